@@ -1,0 +1,71 @@
+// Package metadata holds what is written about services beside their
+// addresses: whose an entry is and which way it came (Mark), and which service
+// key lives at which host address (the interface mapping). It is pure: no
+// I/O, no time. Its folders hold one codec per format.
+package metadata
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// MarkKey is the name under which every format stores the mark: a URL query
+// parameter or a metadata key.
+const MarkKey = "xdsb"
+
+// The lengths of the parts of a mark, in bytes.
+const (
+	OwnerLen  = 6
+	BridgeLen = 3
+	MaxHops   = 4
+)
+
+// ErrMark is wrapped by every error about a mark that cannot be read.
+var ErrMark = errors.New("not an owner mark")
+
+// Mark says whose an entry is and which registries it passed. Written it is
+// owner, bridge and up to MaxHops hops without separators, at most 25 bytes of
+// [0-9a-v], so that it fits a URL, a label and a JSON string unescaped; it is
+// the same on every replica.
+type Mark struct {
+	Owner  string // Fingerprint of the owner id, OwnerLen bytes
+	Bridge string // Fingerprint of the bridge's name, BridgeLen bytes
+	Path   registry.Path
+}
+
+// NewMark returns the mark of a bridge without a path.
+func NewMark(owner, bridge string) Mark {
+	return Mark{Owner: Fingerprint(owner, OwnerLen), Bridge: Fingerprint(bridge, BridgeLen)}
+}
+
+// Hop returns the hop that a registry's id stands as in a path.
+func Hop(registryID string) string { return Fingerprint(registryID, registry.HopLen) }
+
+// Fingerprint returns the first n characters of the hash of s in the digits
+// [0-9a-v]; n is at most 32.
+func Fingerprint(s string, n int) string {
+	sum := sha256.Sum256([]byte(s))
+	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:20]))[:n]
+}
+
+// String returns the mark as it is stored.
+func (m Mark) String() string { return m.Owner + m.Bridge + string(m.Path) }
+
+// ParseMark reads a stored mark. The error wraps ErrMark.
+func ParseMark(s string) (Mark, error) {
+	const fixed = OwnerLen + BridgeLen
+	if len(s) < fixed || (len(s)-fixed)%registry.HopLen != 0 || len(s) > fixed+MaxHops*registry.HopLen {
+		return Mark{}, fmt.Errorf("%w: %q: %d bytes long", ErrMark, s, len(s))
+	}
+	for _, r := range s {
+		if (r < '0' || r > '9') && (r < 'a' || r > 'v') {
+			return Mark{}, fmt.Errorf("%w: %q: %q is none of its digits", ErrMark, s, r)
+		}
+	}
+	return Mark{Owner: s[:OwnerLen], Bridge: s[OwnerLen:fixed], Path: registry.Path(s[fixed:])}, nil
+}

@@ -1,0 +1,93 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// A Source tells a Table what one registry holds.
+type Source interface {
+	// Run keeps the table up to date until ctx ends and then returns nil,
+	// after everything it started has ended. While the registry cannot be
+	// reached it leaves the rows as they are, says why with Table.Stale and
+	// goes on trying; it returns an error only for what no retry can mend.
+	Run(ctx context.Context, table *Table) error
+}
+
+// A Target is a registry the bridge writes to. Its calls may run at the same
+// time, but never two for one group. They do not retry: a failed call is
+// repeated by the caller, after it has read the group again.
+type Target interface {
+	// Groups lists every group that holds any entry, whoever owns it. It may
+	// name groups that turn out to be empty, and never leaves one out.
+	Groups(ctx context.Context) ([]Group, error)
+
+	// Read returns everything the group holds, whoever owns it; nothing and
+	// no error for a group that does not exist. A partial, refused or failed
+	// read is an error, never a shorter list.
+	Read(ctx context.Context, group Group) ([]Held, error)
+
+	// Write applies the change, under the condition that what it replaces or
+	// deletes is still as it was held: ErrConflict where it is not, and then
+	// nothing or a part was applied. It may be repeated, and it leaves the
+	// entries of other owners as they are.
+	Write(ctx context.Context, change Change) error
+}
+
+// A Sessioned target holds what it writes only as long as its connection
+// lives. Lost is ready after the entries of an earlier session went or will
+// go, and everything of ours has to be written once more.
+type Sessioned interface {
+	Lost() <-chan struct{}
+}
+
+// ErrConflict says that a group was changed by another since it was read.
+var ErrConflict = errors.New("changed by another since it was read")
+
+// ErrRefused is wrapped by errors of a Target for which a repetition of the
+// same call cannot help: the entry or the group breaks a limit or a rule of
+// the registry, or access is denied. The caller reports it and tries again
+// only at its slowest rate.
+var ErrRefused = errors.New("refused")
+
+// Held is an entry found in a target.
+type Held struct {
+	Entry
+	Owner   string // whose it is, as the mark of the entry says; empty where nobody claims it
+	Version int64  // for conditional writes; the target's own business
+	Live    bool   // false where an earlier session or connection of ours holds it
+}
+
+// Write is one entry to be stored.
+type Write struct {
+	New Entry
+	Old *Held // what it replaces, under the same key; nil for an entry that is new
+}
+
+// Change is what has to happen to one group. The slices are in key order.
+type Change struct {
+	Group  Group
+	Put    []Write // missing or different in the target
+	Delete []Held  // ours, no longer wanted, and permitted to go
+	Want   []Entry // all of ours once the change is applied
+}
+
+// Empty reports whether the group already holds what it should.
+func (c Change) Empty() bool { return len(c.Put)+len(c.Delete) == 0 }
+
+// Keep returns the change with only those deletions that may go ahead; the
+// others stay in Want.
+func (c Change) Keep(may func(Held) bool) Change {
+	var kept []Held
+	want := slices.Clone(c.Want)
+	for _, h := range c.Delete {
+		if may(h) {
+			kept = append(kept, h)
+		} else {
+			want = append(want, h.Entry)
+		}
+	}
+	c.Delete, c.Want = kept, Sorted(slices.Values(want))
+	return c
+}

@@ -1,0 +1,256 @@
+package registry
+
+import (
+	"iter"
+	"maps"
+	"strings"
+	"sync"
+)
+
+// A Table holds the services of one source. One source writes it and any
+// number of readers drain it, each at its own pace; a write never waits for a
+// reader, and several changes of one service between two drains are one.
+//
+// Knowledge has three values here. A service is known while the table is
+// synced, not stale and no scope that covers it is unknown; what is not known
+// stays as it was last seen, and nobody may conclude from it that anything
+// has gone.
+type Table struct {
+	mu      sync.Mutex
+	rows    map[Name]*Service
+	skipped map[string]string
+	unknown map[string]error
+	synced  bool
+	stale   error
+	epoch   int
+	readers map[*Reader]struct{}
+}
+
+// NewTable returns an empty table that is not synced yet.
+func NewTable() *Table {
+	return &Table{
+		rows:    make(map[Name]*Service),
+		skipped: make(map[string]string),
+		unknown: make(map[string]error),
+		readers: make(map[*Reader]struct{}),
+	}
+}
+
+// Put adds a service or replaces the one of the same name.
+func (t *Table) Put(s *Service) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.put(s, t.stale != nil) {
+		t.signal()
+	}
+}
+
+// Delete removes a service that its registry took back.
+func (t *Table) Delete(name Name) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.delete(name, t.stale != nil) {
+		t.signal()
+	}
+}
+
+// Replace makes the table hold exactly these services, marks it synced and no
+// longer stale. What is gone by it was found missing, which is weaker than
+// having been taken back: Row.Found tells the two apart.
+func (t *Table) Replace(services iter.Seq[*Service]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := make(map[Name]struct{}, len(t.rows))
+	for s := range services {
+		seen[s.Name] = struct{}{}
+		t.put(s, true)
+	}
+	for name := range t.rows {
+		if _, ok := seen[name]; !ok {
+			t.delete(name, true)
+		}
+	}
+	t.synced, t.stale = true, nil
+	t.epoch++
+	t.signal()
+}
+
+// Stale reports that the rows may be out of date, and why; nil takes that back.
+func (t *Table) Stale(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stale = err
+	t.signal()
+}
+
+// Unknown reports that the services within a scope cannot be told, and why,
+// while all others can; nil takes that back. A scope is the name of a service
+// or, with a trailing *, the beginning of names.
+func (t *Table) Unknown(scope string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		delete(t.unknown, scope)
+	} else {
+		t.unknown[scope] = err
+	}
+	t.signal()
+}
+
+// Skip records that an input was left out on purpose and why, so that status
+// can show it; an empty reason takes that back. The key is the name the input
+// has in its registry.
+func (t *Table) Skip(key, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if reason == "" {
+		delete(t.skipped, key)
+	} else {
+		t.skipped[key] = reason
+	}
+}
+
+// Skipped returns the inputs that were left out, each with its reason.
+func (t *Table) Skipped() map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.skipped)
+}
+
+// Get returns the service of a name, nil where there is none.
+func (t *Table) Get(name Name) *Service {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rows[name]
+}
+
+// Snapshot returns everything the table holds; the caller owns the map.
+func (t *Table) Snapshot() (map[Name]*Service, Knowledge) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.rows), t.knowledge()
+}
+
+// Reader returns a new reader, for which every row is still to be drained.
+func (t *Table) Reader() *Reader {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := &Reader{table: t, wake: make(chan struct{}, 1), dirty: make(map[Name]bool, len(t.rows))}
+	for name := range t.rows {
+		r.dirty[name] = false
+	}
+	t.readers[r] = struct{}{}
+	r.signal()
+	return r
+}
+
+func (t *Table) put(s *Service, found bool) bool {
+	if s.Equal(t.rows[s.Name]) {
+		return false
+	}
+	t.rows[s.Name] = s
+	t.mark(s.Name, found)
+	return true
+}
+
+func (t *Table) delete(name Name, found bool) bool {
+	if _, ok := t.rows[name]; !ok {
+		return false
+	}
+	delete(t.rows, name)
+	t.mark(name, found)
+	return true
+}
+
+// mark makes a row dirty for every reader. Once found, a row stays so until
+// it is drained: the weaker kind of knowledge wins.
+func (t *Table) mark(name Name, found bool) {
+	for r := range t.readers {
+		r.dirty[name] = r.dirty[name] || found
+	}
+}
+
+func (t *Table) signal() {
+	for r := range t.readers {
+		r.signal()
+	}
+}
+
+func (t *Table) knowledge() Knowledge {
+	return Knowledge{Synced: t.synced, Stale: t.stale, Unknown: maps.Clone(t.unknown), Epoch: t.epoch}
+}
+
+// Knowledge is how far the rows of a table may be relied on.
+type Knowledge struct {
+	Synced  bool             // the source told of everything at least once
+	Stale   error            // why the rows may be out of date; nil where they are not
+	Unknown map[string]error // scopes that cannot be told, by Table.Unknown
+	Epoch   int              // how often the source told of everything anew
+}
+
+// Of returns why the service of a name may not be concluded from, nil where
+// it may.
+func (k Knowledge) Of(name Name) error {
+	if k.Stale != nil {
+		return k.Stale
+	}
+	if err := k.Unknown[string(name)]; err != nil {
+		return err
+	}
+	for scope, err := range k.Unknown {
+		if prefix, ok := strings.CutSuffix(scope, "*"); ok && strings.HasPrefix(string(name), prefix) {
+			return err
+		}
+	}
+	return nil
+}
+
+// A Reader is one reader's view of what changed in a table. It is safe for
+// use by one goroutine.
+type Reader struct {
+	table *Table
+	wake  chan struct{}
+	dirty map[Name]bool // whether the change was found; guarded by table.mu
+}
+
+// Wake is ready after a write that has not been drained.
+func (r *Reader) Wake() <-chan struct{} { return r.wake }
+
+// Row is a changed service.
+type Row struct {
+	Service *Service // nil where it is gone
+	Found   bool     // found by a full reading or while stale, not told by an event
+}
+
+// Delta is what happened to a table since a reader's last drain.
+type Delta struct {
+	Rows map[Name]Row
+	Knowledge
+}
+
+// Drain returns the changes since the last call and forgets them.
+func (r *Reader) Drain() Delta {
+	t := r.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Knowledge: t.knowledge()}
+	for name, found := range r.dirty {
+		d.Rows[name] = Row{Service: t.rows[name], Found: found}
+	}
+	clear(r.dirty)
+	return d
+}
+
+// Close ends the reader; the table forgets it.
+func (r *Reader) Close() {
+	r.table.mu.Lock()
+	defer r.table.mu.Unlock()
+	delete(r.table.readers, r)
+}
+
+func (r *Reader) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
