@@ -1,0 +1,131 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Reason is the one current reason that a service of a bridge has.
+type Reason string
+
+// The reasons, from the best to the worst.
+const (
+	ReasonSynced   Reason = "synced"   // the target holds what the service claims
+	ReasonEmpty    Reason = "empty"    // the service claims nothing: no offered endpoint, or no service key
+	ReasonExcluded Reason = "excluded" // the bridge's selection leaves it out
+	ReasonReadOnly Reason = "read-only"
+	ReasonPending  Reason = "pending"  // a write is due
+	ReasonWaiting  Reason = "waiting"  // a deletion waits for its guard's time
+	ReasonUnknown  Reason = "unknown"  // the source cannot tell of it; left as it was
+	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
+	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
+	ReasonInvalid  Reason = "invalid"  // it cannot be projected; left as it was
+	ReasonRetrying Reason = "retrying" // the last call to the target failed
+	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
+)
+
+// Status is what a loop is doing. It is a copy that the caller owns.
+type Status struct {
+	Target    string          `json:"target"`
+	Owner     string          `json:"owner"`
+	Listed    bool            `json:"listed"`     // the target told of its groups once
+	Groups    int             `json:"groups"`     // known to the loop
+	Owned     int             `json:"owned"`      // entries of ours that the target holds
+	Foreign   int             `json:"foreign"`    // entries of others in those groups
+	Queue     int             `json:"queue"`      // groups due now
+	OldestDue time.Duration   `json:"oldest_due"` // how long the first of them has been due
+	LastRead  time.Time       `json:"last_read"`
+	LastWrite time.Time       `json:"last_write"`
+	LastError string          `json:"last_error,omitempty"`
+	Bridges   []BridgeStatus  `json:"bridges"`
+	Services  []ServiceStatus `json:"services"`
+	Holds     []Hold          `json:"holds"`
+	Conflicts []Conflict      `json:"conflicts"`
+}
+
+// InSync reports whether nothing is left to do: every bridge synced, no group
+// due, no service in a state that a write would mend.
+func (s Status) InSync() bool {
+	for _, b := range s.Bridges {
+		if !b.Synced {
+			return false
+		}
+	}
+	for _, sv := range s.Services {
+		if sv.Reason == ReasonPending || sv.Reason == ReasonRetrying {
+			return false
+		}
+	}
+	return s.Listed && s.Queue == 0
+}
+
+// BridgeStatus is what one bridge knows of its source.
+type BridgeStatus struct {
+	Name    string            `json:"name"`
+	Policy  Policy            `json:"policy"`
+	Guard   Mode              `json:"guard"`
+	Synced  bool              `json:"synced"`
+	Stale   string            `json:"stale,omitempty"`
+	Unknown map[string]string `json:"unknown,omitempty"`
+	Entries int               `json:"entries"` // claimed
+}
+
+// ServiceStatus is what became of one service of one bridge.
+type ServiceStatus struct {
+	Bridge    string           `json:"bridge"`
+	Service   registry.Name    `json:"service"`
+	Reason    Reason           `json:"reason"`
+	Detail    string           `json:"detail,omitempty"`
+	Groups    []registry.Group `json:"groups,omitempty"`
+	Entries   int              `json:"entries"`
+	LastWrite time.Time        `json:"last_write,omitzero"`
+	LastError string           `json:"last_error,omitempty"`
+}
+
+// Hold is a set of deletions that is held back.
+type Hold struct {
+	ID      string           `json:"id"` // of exactly this set
+	Bridge  string           `json:"bridge"`
+	Reason  string           `json:"reason"`
+	Since   time.Time        `json:"since"`
+	Release string           `json:"release"` // what would end it
+	Groups  []registry.Group `json:"groups"`
+	Entries []string         `json:"entries"` // keys, as group and key
+}
+
+// Conflict is a claim that cannot be honoured.
+type Conflict struct {
+	Group   registry.Group `json:"group"`
+	Key     string         `json:"key"`
+	Bridge  string         `json:"bridge"`
+	Service registry.Name  `json:"service"`
+	Winner  string         `json:"winner"` // the other owner, or bridge and service
+}
+
+// Observation is one thing that a loop did or saw, for metrics.
+type Observation struct {
+	Kind    ObservationKind
+	Bridge  string        // empty where it concerns the target as a whole
+	Op      string        // of a call: list, read, write; of entries: create, update, delete
+	Count   int           // entries, or 1
+	Took    time.Duration // of a call
+	Latency time.Duration // of a write: since the change was first seen
+	Err     error
+}
+
+// ObservationKind tells observations apart.
+type ObservationKind string
+
+// The kinds of observations.
+const (
+	ObservedCall     ObservationKind = "call"     // a call to the target ended
+	ObservedApplied  ObservationKind = "applied"  // entries were created, updated or deleted
+	ObservedHold     ObservationKind = "hold"     // deletions began to be held back
+	ObservedRelease  ObservationKind = "release"  // a hold ended
+	ObservedConflict ObservationKind = "conflict" // a conflict was seen for the first time
+	ObservedInvalid  ObservationKind = "invalid"  // a service could not be projected
+	ObservedDrift    ObservationKind = "drift"    // a reading differed from what had been written
+	ObservedCoalesce ObservationKind = "coalesce" // a change joined one that was already due
+	ObservedRetry    ObservationKind = "retry"
+)
