@@ -1,0 +1,219 @@
+package registry_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func service(name string, hosts ...string) *registry.Service {
+	s := &registry.Service{Name: registry.Name(name)}
+	for _, h := range hosts {
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: h, Port: 80})
+	}
+	return s
+}
+
+func all(s ...*registry.Service) func(func(*registry.Service) bool) { return slices.Values(s) }
+
+// changed returns what a drain told of, each name with + (there), - (gone) and
+// ? where it was found and not told.
+func changed(d registry.Delta) []string {
+	var out []string
+	for name, row := range d.Rows {
+		sign := "+"
+		if row.Service == nil {
+			sign = "-"
+		}
+		if row.Found {
+			sign += "?"
+		}
+		out = append(out, sign+string(name))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestTable(t *testing.T) {
+	lost := errors.New("connection lost")
+	tests := map[string]struct {
+		act  func(*registry.Table)
+		want []string
+	}{
+		"a service that is put is told": {
+			act:  func(t *registry.Table) { t.Put(service("a", "10.0.0.1")) },
+			want: []string{"+a"},
+		},
+		"many changes of one service are one": {
+			act: func(t *registry.Table) {
+				for i := range 100 {
+					t.Put(service("a", fmt.Sprintf("10.0.0.%d", i)))
+				}
+			},
+			want: []string{"+a"},
+		},
+		"a full reading finds, and events tell": {
+			act: func(t *registry.Table) {
+				t.Replace(all(service("a"), service("b")))
+				t.Put(service("c"))
+				t.Delete("c")
+			},
+			want: []string{"+?a", "+?b", "-c"},
+		},
+		"what goes while the source is stale is found, not told": {
+			act: func(t *registry.Table) {
+				t.Put(service("a"))
+				t.Stale(lost)
+				t.Delete("a")
+				t.Stale(nil)
+			},
+			want: []string{"-?a"},
+		},
+		"a service that nobody knew cannot go": {
+			act: func(t *registry.Table) { t.Delete("a") },
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			table := registry.NewTable()
+			reader := table.Reader()
+			tt.act(table)
+			if got := changed(reader.Drain()); !slices.Equal(got, tt.want) {
+				t.Errorf("told %v, want %v", got, tt.want)
+			}
+			if again := reader.Drain(); len(again.Rows) > 0 {
+				t.Errorf("told again: %v", changed(again))
+			}
+		})
+	}
+}
+
+func TestEqualServicesAreNoChange_A25(t *testing.T) {
+	table := registry.NewTable()
+	table.Replace(all(service("a", "10.0.0.1"), service("b", "10.0.0.2")))
+	reader := table.Reader()
+	reader.Drain()
+	table.Replace(all(service("a", "10.0.0.1"), service("b", "10.0.0.2")))
+	table.Put(service("a", "10.0.0.1"))
+	if d := reader.Drain(); len(d.Rows) != 0 {
+		t.Errorf("a push without a change told %v", changed(d))
+	}
+}
+
+func TestALateReaderSeesEverything_A55(t *testing.T) {
+	table := registry.NewTable()
+	table.Replace(all(service("a"), service("b")))
+	early := table.Reader()
+	early.Drain()
+	late := table.Reader()
+	select {
+	case <-late.Wake():
+	default:
+		t.Error("a new reader must be awake")
+	}
+	if got, want := changed(late.Drain()), []string{"+a", "+b"}; !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+	late.Close()
+	table.Put(service("c"))
+	if d := late.Drain(); len(d.Rows) != 0 {
+		t.Errorf("a closed reader was told %v", changed(d))
+	}
+	if got := changed(early.Drain()); !slices.Equal(got, []string{"+c"}) {
+		t.Errorf("the other reader was told %v", got)
+	}
+}
+
+func TestKnowledge_A56(t *testing.T) {
+	denied, lost := errors.New("access denied"), errors.New("connection lost")
+	table := registry.NewTable()
+	reader := table.Reader()
+	if reader.Drain().Synced {
+		t.Error("an empty table is synced")
+	}
+	table.Replace(all(service("shop/a"), service("bank/b")))
+	table.Unknown("shop/*", denied)
+	k := reader.Drain().Knowledge
+	if !k.Synced || k.Epoch != 1 {
+		t.Errorf("after a full reading: %+v", k)
+	}
+	if err := k.Of("shop/a"); !errors.Is(err, denied) {
+		t.Errorf("within the unknown scope: %v", err)
+	}
+	if err := k.Of("bank/b"); err != nil {
+		t.Errorf("beside the unknown scope: %v", err)
+	}
+	table.Stale(lost)
+	if err := reader.Drain().Of("bank/b"); !errors.Is(err, lost) {
+		t.Errorf("while stale: %v", err)
+	}
+	table.Replace(all())
+	table.Unknown("shop/*", nil)
+	if k := reader.Drain().Knowledge; k.Of("shop/a") != nil || k.Epoch != 2 {
+		t.Errorf("after a second full reading: %+v", k)
+	}
+}
+
+func TestSkippedInputsHaveAReason(t *testing.T) {
+	table := registry.NewTable()
+	table.Skip("outbound|80||x", "headless")
+	table.Skip("outbound|81||x", "unix socket")
+	table.Skip("outbound|81||x", "")
+	if got := table.Skipped(); !maps.Equal(got, map[string]string{"outbound|80||x": "headless"}) {
+		t.Errorf("skipped %v", got)
+	}
+}
+
+func TestOneWriterManyReaders_A49(t *testing.T) {
+	table := registry.NewTable()
+	var wg sync.WaitGroup
+	readers := make([]*registry.Reader, 4)
+	seen := make([]map[registry.Name]*registry.Service, len(readers))
+	for i := range readers {
+		readers[i], seen[i] = table.Reader(), make(map[registry.Name]*registry.Service)
+	}
+	done := make(chan struct{})
+	for i, r := range readers {
+		wg.Go(func() {
+			for {
+				stop := false
+				select {
+				case <-r.Wake():
+				case <-done:
+					stop = true
+				}
+				for name, row := range r.Drain().Rows {
+					if row.Service == nil {
+						delete(seen[i], name)
+					} else {
+						seen[i][name] = row.Service
+					}
+				}
+				if stop {
+					return
+				}
+			}
+		})
+	}
+	for i := range 1000 {
+		name := fmt.Sprintf("s%d", i%10)
+		if i%7 == 0 {
+			table.Delete(registry.Name(name))
+		} else {
+			table.Put(service(name, fmt.Sprintf("10.0.%d.%d", i/250, i%250)))
+		}
+	}
+	close(done)
+	wg.Wait()
+	want, _ := table.Snapshot()
+	for i := range seen {
+		if !maps.Equal(seen[i], want) {
+			t.Errorf("reader %d ended with %d services, the table holds %d", i, len(seen[i]), len(want))
+		}
+	}
+}
