@@ -1,0 +1,83 @@
+package memory
+
+import "github.com/xds-bridge/xds-bridge/registry"
+
+// Set stores entries as another actor would: without conditions, each with
+// the owner and liveness it is given with. Versions are the target's.
+func (t *Target) Set(held ...registry.Held) {
+	t.mu.Lock()
+	events := make([]Event, 0, len(held))
+	for _, h := range held {
+		events = append(events, t.set(h))
+	}
+	t.mu.Unlock()
+	t.tell(events)
+}
+
+// Drop removes an entry as another actor would. It is no fault if there is
+// none.
+func (t *Target) Drop(group registry.Group, key string) {
+	t.mu.Lock()
+	events := t.remove(group, key)
+	t.mu.Unlock()
+	t.tell(events)
+}
+
+// Expire ends the session of the target's owner: everything live that it owns
+// goes, and Lost is ready.
+func (t *Target) Expire() {
+	t.mu.Lock()
+	var events []Event
+	for group, entries := range t.groups {
+		for key, h := range entries {
+			if h.Live && h.Owner == t.owner(h.Entry) {
+				events = append(events, t.remove(group, key)...)
+			}
+		}
+	}
+	t.mu.Unlock()
+	t.tell(events)
+	select {
+	case t.lost <- struct{}{}:
+	default:
+	}
+}
+
+// Lost implements registry.Sessioned: it is ready once after Expire.
+func (t *Target) Lost() <-chan struct{} { return t.lost }
+
+// Entries returns everything stored, in order.
+func (t *Target) Entries() []registry.Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return registry.Sorted(func(yield func(registry.Entry) bool) {
+		for _, g := range t.groups {
+			for _, h := range g {
+				if !yield(h.Entry) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// Counts returns how often the target was called.
+func (t *Target) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counts
+}
+
+// Fail replaces the hook Options.Fail; nil lets every call through.
+func (t *Target) Fail(hook func(Op, registry.Group) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failHook = hook
+}
+
+// Lose replaces the hook Options.Lose; nil loses nothing.
+func (t *Target) Lose(hook func(Op, registry.Group) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.loseHook = hook
+}

@@ -1,0 +1,271 @@
+// Package memory is a registry held in memory: the target of dry runs, of the
+// demo and of tests. It keeps the contract of registry.Target to the letter,
+// and nothing outlives the process.
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Op names a call of registry.Target, as hooks are told of it.
+type Op string
+
+// The calls.
+const (
+	OpGroups Op = "groups"
+	OpRead   Op = "read"
+	OpWrite  Op = "write"
+)
+
+// Options tune a Target. The zero value is a registry in which nobody owns
+// anything.
+type Options struct {
+	// Owner is whose everything written through the target is, unless Mark
+	// is set. Where it is not empty, a change that would replace or delete
+	// an entry of anyone else is refused.
+	Owner string
+
+	// Mark tells the owner of a written entry from the entry itself; nil
+	// means Owner.
+	Mark func(registry.Entry) string
+
+	// Delay is how long each call takes.
+	Delay time.Duration
+
+	// Fail decides which calls fail without effect; nil fails none.
+	Fail func(Op, registry.Group) error
+
+	// Lose decides which calls fail although they took effect, as one does
+	// whose answer is lost with the connection; nil loses none.
+	Lose func(Op, registry.Group) error
+
+	// Watch is told of every change of an entry, after the change and
+	// without a lock held; the changes of one call come in its order. It may
+	// be nil.
+	Watch func(Event)
+}
+
+// Event is one change of one entry.
+type Event struct {
+	Old, New *registry.Held // nil: was not there, is no longer there
+}
+
+// Target is a registry in memory. It is safe for concurrent use.
+type Target struct {
+	opts Options
+	lost chan struct{}
+
+	mu       sync.Mutex
+	groups   map[registry.Group]map[string]registry.Held
+	version  int64
+	counts   Counts
+	failHook func(Op, registry.Group) error
+	loseHook func(Op, registry.Group) error
+}
+
+// Counts says how often a target was called, failed calls included.
+type Counts struct {
+	Groups, Reads, Writes int
+	Put, Deleted          int // entries written and deleted through Write
+}
+
+// New returns an empty registry.
+func New(opts Options) *Target {
+	return &Target{
+		opts: opts, failHook: opts.Fail, loseHook: opts.Lose,
+		lost:   make(chan struct{}, 1),
+		groups: make(map[registry.Group]map[string]registry.Held),
+	}
+}
+
+// Groups implements registry.Target. The groups come in their order.
+func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
+	if err := t.begin(ctx, OpGroups, registry.Group{}); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	groups := slices.SortedFunc(maps.Keys(t.groups), registry.Group.Compare)
+	t.mu.Unlock()
+	return groups, t.end(OpGroups, registry.Group{})
+}
+
+// Read implements registry.Target. The entries come in their order.
+func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+	if err := t.begin(ctx, OpRead, group); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	held := slices.SortedFunc(maps.Values(t.groups[group]), compareHeld)
+	t.mu.Unlock()
+	if err := t.end(OpRead, group); err != nil {
+		return nil, err
+	}
+	return held, nil
+}
+
+// Write implements registry.Target. It applies all of the change or nothing.
+func (t *Target) Write(ctx context.Context, change registry.Change) error {
+	if err := t.begin(ctx, OpWrite, change.Group); err != nil {
+		return err
+	}
+	events, err := t.apply(change)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", change.Group, err)
+	}
+	t.tell(events)
+	return t.end(OpWrite, change.Group)
+}
+
+func (t *Target) apply(change registry.Change) ([]Event, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.check(change); err != nil {
+		return nil, err
+	}
+	events := make([]Event, 0, len(change.Put)+len(change.Delete))
+	for _, w := range change.Put {
+		events = append(events, t.set(registry.Held{Entry: w.New, Owner: t.owner(w.New), Live: true}))
+	}
+	for _, h := range change.Delete {
+		events = append(events, t.remove(change.Group, h.Key)...)
+	}
+	t.counts.Put += len(change.Put)
+	t.counts.Deleted += len(change.Delete)
+	return events, nil
+}
+
+// check reports why a change may not be applied to what is held now.
+func (t *Target) check(change registry.Change) error {
+	for _, w := range change.Put {
+		if w.New.Group != change.Group || w.Old != nil && w.Old.Key != w.New.Key {
+			return fmt.Errorf("%w: entry %q: not of this group and key", registry.ErrRefused, w.New.Key)
+		}
+		if err := t.checkOld(change.Group, w.New.Key, w.Old); err != nil {
+			return err
+		}
+	}
+	for _, h := range change.Delete {
+		if err := t.checkOld(change.Group, h.Key, &h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Target) checkOld(group registry.Group, key string, old *registry.Held) error {
+	now, ok := t.groups[group][key]
+	switch {
+	case old == nil && ok:
+		return fmt.Errorf("%w: entry %q: exists", registry.ErrConflict, key)
+	case old == nil:
+		return nil
+	case t.opts.Owner != "" && old.Owner != t.opts.Owner:
+		return fmt.Errorf("%w: entry %q: owned by %q", registry.ErrRefused, key, old.Owner)
+	case !ok || now.Entry != old.Entry || now.Version != old.Version:
+		return fmt.Errorf("%w: entry %q", registry.ErrConflict, key)
+	}
+	return nil
+}
+
+func (t *Target) owner(e registry.Entry) string {
+	if t.opts.Mark != nil {
+		return t.opts.Mark(e)
+	}
+	return t.opts.Owner
+}
+
+// set stores an entry under a new version. The caller holds the lock.
+func (t *Target) set(h registry.Held) Event {
+	g := t.groups[h.Group]
+	if g == nil {
+		g = make(map[string]registry.Held)
+		t.groups[h.Group] = g
+	}
+	event := Event{New: &h}
+	if old, ok := g[h.Key]; ok {
+		event.Old = &old
+	}
+	t.version++
+	h.Version = t.version
+	g[h.Key] = h
+	return event
+}
+
+// remove drops an entry and, with the last one, its group. The caller holds
+// the lock.
+func (t *Target) remove(group registry.Group, key string) []Event {
+	old, ok := t.groups[group][key]
+	if !ok {
+		return nil
+	}
+	delete(t.groups[group], key)
+	if len(t.groups[group]) == 0 {
+		delete(t.groups, group)
+	}
+	return []Event{{Old: &old}}
+}
+
+func (t *Target) begin(ctx context.Context, op Op, group registry.Group) error {
+	t.mu.Lock()
+	t.counts.add(op)
+	fail := t.failHook
+	t.mu.Unlock()
+	if err := wait(ctx, t.opts.Delay); err != nil {
+		return err
+	}
+	if fail != nil {
+		return fail(op, group)
+	}
+	return nil
+}
+
+func (t *Target) end(op Op, group registry.Group) error {
+	t.mu.Lock()
+	lose := t.loseHook
+	t.mu.Unlock()
+	if lose != nil {
+		return lose(op, group)
+	}
+	return nil
+}
+
+func (t *Target) tell(events []Event) {
+	if t.opts.Watch == nil {
+		return
+	}
+	for _, e := range events {
+		t.opts.Watch(e)
+	}
+}
+
+func (c *Counts) add(op Op) {
+	switch op {
+	case OpGroups:
+		c.Groups++
+	case OpRead:
+		c.Reads++
+	case OpWrite:
+		c.Writes++
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	return ctx.Err()
+}
+
+func compareHeld(a, b registry.Held) int { return a.Compare(b.Entry) }
