@@ -11,11 +11,11 @@ import (
 // Group is what a target lists, reads and writes as one: one Nacos service,
 // one ZooKeeper folder, one ServiceEntry. It is comparable.
 type Group struct {
-	Kind      string // the format, such as dubbo-interface
-	Namespace string // ZooKeeper: the root, such as /dubbo; Nacos: the namespace id
-	Group     string // Nacos: the group; elsewhere empty
-	Name      string // the interface, application or service
-	Exclusive bool   // one service alone may claim in it; the second is refused whole
+	Kind      string `json:"kind"`                // the format, such as dubbo-interface
+	Namespace string `json:"namespace"`           // ZooKeeper: the root, such as /dubbo; Nacos: the namespace id
+	Group     string `json:"group,omitempty"`     // Nacos: the group; elsewhere empty
+	Name      string `json:"name"`                // the interface, application or service
+	Exclusive bool   `json:"exclusive,omitempty"` // one service alone may claim in it; the second is refused whole
 }
 
 // IsZero reports whether the group is the zero value.

@@ -1,0 +1,166 @@
+// Package admin tells people and machines what the bridge is doing: probes
+// and metrics on one HTTP listener, which may face the network, status and
+// the release of holds on another, which may not. It knows loops and tables,
+// and no adapter.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Loop is what the package needs of a bridge.Loop. Status is answered by the
+// loop's own goroutine, which is why an answer proves that the loop lives.
+type Loop interface {
+	Status(ctx context.Context) (bridge.Status, error)
+	Approve(ctx context.Context, id string) error
+	Deny(ctx context.Context, id string) error
+}
+
+// Input is one source: its table, and what only the source itself can say.
+type Input struct {
+	Name  string // as the configuration calls it
+	Kind  string // mesh, zookeeper, nacos
+	Table *registry.Table
+	State func() SourceState // may be nil; must not block
+}
+
+// Target is one loop under the name that the configuration gives its target.
+type Target struct {
+	Name string
+	Loop Loop
+}
+
+// Options say what a Server shows and where. An empty address leaves that
+// listener out.
+type Options struct {
+	Telemetry string // address of probes and metrics, such as :9902
+	Admin     string // address of the API; loopback only, see CheckAddress
+	Version   string
+	Owner     string
+	Inputs    []Input
+	Targets   []Target
+	Metrics   http.Handler // answers /metrics; may be nil
+	Log       *slog.Logger // may be nil
+}
+
+// Server serves both listeners.
+type Server struct {
+	opts      Options
+	started   time.Time
+	telemetry net.Listener // nil where left out, as admin
+	admin     net.Listener
+
+	mu     sync.Mutex
+	ticked map[string]time.Time // when each loop last answered, by target
+	listed map[string]bool      // targets that were listed once
+	synced map[string]bool      // sources that were complete once
+}
+
+// New opens both listeners; nothing is answered before Run. An error names
+// the setting that is wrong.
+func New(ctx context.Context, opts Options) (*Server, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		opts: opts, started: time.Now(),
+		ticked: make(map[string]time.Time), listed: make(map[string]bool), synced: make(map[string]bool),
+	}
+	for _, t := range opts.Targets {
+		s.ticked[t.Name] = s.started
+	}
+	if opts.Admin != "" {
+		if err := CheckAddress(opts.Admin); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if s.telemetry, err = listen(ctx, "telemetry.address", opts.Telemetry); err != nil {
+		return nil, err
+	}
+	if s.admin, err = listen(ctx, "admin.address", opts.Admin); err != nil {
+		return nil, errors.Join(err, closeListener(s.telemetry))
+	}
+	return s, nil
+}
+
+func listen(ctx context.Context, setting, address string) (net.Listener, error) {
+	if address == "" {
+		return nil, nil //nolint:nilnil // a listener that was left out
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w; name a free address, or \"\" for none", setting, address, err)
+	}
+	return l, nil
+}
+
+func closeListener(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close() //nolint:wrapcheck // the error names the address itself
+}
+
+// TelemetryAddr returns where probes and metrics are served, nil where they
+// are not.
+func (s *Server) TelemetryAddr() net.Addr { return addr(s.telemetry) }
+
+// AdminAddr returns where the API is served, nil where it is not.
+func (s *Server) AdminAddr() net.Addr { return addr(s.admin) }
+
+func addr(l net.Listener) net.Addr {
+	if l == nil {
+		return nil
+	}
+	return l.Addr()
+}
+
+// shutdown is how long requests under way may still take.
+const shutdown = 5 * time.Second
+
+// Run serves until ctx ends and then returns nil, after the requests under
+// way have ended.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	serve := func(l net.Listener, h http.Handler) {
+		if l == nil {
+			return
+		}
+		server := harden(h)
+		running.Go(func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				cancel(fmt.Errorf("serve %s: %w", l.Addr(), err))
+			}
+		})
+		running.Go(func() {
+			<-ctx.Done()
+			last, done := context.WithTimeout(context.WithoutCancel(ctx), shutdown)
+			defer done()
+			if server.Shutdown(last) != nil {
+				_ = server.Close()
+			}
+		})
+	}
+	serve(s.telemetry, s.Telemetry())
+	serve(s.admin, s.Admin())
+	running.Go(func() { s.pulse(ctx) })
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}

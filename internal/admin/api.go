@@ -1,0 +1,134 @@
+package admin
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+)
+
+// Admin returns the handler of the API. Only requests that name loopback as
+// their host, and that no page of another origin made, are answered.
+func (s *Server) Admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, http.StatusOK, s.Document(r.Context()))
+	})
+	mux.HandleFunc("GET /api/v1/services", s.getServices)
+	mux.HandleFunc("GET /api/v1/services/{name}", s.getService)
+	mux.HandleFunc("GET /api/v1/holds", func(w http.ResponseWriter, r *http.Request) {
+		list := holds(s.statuses(r.Context()))
+		reply(w, http.StatusOK, Page[Hold]{Items: list, Total: len(list)})
+	})
+	mux.HandleFunc("GET /api/v1/conflicts", func(w http.ResponseWriter, r *http.Request) {
+		list := conflicts(s.statuses(r.Context()))
+		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
+	})
+	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide("approved", Loop.Approve))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide("denied", Loop.Deny))
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, http.StatusNotFound, "no such path, or not by this method")
+	})
+	origin := http.NewCrossOriginProtection()
+	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		problem(w, http.StatusForbidden, "requests that pages of other origins make are refused")
+	}))
+	return plain(local(origin.Handler(mux)))
+}
+
+// The number of items in a page: unless told, and at most.
+const (
+	pageSize = 100
+	pageMost = 1000
+)
+
+func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	limit := pageSize
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > pageMost {
+			problem(w, http.StatusBadRequest, "limit: a number from 1 to "+strconv.Itoa(pageMost))
+			return
+		}
+		limit = n
+	}
+	after, err := base64.RawURLEncoding.DecodeString(q.Get("continue"))
+	if err != nil {
+		problem(w, http.StatusBadRequest, "continue: not what a page before gave")
+		return
+	}
+	list := services(s.statuses(r.Context()))
+	page := Page[Service]{Total: len(list)}
+	if len(after) > 0 {
+		at, found := slices.BinarySearchFunc(list, string(after), func(sv Service, c string) int {
+			return strings.Compare(sv.cursor(), c)
+		})
+		if found {
+			at++
+		}
+		list = list[at:]
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		page.Continue = base64.RawURLEncoding.EncodeToString([]byte(list[limit-1].cursor()))
+	}
+	page.Items = list
+	reply(w, http.StatusOK, page)
+}
+
+func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
+	why := s.Why(r.Context(), r.PathValue("name"))
+	if why.empty() {
+		problem(w, http.StatusNotFound, "no source tells of this service and no target holds it; "+
+			"name it as the mesh does (fqdn:port), by its interface or by its service key")
+		return
+	}
+	reply(w, http.StatusOK, why)
+}
+
+// decide passes the word on a hold to the loop that has it.
+func (s *Server) decide(result string, act func(Loop, context.Context, string) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.PathValue("id")
+		at := slices.IndexFunc(s.opts.Targets, func(t Target) bool {
+			st, err := s.status(r.Context(), t)
+			return err == nil && slices.ContainsFunc(st.Holds, func(h bridge.Hold) bool { return h.ID == id })
+		})
+		if at < 0 {
+			problem(w, http.StatusNotFound, "no such hold: what it held may have changed; look at /api/v1/holds again")
+			return
+		}
+		t := s.opts.Targets[at]
+		ctx, cancel := context.WithTimeout(r.Context(), ask)
+		defer cancel()
+		if err := act(t.Loop, ctx, id); err != nil {
+			code := http.StatusConflict
+			if errors.Is(err, context.DeadlineExceeded) {
+				code = http.StatusGatewayTimeout
+			}
+			problem(w, code, err.Error())
+			return
+		}
+		s.opts.Log.Info("hold decided", "peer", t.Name, "hold", id, "result", result, "remote", r.RemoteAddr)
+		reply(w, http.StatusOK, Decision{ID: id, Target: t.Name, Result: result})
+	}
+}
+
+// reply writes a document. The encoder escapes <, > and &, so that a name
+// that an outsider chose is never markup.
+func reply(w http.ResponseWriter, code int, document any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(code)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(document)
+}
+
+func problem(w http.ResponseWriter, code int, text string) { reply(w, code, Problem{Error: text}) }

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Document is the answer of GET /api/v1/status, and what the status verb
+// prints as JSON. Its names are stable: they are only ever added to.
+type Document struct {
+	Version string          `json:"version"`
+	Owner   string          `json:"owner"`
+	Started time.Time       `json:"started"`
+	Time    time.Time       `json:"time"`    // when the document was made
+	Ready   bool            `json:"ready"`   // every source told of everything once, every target was listed
+	InSync  bool            `json:"in_sync"` // nothing is left to do, and nothing is stale
+	Sources []Source        `json:"sources"`
+	Loops   []bridge.Status `json:"loops"`
+}
+
+// Source is one registry that the bridge reads.
+type Source struct {
+	Name      string            `json:"name"` // as the configuration calls it
+	Kind      string            `json:"kind"` // mesh, zookeeper, nacos
+	Synced    bool              `json:"synced"`
+	Stale     string            `json:"stale,omitempty"`   // why its rows may be out of date
+	Unknown   map[string]string `json:"unknown,omitempty"` // scopes that cannot be told, with the reason
+	Services  int               `json:"services"`
+	Endpoints map[string]int    `json:"endpoints"` // by health
+	Skipped   []Skipped         `json:"skipped"`   // inputs that were left out, by name
+	SourceState
+}
+
+// SourceState is what only a source itself can say; the rest of Source is
+// read from its table.
+type SourceState struct {
+	Connected   bool      `json:"connected"`
+	Mode        string    `json:"mode,omitempty"` // how it reads, such as delta or sotw
+	LastError   string    `json:"last_error,omitempty"`
+	LastContact time.Time `json:"last_contact,omitzero"` // when its registry was last heard
+	Reconnects  int       `json:"reconnects"`
+	Replicas    []Replica `json:"replicas,omitempty"`
+	Mapping     *Mapping  `json:"mapping,omitempty"` // of a mesh
+}
+
+// Replica is one server of a source, as istiod may have several.
+type Replica struct {
+	Address   string    `json:"address"`
+	OK        bool      `json:"ok"`
+	LastRead  time.Time `json:"last_read,omitzero"`
+	LastError string    `json:"last_error,omitempty"`
+	Clients   int       `json:"clients"` // how many it serves
+}
+
+// Mapping is how far the interface mapping is known: which service key lives
+// at which host address.
+type Mapping struct {
+	From      string    `json:"from"`     // how it is read, such as debug-http
+	Complete  bool      `json:"complete"` // every replica answered once
+	Keys      int       `json:"keys"`
+	LastRead  time.Time `json:"last_read,omitzero"` // when a whole reading last succeeded
+	LastError string    `json:"last_error,omitempty"`
+	Conflicts int       `json:"conflicts"`
+}
+
+// Skipped is an input that was left out on purpose.
+type Skipped struct {
+	Input  string `json:"input"`
+	Reason string `json:"reason"`
+}
+
+// Service is one service of one bridge, as GET /api/v1/services lists it.
+type Service struct {
+	Target string `json:"target"`
+	Owner  string `json:"owner"`
+	bridge.ServiceStatus
+}
+
+// Page is a part of a list. Continue is given back as ?continue= to get the
+// next one; it is empty on the last.
+type Page[T any] struct {
+	Items    []T    `json:"items"`
+	Total    int    `json:"total"`
+	Continue string `json:"continue,omitempty"`
+}
+
+// Why is everything that is known of one service: what each source tells,
+// and what became of it on each way.
+type Why struct {
+	Query     string     `json:"query"`
+	Sources   []Seen     `json:"sources"`
+	Services  []Service  `json:"services"`
+	Holds     []Hold     `json:"holds"`
+	Conflicts []Conflict `json:"conflicts"`
+	Skipped   []Skipped  `json:"skipped"`
+}
+
+// Seen is a service as a source tells it.
+type Seen struct {
+	Source     string              `json:"source"`
+	Service    registry.Name       `json:"service"`
+	Keys       []string            `json:"keys"` // its service keys, with the category providers
+	Unknown    string              `json:"unknown,omitempty"`
+	Attributes registry.Attributes `json:"attributes,omitempty"`
+	Endpoints  []Endpoint          `json:"endpoints"`
+}
+
+// Endpoint is one endpoint of a service as a source tells it.
+type Endpoint struct {
+	Address    string              `json:"address"`
+	Health     string              `json:"health"`
+	Offered    bool                `json:"offered"`
+	Protocol   string              `json:"protocol,omitempty"`
+	Weight     uint32              `json:"weight,omitempty"`
+	Zone       string              `json:"zone,omitempty"`
+	Attributes registry.Attributes `json:"attributes,omitempty"`
+}
+
+// Hold is a bridge.Hold and the target that it holds back.
+type Hold struct {
+	Target string `json:"target"`
+	bridge.Hold
+}
+
+// Conflict is a bridge.Conflict and the target that it is in.
+type Conflict struct {
+	Target string `json:"target"`
+	bridge.Conflict
+}
+
+// Decision is the answer to the approval or denial of a hold.
+type Decision struct {
+	ID     string `json:"id"`
+	Target string `json:"target"`
+	Result string `json:"result"` // approved or denied
+}
+
+// Problem is the answer where something is wrong.
+type Problem struct {
+	Error string `json:"error"`
+}

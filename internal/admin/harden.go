@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"strings"
+	"time"
+)
+
+// The limits of a request. A client that sends slowly, or for ever, costs a
+// connection for that long and no more.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 60 * time.Second
+	maxHeader     = 16 << 10
+	maxBody       = 16 << 10
+)
+
+func harden(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           http.MaxBytesHandler(h, maxBody),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+	}
+}
+
+// CheckAddress refuses an address of the admin listener that is not on
+// loopback: the API has no login, and it can release holds.
+func CheckAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("admin.address %q: not host:port; set for example 127.0.0.1:9901", address)
+	}
+	if loopback(host) {
+		return nil
+	}
+	return fmt.Errorf("admin.address %q: only loopback is accepted, since the API has no login yet; "+
+		"set 127.0.0.1:%s and reach it by kubectl port-forward or ssh -L", address, port)
+}
+
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback()
+}
+
+// local answers only requests that were meant for this host by name: a page
+// in a browser whose own name was made to point here (DNS rebinding) says
+// another.
+func local(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if !loopback(host) {
+			problem(w, http.StatusMisdirectedRequest,
+				"the Host header names no loopback address; call the API as 127.0.0.1 or localhost")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// plain answers every path as it was asked for and never redirects, which a
+// ServeMux does for paths that are not clean. It also sets the headers that
+// keep a browser from taking an answer for something else.
+func plain(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h.Set("Cache-Control", "no-store")
+		if asked := r.URL.EscapedPath(); !strings.HasPrefix(asked, "/") || path.Clean(asked) != asked {
+			problem(w, http.StatusNotFound, "no such path")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The time a loop may be silent before /livez fails, how often it is asked,
+// and how long a question to it may take.
+const (
+	alive = 60 * time.Second
+	beat  = 15 * time.Second
+	ask   = 2 * time.Second
+)
+
+// Telemetry returns the handler of probes and metrics.
+func (s *Server) Telemetry() http.Handler {
+	mux := http.NewServeMux()
+	for path, checks := range map[string]func(context.Context) []check{
+		"/livez": s.live, "/readyz": s.ready, "/startupz": s.startup,
+		"/-/healthy": s.live, "/-/ready": s.ready,
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			answer(w, r, strings.TrimPrefix(path, "/"), checks(r.Context()))
+		})
+	}
+	if s.opts.Metrics != nil {
+		mux.Handle("GET /metrics", s.opts.Metrics)
+	}
+	return plain(mux)
+}
+
+// check is one line of a probe; an empty fault means that it passed.
+type check struct{ name, fault string }
+
+// live checks that every loop answered within the last minute. It never asks
+// how a peer is: a restart would lose the last good state and mend nothing.
+func (s *Server) live(context.Context) []check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	checks := []check{{name: "ping"}}
+	for _, t := range s.opts.Targets {
+		c := check{name: "loop/" + t.Name}
+		if silent := time.Since(s.ticked[t.Name]); silent > alive {
+			c.fault = "no answer for " + silent.Truncate(time.Second).String()
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// startup checks that the process is built and its loops run, without regard
+// to peers: a peer that is down at start must not make the kubelet kill us.
+func (s *Server) startup(ctx context.Context) []check {
+	checks := []check{{name: "config"}}
+	for _, t := range s.opts.Targets {
+		c := check{name: "loop/" + t.Name}
+		if _, err := s.status(ctx, t); err != nil {
+			c.fault = "not running yet"
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// ready checks that there is something to stand on: each source was complete
+// once and each target was listed once. What was true once stays so: an
+// outage afterwards is shown by status, not here.
+func (s *Server) ready(ctx context.Context) []check {
+	checks := []check{{name: "config"}}
+	for _, in := range s.opts.Inputs {
+		c := check{name: "source/" + in.Name}
+		if !s.sourceSynced(in) {
+			c.fault = "no complete snapshot yet"
+			if in.State != nil && in.State().LastError != "" {
+				c.fault += ": " + in.State().LastError
+			}
+		}
+		checks = append(checks, c)
+	}
+	for _, t := range s.opts.Targets {
+		c := check{name: "target/" + t.Name}
+		if listed, err := s.targetListed(ctx, t); !listed {
+			c.fault = "not listed yet"
+			if err != "" {
+				c.fault += ": " + err
+			}
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+func (s *Server) sourceSynced(in Input) bool {
+	s.mu.Lock()
+	known := s.synced[in.Name]
+	s.mu.Unlock()
+	if known {
+		return true
+	}
+	if _, knowledge := in.Table.Snapshot(); !knowledge.Synced {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced[in.Name] = true
+	return true
+}
+
+// targetListed reports whether a target was listed once, and if not the last
+// error there.
+func (s *Server) targetListed(ctx context.Context, t Target) (bool, string) {
+	s.mu.Lock()
+	known := s.listed[t.Name]
+	s.mu.Unlock()
+	if known {
+		return true, ""
+	}
+	st, err := s.status(ctx, t)
+	if err != nil {
+		return false, err.Error()
+	}
+	return st.Listed, st.LastError
+}
+
+// answer writes a probe's checks as the kube-apiserver does: all of them if
+// asked to be verbose or if one failed.
+func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check) {
+	var text strings.Builder
+	failed := false
+	for _, c := range checks {
+		if c.fault == "" {
+			fmt.Fprintf(&text, "[+]%s ok\n", printable(c.name))
+			continue
+		}
+		failed = true
+		fmt.Fprintf(&text, "[-]%s failed: %s\n", printable(c.name), printable(c.fault))
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, verbose := r.URL.Query()["verbose"]
+	switch {
+	case failed:
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(&text, "%s check failed\n", probe)
+	case verbose:
+		fmt.Fprintf(&text, "%s check passed\n", probe)
+	default:
+		text.Reset()
+		text.WriteString("ok\n")
+	}
+	_, _ = w.Write([]byte(text.String()))
+}
+
+// printable keeps text of others on its line.
+func printable(s string) string {
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// pulse asks every loop now and then whether it lives.
+func (s *Server) pulse(ctx context.Context) {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for {
+		for _, t := range s.opts.Targets {
+			if _, err := s.status(ctx, t); err != nil && ctx.Err() == nil {
+				s.opts.Log.Warn("loop does not answer", "peer", t.Name, "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Why returns what is known of a service. The query is a service's name as
+// its registry has it, the name of an interface, or a service key.
+func (s *Server) Why(ctx context.Context, query string) Why {
+	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}}
+	names := make(map[registry.Name]bool)
+	for _, in := range s.opts.Inputs {
+		for _, seen := range lookup(in, query) {
+			names[seen.Service] = true
+			why.Sources = append(why.Sources, seen)
+		}
+		for _, sk := range skipped(in.Table) {
+			if strings.Contains(sk.Input, query) {
+				why.Skipped = append(why.Skipped, sk)
+			}
+		}
+	}
+	all := s.statuses(ctx)
+	groups := make(map[registry.Group]bool)
+	for _, sv := range services(all) {
+		if !names[sv.ServiceStatus.Service] && !slices.ContainsFunc(sv.Groups, func(g registry.Group) bool { return named(g, query) }) {
+			continue
+		}
+		why.Services = append(why.Services, sv)
+		for _, g := range sv.Groups {
+			groups[g] = true
+		}
+	}
+	touched := func(g registry.Group) bool { return groups[g] || named(g, query) }
+	for _, h := range holds(all) {
+		if slices.ContainsFunc(h.Groups, touched) {
+			why.Holds = append(why.Holds, h)
+		}
+	}
+	for _, c := range conflicts(all) {
+		if names[c.Service] || touched(c.Group) {
+			why.Conflicts = append(why.Conflicts, c)
+		}
+	}
+	return why
+}
+
+func (w Why) empty() bool {
+	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Skipped) == 0
+}
+
+func named(g registry.Group, query string) bool { return g.Name == query || g.String() == query }
+
+func lookup(in Input, query string) []Seen {
+	rows, known := in.Table.Snapshot()
+	found := []Seen{}
+	for name, sv := range rows {
+		if string(name) != query && !slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool {
+			return i.Name == query || key(i) == query
+		}) {
+			continue
+		}
+		seen := Seen{Source: in.Name, Service: name, Keys: []string{}, Attributes: sv.Attributes, Endpoints: endpoints(sv)}
+		for _, i := range sv.Interfaces {
+			seen.Keys = append(seen.Keys, key(i))
+		}
+		if err := known.Of(name); err != nil {
+			seen.Unknown = err.Error()
+		}
+		found = append(found, seen)
+	}
+	slices.SortFunc(found, func(a, b Seen) int { return strings.Compare(string(a.Service), string(b.Service)) })
+	return found
+}
+
+// key returns the service key of an interface: providers:name:version:group.
+func key(i registry.Interface) string {
+	return strings.Join([]string{"providers", i.Name, i.Version, i.Group}, ":")
+}
+
+func endpoints(sv *registry.Service) []Endpoint {
+	list := make([]Endpoint, 0, len(sv.Endpoints))
+	for _, e := range sv.Endpoints {
+		protocol := e.Protocol
+		if protocol == "" {
+			protocol = sv.Protocol
+		}
+		list = append(list, Endpoint{
+			Address: e.Address(), Health: e.Health.String(), Offered: e.Health.Offered(), Protocol: protocol,
+			Weight: e.Weight, Zone: e.Zone, Attributes: e.Attributes,
+		})
+	}
+	return list
+}
