@@ -1,0 +1,194 @@
+package naming_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// hostile are the texts of fault F54: what an attacker or an accident puts
+// where a name should be.
+func hostile() map[string]string {
+	return map[string]string{
+		"F54 path traversal":     "../../x",
+		"F54 escaped slash":      "%2F",
+		"F54 slash":              "a/b",
+		"F54 backslash":          `a\b`,
+		"F54 NUL":                "a\x00b",
+		"F54 CRLF":               "a\r\nb",
+		"F54 ANSI escape":        "a\x1b[31mb",
+		"F54 right to left":      "a\u202eb",
+		"F54 emoji":              "a🦊",
+		"F54 homoglyph":          "\u0430pi.Greeter",
+		"F54 invalid UTF-8":      "a\xff",
+		"F54 64 kB":              strings.Repeat("a", 64<<10),
+		"F54 Nacos separator":    "a@@b",
+		"F54 comma":              "a,b",
+		"F54 semicolon":          "a;b",
+		"F54 space":              "a b",
+		"F54 no-break space":     "a\u00a0b",
+		"F54 tab":                "a\tb",
+		"F54 double dot inside":  "a..b",
+		"F54 nothing but a dot":  ".",
+		"F54 nothing but dots":   "..",
+		"F54 empty after a dot":  "a.",
+		"F54 empty before a dot": ".a",
+	}
+}
+
+// expectRefused checks what every refusal owes its reader.
+func expectRefused(t *testing.T, text string, err error) {
+	t.Helper()
+	var typed *naming.Error
+	if !errors.As(err, &typed) {
+		t.Fatalf("%q was taken; error: %v", text, err)
+	}
+	if typed.Reason == "" || typed.Text != naming.Quote(text) {
+		t.Errorf("error does not show the offending text and a reason: %v", err)
+	}
+	for _, r := range err.Error() {
+		if r < ' ' || r > '~' {
+			t.Errorf("error is not safe to print: %q", err.Error())
+		}
+	}
+	if len(err.Error()) > 1024 {
+		t.Errorf("error has %d bytes", len(err.Error()))
+	}
+}
+
+func TestServiceKey_A82(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"", "1.0.0", "v1-beta_2"} {
+		for _, group := range []string{"", "g1", "grey+blue"} {
+			want := naming.ServiceKey{Category: naming.Providers, Interface: "org.x.Svc$Inner", Version: version, Group: group}
+			t.Run("A82 round trip of "+want.String(), func(t *testing.T) {
+				t.Parallel()
+				got, err := naming.ParseServiceKey(want.String())
+				if err != nil || got != want {
+					t.Errorf("got %+v, %v; want %+v", got, err, want)
+				}
+			})
+		}
+	}
+}
+
+func TestServiceKeyRefusals_A82(t *testing.T) {
+	t.Parallel()
+	cases := map[string]string{
+		"A82 empty":                          "",
+		"A82 interface alone":                "api.Greeter",
+		"A82 too few parts":                  "providers:api.Greeter:1.0",
+		"B52 colon in the group":             "providers:org.apache.Y:::tri",
+		"B52 colon in the version":           "providers:api.Greeter:1:0:g",
+		"A82 empty interface":                "providers::1.0:g",
+		"A82 unknown category":               "provider:api.Greeter::",
+		"A82 category in upper case":         "PROVIDERS:api.Greeter::",
+		"A82 legacy form where not asked":    "provider::api.Greeter",
+		"A82 no category where not asked":    "api.Greeter:1.0:g",
+		"A82 star, which only a reader says": "providers:api.Greeter:*:*",
+		"A82 version over 128 bytes":         "providers:a.B:" + strings.Repeat("1", 129) + ":",
+		"A82 interface over the limit":       "providers:" + strings.Repeat("a", 600) + "::",
+	}
+	for name, text := range hostile() {
+		cases[name+" as interface"] = "providers:" + text + "::"
+		if text != "." && text != ".." && text != "a." && text != ".a" && text != "a..b" {
+			cases[name+" as version"] = "providers:api.Greeter:" + text + ":"
+			cases[name+" as group"] = "providers:api.Greeter::" + text
+		}
+	}
+	for name, text := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := naming.ParseServiceKey(text)
+			expectRefused(t, text, err)
+		})
+	}
+}
+
+func TestLegacyServiceKey_A82(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct{ text, want string }{
+		"A82 the present form":                {"providers:api.Greeter:1:g", "providers:api.Greeter:1:g"},
+		"A82 provider without version":        {"provider::api.Greeter", "providers:api.Greeter::"},
+		"A82 provider with version and group": {"provider::api.Greeter:1:g", "providers:api.Greeter:1:g"},
+		"A82 no category":                     {"api.Greeter:1:g", "providers:api.Greeter:1:g"},
+		"A82 no category, empty parts":        {"api.Greeter::", "providers:api.Greeter::"},
+		"A82 a missing part is no shift":      {"providers:api.Greeter:1", ""},
+		"A82 a missing part of the old form":  {"provider:api.Greeter:1", ""},
+		"B52 a colon too many":                {"provider::api.Greeter:1:g:x", ""},
+		"A82 nothing":                         {"", ""},
+		"A82 nothing after the category":      {"provider::", ""},
+		"F54 longer than any key":             {strings.Repeat("a", 64<<10), ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := naming.ParseLegacyServiceKey(c.text)
+			switch {
+			case c.want == "":
+				expectRefused(t, c.text, err)
+			case err != nil || got.String() != c.want:
+				t.Errorf("got %v, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestServiceKeyCompare(t *testing.T) {
+	t.Parallel()
+	sorted := []naming.ServiceKey{
+		{Category: "consumers", Interface: "a"},
+		{Category: "providers", Interface: "a"},
+		{Category: "providers", Interface: "a", Group: "g"},
+		{Category: "providers", Interface: "a", Version: "1"},
+		{Category: "consumers", Interface: "b"},
+	}
+	for i := range sorted {
+		for j := range sorted {
+			if got := sorted[i].Compare(sorted[j]); (got < 0) != (i < j) || (got == 0) != (i == j) {
+				t.Errorf("%v against %v: %d", sorted[i], sorted[j], got)
+			}
+		}
+	}
+}
+
+func TestQuote_F54(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct{ text, want string }{
+		"F54 plain":                    {"a", `"a"`},
+		"F54 terminal escape":          {"\x1b[2J", `"\x1b[2J"`},
+		"F54 right to left":            {"\u202e", `"\u202e"`},
+		"F54 long text is cut":         {strings.Repeat("x", 100), `"` + strings.Repeat("x", 80) + `"... (100 bytes)`},
+		"F54 a rune is not cut in two": {strings.Repeat("x", 79) + "ääää", `"` + strings.Repeat("x", 79) + `"... (87 bytes)`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := naming.Quote(c.text); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func FuzzServiceKey(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string) {
+		key, err := naming.ParseServiceKey(text)
+		if err != nil {
+			expectRefused(t, text, err)
+		} else if key.String() != text {
+			t.Errorf("%q is written back as %q", text, key)
+		}
+		old, oldErr := naming.ParseLegacyServiceKey(text)
+		if err == nil && (oldErr != nil || old != key) {
+			t.Errorf("%q means %v, and %v (%v) where legacy forms are taken", text, key, old, oldErr)
+		}
+		if oldErr == nil {
+			if again, err := naming.ParseServiceKey(old.String()); err != nil || again != old {
+				t.Errorf("%v is read back as %v, %v", old, again, err)
+			}
+		}
+	})
+}
