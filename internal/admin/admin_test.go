@@ -1,0 +1,321 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// loop is a bridge.Loop as the package sees it.
+type loop struct {
+	mu      sync.Mutex
+	st      bridge.Status
+	stuck   bool
+	decided []string
+	refuse  error
+}
+
+func (l *loop) Status(ctx context.Context) (bridge.Status, error) {
+	l.mu.Lock()
+	stuck, st := l.stuck, l.st
+	l.mu.Unlock()
+	if stuck {
+		<-ctx.Done()
+		return bridge.Status{}, ctx.Err()
+	}
+	return st, nil
+}
+
+func (l *loop) Approve(_ context.Context, id string) error { return l.decide("approve " + id) }
+func (l *loop) Deny(_ context.Context, id string) error    { return l.decide("deny " + id) }
+
+func (l *loop) decide(word string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.decided = append(l.decided, word)
+	return l.refuse
+}
+
+func (l *loop) set(change func(*loop)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(l)
+}
+
+const greeter = registry.Name("greeter.shop.svc.cluster.local:20000")
+
+func service() *registry.Service {
+	return &registry.Service{
+		Name: greeter, Protocol: "tri",
+		Interfaces: []registry.Interface{{Name: "api.Greeter", Version: "1.0.0"}},
+		Endpoints: []registry.Endpoint{
+			{Host: "10.0.0.1", Port: 20000, Weight: 100, Health: registry.Healthy},
+			{Host: "10.0.0.2", Port: 20000, Health: registry.Draining},
+		},
+	}
+}
+
+func group() registry.Group {
+	return registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Greeter"}
+}
+
+// server returns a server without listeners over one source and one loop.
+func server(t *testing.T, table *registry.Table, l *loop) *admin.Server {
+	t.Helper()
+	s, err := admin.New(t.Context(), admin.Options{
+		Version: "v0.0.1", Owner: "shop",
+		Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
+		Targets: []admin.Target{{Name: "zk", Loop: l}},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "# metrics\n") }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func call(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(context.Background(), method, target, nil)
+	r.Host = "127.0.0.1:9901"
+	for i := 0; i+1 < len(header); i += 2 {
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+		}
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func decode[T any](t *testing.T, w *httptest.ResponseRecorder) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	return v
+}
+
+func TestProbes_A56(t *testing.T) {
+	t.Run("A56 not ready until the source is complete and the target listed, ready for good afterwards", func(t *testing.T) {
+		table, l := registry.NewTable(), &loop{}
+		probes := server(t, table, l).Telemetry()
+		expect := func(code int, text string) {
+			t.Helper()
+			w := call(probes, "GET", "/readyz?verbose")
+			if w.Code != code || !strings.Contains(w.Body.String(), text) {
+				t.Fatalf("got %d %s, want %d with %q", w.Code, w.Body, code, text)
+			}
+		}
+		expect(503, "[-]source/mesh failed: no complete snapshot yet\n[-]target/zk failed: not listed yet\n")
+		table.Replace(slices.Values([]*registry.Service{service()}))
+		expect(503, "[+]source/mesh ok\n[-]target/zk")
+		l.set(func(l *loop) { l.st.Listed = true })
+		expect(200, "[+]config ok\n[+]source/mesh ok\n[+]target/zk ok\nreadyz check passed\n")
+
+		table.Stale(errors.New("istiod is away"))
+		l.set(func(l *loop) { l.st.Listed = false; l.st.LastError = "zookeeper is away" })
+		expect(200, "readyz check passed")
+		if w := call(probes, "GET", "/readyz"); w.Body.String() != "ok\n" {
+			t.Errorf("not verbose: %q", w.Body)
+		}
+	})
+
+	t.Run("A56 live fails only for a loop that is silent for a minute, whatever its peers do", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := &loop{st: bridge.Status{LastError: "zookeeper is away"}}
+			s := server(t, registry.NewTable(), l)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- s.Run(ctx) }()
+			code := func(after time.Duration) int {
+				time.Sleep(after) //nolint:forbidigo // virtual time
+				synctest.Wait()
+				return call(s.Telemetry(), "GET", "/livez").Code
+			}
+			if got := code(time.Hour); got != 200 {
+				t.Errorf("an hour without peers: %d", got)
+			}
+			l.set(func(l *loop) { l.stuck = true })
+			if got := code(45 * time.Second); got != 200 {
+				t.Errorf("silent for 45 s: %d", got)
+			}
+			if got := code(20 * time.Second); got != 503 {
+				t.Errorf("silent for 65 s: %d", got)
+			}
+			l.set(func(l *loop) { l.stuck = false })
+			if got := code(20 * time.Second); got != 200 {
+				t.Errorf("answers again: %d", got)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	})
+
+	t.Run("started once its loops run, without regard to peers", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := &loop{stuck: true}
+			probes := server(t, registry.NewTable(), l).Telemetry()
+			if w := call(probes, "GET", "/startupz"); w.Code != 503 {
+				t.Errorf("before: %d", w.Code)
+			}
+			l.set(func(l *loop) { l.stuck = false })
+			if w := call(probes, "GET", "/startupz"); w.Code != 200 {
+				t.Errorf("after: %d %s", w.Code, w.Body)
+			}
+		})
+	})
+
+	t.Run("an error of a peer stays on its line", func(t *testing.T) {
+		l := &loop{st: bridge.Status{LastError: "bad\n[+]everything ok\x1b[31m"}}
+		w := call(server(t, registry.NewTable(), l).Telemetry(), "GET", "/readyz")
+		if strings.Contains(w.Body.String(), "\n[+]everything") || strings.ContainsRune(w.Body.String(), '\x1b') {
+			t.Errorf("%q", w.Body)
+		}
+	})
+}
+
+func TestStatus_A76(t *testing.T) {
+	table := registry.NewTable()
+	table.Replace(slices.Values([]*registry.Service{service()}))
+	table.Skip("outbound|80||<b>", "not a host <script>")
+	table.Unknown("other*", errors.New("403"))
+	wrote := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	l := &loop{st: bridge.Status{
+		Owner: "shop", Listed: true,
+		Bridges: []bridge.BridgeStatus{{Name: "mesh-to-zk", Synced: true}},
+		Services: []bridge.ServiceStatus{{
+			Bridge: "mesh-to-zk", Service: greeter, Reason: bridge.ReasonHeld, Entries: 2,
+			Groups: []registry.Group{group()}, LastWrite: wrote, LastError: "was away",
+		}},
+		Holds:     []bridge.Hold{{ID: "h1", Bridge: "mesh-to-zk", Groups: []registry.Group{group()}}},
+		Conflicts: []bridge.Conflict{{Group: group(), Key: "tri://10.0.0.9:1", Winner: "another"}},
+	}}
+	api := server(t, table, l).Admin()
+
+	t.Run("A76 the document lists sources, what they skipped, and every loop", func(t *testing.T) {
+		w := call(api, "GET", "/api/v1/status")
+		d := decode[admin.Document](t, w)
+		if !d.Ready || !d.InSync || len(d.Sources) != 1 || len(d.Loops) != 1 {
+			t.Fatalf("%s", w.Body)
+		}
+		src := d.Sources[0]
+		if src.Endpoints["healthy"] != 1 || src.Endpoints["draining"] != 1 || src.Unknown["other*"] != "403" {
+			t.Errorf("source: %+v", src)
+		}
+		if len(src.Skipped) != 1 || src.Skipped[0].Reason != "not a host <script>" {
+			t.Errorf("skipped: %+v", src.Skipped)
+		}
+		if strings.Contains(w.Body.String(), "<") {
+			t.Error("a name of others is written unescaped")
+		}
+	})
+
+	for query, by := range map[string]string{
+		"its host address": string(greeter), "its interface": "api.Greeter", "its service key": "providers:api.Greeter:1.0.0:",
+	} {
+		t.Run("A76 one service by "+by+": key, hosts, endpoints, owner, last write, last error", func(t *testing.T) {
+			why := decode[admin.Why](t, call(api, "GET", "/api/v1/services/"+by))
+			if len(why.Sources) != 1 || len(why.Services) != 1 || len(why.Holds) != 1 || len(why.Conflicts) != 1 {
+				t.Fatalf("by %s: %+v", query, why)
+			}
+			seen, sv := why.Sources[0], why.Services[0]
+			if seen.Keys[0] != "providers:api.Greeter:1.0.0:" || seen.Service != greeter || seen.Endpoints[1].Offered {
+				t.Errorf("seen: %+v", seen)
+			}
+			if sv.Owner != "shop" || !sv.LastWrite.Equal(wrote) || sv.LastError != "was away" || sv.Reason != bridge.ReasonHeld {
+				t.Errorf("service: %+v", sv)
+			}
+		})
+	}
+
+	t.Run("a service that nobody knows is not found", func(t *testing.T) {
+		w := call(api, "GET", "/api/v1/services/none")
+		if w.Code != 404 || !strings.Contains(decode[admin.Problem](t, w).Error, "fqdn:port") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+
+	t.Run("a loop that does not answer is an error in the document, not a hang", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := server(t, table, &loop{stuck: true}).Document(t.Context())
+			if d.InSync || d.Ready || d.Loops[0].LastError == "" || d.Loops[0].Target != "zk" {
+				t.Errorf("%+v", d)
+			}
+		})
+	})
+}
+
+func TestServices_pages(t *testing.T) {
+	l := &loop{}
+	for _, name := range []registry.Name{"a:1", "b:1", "c:1", "d:1", "e:1"} {
+		l.st.Services = append(l.st.Services, bridge.ServiceStatus{Bridge: "b", Service: name})
+	}
+	slices.Reverse(l.st.Services)
+	api := server(t, registry.NewTable(), l).Admin()
+	var got []string
+	for next := ""; ; {
+		page := decode[admin.Page[admin.Service]](t, call(api, "GET", "/api/v1/services?limit=2&continue="+next))
+		if page.Total != 5 || len(page.Items) > 2 {
+			t.Fatalf("page: %+v", page)
+		}
+		for _, sv := range page.Items {
+			got = append(got, string(sv.ServiceStatus.Service))
+		}
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	if strings.Join(got, " ") != "a:1 b:1 c:1 d:1 e:1" {
+		t.Error(got)
+	}
+	for _, bad := range []string{"limit=0", "limit=1001", "limit=x", "continue=***"} {
+		if w := call(api, "GET", "/api/v1/services?"+bad); w.Code != 400 {
+			t.Errorf("%s: %d", bad, w.Code)
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	l := &loop{st: bridge.Status{Holds: []bridge.Hold{{ID: "h1", Entries: []string{"x"}}}}}
+	api := server(t, registry.NewTable(), l).Admin()
+
+	if page := decode[admin.Page[admin.Hold]](t, call(api, "GET", "/api/v1/holds")); page.Items[0].ID != "h1" || page.Items[0].Target != "zk" {
+		t.Errorf("list: %+v", page)
+	}
+	for word, result := range map[string]string{"approve": "approved", "deny": "denied"} {
+		d := decode[admin.Decision](t, call(api, "POST", "/api/v1/holds/h1/"+word))
+		if d != (admin.Decision{ID: "h1", Target: "zk", Result: result}) {
+			t.Errorf("%s: %+v", word, d)
+		}
+	}
+	if !slices.Contains(l.decided, "approve h1") || !slices.Contains(l.decided, "deny h1") {
+		t.Error(l.decided)
+	}
+	if w := call(api, "POST", "/api/v1/holds/h2/approve"); w.Code != 404 {
+		t.Errorf("a hold that is gone: %d", w.Code)
+	}
+	if w := call(api, "GET", "/api/v1/holds/h1/approve"); w.Code != 404 || len(l.decided) != 2 {
+		t.Errorf("by GET: %d %v", w.Code, l.decided)
+	}
+	l.set(func(l *loop) { l.refuse = errors.New("it changed meanwhile") })
+	if w := call(api, "POST", "/api/v1/holds/h1/approve"); w.Code != 409 || !strings.Contains(w.Body.String(), "it changed meanwhile") {
+		t.Errorf("refused: %d %s", w.Code, w.Body)
+	}
+}
