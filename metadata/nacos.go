@@ -1,0 +1,167 @@
+package metadata
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// NacosInstance is one instance as Nacos stores and tells it, of any format.
+type NacosInstance struct {
+	IP        string            `json:"ip"`
+	Port      uint16            `json:"port"`
+	Weight    float64           `json:"weight"`
+	Healthy   bool              `json:"healthy"`
+	Enabled   bool              `json:"enabled"`
+	Ephemeral bool              `json:"ephemeral"`
+	Cluster   string            `json:"clusterName"`
+	Metadata  map[string]string `json:"metadata"`
+}
+
+// DefaultNacosCluster is the cluster of instances that name none.
+const DefaultNacosCluster = "DEFAULT"
+
+// The limits that Nacos 2.3 and later check; 2.2 takes more. A batch in which
+// one instance breaks them is refused whole, so each is checked beforehand.
+// Source: com.alibaba.nacos.common.paramcheck.ParamCheckRule.
+const (
+	MaxNacosMetadata = 1024 // bytes of all keys and values together
+	maxNacosService  = 512
+	maxNacosGroup    = 128
+	maxNacosCluster  = 64
+	maxNacosWeight   = 10_000
+)
+
+// ErrNacosLimit is wrapped by every error about a limit of Nacos.
+var ErrNacosLimit = errors.New("breaks a limit of Nacos")
+
+// Key returns what identifies the instance within its service: address and,
+// where it is not the default one, cluster.
+func (i NacosInstance) Key() string {
+	key := net.JoinHostPort(i.IP, strconv.Itoa(int(i.Port)))
+	if i.Cluster != "" && i.Cluster != DefaultNacosCluster {
+		key += "#" + i.Cluster
+	}
+	return key
+}
+
+// String returns the instance in canonical form: JSON with the fields in a
+// fixed and the metadata in key order.
+func (i NacosInstance) String() string {
+	if i.Cluster == "" {
+		i.Cluster = DefaultNacosCluster
+	}
+	if i.Metadata == nil {
+		i.Metadata = map[string]string{}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(i); err != nil {
+		panic(err) // strings, numbers and a map of strings; the weight is checked where it comes in
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// ParseNacosInstance reads the canonical form.
+func ParseNacosInstance(s string) (NacosInstance, error) {
+	var i NacosInstance
+	if err := json.Unmarshal([]byte(s), &i); err != nil {
+		return NacosInstance{}, fmt.Errorf("nacos instance %.100q: %w", s, err)
+	}
+	return i, nil
+}
+
+// Mark returns the owner mark of the instance. The error wraps ErrMark.
+func (i NacosInstance) Mark() (Mark, error) { return ParseMark(i.Metadata[MarkKey]) }
+
+// Check returns what a server would refuse the instance for. The error wraps
+// ErrNacosLimit.
+func (i NacosInstance) Check() error {
+	addr, err := netip.ParseAddr(i.IP)
+	switch {
+	case err != nil || addr.Zone() != "":
+		return fmt.Errorf("%w: ip %.100q is no IP address", ErrNacosLimit, i.IP)
+	case i.Port == 0:
+		return fmt.Errorf("%w: port 0", ErrNacosLimit)
+	case i.Weight < 0 || i.Weight > maxNacosWeight:
+		return fmt.Errorf("%w: weight %v is not within 0 and %d", ErrNacosLimit, i.Weight, maxNacosWeight)
+	}
+	if !matches(`^[0-9a-zA-Z-_]*$`, i.Cluster) || len(i.Cluster) > maxNacosCluster {
+		return fmt.Errorf("%w: cluster %.100q", ErrNacosLimit, i.Cluster)
+	}
+	if n := MetadataSize(i.Metadata); n > MaxNacosMetadata {
+		return fmt.Errorf("%w: metadata of %d bytes, at most %d", ErrNacosLimit, n, MaxNacosMetadata)
+	}
+	return nil
+}
+
+// CheckNacosService returns what a server would refuse a service for. The
+// error wraps ErrNacosLimit.
+func CheckNacosService(namespace, group, name string) error {
+	switch {
+	case name == "" || len(name) > maxNacosService || strings.Contains(name, "@@") || !printable(name):
+		return fmt.Errorf("%w: service name %.100q", ErrNacosLimit, name)
+	case group == "" || len(group) > maxNacosGroup || !matches(`^[0-9a-zA-Z\-_:.]+$`, group):
+		return fmt.Errorf("%w: group %.100q", ErrNacosLimit, group)
+	case !matches(`^[\w-]*$`, namespace) || len(namespace) > maxNacosCluster:
+		return fmt.Errorf("%w: namespace %.100q", ErrNacosLimit, namespace)
+	}
+	return nil
+}
+
+// printable reports whether s is free of spaces, control characters and
+// everything outside ASCII, none of which Nacos takes in a service name.
+func printable(s string) bool {
+	for _, r := range s {
+		if r <= ' ' || r > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func matches(pattern, s string) bool {
+	ok, err := regexp.MatchString(pattern, s)
+	return err == nil && ok
+}
+
+// MetadataSize returns the bytes of all keys and values, as Nacos counts them.
+func MetadataSize(m map[string]string) int {
+	n := 0
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// FitMetadata returns the metadata without as many of the keys named in order
+// as have to go for the limit, and those keys. The input stays as it is. The
+// error wraps ErrNacosLimit where even all of them do not suffice.
+func FitMetadata(m map[string]string, limit int, order []string) (map[string]string, []string, error) {
+	size := MetadataSize(m)
+	if size <= limit {
+		return m, nil, nil
+	}
+	fitted := maps.Clone(m)
+	var dropped []string
+	for _, key := range order {
+		value, ok := fitted[key]
+		if !ok {
+			continue
+		}
+		delete(fitted, key)
+		dropped = append(dropped, key)
+		if size -= len(key) + len(value); size <= limit {
+			return fitted, dropped, nil
+		}
+	}
+	return nil, dropped, fmt.Errorf("%w: metadata of %d bytes, at most %d, and nothing more to leave out", ErrNacosLimit, size, limit)
+}
