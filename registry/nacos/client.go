@@ -1,0 +1,229 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
+)
+
+// A Client keeps one connection to one of the servers, and a login where a
+// user is configured. Run must be running for calls to succeed.
+type Client struct {
+	opts       Options
+	servers    []server
+	login      *login
+	slots      chan struct{}
+	goroutines sync.WaitGroup
+	lost       chan struct{}
+
+	mu      sync.Mutex
+	current *conn
+	changed chan struct{} // closed and replaced when current changes
+	state   State
+}
+
+// State is what a Client knows of its connection.
+type State struct {
+	Connected bool
+	Server    string // host:port of the connection
+	Since     time.Time
+	Attempts  int // to connect, since the last connection ended
+	Lost      int // connections
+	LastError string
+}
+
+// New returns a client that is not connected yet. The error names the option
+// that is wrong.
+func New(o Options) (*Client, error) {
+	o = o.withDefaults()
+	servers, err := parseServers(o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Username != "" && o.Password == nil {
+		return nil, errors.New("passwordFile: missing beside username")
+	}
+	c := &Client{
+		opts: o, servers: servers, slots: make(chan struct{}, o.MaxInFlight),
+		lost: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+	c.login = newLogin(c)
+	return c, nil
+}
+
+// Run connects, and connects again whenever the connection ends, until ctx
+// ends. It returns nil after everything it started has ended; what was
+// published goes with it.
+func (c *Client) Run(ctx context.Context) error {
+	defer c.goroutines.Wait()
+	if c.opts.Username != "" {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		c.goroutines.Go(func() { c.login.keep(ctx) })
+	}
+	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
+	for attempt := 0; ctx.Err() == nil; next++ {
+		cn, err := c.connect(ctx, c.servers[next%len(c.servers)])
+		if err != nil {
+			attempt++
+			c.failed(attempt, err)
+			c.pause(ctx, c.opts.Backoff.after(attempt))
+			continue
+		}
+		attempt = 0
+		c.hold(ctx, cn)
+	}
+	return nil
+}
+
+func (c *Client) connect(ctx context.Context, s server) (*conn, error) {
+	if err := c.login.first(ctx); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	cn, err := c.open(ctx, s)
+	c.opts.Observe(Observation{Op: "connect", Took: time.Since(began), Err: err})
+	return cn, err
+}
+
+// hold makes a connection the current one until it ends. One that the server
+// wants gone outlives its successor's arrival, so that what is published on it
+// can be published there first.
+func (c *Client) hold(ctx context.Context, cn *conn) {
+	c.opts.Log.Info("nacos connected", "server", cn.server.grpc)
+	c.use(cn)
+	err := cn.watch(ctx)
+	if errors.Is(err, errReset) {
+		c.goroutines.Go(func() {
+			c.pause(ctx, c.opts.Overlap)
+			cn.close()
+		})
+		return // still the current one until there is another
+	}
+	c.drop(cn, err)
+	cn.close()
+	<-cn.dead
+}
+
+// use replaces the current connection. What an earlier one published counts
+// as lost from then on.
+func (c *Client) use(cn *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	again := c.state.Lost > 0 || c.current != nil
+	c.current = cn
+	c.state = State{Connected: true, Server: cn.server.grpc, Since: time.Now(), Lost: c.state.Lost}
+	close(c.changed)
+	c.changed = make(chan struct{})
+	if again {
+		select {
+		case c.lost <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *Client) drop(cn *conn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == cn {
+		c.current = nil
+	}
+	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, LastError: err.Error()}
+	if !errors.Is(err, context.Canceled) {
+		c.opts.Observe(Observation{Op: "lost", Err: err})
+		c.opts.Log.Warn("nacos connection lost", "server", cn.server.grpc, "err", err)
+	}
+}
+
+func (c *Client) failed(attempt int, err error) {
+	c.mu.Lock()
+	c.state.Attempts, c.state.LastError = attempt, err.Error()
+	c.mu.Unlock()
+	if attempt == 1 {
+		c.opts.Log.Warn("nacos not reached, trying on", "err", err)
+	}
+}
+
+// State returns what the client knows of its connection.
+func (c *Client) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Lost is ready after the connection was replaced and everything that was
+// published has to be published once more.
+func (c *Client) Lost() <-chan struct{} { return c.lost }
+
+// call sends a request on the current connection, waiting for one while ctx
+// lasts, at most for the request's own time.
+func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out any) (*conn, error) {
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), ctx.Err())
+	}
+	cn, err := c.connection(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), err)
+	}
+	err = cn.call(ctx, r, out)
+	if errors.Is(err, ErrDenied) && c.login.renew(ctx) {
+		err = cn.call(ctx, r, out) // the token had expired or been revoked
+	}
+	return cn, err
+}
+
+func (c *Client) connection(ctx context.Context) (*conn, error) {
+	timer := time.NewTimer(c.opts.Timeout)
+	defer timer.Stop()
+	for {
+		c.mu.Lock()
+		cn, changed, last := c.current, c.changed, c.state.LastError
+		c.mu.Unlock()
+		if cn != nil {
+			return cn, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err() //nolint:wrapcheck // call wraps it
+		case <-timer.C:
+			return nil, fmt.Errorf("%w: %s", ErrNotConnected, last)
+		}
+	}
+}
+
+func (c *Client) headers() map[string]string {
+	h := map[string]string{"charset": "UTF-8", "app": "xds-bridge"}
+	if token := c.login.token(); token != "" {
+		h["accessToken"] = token
+	}
+	return h
+}
+
+func (c *Client) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// after returns the wait before the next attempt.
+func (b Backoff) after(attempts int) time.Duration {
+	d := b.Min
+	for i := 1; i < attempts && d < b.Max; i++ {
+		d *= 2
+	}
+	d = min(d, b.Max)
+	return d - time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // spreads load, keeps no secret
+}

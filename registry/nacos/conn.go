@@ -1,0 +1,247 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
+	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// A conn is one connection to one server, from the server check to its end.
+// What was published on it lives as long as it does.
+type conn struct {
+	client   *Client
+	server   server
+	cc       *grpc.ClientConn
+	requests nacosgrpc.RequestClient
+	clientIP string
+
+	stream nacosgrpc.BiRequestStream_RequestBiStreamClient
+	cancel context.CancelFunc
+	reset  chan struct{} // closed when the server wants this connection gone
+	dead   chan struct{} // closed when the stream has ended
+	err    error         // why; written before dead is closed
+
+	mu        sync.Mutex
+	published map[serviceKey]string // the batch of each service, as it was accepted
+}
+
+// serviceKey names a service on a server.
+type serviceKey struct{ namespace, group, name string }
+
+// open dials a server, checks it, sets the connection up and waits until the
+// server has registered it.
+func (c *Client) open(ctx context.Context, s server) (*conn, error) {
+	cn := &conn{
+		client: c, server: s, published: make(map[serviceKey]string),
+		reset: make(chan struct{}), dead: make(chan struct{}),
+	}
+	if err := cn.dial(); err != nil {
+		return nil, err
+	}
+	setup, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	if err := cn.setUp(setup); err != nil {
+		cn.close()
+		return nil, fmt.Errorf("connect to %s: %w", s.grpc, err)
+	}
+	return cn, nil
+}
+
+func (cn *conn) dial() error {
+	o := cn.client.opts
+	creds := insecure.NewCredentials()
+	if o.TLS != nil {
+		cfg, err := o.TLS()
+		if err != nil {
+			return fmt.Errorf("tls of %s: %w", cn.server.grpc, err)
+		}
+		creds = credentials.NewTLS(cfg)
+	}
+	dialer := func(ctx context.Context, address string) (net.Conn, error) {
+		if o.dialContext != nil {
+			return o.dialContext(address)
+		}
+		var d net.Dialer
+		nc, err := d.DialContext(ctx, "tcp", address)
+		if err == nil {
+			cn.mu.Lock()
+			cn.clientIP, _, _ = net.SplitHostPort(nc.LocalAddr().String())
+			cn.mu.Unlock()
+		}
+		return nc, err //nolint:wrapcheck // grpc wraps it with the address
+	}
+	cc, err := grpc.NewClient("passthrough:///"+cn.server.grpc, grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(dialer), grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceive)))
+	if err != nil {
+		return fmt.Errorf("dial %s: %w", cn.server.grpc, err)
+	}
+	cn.cc, cn.requests = cc, nacosgrpc.NewRequestClient(cc)
+	return nil
+}
+
+func (cn *conn) setUp(ctx context.Context) error {
+	if err := cn.call(ctx, rpc_request.NewServerCheckRequest(), nil); err != nil {
+		return err
+	}
+	// The stream outlives the time limit of its setting up.
+	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	cn.cancel = cancel
+	stream, err := nacosgrpc.NewBiRequestStreamClient(cn.cc).RequestBiStream(streamCtx)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("open stream: %w", err)
+	}
+	cn.stream = stream
+	setup := rpc_request.NewConnectionSetupRequest()
+	setup.ClientVersion = clientVersion
+	setup.Tenant = cn.client.opts.Namespace
+	setup.Labels = map[string]string{"source": "sdk", "module": "naming", "AppName": "xds-bridge"}
+	payload, err := encode(setup, cn.client.headers(), cn.localIP())
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(payload); err != nil {
+		return fmt.Errorf("send setup: %w", err)
+	}
+	cn.client.goroutines.Go(cn.receive)
+	return cn.registered(ctx)
+}
+
+// registered waits until the server knows the connection: it takes the setup
+// in beside the requests, and until then answers them with "unregistered".
+func (cn *conn) registered(ctx context.Context) error {
+	const pause = 10 * time.Millisecond
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for registration: %w", ctx.Err())
+		case <-cn.dead:
+			return cn.err
+		case <-timer.C:
+		}
+		err := cn.call(ctx, rpc_request.NewHealthCheckRequest(), nil)
+		if !errors.Is(err, ErrNotReady) {
+			return err
+		}
+		timer.Reset(pause)
+	}
+}
+
+// receive acknowledges pushes and hands them on until the stream ends. It is
+// the only one to send on the stream after the setup.
+func (cn *conn) receive() {
+	defer close(cn.dead)
+	for {
+		p, err := cn.stream.Recv()
+		if err != nil {
+			cn.err = fmt.Errorf("stream of %s: %w", cn.server.grpc, err)
+			return
+		}
+		pushed, err := decodePush(p)
+		if err != nil {
+			cn.client.opts.Log.Warn("push left out", "server", cn.server.grpc, "err", err)
+			continue
+		}
+		if err := cn.stream.Send(pushed.ack()); err != nil {
+			cn.err = fmt.Errorf("stream of %s: %w", cn.server.grpc, err)
+			return
+		}
+		if pushed.kind == "ConnectResetRequest" {
+			cn.wantedGone()
+		}
+	}
+}
+
+// wantedGone notes that the server asked for another connection instead of
+// this one. Only receive calls it.
+func (cn *conn) wantedGone() {
+	select {
+	case <-cn.reset:
+	default:
+		close(cn.reset)
+	}
+}
+
+// call sends one request on this connection and decodes the answer into out.
+func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out any) error {
+	op := r.GetRequestType()
+	payload, err := encode(r, cn.client.headers(), cn.localIP())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cn.client.opts.Timeout)
+	defer cancel()
+	began := time.Now()
+	answer, err := cn.requests.Request(ctx, payload)
+	if err == nil {
+		err = decode(op, answer, out)
+	} else {
+		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, err)
+	}
+	cn.client.opts.Observe(Observation{
+		Op: op, Took: time.Since(began), Err: err,
+		Sent: len(payload.GetBody().GetValue()), Got: len(answer.GetBody().GetValue()),
+	})
+	return err
+}
+
+func (cn *conn) localIP() string {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.clientIP
+}
+
+// watch checks the connection's health until it ends, is wanted gone, or ctx
+// ends, and returns why.
+func (cn *conn) watch(ctx context.Context) error {
+	const misses = 2
+	ticker := time.NewTicker(cn.client.opts.Health)
+	defer ticker.Stop()
+	for missed := 0; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err() //nolint:wrapcheck // the caller compares it
+		case <-cn.dead:
+			return cn.err
+		case <-cn.reset:
+			return errReset
+		case <-ticker.C:
+		}
+		err := cn.call(ctx, rpc_request.NewHealthCheckRequest(), nil)
+		switch {
+		case err == nil:
+			missed = 0
+		case errors.Is(err, ErrNotReady):
+			return err // the server forgot the connection
+		default:
+			if missed++; missed >= misses {
+				return fmt.Errorf("health check: %w", err)
+			}
+		}
+	}
+}
+
+// errReset says that a server asked for a new connection.
+var errReset = errors.New("the server asked for a new connection")
+
+// close ends the connection, and with it what was published on it.
+func (cn *conn) close() {
+	if cn.cancel != nil {
+		cn.cancel()
+	}
+	if err := cn.cc.Close(); err != nil {
+		cn.client.opts.Log.Debug("connection closed", "server", cn.server.grpc, "err", err)
+	}
+}

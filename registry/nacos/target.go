@@ -1,0 +1,216 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Layout says which services of a server hold entries of a format. The
+// codecs of the formats implement it.
+type Layout interface {
+	// Scopes returns the namespaces and groups that the format writes to: of
+	// each group Namespace and Group count.
+	Scopes() []registry.Group
+
+	// GroupOf returns the group that a service of a server is, and false for
+	// a service that is none of the format's.
+	GroupOf(namespace, group, service string) (registry.Group, bool)
+}
+
+// TargetOptions say what a Target writes.
+type TargetOptions struct {
+	Owner    string        // metadata.Mark.Owner of what this target may change
+	Layouts  []Layout      // of all formats that are written
+	ReadBack time.Duration // how long a server's reads lag behind its writes; 0 is 1 s
+}
+
+// A Target writes to Nacos. It holds what it wrote as long as its client's
+// connection lives.
+type Target struct {
+	client *Client
+	opts   TargetOptions
+
+	mu    sync.Mutex
+	wrote map[serviceKey]time.Time // when, for reads that have to wait
+}
+
+// NewTarget returns a target that writes through a client.
+func NewTarget(c *Client, o TargetOptions) (*Target, error) {
+	if len(o.Owner) != metadata.OwnerLen {
+		return nil, fmt.Errorf("owner %q is no fingerprint of %d bytes", o.Owner, metadata.OwnerLen)
+	}
+	if len(o.Layouts) == 0 {
+		return nil, errors.New("a Nacos target needs a format")
+	}
+	set(&o.ReadBack, time.Second)
+	return &Target{client: c, opts: o, wrote: make(map[serviceKey]time.Time)}, nil
+}
+
+// Lost is ready after the connection was replaced: what was published on the
+// earlier one went with it.
+func (t *Target) Lost() <-chan struct{} { return t.client.Lost() }
+
+// VerifyAfter returns how long after a write the group should be read back:
+// a server that restarts may confirm a batch and forget it.
+func (t *Target) VerifyAfter() time.Duration { return t.opts.ReadBack }
+
+// Groups lists the services of all scopes that are of a known format.
+func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
+	type scope struct{ namespace, group string }
+	seen := make(map[scope]bool)
+	var out []registry.Group
+	for _, layout := range t.opts.Layouts {
+		for _, s := range layout.Scopes() {
+			at := scope{s.Namespace, s.Group}
+			if seen[at] {
+				continue
+			}
+			seen[at] = true
+			names, err := t.client.list(ctx, at.namespace, at.group)
+			if err != nil {
+				return nil, fmt.Errorf("list namespace %q group %q: %w", at.namespace, at.group, err)
+			}
+			for _, name := range names {
+				out = t.appendGroups(out, at.namespace, at.group, name)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (t *Target) appendGroups(out []registry.Group, namespace, group, service string) []registry.Group {
+	for _, layout := range t.opts.Layouts {
+		if g, ok := layout.GroupOf(namespace, group, service); ok {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// Read returns all instances of a service. It waits out the lag of the
+// server's reads behind the last write.
+func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	k := keyOf(g)
+	if err := t.settled(ctx, k); err != nil {
+		return nil, err
+	}
+	instances, err := t.client.query(ctx, k)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", g, err)
+	}
+	ours := make(map[string]bool)
+	for line := range strings.Lines(t.client.publication(k)) {
+		ours[strings.TrimSuffix(line, "\n")] = true
+	}
+	byKey := make(map[string]registry.Held, len(instances))
+	for _, in := range instances {
+		h := held(g, in, ours)
+		if old, twice := byKey[h.Key]; !twice || preferred(h, old, t.opts.Owner) {
+			byKey[h.Key] = h
+		}
+	}
+	out := make([]registry.Held, 0, len(byKey))
+	for _, h := range byKey {
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	return out, nil
+}
+
+// settled waits until a service may be read after its last write.
+func (t *Target) settled(ctx context.Context, k serviceKey) error {
+	t.mu.Lock()
+	wait := t.opts.ReadBack - time.Since(t.wrote[k])
+	if wait <= 0 {
+		delete(t.wrote, k)
+	}
+	t.mu.Unlock()
+	if wait > 0 {
+		t.client.pause(ctx, wait)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("wait for the server's reads: %w", err)
+	}
+	return nil
+}
+
+func held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Held {
+	text := in.String()
+	h := registry.Held{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
+	if mark, err := in.Mark(); err == nil {
+		h.Owner, h.Live = mark.Owner, ours[text]
+	}
+	return h
+}
+
+// preferred decides between two instances of one address, which several
+// connections may publish: another owner's counts, then the one of ours that
+// this connection holds.
+func preferred(h, old registry.Held, owner string) bool {
+	if (h.Owner == owner) != (old.Owner == owner) {
+		return h.Owner != owner
+	}
+	return h.Live && !old.Live
+}
+
+// Write publishes all that is wanted of ours in one batch. An instance that
+// breaks a limit is left out, so that it does not cost its neighbours; the
+// error then wraps registry.ErrRefused.
+func (t *Target) Write(ctx context.Context, change registry.Change) error {
+	k := keyOf(change.Group)
+	if err := metadata.CheckNacosService(k.namespace, k.group, k.name); err != nil {
+		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
+	}
+	instances, refused := wanted(change.Want)
+	text := publicationText(instances)
+	if len(change.Put) > 0 || text != t.client.publication(k) {
+		err := t.client.batch(ctx, k, instances, text)
+		t.mu.Lock()
+		t.wrote[k] = time.Now()
+		t.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("write %s: %w", change.Group, err)
+		}
+	}
+	if refused != nil {
+		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, refused)
+	}
+	return nil
+}
+
+func wanted(entries []registry.Entry) ([]metadata.NacosInstance, error) {
+	var refused []error
+	instances := make([]metadata.NacosInstance, 0, len(entries))
+	for _, e := range entries {
+		in, err := metadata.ParseNacosInstance(e.Value)
+		if err == nil {
+			err = in.Check()
+		}
+		if err != nil {
+			refused = append(refused, fmt.Errorf("%s: %w", e.Key, err))
+			continue
+		}
+		instances = append(instances, in)
+	}
+	return instances, errors.Join(refused...)
+}
+
+// publicationText is what two batches are compared by: one instance a line.
+func publicationText(instances []metadata.NacosInstance) string {
+	var b strings.Builder
+	for _, in := range instances {
+		b.WriteString(in.String())
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }
