@@ -1,0 +1,174 @@
+package metadata
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// Mapping says which service key lives at which host addresses, and the other
+// way round. It never changes once built; the zero Mapping is empty. What its
+// methods return is sorted, shared and not to be written.
+type Mapping struct {
+	hosts   map[naming.ServiceKey][]naming.HostAddress
+	keys    map[naming.HostAddress][]naming.ServiceKey
+	clients map[placement]string
+}
+
+type placement struct {
+	key     naming.ServiceKey
+	address naming.HostAddress
+}
+
+// NewMapping merges what any number of clients claim: a key lives at every
+// address that any of them says.
+func NewMapping(claims iter.Seq[Claim]) Mapping {
+	m := Mapping{
+		hosts:   make(map[naming.ServiceKey][]naming.HostAddress),
+		keys:    make(map[naming.HostAddress][]naming.ServiceKey),
+		clients: make(map[placement]string),
+	}
+	for c := range claims {
+		p := placement{c.Key, c.Address}
+		if first, seen := m.clients[p]; seen {
+			m.clients[p] = min(first, c.Client)
+			continue
+		}
+		m.clients[p] = c.Client
+		m.hosts[c.Key] = append(m.hosts[c.Key], c.Address)
+		m.keys[c.Address] = append(m.keys[c.Address], c.Key)
+	}
+	for _, addresses := range m.hosts {
+		slices.SortFunc(addresses, naming.HostAddress.Compare)
+	}
+	for _, keys := range m.keys {
+		slices.SortFunc(keys, naming.ServiceKey.Compare)
+	}
+	return m
+}
+
+// Len returns the number of keys.
+func (m Mapping) Len() int { return len(m.hosts) }
+
+// Hosts returns the addresses at which a key lives.
+func (m Mapping) Hosts(key naming.ServiceKey) []naming.HostAddress { return m.hosts[key] }
+
+// Keys returns the keys that live at an address.
+func (m Mapping) Keys(address naming.HostAddress) []naming.ServiceKey { return m.keys[address] }
+
+// Client returns the id of a client that published the key for the address,
+// of several the first in order, for those who ask why.
+func (m Mapping) Client(key naming.ServiceKey, address naming.HostAddress) string {
+	return m.clients[placement{key, address}]
+}
+
+// All returns every key with its addresses, in key order.
+func (m Mapping) All() iter.Seq2[naming.ServiceKey, []naming.HostAddress] {
+	return func(yield func(naming.ServiceKey, []naming.HostAddress) bool) {
+		for _, key := range sortedKeys(m.hosts) {
+			if !yield(key, m.hosts[key]) {
+				return
+			}
+		}
+	}
+}
+
+// Equal reports whether two mappings say the same, whoever said it.
+func (m Mapping) Equal(o Mapping) bool {
+	return maps.EqualFunc(m.hosts, o.hosts, slices.Equal[[]naming.HostAddress])
+}
+
+// KeyChange is what happened to one key between two mappings.
+type KeyChange struct {
+	Key            naming.ServiceKey
+	Added, Removed []naming.HostAddress
+}
+
+// Since returns the keys whose addresses are not as they were in old, in key
+// order.
+func (m Mapping) Since(old Mapping) []KeyChange {
+	var changes []KeyChange
+	for key, now := range m.hosts {
+		if before := old.hosts[key]; !slices.Equal(now, before) {
+			changes = append(changes, KeyChange{Key: key, Added: without(now, before), Removed: without(before, now)})
+		}
+	}
+	for key, before := range old.hosts {
+		if _, still := m.hosts[key]; !still {
+			changes = append(changes, KeyChange{Key: key, Removed: before})
+		}
+	}
+	slices.SortFunc(changes, func(a, b KeyChange) int { return a.Key.Compare(b.Key) })
+	return changes
+}
+
+// without returns what only the first of two sorted lists has.
+func without(a, b []naming.HostAddress) []naming.HostAddress {
+	var left []naming.HostAddress
+	for _, address := range a {
+		if _, found := slices.BinarySearchFunc(b, address, naming.HostAddress.Compare); !found {
+			left = append(left, address)
+		}
+	}
+	return left
+}
+
+// The kinds of Conflict.
+const (
+	// ManyHosts is one key at several hosts. All of them serve it; that two
+	// applications provide one interface is often not meant.
+	ManyHosts ConflictKind = "many hosts"
+	// ManyPorts is one key at several ports of one host. All of them serve it,
+	// so that nothing is lost while a provider changes its port.
+	ManyPorts ConflictKind = "many ports"
+)
+
+// ConflictKind says in which way claims contradict each other.
+type ConflictKind string
+
+// Conflict is a key of which clients say different things. It is for people:
+// the mapping holds everything that was said.
+type Conflict struct {
+	Kind      ConflictKind
+	Key       naming.ServiceKey
+	Addresses []naming.HostAddress
+	Clients   []string // one for each address
+}
+
+// Conflicts returns what clients disagree about, in key order.
+func (m Mapping) Conflicts() []Conflict {
+	var conflicts []Conflict
+	for _, key := range sortedKeys(m.hosts) {
+		addresses := m.hosts[key]
+		if len(addresses) < 2 {
+			continue
+		}
+		ports := make(map[string][]naming.HostAddress)
+		for _, address := range addresses {
+			ports[address.Host] = append(ports[address.Host], address)
+		}
+		if len(ports) > 1 {
+			conflicts = append(conflicts, m.conflict(ManyHosts, key, addresses))
+		}
+		for _, host := range slices.Sorted(maps.Keys(ports)) {
+			if len(ports[host]) > 1 {
+				conflicts = append(conflicts, m.conflict(ManyPorts, key, ports[host]))
+			}
+		}
+	}
+	return conflicts
+}
+
+func (m Mapping) conflict(kind ConflictKind, key naming.ServiceKey, addresses []naming.HostAddress) Conflict {
+	c := Conflict{Kind: kind, Key: key, Addresses: addresses}
+	for _, address := range addresses {
+		c.Clients = append(c.Clients, m.Client(key, address))
+	}
+	return c
+}
+
+func sortedKeys[V any](m map[naming.ServiceKey]V) []naming.ServiceKey {
+	return slices.SortedFunc(maps.Keys(m), naming.ServiceKey.Compare)
+}

@@ -1,0 +1,245 @@
+package metadata_test
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+func key(t testing.TB, s string) naming.ServiceKey {
+	t.Helper()
+	k, err := naming.ParseServiceKey(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func address(t testing.TB, s string) naming.HostAddress {
+	t.Helper()
+	a, err := naming.ParseHostAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// merge builds the mapping of what clients, in order, publish.
+func merge(t testing.TB, values ...string) metadata.Mapping {
+	t.Helper()
+	return metadata.NewMapping(claims(t, values...))
+}
+
+func claims(t testing.TB, values ...string) iter.Seq[metadata.Claim] {
+	t.Helper()
+	return func(yield func(metadata.Claim) bool) {
+		for i, value := range values {
+			p, faults := metadata.ParsePublication("client-"+string(rune('a'+i)), value)
+			if len(faults) > 0 {
+				t.Errorf("faults: %v", faults)
+			}
+			for c := range p.Claims() {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// text prints a mapping, one line a key.
+func text(m metadata.Mapping) string {
+	var b strings.Builder
+	for k, addresses := range m.All() {
+		b.WriteString(k.String())
+		for _, a := range addresses {
+			b.WriteString(" " + a.String())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func TestParsePublication_A15(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		value  string
+		hosts  map[string]string
+		unread bool
+		faults int
+	}{
+		"what dubbo-go writes": {
+			value: `{"providers:api.Greeter::":"app.default.svc.cluster.local:20000","providers:grpc.reflection.v1alpha.ServerReflection::":"app.default.svc.cluster.local:20000"}`,
+			hosts: map[string]string{
+				"providers:api.Greeter::":                              "app.default.svc.cluster.local:20000",
+				"providers:grpc.reflection.v1alpha.ServerReflection::": "app.default.svc.cluster.local:20000",
+			},
+		},
+		"nothing registered yet":                {value: ""},
+		"A11 everything taken back":             {value: "{}"},
+		"A15 not JSON":                          {value: `{"providers:a::"`, unread: true, faults: 1},
+		"A15 JSON that stops":                   {value: `{"providers:a::":"h:1"`, unread: true, faults: 1},
+		"A15 JSON that stops after a comma":     {value: `{"providers:a::":"h:1",`, unread: true, faults: 1},
+		"A15 JSON with something behind it":     {value: `{}{}`, unread: true, faults: 1},
+		"A15 an array":                          {value: `[]`, unread: true, faults: 1},
+		"A15 null":                              {value: `null`, unread: true, faults: 1},
+		"A15 a value that is no string":         {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
+		"A15 a bad key beside a good one":       {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
+		"A15 a bad address beside a good one":   {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
+		"A15 a consumer's key":                  {value: `{"consumers:a::":"h:1"}`, faults: 1},
+		"A15 a key twice":                       {value: `{"providers:a::":"h:1","providers:a::":"h:2"}`, hosts: map[string]string{"providers:a::": "h:1"}, faults: 1},
+		"B52 a colon in the group":              {value: `{"providers:org.apache.Y:::tri":"h:1"}`, faults: 1},
+		"F54 a path as interface":               {value: `{"providers:../../x::":"h:1"}`, faults: 1},
+		"F54 control characters in the address": {value: "{\"providers:a::\":\"h\\u001b[2J:1\"}", faults: 1},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, faults := metadata.ParsePublication("client", c.value)
+			got := make(map[string]string)
+			for k, a := range p.Hosts {
+				got[k.String()] = a.String()
+			}
+			if !maps.Equal(got, c.hosts) || p.Unread != c.unread || len(faults) != c.faults {
+				t.Errorf("got %v, unread %v, faults %v", got, p.Unread, faults)
+			}
+			if p.Silent != (c.value == "") {
+				t.Errorf("silent: %v", p.Silent)
+			}
+			for _, f := range faults {
+				expectPrintable(t, f.Error())
+				if f.Client != "client" || f.Text == "" || f.Reason == "" {
+					t.Errorf("fault does not say whose and what: %+v", f)
+				}
+			}
+		})
+	}
+}
+
+func TestUnreadKey_A15(t *testing.T) {
+	t.Parallel()
+	p, _ := metadata.ParsePublication("c", `{"providers:a::":"h","providers:b::":7,"providers:c::":"h:1"}`)
+	want := []naming.ServiceKey{key(t, "providers:a::"), key(t, "providers:b::")}
+	if !slices.Equal(p.UnreadKeys, want) {
+		t.Errorf("A15 a key with an unreadable address is unknown, not gone: %v", p.UnreadKeys)
+	}
+}
+
+func expectPrintable(t *testing.T, s string) {
+	t.Helper()
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) || len(s) > 2048 {
+		t.Errorf("not fit for a log: %q", s)
+	}
+}
+
+func TestMapping_A10(t *testing.T) {
+	t.Parallel()
+	const k = "providers:api.Greeter::"
+	one, other := `{"`+k+`":"a.d.svc.cluster.local:1"}`, `{"`+k+`":"b.d.svc.cluster.local:2"}`
+	t.Run("A10 two apps with one key give the union, in any order (B17)", func(t *testing.T) {
+		t.Parallel()
+		want := []naming.HostAddress{address(t, "a.d.svc.cluster.local:1"), address(t, "b.d.svc.cluster.local:2")}
+		for _, m := range []metadata.Mapping{merge(t, one, other), merge(t, other, one), merge(t, one, other, one)} {
+			if got := m.Hosts(key(t, k)); !slices.Equal(got, want) {
+				t.Errorf("got %v", got)
+			}
+			c := m.Conflicts()
+			if len(c) != 1 || c[0].Kind != metadata.ManyHosts || len(c[0].Clients) != 2 || c[0].Clients[0] == "" {
+				t.Errorf("conflicts %+v", c)
+			}
+		}
+	})
+	t.Run("A10 one key on two ports of one address is a conflict, and both stay", func(t *testing.T) {
+		t.Parallel()
+		m := merge(t, `{"`+k+`":"a.d:1"}`, `{"`+k+`":"a.d:2"}`)
+		c := m.Conflicts()
+		if len(c) != 1 || c[0].Kind != metadata.ManyPorts || len(m.Hosts(key(t, k))) != 2 {
+			t.Errorf("conflicts %+v in %s", c, text(m))
+		}
+	})
+	t.Run("A10 replicas of one app agree", func(t *testing.T) {
+		t.Parallel()
+		m := merge(t, one, one, one)
+		if c := m.Conflicts(); len(c) > 0 {
+			t.Errorf("conflicts %+v", c)
+		}
+		if got := m.Client(key(t, k), address(t, "a.d.svc.cluster.local:1")); got != "client-a" {
+			t.Errorf("publisher %q", got)
+		}
+	})
+}
+
+func TestMappingReverse_A07(t *testing.T) {
+	t.Parallel()
+	m := merge(t, `{"providers:b::":"h:1","providers:a::":"h:1"}`, `{"providers:c::":"h:2"}`)
+	want := []naming.ServiceKey{key(t, "providers:a::"), key(t, "providers:b::")}
+	if got := m.Keys(address(t, "h:1")); !slices.Equal(got, want) {
+		t.Errorf("A07 keys of an address: %v", got)
+	}
+	if m.Len() != 3 || m.Keys(address(t, "h:3")) != nil || m.Hosts(key(t, "providers:x::")) != nil {
+		t.Error("the mapping knows too much")
+	}
+	for range m.All() {
+		break // an early end is the caller's right
+	}
+}
+
+func TestMappingSince_A09(t *testing.T) {
+	t.Parallel()
+	before := merge(t, `{"providers:moved::":"a:1","providers:same::":"a:1","providers:gone::":"a:1"}`)
+	after := merge(t, `{"providers:moved::":"b:1","providers:same::":"a:1","providers:new::":"a:1"}`)
+	want := []metadata.KeyChange{
+		{Key: key(t, "providers:gone::"), Removed: []naming.HostAddress{address(t, "a:1")}},
+		{Key: key(t, "providers:moved::"), Added: []naming.HostAddress{address(t, "b:1")}, Removed: []naming.HostAddress{address(t, "a:1")}},
+		{Key: key(t, "providers:new::"), Added: []naming.HostAddress{address(t, "a:1")}},
+	}
+	got := after.Since(before)
+	if !slices.EqualFunc(got, want, func(a, b metadata.KeyChange) bool {
+		return a.Key == b.Key && slices.Equal(a.Added, b.Added) && slices.Equal(a.Removed, b.Removed)
+	}) {
+		t.Errorf("A09 a moved key is a change of that key: %+v", got)
+	}
+	if len(after.Since(after)) > 0 || !after.Equal(after) || after.Equal(before) {
+		t.Error("equality and difference disagree")
+	}
+	if !(metadata.Mapping{}).Equal(merge(t)) {
+		t.Error("the zero mapping is the empty one")
+	}
+}
+
+// The order in which clients are read must not matter.
+func FuzzMapping(f *testing.F) {
+	f.Fuzz(func(t *testing.T, first, second string, seed uint64) {
+		var all []metadata.Claim
+		for i, value := range []string{first, second} {
+			p, faults := metadata.ParsePublication(string(rune('a'+i)), value)
+			for _, fault := range faults {
+				expectPrintable(t, fault.Error())
+			}
+			if p.Unread && (len(p.Hosts) > 0 || json.Valid([]byte(value)) && strings.HasPrefix(value, "{")) {
+				t.Errorf("%q counts as unread", value)
+			}
+			all = slices.AppendSeq(all, p.Claims())
+		}
+		m := metadata.NewMapping(slices.Values(all))
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		shuffled := metadata.NewMapping(slices.Values(all))
+		if !m.Equal(shuffled) || text(m) != text(shuffled) || len(m.Since(shuffled)) > 0 {
+			t.Errorf("order matters:\n%s\n%s", text(m), text(shuffled))
+		}
+		for k, addresses := range m.All() {
+			for _, a := range addresses {
+				if !slices.Contains(m.Keys(a), k) || m.Client(k, a) == "" {
+					t.Errorf("%v at %v is not found the other way round", k, a)
+				}
+			}
+		}
+	})
+}

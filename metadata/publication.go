@@ -1,0 +1,157 @@
+package metadata
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// PublicationLabel is the label of a mesh node under which dubbo-go publishes
+// the service keys that it provides: a JSON object from service key to host
+// address, as a string.
+const PublicationLabel = "DUBBO_GO"
+
+// Publication is what one client of the mesh says it provides. Knowledge has
+// three values here too: a key is published, it is not, or it cannot be told.
+type Publication struct {
+	Client string
+	Hosts  map[naming.ServiceKey]naming.HostAddress
+
+	// Silent is set for the empty value: the client has not registered
+	// anything yet, which a client that restarts says of what it still
+	// provides. The value `{}` is not silent: everything was taken back.
+	Silent bool
+
+	// Unread is set where the value is not the JSON it should be: nothing
+	// follows from what Hosts lacks. UnreadKeys are keys that are published
+	// with an address that cannot be read.
+	Unread     bool
+	UnreadKeys []naming.ServiceKey
+}
+
+// PublicationFault is an input of one client that could not be read and was left out.
+type PublicationFault struct {
+	Client string // the id of its connection
+	Text   string // the offending text as naming.Quote shows it
+	Reason string
+}
+
+// Error returns one line without control characters.
+func (f PublicationFault) Error() string {
+	return "client " + naming.Quote(f.Client) + ": " + f.Text + ": " + f.Reason
+}
+
+// Claim is one key at one address, said by one client.
+type Claim struct {
+	Key     naming.ServiceKey
+	Address naming.HostAddress
+	Client  string
+}
+
+// Claims returns what the publication says, in key order.
+func (p Publication) Claims() iter.Seq[Claim] {
+	return func(yield func(Claim) bool) {
+		for _, key := range slices.SortedFunc(maps.Keys(p.Hosts), naming.ServiceKey.Compare) {
+			if !yield(Claim{Key: key, Address: p.Hosts[key], Client: p.Client}) {
+				return
+			}
+		}
+	}
+}
+
+// ParsePublication reads the value of PublicationLabel. A part that cannot be
+// read is a fault and costs itself alone; where the whole is not JSON the
+// publication is Unread.
+func ParsePublication(client, value string) (Publication, []PublicationFault) {
+	p := Publication{Client: client}
+	if value == "" {
+		p.Silent = true
+		return p, nil
+	}
+	pairs, err := jsonPairs(value)
+	if err != nil {
+		p.Unread = true
+		return p, []PublicationFault{{Client: client, Text: naming.Quote(value), Reason: err.Error()}}
+	}
+	p.Hosts = make(map[naming.ServiceKey]naming.HostAddress, len(pairs))
+	var faults []PublicationFault
+	for _, pair := range pairs {
+		if text, reason := p.add(pair); reason != "" {
+			faults = append(faults, PublicationFault{Client: client, Text: naming.Quote(text), Reason: reason})
+		}
+	}
+	return p, faults
+}
+
+// add takes one pair over, or returns the text that cannot be read and why.
+func (p *Publication) add(pair jsonPair) (text, reason string) {
+	key, err := naming.ParseServiceKey(pair.key)
+	if err != nil {
+		return pair.key, reasonOf(err)
+	}
+	if key.Category != naming.Providers {
+		return pair.key, "only what is provided is published"
+	}
+	if _, twice := p.Hosts[key]; twice {
+		return pair.key, "published twice by one client, the first address is taken"
+	}
+	var s string
+	if json.Unmarshal(pair.value, &s) != nil {
+		p.UnreadKeys = append(p.UnreadKeys, key)
+		return string(pair.value), "the host address of " + pair.key + " is not a string"
+	}
+	address, err := naming.ParseHostAddress(s)
+	if err != nil {
+		p.UnreadKeys = append(p.UnreadKeys, key)
+		return s, "not the host address of " + pair.key + ": " + reasonOf(err)
+	}
+	p.Hosts[key] = address
+	return "", ""
+}
+
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*naming.Error](err); ok {
+		return e.Reason
+	}
+	return err.Error()
+}
+
+type jsonPair struct {
+	key   string
+	value json.RawMessage
+}
+
+// jsonPairs reads an object and keeps what a map would swallow: a key that
+// comes twice.
+func jsonPairs(s string) ([]jsonPair, error) {
+	d := json.NewDecoder(strings.NewReader(s))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("not a JSON object")
+	}
+	var pairs []jsonPair
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("not JSON after %d bytes", d.InputOffset())
+		}
+		pair := jsonPair{key: key.(string)} //nolint:forcetypeassert // within an object the decoder knows no other keys
+		if err := d.Decode(&pair.value); err != nil {
+			return nil, fmt.Errorf("not JSON after %d bytes", d.InputOffset())
+		}
+		pairs = append(pairs, pair)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, errors.New("the JSON object does not end")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON object")
+	}
+	return pairs, nil
+}
