@@ -1,0 +1,193 @@
+package harness
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// DubboInterface is what the Java application provides and calls.
+const DubboInterface = "org.bridge.demo.GreetService"
+
+// answerTime is what a command of the Java application may take: the first
+// call of a JVM loads half of Dubbo.
+const answerTime = time.Minute
+
+// Dubbo is a JVM with real Java Dubbo in it, which can be any number of
+// providers and consumers at the same time.
+type Dubbo struct {
+	process *Process
+	stdin   io.Writer
+	answers chan string
+
+	mu        sync.Mutex
+	addresses []string
+}
+
+// StartDubbo starts a JVM without providers and consumers.
+func StartDubbo(t testing.TB) *Dubbo {
+	t.Helper()
+	home := installed(t, "dubbo")
+	dir := t.TempDir()
+	in, stdin := io.Pipe()
+	stdout, out := io.Pipe()
+	d := &Dubbo{stdin: stdin, answers: make(chan string, 1)}
+	d.process = Start(t, Command{
+		Name: "dubbo",
+		Path: "java",
+		Args: []string{
+			"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-Duser.home=" + dir, // Dubbo keeps caches there
+			"-cp", filepath.Join(home, "classes") + ":" + filepath.Join(home, "jars", "*"),
+			"org.bridge.demo.Main",
+		},
+		Dir: dir, Stdin: in, Stdout: out,
+	})
+	t.Cleanup(func() { _ = stdin.Close() }) // lets the process's reader of it end
+	go d.listen(stdout)
+	d.await(t, "its start")
+	return d
+}
+
+// Provide starts a provider on a free port and returns the port. The settings
+// are words such as version=1.0.0 and group=g.
+func (d *Dubbo) Provide(t testing.TB, protocol string, settings ...string) int {
+	t.Helper()
+	port := FreePort(t)
+	command := append([]string{"provide", "p" + strconv.Itoa(port), protocol, strconv.Itoa(port)}, settings...)
+	if _, err := d.command(t, command...); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// StopProvider stops the provider on the port.
+func (d *Dubbo) StopProvider(t testing.TB, port int) {
+	t.Helper()
+	if _, err := d.command(t, "stop", "p"+strconv.Itoa(port)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Consumer is a Java Dubbo consumer that knows nothing but a ZooKeeper.
+type Consumer struct {
+	dubbo *Dubbo
+	id    string
+}
+
+// Refer starts a consumer with settings such as version=1.0.0 and group=g.
+func (d *Dubbo) Refer(t testing.TB, id, zookeeper string, settings ...string) Consumer {
+	t.Helper()
+	if _, err := d.command(t, append([]string{"refer", id, "zookeeper://" + zookeeper}, settings...)...); err != nil {
+		t.Fatal(err)
+	}
+	return Consumer{d, id}
+}
+
+// Call calls the service once and returns the port of the provider that
+// answered.
+func (c Consumer) Call(t testing.TB) (port int, err error) {
+	t.Helper()
+	answer, err := c.dubbo.command(t, "call", c.id, "bob")
+	if err != nil {
+		return 0, err
+	}
+	if _, err := fmt.Sscanf(answer, "hello bob from %d", &port); err != nil {
+		return 0, fmt.Errorf("answer %q: %w", answer, err)
+	}
+	return port, nil
+}
+
+// CallEach calls until every one of the ports answered, and fails the test on
+// an answer of another or on a failed call.
+func (c Consumer) CallEach(t testing.TB, ports ...int) {
+	t.Helper()
+	must(t, c.callEach(t, ports))
+}
+
+// AwaitOnly waits until the consumer calls every one of the ports and no other.
+func (c Consumer) AwaitOnly(t testing.TB, within time.Duration, ports ...int) {
+	t.Helper()
+	Eventually(t, within, "the consumer calls "+fmt.Sprint(ports), func() error { return c.callEach(t, ports) })
+}
+
+// callEach makes so many calls that one that picks providers at random misses
+// none of them, in practice.
+func (c Consumer) callEach(t testing.TB, ports []int) error {
+	t.Helper()
+	answered := make(map[int]int)
+	for range 15 * len(ports) {
+		port, err := c.Call(t)
+		if err != nil {
+			return err
+		}
+		answered[port]++
+	}
+	slices.Sort(ports)
+	return Same(slices.Sorted(maps.Keys(answered)), ports)
+}
+
+// Addresses returns the list that a registry handed last to a consumer of this
+// JVM.
+func (d *Dubbo) Addresses() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.addresses
+}
+
+// command sends a command and returns what stands behind ok and the id.
+func (d *Dubbo) command(t testing.TB, words ...string) (string, error) {
+	t.Helper()
+	line := strings.Join(words, " ")
+	if _, err := io.WriteString(d.stdin, line+"\n"); err != nil {
+		return "", fmt.Errorf("%s: %w", line, err)
+	}
+	answer := d.await(t, line)
+	kind, rest, _ := strings.Cut(answer, " ")
+	_, rest, _ = strings.Cut(rest, " ")
+	if kind != "ok" {
+		return "", errors.New(line + ": " + answer)
+	}
+	return rest, nil
+}
+
+func (d *Dubbo) await(t testing.TB, what string) string {
+	t.Helper()
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	select {
+	case answer := <-d.answers:
+		return answer
+	case <-d.process.Exited():
+		t.Fatalf("%s: the JVM has ended", what)
+	case <-timer.C:
+		t.Fatalf("%s: no answer within %s", what, answerTime)
+	}
+	return ""
+}
+
+// listen sorts what the JVM prints; lines that are neither an answer nor a list
+// of addresses stay in its log.
+func (d *Dubbo) listen(stdout io.Reader) {
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		switch word {
+		case "ready", "ok", "error":
+			d.answers <- lines.Text()
+		case "addresses":
+			d.mu.Lock()
+			d.addresses = strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
+			d.mu.Unlock()
+		}
+	}
+}

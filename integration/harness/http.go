@@ -1,0 +1,28 @@
+package harness
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// get returns the body that is served at a URL; any other status than the
+// wanted is an error.
+func get(t testing.TB, url string, want int) ([]byte, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	must(t, err)
+	client := http.Client{Timeout: 5 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the error names the URL already.
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != want {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
+	}
+	return body, err
+}

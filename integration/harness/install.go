@@ -1,0 +1,33 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Root returns the folder of the repository.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	must(t, err)
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "install.sh")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no folder above the test holds scripts/install.sh")
+	return ""
+}
+
+// installed returns where scripts/install.sh put what name stands for; the
+// first call for a name on a machine builds or downloads it.
+func installed(t testing.TB, name string) string {
+	t.Helper()
+	code, out, errOut := Run(t, filepath.Join(Root(t), "scripts", "install.sh"), name)
+	if code != 0 {
+		t.Fatalf("scripts/install.sh %s: %s", name, errOut)
+	}
+	return strings.TrimSpace(out)
+}

@@ -1,0 +1,86 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+)
+
+// Istiod is the real istiod on 127.0.0.1.
+type Istiod struct {
+	GRPC   string // xDS in plaintext
+	Secure string // xDS over TLS as istiod.istio-system.svc
+	HTTP   string // debug API
+	CA     CA     // who signs what is trusted at Secure
+
+	mesh    *Mesh
+	process *Process
+}
+
+// StartIstiod starts an istiod that reads the mesh and waits until it serves.
+func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
+	t.Helper()
+	i := &Istiod{GRPC: freeAddress(t), Secure: freeAddress(t), HTTP: freeAddress(t), CA: NewCA(t), mesh: mesh}
+	i.Start(t)
+	return i
+}
+
+// Start starts istiod once more after a Kill or a Stop, at the same addresses,
+// and waits until it serves.
+func (i *Istiod) Start(t testing.TB) {
+	t.Helper()
+	i.process = Start(t, Command{
+		Name: "istiod",
+		Path: installed(t, "istiod"),
+		Args: []string{"-configDir", i.mesh.dir, "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP},
+		Env:  []string{"PILOT_DEBOUNCE_AFTER=10ms", "ROOT_CA_DIR=" + i.CA.Dir},
+	})
+	Eventually(t, startTime, "istiod is ready", func() error {
+		if !i.process.Running() {
+			t.Fatalf("istiod ended: %s", i.process.tail())
+		}
+		if _, err := i.get(t, "/ready"); err != nil {
+			return err
+		}
+		// It says ready shortly before it listens.
+		return errors.Join(listens(t, i.GRPC), listens(t, i.Secure))
+	})
+}
+
+// Kill ends istiod at once.
+func (i *Istiod) Kill() { i.process.Kill() }
+
+// PublishedKeys returns the service keys that istiod shows in its debug API,
+// each client's as it stands there: its connection's proxy id to the JSON text.
+func (i *Istiod) PublishedKeys(t testing.TB) (map[string]string, error) {
+	t.Helper()
+	body, err := i.get(t, "/debug/adsz")
+	if err != nil {
+		return nil, err
+	}
+	var adsz struct {
+		Clients []struct {
+			ConnectionID string `json:"connectionId"`
+			Metadata     struct {
+				Labels map[string]string `json:"LABELS"`
+			} `json:"metadata"`
+		} `json:"clients"`
+	}
+	if err := json.Unmarshal(body, &adsz); err != nil {
+		return nil, fmt.Errorf("adsz: %w", err)
+	}
+	keys := make(map[string]string)
+	for _, c := range adsz.Clients {
+		if text, ok := c.Metadata.Labels[keysLabel]; ok {
+			keys[c.ConnectionID] = text
+		}
+	}
+	return keys, nil
+}
+
+func (i *Istiod) get(t testing.TB, path string) ([]byte, error) {
+	t.Helper()
+	return get(t, "http://"+i.HTTP+path, http.StatusOK)
+}

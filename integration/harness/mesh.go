@@ -1,0 +1,127 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Mesh is a folder of Istio configuration that an Istiod watches.
+type Mesh struct{ dir string }
+
+// NewMesh returns a mesh without services.
+func NewMesh(t testing.TB) *Mesh {
+	t.Helper()
+	return &Mesh{t.TempDir()}
+}
+
+// Service is a mesh service with one port, as a ServiceEntry.
+type Service struct {
+	Host      string // for example greet.shop.svc.cluster.local
+	Port      int
+	Subsets   map[string]map[string]string // subset name to labels: a DestinationRule
+	Endpoints []Endpoint
+}
+
+// Endpoint is one address of a Service.
+type Endpoint struct {
+	Address  string
+	Port     int
+	Weight   int
+	Locality string // region/zone/subzone
+	Labels   map[string]string
+}
+
+// Local returns endpoints at ports of 127.0.0.1.
+func Local(ports ...int) []Endpoint {
+	var endpoints []Endpoint
+	for _, p := range ports {
+		endpoints = append(endpoints, Endpoint{Address: "127.0.0.1", Port: p})
+	}
+	return endpoints
+}
+
+// Apply adds the services to the mesh or replaces those of the same host, each
+// in one step.
+func (m *Mesh) Apply(t testing.TB, services ...Service) {
+	t.Helper()
+	for _, s := range services {
+		m.write(t, s.Host, s.documents()...)
+	}
+}
+
+// ApplyTogether puts all the services into the mesh as one file, named so that
+// a later call replaces it.
+func (m *Mesh) ApplyTogether(t testing.TB, name string, services ...Service) {
+	t.Helper()
+	var documents []any
+	for _, s := range services {
+		documents = append(documents, s.documents()...)
+	}
+	m.write(t, name, documents...)
+}
+
+// Remove takes a service, or what ApplyTogether named so, out of the mesh.
+func (m *Mesh) Remove(t testing.TB, name string) {
+	t.Helper()
+	must(t, os.Remove(m.file(name)))
+}
+
+// write replaces a file in one step, so that istiod never reads half of it.
+func (m *Mesh) write(t testing.TB, name string, documents ...any) {
+	t.Helper()
+	var text []byte
+	for _, d := range documents {
+		b, err := json.Marshal(d) // JSON is YAML
+		must(t, err)
+		text = append(append(text, b...), "\n---\n"...)
+	}
+	unfinished := filepath.Join(t.TempDir(), "unfinished")
+	must(t, os.WriteFile(unfinished, text, 0o600))
+	must(t, os.Rename(unfinished, m.file(name)))
+}
+
+func (m *Mesh) file(name string) string { return filepath.Join(m.dir, name+".yaml") }
+
+// object is a JSON object of an Istio document.
+type object = map[string]any
+
+func (s Service) documents() []any {
+	const portName = "rpc"
+	endpoints := make([]any, 0, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		o := object{"address": e.Address, "ports": object{portName: e.Port}}
+		if e.Weight > 0 {
+			o["weight"] = e.Weight
+		}
+		if e.Locality != "" {
+			o["locality"] = e.Locality
+		}
+		if e.Labels != nil {
+			o["labels"] = e.Labels
+		}
+		endpoints = append(endpoints, o)
+	}
+	documents := []any{object{
+		"apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+		"metadata": object{"name": s.Host, "namespace": "shop"},
+		"spec": object{
+			"hosts": []string{s.Host}, "location": "MESH_INTERNAL", "resolution": "STATIC",
+			"ports":     []any{object{"number": s.Port, "name": portName, "protocol": "GRPC"}},
+			"endpoints": endpoints,
+		},
+	}}
+	if s.Subsets == nil {
+		return documents
+	}
+	subsets := make([]any, 0, len(s.Subsets))
+	for name, labels := range s.Subsets {
+		subsets = append(subsets, object{"name": name, "labels": labels})
+	}
+	return append(documents, object{
+		"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
+		"metadata": object{"name": s.Host, "namespace": "shop"},
+		"spec":     object{"host": s.Host, "subsets": subsets},
+	})
+}

@@ -1,0 +1,82 @@
+package harness
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// poll is how often a condition is looked at.
+const poll = 10 * time.Millisecond
+
+// Eventually waits until check returns nil and fails the test where that takes
+// too long. It returns what the wait took.
+func Eventually(t testing.TB, within time.Duration, what string, check func() error) time.Duration {
+	t.Helper()
+	start := time.Now()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		err := check()
+		took := time.Since(start)
+		if err == nil {
+			return took
+		}
+		if took > within {
+			t.Fatalf("%s: not within %s: %v", what, within, err)
+		}
+		<-ticker.C
+	}
+}
+
+// Stays looks at a condition for a while and fails the test as soon as it does
+// not hold.
+func Stays(t testing.TB, during time.Duration, what string, check func() error) {
+	t.Helper()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for start := time.Now(); time.Since(start) < during; <-ticker.C {
+		if err := check(); err != nil {
+			t.Fatalf("%s: did not last %s: %v", what, during, err)
+		}
+	}
+}
+
+// Same returns an error that shows both values where they differ.
+func Same(got, want any) error {
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		return fmt.Errorf("got %s, want %s", g, w)
+	}
+	return nil
+}
+
+// FreePort returns a port of 127.0.0.1 that nobody listens on.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", FreePort(t))
+}
+
+// listens reports an error where nobody answers at the address.
+func listens(t testing.TB, address string) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		return err //nolint:wrapcheck // the error names the address already.
+	}
+	return conn.Close()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,171 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Znode is what a znode holds and the transactions that touched it last. It is
+// comparable: two equal ones mean that nobody wrote in between.
+type Znode struct {
+	Data                               string
+	Created, Modified, ChildrenChanged int64 // czxid, mzxid, pzxid
+	Ephemeral                          bool
+}
+
+// Znodes is a client of ZooKeeper for a test's own eyes.
+type Znodes struct{ conn *zk.Conn }
+
+// Connect connects to the servers for the length of the test.
+func Connect(t testing.TB, servers ...string) *Znodes {
+	t.Helper()
+	conn, events, err := zk.Connect(servers, 10*time.Second, zk.WithLogger(quiet{}))
+	must(t, err)
+	t.Cleanup(conn.Close)
+	timer := time.NewTimer(startTime)
+	defer timer.Stop()
+	for {
+		select {
+		case e := <-events:
+			if e.State == zk.StateHasSession {
+				return &Znodes{conn}
+			}
+		case <-timer.C:
+			t.Fatalf("no session with %v", servers)
+		}
+	}
+}
+
+// Children returns the names of the children in order; none where the path
+// does not exist.
+func (z *Znodes) Children(t testing.TB, path string) []string {
+	t.Helper()
+	names, _, err := z.conn.Children(path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	must(t, err)
+	slices.Sort(names)
+	return names
+}
+
+// Tree returns every znode at and below the path; none where it does not exist.
+func (z *Znodes) Tree(t testing.TB, root string) map[string]Znode {
+	t.Helper()
+	tree := make(map[string]Znode)
+	z.walk(t, root, tree)
+	return tree
+}
+
+func (z *Znodes) walk(t testing.TB, at string, tree map[string]Znode) {
+	t.Helper()
+	data, stat, err := z.conn.Get(at)
+	if errors.Is(err, zk.ErrNoNode) {
+		return
+	}
+	must(t, err)
+	tree[at] = Znode{string(data), stat.Czxid, stat.Mzxid, stat.Pzxid, stat.EphemeralOwner != 0}
+	for _, name := range z.Children(t, at) {
+		z.walk(t, path.Join(at, name), tree)
+	}
+}
+
+// Create creates a persistent znode and its parents.
+func (z *Znodes) Create(t testing.TB, at, data string) {
+	t.Helper()
+	if parent := path.Dir(at); parent != "/" {
+		if ok, _, err := z.conn.Exists(parent); err == nil && !ok {
+			z.Create(t, parent, "")
+		}
+	}
+	_, err := z.conn.Create(at, []byte(data), 0, zk.WorldACL(zk.PermAll))
+	must(t, err)
+}
+
+// Delete deletes one znode.
+func (z *Znodes) Delete(t testing.TB, at string) {
+	t.Helper()
+	must(t, z.conn.Delete(at, -1))
+}
+
+// ChildrenWatch notes when the children of a znode changed and to what.
+type ChildrenWatch struct {
+	mu   sync.Mutex
+	seen []sighting
+}
+
+type sighting struct {
+	at    time.Time
+	names []string
+}
+
+// Watch watches the children of a path for the length of the test.
+func (z *Znodes) Watch(t testing.TB, path string) *ChildrenWatch {
+	t.Helper()
+	w := &ChildrenWatch{}
+	names, _, events, err := z.conn.ChildrenW(path)
+	must(t, err)
+	w.note(names)
+	go func() {
+		for err == nil {
+			<-events // closed when the test has ended, and then ChildrenW fails
+			if names, _, events, err = z.conn.ChildrenW(path); err == nil {
+				w.note(names)
+			}
+		}
+	}()
+	return w
+}
+
+func (w *ChildrenWatch) note(names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slices.Sort(names)
+	w.seen = append(w.seen, sighting{time.Now(), names})
+}
+
+// Fewest returns the smallest number of children that was ever seen.
+func (w *ChildrenWatch) Fewest() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fewest := len(w.seen[0].names)
+	for _, s := range w.seen {
+		fewest = min(fewest, len(s.names))
+	}
+	return fewest
+}
+
+// AwaitSettled waits until the children satisfy a condition and returns when
+// they were first seen to.
+func (w *ChildrenWatch) AwaitSettled(t testing.TB, within time.Duration, what string, holds func([]string) bool) time.Time {
+	t.Helper()
+	var at time.Time
+	Eventually(t, within, what, func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		last := w.seen[len(w.seen)-1]
+		if !holds(last.names) {
+			return fmt.Errorf("children are %q", last.names)
+		}
+		for _, s := range slices.Backward(w.seen) {
+			if !holds(s.names) {
+				break
+			}
+			at = s.at
+		}
+		return nil
+	})
+	return at
+}
+
+// quiet swallows what the ZooKeeper client logs.
+type quiet struct{}
+
+func (quiet) Printf(string, ...any) {}

@@ -1,0 +1,146 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ensembleSize is the number of servers of an ensemble.
+const ensembleSize = 3
+
+// startTime is what a server may take to start on a busy machine.
+const startTime = time.Minute
+
+// ZooKeeper is a real ZooKeeper server. Its data outlives a Kill.
+type ZooKeeper struct {
+	Address string
+
+	dir     string
+	process *Process
+}
+
+// StartZooKeeper starts a server of its own and waits until it serves.
+func StartZooKeeper(t testing.TB) *ZooKeeper {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(freeAddress(t))
+	z := &ZooKeeper{Address: net.JoinHostPort(host, port), dir: t.TempDir()}
+	z.configure(t, "clientPortAddress="+host, "clientPort="+port)
+	z.Start(t)
+	z.AwaitServing(t)
+	return z
+}
+
+// StartEnsemble starts three servers that make one ensemble and waits until
+// each of them serves.
+func StartEnsemble(t testing.TB) []*ZooKeeper {
+	t.Helper()
+	var nodes []*ZooKeeper
+	lines := []string{"standaloneEnabled=false", "reconfigEnabled=false"}
+	for id := 1; id <= ensembleSize; id++ {
+		node := &ZooKeeper{Address: freeAddress(t), dir: t.TempDir()}
+		nodes = append(nodes, node)
+		lines = append(lines, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;%s", id, FreePort(t), FreePort(t), node.Address))
+	}
+	for i, node := range nodes {
+		node.configure(t, lines...)
+		must(t, os.WriteFile(filepath.Join(node.dir, "data", "myid"), []byte(strconv.Itoa(i+1)), 0o600))
+		node.Start(t)
+	}
+	for _, node := range nodes {
+		node.AwaitServing(t)
+	}
+	return nodes
+}
+
+// Addresses returns where the servers serve.
+func Addresses(nodes ...*ZooKeeper) []string {
+	var addresses []string
+	for _, n := range nodes {
+		addresses = append(addresses, n.Address)
+	}
+	return addresses
+}
+
+// Start starts the server once more after a Kill, with the data it had.
+func (z *ZooKeeper) Start(t testing.TB) {
+	t.Helper()
+	z.process = Start(t, Command{
+		Name: "zookeeper",
+		Path: "java",
+		Args: []string{
+			"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-Dzookeeper.forceSync=no", "-Dzookeeper.jmxremote=false", "-Dzookeeper.jmx.log4j.disable=true",
+			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+			"-cp", filepath.Join(installed(t, "zookeeper"), "*"),
+			"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"),
+		},
+		Dir: z.dir,
+	})
+}
+
+// Kill ends the server at once; sessions live on in its data.
+func (z *ZooKeeper) Kill() { z.process.Kill() }
+
+// Process returns the running server.
+func (z *ZooKeeper) Process() *Process { return z.process }
+
+func (z *ZooKeeper) configure(t testing.TB, lines ...string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Join(z.dir, "data"), 0o700))
+	lines = append(lines,
+		"dataDir="+filepath.Join(z.dir, "data"),
+		"tickTime=500", // sessions of 1 s to 60 s
+		"initLimit=20",
+		"syncLimit=10",
+		"maxSessionTimeout=60000",
+		"maxClientCnxns=0",
+		"admin.enableServer=false",
+		"4lw.commands.whitelist=*",
+	)
+	must(t, os.WriteFile(filepath.Join(z.dir, "zoo.cfg"), []byte(strings.Join(lines, "\n")), 0o600))
+}
+
+// AwaitServing waits until the server answers requests. It asks for srvr: ruok
+// is answered before requests are.
+func (z *ZooKeeper) AwaitServing(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTime, "ZooKeeper serves at "+z.Address, func() error {
+		if !z.process.Running() {
+			t.Fatalf("ZooKeeper ended: %s", z.process.tail())
+		}
+		answer, err := z.ask(t.Context(), "srvr")
+		if err == nil && !strings.Contains(answer, "Mode:") {
+			err = fmt.Errorf("srvr: %q", answer)
+		}
+		return err
+	})
+}
+
+// Leads reports whether the server is the leader of its ensemble.
+func (z *ZooKeeper) Leads(t testing.TB) bool {
+	t.Helper()
+	answer, err := z.ask(t.Context(), "srvr")
+	return err == nil && strings.Contains(answer, "Mode: leader")
+}
+
+// ask sends one of ZooKeeper's four letter words.
+func (z *ZooKeeper) ask(ctx context.Context, word string) (string, error) {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", z.Address)
+	if err != nil {
+		return "", fmt.Errorf("ask %s: %w", word, err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Second)) // a missed deadline shows in the read
+	_, writeErr := io.WriteString(conn, word)
+	answer, readErr := io.ReadAll(conn)
+	return string(answer), errors.Join(writeErr, readErr)
+}

@@ -1,0 +1,22 @@
+package org.bridge.demo;
+
+import java.util.List;
+import java.util.stream.Collectors;
+import org.apache.dubbo.common.URL;
+import org.apache.dubbo.common.extension.Activate;
+import org.apache.dubbo.registry.AddressListener;
+import org.apache.dubbo.rpc.cluster.Directory;
+
+/** Prints every list of provider addresses that a registry hands to a consumer of this JVM. */
+@Activate
+public final class AddressReporter implements AddressListener {
+    @Override
+    public List<URL> notify(List<URL> addresses, URL consumer, Directory directory) {
+        Main.say("addresses " + addresses.stream()
+                .filter(url -> !"empty".equals(url.getProtocol()))
+                .map(URL::getAddress)
+                .sorted()
+                .collect(Collectors.joining(",")));
+        return addresses;
+    }
+}

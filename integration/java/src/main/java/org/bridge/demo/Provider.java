@@ -1,0 +1,37 @@
+package org.bridge.demo;
+
+import org.apache.dubbo.config.ApplicationConfig;
+import org.apache.dubbo.config.ProtocolConfig;
+import org.apache.dubbo.config.RegistryConfig;
+import org.apache.dubbo.config.ServiceConfig;
+import org.apache.dubbo.config.bootstrap.DubboBootstrap;
+import org.apache.dubbo.rpc.model.FrameworkModel;
+
+/** One provider of GreetService on one port, in a Dubbo framework of its own. */
+final class Provider implements AutoCloseable {
+    private final FrameworkModel framework = new FrameworkModel();
+
+    Provider(String protocol, int port, Settings settings) {
+        ApplicationConfig application = new ApplicationConfig("demo-provider");
+        application.setQosEnable(false);
+        RegistryConfig registry = new RegistryConfig(settings.get("registry", "N/A"));
+        ProtocolConfig listen = new ProtocolConfig(protocol, port);
+        listen.setHost("127.0.0.1");
+        ServiceConfig<GreetService> service = new ServiceConfig<>();
+        service.setInterface(GreetService.class);
+        service.setRef(name -> "hello " + name + " from " + port);
+        service.setVersion(settings.get("version"));
+        service.setGroup(settings.get("group"));
+        DubboBootstrap.newInstance(framework)
+                .application(application)
+                .registry(registry)
+                .protocol(listen)
+                .service(service)
+                .start();
+    }
+
+    @Override
+    public void close() {
+        framework.destroy();
+    }
+}

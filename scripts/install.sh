@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Installs what the tests need beside Go, once, and prints where it is.
+#
+#   scripts/install.sh zookeeper        a folder of jars: a ZooKeeper server
+#   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java
+#   scripts/install.sh istiod           the istiod of integration/istiod, a program
+#   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
+#   scripts/install.sh check            nothing: fails where a Debian package is missing
+#
+# Everything goes through the ordinary clients of package registries (Maven, the go command) into
+# ${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}, into a folder named after a hash of what
+# determines its content: whoever finds the folder finds it complete. Several may run at the same time.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}
+
+fail() { echo "install: $*" >&2; exit 1; }
+
+# need COMMAND PACKAGE
+need() { command -v "$1" >/dev/null || fail "$1 is missing: apt-get install $2"; }
+
+need_java() {
+  need java default-jdk-headless
+  need javac default-jdk-headless
+  need mvn maven
+}
+
+# hash_of FILE... prints a hash of the files' names and contents.
+hash_of() { (cd "$root" && sha256sum "$@") | sha256sum | cut -c1-16; }
+
+# once NAME KEY BUILDER prints the folder NAME-KEY and lets BUILDER fill it where it does not exist yet.
+once() {
+  local name=$1 key=$2 builder=$3
+  local folder=$cache/$name-$key
+  if [ ! -d "$folder" ]; then
+    mkdir -p "$cache"
+    exec 9>"$cache/$name.lock"
+    flock 9
+    if [ ! -d "$folder" ]; then
+      local unfinished=$folder.unfinished
+      rm -rf "$unfinished"
+      mkdir -p "$unfinished"
+      echo "install: building $name, this happens once" >&2
+      "$builder" "$unfinished" >&2
+      mv "$unfinished" "$folder"
+    fi
+    exec 9>&-
+  fi
+  echo "$folder"
+}
+
+# jars POM FOLDER copies what the pom depends on at run time.
+jars() {
+  mvn -q -B -f "$1" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+    -DincludeScope=runtime -DoutputDirectory="$2" -Dorg.slf4j.simpleLogger.defaultLogLevel=error
+}
+
+zookeeper() { jars "$root/integration/zookeeper/pom.xml" "$1"; }
+
+dubbo() {
+  jars "$root/integration/java/pom.xml" "$1/jars"
+  mkdir "$1/classes"
+  (cd "$root/integration/java/src/main" &&
+    find java -name '*.java' -exec javac --release 17 -encoding UTF-8 -cp "$1/jars/*" -d "$1/classes" {} + &&
+    cp -r resources/. "$1/classes/")
+}
+
+istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
+
+tool() { GOBIN=$1 GOWORK=off go install "$package@$version"; }
+
+need flock util-linux
+case ${1:-} in
+  check)
+    need go golang
+    need cc gcc # for the race detector
+    need_java
+    ;;
+  zookeeper)
+    need_java
+    once zookeeper "$(hash_of integration/zookeeper/pom.xml)" zookeeper
+    ;;
+  dubbo)
+    need_java
+    once dubbo "$(hash_of $(cd "$root" && find integration/java -type f -not -path '*/target/*' | sort))" dubbo
+    ;;
+  istiod)
+    echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
+    ;;
+  golangci-lint | benchstat)
+    read -r _ version package < <(grep "^$1 " "$root/tools/versions")
+    echo "$(once "$1" "$version" tool)/$1"
+    ;;
+  *)
+    fail "say what: zookeeper, dubbo, istiod, golangci-lint, benchstat or check"
+    ;;
+esac
