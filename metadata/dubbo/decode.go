@@ -1,0 +1,153 @@
+package dubbo
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+var errNoProvider = errors.New("is no provider")
+
+// found is a provider read from an entry.
+type found struct {
+	group       registry.Group
+	iface       registry.Interface
+	application string
+	endpoint    registry.Endpoint
+}
+
+// read turns the address and the parameters of a provider into the model.
+// The parameters are used up.
+func read(u parsedURL) (found, error) {
+	switch u.protocol {
+	case "consumer", "empty", "override", "route", "condition", "script", "admin":
+		return found{}, fmt.Errorf("%s:// %w", u.protocol, errNoProvider)
+	}
+	take := func(key string) string {
+		v := u.params[key]
+		delete(u.params, key)
+		return v
+	}
+	if c := orElse(take(paramCategory), take("nacos.category")); c != "" && c != "providers" {
+		return found{}, fmt.Errorf("category %.40q %w", c, errNoProvider)
+	}
+	f := found{iface: registry.Interface{
+		Name:    orElse(take(paramInterface), canonicalPath(u.path)),
+		Version: take(paramVersion),
+		Group:   take(paramGroup),
+	}}
+	if err := checkInterface(f.iface); err != nil {
+		return found{}, err
+	}
+	path, err := readMark(take(metadata.MarkKey))
+	if err != nil {
+		return found{}, err
+	}
+	f.application = take(paramApplication)
+	f.endpoint = registry.Endpoint{
+		Host: u.host, Port: u.port, Protocol: u.protocol, Path: path,
+		Zone: take(paramMeshLocality), Instance: take(paramInstance),
+		Weight: readWeight(take(paramMeshWeight), take(paramWeight), path != ""),
+	}
+	if take(paramEnabled) == "false" {
+		f.endpoint.Health = registry.Disabled
+	}
+	maps.DeleteFunc(u.params, func(k, v string) bool {
+		return k == "" || v == "" || k != paramTag && k != paramMeshHost && k != paramMeshCluster &&
+			k != paramMeshSubset && (reserved(k) || volatile(k))
+	})
+	f.endpoint.Attributes = u.params
+	return f, nil
+}
+
+func readMark(s string) (registry.Path, error) {
+	if s == "" {
+		return "", nil
+	}
+	m, err := metadata.ParseMark(s)
+	if err != nil {
+		return "", err //nolint:wrapcheck // names the mark and what is wrong with it
+	}
+	return m.Path, nil
+}
+
+// readWeight returns the weight of a provider: the mesh's own where it is
+// told, or else Dubbo's.
+func readWeight(mesh, dubbo string, bridged bool) uint32 {
+	switch {
+	case mesh != "":
+		return parseWeight(mesh)
+	case dubbo == "" && !bridged:
+		return defaultWeight
+	default:
+		return parseWeight(dubbo)
+	}
+}
+
+// services gathers providers of one group, interface, version and group into
+// one service each. What all its endpoints say is said by the service.
+func services(all []found) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b found) int {
+		return cmp.Or(a.group.Compare(b.group), cmp.Compare(a.iface.Name, b.iface.Name),
+			cmp.Compare(a.iface.Version, b.iface.Version), cmp.Compare(a.iface.Group, b.iface.Group),
+			a.endpoint.Compare(b.endpoint))
+	})
+	var out []*registry.Service
+	for len(all) > 0 {
+		first := all[0]
+		n := 1
+		for n < len(all) && all[n].group == first.group && all[n].iface == first.iface {
+			n++
+		}
+		out = append(out, gather(all[:n]))
+		all = all[n:]
+	}
+	return out
+}
+
+func gather(all []found) *registry.Service {
+	first := all[0]
+	s := &registry.Service{
+		Name:        nameOf(first.group, first.iface),
+		Application: first.application,
+		Interfaces:  []registry.Interface{first.iface},
+		Attributes:  maps.Clone(first.endpoint.Attributes),
+		Endpoints:   make([]registry.Endpoint, 0, len(all)),
+	}
+	for _, f := range all[1:] {
+		if f.application != s.Application {
+			s.Application = ""
+		}
+		maps.DeleteFunc(s.Attributes, func(k, v string) bool { return f.endpoint.Attributes[k] != v })
+	}
+	for _, f := range all {
+		e := f.endpoint
+		maps.DeleteFunc(e.Attributes, func(k, _ string) bool { return s.Attributes[k] != "" })
+		if s.Application == "" && f.application != "" {
+			e.Attributes[paramApplication] = f.application
+		}
+		if len(e.Attributes) == 0 {
+			e.Attributes = nil
+		}
+		if n := len(s.Endpoints); n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
+			continue // one address told twice is one endpoint
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	if len(s.Attributes) == 0 {
+		s.Attributes = nil
+	}
+	return s
+}
+
+// nameOf returns the identity of a service of this format: format, namespace,
+// group and service key.
+func nameOf(g registry.Group, i registry.Interface) registry.Name {
+	g.Name = serviceKey(i)
+	return registry.Name(g.String())
+}

@@ -1,0 +1,157 @@
+package dubbo_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestGoldenDecodeOfRealRegistrations(t *testing.T) {
+	for _, name := range []string{
+		"zk-java335-interface-provider", "zk-java335-interface-provider+consumer", "zk-java335-interface-after-graceful-stop",
+		"zk-java335-all-local-version-group", "zk-dubbogo332-all-remote-provider",
+		"nacos-java335-interface-provider", "nacos-java335-all-remote-version-group", "nacos-dubbogo332-interface-local-provider",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c metadata.Codec = nacos(t, dubbo.Options{})
+			entries := nacosEntriesOrNone(t, name)
+			if strings.HasPrefix(name, "zk-") {
+				z := zookeeper(t, dubbo.Options{})
+				c, entries = z, zookeeperEntries(t, z, name)
+			}
+			if refs := c.Needs(entries); len(refs) != 0 {
+				t.Errorf("needs %v", refs)
+			}
+			golden(t, "decode-"+name, told(c.Decode(entries, nil)))
+		})
+	}
+}
+
+func nacosEntriesOrNone(t *testing.T, name string) []registry.Entry {
+	t.Helper()
+	if !strings.HasPrefix(name, "nacos-") {
+		return nil
+	}
+	return nacosEntries(t, name)
+}
+
+func TestBadEntryHarmsNoNeighbour(t *testing.T) {
+	const good = "tri://10.0.0.1:1/api.Greeter?interface=api.Greeter"
+	z := zookeeper(t, dubbo.Options{})
+	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
+	for name, node := range map[string]string{
+		"no URL":                    "garbage",
+		"empty":                     "",
+		"broken escapes":            "%ZZ%",
+		"port 0":                    "tri%3A%2F%2F10.0.0.2%3A0%2Fapi.Greeter",
+		"port 70000":                "tri%3A%2F%2F10.0.0.2%3A70000%2Fapi.Greeter",
+		"no port":                   "tri%3A%2F%2F10.0.0.2%2Fapi.Greeter",
+		"no protocol":               "%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter",
+		"a consumer":                "consumer%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter",
+		"a configurator":            "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3Fcategory%3Dconfigurators",
+		"another interface":         "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Other",
+		"a mark nobody wrote":       "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3Fxdsb%3D%21",
+		"more than 512 parameters":  "tri%3A%2F%2F10.0.0.2%3A1%2Fapi.Greeter%3F" + manyParams(),
+		"an unspecified IP address": "tri%3A%2F%2F0.0.0.0%3A1%2Fapi.Greeter",
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, _ := z.Entry(g, node, nil)
+			services, faults := z.Decode([]registry.Entry{{Group: g, Key: "tri://10.0.0.1:1", Value: good}, bad}, nil)
+			if len(services) != 1 || len(services[0].Endpoints) != 1 || services[0].Endpoints[0].Host != "10.0.0.1" {
+				t.Errorf("the good one is lost: %s", told(services, faults))
+			}
+			if len(faults) != 1 || faults[0].Entry != bad || faults[0].Unwrap() == nil || len(faults[0].Error()) > 3*len(bad.Key)+400 {
+				t.Errorf("faults: %v", faults)
+			}
+		})
+	}
+}
+
+func manyParams() string {
+	var b strings.Builder
+	for i := range 600 {
+		b.WriteString("k" + strings.Repeat("x", i) + "%3D1%26")
+	}
+	return b.String()
+}
+
+func TestReadingProviderURLs(t *testing.T) {
+	z := zookeeper(t, dubbo.Options{})
+	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
+	for name, tt := range map[string]struct {
+		url  string
+		want registry.Endpoint
+	}{
+		"no query":              {"dubbo://10.0.0.1:20880/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
+		"no path":               {"dubbo://10.0.0.1:20880?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
+		"C41 IPv6 in brackets":  {"tri://[2001:db8::1]:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
+		"IPv6 as Java takes it": {"tri://2001:db8::1:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
+		"a host name":           {"tri://greeter-0.example.com:1/api.Greeter", registry.Endpoint{Host: "greeter-0.example.com", Port: 1, Protocol: "tri", Weight: 100}},
+		"enabled=false":         {"tri://10.0.0.1:1/api.Greeter?enabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
+		"a weight":              {"tri://10.0.0.1:1/api.Greeter?weight=200", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 200}},
+		"dubbo-go's weight 0":   {"tri://10.0.0.1:1/api.Greeter?weight=0", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri"}},
+		"a weight that is none": {"tri://10.0.0.1:1/api.Greeter?weight=99999999999", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri"}},
+		"a password is dropped": {"tri://u:p@10.0.0.1:1/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+		"empty parameters":      {"tri://10.0.0.1:1/api.Greeter?a=&=b&c&&", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			services, faults := z.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.url}}, nil)
+			if len(faults) != 0 || len(services) != 1 {
+				t.Fatal(told(services, faults))
+			}
+			if got := services[0].Endpoints[0]; !got.Equal(tt.want) {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestATagHidesAProviderUnlessItIsWanted(t *testing.T) {
+	z := zookeeper(t, dubbo.Options{})
+	services, faults := z.Decode(zookeeperEntries(t, z, "zk-java335-all-local-version-group"), nil)
+	if len(faults) != 0 || len(services) != 1 || services[0].Attributes["dubbo.tag"] != "gray" {
+		t.Fatal(told(services, faults))
+	}
+	if got := text(encode(t, z, services[0])); strings.Contains(got, "dubbo.tag") {
+		t.Errorf("written: %s", got)
+	}
+	if got := text(encode(t, zookeeper(t, dubbo.Options{Tags: true}), services[0])); !strings.Contains(got, "dubbo.tag=gray") {
+		t.Errorf("not written: %s", got)
+	}
+}
+
+func TestNacosInstances(t *testing.T) {
+	n := nacos(t, dubbo.Options{})
+	g := registry.Group{Kind: dubbo.Kind, Group: "DEFAULT_GROUP", Name: "providers:api.Greeter::"}
+	const good = `{"ip":"10.0.0.1","port":1,"weight":1,"enabled":true,"healthy":true,"metadata":{"protocol":"tri","path":"/api.Greeter"}}`
+	for name, tt := range map[string]struct {
+		value  string
+		health registry.Health
+		fault  bool
+	}{
+		"a good one":            {value: good, health: registry.Healthy},
+		"not healthy":           {value: strings.Replace(good, `"healthy":true`, `"healthy":false`, 1), health: registry.Unhealthy},
+		"not enabled":           {value: strings.Replace(good, `"enabled":true`, `"enabled":false`, 1), health: registry.Disabled},
+		"no protocol":           {value: strings.Replace(good, `"protocol":"tri",`, "", 1), fault: true},
+		"port 0":                {value: strings.Replace(good, `"port":1`, `"port":0`, 1), fault: true},
+		"port 70000":            {value: strings.Replace(good, `"port":1`, `"port":70000`, 1), fault: true},
+		"no JSON":               {value: "[", fault: true},
+		"another service's key": {value: strings.Replace(good, "/api.Greeter", "/api.Other", 1), fault: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			services, faults := n.Decode([]registry.Entry{{Group: g, Key: "k", Value: tt.value}}, nil)
+			if tt.fault {
+				if len(faults) != 1 || len(services) != 0 {
+					t.Error(told(services, faults))
+				}
+				return
+			}
+			if len(faults) != 0 || len(services) != 1 || services[0].Endpoints[0].Health != tt.health {
+				t.Error(told(services, faults))
+			}
+		})
+	}
+}

@@ -1,0 +1,229 @@
+package dubbo
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// provider is one interface at one address, before it takes the form of a
+// registry.
+type provider struct {
+	protocol string
+	host     string
+	port     uint16
+	iface    registry.Interface
+	health   registry.Health
+	must     []param // what makes it the provider it is
+	may      []param // what is told beside that, most useful first
+}
+
+// site is an endpoint that may be written, with what all interfaces of its
+// service share.
+type site struct {
+	protocol string
+	mark     string
+	endpoint *registry.Endpoint
+	may      []param
+}
+
+// providers returns what is to be written for a service, and why the rest is
+// left out.
+func (o *Options) providers(s *registry.Service) (all []provider, left []error) {
+	sites, left := o.sites(s)
+	for _, iface := range s.Interfaces {
+		if err := checkInterface(iface); err != nil {
+			left = append(left, err)
+			continue
+		}
+		for i := range sites {
+			all = append(all, o.provider(s, iface, &sites[i]))
+		}
+	}
+	return all, left
+}
+
+func (o *Options) sites(s *registry.Service) (all []site, left []error) {
+	if len(s.Interfaces) == 0 {
+		return nil, nil
+	}
+	seen := make(map[string]struct{}, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !e.Health.Offered() {
+			continue
+		}
+		st, err := o.site(s, e)
+		if err != nil {
+			left = append(left, err)
+			continue
+		}
+		key := st.protocol + "://" + hostPort(e.Host, e.Port)
+		if _, ok := seen[key]; ok {
+			left = append(left, fmt.Errorf("endpoint %s is there twice", key))
+			continue
+		}
+		seen[key] = struct{}{}
+		all = append(all, st)
+	}
+	return all, left
+}
+
+func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) {
+	if err := checkAddress(e.Host, e.Port); err != nil {
+		return site{}, fmt.Errorf("endpoint %w", err)
+	}
+	protocol := o.protocolOf(s, e)
+	if err := checkProtocol(protocol); err != nil {
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
+	}
+	mark, err := o.markOf(s, e)
+	if err != nil {
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
+	}
+	return site{protocol: protocol, mark: mark, endpoint: e, may: o.may(s, e)}, nil
+}
+
+// markOf returns the mark of an endpoint, which adds the hop of its source to
+// the path it came.
+func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, error) {
+	if o.Mark.Owner == "" {
+		return "", nil
+	}
+	m := o.Mark
+	m.Path = e.Path
+	if m.Path == "" {
+		m.Path = s.Path
+	}
+	if o.Target != "" && m.Path.Has(o.Target) {
+		return "", errors.New("came from this registry; writing it back would be a loop")
+	}
+	m.Path += registry.Path(o.Hop)
+	if m.Path.Hops() > metadata.MaxHops {
+		return "", fmt.Errorf("passed %d registries, at most %d", m.Path.Hops(), metadata.MaxHops)
+	}
+	return m.String(), nil
+}
+
+func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site) provider {
+	e := st.endpoint
+	p := provider{protocol: st.protocol, host: e.Host, port: e.Port, iface: iface, may: st.may}
+	p.must = make([]param, 0, 8+len(o.Params)+len(st.may))
+	add := func(key, value string) {
+		if value != "" {
+			p.must = append(p.must, param{key, value})
+		}
+	}
+	add(paramCategory, "providers")
+	add(paramInterface, iface.Name)
+	add(paramVersion, iface.Version)
+	add(paramGroup, iface.Group)
+	add(paramSide, "provider")
+	weight := min(e.Weight, maxWeight)
+	if attribute(s, e, paramMeshHost) != "" {
+		weight = weightOf(e.Weight)
+	}
+	if weight != 0 && weight != defaultWeight {
+		add(paramWeight, strconv.FormatUint(uint64(weight), 10))
+	}
+	add(metadata.MarkKey, st.mark)
+	for k, v := range o.Params {
+		add(k, v)
+	}
+	return p
+}
+
+// may returns what an endpoint tells beside what identifies it.
+func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
+	all := make([]param, 0, 8+len(s.Attributes)+len(e.Attributes))
+	all = append(all, param{paramApplication, orElse(e.Attributes[paramApplication], s.Application)})
+	meshHost := attribute(s, e, paramMeshHost)
+	if meshHost != "" && e.Weight != 0 {
+		all = append(all, param{paramMeshWeight, strconv.FormatUint(uint64(e.Weight), 10)})
+	}
+	if o.Subsets {
+		all = append(all, param{paramMeshSubset, attribute(s, e, paramMeshSubset)})
+	}
+	all = append(all,
+		param{paramMeshLocality, e.Zone},
+		param{paramMeshHost, meshHost},
+		param{paramMeshCluster, attribute(s, e, paramMeshCluster)},
+		param{paramInstance, e.Instance})
+	if o.Tags {
+		all = append(all, param{paramTag, attribute(s, e, paramTag)})
+	}
+	rest := maps.Clone(s.Attributes)
+	if rest == nil {
+		rest = make(registry.Attributes, len(e.Attributes))
+	}
+	maps.Copy(rest, e.Attributes)
+	for _, k := range slices.Sorted(maps.Keys(rest)) {
+		if _, fixed := o.Params[k]; !fixed && passed(k) {
+			all = append(all, param{k, rest[k]})
+		}
+	}
+	return all
+}
+
+// passed reports whether an attribute is written as it is.
+func passed(key string) bool {
+	switch key {
+	case "", paramApplication, paramMeshSubset, paramMeshHost, paramMeshCluster, paramTag:
+		return false
+	}
+	return !reserved(key) && !volatile(key)
+}
+
+// attribute returns what an endpoint says of itself, or else its service.
+func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
+	return orElse(e.Attributes[key], s.Attributes[key])
+}
+
+// render turns the providers of a service into entries by a form.
+func (o *Options) render(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, []error) {
+	all, left := o.providers(s)
+	entries := make([]registry.Entry, 0, len(all))
+	for _, p := range all {
+		e, err := form(p)
+		if err != nil {
+			left = append(left, err)
+		}
+		if e.Key != "" {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, registry.Entry.Compare)
+	return slices.CompactFunc(entries, sameKey), left
+}
+
+func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
+
+// encode is Codec.Encode for a form.
+func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, error) {
+	entries, left := o.render(s, form)
+	if len(entries) == 0 && len(left) > 0 {
+		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
+	}
+	return entries, nil
+}
+
+// tooMuch is the note about parameters that found no room.
+func tooMuch(p provider, limit int, dropped []string) error {
+	if len(dropped) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s://%s: metadata over %d bytes, left out: %.200s",
+		p.protocol, hostPort(p.host, p.port), limit, strings.Join(dropped, ", "))
+}
+
+// leftOut is Codec.LeftOut for a form.
+func (o *Options) leftOut(s *registry.Service, form func(provider) (registry.Entry, error)) error {
+	_, left := o.render(s, form)
+	return errors.Join(left...)
+}

@@ -1,0 +1,219 @@
+package dubbo_test
+
+import (
+	"encoding/json"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestGoldenEncode_A02_A21_A22(t *testing.T) {
+	subsets := marked()
+	subsets.Subsets = true
+	ruled := marked()
+	ruled.Protocols = []dubbo.Rule{{Host: "*.other.svc.cluster.local", Protocol: "rest"}, {Port: 20880, Protocol: "dubbo"}}
+	ruled.Params = map[string]string{"serialization": "hessian2"}
+	for name, c := range map[string]metadata.Codec{
+		"zookeeper":                  zookeeper(t, marked()),
+		"zookeeper-subsets":          zookeeper(t, subsets),
+		"zookeeper-rules-and-params": zookeeper(t, ruled),
+		"nacos":                      nacos(t, subsets),
+	} {
+		t.Run(name, func(t *testing.T) {
+			golden(t, "encode-"+name, text(encode(t, c, greeter())))
+			if err := c.LeftOut(greeter()); err != nil {
+				t.Errorf("left out: %v", err)
+			}
+		})
+	}
+}
+
+func TestOnlyOfferedEndpointsAreWritten_A22_B38(t *testing.T) {
+	for health, want := range map[registry.Health]int{
+		registry.HealthUnknown: 1, registry.Healthy: 1, registry.Degraded: 1,
+		registry.Unhealthy: 0, registry.Draining: 0, registry.Disabled: 0,
+	} {
+		t.Run(health.String(), func(t *testing.T) {
+			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Health: health})
+			if got := encode(t, zookeeper(t, dubbo.Options{}), s); len(got) != want {
+				t.Errorf("%d entries, want %d", len(got), want)
+			}
+		})
+	}
+}
+
+func TestServiceWithoutKeysIsNotExported(t *testing.T) {
+	s := greeter()
+	s.Interfaces = nil
+	if got := encode(t, zookeeper(t, marked()), s); len(got) != 0 {
+		t.Errorf("wrote %v", got)
+	}
+}
+
+func TestTwoInterfacesOnOneHostHaveTheirOwnNames_A07_B2(t *testing.T) {
+	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
+	s.Interfaces = []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}
+	for _, e := range encode(t, zookeeper(t, dubbo.Options{}), s) {
+		if !strings.Contains(e.Value, "/"+e.Group.Name+"?") || !strings.Contains(e.Value, "interface="+e.Group.Name) {
+			t.Errorf("in the folder of %s: %s", e.Group.Name, e.Value)
+		}
+	}
+}
+
+func TestKeysOfOneInterfaceOnOneAddressDoNotCollide(t *testing.T) {
+	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
+	s.Interfaces = []registry.Interface{
+		{Name: "api.A"},
+		{Name: "api.A", Version: "1"},
+		{Name: "api.A", Group: "1"},
+		{Name: "api.A", Version: "1", Group: "1"},
+	}
+	seen := map[string]bool{}
+	for _, e := range encode(t, zookeeper(t, dubbo.Options{}), s) {
+		seen[e.Key] = true
+	}
+	for _, key := range []string{
+		"tri://10.0.0.1:1", "tri://10.0.0.1:1?version=1", "tri://10.0.0.1:1?group=1", "tri://10.0.0.1:1?group=1&version=1",
+	} {
+		if !seen[key] {
+			t.Errorf("%s is missing of %v", key, seen)
+		}
+	}
+}
+
+func TestWeights_C44(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mesh  uint32
+		dubbo string // empty: Dubbo's default of 100
+	}{
+		"not told is the default":       {0, ""},
+		"one is the default":            {1, ""},
+		"a ratio is kept":               {30, "3000"},
+		"the largest that keeps it":     {10_000, "1000000"},
+		"more does not overflow an int": {math.MaxUint32, "1000000"},
+		"as wide as a signed int":       {math.MaxInt32, "1000000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: tt.mesh})
+			s.Attributes = registry.Attributes{"meshHostAddr": "a.b:1"}
+			q := query(t, encode(t, zookeeper(t, dubbo.Options{}), s)[0].Value)
+			if got := q.Get("weight"); got != tt.dubbo {
+				t.Errorf("weight %q, want %q", got, tt.dubbo)
+			}
+			if got := q.Get("endPointWeight"); tt.mesh != 0 && got != strconv.FormatUint(uint64(tt.mesh), 10) {
+				t.Errorf("endPointWeight %q, want %d", got, tt.mesh)
+			}
+			var stored struct{ Weight float64 }
+			if err := json.Unmarshal([]byte(encode(t, nacos(t, dubbo.Options{}), s)[0].Value), &stored); err != nil || stored.Weight != 1 {
+				t.Errorf("weight of the Nacos instance: %v %v, want 1", stored.Weight, err)
+			}
+		})
+	}
+}
+
+func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
+	s := greeter()
+	s.Attributes["timestamp"], s.Attributes["pid"], s.Attributes["dubbo.tag"] = "1795231736114", "17", "gray"
+	s.Attributes["serialization"] = "hessian2"
+	for _, c := range []metadata.Codec{zookeeper(t, marked()), nacos(t, marked())} {
+		first := text(encode(t, c, s))
+		for range 20 {
+			if again := text(encode(t, c, s)); again != first {
+				t.Fatalf("differs:\n%s\n%s", first, again)
+			}
+		}
+		for _, word := range []string{"timestamp", "pid", "dubbo.tag", "1795231736114"} {
+			if strings.Contains(first, word) {
+				t.Errorf("%s is written", word)
+			}
+		}
+		if !strings.Contains(first, "hessian2") {
+			t.Error("an attribute is missing")
+		}
+	}
+}
+
+func TestPathGrowsByTheHopOfTheSource(t *testing.T) {
+	hops := make([]string, 5)
+	for i := range hops {
+		hops[i] = metadata.Hop(strconv.Itoa(i))
+	}
+	o := marked()
+	o.Hop, o.Target = hops[3], hops[4]
+	for name, tt := range map[string]struct {
+		service, endpoint registry.Path
+		want              registry.Path
+		refused           string
+	}{
+		"a first hop":                  {want: registry.Path(hops[3])},
+		"after the service's":          {service: registry.Path(hops[0]), want: registry.Path(hops[0] + hops[3])},
+		"the endpoint's own way first": {service: registry.Path(hops[0]), endpoint: registry.Path(hops[1]), want: registry.Path(hops[1] + hops[3])},
+		"it came from the target":      {service: registry.Path(hops[4]), refused: "loop"},
+		"four hops and no more":        {service: registry.Path(hops[0] + hops[1] + hops[2] + hops[0]), refused: "at most 4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Path: tt.endpoint})
+			s.Path = tt.service
+			entries, err := zookeeper(t, o).Encode(s)
+			if tt.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.refused) {
+					t.Fatalf("error %v, want %q", err, tt.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := metadata.ParseMark(query(t, entries[0].Value).Get(metadata.MarkKey))
+			if err != nil || m.Path != tt.want || m.Owner != o.Mark.Owner {
+				t.Errorf("mark %+v %v, want path %q", m, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOptionsThatCannotBeUsed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		o    dubbo.Options
+		want string
+	}{
+		"a root that leaves itself":      {dubbo.Options{Root: "/dubbo/../x"}, "root"},
+		"a protocol with a slash":        {dubbo.Options{Protocol: "tri/x"}, "protocol"},
+		"a rule without a protocol":      {dubbo.Options{Protocols: []dubbo.Rule{{Host: "*"}}}, "protocols[0].protocol"},
+		"a rule with a broken pattern":   {dubbo.Options{Protocols: []dubbo.Rule{{Host: "a*b*", Protocol: "tri"}}}, "protocols[0].host"},
+		"a parameter of the bridge":      {dubbo.Options{Params: map[string]string{"interface": "x"}}, "params"},
+		"a parameter that never settles": {dubbo.Options{Params: map[string]string{"timestamp": "x"}}, "params"},
+		"a hop of the wrong length":      {dubbo.Options{Hop: "abc"}, "hop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := dubbo.NewZooKeeper(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+			if _, err := dubbo.NewNacos(tt.o); err == nil {
+				t.Error("Nacos took it")
+			}
+		})
+	}
+}
+
+func one(e registry.Endpoint) *registry.Service {
+	return &registry.Service{
+		Name: "a.b.svc.cluster.local:1", Interfaces: []registry.Interface{{Name: "api.Greeter"}},
+		Endpoints: []registry.Endpoint{e},
+	}
+}
+
+func query(t *testing.T, value string) url.Values {
+	t.Helper()
+	u, err := url.Parse(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Query()
+}

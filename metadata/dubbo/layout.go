@@ -1,0 +1,86 @@
+package dubbo
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Kind returns the format's name, the Kind of its groups.
+func (*ZooKeeper) Kind() string { return Kind }
+
+// Folders returns the pattern of the folders that hold entries, with * for one
+// part of a path.
+func (z *ZooKeeper) Folders() string { return z.o.Root + "/*/providers" }
+
+// Folder returns the folder of a group. The error tells of a name that cannot
+// be a folder, or a group of another format or root.
+func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
+	if g != z.group(g.Name) {
+		return "", fmt.Errorf("group %s is not of %s:%s", g, Kind, z.o.Root)
+	}
+	if g.Name == "" || g.Name == "." || g.Name == ".." {
+		return "", fmt.Errorf("interface %q cannot be a folder", g.Name)
+	}
+	return z.o.Root + "/" + escapeNode(g.Name) + "/providers", nil
+}
+
+// Group returns the group of a folder, false where the folder is none of this
+// format's.
+func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
+	rest, ok := strings.CutPrefix(folder, z.o.Root+"/")
+	if !ok {
+		return registry.Group{}, false
+	}
+	name, ok := strings.CutSuffix(rest, "/providers")
+	if !ok || name == "" || strings.Contains(name, "/") {
+		return registry.Group{}, false
+	}
+	iface, err := unescapeNode(name)
+	if err != nil {
+		return registry.Group{}, false // no folder of ours is named so, and no consumer looks there
+	}
+	return z.group(iface), true
+}
+
+// HasData reports whether nodes of this format carry data: they do not, so
+// that listing a folder reads all of it.
+func (*ZooKeeper) HasData() bool { return false }
+
+var errValue = errors.New("is no value of this format")
+
+// Node returns the name and the data of the node that stores an entry.
+func (*ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error) {
+	if e.Value == "" || strings.Contains(e.Value, "/") && !strings.Contains(e.Value, "://") {
+		return "", nil, fmt.Errorf("%.80q %w", e.Value, errValue)
+	}
+	if !strings.Contains(e.Value, "://") {
+		return e.Value, nil, nil // kept as it was found, see Entry
+	}
+	return escapeNode(e.Value), nil, nil
+}
+
+// Entry returns what a node stores and whose it is. It never fails: a node
+// that cannot be read is an entry that nobody claims, with its name as key and
+// value.
+func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry, metadata.Mark) {
+	url, err := unescapeNode(name)
+	if err != nil || !strings.Contains(url, "://") {
+		return registry.Entry{Group: g, Key: name, Value: name}, metadata.Mark{}
+	}
+	e := registry.Entry{Group: g, Key: url, Value: url}
+	u, err := parseURL(url)
+	if err != nil {
+		return e, metadata.Mark{}
+	}
+	mark, err := metadata.ParseMark(u.params[metadata.MarkKey])
+	if err != nil {
+		mark = metadata.Mark{}
+	}
+	iface := registry.Interface{Version: u.params[paramVersion], Group: u.params[paramGroup]}
+	e.Key = instanceKey(u.protocol, hostPort(u.host, u.port), iface)
+	return e, mark
+}

@@ -1,0 +1,91 @@
+package dubbo_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestNodesAreNamedAsJavaNamesThem_A02(t *testing.T) {
+	z := zookeeper(t, marked())
+	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000, Attributes: registry.Attributes{"x": "a*b~c d|é"}})
+	e := encode(t, z, s)[0]
+	folder, err := z.Folder(e.Group)
+	if err != nil || folder != "/dubbo/api.Greeter/providers" {
+		t.Errorf("folder %q %v", folder, err)
+	}
+	name, data, err := z.Node(e)
+	if err != nil || len(data) != 0 {
+		t.Errorf("data %q %v", data, err)
+	}
+	const want = "tri%3A%2F%2F10.0.0.1%3A20000%2Fapi.Greeter%3Fcategory%3Dproviders%26interface%3Dapi.Greeter%26side%3Dprovider" +
+		"%26x%3Da*b%7Ec%2520d%7C%C3%A9%26xdsb%3D"
+	if !strings.HasPrefix(name, want) {
+		t.Errorf("node\n %s, want\n %s", name, want)
+	}
+	back, mark := z.Entry(e.Group, name, nil)
+	if back != e {
+		t.Errorf("read back %+v, want %+v", back, e)
+	}
+	if mark.Owner != marked().Mark.Owner || mark.Path.Hops() != 1 {
+		t.Errorf("mark %+v", mark)
+	}
+}
+
+func TestForeignNodesKeepTheirNames(t *testing.T) {
+	z := zookeeper(t, dubbo.Options{})
+	g := registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"}
+	for _, name := range []string{"garbage", "%zz", "tri%3a%2f%2f10.0.0.1%3a1", "a+b", "~", "tri%3A%2F%2Fnot a host"} {
+		e, mark := z.Entry(g, name, nil)
+		if mark.Owner != "" {
+			t.Errorf("%s: has the owner %s", name, mark.Owner)
+		}
+		if back, _, err := z.Node(e); err != nil || back != name {
+			t.Errorf("%s: node %q %v", name, back, err)
+		}
+	}
+}
+
+func TestFolders(t *testing.T) {
+	z := zookeeper(t, dubbo.Options{Root: "registry/dubbo/"})
+	if got := z.Folders(); got != "/registry/dubbo/*/providers" {
+		t.Errorf("pattern %q", got)
+	}
+	for folder, want := range map[string]string{
+		"/registry/dubbo/api.Greeter/providers":       "api.Greeter",
+		"/registry/dubbo/api.Outer%24Inner/providers": "api.Outer$Inner",
+		"/registry/dubbo/api.Greeter/consumers":       "",
+		"/registry/dubbo/metadata":                    "",
+		"/registry/dubbo//providers":                  "",
+		"/registry/dubbo/a/b/providers":               "",
+		"/registry/dubbo/a%zz/providers":              "",
+		"/dubbo/api.Greeter/providers":                "",
+	} {
+		g, ok := z.Group(folder)
+		if ok != (want != "") || g.Name != want {
+			t.Errorf("%s: %v %v", folder, g, ok)
+			continue
+		}
+		if back, err := z.Folder(g); ok && (err != nil || back != folder) {
+			t.Errorf("%s: back %q %v", folder, back, err)
+		}
+	}
+	for _, g := range []registry.Group{
+		{Kind: "other", Namespace: "/registry/dubbo", Name: "a"},
+		{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "a"},
+		{Kind: dubbo.Kind, Namespace: "/registry/dubbo", Name: ".."},
+		{Kind: dubbo.Kind, Namespace: "/registry/dubbo"},
+	} {
+		if folder, err := z.Folder(g); err == nil {
+			t.Errorf("%v: folder %q", g, folder)
+		}
+	}
+	if _, _, err := z.Node(registry.Entry{Value: "a/b"}); err == nil {
+		t.Error("a value with a slash is a node")
+	}
+	if z.HasData() || z.Kind() != dubbo.Kind {
+		t.Error("the format has no data")
+	}
+}

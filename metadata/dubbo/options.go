@@ -1,0 +1,120 @@
+// Package dubbo writes and reads the interface-level format of Apache Dubbo:
+// one provider URL per interface and address, in ZooKeeper and in Nacos, as
+// Java Dubbo 3.3 and dubbo-go 3.3 store and need it. It is pure: no I/O, no
+// time, no state.
+package dubbo
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Kind is the Group.Kind of every entry of this format.
+const Kind = "dubbo-interface"
+
+// The defaults of Options.
+const (
+	DefaultRoot     = "/dubbo"
+	DefaultGroup    = "DEFAULT_GROUP"
+	DefaultProtocol = "tri"
+)
+
+// Options tune a codec. The zero value is usable as it is.
+type Options struct {
+	Root        string            // ZooKeeper: the folder that holds the interfaces; empty: DefaultRoot
+	Namespace   string            // Nacos: the namespace id; empty is public
+	Group       string            // Nacos: the group; empty: DefaultGroup
+	Protocol    string            // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
+	Protocols   []Rule            // the first that matches decides
+	Mark        metadata.Mark     // whose the entries are; its path is not used
+	Hop         string            // of the registry the services come from, appended to the path of each entry; may be empty
+	Target      string            // hop of the registry written to: what already passed it is left out; may be empty
+	Subsets     bool              // write meshSubset where the source tells it
+	Tags        bool              // write dubbo.tag, which hides a provider from consumers without the tag
+	Params      map[string]string // written to every provider as they are
+	MaxMetadata int               // bytes of names and values that one provider may have; 0: the form's own limit
+}
+
+// Rule says which protocol the endpoints of some services speak.
+type Rule struct {
+	Host     string // naming.Pattern of the service's host or native name; empty matches all
+	Port     uint16 // of the service, or where it has none of the endpoint; 0 matches all
+	Protocol string
+}
+
+// defaults fills in what was left empty and refuses what cannot be used, all
+// faults at once.
+func (o Options) defaults() (Options, error) {
+	o.Root = "/" + strings.Trim(orElse(o.Root, DefaultRoot), "/")
+	o.Group = orElse(o.Group, DefaultGroup)
+	o.Protocol = orElse(o.Protocol, DefaultProtocol)
+	o.Protocols, o.Params = slices.Clone(o.Protocols), maps.Clone(o.Params)
+	var faults []error
+	for part := range strings.SplitSeq(o.Root[1:], "/") {
+		if err := checkFolder(part); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	if err := checkProtocol(o.Protocol); err != nil {
+		faults = append(faults, fmt.Errorf("protocol: %w", err))
+	}
+	for i, r := range o.Protocols {
+		if err := checkProtocol(r.Protocol); err != nil {
+			faults = append(faults, fmt.Errorf("protocols[%d].protocol: %w", i, err))
+		}
+		if r.Host == "" {
+			continue
+		}
+		if _, err := naming.ParsePattern(r.Host); err != nil {
+			faults = append(faults, fmt.Errorf("protocols[%d].host: %w", i, err))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(o.Params)) {
+		if k == "" || reserved(k) || volatile(k) {
+			faults = append(faults, fmt.Errorf("params: %q is written by the bridge itself; take it out", k))
+		}
+	}
+	for name, hop := range map[string]string{"hop": o.Hop, "target": o.Target} {
+		if hop != "" && len(hop) != registry.HopLen {
+			faults = append(faults, fmt.Errorf("%s: %q is not %d characters long", name, hop, registry.HopLen))
+		}
+	}
+	return o, errors.Join(faults...)
+}
+
+// protocolOf returns what an endpoint speaks. A rule is an explicit word of
+// the operator and wins over what the registry says.
+func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
+	host, port := splitName(s.Name)
+	if port == 0 {
+		port = e.Port
+	}
+	for _, r := range o.Protocols {
+		if (r.Port == 0 || r.Port == port) && r.fits(host) {
+			return r.Protocol
+		}
+	}
+	return orElse(e.Protocol, orElse(s.Protocol, o.Protocol))
+}
+
+func (r Rule) fits(host string) bool {
+	if r.Host == "" {
+		return true
+	}
+	p, err := naming.ParsePattern(r.Host)
+	return err == nil && p.MatchHost(host)
+}
+
+func orElse(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

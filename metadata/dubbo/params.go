@@ -1,0 +1,101 @@
+package dubbo
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+)
+
+// The parameters of a provider that have a meaning here. Those that begin
+// with mesh, and endPointWeight, are the ones dubbo-go's xDS registry knows.
+const (
+	paramApplication = "application"
+	paramCategory    = "category"
+	paramEnabled     = "enabled"
+	paramGroup       = "group"
+	paramInterface   = "interface"
+	paramPath        = "path"
+	paramProtocol    = "protocol"
+	paramSide        = "side"
+	paramTag         = "dubbo.tag"
+	paramVersion     = "version"
+	paramWeight      = "weight"
+
+	paramMeshCluster  = "meshClusterID"
+	paramMeshHost     = "meshHostAddr"
+	paramMeshSubset   = "meshSubset"
+	paramMeshWeight   = "endPointWeight"
+	paramMeshLocality = "meshLocality"
+	paramInstance     = "instanceId"
+)
+
+type param struct{ key, value string }
+
+// reserved reports whether the codec itself writes a parameter, from fields
+// of the model.
+func reserved(key string) bool {
+	switch key {
+	case paramCategory, paramEnabled, paramGroup, paramInterface, paramPath, paramProtocol, paramSide, paramVersion,
+		paramWeight, paramMeshWeight, paramMeshLocality, paramInstance, metadata.MarkKey:
+		return true
+	}
+	return false
+}
+
+// volatile reports whether a parameter differs from start to start of one
+// provider or says nothing to a consumer. Such are neither read nor written:
+// equal providers have equal bytes. Without timestamp a consumer does not
+// slow-start the provider, which is right for one that already runs.
+func volatile(key string) bool {
+	switch key {
+	case "timestamp", "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "tlsMode", "nacos.category":
+		return true
+	}
+	return false
+}
+
+// fit adds to must as many of may, in their order, as the limit allows, and
+// returns all sorted by key with the keys that found no room.
+func fit(must, may []param, limit int) (all []param, dropped []string) {
+	size := 0
+	for _, p := range must {
+		size += len(p.key) + len(p.value)
+	}
+	all = must
+	for _, p := range may {
+		n := len(p.key) + len(p.value)
+		if p.value == "" {
+			continue
+		}
+		if size+n > limit {
+			dropped = append(dropped, p.key)
+			continue
+		}
+		size += n
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b param) int { return cmp.Compare(a.key, b.key) })
+	return all, dropped
+}
+
+func sizeOf(params []param) (n int) {
+	for _, p := range params {
+		n += len(p.key) + len(p.value)
+	}
+	return n
+}
+
+func get(params []param, key string) string {
+	for _, p := range params {
+		if p.key == key {
+			return p.value
+		}
+	}
+	return ""
+}
+
+// canonicalPath returns a provider's path without the slashes that dubbo-go
+// puts before it.
+func canonicalPath(s string) string { return strings.TrimLeft(s, "/") }

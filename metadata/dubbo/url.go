@@ -1,0 +1,167 @@
+package dubbo
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// formatURL writes a provider's URL with its parameters in their order. A
+// value that would be taken for syntax is percent-encoded, which Java shows
+// its consumers as it is written and dubbo-go decodes.
+func formatURL(p provider, params []param) string {
+	var b strings.Builder
+	b.Grow(len(p.protocol) + len(p.host) + len(p.iface.Name) + sizeOf(params) + 2*len(params) + 16)
+	b.WriteString(p.protocol)
+	b.WriteString("://")
+	b.WriteString(hostPort(p.host, p.port))
+	b.WriteByte('/')
+	b.WriteString(p.iface.Name)
+	sep := byte('?')
+	for _, q := range params {
+		b.WriteByte(sep)
+		escapeParam(&b, q.key)
+		b.WriteByte('=')
+		escapeParam(&b, q.value)
+		sep = '&'
+	}
+	return b.String()
+}
+
+// parsedURL is a provider URL as far as it could be read.
+type parsedURL struct {
+	protocol string
+	host     string
+	port     uint16
+	path     string
+	params   map[string]string
+}
+
+// parseURL reads a provider URL the way Java Dubbo does: nothing but the
+// syntax is decoded twice, a host may be an IPv6 address with or without
+// brackets, and a user name or password before the host is dropped.
+func parseURL(s string) (parsedURL, error) {
+	protocol, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		return parsedURL{}, fmt.Errorf("%.80q is no URL", s)
+	}
+	if err := checkProtocol(protocol); err != nil {
+		return parsedURL{}, err
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		authority = authority[i+1:]
+	}
+	host, port, err := splitAuthority(authority)
+	if err != nil {
+		return parsedURL{}, err
+	}
+	params, err := parseQuery(query)
+	if err != nil {
+		return parsedURL{}, err
+	}
+	return parsedURL{protocol: protocol, host: host, port: port, path: path, params: params}, nil
+}
+
+func splitAuthority(s string) (string, uint16, error) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return "", 0, fmt.Errorf("%.80q has no port", s)
+	}
+	port, err := strconv.ParseUint(s[i+1:], 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%.80q: port %.20q is not within 1 to 65535", s, s[i+1:])
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(s[:i], "["), "]")
+	if err := checkAddress(host, uint16(port)); err != nil {
+		return "", 0, err
+	}
+	return host, uint16(port), nil
+}
+
+// maxParams bounds what one hostile entry can cost.
+const maxParams = 512
+
+func parseQuery(s string) (map[string]string, error) {
+	params := make(map[string]string)
+	if s == "" {
+		return params, nil
+	}
+	for part := range strings.SplitSeq(s, "&") {
+		k, v, _ := strings.Cut(part, "=")
+		if k == "" {
+			continue
+		}
+		params[unescapeParam(k)] = unescapeParam(v)
+		if len(params) > maxParams {
+			return nil, fmt.Errorf("more than %d parameters", maxParams)
+		}
+	}
+	return params, nil
+}
+
+// escapeParam percent-encodes what would break a URL apart, and what cannot
+// be seen.
+func escapeParam(b *strings.Builder, s string) {
+	if plain(s) {
+		b.WriteString(s)
+		return
+	}
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n <= 1 || !unicode.IsPrint(r) || r == ' ' || strings.ContainsRune(`%&=?#;"`, r) {
+			for _, c := range []byte(s[i : i+n]) {
+				fmt.Fprintf(b, "%%%02X", c)
+			}
+		} else {
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+}
+
+// plain reports whether escapeParam has nothing to do.
+func plain(s string) bool {
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte(`%&=?#;"`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// unescapeParam undoes escapeParam. Java writes values as they are, so what is
+// no escape stands for itself.
+func unescapeParam(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	u, err := url.PathUnescape(s)
+	if err != nil {
+		return s
+	}
+	return u
+}
+
+// escapeNode encodes a text as java.net.URLEncoder does, which is how Dubbo
+// names its nodes. Go's QueryEscape differs from it in two characters.
+func escapeNode(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape(s), "%2A", "*"), "~", "%7E")
+}
+
+var errNode = errors.New("is not a name that Dubbo writes")
+
+// unescapeNode undoes escapeNode; the error tells of a name that it would not
+// have written so.
+func unescapeNode(s string) (string, error) {
+	u, err := url.QueryUnescape(s)
+	if err != nil || escapeNode(u) != s {
+		return u, fmt.Errorf("%.80q %w", s, errNode)
+	}
+	return u, nil
+}

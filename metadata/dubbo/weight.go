@@ -1,0 +1,29 @@
+package dubbo
+
+import "strconv"
+
+// Dubbo's weights. A provider without one has defaultWeight. Java reads an
+// int and adds the weights of all providers up in an int, so maxWeight keeps
+// the sum of two thousand providers within it.
+const (
+	defaultWeight = 100
+	maxWeight     = 1_000_000
+)
+
+// weightOf returns the Dubbo weight of a mesh weight. In the mesh 1 is what
+// an endpoint has when nobody said anything, in Dubbo it is 100: one is
+// written as the other, so that mesh endpoints take an equal share beside
+// providers of their own kind, and any ratio up to 1:10000 is kept. It looks
+// at one endpoint only: a neighbour's weight never rewrites it.
+func weightOf(mesh uint32) uint32 {
+	return uint32(min(uint64(mesh)*defaultWeight, maxWeight))
+}
+
+// parseWeight reads a weight; what is no weight counts as not told.
+func parseWeight(s string) uint32 {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(n)
+}

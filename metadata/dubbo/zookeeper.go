@@ -1,0 +1,117 @@
+package dubbo
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// ZooKeeper is the format as Dubbo stores it in ZooKeeper:
+//
+//	/dubbo/<interface>/providers/<URLEncoder(url)>      no data
+//	url = tri://10.0.0.1:20000/<interface>?category=providers&interface=<interface>&side=provider
+//	      [&version=][&group=][&weight=][&application=][&mesh…=]&xdsb=<mark>      sorted by name
+//
+// All is in the name of the node. Consumers match interface, version and
+// group; category and side are what both languages write; dynamic, methods,
+// timestamp and pid are left out: no consumer needs them.
+//
+// An Entry of it has the decoded URL as its value and
+// `tri://10.0.0.1:20000?group=g&version=1.0` as its key.
+type ZooKeeper struct{ o Options }
+
+// maxURL is the limit of the metadata of one provider in ZooKeeper. A folder
+// of a thousand providers has to fit a response of one MiB.
+const maxURL = 2048
+
+// NewZooKeeper returns the codec of the format in ZooKeeper. The error names
+// every option that cannot be used.
+func NewZooKeeper(o Options) (*ZooKeeper, error) {
+	o, err := o.defaults()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Kind, err)
+	}
+	if o.MaxMetadata <= 0 {
+		o.MaxMetadata = maxURL
+	}
+	return &ZooKeeper{o: o}, nil
+}
+
+// Encode implements metadata.Codec.
+func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
+	return z.o.encode(s, z.entry)
+}
+
+// LeftOut implements metadata.Codec.
+func (z *ZooKeeper) LeftOut(s *registry.Service) error { return z.o.leftOut(s, z.entry) }
+
+// Needs implements metadata.Codec: the format needs nothing else.
+func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
+
+// Decode implements metadata.Codec.
+func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+	var all []found
+	var faults []metadata.Fault
+	for _, e := range entries {
+		f, err := z.read(e)
+		if err != nil {
+			faults = append(faults, metadata.Fault{Entry: e, Err: err})
+			continue
+		}
+		all = append(all, f)
+	}
+	return services(all), faults
+}
+
+// entry renders a provider. An error beside an entry tells of parameters that
+// were left out.
+func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
+	if n := sizeOf(p.must); n > z.o.MaxMetadata {
+		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, n, z.o.MaxMetadata)
+	}
+	params, dropped := fit(p.must, p.may, z.o.MaxMetadata)
+	return registry.Entry{
+		Group: z.group(p.iface.Name),
+		Key:   instanceKey(p.protocol, hostPort(p.host, p.port), p.iface),
+		Value: formatURL(p, params),
+	}, tooMuch(p, z.o.MaxMetadata, dropped)
+}
+
+func (z *ZooKeeper) read(e registry.Entry) (found, error) {
+	value := e.Value
+	if !strings.Contains(value, "://") {
+		value, _ = unescapeNode(value) // a name that was not in the canonical form
+	}
+	u, err := parseURL(value)
+	if err != nil {
+		return found{}, err
+	}
+	f, err := read(u)
+	if err != nil {
+		return found{}, err
+	}
+	if f.iface.Name != e.Group.Name {
+		return found{}, fmt.Errorf("is of interface %q, in the folder of %q", f.iface.Name, e.Group.Name)
+	}
+	f.group = e.Group
+	return f, nil
+}
+
+func (z *ZooKeeper) group(iface string) registry.Group {
+	return registry.Group{Kind: Kind, Namespace: z.o.Root, Name: iface}
+}
+
+// instanceKey identifies a provider in the folder of an interface: one
+// address may provide several groups and versions of it.
+func instanceKey(protocol, address string, i registry.Interface) string {
+	key, sep := protocol+"://"+address, "?"
+	if i.Group != "" {
+		key, sep = key+sep+"group="+i.Group, "&"
+	}
+	if i.Version != "" {
+		key += sep + "version=" + i.Version
+	}
+	return key
+}
