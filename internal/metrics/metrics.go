@@ -1,0 +1,103 @@
+// Package metrics counts what the bridge does, under the names that
+// docs/reference/metrics.md lists. Labels are names of the configuration and
+// words of fixed sets; no service, address or error text is ever one.
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Prefix begins every name of ours.
+const Prefix = "xdsbridge_"
+
+// Build says what is running.
+type Build struct{ Version, Revision string }
+
+// Metrics is one set of metrics with a registry of its own. It is safe for
+// concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+	defined  []Definition
+	target   targetMetrics
+	stream   streamMetrics
+	sessions *prometheus.CounterVec
+	limits   *prometheus.GaugeVec
+}
+
+// Definition describes one metric.
+type Definition struct {
+	Name, Type, Help string
+	Labels           []string
+}
+
+// New returns metrics in which nothing has been counted yet.
+func New(b Build) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.gauge("build_info", "What is running; always 1.", "version", "revision", "go_version").
+		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
+	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "peer")
+	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "peer", "limit")
+	m.target = newTargetMetrics(m)
+	m.stream = newStreamMetrics(m)
+	return m
+}
+
+// Handler answers a scrape.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
+}
+
+// Definitions returns all metrics of ours by name.
+func (m *Metrics) Definitions() []Definition {
+	all := slices.Clone(m.defined)
+	slices.SortFunc(all, func(a, b Definition) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// SessionLost counts a session of a peer that ended other than by our own wish.
+func (m *Metrics) SessionLost(peer string) { m.sessions.WithLabelValues(peer).Inc() }
+
+// LimitUsage notes how much of a limit of a peer is used. The limit is a word
+// of a fixed set, such as znode_children_bytes.
+func (m *Metrics) LimitUsage(peer, limit string, ratio float64) {
+	m.limits.WithLabelValues(peer, limit).Set(ratio)
+}
+
+func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	m.define("counter", name, help, labels)
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Prefix + name, Help: help}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m *Metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	m.define("gauge", name, help, labels)
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: Prefix + name, Help: help}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+func (m *Metrics) histogram(name, help string, labels ...string) *prometheus.HistogramVec {
+	m.define("histogram", name, help, labels)
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: Prefix + name, Help: help, Buckets: buckets()}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+// buckets reach from a millisecond, which is what a change of ours takes, to a
+// minute, which is what no change should.
+func buckets() []float64 {
+	return []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60}
+}
+
+func (m *Metrics) define(kind, name, help string, labels []string) {
+	m.defined = append(m.defined, Definition{Name: Prefix + name, Type: kind, Help: help, Labels: labels})
+}

@@ -1,0 +1,197 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/metrics"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+)
+
+var update = flag.Bool("update", false, "rewrite generated documents") //nolint:gochecknoglobals // flags of tests are
+
+const (
+	cluster  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	nonsense = "type.googleapis.com/some.thing.Nobody.Knows"
+)
+
+func TestMetrics_A75(t *testing.T) {
+	m := metrics.New(metrics.Build{Version: "v1.2.3", Revision: "abc"})
+	m.Watch(func(context.Context) admin.Document { return document() })
+	stream, target := m.Stream("mesh"), m.Target("zk", "zookeeper")
+	for _, o := range []ads.Observation{
+		{Kind: ads.ConnectFailed, Err: status.Error(codes.Unavailable, "secret detail 1")},
+		{Kind: ads.StreamOpened, Epoch: 1},
+		{Kind: ads.RequestSent, Type: cluster},
+		{Kind: ads.ResponseReceived, Epoch: 1, Type: cluster, Bytes: 100, Resources: 3},
+		{Kind: ads.ResponseReceived, Epoch: 1, Type: nonsense, Bytes: 1, Resources: 1},
+		{Kind: ads.Rejected, Epoch: 1, Type: cluster, Err: errors.New("secret detail 2")},
+		{Kind: ads.StreamClosed, Epoch: 1, Err: status.Error(codes.Internal, "secret detail 3")},
+		{Kind: ads.StreamOpened, Epoch: 2},
+		{Kind: ads.ResponseReceived, Epoch: 2, Type: cluster},
+		{Kind: ads.StreamClosed, Epoch: 2},
+	} {
+		stream(o)
+	}
+	for _, o := range []bridge.Observation{
+		{Kind: bridge.ObservedCall, Op: "list", Count: 1, Took: time.Millisecond},
+		{Kind: bridge.ObservedCall, Op: "write", Count: 1, Err: fmt.Errorf("secret detail 4: %w", registry.ErrConflict)},
+		{Kind: bridge.ObservedCall, Op: "write", Count: 1, Err: fmt.Errorf("too big: %w", registry.ErrRefused)},
+		{Kind: bridge.ObservedCall, Op: "read", Count: 1, Err: context.DeadlineExceeded},
+		{Kind: bridge.ObservedCall, Op: "read", Count: 1, Err: errors.New("gone")},
+		{Kind: bridge.ObservedApplied, Bridge: "b", Op: "create", Count: 10, Latency: 3 * time.Millisecond},
+		{Kind: bridge.ObservedApplied, Bridge: "b", Op: "delete", Count: 2},
+		{Kind: bridge.ObservedHold, Bridge: "b", Count: 5},
+		{Kind: bridge.ObservedConflict, Bridge: "b", Count: 1},
+		{Kind: bridge.ObservedInvalid, Bridge: "b", Count: 1},
+		{Kind: bridge.ObservedDrift, Count: 1},
+		{Kind: bridge.ObservedCoalesce, Bridge: "b", Count: 1},
+		{Kind: bridge.ObservedRetry, Count: 1},
+		{Kind: bridge.ObservedRelease, Bridge: "b", Count: 1},
+	} {
+		target(o)
+	}
+	m.SessionLost("zk")
+	m.LimitUsage("zk", "znode_children_bytes", 0.5)
+	text := scrape(t, m)
+	for name, line := range map[string]string{
+		"what is running":                    `xdsbridge_build_info{go_version="`,
+		"streams":                            `xdsbridge_xds_streams_total{peer="mesh"} 2`,
+		"reconnects":                         `xdsbridge_peer_reconnects_total{direction="source",kind="mesh",peer="mesh"} 1`,
+		"streams lost":                       `xdsbridge_sessions_lost_total{peer="mesh"} 1`,
+		"sessions lost":                      `xdsbridge_sessions_lost_total{peer="zk"} 1`,
+		"a peer that is down":                `xdsbridge_peer_up{direction="source",kind="mesh",peer="mesh"} 0`,
+		"responses by type":                  `xdsbridge_xds_responses_total{peer="mesh",type="Cluster"} 2`,
+		"types of others are one":            `xdsbridge_xds_responses_total{peer="mesh",type="other"} 1`,
+		"NACKs by type":                      `xdsbridge_xds_nacks_total{peer="mesh",type="Cluster"} 1`,
+		"bytes":                              `xdsbridge_rpc_bytes_total{method="stream",peer="mesh"} 101`,
+		"resources":                          `xdsbridge_events_received_total{peer="mesh"} 4`,
+		"why a stream could not be opened":   `xdsbridge_rpc_errors_total{code="unavailable",method="stream",peer="mesh"} 1`,
+		"entries created":                    `xdsbridge_changes_applied_total{bridge="b",op="create",peer="zk"} 10`,
+		"entries deleted":                    `xdsbridge_changes_applied_total{bridge="b",op="delete",peer="zk"} 2`,
+		"writes that failed":                 `xdsbridge_changes_failed_total{peer="zk"} 2`,
+		"a conflict is an answer of its own": `xdsbridge_rpc_errors_total{code="conflict",method="write",peer="zk"} 1`,
+		"a refusal":                          `xdsbridge_rpc_errors_total{code="refused",method="write",peer="zk"} 1`,
+		"a time-out":                         `xdsbridge_rpc_errors_total{code="timeout",method="read",peer="zk"} 1`,
+		"a target that is down":              `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"} 0`,
+		"write latency":                      `xdsbridge_rpc_duration_seconds_count{method="write",peer="zk"} 2`,
+		"propagation":                        `xdsbridge_propagation_duration_seconds_bucket{route="b",le="0.005"} 1`,
+		"skipped reasons":                    `xdsbridge_changes_skipped_total{bridge="b",peer="zk",reason="conflict"} 1`,
+		"debounce":                           `xdsbridge_events_coalesced_total{peer="zk"} 1`,
+		"drift":                              `xdsbridge_drift_found_total{peer="zk"} 1`,
+		"retries":                            `xdsbridge_retries_total{peer="zk"} 1`,
+		"holds that began":                   `xdsbridge_guard_holds_total{bridge="b",peer="zk"} 1`,
+		"limits":                             `xdsbridge_limit_usage_ratio{limit="znode_children_bytes",peer="zk"} 0.5`,
+		"a complete source":                  `xdsbridge_source_synced{peer="mesh"} 1`,
+		"a stale source":                     `xdsbridge_source_stale{peer="mesh"} 1`,
+		"services of a source":               `xdsbridge_services{peer="mesh",role="source"} 7`,
+		"instances of a source":              `xdsbridge_endpoints{health="healthy",peer="mesh",role="source"} 9`,
+		"instances of ours":                  `xdsbridge_endpoints{health="",peer="zk",role="owned"} 11`,
+		"instances of others":                `xdsbridge_endpoints{health="",peer="zk",role="foreign"} 3`,
+		"inputs left out":                    `xdsbridge_invalid_entries{peer="mesh",role="source"} 1`,
+		"services that cannot be written":    `xdsbridge_invalid_entries{peer="zk",role="target"} 1`,
+		"services by reason":                 `xdsbridge_service_reasons{bridge="b",peer="zk",reason="synced"} 2`,
+		"keys of the mapping":                `xdsbridge_mapping_keys{peer="mesh"} 5`,
+		"age of the mapping":                 `xdsbridge_mapping_age_seconds{peer="mesh"} 60`,
+		"queue depth":                        `xdsbridge_reconcile_queue_depth{peer="zk"} 4`,
+		"true lag":                           `xdsbridge_oldest_unsynced_change_seconds{peer="zk"} 2`,
+		"holds":                              `xdsbridge_guard_holds{peer="zk"} 1`,
+		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{peer="zk"} 30`,
+		"conflicts":                          `xdsbridge_conflicts{peer="zk"} 1`,
+		"the Go runtime":                     `go_goroutines `,
+		"the process":                        `process_open_fds `,
+	} {
+		t.Run("A75 "+name, func(t *testing.T) {
+			if !strings.Contains(text, "\n"+line) {
+				t.Errorf("no %s in:\n%s", line, grep(text, line[:strings.IndexAny(line, "{ ")]))
+			}
+		})
+	}
+	if strings.Contains(text, "secret") || strings.Contains(text, "greeter") {
+		t.Error("text of an error or a service is a label")
+	}
+}
+
+func document() admin.Document {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	return admin.Document{
+		Time: now,
+		Sources: []admin.Source{{
+			Name: "mesh", Synced: true, Stale: "istiod is away", Services: 7, Endpoints: map[string]int{"healthy": 9},
+			Skipped:     []admin.Skipped{{Input: "greeter", Reason: "no"}},
+			SourceState: admin.SourceState{Mapping: &admin.Mapping{Keys: 5, LastRead: now.Add(-time.Minute)}},
+		}},
+		Loops: []bridge.Status{{
+			Target: "zk", Owned: 11, Foreign: 3, Queue: 4, OldestDue: 2 * time.Second,
+			Services: []bridge.ServiceStatus{
+				{Bridge: "b", Service: "greeter", Reason: bridge.ReasonSynced},
+				{Bridge: "b", Service: "greeter2", Reason: bridge.ReasonSynced},
+				{Bridge: "b", Service: "greeter3", Reason: bridge.ReasonInvalid},
+			},
+			Holds:     []bridge.Hold{{ID: "h", Since: now.Add(-30 * time.Second)}},
+			Conflicts: []bridge.Conflict{{Key: "greeter"}},
+		}},
+	}
+}
+
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func grep(text, part string) string {
+	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return !strings.Contains(l, part) })
+	return strings.Join(lines, "\n")
+}
+
+// TestReference keeps docs/reference/metrics.md in step with the code; -update
+// rewrites it.
+func TestReference(t *testing.T) {
+	m := metrics.New(metrics.Build{})
+	m.Watch(func(context.Context) admin.Document { return admin.Document{} })
+	var text strings.Builder
+	text.WriteString("# Metrics\n\nGenerated from internal/metrics; rewrite with `make golden`.\n\n" +
+		"No label holds the name of a service, an address or the text of an error. " +
+		"`peer` is the name of a registry in the configuration, `bridge` and `route` the name of a bridge. " +
+		"The collectors of the Go runtime (`go_…`) and of the process (`process_…`) are on.\n\n" +
+		"| name | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, d := range m.Definitions() {
+		labels := strings.Join(d.Labels, ", ")
+		fmt.Fprintf(&text, "| `%s` | %s | %s | %s |\n", d.Name, d.Type, labels, d.Help)
+		for _, l := range d.Labels {
+			if slices.Contains([]string{"service", "instance", "host", "error", "id"}, l) {
+				t.Errorf("%s has the unbounded label %s", d.Name, l)
+			}
+		}
+	}
+	const path = "../../docs/reference/metrics.md"
+	if *update {
+		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil { //nolint:gosec // a document for all to read
+			t.Fatal(err)
+		}
+		return
+	}
+	have, err := os.ReadFile(path)
+	if err != nil || string(have) != text.String() {
+		t.Errorf("%s is stale (%v): run make golden", path, err)
+	}
+}

@@ -1,0 +1,123 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// scrape is how long a scrape waits for loops to answer.
+const scrape = 5 * time.Second
+
+// Watch makes every scrape read gauges from the document that status shows,
+// so that the two never differ. It may be called once.
+func (m *Metrics) Watch(document func(context.Context) admin.Document) {
+	s := &stateCollector{document: document}
+	gauge := func(name, help string, labels ...string) *prometheus.Desc {
+		m.define("gauge", name, help, labels)
+		return prometheus.NewDesc(Prefix+name, help, labels, nil)
+	}
+	s.synced = gauge("source_synced", "Whether a source told of everything once.", "peer")
+	s.stale = gauge("source_stale", "Whether what a source told of may be out of date.", "peer")
+	s.services = gauge("services", "Services that a source tells of, or that bridges claim in a target.", "peer", "role")
+	s.endpoints = gauge("endpoints", "Endpoints of a source by health; entries of a target, ours and others'.", "peer", "role", "health")
+	s.reasons = gauge("service_reasons", "Services of a bridge by the one reason each has.", "peer", "bridge", "reason")
+	s.invalid = gauge("invalid_entries", "Inputs of a source that are left out; services that cannot be written to a target.", "peer", "role")
+	s.keys = gauge("mapping_keys", "Service keys in the interface mapping of a mesh.", "peer")
+	s.age = gauge("mapping_age_seconds", "Time since the interface mapping was last read as a whole.", "peer")
+	s.queue = gauge("reconcile_queue_depth", "Groups of a target that are due now.", "peer")
+	s.oldest = gauge("oldest_unsynced_change_seconds", "How long the first of them has been due: the true lag.", "peer")
+	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "peer")
+	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "peer")
+	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "peer")
+	m.registry.MustRegister(s)
+}
+
+type stateCollector struct {
+	document                                    func(context.Context) admin.Document
+	synced, stale, services, endpoints, reasons *prometheus.Desc
+	invalid, keys, age                          *prometheus.Desc
+	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
+}
+
+// Describe sends nothing: which peers there are is told by the document.
+func (s *stateCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads the document.
+func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrape)
+	defer cancel()
+	d := s.document(ctx)
+	send := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for _, src := range d.Sources {
+		s.source(send, src, d.Time)
+	}
+	for _, st := range d.Loops {
+		s.loop(send, st, d.Time)
+	}
+}
+
+type sender func(desc *prometheus.Desc, value float64, labels ...string)
+
+func (s *stateCollector) source(send sender, src admin.Source, now time.Time) {
+	send(s.synced, one(src.Synced), src.Name)
+	send(s.stale, one(src.Stale != ""), src.Name)
+	send(s.services, float64(src.Services), src.Name, "source")
+	for health, n := range src.Endpoints {
+		send(s.endpoints, float64(n), src.Name, "source", health)
+	}
+	send(s.invalid, float64(len(src.Skipped)), src.Name, "source")
+	if src.Mapping == nil {
+		return
+	}
+	send(s.keys, float64(src.Mapping.Keys), src.Name)
+	if !src.Mapping.LastRead.IsZero() {
+		send(s.age, now.Sub(src.Mapping.LastRead).Seconds(), src.Name)
+	}
+}
+
+func (s *stateCollector) loop(send sender, st bridge.Status, now time.Time) {
+	send(s.services, float64(len(st.Services)), st.Target, "claimed")
+	send(s.endpoints, float64(st.Owned), st.Target, "owned", "")
+	send(s.endpoints, float64(st.Foreign), st.Target, "foreign", "")
+	send(s.queue, float64(st.Queue), st.Target)
+	send(s.oldest, st.OldestDue.Seconds(), st.Target)
+	send(s.conflicts, float64(len(st.Conflicts)), st.Target)
+	send(s.holds, float64(len(st.Holds)), st.Target)
+	oldest := now
+	for _, h := range st.Holds {
+		if h.Since.Before(oldest) {
+			oldest = h.Since
+		}
+	}
+	send(s.holdAge, now.Sub(oldest).Seconds(), st.Target)
+	type key struct {
+		bridge string
+		reason bridge.Reason
+	}
+	reasons := make(map[key]int)
+	for _, sv := range st.Services {
+		reasons[key{sv.Bridge, sv.Reason}]++
+	}
+	invalid := 0
+	for k, n := range reasons {
+		send(s.reasons, float64(n), st.Target, k.bridge, string(k.reason))
+		if k.reason == bridge.ReasonInvalid || k.reason == bridge.ReasonRefused {
+			invalid += n
+		}
+	}
+	send(s.invalid, float64(invalid), st.Target, "target")
+}
+
+func one(yes bool) float64 { //nolint:revive // a flag is what it translates
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// targetMetrics count what loops tell of.
+type targetMetrics struct {
+	up, contact               *prometheus.GaugeVec
+	applied, failed, skipped  *prometheus.CounterVec
+	coalesced, retries, drift *prometheus.CounterVec
+	holds, rpcErrors          *prometheus.CounterVec
+	propagation, rpc          *prometheus.HistogramVec
+}
+
+func newTargetMetrics(m *Metrics) targetMetrics {
+	return targetMetrics{
+		up:          m.gauge("peer_up", "Whether the last call to a registry, or the stream to it, succeeded.", "peer", "kind", "direction"),
+		contact:     m.gauge("peer_last_contact_timestamp_seconds", "When a registry last answered.", "peer", "kind", "direction"),
+		applied:     m.counter("changes_applied_total", "Entries written to a target.", "peer", "bridge", "op"),
+		failed:      m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "peer"),
+		skipped:     m.counter("changes_skipped_total", "Times that something began not to be written, and why.", "peer", "bridge", "reason"),
+		coalesced:   m.counter("events_coalesced_total", "Changes that joined one that was already due.", "peer"),
+		retries:     m.counter("retries_total", "Groups that were put off after a failed call.", "peer"),
+		drift:       m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "peer"),
+		holds:       m.counter("guard_holds_total", "Times that deletions began to be held back.", "peer", "bridge"),
+		rpcErrors:   m.counter("rpc_errors_total", "Calls to a registry that failed.", "peer", "method", "code"),
+		propagation: m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "route"),
+		rpc:         m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "peer", "method"),
+	}
+}
+
+// Target returns a sink for what a loop observes. Peer is the target's name
+// in the configuration, kind what it is, such as zookeeper.
+func (m *Metrics) Target(peer, kind string) func(bridge.Observation) {
+	t := m.target
+	up, contact := t.up.WithLabelValues(peer, kind, "target"), t.contact.WithLabelValues(peer, kind, "target")
+	call := func(o bridge.Observation) {
+		method := oneOf(o.Op, "list", "read", "write")
+		t.rpc.WithLabelValues(peer, method).Observe(o.Took.Seconds())
+		if o.Err == nil {
+			up.Set(1)
+			contact.SetToCurrentTime()
+			return
+		}
+		code := errorCode(o.Err)
+		if code != "conflict" {
+			up.Set(0)
+		}
+		t.rpcErrors.WithLabelValues(peer, method, code).Inc()
+		if method == "write" {
+			t.failed.WithLabelValues(peer).Inc()
+		}
+	}
+	return func(o bridge.Observation) {
+		switch o.Kind {
+		case bridge.ObservedCall:
+			call(o)
+		case bridge.ObservedApplied:
+			t.applied.WithLabelValues(peer, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
+			if o.Latency > 0 {
+				t.propagation.WithLabelValues(o.Bridge).Observe(o.Latency.Seconds())
+			}
+		case bridge.ObservedHold:
+			t.holds.WithLabelValues(peer, o.Bridge).Inc()
+			t.skipped.WithLabelValues(peer, o.Bridge, "hold").Inc()
+		case bridge.ObservedConflict:
+			t.skipped.WithLabelValues(peer, o.Bridge, "conflict").Inc()
+		case bridge.ObservedInvalid:
+			t.skipped.WithLabelValues(peer, o.Bridge, "invalid").Inc()
+		case bridge.ObservedDrift:
+			t.drift.WithLabelValues(peer).Inc()
+		case bridge.ObservedCoalesce:
+			t.coalesced.WithLabelValues(peer).Inc()
+		case bridge.ObservedRetry:
+			t.retries.WithLabelValues(peer).Inc()
+		default: // the end of a hold shows in guard_holds
+		}
+	}
+}
+
+// errorCode puts an error into one of few words.
+func errorCode(err error) string {
+	switch {
+	case errors.Is(err, registry.ErrConflict):
+		return "conflict"
+	case errors.Is(err, registry.ErrRefused):
+		return "refused"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	default:
+		return "unreachable"
+	}
+}
+
+// oneOf returns a word if it is one of a fixed set, so that a label stays
+// bounded whatever comes.
+func oneOf(word string, set ...string) string {
+	for _, s := range set {
+		if s == word {
+			return word
+		}
+	}
+	return "other"
+}
