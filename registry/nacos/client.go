@@ -186,7 +186,7 @@ func (c *Client) connection(ctx context.Context) (*conn, error) {
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		cn, changed, last := c.current, c.changed, c.state.LastError
+		cn, changed := c.current, c.changed
 		c.mu.Unlock()
 		if cn != nil {
 			return cn, nil
@@ -196,7 +196,7 @@ func (c *Client) connection(ctx context.Context) (*conn, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err() //nolint:wrapcheck // call wraps it
 		case <-timer.C:
-			return nil, fmt.Errorf("%w: %s", ErrNotConnected, last)
+			return nil, fmt.Errorf("%w: %s", ErrNotConnected, c.State().LastError)
 		}
 	}
 }

@@ -67,11 +67,7 @@ func (cn *conn) dial() error {
 		creds = credentials.NewTLS(cfg)
 	}
 	dialer := func(ctx context.Context, address string) (net.Conn, error) {
-		if o.dialContext != nil {
-			return o.dialContext(address)
-		}
-		var d net.Dialer
-		nc, err := d.DialContext(ctx, "tcp", address)
+		nc, err := o.Dialer(ctx, "tcp", address)
 		if err == nil {
 			cn.mu.Lock()
 			cn.clientIP, _, _ = net.SplitHostPort(nc.LocalAddr().String())

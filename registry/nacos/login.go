@@ -31,9 +31,9 @@ func loginPaths() []string { return []string{"/v1/auth/login", "/v3/auth/user/lo
 
 func newLogin(c *Client) *login {
 	l := &login{client: c}
-	transport := &http.Transport{DisableKeepAlives: true}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: c.opts.Dialer}
 	if c.opts.TLS != nil {
-		transport.DialTLSContext = tlsDialer(c.opts.TLS)
+		transport.DialTLSContext = tlsDialer(c.opts.Dialer, c.opts.TLS)
 	}
 	l.http = &http.Client{
 		Transport: transport, Timeout: c.opts.Timeout,

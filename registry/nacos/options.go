@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,20 +17,21 @@ type Options struct {
 	Servers   []string // base URLs such as http://127.0.0.1:8848/nacos; the path is /nacos where none is given
 	Namespace string   // of the connection; empty is public
 
-	Username     string                         // empty: no login
-	Password     func() (string, error)         // read anew at every login
-	TLS          func() (*tls.Config, error)    // called for every connection; nil: plaintext
-	GRPCOffset   int                            // from the HTTP to the gRPC port; 0 is 1000
-	Timeout      time.Duration                  // of one request; 0 is 5 s
-	Health       time.Duration                  // between health checks; 0 is 5 s
-	Overlap      time.Duration                  // how long a connection that the server wants gone outlives its successor; 0 is 10 s
-	MaxInFlight  int                            // requests at a time; 0 is 64
-	MaxReceive   int                            // bytes of one message; 0 is 64 MiB
-	Backoff      Backoff                        // between attempts to connect
-	Log          *slog.Logger                   // nil: none
-	Observe      func(Observation)              // told of every request and connection; may be nil
-	dialContext  func(string) (net.Conn, error) // for tests of this package only
-	disableLogin bool
+	Username    string                      // empty: no login
+	Password    func() (string, error)      // read anew at every login
+	TLS         func() (*tls.Config, error) // called for every connection; nil: plaintext
+	GRPCOffset  int                         // from the HTTP to the gRPC port; 0 is 1000
+	Timeout     time.Duration               // of one request; 0 is 5 s
+	Health      time.Duration               // between health checks; 0 is 5 s
+	Overlap     time.Duration               // how long a connection that the server wants gone outlives its successor; 0 is 10 s
+	MaxInFlight int                         // requests at a time; 0 is 64
+	MaxReceive  int                         // bytes of one message; 0 is 64 MiB
+	Backoff     Backoff                     // between attempts to connect
+	Log         *slog.Logger                // nil: none
+	Observe     func(Observation)           // told of every request and connection; may be nil
+
+	// Dialer opens the connections; nil dials TCP.
+	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Backoff is the wait between attempts: Min, doubled up to Max, each less up
@@ -56,6 +58,9 @@ func (o Options) withDefaults() Options {
 	set(&o.Backoff.Max, 30*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Dialer == nil {
+		o.Dialer = new(net.Dialer).DialContext
 	}
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}

@@ -7,9 +7,11 @@ import (
 	"net"
 )
 
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
 // tlsDialer returns a dialer that asks for the configuration anew for every
 // connection, so that changed files are used without a restart.
-func tlsDialer(config func() (*tls.Config, error)) func(context.Context, string, string) (net.Conn, error) {
+func tlsDialer(dial dialer, config func() (*tls.Config, error)) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		cfg, err := config()
 		if err != nil {
@@ -19,11 +21,15 @@ func tlsDialer(config func() (*tls.Config, error)) func(context.Context, string,
 			cfg = cfg.Clone()
 			cfg.ServerName, _, _ = net.SplitHostPort(address)
 		}
-		d := tls.Dialer{Config: cfg}
-		nc, err := d.DialContext(ctx, network, address)
+		nc, err := dial(ctx, network, address)
 		if err != nil {
-			return nil, fmt.Errorf("dial %s: %w", address, err)
+			return nil, err
 		}
-		return nc, nil
+		secured := tls.Client(nc, cfg)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = nc.Close()
+			return nil, fmt.Errorf("tls with %s: %w", address, err)
+		}
+		return secured, nil
 	}
 }

@@ -1,0 +1,245 @@
+package nacostest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+)
+
+// The answers of a server that callers decide by.
+const (
+	ok           = 200
+	failed       = 500
+	unregistered = 301
+	denied       = 403
+	invalid      = 400
+)
+
+type answer struct {
+	ResultCode   int            `json:"resultCode"`
+	ErrorCode    int            `json:"errorCode"`
+	Success      bool           `json:"success"`
+	Message      string         `json:"message,omitempty"`
+	Count        int            `json:"count"`
+	ServiceNames []string       `json:"serviceNames,omitempty"`
+	ServiceInfo  *model.Service `json:"serviceInfo,omitempty"`
+	ConnectionID string         `json:"connectionId,omitempty"`
+}
+
+type body struct {
+	Namespace   string           `json:"namespace"`
+	ServiceName string           `json:"serviceName"`
+	GroupName   string           `json:"groupName"`
+	Type        string           `json:"type"`
+	Instance    model.Instance   `json:"instance"`
+	Instances   []model.Instance `json:"instances"`
+	Subscribe   bool             `json:"subscribe"`
+	PageNo      int              `json:"pageNo"`
+	PageSize    int              `json:"pageSize"`
+}
+
+// Request implements the unary half of the protocol.
+func (s *Server) Request(ctx context.Context, p *nacosgrpc.Payload) (*nacosgrpc.Payload, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err //nolint:wrapcheck // grpc knows it as it is
+	}
+	kind := p.GetMetadata().GetType()
+	r := Request{Type: kind, Conn: connOf(ctx), Body: p.GetBody().GetValue(), Token: p.GetMetadata().GetHeaders()["accessToken"]}
+	a := s.answer(r)
+	a.Success = a.ResultCode == ok
+	name := strings.TrimSuffix(kind, "Request") + "Response"
+	if !a.Success {
+		name = "ErrorResponse"
+	}
+	return payload(name, a), nil
+}
+
+func (s *Server) answer(r Request) answer {
+	s.mu.Lock()
+	s.log = append(s.log, r)
+	fault := s.fault
+	s.mu.Unlock()
+	if fault != nil {
+		if code, message := fault(r); code != 0 {
+			return answer{ResultCode: failed, ErrorCode: code, Message: message}
+		}
+	}
+	if r.Type == "ServerCheckRequest" {
+		return answer{ResultCode: ok, ConnectionID: r.Conn}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.conns[r.Conn]; c == nil || !c.registered {
+		return answer{ResultCode: failed, ErrorCode: unregistered, Message: "Connection is unregistered."}
+	}
+	if r.Type == "HealthCheckRequest" {
+		return answer{ResultCode: ok}
+	}
+	if s.User != "" && time.Now().After(s.tokens[r.Token]) {
+		return answer{ResultCode: failed, ErrorCode: denied, Message: "user not found!"}
+	}
+	var b body
+	if err := json.Unmarshal(r.Body, &b); err != nil {
+		return answer{ResultCode: failed, ErrorCode: invalid, Message: err.Error()}
+	}
+	return s.handle(r, b)
+}
+
+func (s *Server) handle(r Request, b body) answer {
+	sv := Service{b.Namespace, b.GroupName, b.ServiceName}
+	switch r.Type {
+	case "BatchInstanceRequest":
+		if len(b.Instances) == 0 {
+			return answer{ResultCode: failed, ErrorCode: invalid, Message: "instances cannot be empty!"}
+		}
+		if slices.ContainsFunc(b.Instances, func(i model.Instance) bool { return metadataSize(i) > 1024 }) {
+			return answer{ResultCode: failed, ErrorCode: invalid, Message: "Param 'Metadata' is illegal, the param length should not exceed 1024."}
+		}
+		s.publish(sv, r.Conn, b.Instances)
+	case "InstanceRequest":
+		if b.Type == "deregisterInstance" {
+			s.publish(sv, r.Conn, nil)
+		} else {
+			s.publish(sv, r.Conn, []model.Instance{b.Instance})
+		}
+	case "ServiceQueryRequest":
+		return answer{ResultCode: ok, ServiceInfo: s.info(sv, s.cachedHosts(sv))}
+	case "SubscribeServiceRequest":
+		s.conns[r.Conn].subscribed[sv] = b.Subscribe
+		return answer{ResultCode: ok, ServiceInfo: s.info(sv, s.hosts(sv))}
+	case "ServiceListRequest":
+		names := s.names(b.Namespace, b.GroupName)
+		from := min(len(names), (b.PageNo-1)*b.PageSize)
+		return answer{ResultCode: ok, Count: len(names), ServiceNames: names[from:min(len(names), from+b.PageSize)]}
+	default:
+		return answer{ResultCode: failed, ErrorCode: failed, Message: "no handler for " + r.Type}
+	}
+	return answer{ResultCode: ok}
+}
+
+func metadataSize(i model.Instance) int {
+	n := 0
+	for k, v := range i.Metadata {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// publish replaces what a connection holds of a service. The caller holds mu.
+func (s *Server) publish(sv Service, conn string, instances []model.Instance) {
+	if _, kept := s.shadow[sv]; !kept && s.Lag > 0 && s.services[sv] != nil {
+		s.shadow[sv] = cached{at: time.Now(), hosts: s.hosts(sv)}
+	}
+	if s.services[sv] == nil {
+		s.services[sv] = make(map[string][]model.Instance)
+	}
+	if len(instances) == 0 {
+		delete(s.services[sv], conn)
+	} else {
+		stored := slices.Clone(instances)
+		for i := range stored {
+			stored[i].ServiceName = sv.Group + "@@" + sv.Name
+		}
+		s.services[sv][conn] = stored
+	}
+	info := s.info(sv, s.hosts(sv))
+	for _, c := range s.conns {
+		if c.subscribed[sv] {
+			go s.push(c, "NotifySubscriberRequest", map[string]any{"requestId": strconv.FormatInt(s.next.Add(1), 10), "namespace": sv.Namespace, "serviceInfo": info})
+		}
+	}
+}
+
+// cachedHosts answers a read as a real server does: as of Lag ago.
+func (s *Server) cachedHosts(sv Service) []model.Instance {
+	old, kept := s.shadow[sv]
+	if kept && time.Since(old.at) < s.Lag {
+		return old.hosts
+	}
+	delete(s.shadow, sv)
+	return s.hosts(sv)
+}
+
+func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
+	return &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().UnixMilli()))}
+}
+
+func (s *Server) names(namespace, group string) []string {
+	out := []string{}
+	for sv := range s.services {
+		if sv.Namespace == namespace && sv.Group == group {
+			out = append(out, sv.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// RequestBiStream implements the streaming half of the protocol.
+func (s *Server) RequestBiStream(stream nacosgrpc.BiRequestStream_RequestBiStreamServer) error {
+	first, err := stream.Recv()
+	if err != nil || first.GetMetadata().GetType() != "ConnectionSetupRequest" {
+		return err //nolint:wrapcheck // grpc knows it as it is
+	}
+	id := connOf(stream.Context())
+	c := &connection{id: id, registered: true, stream: stream, subscribed: make(map[Service]bool), end: make(chan struct{})}
+	s.mu.Lock()
+	s.conns[id] = c
+	s.mu.Unlock()
+	go func() { // ends with the stream
+		for {
+			p, err := stream.Recv()
+			if err != nil {
+				c.finish()
+				return
+			}
+			s.mu.Lock()
+			s.log = append(s.log, Request{Type: p.GetMetadata().GetType(), Conn: id, Body: p.GetBody().GetValue()})
+			s.mu.Unlock()
+		}
+	}()
+	<-c.end
+	s.gone(id)
+	return nil
+}
+
+// gone drops what a connection published.
+func (s *Server) gone(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, id)
+	for sv, by := range s.services {
+		if _, held := by[id]; held {
+			s.publish(sv, id, nil)
+		}
+	}
+}
+
+func (s *Server) push(c *connection, kind string, b any) {
+	c.send.Lock()
+	defer c.send.Unlock()
+	if !c.ended {
+		_ = c.stream.Send(payload(kind, b)) // a stream that broke ends by itself
+	}
+}
+
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.FormValue("username") != s.User || r.FormValue("password") != s.Password {
+		http.Error(w, "unknown user!", http.StatusForbidden)
+		return
+	}
+	s.logins++
+	token := "token-" + strconv.Itoa(s.logins)
+	s.tokens[token] = time.Now().Add(s.TokenTTL)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"accessToken": token, "tokenTtl": int64(s.TokenTTL.Seconds())})
+}

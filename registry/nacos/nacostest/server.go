@@ -1,0 +1,271 @@
+// Package nacostest is a Nacos server in memory that behaves as a real one
+// does where a bridge can tell the difference: one publication per connection
+// and service, publications that end with their connection, reads that lag,
+// acknowledged pushes, tokens. It can be told to fail in the ways that a real
+// server cannot be made to. It writes no files and starts no goroutine but
+// those of its listener.
+package nacostest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Service names a service of the server.
+type Service struct{ Namespace, Group, Name string }
+
+// Request is one request that the server took in.
+type Request struct {
+	Type  string
+	Conn  string
+	Body  []byte
+	Token string
+}
+
+// A Fault decides what becomes of a request before the server looks at it: an
+// error code and message to answer, or 0 to go on.
+type Fault func(Request) (code int, message string)
+
+// Server is a Nacos server. Its methods may be called at any time.
+type Server struct {
+	Lag      time.Duration // of reads behind writes
+	User     string        // empty: no authentication
+	Password string
+	TokenTTL time.Duration
+
+	mu       sync.Mutex
+	services map[Service]map[string][]model.Instance // by connection
+	shadow   map[Service]cached
+	conns    map[string]*connection
+	tokens   map[string]time.Time
+	fault    Fault
+	log      []Request
+	next     atomic.Int64
+	logins   int
+	grpc     *grpc.Server
+	http     *http.Server
+}
+
+type cached struct {
+	at    time.Time
+	hosts []model.Instance
+}
+
+type connection struct {
+	id         string
+	registered bool
+	stream     nacosgrpc.BiRequestStream_RequestBiStreamServer
+	subscribed map[Service]bool
+	end        chan struct{} // closed to end the stream
+	ended      bool
+	send       sync.Mutex
+}
+
+// NewServer returns a server without services.
+func NewServer() *Server {
+	return &Server{
+		TokenTTL: time.Hour,
+		services: make(map[Service]map[string][]model.Instance), shadow: make(map[Service]cached),
+		conns: make(map[string]*connection), tokens: make(map[string]time.Time),
+	}
+}
+
+// Serve takes gRPC connections from one listener and logins from another,
+// until Close.
+func (s *Server) Serve(rpc, web net.Listener) {
+	s.grpc = grpc.NewServer(grpc.StatsHandler(tagger{s}), grpc.MaxRecvMsgSize(64<<20),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Minute}))
+	nacosgrpc.RegisterRequestServer(s.grpc, s)
+	nacosgrpc.RegisterBiRequestStreamServer(s.grpc, s)
+	go func() { _ = s.grpc.Serve(rpc) }() // ends with Close
+	if web == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /nacos/v1/auth/login", s.login)
+	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	go func() { _ = s.http.Serve(web) }() // ends with Close
+}
+
+// Close ends every connection and the listeners.
+func (s *Server) Close() {
+	s.grpc.Stop()
+	if s.http != nil {
+		_ = s.http.Close()
+	}
+}
+
+// Fail makes a fault decide over every request; nil ends that.
+func (s *Server) Fail(f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+// Requests returns the requests of a type in order.
+func (s *Server) Requests(kind string) []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Request
+	for _, r := range s.log {
+		if r.Type == kind {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Logins returns how often a token was given out.
+func (s *Server) Logins() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logins
+}
+
+// Connections returns how many clients are set up.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, c := range s.conns {
+		if c.registered {
+			n++
+		}
+	}
+	return n
+}
+
+// Set makes instances the publication of another client, by its name, without
+// a connection; none takes it back.
+func (s *Server) Set(sv Service, client string, instances ...model.Instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.publish(sv, "other-"+client, instances)
+}
+
+// Forget drops every publication while the connections live on, as a server
+// does that lost its data.
+func (s *Server) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.services)
+	clear(s.shadow)
+}
+
+// Drop ends the streams of every client, and what they published with them.
+func (s *Server) Drop() { s.each(func(c *connection) { c.finish() }) }
+
+// Revoke makes every token invalid.
+func (s *Server) Revoke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}
+
+// Reset asks every client for a new connection.
+func (s *Server) Reset() {
+	s.each(func(c *connection) { s.push(c, "ConnectResetRequest", map[string]string{"requestId": "reset"}) })
+}
+
+func (s *Server) each(do func(*connection)) {
+	s.mu.Lock()
+	var all []*connection
+	for _, c := range s.conns {
+		if c.registered {
+			all = append(all, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		do(c)
+	}
+}
+
+func (c *connection) finish() {
+	c.send.Lock()
+	defer c.send.Unlock()
+	if !c.ended {
+		c.ended = true
+		close(c.end)
+	}
+}
+
+// Instances returns what a service holds now, without the lag, in the order
+// of address and connection.
+func (s *Server) Instances(sv Service) []model.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hosts(sv)
+}
+
+func (s *Server) hosts(sv Service) []model.Instance {
+	out := []model.Instance{}
+	for _, instances := range s.services[sv] {
+		out = append(out, instances...)
+	}
+	slices.SortFunc(out, func(a, b model.Instance) int {
+		x, y := a.Ip+":"+strconv.FormatUint(a.Port, 10), b.Ip+":"+strconv.FormatUint(b.Port, 10)
+		if x != y {
+			return compare(x, y)
+		}
+		return compare(fmt.Sprint(a.Metadata), fmt.Sprint(b.Metadata))
+	})
+	return slices.CompactFunc(out, func(a, b model.Instance) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
+}
+
+func compare(a, b string) int {
+	if a < b {
+		return -1
+	}
+	if a > b {
+		return 1
+	}
+	return 0
+}
+
+// tagger gives each transport a name, so that requests and stream of one
+// client are known to belong together, as a real server does.
+type tagger struct{ s *Server }
+
+type connKey struct{}
+
+func (t tagger) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	id := "conn-" + strconv.FormatInt(t.s.next.Add(1), 10)
+	return context.WithValue(ctx, connKey{}, id)
+}
+
+func (t tagger) HandleConn(ctx context.Context, event stats.ConnStats) {
+	if _, ok := event.(*stats.ConnEnd); ok {
+		t.s.gone(connOf(ctx))
+	}
+}
+func (tagger) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (tagger) HandleRPC(context.Context, stats.RPCStats)                       {}
+
+func connOf(ctx context.Context) string {
+	id, _ := ctx.Value(connKey{}).(string)
+	return id
+}
+
+func payload(kind string, body any) *nacosgrpc.Payload {
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // of plain data alone
+	}
+	return &nacosgrpc.Payload{Metadata: &nacosgrpc.Metadata{Type: kind}, Body: &anypb.Any{Value: b}}
+}
