@@ -1,0 +1,130 @@
+// Package config reads the one file that tells xds-bridge what to do. It is
+// strict: every fault of a file is reported at once, each with its place and
+// what to do about it. It opens no connection and starts nothing.
+package config
+
+import "net/netip"
+
+// Version is the apiVersion that this package reads.
+const Version = "xds-bridge/v1"
+
+// Config is the whole file. Field tags are the only place where keys,
+// defaults and allowed words stand: the reader, the JSON Schema and the
+// reference page all follow them.
+//
+//	yaml     the key
+//	doc      one sentence for schema and reference
+//	default  what a missing key means, as it would be written
+//	enum     the allowed words, separated by |
+//	short    "true" on the field that a plain word in place of the object sets
+//	need     "true" where the key has to be there
+type Config struct {
+	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
+	Owner      string              `yaml:"owner" need:"true" doc:"Unique per deployment: marks what this bridge may change and delete."`
+	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
+	Registries map[string]Registry `yaml:"registries" need:"true" doc:"The registries, each under a name of your choice."`
+	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"The ways between registries, in the order in which they win conflicts."`
+	Admin      Admin               `yaml:"admin" doc:"The status API, for this machine only."`
+	Telemetry  Telemetry           `yaml:"telemetry" doc:"Probes and metrics."`
+	Log        Log                 `yaml:"log" doc:"What is logged, and how."`
+
+	places places
+}
+
+// State says where the last known sets are kept.
+type State struct {
+	Dir string `yaml:"dir" doc:"A folder this process may write; empty keeps nothing."`
+}
+
+// Registry is one registry; exactly one of Istiod, ZooKeeper and Nacos is set.
+type Registry struct {
+	Istiod    *Istiod    `yaml:"istiod" doc:"A mesh, reached through istiod."`
+	ZooKeeper *ZooKeeper `yaml:"zookeeper" doc:"A ZooKeeper ensemble."`
+	Nacos     *Nacos     `yaml:"nacos" doc:"A Nacos cluster."`
+	Timing    Timing     `yaml:"timing" doc:"How this registry is written to."`
+}
+
+// Timing tunes the loop that writes to a registry.
+type Timing struct {
+	Workers  int      `yaml:"workers" default:"8" doc:"Calls to the registry at a time."`
+	Quiet    Duration `yaml:"quiet" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
+	MaxQuiet Duration `yaml:"maxQuiet" default:"1s" doc:"How long a group that never stops changing waits at most."`
+	Refresh  Duration `yaml:"refresh" default:"5m" doc:"How long what was read is trusted before it is read and repaired again."`
+	RetryMin Duration `yaml:"retryMin" default:"100ms" doc:"The wait after a first failed call; doubled each time."`
+	RetryMax Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
+}
+
+// Admin is the listener of the status API.
+type Admin struct {
+	Address string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off."`
+}
+
+// Telemetry is the listener of probes and metrics.
+type Telemetry struct {
+	Address string `yaml:"address" default:":9902" doc:"host:port, or off."`
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  string `yaml:"level" default:"info" enum:"debug|info|warn|error" doc:"The least level that is logged."`
+	Format string `yaml:"format" default:"text" enum:"text|json|gost" doc:"Lines of text or JSON on standard error, or through the logger of dubbogo/gost, where dubbo-go writes."`
+}
+
+// Bridge is one way from a registry to another.
+type Bridge struct {
+	Name    string     `yaml:"name" need:"true" doc:"Unique in the file; a part of the mark on every entry."`
+	From    string     `yaml:"from" need:"true" doc:"The registry that is read."`
+	To      string     `yaml:"to" need:"true" doc:"The registry that is written."`
+	Listen  string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
+	Formats []Format   `yaml:"formats" need:"true" doc:"The forms in which services are stored or read."`
+	Select  Select     `yaml:"select" doc:"Which services and addresses pass."`
+	Names   []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts."`
+	Policy  string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
+	Guard   Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
+}
+
+// Format is one form in which services are stored. In the file it is the
+// name of the format, or an object.
+type Format struct {
+	Format   string         `yaml:"format" short:"true" need:"true" enum:"dubbo-interface" doc:"The name of the format."`
+	Root     string         `yaml:"root" default:"/dubbo" doc:"The ZooKeeper folder, which consumers call the group of their registry."`
+	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
+	Protocol string         `yaml:"protocol" default:"tri" doc:"The RPC protocol where nothing else tells; a consumer is lost without it."`
+	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
+}
+
+// ProtocolRule says which RPC protocol a host or a port speaks.
+type ProtocolRule struct {
+	Host     string `yaml:"host" default:"*" doc:"A pattern of mesh hosts; * stands for any text."`
+	Port     uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
+	Protocol string `yaml:"protocol" need:"true" doc:"The RPC protocol, such as tri or dubbo."`
+}
+
+// Select says which services and addresses pass a bridge.
+type Select struct {
+	Include       []string       `yaml:"include" doc:"Patterns of mesh hosts or native names; empty takes all."`
+	Exclude       []string       `yaml:"exclude" doc:"Patterns of what is left out all the same."`
+	SkipMutualTLS bool           `yaml:"skipMutualTLS" doc:"Leave out endpoints whose mesh policy may refuse plaintext callers."`
+	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`
+}
+
+// NameRule says which interface a mesh host provides.
+type NameRule struct {
+	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts; * stands for any text."`
+	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
+	Interface string `yaml:"interface" need:"true" doc:"The interface the host provides; {name} and {namespace} stand for those of the host."`
+	Version   string `yaml:"version" doc:"The version of the interface."`
+	Group     string `yaml:"group" doc:"The group of the interface."`
+	Protocol  string `yaml:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
+}
+
+// Guard says how reluctantly a bridge deletes.
+type Guard struct {
+	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
+	Share        float64  `yaml:"share" default:"0.3" doc:"More removals than this part of a bridge's entries within window are held."`
+	AtLeast      int      `yaml:"atLeast" default:"10" doc:"Removals that may always go within window."`
+	Window       Duration `yaml:"window" default:"5m" doc:"Over which removals are counted."`
+	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a group waits."`
+	Settle       Duration `yaml:"settle" default:"1m" doc:"How long a leftover waits once the source is complete."`
+	Confirm      Duration `yaml:"confirm" default:"10m" doc:"After which a fresh reading of the source may confirm a hold."`
+}

@@ -1,0 +1,297 @@
+package config_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+func load(t *testing.T, file string) *config.Config {
+	t.Helper()
+	c, err := config.Load(file, environment(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func environment(vars map[string]string) config.Lookup {
+	return func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
+}
+
+func parse(t *testing.T, text string, vars map[string]string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("test.yaml", []byte(text), environment(vars))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func smallest(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/smallest.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestDesignFile_A74(t *testing.T) {
+	c := load(t, "testdata/design.yaml")
+	m := c.Registries["mesh"].Istiod
+	if m.Address != "istiod.istio-system.svc:15012" || m.TLS.ServerName != "istiod.istio-system.svc" || m.Mapping.From != "debug-xds" {
+		t.Errorf("mesh: %+v", m)
+	}
+	if got := fmt.Sprint(m.Import.VIPs, m.Import.Allow); got != "240.64.0.0/12 [10.0.0.0/8]" {
+		t.Errorf("import: %s", got)
+	}
+	if z := c.Registries["zk"].ZooKeeper; z.Servers[0] != "127.0.0.1:2181" || z.SessionTimeout.Std() != 30*time.Second {
+		t.Errorf("zk: %+v", z)
+	}
+	if n := c.Registries["nacos"].Nacos; n.Servers[0] != "http://127.0.0.1:8848" || n.PasswordFile == "" {
+		t.Errorf("nacos: %+v", n)
+	}
+	if b := c.Bridges[0]; b.Formats[0].Format != "dubbo-interface" || b.Select.Include[0] != "*.shop.svc.cluster.local" || b.Guard.Mode != "enforce" {
+		t.Errorf("bridge: %+v", b)
+	}
+	if b := c.Bridges[1]; b.Listen != ":15031" || b.To != "mesh" {
+		t.Errorf("bridge: %+v", b)
+	}
+}
+
+func TestSmallestFileHasSafeDefaults_A18(t *testing.T) {
+	c := load(t, "testdata/smallest.yaml")
+	m := c.Registries["mesh"].Istiod
+	if k := m.Mapping; k.From != "auto" || k.Interval.Std() != 5*time.Second || k.Timeout.Std() != 10*time.Second ||
+		k.Grace.Std() != 10*time.Second || k.ConnectionGrace.Std() != 5*time.Minute {
+		t.Errorf("mapping: %+v", k)
+	}
+	if m.Limits.MaxReceive != 64<<20 || m.Node.Type != "router" || m.Node.Namespace != "istio-system" || m.ExportAll || m.Insecure {
+		t.Errorf("istiod: %+v", m)
+	}
+	if z := c.Registries["zk"].ZooKeeper; z.Lifetime != "persistent" || z.ACL != "open" {
+		t.Errorf("zookeeper: %+v", z)
+	}
+	if f := c.Bridges[0].Formats[0]; f.Root != "/dubbo" || f.Protocol != "tri" {
+		t.Errorf("format: %+v", f)
+	}
+	if c.Bridges[0].Policy != "sync" || c.Bridges[0].Guard.Mode != "enforce" || c.Admin.Address != "127.0.0.1:9901" {
+		t.Errorf("bridge: %+v", c.Bridges[0])
+	}
+}
+
+func TestMappingIsConfigurable_A18(t *testing.T) {
+	c := parse(t, strings.Replace(smallest(t), "15010 }", "15010, mapping: { from: debug-http, "+
+		"addresses: [10.0.0.1:15014, \"https://istiod:8080/debug/adsz\"], interval: 1s, timeout: 2s, grace: 3s, connectionGrace: 4m } }", 1), nil)
+	got := fmt.Sprint(c.Registries["mesh"].Istiod.Mapping)
+	if want := "{debug-http [10.0.0.1:15014 https://istiod:8080/debug/adsz] 1s 2s 3s 4m0s}"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestBadFiles_A74(t *testing.T) {
+	raw, err := os.ReadFile("testdata/bad.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, input := "", ""
+	for section := range strings.SplitSeq(string(raw), "\n-- ") {
+		title, body, _ := strings.Cut(section, " --\n")
+		if title != "want" {
+			name, input = title, body
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			text := input + "\n"
+			if !strings.HasPrefix(text, "owner") {
+				text = smallest(t) + text
+			}
+			_, err := config.Parse("bad.yaml", []byte(text), environment(nil))
+			if err == nil {
+				t.Fatal("no fault")
+			}
+			if got, want := err.Error(), strings.TrimSuffix(body, "\n"); got != want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+			if _, ok := errors.AsType[config.Faults](err); !ok {
+				t.Errorf("the error is %T", err)
+			}
+		})
+	}
+}
+
+func TestVariables(t *testing.T) {
+	base := smallest(t)
+	for name, tc := range map[string]struct{ written, want string }{
+		"a value":                   {`"${DIR}"`, "/data"},
+		"within a text":             {`"/x${DIR}/${DIR}"`, "/x/data//data"},
+		"a default":                 {`"${NONE:-/fallback}"`, "/fallback"},
+		"an empty default":          {`"${NONE:-}"`, ""},
+		"a default for empty":       {`"${EMPTY:-/fallback}"`, "/fallback"},
+		"empty is set":              {`"${EMPTY}"`, ""},
+		"escaped":                   {`"$${DIR}"`, "${DIR}"},
+		"a dollar alone":            {`"$DIR"`, "$DIR"},
+		"not expanded twice":        {`"${TRICK}"`, "${DIR}"},
+		"a value with an anchor":    {`&d /anchored`, "/anchored"},
+		"a number stays as written": {`1.10`, "1.10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := parse(t, base+"state: { dir: "+tc.written+" }\n", map[string]string{"DIR": "/data", "EMPTY": "", "TRICK": "${DIR}"})
+			if c.State.Dir != tc.want {
+				t.Errorf("got %q, want %q", c.State.Dir, tc.want)
+			}
+		})
+	}
+}
+
+func TestVariableOutsideText(t *testing.T) {
+	c := parse(t, smallest(t)+"telemetry: { address: \"${PORT:-:1234}\" }\nstate: &s { dir: /a }\n", nil)
+	if c.Telemetry.Address != ":1234" || c.State.Dir != "/a" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestJSONIsAccepted(t *testing.T) {
+	c := parse(t, `{"owner":"shop","registries":{"mesh":{"istiod":{"address":"i:15010"}},"zk":{"zookeeper":{"servers":["z:2181"]}}},
+		"bridges":[{"name":"b","from":"mesh","to":"zk","formats":[{"format":"dubbo-interface","root":"/shop"}]}]}`, nil)
+	if c.Bridges[0].Formats[0].Root != "/shop" || c.Bridges[0].Formats[0].Protocol != "tri" {
+		t.Errorf("%+v", c.Bridges[0])
+	}
+}
+
+func TestMissingAndHugeFiles(t *testing.T) {
+	_, err := config.Load("testdata/none.yaml", environment(nil))
+	if want := "testdata/none.yaml: no such file or directory; name the configuration with --config"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err = config.Load("testdata", environment(nil)); err == nil {
+		t.Error("a folder was read")
+	}
+}
+
+func TestMissingSecretFiles_A14(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte(" \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`owner: shop
+registries:
+  mesh: { istiod: { address: "istiod:15012", tls: { caFile: %[2]s }, tokenFile: %[1]s/token } }
+  zk: { zookeeper: { servers: ["zk:2181"], user: u, passwordFile: %[2]s, tls: { certFile: %[1]s/c, keyFile: %[1]s/k } } }
+bridges:
+  - { name: a, from: mesh, to: zk, formats: [dubbo-interface] }
+`, dir, empty)
+	got := parse(t, text, nil).CheckFiles().Error()
+	want := strings.ReplaceAll(`test.yaml:3:46: registries.mesh.istiod.tls.caFile: DIR/empty holds no certificate in PEM
+test.yaml:3:46: registries.mesh.istiod.tokenFile: secret file: open DIR/token: no such file or directory; put the secret there, or name another file
+test.yaml:4:44: registries.zk.zookeeper.passwordFile: secret file DIR/empty is empty; put the secret there, or name another file
+test.yaml:4:44: registries.zk.zookeeper.tls.certFile: open DIR/c: no such file or directory; put a certificate and its key there in PEM`, "DIR", dir)
+	if stripColumns(got) != stripColumns(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// stripColumns leaves file and line, since columns follow the length of a
+// temporary folder's name.
+func stripColumns(s string) string {
+	var out []string
+	for line := range strings.SplitSeq(s, "\n") {
+		parts := strings.SplitN(line, ":", 4)
+		out = append(out, parts[0]+":"+parts[1]+":"+parts[3])
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestSecretFileIsTrimmed_A14(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("eyJ.x.y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := config.ReadSecret(file)
+	if err != nil || s.Reveal() != "eyJ.x.y" {
+		t.Errorf("got %q, %v", s.Reveal(), err)
+	}
+}
+
+func TestSecretsAreNeverPrinted_A77(t *testing.T) {
+	s := config.Secret("hunter2")
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%v %s %+v %#v %q %v", s, s, s, s, s, struct{ S config.Secret }{s})
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "secret", s)
+	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "secret", s)
+	if err := json.NewEncoder(&out).Encode(map[string]any{"s": s}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "hunter2") || strings.Count(out.String(), "redacted") != 9 {
+		t.Error(out.String())
+	}
+}
+
+func TestSizesAndDurations(t *testing.T) {
+	for written, want := range map[string]string{"64MiB": "64MiB", "1024": "1KiB", "1500B": "1500B", "2GiB": "2GiB", "-1": "", "1MB": "", "": "", "9999999999GiB": "", "0": "0B"} {
+		var s config.Size
+		err := s.UnmarshalText([]byte(written))
+		if (err != nil) != (want == "") || err == nil && s.String() != want {
+			t.Errorf("%q: got %s, %v, want %q", written, s, err, want)
+		}
+	}
+	for written, ok := range map[string]bool{"1m30s": true, "0s": true, "0": true, "30": false, "-1s": false, "": false, "1d": false} {
+		var d config.Duration
+		if err := d.UnmarshalText([]byte(written)); (err == nil) != ok {
+			t.Errorf("%q: %v", written, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, file := range []string{"testdata/design.yaml", "testdata/smallest.yaml", "testdata/bad.txtar"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte("a: &a [*a]\nbridges: *a"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse("fuzz.yaml", data, environment(nil))
+		if err == nil && len(c.Validate()) > 0 {
+			t.Errorf("a good file with faults: %v", c.Validate())
+		}
+	})
+}
+
+// update reports whether goldens are rewritten, as make golden has it.
+func update() bool { return os.Getenv("UPDATE_GOLDEN") != "" }
+
+func TestGeneratedDocuments(t *testing.T) {
+	schema, err := config.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, got := range map[string]string{"config.schema.json": string(schema), "config.md": config.Reference()} {
+		path := filepath.Join("..", "docs", "reference", file)
+		if update() {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil || string(want) != got {
+			t.Errorf("%s is stale (%v); run make golden", path, err)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// decoder fills a Config from a syntax tree. It goes on after a fault, so
+// that one run finds all of them.
+type decoder struct {
+	env     Lookup
+	anchors map[string]ast.Node
+	faults  Faults
+	places  places
+}
+
+func (d *decoder) root(c *Config, node ast.Node) {
+	d.object("", node, reflect.ValueOf(c).Elem())
+}
+
+func (d *decoder) fault(path string, node ast.Node, format string, args ...any) {
+	at := node.GetToken().Position
+	d.faults = append(d.faults, Fault{
+		File: d.places.file, Line: at.Line, Column: at.Column, Path: path, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// value reads a node into a variable of any of the kinds that a Config has.
+func (d *decoder) value(path string, node ast.Node, into reflect.Value) {
+	node = d.resolve(node)
+	at := node.GetToken().Position
+	if _, known := d.places.at[path]; !known {
+		d.places.at[path] = place{at.Line, at.Column}
+	}
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.New(into.Type().Elem()))
+		d.value(path, node, into.Elem())
+		return
+	}
+	switch {
+	case text(into) != nil:
+		d.scalar(path, node, into)
+	case into.Kind() == reflect.Struct:
+		d.object(path, node, into)
+	case into.Kind() == reflect.Slice:
+		d.list(path, node, into)
+	case into.Kind() == reflect.Map:
+		d.named(path, node, into)
+	default:
+		d.scalar(path, node, into)
+	}
+}
+
+// resolve looks through tags, anchors and aliases.
+func (d *decoder) resolve(node ast.Node) ast.Node {
+	for {
+		switch n := node.(type) {
+		case *ast.AnchorNode:
+			d.anchors[n.Name.GetToken().Value] = n.Value
+			node = n.Value
+		case *ast.AliasNode:
+			target, ok := d.anchors[n.Value.GetToken().Value]
+			if !ok {
+				return node
+			}
+			node = target
+		case *ast.TagNode:
+			node = n.Value
+		default:
+			return node
+		}
+	}
+}
+
+func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
+	fields := fieldsOf(into.Type())
+	d.defaults(path, node, fields, into)
+	if isNull(node) {
+		return
+	}
+	if short, ok := shorthand(fields); ok {
+		if _, scalar := node.(ast.ScalarNode); scalar {
+			d.value(path, node, into.Field(short.index))
+			d.enum(path, node, short, into)
+			return
+		}
+	}
+	d.pairs(path, node, func(key string, at, value ast.Node) {
+		for _, f := range fields {
+			if f.key == key {
+				below := join(path, key)
+				d.value(below, value, into.Field(f.index))
+				d.enum(below, d.resolve(value), f, into)
+				return
+			}
+		}
+		d.unknown(path, key, at, fields)
+	})
+}
+
+// defaults sets what missing keys mean.
+func (d *decoder) defaults(path string, node ast.Node, fields []field, into reflect.Value) {
+	for _, f := range fields {
+		switch v := into.Field(f.index); {
+		case f.def != "":
+			if err := setText(v, f.def); err != nil {
+				d.fault(join(path, f.key), node, "its default: %v", err)
+			}
+		case v.Kind() == reflect.Struct && text(v) == nil:
+			d.defaults(join(path, f.key), node, fieldsOf(v.Type()), v)
+		}
+	}
+}
+
+func (d *decoder) unknown(path, key string, at ast.Node, fields []field) {
+	keys := keysOf(fields)
+	for _, k := range keys {
+		if k == key+"File" {
+			d.fault(join(path, key), at, "a secret does not belong in this file; write it to a file of its own and name that as %s", k)
+			return
+		}
+	}
+	d.fault(join(path, key), at, "unknown key %q%s", key, suggest(key, keys))
+}
+
+func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) {
+	if len(f.enum) == 0 || isNull(node) {
+		return
+	}
+	word := into.Field(f.index).String()
+	if slices.Contains(f.enum, word) {
+		return
+	}
+	d.fault(path, node, "unknown %s %q%s", f.key, word, suggest(word, f.enum))
+}
+
+func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
+	if isNull(node) {
+		return
+	}
+	seq, ok := node.(*ast.SequenceNode)
+	if !ok {
+		d.fault(path, node, "expected a list; write it as [a, b]")
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(seq.Values), len(seq.Values)))
+	for i, value := range seq.Values {
+		d.value(path+"["+strconv.Itoa(i)+"]", value, into.Index(i))
+	}
+}
+
+// named reads an object whose keys are names of the user's choice.
+func (d *decoder) named(path string, node ast.Node, into reflect.Value) {
+	if isNull(node) {
+		return
+	}
+	into.Set(reflect.MakeMap(into.Type()))
+	d.pairs(path, node, func(key string, _, value ast.Node) {
+		element := reflect.New(into.Type().Elem()).Elem()
+		d.value(join(path, key), value, element)
+		into.SetMapIndex(reflect.ValueOf(key), element)
+	})
+}
+
+// pairs calls each for the keys of an object, each key once.
+func (d *decoder) pairs(path string, node ast.Node, each func(key string, at, value ast.Node)) {
+	object, ok := node.(ast.MapNode)
+	if !ok {
+		d.fault(path, node, "expected an object of keys and values, found %q", node.GetToken().Value)
+		return
+	}
+	first := make(map[string]int)
+	for pair := object.MapRange(); pair.Next(); {
+		key := pair.Key()
+		name, line := key.GetToken().Value, key.GetToken().Position.Line
+		switch {
+		case key.IsMergeKey():
+			d.fault(path, key, "<< is not supported; write the keys out")
+		case first[name] > 0:
+			d.fault(join(path, name), key, "duplicate key %q, first on line %d", name, first[name])
+		default:
+			first[name] = line
+			d.places.at[join(path, name)] = place{line, key.GetToken().Position.Column}
+			each(name, key, pair.Value())
+		}
+	}
+}
+
+func (d *decoder) scalar(path string, node ast.Node, into reflect.Value) {
+	if isNull(node) {
+		return
+	}
+	raw, ok := scalarText(node)
+	if !ok {
+		d.fault(path, node, "expected a single value, found a list or an object; quote a value that begins with a sign of YAML")
+		return
+	}
+	expanded, err := expand(raw, d.env)
+	if err == nil {
+		err = setText(into, expanded)
+	}
+	if err != nil {
+		d.fault(path, node, "%v", err)
+	}
+}
+
+// scalarText returns a value as it is written: version: 1.0 is "1.0".
+func scalarText(node ast.Node) (string, bool) {
+	switch n := node.(type) {
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.AliasNode:
+		return "", false
+	case ast.ScalarNode:
+		return n.GetToken().Value, true
+	case *ast.MappingNode:
+		return joined(n)
+	}
+	return "", false
+}
+
+// joined puts together what the parser takes apart: in {servers: [zk:2181]}
+// it reads the plain text zk:2181 as a key and a value, which by YAML needs a
+// space after the colon.
+func joined(n *ast.MappingNode) (string, bool) {
+	if len(n.Values) != 1 {
+		return "", false
+	}
+	pair := n.Values[0]
+	colon, value := pair.Start.Position, pair.Value.GetToken().Position
+	text, ok := scalarText(pair.Value)
+	if !ok || isNull(pair.Value) || value.Line != colon.Line || value.Column != colon.Column+1 {
+		return "", false
+	}
+	return pair.Key.GetToken().Value + ":" + text, true
+}
+
+// setText reads a text into a variable of a simple kind.
+func setText(into reflect.Value, value string) error {
+	if u := text(into); u != nil {
+		if err := u.UnmarshalText([]byte(value)); err != nil {
+			return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "netip."))
+		}
+		return nil
+	}
+	switch into.Kind() {
+	case reflect.String:
+		into.SetString(value)
+	case reflect.Bool:
+		if value != "true" && value != "false" {
+			return fmt.Errorf("%q is neither true nor false", value)
+		}
+		into.SetBool(value == "true")
+	default:
+		if err := setNumber(into, value); err != nil {
+			return fmt.Errorf("%q is no number that fits here", value)
+		}
+	}
+	return nil
+}
+
+func setNumber(into reflect.Value, value string) error {
+	switch into.Kind() {
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(value, 64)
+		into.SetFloat(f)
+		return err //nolint:wrapcheck // the caller says it in words of its own
+	case reflect.Uint16:
+		n, err := strconv.ParseUint(value, 10, 16)
+		into.SetUint(n)
+		return err //nolint:wrapcheck // the caller says it in words of its own
+	default:
+		n, err := strconv.ParseInt(value, 10, 32)
+		into.SetInt(n)
+		return err //nolint:wrapcheck // the caller says it in words of its own
+	}
+}
+
+func isNull(node ast.Node) bool { return node.Type() == ast.NullType }
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is one thing that is wrong with a configuration.
+type Fault struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"` // from 1; 0 where no place is known
+	Column  int    `json:"column,omitempty"`
+	Path    string `json:"path,omitempty"` // as in bridges[1].to
+	Message string `json:"message"`
+}
+
+// Error returns the fault on one line: place, path, message.
+func (f Fault) Error() string {
+	var b strings.Builder
+	if f.File != "" {
+		b.WriteString(f.File + ":")
+	}
+	if f.Line > 0 {
+		fmt.Fprintf(&b, "%d:%d:", f.Line, f.Column)
+	}
+	if b.Len() > 0 {
+		b.WriteByte(' ')
+	}
+	if f.Path != "" {
+		b.WriteString(f.Path + ": ")
+	}
+	return b.String() + f.Message
+}
+
+// Faults is everything that is wrong with a configuration, in the order of
+// the file.
+type Faults []Fault
+
+// Error returns the faults, one a line.
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (fs Faults) sorted() Faults {
+	slices.SortStableFunc(fs, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return fs
+}
+
+// place is where something stands in the file.
+type place struct{ line, column int }
+
+// places knows where each path of a file stands.
+type places struct {
+	file string
+	at   map[string]place
+}
+
+// fault returns a fault at a path, or at the nearest path above it that the
+// file holds.
+func (p places) fault(path, format string, args ...any) Fault {
+	f := Fault{File: p.file, Path: path, Message: fmt.Sprintf(format, args...)}
+	for up := path; ; up = up[:max(strings.LastIndexAny(up, ".["), 0)] {
+		if at, ok := p.at[up]; ok {
+			f.Line, f.Column = at.line, at.column
+			return f
+		}
+		if up == "" {
+			return f
+		}
+	}
+}

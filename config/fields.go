@@ -1,0 +1,62 @@
+package config
+
+import (
+	"encoding"
+	"reflect"
+	"strings"
+)
+
+// field is one key of an object of the file.
+type field struct {
+	index         int
+	key, doc      string
+	def           string
+	enum          []string
+	needed, short bool
+	typ           reflect.Type
+}
+
+// fieldsOf returns the keys of a type, in their order.
+func fieldsOf(t reflect.Type) []field {
+	var fields []field
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		key, ok := sf.Tag.Lookup("yaml")
+		if !ok {
+			continue
+		}
+		f := field{
+			index: i, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"),
+			needed: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
+		}
+		if words := sf.Tag.Get("enum"); words != "" {
+			f.enum = strings.Split(words, "|")
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// shorthand returns the field that a plain word sets in place of an object.
+func shorthand(fields []field) (field, bool) {
+	for _, f := range fields {
+		if f.short {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+func keysOf(fields []field) []string {
+	keys := make([]string, len(fields))
+	for i, f := range fields {
+		keys[i] = f.key
+	}
+	return keys
+}
+
+// text returns the reader of a value that reads itself, nil for the others.
+func text(v reflect.Value) encoding.TextUnmarshaler {
+	u, _ := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr())
+	return u
+}

@@ -1,0 +1,107 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// maxFile is more than any sensible configuration and less than what would
+// hurt to read.
+const maxFile = 1 << 20
+
+// Load reads and validates a file. Where anything is wrong with it, the error
+// is Faults, which holds everything that is.
+func Load(path string, env Lookup) (*Config, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, Faults{{File: path, Message: reason(err) + "; name the configuration with --config"}}
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, Faults{{File: path, Message: fmt.Sprintf("is no file of at most %s", Size(maxFile))}}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, Faults{{File: path, Message: reason(err)}}
+	}
+	return Parse(path, data, env)
+}
+
+// Parse reads and validates a configuration; name stands for the file in
+// faults. Where anything is wrong, the error is Faults.
+func Parse(name string, data []byte, env Lookup) (*Config, error) {
+	root, fault := parse(name, data)
+	if fault != nil {
+		return nil, Faults{*fault}
+	}
+	d := decoder{env: env, anchors: make(map[string]ast.Node), places: places{file: name, at: make(map[string]place)}}
+	c := &Config{}
+	d.root(c, root)
+	c.places = d.places
+	faults := d.faults
+	wrong := make(map[string]bool, len(faults))
+	for _, f := range faults {
+		wrong[f.Path] = true
+	}
+	for _, f := range c.Validate() {
+		if !wrong[f.Path] { // what could not be read needs no second fault
+			faults = append(faults, f)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults.sorted()
+	}
+	return c, nil
+}
+
+// parse returns the one document of a file.
+func parse(name string, data []byte) (ast.Node, *Fault) {
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		f := Fault{File: name, Message: "not YAML: " + err.Error()}
+		if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
+			f.Message = "not YAML: " + syntax.Message
+			if syntax.Token != nil {
+				f.Message += flowHint(data, syntax.Token.Position.Line)
+				f.Line, f.Column = syntax.Token.Position.Line, syntax.Token.Position.Column
+			}
+		}
+		return nil, &f
+	}
+	var root ast.Node
+	for _, doc := range file.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.DirectiveType {
+			continue
+		}
+		if root != nil {
+			at := doc.Body.GetToken().Position
+			return nil, &Fault{File: name, Line: at.Line, Column: at.Column, Message: "a second document; a configuration is one"}
+		}
+		root = doc.Body
+	}
+	if root == nil {
+		return nil, &Fault{File: name, Message: "is empty; it needs owner, registries and bridges"}
+	}
+	return root, nil
+}
+
+// flowHint explains the one mistake that YAML explains badly.
+func flowHint(data []byte, line int) string {
+	lines := strings.Split(string(data), "\n")
+	if line < 1 || line > len(lines) || !strings.Contains(lines[line-1], "${") {
+		return ""
+	}
+	return `; inside { } and [ ] a variable needs quotes: "${VAR}"`
+}
+
+func reason(err error) string {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return p.Err.Error()
+	}
+	return err.Error()
+}

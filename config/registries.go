@@ -1,0 +1,83 @@
+package config
+
+import "net/netip"
+
+// Istiod is a mesh, reached through istiod.
+type Istiod struct {
+	Address       string  `yaml:"address" need:"true" doc:"istiod's xDS address as host:port: 15010 in plaintext, 15012 with TLS."`
+	ID            string  `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty."`
+	TLS           *TLS    `yaml:"tls" doc:"TLS to istiod; without it the connection is plaintext."`
+	TokenFile     string  `yaml:"tokenFile" doc:"A service account token of audience istio-ca; read again when it changes."`
+	Insecure      bool    `yaml:"insecure" doc:"Send the token over plaintext to other machines too."`
+	Node          Node    `yaml:"node" doc:"Who the bridge says it is."`
+	Mapping       Mapping `yaml:"mapping" doc:"Where the published service keys are read."`
+	ExportAll     bool    `yaml:"exportAll" doc:"Subscribe to hosts that no key and no name rule asks for too."`
+	Subsets       bool    `yaml:"subsets" doc:"Subscribe to subset clusters too, so that endpoints tell their subset."`
+	ClusterDomain string  `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the mesh's Kubernetes services."`
+	Limits        Limits  `yaml:"limits" doc:"What istiod may send."`
+	Import        *Import `yaml:"import" doc:"How services of other registries appear in this mesh."`
+}
+
+// TLS says whom to trust and who we are.
+type TLS struct {
+	CAFile     string `yaml:"caFile" doc:"Certificates to trust as PEM; the system's where it is empty."`
+	ServerName string `yaml:"serverName" doc:"The name the server's certificate has to hold; the address's host where it is empty."`
+	CertFile   string `yaml:"certFile" doc:"Our certificate as PEM, with keyFile."`
+	KeyFile    string `yaml:"keyFile" doc:"Our key as PEM, with certFile."`
+}
+
+// Node is who the bridge says it is to istiod.
+type Node struct {
+	Type      string `yaml:"type" default:"router" enum:"router|sidecar" doc:"A router gets the endpoints of headless services."`
+	Name      string `yaml:"name" doc:"Unique per replica; the machine's name where it is empty."`
+	Address   string `yaml:"address" doc:"Our IP address as istiod sees it; found out where it is empty."`
+	Namespace string `yaml:"namespace" default:"istio-system" doc:"The root namespace, unless the debug API is opened to another."`
+	Cluster   string `yaml:"cluster" default:"Kubernetes" doc:"istiod's id of the cluster we run in."`
+}
+
+// Mapping says where the published service keys are read.
+type Mapping struct {
+	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|none" doc:"debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
+	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port or URLs of istiod replicas; the xDS address's host at 15014, then at 8080, where it is empty."`
+	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
+	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
+	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was taken back while its connection lives."`
+	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`
+}
+
+// Limits bound what a registry may send.
+type Limits struct {
+	MaxReceive Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
+}
+
+// Import says how services of other registries appear in a mesh.
+type Import struct {
+	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
+	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
+	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	Allow     []netip.Prefix `yaml:"allow" doc:"Networks that endpoints may lie in; empty takes all but loopback, link-local, multicast and metadata services."`
+}
+
+// ZooKeeper is a ZooKeeper ensemble.
+type ZooKeeper struct {
+	Servers        []string `yaml:"servers" need:"true" doc:"The ensemble, each as host:port."`
+	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" doc:"How long the ensemble keeps our session when we are away."`
+	Timeout        Duration `yaml:"timeout" default:"10s" doc:"How long one call may take."`
+	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
+	User           string   `yaml:"user" doc:"The user of digest authentication, with passwordFile."`
+	PasswordFile   string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	ACL            string   `yaml:"acl" default:"open" enum:"open|read-only|private" doc:"Who may touch what we write: everyone, our user with others reading, or our user alone."`
+	Lifetime       string   `yaml:"lifetime" default:"persistent" enum:"persistent|session" doc:"Whether entries outlive the bridge or go with its session."`
+	Limits         Limits   `yaml:"limits" doc:"What the ensemble may send."`
+}
+
+// Nacos is a Nacos cluster.
+type Nacos struct {
+	Servers      []string `yaml:"servers" need:"true" doc:"The servers, each as http://host:port or https://host:port."`
+	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
+	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
+	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster; without it the connection is plaintext."`
+	ListInterval Duration `yaml:"listInterval" default:"5s" doc:"How often the names of all services are listed."`
+	Limits       Limits   `yaml:"limits" doc:"What the cluster may send."`
+}

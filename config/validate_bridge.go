@@ -1,0 +1,140 @@
+package config
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+func (v *validator) bridge(path string, b Bridge, registries map[string]Registry) {
+	v.name(path+".name", b.Name, "is a part of the mark on every entry")
+	known := slices.Collect(maps.Keys(registries))
+	for _, end := range [][2]string{{"from", b.From}, {"to", b.To}} {
+		key, name := end[0], end[1]
+		if _, ok := registries[name]; name == "" {
+			v.fault(path+"."+key, "missing; name one of registries")
+		} else if !ok {
+			v.fault(path+"."+key, "unknown registry %q%s", name, suggest(name, known))
+		}
+	}
+	if b.From == b.To && b.From != "" {
+		v.fault(path+".to", "a bridge from %q to itself; name two registries", b.From)
+	}
+	v.listen(path, b, registries)
+	v.formats(path+".formats", b.Formats)
+	v.patterns(path+".select.include", b.Select.Include)
+	v.patterns(path+".select.exclude", b.Select.Exclude)
+	v.prefixes(path+".select.allow", b.Select.Allow)
+	for i, r := range b.Names {
+		v.nameRule(path+".names["+strconv.Itoa(i)+"]", r)
+	}
+	v.guard(path+".guard", b.Guard)
+}
+
+func (v *validator) listen(path string, b Bridge, registries map[string]Registry) {
+	to, known := registries[b.To]
+	switch {
+	case !known:
+	case to.Istiod == nil && b.Listen != "":
+		v.fault(path+".listen", "is for bridges into a mesh only, and %q is none; leave it out", b.To)
+	case to.Istiod != nil && b.Listen == "":
+		v.fault(path+".listen", "missing; a bridge into a mesh serves istiod at an address, such as \":15031\"")
+	case to.Istiod != nil:
+		v.listener(path+".listen", b.Listen)
+	}
+}
+
+func (v *validator) formats(path string, formats []Format) {
+	if len(formats) == 0 {
+		v.fault(path, "missing; such as [dubbo-interface]")
+	}
+	for i, f := range formats {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		if f.Format == "" {
+			v.fault(at+".format", "missing; such as dubbo-interface")
+		}
+		if !folder(f.Root) {
+			v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
+		}
+		v.word(at+".protocol", f.Protocol)
+		v.protocolRules(at+".rules", f.Rules)
+		for j, o := range formats[:i] {
+			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group {
+				v.fault(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
+			}
+		}
+	}
+}
+
+func (v *validator) protocolRules(path string, rules []ProtocolRule) {
+	for i, r := range rules {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		v.pattern(at+".host", r.Host)
+		v.word(at+".protocol", r.Protocol)
+	}
+}
+
+func folder(path string) bool {
+	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
+}
+
+func (v *validator) nameRule(path string, r NameRule) {
+	v.pattern(path+".host", r.Host)
+	if r.Interface == "" {
+		v.fault(path+".interface", "missing; the interface that the host provides")
+	}
+	for _, part := range [][2]string{{"interface", r.Interface}, {"version", r.Version}, {"group", r.Group}} {
+		if strings.ContainsAny(part[1], ":/? \t\n") {
+			v.fault(path+"."+part[0], "%q holds one of : / ? or white space, which no service key can", part[1])
+		}
+	}
+	if r.Protocol != "" {
+		v.word(path+".protocol", r.Protocol)
+	}
+}
+
+func (v *validator) guard(path string, g Guard) {
+	if g.Share < 0 || g.Share > 1 {
+		v.fault(path+".share", "%v is no part of a whole; write 0 to 1, such as 0.3", g.Share)
+	}
+	if g.AtLeast < 0 {
+		v.fault(path+".atLeast", "%d is less than nothing", g.AtLeast)
+	}
+}
+
+func (v *validator) patterns(path string, patterns []string) {
+	for i, p := range patterns {
+		v.pattern(path+"["+strconv.Itoa(i)+"]", p)
+	}
+}
+
+func (v *validator) pattern(path, pattern string) {
+	if _, err := naming.ParsePattern(pattern); err != nil {
+		v.fault(path, "%v", err)
+	}
+}
+
+func (v *validator) prefixes(path string, prefixes []netip.Prefix) {
+	for i, p := range prefixes {
+		if p != p.Masked() {
+			v.fault(path+"["+strconv.Itoa(i)+"]", "%s has bits beyond its length; did you mean %s?", p, p.Masked())
+		}
+	}
+}
+
+// word checks what becomes the scheme of a URL.
+func (v *validator) word(path, word string) {
+	for _, r := range word {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) {
+			v.fault(path, "%q is no protocol; write it in lower case, such as tri or dubbo", word)
+			return
+		}
+	}
+	if word == "" {
+		v.fault(path, "missing; such as tri or dubbo")
+	}
+}

@@ -1,0 +1,98 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Duration is a time.Duration, written as in "30s" or "1m30s".
+type Duration time.Duration
+
+// Std returns the duration as the standard library has it.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
+// String returns the duration as it is written.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText returns the duration as it is written.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads a duration. Negative ones are refused, and so are
+// numbers without a unit.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is no duration; write it as in 30s, 5m or 1h30m", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Size is a number of bytes, written as in "64MiB".
+type Size int64
+
+// String returns the size in the largest unit that leaves a whole number.
+func (s Size) String() string {
+	n, unit := int64(s), "B"
+	for _, larger := range []string{"KiB", "MiB", "GiB"} {
+		if n == 0 || n%1024 != 0 {
+			break
+		}
+		n, unit = n/1024, larger
+	}
+	return strconv.FormatInt(n, 10) + unit
+}
+
+// MarshalText returns the size as it is written.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a size in B, KiB, MiB or GiB; a bare number is bytes.
+func (s *Size) UnmarshalText(text []byte) error {
+	digits := strings.TrimRight(string(text), "BGKMi")
+	factor, ok := map[string]int64{"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[string(text[len(digits):])]
+	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+	if err != nil || !ok || n < 0 || n > math.MaxInt64/factor {
+		return fmt.Errorf("%q is no size; write it as in 512KiB or 64MiB", text)
+	}
+	*s = Size(n * factor)
+	return nil
+}
+
+// Secret is a text that nothing prints: not fmt, not slog, not JSON.
+type Secret string
+
+const redacted = "<redacted>"
+
+// Reveal returns the secret itself, to be handed to the one peer it is for.
+func (s Secret) Reveal() string { return string(s) }
+
+// String hides the secret.
+func (Secret) String() string { return redacted }
+
+// GoString hides the secret.
+func (Secret) GoString() string { return redacted }
+
+// LogValue hides the secret.
+func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText hides the secret.
+func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// ReadSecret reads a secret from a file; white space around it, such as a
+// trailing newline, does not belong to it. An empty file is an error.
+func ReadSecret(path string) (Secret, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("secret file: %w", err)
+	}
+	text := strings.TrimSpace(string(raw))
+	if text == "" {
+		return "", fmt.Errorf("secret file %s is empty", path)
+	}
+	return Secret(text), nil
+}
