@@ -40,8 +40,8 @@ type Target struct {
 	Loop Loop
 }
 
-// Options say what a Server shows and where. An empty address leaves that
-// listener out.
+// Options say what a Server shows and where. An empty address, or off, leaves
+// that listener out.
 type Options struct {
 	Telemetry string // address of probes and metrics, such as :9902
 	Admin     string // address of the API; loopback only, see CheckAddress
@@ -79,10 +79,8 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	for _, t := range opts.Targets {
 		s.ticked[t.Name] = s.started
 	}
-	if opts.Admin != "" {
-		if err := CheckAddress(opts.Admin); err != nil {
-			return nil, err
-		}
+	if err := CheckAddress(opts.Admin); err != nil {
+		return nil, err
 	}
 	var err error
 	if s.telemetry, err = listen(ctx, "telemetry.address", opts.Telemetry); err != nil {
@@ -92,18 +90,6 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		return nil, errors.Join(err, closeListener(s.telemetry))
 	}
 	return s, nil
-}
-
-func listen(ctx context.Context, setting, address string) (net.Listener, error) {
-	if address == "" {
-		return nil, nil //nolint:nilnil // a listener that was left out
-	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w; name a free address, or \"\" for none", setting, address, err)
-	}
-	return l, nil
 }
 
 func closeListener(l net.Listener) error {

@@ -41,8 +41,21 @@ type SourceState struct {
 	LastError   string    `json:"last_error,omitempty"`
 	LastContact time.Time `json:"last_contact,omitzero"` // when its registry was last heard
 	Reconnects  int       `json:"reconnects"`
+	Types       []Type    `json:"types,omitempty"` // of an xDS stream
 	Replicas    []Replica `json:"replicas,omitempty"`
 	Mapping     *Mapping  `json:"mapping,omitempty"` // of a mesh
+}
+
+// Type is how one resource type of an xDS stream stands.
+type Type struct {
+	Type      string `json:"type"` // the last part of the type URL, such as Cluster
+	Version   string `json:"version,omitempty"`
+	Nonce     string `json:"nonce,omitempty"` // last received on this stream
+	Resources int    `json:"resources"`       // held
+	Unknown   int    `json:"unknown"`         // asked and not answered
+	Responses int    `json:"responses"`       // received since the start
+	Nacks     int    `json:"nacks"`           // sent since the start
+	LastError string `json:"last_error,omitempty"`
 }
 
 // Replica is one server of a source, as istiod may have several.

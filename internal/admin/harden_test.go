@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestAdmin_answersOnlyItsOwn(t *testing.T) {
 }
 
 func TestCheckAddress(t *testing.T) {
-	for _, good := range []string{"127.0.0.1:9901", "[::1]:0", "localhost:9901", "127.9.9.9:1", "[::ffff:127.0.0.1]:1"} {
+	for _, good := range []string{"127.0.0.1:9901", "[::1]:0", "localhost:9901", "127.9.9.9:1", "[::ffff:127.0.0.1]:1", "off", "", "unix:/run/x"} {
 		if err := admin.CheckAddress(good); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
@@ -122,6 +123,39 @@ func TestServer_overTCP(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServer_overASocket(t *testing.T) {
+	file := t.TempDir() + "/admin.sock"
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: file, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() (*admin.Server, error) {
+		return admin.New(t.Context(), admin.Options{Admin: "unix:" + file, Telemetry: "off"})
+	}
+	if _, err := open(); err == nil || !strings.Contains(err.Error(), "another process") {
+		t.Errorf("a socket in use: %v", err)
+	}
+	left.SetUnlinkOnClose(false)
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := open()
+	if err != nil {
+		t.Fatal("a socket that was left behind:", err)
+	}
+	if s.TelemetryAddr() != nil {
+		t.Error("a listener that is off listens")
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may connect: %v %v", info.Mode(), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ctx); err != nil {
 		t.Error(err)
 	}
 }
