@@ -3,6 +3,7 @@
 #
 #   scripts/install.sh zookeeper        a folder of jars: a ZooKeeper server
 #   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java
+#   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
 #   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
 #   scripts/install.sh check            nothing: fails where a Debian package is missing
@@ -65,6 +66,15 @@ dubbo() {
     cp -r resources/. "$1/classes/")
 }
 
+# nacos VERSION FOLDER
+nacos() {
+  jars "$root/integration/nacos/$1/pom.xml" "$2/jars"
+  mkdir "$2/classes"
+  javac -nowarn --release 17 -encoding UTF-8 -cp "$2/jars/*" -d "$2/classes" "$root/integration/nacos/$1/"*.java
+}
+nacos2() { nacos 2 "$1"; }
+nacos3() { nacos 3 "$1"; }
+
 istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
 
 tool() { GOBIN=$1 GOWORK=off go install "$package@$version"; }
@@ -84,6 +94,10 @@ case ${1:-} in
     need_java
     once dubbo "$(hash_of $(cd "$root" && find integration/java -type f -not -path '*/target/*' | sort))" dubbo
     ;;
+  nacos2 | nacos3)
+    need_java
+    once "$1" "$(hash_of "integration/nacos/${1#nacos}/pom.xml" "integration/nacos/${1#nacos}/NacosMain.java")" "$1"
+    ;;
   istiod)
     echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
     ;;
@@ -92,6 +106,6 @@ case ${1:-} in
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, istiod, golangci-lint, benchstat or check"
+    fail "say what: zookeeper, dubbo, nacos2, nacos3, istiod, golangci-lint, benchstat or check"
     ;;
 esac

@@ -17,7 +17,7 @@ func get(t testing.TB, url string, want int) ([]byte, error) {
 	client := http.Client{Timeout: 5 * time.Second}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the error names the URL already.
+		return nil, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)

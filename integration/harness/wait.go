@@ -69,7 +69,7 @@ func freeAddress(t testing.TB) string {
 func listens(t testing.TB, address string) error {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
-		return err //nolint:wrapcheck // the error names the address already.
+		return err
 	}
 	return conn.Close()
 }

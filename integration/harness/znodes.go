@@ -45,9 +45,9 @@ func Connect(t testing.TB, servers ...string) *Znodes {
 
 // Children returns the names of the children in order; none where the path
 // does not exist.
-func (z *Znodes) Children(t testing.TB, path string) []string {
+func (z *Znodes) Children(t testing.TB, at string) []string {
 	t.Helper()
-	names, _, err := z.conn.Children(path)
+	names, _, err := z.conn.Children(at)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil
 	}
@@ -107,16 +107,16 @@ type sighting struct {
 }
 
 // Watch watches the children of a path for the length of the test.
-func (z *Znodes) Watch(t testing.TB, path string) *ChildrenWatch {
+func (z *Znodes) Watch(t testing.TB, at string) *ChildrenWatch {
 	t.Helper()
 	w := &ChildrenWatch{}
-	names, _, events, err := z.conn.ChildrenW(path)
+	names, _, events, err := z.conn.ChildrenW(at)
 	must(t, err)
 	w.note(names)
 	go func() {
 		for err == nil {
 			<-events // closed when the test has ended, and then ChildrenW fails
-			if names, _, events, err = z.conn.ChildrenW(path); err == nil {
+			if names, _, events, err = z.conn.ChildrenW(at); err == nil {
 				w.note(names)
 			}
 		}

@@ -19,18 +19,17 @@ import (
 	"time"
 	"unsafe"
 
+	"istio.io/istio/pilot/pkg/bootstrap"
+	"istio.io/istio/pkg/activenotifier"
+	"istio.io/istio/pkg/config/constants"
+	"istio.io/istio/pkg/kube"
+	"istio.io/istio/pkg/log"
 	authnv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-
-	"istio.io/istio/pilot/pkg/bootstrap"
-	"istio.io/istio/pkg/activenotifier"
-	"istio.io/istio/pkg/config/constants"
-	"istio.io/istio/pkg/kube"
-	"istio.io/istio/pkg/log"
 )
 
 func main() {

@@ -1,0 +1,74 @@
+# `make` alone prints what there is. Everything that is needed beside Go, scripts/install.sh installs.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+version := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+ldflags := -s -w -X main.version=$(version)
+
+# What the coverage of 85 % is counted over.
+covered := ./naming/...,./metadata/...,./registry/...,./bridge/...
+floor   := 85
+
+.PHONY: help
+help: ## print this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/xds-bridge
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(ldflags)' -o bin/xds-bridge ./cmd/xds-bridge
+
+.PHONY: demo
+demo: build ## start the bridge between an embedded mesh and an embedded registry, live; needs Go alone
+	bin/xds-bridge demo
+
+.PHONY: run
+run: build ## run the bridge with the file that CONFIG names, xds-bridge.yaml otherwise
+	bin/xds-bridge run --config $(or $(CONFIG),xds-bridge.yaml)
+
+.PHONY: check
+check: format lint layers unit ## format, lint, layers, race tests and stale files: what a change must pass
+
+.PHONY: format
+format: # say what is not formatted
+	$$(scripts/install.sh golangci-lint) fmt --diff
+
+.PHONY: lint
+lint: ## run the linters over every module
+	linter=$$(scripts/install.sh golangci-lint); \
+	for module in . integration bench; do \
+	  if [ -f $$module/go.mod ]; then (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); fi; \
+	done
+
+.PHONY: layers
+layers: # who imports whom
+	go test -count=1 ./internal/arch
+
+# Documents and goldens that are stale fail here too: each has a test that compares it with the code.
+.PHONY: unit
+unit: # unit tests with the race detector
+	go test -race -shuffle=on -timeout 10m ./...
+
+.PHONY: test
+test: ## everything: unit tests, coverage, and integration tests against real servers
+	scripts/install.sh check
+	go test -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./...
+	scripts/coverage.sh coverage.out $(floor)
+	$(MAKE) --no-print-directory integration
+
+.PHONY: integration
+integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper and Java Dubbo
+	for server in zookeeper dubbo istiod; do scripts/install.sh $$server >/dev/null; done
+	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -count=1 -timeout 20m ./...
+
+.PHONY: bench
+bench: ## benchmarks, as a table of ratios to a raw writer in the same run
+	$(MAKE) --no-print-directory -C bench
+
+.PHONY: golden
+golden: ## rewrite golden files and generated documents from the code
+	UPDATE_GOLDEN=1 go test -count=1 ./...
+
+.PHONY: clean
+clean: ## remove what was built here; the cache of scripts/install.sh stays
+	rm -rf bin coverage.out

@@ -1,0 +1,186 @@
+package harness
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// NacosUser and NacosPassword log in at a server that was started with
+// authentication.
+const (
+	NacosUser     = "nacos"
+	NacosPassword = "nacos"
+)
+
+// NacosOptions say how a server is to be started.
+type NacosOptions struct {
+	Version   int           // 2 or 3
+	Auth      bool          // only NacosUser may read and write
+	TokenTTL  time.Duration // 0: five hours
+	PushDelay time.Duration // of pushes and reads behind writes; 0: Nacos's own 500 ms
+}
+
+// Nacos is a real Nacos server. Its data outlives a Kill.
+type Nacos struct {
+	URL  string // http://127.0.0.1:port
+	GRPC string // where its clients connect
+
+	version int
+	port    int
+	dir     string
+	process *Process
+}
+
+// NacosVersions are the major versions that the tests run against.
+func NacosVersions() []int { return []int{2, 3} }
+
+// StartNacos starts a server of its own and waits until it serves.
+func StartNacos(t testing.TB, o NacosOptions) *Nacos {
+	t.Helper()
+	n := &Nacos{version: o.Version, port: freeNacosPort(t), dir: t.TempDir()}
+	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
+	n.GRPC = "127.0.0.1:" + strconv.Itoa(n.port+1000)
+	must(t, os.MkdirAll(filepath.Join(n.dir, "conf"), 0o700))
+	must(t, os.WriteFile(filepath.Join(n.dir, "conf", "application.properties"), []byte(n.properties(o)), 0o600))
+	n.Start(t)
+	if o.Auth {
+		n.firstUser(t)
+	}
+	return n
+}
+
+// freeNacosPort returns a port whose neighbours are free too: the gRPC ports
+// are 1000 and 1001 above it, the one of raft is 1000 below.
+func freeNacosPort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := FreePort(t)
+		if port > 60_000 || port < 5_000 {
+			continue
+		}
+		free := true
+		for _, p := range []int{port + 1000, port + 1001, port - 1000} {
+			free = free && listens(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(p))) != nil
+		}
+		if free {
+			return port
+		}
+	}
+	t.Fatal("no four free ports for a Nacos server")
+	return 0
+}
+
+// Start starts the server once more after a Kill, with the data it had.
+func (n *Nacos) Start(t testing.TB) {
+	t.Helper()
+	home := installed(t, "nacos"+strconv.Itoa(n.version))
+	hessian, err := filepath.Glob(filepath.Join(home, "jars", "hessian-4*.jar"))
+	must(t, err)
+	// com.caucho:hessian has to come before com.alipay.sofa:hessian, which
+	// carries older copies of its classes: without the one the server does not
+	// start, without the other it never pushes.
+	path := append([]string{filepath.Join(home, "classes")}, hessian...)
+	path = append(path, filepath.Join(home, "jars", "*"))
+	n.process = Start(t, Command{
+		Name: "nacos" + strconv.Itoa(n.version),
+		Path: "java",
+		Args: []string{
+			"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-Djava.io.tmpdir=" + n.dir, "-Duser.home=" + n.dir,
+			"-Dnacos.standalone=true", "-Dnacos.home=" + n.dir, "-Dnacos.member.list=", "-Dnacos.server.ip=127.0.0.1",
+			"-Dspring.config.additional-location=file:" + filepath.Join(n.dir, "conf") + "/",
+			"-cp", strings.Join(path, ":"), "NacosMain",
+		},
+		Dir: n.dir,
+	})
+	Eventually(t, 3*time.Minute, "Nacos serves at "+n.URL, func() error {
+		if !n.process.Running() {
+			t.Fatalf("Nacos ended: %s", n.process.tail())
+		}
+		if !strings.Contains(n.process.Log(), "NACOS-READY") {
+			return errors.New("not ready")
+		}
+		return listens(t, n.GRPC)
+	})
+}
+
+// Kill ends the server at once.
+func (n *Nacos) Kill() { n.process.Kill() }
+
+// Wipe removes everything that a killed server had stored.
+func (n *Nacos) Wipe(t testing.TB) {
+	t.Helper()
+	must(t, os.RemoveAll(filepath.Join(n.dir, "data")))
+}
+
+// Process returns the running server.
+func (n *Nacos) Process() *Process { return n.process }
+
+func (n *Nacos) properties(o NacosOptions) string {
+	secret := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a secret of tests alone ", 2)))
+	lines := []string{
+		"server.port=" + strconv.Itoa(n.port), "nacos.server.main.port=" + strconv.Itoa(n.port),
+		"server.address=127.0.0.1", "nacos.server.contextPath=/nacos",
+		"server.error.include-message=ALWAYS", "server.tomcat.accesslog.enabled=false",
+		"server.tomcat.basedir=file:" + filepath.Join(n.dir, "tomcat"),
+		"management.metrics.export.elastic.enabled=false", "management.influx.metrics.export.enabled=false",
+		"management.metrics.export.influx.enabled=false", "management.elastic.metrics.export.enabled=false",
+		"spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.jdbc.DataSourceAutoConfiguration," +
+			"org.springframework.boot.autoconfigure.jdbc.DataSourceTransactionManagerAutoConfiguration",
+		"nacos.security.ignore.urls=/,/error,/v1/auth/**,/actuator/**",
+		"nacos.core.auth.system.type=nacos", "nacos.k8s.sync.enabled=false",
+		"nacos.core.auth.plugin.nacos.token.secret.key=" + secret,
+		fmt.Sprintf("nacos.core.auth.enabled=%t", o.Auth), fmt.Sprintf("nacos.core.auth.admin.enabled=%t", o.Auth),
+	}
+	if n.version == 2 {
+		lines = append(lines, "server.servlet.contextPath=/nacos")
+	}
+	if o.Auth {
+		lines = append(lines, "nacos.core.auth.server.identity.key=tests", "nacos.core.auth.server.identity.value=tests")
+	}
+	if o.TokenTTL > 0 {
+		lines = append(lines, fmt.Sprintf("nacos.core.auth.plugin.nacos.token.expire.seconds=%d", int(o.TokenTTL.Seconds())))
+	}
+	if o.PushDelay > 0 {
+		lines = append(lines, fmt.Sprintf("nacos.naming.push.pushTaskDelay=%d", o.PushDelay.Milliseconds()))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// firstUser makes the user that version 3 does not have from the start, and
+// waits until it may log in: the server loads its roles every 15 s.
+func (n *Nacos) firstUser(t testing.TB) {
+	t.Helper()
+	if n.version == 3 {
+		_ = n.post(t, "/v3/auth/user/admin", url.Values{"password": {NacosPassword}}) // refused once there is one
+	}
+	Eventually(t, time.Minute, "the user of Nacos may log in", func() error {
+		return n.post(t, "/v1/auth/login", url.Values{"username": {NacosUser}, "password": {NacosPassword}})
+	})
+}
+
+func (n *Nacos) post(t testing.TB, path string, form url.Values) error {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.URL+"/nacos"+path, strings.NewReader(form.Encode()))
+	must(t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the address already.
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: status %d", path, res.StatusCode)
+	}
+	return nil
+}

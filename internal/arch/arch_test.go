@@ -1,0 +1,96 @@
+// Package arch_test checks who imports whom. The linter has the same rules file
+// by file; this test sees what comes in through others.
+package arch_test
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/xds-bridge/xds-bridge/"
+
+// none allows nothing.
+const none = `^$`
+
+// A layer says what packages may import besides the standard library.
+type layer struct {
+	own   string // packages of this module they may depend on in the end, themselves included
+	sdk   string // modules of others they may import; their own dependencies come with them
+	apart string // packages of the standard library they must not import
+}
+
+// unclean is what code that does no I/O and knows no time has no use for.
+const unclean = `^(context|log/slog|net/http|os|sync|time)$`
+
+const adapters = `registry|metadata(/.*)?|naming`
+
+var layers = map[string]layer{
+	"./naming":                 {own: `^naming$`, sdk: none, apart: unclean},
+	"./registry":               {own: `^registry$`, sdk: none},
+	"./metadata/...":           {own: `^(` + adapters + `)$`, sdk: none, apart: unclean},
+	"./bridge/plan":            {own: `^(registry|bridge/plan)$`, sdk: none, apart: unclean},
+	"./bridge":                 {own: `^(registry|bridge|bridge/plan)$`, sdk: none},
+	"./config":                 {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
+	"./registry/memory":        {own: `^(` + adapters + `|registry/memory)$`, sdk: none},
+	"./registry/registrytest":  {own: `^(` + adapters + `|registry/registrytest)$`, sdk: none},
+	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane)`},
+	"./registry/zookeeper/...": {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^github.com/go-zookeeper/zk`},
+	"./registry/nacos/...":     {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)`},
+	"./internal/...":           {own: `^(registry|metadata|naming|bridge|config|internal)(/.*)?$`, sdk: ``},
+}
+
+func TestLayers(t *testing.T) {
+	for packages, allowed := range layers {
+		t.Run(packages, func(t *testing.T) {
+			own, sdk := regexp.MustCompile(allowed.own), regexp.MustCompile(allowed.sdk)
+			for _, path := range list(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", packages) {
+				if name, ours := strings.CutPrefix(path, module); ours && !own.MatchString(name) {
+					t.Errorf("depends on %s", name)
+				}
+			}
+			for _, path := range list(t, "-f", "{{join .Imports \"\\n\"}}", packages) {
+				foreign := strings.Contains(path, ".") && !strings.HasPrefix(path, module)
+				if foreign && !sdk.MatchString(path) {
+					t.Errorf("imports %s", path)
+				}
+				if allowed.apart != "" && regexp.MustCompile(allowed.apart).MatchString(path) {
+					t.Errorf("imports %s, and is to do no I/O and to know no time", path)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryPackageHasALayer keeps a new package from standing outside the table.
+func TestEveryPackageHasALayer(t *testing.T) {
+	covered := list(t, append([]string{"-f", "{{.ImportPath}}"}, keys()...)...)
+	for _, path := range list(t, "-f", "{{.ImportPath}}", "./...") {
+		if !slices.Contains(covered, path) && !strings.HasPrefix(path, module+"cmd/") {
+			t.Errorf("%s stands in no layer", strings.TrimPrefix(path, module))
+		}
+	}
+}
+
+func keys() []string {
+	var patterns []string
+	for p := range layers {
+		patterns = append(patterns, p)
+	}
+	return patterns
+}
+
+// list runs go list in the root of the module and returns its lines in order,
+// each once.
+func list(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v", cmd, err)
+	}
+	return slices.Compact(slices.Sorted(strings.FieldsSeq(string(out))))
+}
