@@ -2,15 +2,20 @@ package ads
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 // Client keeps one stream to a management server. Several may live in one
 // process; they share nothing.
 type Client struct {
-	options Options
+	inbox  *inbox
+	board  *board
+	engine *engine
+	used   atomic.Bool // Run was called
 }
 
 // New returns a client that does nothing until Run. The error names the field
@@ -19,24 +24,37 @@ func New(o Options) (*Client, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	return &Client{options: o.withDefaults()}, nil
+	if o.Node != nil {
+		o.Node = proto.CloneOf(o.Node)
+	}
+	b := &board{}
+	return &Client{inbox: newInbox(), board: b, engine: newEngine(o.withDefaults(), b)}, nil
 }
 
-// Run connects, and connects again whenever the stream ends, until ctx ends. It
-// returns nil when ctx ended and every goroutine of the client ended. It may be
-// called once.
-func (c *Client) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Run connects once something is subscribed to, and connects again whenever the
+// stream ends, until ctx ends. It returns nil when ctx ended and every goroutine
+// of the client ended. It may be called once.
+func (c *Client) Run(ctx context.Context) error {
+	if c.used.Swap(true) {
+		return errors.New("ads: Run was called before")
+	}
+	defer c.inbox.close()
+	c.engine.loop(ctx, c.inbox)
+	return nil
+}
 
 // State returns how the client stands; it may be called at any time.
-func (c *Client) State() State { return State{} }
+func (c *Client) State() State { return c.board.get() }
 
-// SetNode announces the client as another node: a stream is opened beside the
-// old one, which is closed once the new one has delivered. Calls in quick
-// succession are taken as one.
-func (c *Client) SetNode(*corev3.Node) {}
-
-// Dial returns a connection to a management server as a Client makes it: with
-// its keepalive, limits and credentials. It does not connect yet.
-func Dial(address string, c Credentials, o ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return grpc.NewClient(address, o...)
+// SetNode announces the client as another node. The server reads the node only
+// at the start of a stream, so that a second stream is opened over the same
+// connection, and the first is closed once the second has delivered. Changes in
+// quick succession are announced as one.
+func (c *Client) SetNode(n *corev3.Node) {
+	n = proto.CloneOf(n)
+	c.inbox.post(func(e *engine) {
+		if !proto.Equal(e.node, n) {
+			e.node = n
+		}
+	})
 }

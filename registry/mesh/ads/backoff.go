@@ -1,0 +1,28 @@
+package ads
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	backoffFactor = 1.6
+	backoffJitter = 0.2
+)
+
+// after returns the wait after so many failures in a row, from 1.
+func (b Backoff) after(failures int) time.Duration {
+	wait := float64(b.Base)
+	for i := 1; i < failures && wait < float64(b.Cap); i++ {
+		wait *= backoffFactor
+	}
+	return b.jitter(wait)
+}
+
+// slow returns the longest wait.
+func (b Backoff) slow() time.Duration { return b.jitter(float64(b.Cap)) }
+
+func (b Backoff) jitter(wait float64) time.Duration {
+	wait *= 1 + backoffJitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, keeps no secret
+	return min(time.Duration(wait), b.Cap)
+}

@@ -1,0 +1,145 @@
+package ads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// connect opens a stream where there is none and one is due, and a second one
+// where another node has to be announced.
+func (e *engine) connect(ctx context.Context) {
+	now := time.Now()
+	if e.standby != nil && !now.Before(e.standby.started.Add(e.patience())) {
+		e.lost(e.standby, errors.New("no answer to the changed node"))
+	}
+	switch {
+	case e.current == nil && e.asks() && !now.Before(e.due):
+		l, err := e.dial()
+		if err != nil {
+			e.failed(err)
+			return
+		}
+		e.current = e.start(ctx, l)
+	case e.outdated() && !now.Before(e.nodeDue):
+		e.nodeDue = now.Add(e.options.Backoff.Base)
+		e.standby = e.start(ctx, e.current.link)
+	}
+}
+
+// outdated says whether the server knows us as another node than we are. A
+// stream that has not delivered yet is waited for.
+func (e *engine) outdated() bool {
+	return e.current != nil && e.current.heard && e.current.greeted && e.standby == nil && e.current.node != e.node
+}
+
+// patience is how long a second stream may take to deliver.
+func (e *engine) patience() time.Duration { return 2 * e.options.Silence }
+
+func (e *engine) dial() (*link, error) {
+	conn, err := e.options.dial()
+	if err != nil {
+		return nil, err
+	}
+	return &link{conn: conn}, nil
+}
+
+// start opens a stream over a link.
+func (e *engine) start(ctx context.Context, l *link) *session {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &session{link: l.take(), mode: e.mode, out: make(chan request), cancel: cancel, started: time.Now()}
+	for _, b := range e.books {
+		s.exchanges = append(s.exchanges, newExchange(b))
+	}
+	e.group.Go(func() { s.converse(ctx, e.tell) })
+	return s
+}
+
+// drop ends a session without a word to anybody.
+func (e *engine) drop(s *session) {
+	s.cancel()
+	s.link.release()
+	if s == e.current {
+		e.current = nil
+	} else {
+		e.standby = nil
+	}
+}
+
+// lost ends a session that broke. A second stream that breaks leaves the first
+// in place; a first one that breaks leaves its place to the second.
+func (e *engine) lost(s *session, err error) {
+	if s.opened {
+		e.options.Observe(Observation{Kind: StreamClosed, Err: err})
+	}
+	if s == e.standby {
+		e.drop(s)
+		e.nodeDue = time.Now().Add(e.options.Backoff.slow())
+		e.options.Log.Warn("changed node not announced, the old stream goes on", "address", e.options.Address, "err", err)
+		return
+	}
+	e.drop(s)
+	if e.standby != nil {
+		e.current, e.standby = e.standby, nil
+	}
+	e.board.set(func(st *State) {
+		if st.Connected {
+			st.Connected, st.Since = false, time.Now()
+		}
+		st.Err = err
+	})
+	if e.fallBack(s, err) {
+		return
+	}
+	if s.heard && !slow(err) {
+		e.due = s.started.Add(e.options.Backoff.Base)
+		e.options.Log.Info("stream ended, opening another", "address", e.options.Address, "err", err)
+		return
+	}
+	e.failed(err)
+}
+
+// fallBack changes to the other variant, at once the first time, where the
+// server does not implement this one.
+func (e *engine) fallBack(s *session, err error) bool {
+	if e.options.Mode != Auto || s.heard || status.Code(err) != codes.Unimplemented {
+		return false
+	}
+	if e.mode == Delta {
+		e.mode = StateOfTheWorld
+	} else {
+		e.mode = Delta
+	}
+	e.board.set(func(st *State) { st.Mode = e.mode })
+	first := !e.fellBack
+	e.fellBack = true
+	e.options.Log.Info("variant of xds not implemented by the server, trying the other", "address", e.options.Address, "mode", e.mode.String())
+	return first
+}
+
+// failed notes an attempt without a message, and when to try again.
+func (e *engine) failed(err error) {
+	e.failures++
+	wait := e.options.Backoff.after(e.failures)
+	if slow(err) {
+		wait = e.options.Backoff.slow()
+	}
+	e.due = time.Now().Add(wait)
+	e.board.set(func(st *State) { st.Attempts, st.Err = e.failures, err })
+	e.options.Observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
+	if err.Error() == e.lastDown {
+		return
+	}
+	e.lastDown = err.Error()
+	e.options.Log.Warn("no stream, the last known state stays", "address", e.options.Address, "err", err)
+	for _, b := range e.books {
+		b.topic.down(fmt.Errorf("not connected: %w", err), e.epoch)
+	}
+}
+
+// slow says whether trying soon again is useless.
+func slow(err error) bool { return errors.Is(err, ErrDenied) || errors.Is(err, ErrTooLarge) }

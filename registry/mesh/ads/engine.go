@@ -1,0 +1,196 @@
+package ads
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+)
+
+// engine is what Run's goroutine owns: nothing else touches it.
+type engine struct {
+	options Options
+	board   *board
+	events  chan happening
+	group   sync.WaitGroup // goroutines of sessions
+
+	books         []*book
+	subscriptions int // made so far
+	epoch         int // of the stream that delivers, or did last
+	mode          Mode
+	fellBack      bool // the other mode was tried since a message was received
+
+	node     *corev3.Node
+	nodeDue  time.Time // not before this is a changed node announced
+	current  *session  // delivers
+	standby  *session  // announces a changed node, takes over once it delivers
+	due      time.Time // not before this is another stream opened
+	failures int       // in a row
+	lastDown string    // error that subscribers know of
+}
+
+func newEngine(o Options, b *board) *engine {
+	mode := o.Mode
+	if mode == Auto {
+		mode = Delta
+	}
+	b.set(func(s *State) { s.Mode = mode })
+	return &engine{options: o, board: b, events: make(chan happening), node: o.Node, mode: mode}
+}
+
+// book returns the book of a type, made by make if there is none.
+func (e *engine) book(url string, create func(*ledger) topic) *book {
+	for _, b := range e.books {
+		if b.ledger.url == url {
+			return b
+		}
+	}
+	l := newLedger(url)
+	b := &book{ledger: l, topic: create(l)}
+	e.books = append(e.books, b)
+	for _, s := range e.sessions() {
+		s.exchanges = append(s.exchanges, newExchange(b))
+	}
+	return b
+}
+
+func (e *engine) sessions() []*session {
+	return slices.DeleteFunc([]*session{e.current, e.standby}, func(s *session) bool { return s == nil })
+}
+
+// loop runs until ctx ends.
+func (e *engine) loop(ctx context.Context, in *inbox) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	defer e.stop()
+	for ctx.Err() == nil {
+		in.drain(e)
+		e.spread()
+		e.connect(ctx)
+		e.expire(time.Now())
+		for _, s := range e.sessions() {
+			s.prepare(e.node)
+		}
+		if next, ok := e.next(); ok {
+			timer.Reset(time.Until(next))
+		} else {
+			timer.Stop()
+		}
+		currentOut, currentMessage := e.current.offer()
+		standbyOut, standbyMessage := e.standby.offer()
+		select {
+		case <-ctx.Done():
+		case <-in.wake:
+		case <-timer.C:
+		case h := <-e.events:
+			e.on(h)
+		case currentOut <- currentMessage:
+			e.sent(e.current)
+		case standbyOut <- standbyMessage:
+			e.sent(e.standby)
+		}
+	}
+}
+
+// tell hands a happening to the loop; false says that nobody waits for it.
+func (e *engine) tell(ctx context.Context, h happening) bool {
+	select {
+	case e.events <- h:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// spread tells the sessions which names to look at again.
+func (e *engine) spread() {
+	for _, b := range e.books {
+		if len(b.ledger.changed) == 0 {
+			continue
+		}
+		for _, s := range e.sessions() {
+			x := s.exchange(b.ledger.url)
+			for name := range b.ledger.changed {
+				x.dirty[name] = struct{}{}
+			}
+		}
+		clear(b.ledger.changed)
+	}
+}
+
+// sent notes that the sender took the message that was ready.
+func (e *engine) sent(s *session) {
+	r, x := s.ready, s.of
+	s.ready, s.of = nil, nil
+	x.wait(r.subscribe, time.Now().Add(e.options.Silence))
+	e.options.Observe(Observation{Kind: RequestSent, Type: r.url})
+	switch {
+	case r.err != nil:
+		e.options.Observe(Observation{Kind: Rejected, Type: r.url, Err: r.err})
+	case r.nonce != "" && r.nonce == x.nonce:
+		e.options.Observe(Observation{Kind: Acknowledged, Type: r.url})
+	}
+}
+
+// expire tells of names that nothing was answered to. A stream that has not
+// delivered yet proves nothing by its silence while another delivers.
+func (e *engine) expire(now time.Time) {
+	s := e.current
+	if s == nil {
+		return
+	}
+	for _, x := range s.exchanges {
+		names := x.lapsed(now)
+		if len(names) == 0 {
+			continue
+		}
+		e.number(s)
+		x.book.topic.lapse(names, x.frame(s.epoch, s.mode))
+		e.publish(x)
+	}
+}
+
+// next returns when the loop has to look again by itself.
+func (e *engine) next() (time.Time, bool) {
+	var times []time.Time
+	if e.current == nil && e.asks() {
+		times = append(times, e.due)
+	}
+	if e.outdated() {
+		times = append(times, e.nodeDue)
+	}
+	if e.standby != nil {
+		times = append(times, e.standby.started.Add(e.patience()))
+	}
+	if e.current != nil {
+		for _, x := range e.current.exchanges {
+			if len(x.lapses) > 0 {
+				times = append(times, x.lapses[0].at)
+			}
+		}
+	}
+	if len(times) == 0 {
+		return time.Time{}, false
+	}
+	return slices.MinFunc(times, time.Time.Compare), true
+}
+
+// asks says whether anything is wanted.
+func (e *engine) asks() bool {
+	return slices.ContainsFunc(e.books, func(b *book) bool { return len(b.ledger.want) > 0 })
+}
+
+// stop ends all sessions and waits for their goroutines.
+func (e *engine) stop() {
+	for _, s := range e.sessions() {
+		e.drop(s)
+	}
+	e.group.Wait()
+	e.board.set(func(s *State) {
+		if s.Connected {
+			s.Connected, s.Since = false, time.Now()
+		}
+	})
+}

@@ -1,0 +1,206 @@
+package ads
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// maxNames bounds the names in one delta request, in bytes: istiod takes
+// requests of up to 4 MiB, and held names are sent twice.
+const maxNames = 1 << 20
+
+// exchange is the conversation about one type on one stream: nothing of it
+// outlives the stream. Only Run's goroutine touches it.
+type exchange struct {
+	book  *book
+	asked bool
+	nonce string // of the last response
+
+	told    map[string]struct{} // names the server knows we want
+	list    []string            // state of the world: the names of the last request
+	dirty   map[string]struct{} // names whose being told has to be looked at
+	answers []answer            // responses to be acknowledged, in order
+
+	responses int
+	late      bool              // the wildcard was told after other names
+	base      int               // responses when it was
+	presented map[string]string // versions the server was told we hold
+	version   string            // state of the world: version the server was told we hold
+
+	waiting map[string]struct{} // asked for, no answer yet
+	lapses  []lapse             // when to stop waiting, in order
+}
+
+type answer struct {
+	nonce, version string
+	err            error
+}
+
+type lapse struct {
+	at    time.Time
+	names []string
+}
+
+func newExchange(b *book) *exchange {
+	x := &exchange{
+		book: b, told: map[string]struct{}{}, dirty: map[string]struct{}{},
+		waiting: map[string]struct{}{},
+	}
+	for name := range b.ledger.want {
+		x.dirty[name] = struct{}{}
+	}
+	return x
+}
+
+// nextDelta returns the next message about this type on a delta stream.
+// Acknowledging and subscribing are never one message: istiod ignores a
+// subscription beside a rejection.
+func (x *exchange) nextDelta() (request, bool) {
+	l := x.book.ledger
+	if len(l.want) == 0 {
+		x.answers = nil // a rejection of a type it does not serve us would crash istiod
+	}
+	if len(x.answers) > 0 {
+		a := x.answers[0]
+		x.answers = x.answers[1:]
+		return request{url: l.url, nonce: a.nonce, err: a.err}, true
+	}
+	if len(x.dirty) == 0 {
+		return request{}, false
+	}
+	r := request{url: l.url}
+	r.subscribe, r.unsubscribe = x.settle(maxNames)
+	if len(r.subscribe)+len(r.unsubscribe) == 0 {
+		return request{}, false
+	}
+	if !x.asked {
+		r.versions = x.book.topic.versions(maxNames)
+		x.presented = r.versions
+	}
+	x.asked = true
+	return r, true
+}
+
+// settle takes dirty names, up to limit bytes of them, and returns those that
+// the server must be told, sorted.
+func (x *exchange) settle(limit int) (subscribe, unsubscribe []string) {
+	for _, name := range slices.Sorted(maps.Keys(x.dirty)) {
+		if limit -= len(name); limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
+			break
+		}
+		delete(x.dirty, name)
+		_, told := x.told[name]
+		wanted := x.book.ledger.want[name] > 0
+		switch {
+		case wanted && !told:
+			x.told[name] = struct{}{}
+			subscribe = append(subscribe, name)
+			if name == Wildcard {
+				x.late, x.base = x.asked, x.responses
+			}
+		case !wanted && told:
+			delete(x.told, name)
+			delete(x.waiting, name)
+			unsubscribe = append(unsubscribe, name)
+		}
+	}
+	return subscribe, unsubscribe
+}
+
+// nextWorld returns the next message about this type on a state-of-the-world
+// stream, where each message carries all names. A rejection carries the names of
+// the message before: istiod ignores those beside it, so that a change has to
+// follow in a message of its own.
+func (x *exchange) nextWorld() (request, bool) {
+	l := x.book.ledger
+	if len(l.want) == 0 {
+		x.answers = nil
+		return x.giveUp()
+	}
+	if len(x.answers) > 0 {
+		a := x.answers[0]
+		x.answers = x.answers[1:]
+		r := request{url: l.url, nonce: a.nonce, version: a.version, err: a.err}
+		if a.err == nil {
+			r.subscribe, _ = x.relist()
+		}
+		r.names = x.list
+		return r, true
+	}
+	if len(x.dirty) == 0 {
+		return request{}, false
+	}
+	added, changed := x.relist()
+	if !changed {
+		return request{}, false
+	}
+	if !x.asked {
+		x.version = l.version
+	}
+	x.asked = true
+	return request{url: l.url, nonce: x.nonce, version: l.version, names: x.list, subscribe: added}, true
+}
+
+// giveUp returns the message with which a type is unsubscribed from in the state
+// of the world.
+func (x *exchange) giveUp() (request, bool) {
+	clear(x.dirty)
+	if len(x.told) == 0 {
+		return request{}, false
+	}
+	clear(x.told)
+	clear(x.waiting)
+	x.list = nil
+	return request{url: x.book.ledger.url, nonce: x.nonce, version: x.book.ledger.version}, true
+}
+
+// relist makes the list what is wanted now; it returns what is new in it and
+// whether it changed at all.
+func (x *exchange) relist() (added []string, changed bool) {
+	added, gone := x.settle(math.MaxInt)
+	if len(added)+len(gone) == 0 {
+		return nil, false
+	}
+	x.list = x.book.ledger.names()
+	return added, true
+}
+
+// wait starts the clock for names that were asked for.
+func (x *exchange) wait(names []string, until time.Time) {
+	if len(names) == 0 {
+		return
+	}
+	for _, name := range names {
+		x.waiting[name] = struct{}{}
+	}
+	x.lapses = append(x.lapses, lapse{at: until, names: names})
+}
+
+// lapsed returns the names whose time is up, sorted.
+func (x *exchange) lapsed(now time.Time) []string {
+	var names []string
+	for len(x.lapses) > 0 && !x.lapses[0].at.After(now) {
+		for _, name := range x.lapses[0].names {
+			if _, ok := x.waiting[name]; ok {
+				delete(x.waiting, name)
+				names = append(names, name)
+			}
+		}
+		x.lapses = x.lapses[1:]
+	}
+	slices.Sort(names)
+	return names
+}
+
+// frame says where the conversation stands in the stream numbered epoch.
+func (x *exchange) frame(epoch int, m Mode) frame {
+	_, wildcard := x.told[Wildcard]
+	return frame{
+		epoch: epoch, delta: m == Delta, wildcard: wildcard,
+		first: x.responses == 1, silent: x.responses == 0,
+		late: x.late, answered: x.responses > x.base,
+		presented: x.presented, version: x.version, waiting: x.waiting,
+	}
+}

@@ -1,0 +1,100 @@
+package ads
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// notes gathers what one message means for each subscription.
+type notes[T any] struct {
+	topic  *topicOf[T]
+	epoch  int
+	resync bool
+	events map[*Subscription[T]]*Event[T]
+}
+
+func (t *topicOf[T]) notes(epoch int) *notes[T] {
+	return &notes[T]{topic: t, epoch: epoch, events: map[*Subscription[T]]*Event[T]{}}
+}
+
+// event returns the event of one subscription.
+func (n *notes[T]) event(s *Subscription[T]) *Event[T] {
+	e := n.events[s]
+	if e == nil {
+		e = &Event[T]{Epoch: n.epoch}
+		n.events[s] = e
+	}
+	return e
+}
+
+// each calls do with the event of every subscription that name concerns.
+func (n *notes[T]) each(name string, do func(e *Event[T])) {
+	for s := range n.topic.all {
+		do(n.event(s))
+	}
+	for s := range n.topic.named[name] {
+		if _, both := n.topic.all[s]; !both {
+			do(n.event(s))
+		}
+	}
+}
+
+func (n *notes[T]) changed(name string, r *record[T]) {
+	n.each(name, func(e *Event[T]) { e.Changed = append(e.Changed, resource(name, r)) })
+}
+
+func resource[T any](name string, r *record[T]) Resource[T] {
+	return Resource[T]{Name: name, Version: r.version, Value: r.value}
+}
+
+func (n *notes[T]) confirmed(name string) {
+	n.each(name, func(e *Event[T]) { e.Confirmed = append(e.Confirmed, name) })
+}
+
+func (n *notes[T]) removed(name string) {
+	n.each(name, func(e *Event[T]) {
+		e.Removed = append(e.Removed, name)
+		e.Resync = n.resync
+	})
+}
+
+func (n *notes[T]) unknown(name string, err error) {
+	n.each(name, func(e *Event[T]) { put(&e.Unknown, name, err) })
+}
+
+func (n *notes[T]) invalid(name string, err error) {
+	n.each(name, func(e *Event[T]) { put(&e.Invalid, name, err) })
+}
+
+// nameless tells of a resource whose name could not be read to everybody, since
+// it may be anybody's.
+func (n *notes[T]) nameless(place string, err error) {
+	for _, s := range n.topic.subscribers() {
+		put(&n.event(s).Invalid, place, err)
+	}
+}
+
+func (n *notes[T]) complete() {
+	for s := range n.topic.all {
+		n.event(s).Complete = true
+	}
+}
+
+func put(m *map[string]error, name string, err error) {
+	if *m == nil {
+		*m = map[string]error{}
+	}
+	(*m)[name] = err
+}
+
+// deliver calls the handlers.
+func (n *notes[T]) deliver() {
+	for _, s := range slices.SortedFunc(maps.Keys(n.events), byAge) {
+		e := n.events[s]
+		slices.SortFunc(e.Changed, func(a, b Resource[T]) int { return cmp.Compare(a.Name, b.Name) })
+		slices.Sort(e.Confirmed)
+		slices.Sort(e.Removed)
+		s.deliver(*e)
+	}
+}

@@ -1,0 +1,252 @@
+package ads
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// maxComplaints bounds what one rejection tells the server, in resources.
+const maxComplaints = 10
+
+// parcel is one resource of a response, read.
+type parcel[T any] struct {
+	name  string
+	raw   raw
+	sum   digest
+	same  bool // bytes are those held under name
+	value T
+	err   error
+}
+
+// delivery is a response, read and sorted out.
+type delivery[T any] struct {
+	parcels  []parcel[T] // wanted, one per name
+	seen     map[string]struct{}
+	faults   map[string]error // by name
+	nameless map[string]error // by place in the response
+	repeats  bool             // a resource came again in the version the server was told
+}
+
+func (t *topicOf[T]) take(r response, f frame) error {
+	d := t.open(r, f)
+	n := t.notes(f.epoch)
+	n.resync = f.resync()
+	for i := range d.parcels {
+		t.keep(&d.parcels[i], n, f)
+	}
+	t.complain(&d, n, f)
+	t.removeNamed(r.removed, &d, n, f)
+	if t.whole(f) && len(d.nameless) == 0 {
+		t.removeRest(&d, n, f)
+		if f.wildcard && !f.late {
+			t.finish(n, f)
+		}
+	}
+	if !f.late {
+		delete(f.waiting, Wildcard)
+	}
+	t.forget(Wildcard) // which could only be known as unknown
+	n.deliver()
+	return d.complaint()
+}
+
+// whole says whether a response holds all there is, so that absence means gone.
+func (t *topicOf[T]) whole(f frame) bool {
+	if f.delta {
+		return f.first && f.wildcard && !f.late
+	}
+	return t.kind.Full
+}
+
+// open reads a response. What was not asked for is left out; a name that stands
+// twice is a fault, since either could be meant.
+func (t *topicOf[T]) open(r response, f frame) delivery[T] {
+	d := delivery[T]{seen: map[string]struct{}{}, faults: map[string]error{}, nameless: map[string]error{}}
+	twice := map[string]struct{}{}
+	for i := range r.resources {
+		p := t.read(r.resources[i])
+		if p.name == "" && p.err != nil {
+			d.nameless[fmt.Sprintf("resource[%d]", i)] = p.err
+			continue
+		}
+		if !t.ledger.wants(p.name) {
+			continue
+		}
+		if _, ok := d.seen[p.name]; ok {
+			twice[p.name] = struct{}{}
+			continue
+		}
+		d.seen[p.name] = struct{}{}
+		d.repeats = d.repeats || p.raw.version != "" && f.presented[p.name] == p.raw.version
+		switch {
+		case p.err != nil:
+			d.faults[p.name] = p.err
+		case !p.raw.beat:
+			d.parcels = append(d.parcels, p)
+		}
+	}
+	for name := range twice {
+		d.faults[name] = errors.New("duplicate: the name stands more than once in one response")
+	}
+	d.parcels = slices.DeleteFunc(d.parcels, func(p parcel[T]) bool { return d.faults[p.name] != nil })
+	return d
+}
+
+// read reads one resource, decoding it only if its bytes are new.
+func (t *topicOf[T]) read(r raw) parcel[T] {
+	p := parcel[T]{name: r.name, raw: r, err: r.err}
+	if r.err != nil || r.beat {
+		return p
+	}
+	p.sum = sha256.Sum256(r.data)
+	name, held := t.sums[p.sum]
+	if held {
+		p.same = true
+	} else {
+		name, p.value, p.err = t.decode(r.data)
+	}
+	switch {
+	case !r.named:
+		p.name = name
+	case p.err == nil && name != r.name:
+		p.same = false
+		p.err = fmt.Errorf("envelope names it %s, the resource itself %s", brief(r.name), brief(name))
+	}
+	return p
+}
+
+// decode calls the subscriber's Decode, whose panic costs one resource and not
+// the process: its input comes from outside.
+func (t *topicOf[T]) decode(data []byte) (name string, value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("decoder panicked: %v", p)
+		}
+	}()
+	return t.kind.Decode(data)
+}
+
+// keep applies one valid resource.
+func (t *topicOf[T]) keep(p *parcel[T], n *notes[T], f frame) {
+	r := t.record(p.name)
+	news := !p.same || !r.held || r.invalid != nil
+	late := r.epoch != f.epoch || r.unknown != nil
+	if !p.same {
+		t.unhold(r)
+		r.held, r.value, r.sum = true, p.value, p.sum
+		t.sums[p.sum] = p.name
+		t.ledger.held++
+	}
+	r.version, r.absent, r.invalid, r.epoch = p.raw.version, false, nil, f.epoch
+	t.setUnknown(r, nil)
+	delete(f.waiting, p.name)
+	switch {
+	case news:
+		n.changed(p.name, r)
+	case late:
+		n.confirmed(p.name)
+	}
+}
+
+// complain tells of what could not be read, once for each error.
+func (t *topicOf[T]) complain(d *delivery[T], n *notes[T], f frame) {
+	for name, err := range d.faults {
+		r := t.record(name)
+		if r.invalid == nil || r.invalid.Error() != err.Error() {
+			n.invalid(name, err)
+		}
+		r.invalid, r.absent, r.epoch = err, false, f.epoch
+		t.setUnknown(r, nil)
+		delete(f.waiting, name)
+	}
+	told := make(map[string]string, len(d.nameless))
+	for place, err := range d.nameless {
+		told[place] = err.Error()
+		if t.nameless[place] != told[place] {
+			n.nameless(place, err)
+		}
+	}
+	t.nameless = told
+}
+
+// removeNamed applies what a delta response says is not there.
+func (t *topicOf[T]) removeNamed(names []string, d *delivery[T], n *notes[T], f frame) {
+	for _, name := range names {
+		if _, ok := d.seen[name]; ok || !t.ledger.wants(name) {
+			continue
+		}
+		_, waiting := f.waiting[name]
+		r := t.records[name]
+		if r == nil && !waiting && t.ledger.want[name] == 0 {
+			continue
+		}
+		t.remove(name, n, f)
+	}
+}
+
+// removeRest applies what a whole response does not hold. In a delta stream the
+// server may leave out what we told it that we hold in its newest version; one
+// that repeats such resources does not look at versions.
+func (t *topicOf[T]) removeRest(d *delivery[T], n *notes[T], f frame) {
+	for _, name := range slices.Sorted(maps.Keys(t.records)) {
+		r := t.records[name]
+		_, seen := d.seen[name]
+		switch {
+		case seen || r.absent || !r.held && r.invalid == nil:
+		case f.delta && r.epoch == f.epoch:
+		case f.delta && f.presented[name] != "" && !d.repeats:
+			r.epoch = f.epoch
+			delete(f.waiting, name)
+			n.confirmed(name)
+		default:
+			t.remove(name, n, f)
+		}
+	}
+}
+
+// remove notes that there is no such resource.
+func (t *topicOf[T]) remove(name string, n *notes[T], f frame) {
+	r := t.record(name)
+	delete(f.waiting, name)
+	if r.absent {
+		return
+	}
+	n.removed(name)
+	t.unhold(r)
+	t.setUnknown(r, nil)
+	r.absent, r.epoch = true, f.epoch
+	if t.ledger.want[name] == 0 {
+		delete(t.records, name)
+	}
+}
+
+// complaint is what the server is told about a response, or nil.
+func (d *delivery[T]) complaint() error {
+	faults := maps.Clone(d.nameless)
+	maps.Copy(faults, d.faults)
+	if len(faults) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, name := range slices.Sorted(maps.Keys(faults)) {
+		if len(lines) == maxComplaints {
+			lines = append(lines, fmt.Sprintf("and %d more", len(faults)-maxComplaints))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("%s: %v", brief(name), faults[name]))
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+// brief quotes a name for an error, cut where it is absurdly long.
+func brief(name string) string {
+	const most = 300
+	if len(name) > most {
+		return fmt.Sprintf("%q...", name[:most])
+	}
+	return fmt.Sprintf("%q", name)
+}

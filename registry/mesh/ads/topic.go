@@ -1,0 +1,227 @@
+package ads
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"maps"
+	"slices"
+)
+
+// topic is one resource type with what is known of it, whatever its resources
+// are in Go. Only Run's goroutine touches it.
+type topic interface {
+	// take applies a response and tells the subscribers. The error is what to
+	// reject the response with; what was valid in it is applied all the same.
+	take(r response, f frame) error
+	// lapse tells of names that were asked for and not answered.
+	lapse(names []string, f frame)
+	// down tells of a connection that failed.
+	down(err error, epoch int)
+	// versions returns the held resources and their versions, at most limit
+	// bytes of names.
+	versions(limit int) map[string]string
+}
+
+// book is a type in both its forms.
+type book struct {
+	ledger *ledger
+	topic  topic
+}
+
+// frame is where a response or an expiry stands in its stream.
+type frame struct {
+	epoch     int
+	delta     bool
+	first     bool // first response of this type on this stream
+	silent    bool // no response of this type on this stream yet
+	wildcard  bool // the server knows that we want everything
+	late      bool // it learned so after other names: its answer cannot be told from others
+	answered  bool // it has sent something since
+	presented map[string]string
+	version   string              // state of the world: version the server was told we hold
+	waiting   map[string]struct{} // names without an answer
+}
+
+// resync says that removals are found by comparison with an earlier stream.
+func (f frame) resync() bool { return f.first && f.epoch > 1 }
+
+type digest = [sha256.Size]byte
+
+// topicOf is a topic whose resources are read as T.
+type topicOf[T any] struct {
+	kind     Kind[T]
+	ledger   *ledger
+	epoch    *int // of the stream that delivers now
+	records  map[string]*record[T]
+	sums     map[digest]string // names of held resources
+	nameless map[string]string // errors without a name told last
+	complete int               // epoch in which the whole set was told
+
+	all   map[*Subscription[T]]struct{}
+	named map[string]map[*Subscription[T]]struct{}
+}
+
+// record is what is known of one name.
+type record[T any] struct {
+	held    bool
+	absent  bool // the server said that there is none
+	value   T
+	version string
+	sum     digest
+	epoch   int   // last told in
+	unknown error // asked for and not answered since
+	invalid error // what was wrong with the newest
+}
+
+func newTopic[T any](k Kind[T], l *ledger, epoch *int) *topicOf[T] {
+	return &topicOf[T]{
+		kind: k, ledger: l, epoch: epoch,
+		records: map[string]*record[T]{}, sums: map[digest]string{}, nameless: map[string]string{},
+		all: map[*Subscription[T]]struct{}{}, named: map[string]map[*Subscription[T]]struct{}{},
+	}
+}
+
+func (t *topicOf[T]) record(name string) *record[T] {
+	r := t.records[name]
+	if r == nil {
+		r = &record[T]{}
+		t.records[name] = r
+	}
+	return r
+}
+
+// forget drops what is known of a name.
+func (t *topicOf[T]) forget(name string) {
+	if r := t.records[name]; r != nil {
+		t.unhold(r)
+		t.setUnknown(r, nil)
+		delete(t.records, name)
+	}
+}
+
+func (t *topicOf[T]) unhold(r *record[T]) {
+	if r.held {
+		delete(t.sums, r.sum)
+		t.ledger.held--
+	}
+	var none T
+	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
+}
+
+func (t *topicOf[T]) setUnknown(r *record[T], err error) {
+	if (r.unknown == nil) != (err == nil) {
+		if err == nil {
+			t.ledger.unknown--
+		} else {
+			t.ledger.unknown++
+		}
+	}
+	r.unknown = err
+}
+
+func (t *topicOf[T]) versions(limit int) map[string]string {
+	versions := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(t.records)) {
+		r := t.records[name]
+		if !r.held {
+			continue
+		}
+		if limit -= len(name) + len(r.version); limit < 0 {
+			break
+		}
+		versions[name] = r.version
+	}
+	return versions
+}
+
+func (t *topicOf[T]) down(err error, epoch int) {
+	n := t.notes(epoch)
+	for _, s := range t.subscribers() {
+		n.event(s).Disconnected = err
+	}
+	n.deliver()
+}
+
+// subscribers returns every subscription, in the order they were made.
+func (t *topicOf[T]) subscribers() []*Subscription[T] {
+	set := maps.Clone(t.all)
+	for _, subs := range t.named {
+		maps.Copy(set, subs)
+	}
+	return slices.SortedFunc(maps.Keys(set), byAge)
+}
+
+func byAge[T any](a, b *Subscription[T]) int { return cmp.Compare(a.id, b.id) }
+
+// errSilent is what an Unknown name is told with.
+var errSilent = errors.New("ads: asked for, and not answered")
+
+func (t *topicOf[T]) lapse(names []string, f frame) {
+	n := t.notes(f.epoch)
+	for _, name := range names {
+		if name == Wildcard {
+			t.lapseAll(n, f)
+			continue
+		}
+		r := t.record(name)
+		switch {
+		case r.absent || r.held && r.epoch == f.epoch:
+		case r.held && f.current(name):
+			r.epoch = f.epoch
+			n.confirmed(name)
+		default:
+			if !r.held {
+				r.epoch = f.epoch
+			}
+			t.setUnknown(r, errSilent)
+			n.unknown(name, errSilent)
+		}
+	}
+	n.deliver()
+}
+
+// lapseAll judges a wildcard whose time is up: what was answered late is whole
+// by now, and silence means that all is as it was, or nothing.
+func (t *topicOf[T]) lapseAll(n *notes[T], f frame) {
+	if f.late && f.answered {
+		t.finish(n, f)
+		return
+	}
+	var confirmed []string
+	current := true
+	for name, r := range t.records {
+		if r.held {
+			current = current && f.current(name)
+			confirmed = append(confirmed, name)
+		}
+	}
+	if !current || len(confirmed) == 0 {
+		t.setUnknown(t.record(Wildcard), errSilent)
+		n.unknown(Wildcard, errSilent)
+		return
+	}
+	for _, name := range confirmed {
+		t.records[name].epoch = f.epoch
+		n.confirmed(name)
+	}
+	t.finish(n, f)
+}
+
+// current says that silence about a held resource means that it is as it was:
+// the server was told which version we hold and had nothing to add. A server
+// that gives no versions (istiod) cannot mean that.
+func (f frame) current(name string) bool {
+	if f.delta {
+		return f.presented[name] != ""
+	}
+	return f.version != "" && f.silent
+}
+
+// finish marks the whole set as told in this epoch.
+func (t *topicOf[T]) finish(n *notes[T], f frame) {
+	if t.complete != f.epoch {
+		t.complete = f.epoch
+		n.complete()
+	}
+}
