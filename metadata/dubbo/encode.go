@@ -218,7 +218,7 @@ func tooMuch(p provider, limit int, dropped []string) error {
 	if len(dropped) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s://%s: metadata over %d bytes, left out: %.200s",
+	return fmt.Errorf("%s://%s: metadata over %d bytes or not UTF-8, left out: %.200q",
 		p.protocol, hostPort(p.host, p.port), limit, strings.Join(dropped, ", "))
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
@@ -57,7 +58,8 @@ func volatile(key string) bool {
 }
 
 // fit adds to must as many of may, in their order, as the limit allows, and
-// returns all sorted by key with the keys that found no room.
+// returns all sorted by key with the keys that found no room or that JSON
+// could not hold.
 func fit(must, may []param, limit int) (all []param, dropped []string) {
 	size := 0
 	for _, p := range must {
@@ -69,7 +71,7 @@ func fit(must, may []param, limit int) (all []param, dropped []string) {
 		if p.value == "" {
 			continue
 		}
-		if size+n > limit {
+		if size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
 			dropped = append(dropped, p.key)
 			continue
 		}
