@@ -1,0 +1,159 @@
+package adstest
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Answer is a response before it is sent; a fault may change it.
+type Answer struct {
+	Connection string // id
+	Type       string
+	Version    string
+	Nonce      string
+	Resources  []*discoveryv3.Resource
+	Removed    []string // delta
+}
+
+// answer builds the response to a request: all of a type that is sent whole, or
+// the given names of others, all watched ones if names is nil. The caller holds
+// mu.
+func (s *Server) answer(c *connection, typeURL string, names map[string]struct{}) (Answer, bool) {
+	w := c.watches[typeURL]
+	if wildcard(typeURL) {
+		a := Answer{Type: typeURL, Resources: s.pick(typeURL, slices.Sorted(maps.Keys(s.resources[typeURL])))}
+		if c.delta {
+			now := set(slices.Collect(maps.Keys(s.resources[typeURL])))
+			a.Removed = slices.Sorted(maps.Keys(minus(w.names, now)))
+			w.names = now
+		}
+		return s.stamp(c, w, a)
+	}
+	if names == nil {
+		names = w.names
+	}
+	a := Answer{Type: typeURL, Resources: s.pick(typeURL, slices.Sorted(maps.Keys(names)))}
+	if len(a.Resources) == 0 && c.delta {
+		return Answer{}, false
+	}
+	return s.stamp(c, w, a)
+}
+
+// push sends what changed: endpoints one by one, clusters and listeners whole in
+// the state of the world and one by one in delta, clusters first.
+func (s *Server) push(c *connection, t transport) error {
+	for _, a := range s.pending(c) {
+		if err := t.send(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) pending(c *connection) []Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed, full := c.changed, c.full
+	c.changed, c.full = map[string]map[string]struct{}{}, false
+	var answers []Answer
+	for _, typeURL := range order(c.watches) {
+		w := c.watches[typeURL]
+		names := changed[typeURL]
+		var a Answer
+		var ok bool
+		switch {
+		case full, wildcard(typeURL) && !c.delta && len(names) > 0:
+			a, ok = s.answer(c, typeURL, nil)
+		case len(names) == 0:
+		case wildcard(typeURL):
+			a, ok = s.increment(c, w, typeURL, names)
+		default:
+			if names = common(names, w.names); len(names) > 0 {
+				a, ok = s.answer(c, typeURL, names)
+			}
+		}
+		if ok {
+			answers = append(answers, a)
+		}
+	}
+	return answers
+}
+
+// increment is a delta push of a type that is watched whole.
+func (s *Server) increment(c *connection, w *watch, typeURL string, names map[string]struct{}) (Answer, bool) {
+	a := Answer{Type: typeURL}
+	var there []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if _, ok := s.resources[typeURL][name]; ok {
+			there = append(there, name)
+			w.names[name] = struct{}{}
+		} else if _, ok := w.names[name]; ok {
+			a.Removed = append(a.Removed, name)
+			delete(w.names, name)
+		}
+	}
+	a.Resources = s.pick(typeURL, there)
+	return s.stamp(c, w, a)
+}
+
+// pick returns resources by name. Endpoints that do not exist exist and are
+// empty; others are left out. The caller holds mu.
+func (s *Server) pick(typeURL string, names []string) []*discoveryv3.Resource {
+	var all []*discoveryv3.Resource
+	for _, name := range names {
+		if _, ok := s.faults.withheld[typeURL][name]; ok {
+			continue
+		}
+		body := s.resources[typeURL][name]
+		if body == nil && typeURL == EndpointType && name != "*" {
+			body, _ = anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: name}) // cannot fail
+		}
+		if body != nil {
+			all = append(all, &discoveryv3.Resource{Name: name, Resource: body})
+		}
+	}
+	return all
+}
+
+// stamp gives an answer its nonce, unless a fault swallows it. The caller holds
+// mu.
+func (s *Server) stamp(c *connection, w *watch, a Answer) (Answer, bool) {
+	if s.faults.mute(a.Type) {
+		return Answer{}, false
+	}
+	a.Connection, a.Version, a.Nonce = c.id, strconv.Itoa(s.version), s.nonce()
+	w.nonce = a.Nonce
+	if s.faults.alter != nil {
+		s.faults.alter(&a)
+	}
+	return a, true
+}
+
+// order returns the watched types in the order istiod pushes them.
+func order(watches map[string]*watch) []string {
+	first := []string{ClusterType, EndpointType, ListenerType, RouteType, SecretType}
+	rank := func(t string) int {
+		if i := slices.Index(first, t); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	types := slices.Sorted(maps.Keys(watches))
+	slices.SortStableFunc(types, func(a, b string) int { return rank(a) - rank(b) })
+	return types
+}
+
+func common(a, b map[string]struct{}) map[string]struct{} {
+	m := map[string]struct{}{}
+	for name := range a {
+		if _, ok := b[name]; ok {
+			m[name] = struct{}{}
+		}
+	}
+	return m
+}

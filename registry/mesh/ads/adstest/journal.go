@@ -1,0 +1,81 @@
+package adstest
+
+import (
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+)
+
+// kept is how many requests the journal holds.
+const kept = 10_000
+
+// Verdict is what the server made of a request.
+type Verdict string
+
+// The verdicts.
+const (
+	Initial         Verdict = "initial"
+	Change          Verdict = "change"
+	Acknowledgement Verdict = "ack"
+	Forced          Verdict = "ack, answered all the same"
+	Rejection       Verdict = "nack"
+	Stale           Verdict = "stale, ignored with its names"
+	Unsubscription  Verdict = "unsubscription"
+	// Mismatch is a delta request that changes names in an acknowledgement, or
+	// changes nothing without one.
+	Mismatch Verdict = "mismatch"
+	// Crash is a rejection of a type that the client does not watch: it makes
+	// istiod dereference nil.
+	Crash Verdict = "crash"
+	Debug Verdict = "debug"
+)
+
+// Request is one request in the terms of both variants.
+type Request struct {
+	Stream      int    // number of the stream, from 1
+	Connection  string // id
+	Type        string
+	Node        *corev3.Node
+	Nonce       string
+	Error       *statuspb.Status
+	Subscribe   []string // in the state of the world all names
+	Unsubscribe []string
+	Version     string            // state of the world
+	Versions    map[string]string // delta: what the client holds
+	Verdict     Verdict
+}
+
+type journal struct{ requests []Request }
+
+// Requests returns the last 10,000 requests of a type, all types if it is
+// empty.
+func (s *Server) Requests(typeURL string) []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Clone(s.log.requests)
+	return slices.DeleteFunc(all, func(r Request) bool { return typeURL != "" && r.Type != typeURL })
+}
+
+// Streams returns how many streams were admitted.
+func (s *Server) Streams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opened
+}
+
+// record notes a request. The caller holds mu.
+func (s *Server) record(c *connection, r Request) {
+	r.Stream, r.Connection = c.number, c.id
+	if len(s.log.requests) == kept {
+		s.log.requests = slices.Delete(s.log.requests, 0, kept/10)
+	}
+	s.log.requests = append(s.log.requests, r)
+}
+
+func (s *Server) note(c *connection, r Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Verdict = Debug
+	s.record(c, r)
+}

@@ -1,0 +1,227 @@
+package adstest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Type URLs that have rules of their own.
+const (
+	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	SecretType   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	FilterType   = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+	DebugType    = "istio.io/debug"
+)
+
+// Server is the istiod. Its methods may be called from any goroutine; each
+// change is pushed at once.
+type Server struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	mu          sync.Mutex // guards what follows
+	resources   map[string]map[string]*anypb.Any
+	version     int
+	nonces      int
+	opened      int
+	connections map[*connection]struct{}
+	faults      faults
+	authorize   Authorizer
+	debug       Debugger
+	log         journal
+}
+
+// NewServer returns a server that holds nothing and is ready.
+func NewServer() *Server {
+	return &Server{
+		resources:   map[string]map[string]*anypb.Any{},
+		connections: map[*connection]struct{}{},
+		version:     1,
+	}
+}
+
+// Register adds the server to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(r, s)
+}
+
+// ServerOptions are istiod's own: pings more often than every 15 s are refused,
+// and so are requests of more than 4 MiB.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.MaxRecvMsgSize(4 << 20),
+		grpc.MaxConcurrentStreams(100_000),
+	}
+}
+
+// Set adds resources, or replaces those of the same type and name. Clusters,
+// endpoints and everything with a Name field are understood.
+func (s *Server) Set(resources ...proto.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range resources {
+		s.put(NameOf(m), m)
+	}
+	s.pushed()
+}
+
+// SetNamed is Set for a resource whose name cannot be read from it.
+func (s *Server) SetNamed(name string, m proto.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(name, m)
+	s.pushed()
+}
+
+func (s *Server) put(name string, m proto.Message) {
+	body, err := anypb.New(m)
+	if err != nil {
+		panic(fmt.Sprintf("adstest: %s: %v", name, err)) // only an invalid message does this
+	}
+	if s.resources[body.GetTypeUrl()] == nil {
+		s.resources[body.GetTypeUrl()] = map[string]*anypb.Any{}
+	}
+	s.resources[body.GetTypeUrl()][name] = body
+	s.touch(body.GetTypeUrl(), name)
+}
+
+// Remove takes resources away.
+func (s *Server) Remove(typeURL string, names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		delete(s.resources[typeURL], name)
+		s.touch(typeURL, name)
+	}
+	s.pushed()
+}
+
+// Replace makes resources everything there is of their types; types is what
+// shall be emptied if nothing is given of it.
+func (s *Server) Replace(types []string, resources ...proto.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range types {
+		for name := range s.resources[t] {
+			s.touch(t, name)
+		}
+		s.resources[t] = map[string]*anypb.Any{}
+	}
+	for _, m := range resources {
+		s.put(NameOf(m), m)
+	}
+	s.pushed()
+}
+
+// Push sends everything again to everybody.
+func (s *Server) Push() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	for c := range s.connections {
+		c.full = true
+		c.wake()
+	}
+}
+
+// Names returns the names of the resources of a type, sorted.
+func (s *Server) Names(typeURL string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.resources[typeURL]))
+}
+
+// touch notes a change for every connection. The caller holds mu.
+func (s *Server) touch(typeURL, name string) {
+	for c := range s.connections {
+		if c.changed[typeURL] == nil {
+			c.changed[typeURL] = map[string]struct{}{}
+		}
+		c.changed[typeURL][name] = struct{}{}
+	}
+}
+
+// pushed wakes every connection. The caller holds mu.
+func (s *Server) pushed() {
+	s.version++
+	for c := range s.connections {
+		c.wake()
+	}
+}
+
+// nonce returns a new one. The caller holds mu.
+func (s *Server) nonce() string {
+	s.nonces++
+	return strconv.Itoa(s.version) + "-" + strconv.Itoa(s.nonces)
+}
+
+// NameOf returns the name of a resource, empty if it has none.
+func NameOf(m proto.Message) string {
+	switch m := m.(type) {
+	case *clusterv3.Cluster:
+		return m.GetName()
+	case *endpointv3.ClusterLoadAssignment:
+		return m.GetClusterName()
+	}
+	if n, ok := m.(interface{ GetName() string }); ok {
+		return n.GetName()
+	}
+	return ""
+}
+
+// wildcard says whether istiod sends all of a type whatever is asked for.
+func wildcard(typeURL string) bool {
+	switch typeURL {
+	case EndpointType, RouteType, SecretType, FilterType:
+		return false
+	}
+	return true
+}
+
+// Connection is a client as the debug interface shows it.
+type Connection struct {
+	ID          string // id of the node, its pod and namespace, and a counter
+	Node        *corev3.Node
+	Address     string
+	ConnectedAt time.Time
+	Delta       bool
+	Watches     map[string][]string // names by type URL; nil for all
+}
+
+// Connections returns the clients, in the order they came.
+func (s *Server) Connections() []Connection {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []Connection
+	for _, c := range slices.SortedFunc(maps.Keys(s.connections), func(a, b *connection) int { return a.number - b.number }) {
+		if c.node == nil {
+			continue
+		}
+		shown := Connection{ID: c.id, Node: c.node, Address: c.address, ConnectedAt: c.since, Delta: c.delta, Watches: map[string][]string{}}
+		for t, w := range c.watches {
+			shown.Watches[t] = nil
+			if !wildcard(t) {
+				shown.Watches[t] = slices.Sorted(maps.Keys(w.names))
+			}
+		}
+		all = append(all, shown)
+	}
+	return all
+}
