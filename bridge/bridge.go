@@ -1,6 +1,10 @@
 // Package bridge keeps a target in step with the tables of one or more
 // sources: it plans, writes the difference, and holds deletions back until
-// both sides are known well enough.
+// both sides are known well enough. It knows no registry and no format.
+//
+// One goroutine, the loop, owns all state. Beside it run the calls to the
+// target, at most Options.Workers of them, and one goroutine per bridge that
+// passes the wake-ups of its table on.
 package bridge
 
 import (
@@ -22,6 +26,12 @@ type Bridge struct {
 	Project Project
 	Policy  Policy
 	Guard   Guard
+
+	// Recheck asks the source for a fresh reading of everything, such as by a
+	// new connection, so that Knowledge.Epoch advances; it is called when a
+	// hold is halfway to its confirmation. It must not block; nil where the
+	// source cannot.
+	Recheck func()
 }
 
 // Policy says what a bridge may do to its entries.
@@ -45,15 +55,17 @@ const (
 	GuardOff     Mode = "off"
 )
 
-// Guard says how reluctantly a bridge deletes. See DefaultGuard.
+// Guard says how reluctantly a bridge deletes. See DefaultGuard. In the zero
+// value no rule about time or share applies; whatever the guard, nothing is
+// deleted while the source is not synced, stale or cannot tell of a service.
 type Guard struct {
 	Mode         Mode
-	Share        float64       // of a bridge's entries: more removals than that within Window are held
+	Share        float64       // of a bridge's entries: more removals than that within Window are held; 0: no such rule
 	AtLeast      int           // removals that may always go within Window
 	Window       time.Duration // over which removals are counted
 	LastEndpoint time.Duration // how long the last entry of a group waits
 	Settle       time.Duration // how long a leftover waits once the source is complete
-	Confirm      time.Duration // after which a fresh reading of the source may confirm a hold
+	Confirm      time.Duration // after which a fresh reading of the source confirms a hold; 0: only Approve ends it
 }
 
 // DefaultGuard returns the guard that a bridge has unless it is told

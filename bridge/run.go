@@ -3,32 +3,224 @@ package bridge
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Loop keeps one target in step with all bridges that lead to it.
+// ErrStopped says that a loop does not run any more.
+var ErrStopped = errors.New("the loop has stopped")
+
+// Loop keeps one target in step with all bridges that lead to it. Its methods
+// may be called at the same time.
 type Loop struct {
 	target  registry.Target
 	bridges []Bridge
 	opts    Options
+	asks    chan func(*loop)
+	started atomic.Bool
+	done    chan struct{} // closed when Run returned
 }
 
 // New returns a loop for a target and the bridges that lead to it, in the
-// order in which they win conflicts.
+// order in which they win conflicts. It does nothing until Run.
 func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) {
 	if target == nil || len(bridges) == 0 || opts.Owner == "" {
 		return nil, errors.New("a loop needs a target, a bridge and an owner")
 	}
-	return &Loop{target: target, bridges: bridges, opts: opts}, nil
+	l := &Loop{
+		target: target, opts: opts.withDefaults(),
+		asks: make(chan func(*loop)), done: make(chan struct{}),
+	}
+	names := make(map[string]bool, len(bridges))
+	for _, b := range bridges {
+		b = b.withDefaults()
+		if err := b.validate(); err != nil {
+			return nil, fmt.Errorf("bridge %q: %w", b.Name, err)
+		}
+		if names[b.Name] {
+			return nil, fmt.Errorf("bridge %q: there are two of that name", b.Name)
+		}
+		names[b.Name] = true
+		l.bridges = append(l.bridges, b)
+	}
+	return l, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Workers <= 0 {
+		o.Workers = 16
+	}
+	o.Quiet = max(o.Quiet, 0)
+	if o.MaxQuiet <= 0 {
+		o.MaxQuiet = 10 * o.Quiet
+	}
+	o.MaxQuiet = max(o.MaxQuiet, o.Quiet)
+	if o.Refresh <= 0 {
+		o.Refresh = 5 * time.Minute
+	}
+	if o.Retry.Min <= 0 {
+		o.Retry.Min = time.Second
+	}
+	if o.Retry.Max <= 0 {
+		o.Retry.Max = time.Minute
+	}
+	o.Retry.Max = max(o.Retry.Max, o.Retry.Min)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (b Bridge) withDefaults() Bridge {
+	if b.Policy == "" {
+		b.Policy = PolicySync
+	}
+	if b.Guard.Mode == "" {
+		b.Guard.Mode = GuardEnforce
+	}
+	return b
+}
+
+func (b Bridge) validate() error {
+	switch b.Policy {
+	case PolicySync, PolicyUpsertOnly, PolicyCreateOnly, PolicyReadOnly:
+	default:
+		return fmt.Errorf("unknown policy %q", b.Policy)
+	}
+	switch b.Guard.Mode {
+	case GuardEnforce, GuardWarn, GuardOff:
+	default:
+		return fmt.Errorf("unknown mode %q of the guard", b.Guard.Mode)
+	}
+	g := b.Guard
+	switch {
+	case b.Name == "":
+		return errors.New("it needs a name")
+	case b.Table == nil || b.Project == nil:
+		return errors.New("it needs a table and a projection")
+	case g.Share < 0 || g.Share > 1 || g.AtLeast < 0 || g.Window < 0 || g.LastEndpoint < 0 || g.Settle < 0 || g.Confirm < 0:
+		return errors.New("its guard is out of range")
+	}
+	return nil
 }
 
 // Run keeps the target in step until ctx ends. It returns after the calls
-// under way have ended.
-func (l *Loop) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// under way have ended, and can be called once.
+func (l *Loop) Run(ctx context.Context) error {
+	if l.started.Swap(true) {
+		return errors.New("the loop was run before")
+	}
+	defer close(l.done)
+	newLoop(l).run(ctx, l.asks, nil)
+	return nil
+}
 
-// Status returns what the loop is doing now; it fails only where ctx ends.
-func (l *Loop) Status(ctx context.Context) (Status, error) { return Status{}, ctx.Err() }
+// Status returns what the loop is doing now; it fails where ctx ends or the
+// loop has stopped.
+func (l *Loop) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := l.ask(ctx, func(r *loop) { s = r.status(time.Now()) })
+	return s, err
+}
 
-// Resync makes every group be read and compared again.
-func (l *Loop) Resync(context.Context) error { return nil }
+// Resync makes the target be listed and every group be read and compared
+// again.
+func (l *Loop) Resync(ctx context.Context) error {
+	return l.ask(ctx, func(r *loop) { r.resync(time.Now()) })
+}
+
+// Settled waits until every bridge is synced and fresh, and nothing is left
+// to do but what only an event can move: a hold, a refusal, a conflict. It
+// returns the status of that moment. Where ctx ends first it returns the
+// status as it is then, and the error of ctx.
+func (l *Loop) Settled(ctx context.Context) (Status, error) {
+	settled := make(chan Status, 1)
+	if err := l.ask(ctx, func(r *loop) { r.waiters = append(r.waiters, settled) }); err != nil {
+		return Status{}, err
+	}
+	select {
+	case s := <-settled:
+		return s, nil
+	case <-l.done:
+		return Status{}, ErrStopped
+	case <-ctx.Done():
+		s, err := l.Status(context.WithoutCancel(ctx))
+		return s, errors.Join(ctx.Err(), err)
+	}
+}
+
+// Approve lets the deletions of a hold go ahead, if it still is exactly the
+// set of that id; otherwise it returns ErrNoHold. Who is logged.
+func (l *Loop) Approve(ctx context.Context, id, who string) error {
+	var err error
+	asked := l.ask(ctx, func(r *loop) { err = r.approve(id, who, time.Now()) })
+	return errors.Join(asked, err)
+}
+
+// Deny keeps the deletions of a hold back until its set changes, whatever the
+// source says. It returns ErrNoHold where there is none of that id.
+func (l *Loop) Deny(ctx context.Context, id, who string) error {
+	var err error
+	asked := l.ask(ctx, func(r *loop) { err = r.deny(id, who) })
+	return errors.Join(asked, err)
+}
+
+// Planned is what one group needs.
+type Planned struct {
+	Change registry.Change // what would be written; deletions that only have to wait are in it
+	Held   []HeldBack      // what would be deleted, were it permitted
+}
+
+// HeldBack is an entry that is surplus and stays, and why.
+type HeldBack struct {
+	Entry  registry.Entry
+	Reason Reason
+	Detail string
+}
+
+// Plan reads the whole target and returns what would have to be written to
+// it, in the order of the groups, without writing anything. It waits until
+// every bridge is synced and everything was read; where ctx ends before that
+// it returns what is known and the error of ctx. Run need not be running.
+func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
+	p := newLoopForPlan(l)
+	p.run(ctx, nil, p.quiet)
+	now := time.Now()
+	return p.plan(now), p.status(now), unlessQuiet(ctx, p)
+}
+
+func newLoopForPlan(l *Loop) *loop {
+	p := newLoop(l)
+	p.dry = true
+	p.opts.Observe = nil
+	p.opts.Log = slog.New(slog.DiscardHandler)
+	for _, b := range append(p.wards, p.strict) {
+		b.guard.Settle, b.guard.LastEndpoint = 0, 0
+	}
+	return p
+}
+
+func unlessQuiet(ctx context.Context, p *loop) error {
+	if p.quiet() {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// ask runs f in the goroutine of the loop.
+func (l *Loop) ask(ctx context.Context, f func(*loop)) error {
+	answered := make(chan struct{})
+	select {
+	case l.asks <- func(r *loop) { f(r); close(answered) }:
+		<-answered
+		return nil
+	case <-l.done:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,241 @@
+package bridge
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// An agenda says which group is due when. Every group it knows has one item;
+// while a group is being worked on, its item is out of the queues. Changes
+// and retries go before refreshes.
+type agenda struct {
+	quiet, maxQuiet time.Duration
+	items           map[registry.Group]*item
+	changes         queue
+	refreshes       queue
+}
+
+// An item is what the loop knows of one group, beside what the planner does.
+// The zero group stands for the list of all groups.
+type item struct {
+	group  registry.Group
+	at     time.Time // when it is due
+	in     *queue    // where it waits
+	index  int
+	busy   bool // being worked on: in no queue
+	again  bool // has to be read once more after that
+	change pace
+
+	notBefore time.Time // after a failure, whatever changes
+	readAt    time.Time // when what is believed was last known to be so; zero: read first
+	wroteAt   time.Time
+	attempts  int // failures in a row
+	races     int // conflicts with other writers in a row
+	err       error
+
+	wakeAt  time.Time // when a deletion that waits may go
+	notes   []note    // what is left undone, and why
+	surplus map[string]*surplus
+}
+
+// pace is how the changes of a group are gathered: the first is due at once
+// unless the group was just written; those that follow wait for quiet.
+type pace struct {
+	first   time.Time // the first one that is not written; zero: there is none
+	last    time.Time
+	written time.Time // when the last write began
+}
+
+func (p *pace) add(now time.Time) {
+	if p.first.IsZero() {
+		p.first = now
+	}
+	p.last = now
+}
+
+// due returns when the changes are to be written.
+func (p *pace) due(quiet, maxQuiet time.Duration) time.Time {
+	if p.written.IsZero() || !p.first.Before(p.written.Add(quiet)) {
+		return p.first
+	}
+	return earlier(p.last.Add(quiet), p.first.Add(maxQuiet))
+}
+
+func (p *pace) pending() bool { return !p.first.IsZero() }
+
+// begin records that a write of all changes so far begins, and returns when
+// the first of them was seen.
+func (p *pace) begin(now time.Time) time.Time {
+	first := p.first
+	p.first, p.written = time.Time{}, now
+	return first
+}
+
+// restore takes back that changes were written.
+func (p *pace) restore(first time.Time) {
+	if !first.IsZero() {
+		p.first = first
+		p.last = later(p.last, first)
+	}
+}
+
+func newAgenda(quiet, maxQuiet time.Duration) *agenda {
+	return &agenda{quiet: quiet, maxQuiet: maxQuiet, items: make(map[registry.Group]*item)}
+}
+
+// item returns the item of a group and whether it is new; a new one has to be
+// put.
+func (a *agenda) item(group registry.Group) (*item, bool) {
+	if it := a.items[group]; it != nil {
+		return it, false
+	}
+	it := &item{group: group}
+	a.items[group] = it
+	return it, true
+}
+
+// touch records a change of a group and makes it due as its pace and its last
+// failure allow. It reports whether the change joined one that was due.
+func (a *agenda) touch(it *item, now time.Time) bool {
+	joined := it.change.pending()
+	it.change.add(now)
+	overdue := it.in == &a.changes && !it.at.After(now)
+	if !it.busy && !overdue {
+		a.pace(it)
+	}
+	return joined
+}
+
+// pace makes an item with changes due when its pace and its last failure allow.
+func (a *agenda) pace(it *item) {
+	a.put(it, &a.changes, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
+}
+
+// put makes an item wait in a queue until the given time.
+func (a *agenda) put(it *item, in *queue, at time.Time) {
+	it.busy = false
+	if it.in == in {
+		it.at = at
+		heap.Fix(in, it.index)
+		return
+	}
+	if it.in != nil {
+		heap.Remove(it.in, it.index)
+	}
+	it.in, it.at = in, at
+	heap.Push(in, it)
+}
+
+// take removes and returns an item that is due, a change before a refresh.
+func (a *agenda) take(now time.Time) *item {
+	for _, q := range []*queue{&a.changes, &a.refreshes} {
+		if len(*q) > 0 && !(*q)[0].at.After(now) {
+			it := (*q)[0]
+			a.remove(it)
+			return it
+		}
+	}
+	return nil
+}
+
+// remove takes an item out of its queue; it is busy until it is put again.
+func (a *agenda) remove(it *item) {
+	heap.Remove(it.in, it.index)
+	it.in, it.busy = nil, true
+}
+
+// drop forgets an item that was taken.
+func (a *agenda) drop(it *item) { delete(a.items, it.group) }
+
+// next returns when the first item is due; the zero time if there is none.
+func (a *agenda) next() time.Time {
+	var at time.Time
+	for _, q := range []queue{a.changes, a.refreshes} {
+		if len(q) > 0 && (at.IsZero() || q[0].at.Before(at)) {
+			at = q[0].at
+		}
+	}
+	return at
+}
+
+// due returns how many items are due and since when the first of them is.
+func (a *agenda) due(now time.Time) (int, time.Time) {
+	n, first := 0, now
+	for _, q := range []queue{a.changes, a.refreshes} {
+		for _, it := range q {
+			if !it.at.After(now) {
+				n++
+				first = earlier(first, it.at)
+			}
+		}
+	}
+	return n, first
+}
+
+// spread returns how long a belief about a group is trusted: a fixed place of
+// each group in the last quarter of the interval, so that groups read together
+// are not read together again.
+func spread(group registry.Group, interval time.Duration) time.Duration {
+	hash := uint32(2166136261) // FNV-1a
+	for _, part := range []string{group.Namespace, group.Group, group.Name} {
+		for i := range len(part) {
+			hash = (hash ^ uint32(part[i])) * 16777619
+		}
+	}
+	return interval - interval/4*time.Duration(hash%1024)/1024
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// after returns how long to wait after so many failures in a row.
+func (b Backoff) after(attempts int) time.Duration {
+	d := b.Min
+	for range attempts - 1 {
+		if d *= 2; d >= b.Max {
+			return b.Max
+		}
+	}
+	return min(d, b.Max)
+}
+
+// A queue is a heap of items, the one that is due first on top.
+type queue []*item
+
+func (q *queue) Len() int           { return len(*q) }
+func (q *queue) Less(i, j int) bool { return (*q)[i].at.Before((*q)[j].at) }
+
+func (q *queue) Swap(i, j int) {
+	(*q)[i], (*q)[j] = (*q)[j], (*q)[i]
+	(*q)[i].index, (*q)[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	if it, ok := x.(*item); ok {
+		it.index = len(*q)
+		*q = append(*q, it)
+	}
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	old := *q
+	it := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return it
+}

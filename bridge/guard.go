@@ -1,0 +1,297 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+)
+
+// A surplus is a key of ours that the target holds and nobody claims. It is a
+// withdrawal where the source took the claim back in so many words, and a
+// leftover otherwise.
+type surplus struct {
+	plan.Surplus
+	item      *item
+	since     time.Time // when it was first seen
+	blind     bool      // at the last look the source could not tell of it
+	settled   bool      // a leftover that waited long enough
+	permitted bool      // as far as the share of removals goes
+	hold      *hold
+}
+
+func (s *surplus) leftover() bool { return !s.Known || s.How == plan.Found }
+
+// A ward is what the removals of one bridge have in common: a guard and a
+// share. Leftovers that no bridge is known to have claimed have a ward of
+// their own, under the strictest guard of all bridges.
+type ward struct {
+	name    string
+	guard   Guard
+	keeps   Policy // the policy that forbids deletions; empty where none does
+	ways    []*way // whose knowledge counts
+	pending map[*surplus]struct{}
+	held    int
+	done    []removal
+	entries func() int // claimed, or owned
+}
+
+type removal struct {
+	at time.Time
+	n  int
+}
+
+func newWard(w *way, entries func() int) *ward {
+	b := &ward{name: w.Name, guard: w.Guard, ways: []*way{w}, pending: make(map[*surplus]struct{}), entries: entries}
+	if w.Policy != PolicySync {
+		b.keeps = w.Policy
+	}
+	return b
+}
+
+// strictest returns the ward of what nobody is known to have claimed.
+func strictest(ways []*way, entries func() int) *ward {
+	b := newWard(ways[0], entries)
+	b.name, b.ways = "", ways
+	if len(ways) == 1 {
+		b.name = ways[0].Name
+	}
+	for _, w := range ways[1:] {
+		b.guard = b.guard.stricter(w.Guard)
+		if w.Policy != PolicySync {
+			b.keeps = w.Policy
+		}
+	}
+	return b
+}
+
+// stricter returns the guard that holds whatever one of the two would hold.
+func (g Guard) stricter(o Guard) Guard {
+	rank := map[Mode]int{GuardOff: 0, GuardWarn: 1, GuardEnforce: 2}
+	if rank[o.Mode] > rank[g.Mode] {
+		g.Mode = o.Mode
+	}
+	switch {
+	case g.Share == 0:
+		g.Share, g.AtLeast = o.Share, o.AtLeast
+	case o.Share > 0:
+		g.Share, g.AtLeast = min(g.Share, o.Share), min(g.AtLeast, o.AtLeast)
+	}
+	if g.Confirm != 0 {
+		g.Confirm = max(g.Confirm, o.Confirm)
+	}
+	if o.Confirm == 0 {
+		g.Confirm = 0
+	}
+	g.Window = max(g.Window, o.Window)
+	g.LastEndpoint = max(g.LastEndpoint, o.LastEndpoint)
+	g.Settle = max(g.Settle, o.Settle)
+	return g
+}
+
+// ignorance returns why the source may not be believed that a key is surplus.
+func (b *ward) ignorance(s *surplus) error {
+	if s.Known {
+		return b.ways[0].ignorance(s.Origin.Service)
+	}
+	for _, w := range b.ways {
+		if err := w.ignoranceOfAny(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settles returns when a leftover has waited long enough.
+func (b *ward) settles(s *surplus) time.Time {
+	start := s.since
+	for _, w := range b.ways {
+		start = later(start, w.fresh)
+	}
+	return start.Add(b.guard.Settle)
+}
+
+// excess says why the removals that are pending are too many, empty where
+// they are not.
+func (b *ward) excess(now time.Time) string {
+	if b.guard.Share == 0 {
+		return ""
+	}
+	done := b.recent(now)
+	removals := done + len(b.pending)
+	base := b.entries() + done
+	if removals <= b.guard.AtLeast || float64(removals) <= b.guard.Share*float64(base) {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d entries would go within %s", removals, base, b.guard.Window)
+}
+
+// recent returns how many removals were permitted within the window.
+func (b *ward) recent(now time.Time) int {
+	for len(b.done) > 0 && now.Sub(b.done[0].at) >= b.guard.Window {
+		b.done = b.done[1:]
+	}
+	n := 0
+	for _, r := range b.done {
+		n += r.n
+	}
+	return n
+}
+
+// spend counts a removal. Those close to each other are counted as one, so
+// that the list stays short.
+func (b *ward) spend(now time.Time) {
+	if n := len(b.done); n > 0 && now.Sub(b.done[n-1].at) < b.guard.Window/128 {
+		b.done[n-1].n++
+		return
+	}
+	b.done = append(b.done, removal{now, 1})
+}
+
+// A verdict says whether a surplus key may go; where it may not, why, and
+// from when on it may if time alone is missing.
+type verdict struct {
+	reason Reason // empty: it may go
+	detail string
+	at     time.Time
+}
+
+// barred applies the rules that hold whatever the guard is: the policy, and
+// that nothing goes on ignorance.
+func (l *loop) barred(s *surplus, now time.Time) verdict {
+	b := l.ward(s)
+	if b.keeps != "" {
+		return verdict{reason: ReasonReadOnly, detail: "policy " + string(b.keeps) + " keeps what is no longer claimed"}
+	}
+	if err := b.ignorance(s); err != nil {
+		s.blind = true
+		return verdict{reason: ReasonUnknown, detail: err.Error()}
+	}
+	if s.blind {
+		s.blind, s.since = false, now
+	}
+	return verdict{}
+}
+
+// judge applies every rule but that of the last endpoint.
+func (l *loop) judge(s *surplus, now time.Time) verdict {
+	if v := l.barred(s, now); v.reason != "" {
+		return v
+	}
+	b := l.ward(s)
+	if b.guard.Mode == GuardOff {
+		return verdict{}
+	}
+	if s.leftover() && !s.settled {
+		if v := l.settling(b, s, now); v.reason != "" {
+			return v
+		}
+		s.settled = true
+	}
+	return l.share(b, s, now)
+}
+
+func (l *loop) settling(b *ward, s *surplus, now time.Time) verdict {
+	if !s.Known && len(l.unread) > 0 && b.guard.Share > 0 {
+		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet"}
+	}
+	if at := b.settles(s); now.Before(at) {
+		return verdict{reason: ReasonWaiting, detail: "a leftover settles for " + b.guard.Settle.String(), at: at}
+	}
+	return verdict{}
+}
+
+func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
+	if s.hold == nil && !s.permitted {
+		if why := b.excess(now); why != "" {
+			l.hold(b, why, now)
+		} else {
+			s.permitted = true
+			delete(b.pending, s)
+			b.spend(now)
+		}
+	}
+	if s.hold != nil {
+		return verdict{reason: ReasonHeld, detail: s.hold.reason}
+	}
+	return verdict{}
+}
+
+// last returns which withdrawal of a group waits because nothing of ours
+// would be left, and until when; nil where none does.
+func (l *loop) last(it *item, now time.Time) (*surplus, time.Time) {
+	var last *surplus
+	for _, s := range it.surplus {
+		if s.leftover() {
+			continue
+		}
+		if last == nil || s.since.After(last.since) || s.since.Equal(last.since) && s.Key > last.Key {
+			last = s
+		}
+	}
+	if last == nil {
+		return nil, now
+	}
+	b := l.ward(last)
+	at := last.since.Add(b.guard.LastEndpoint)
+	if b.guard.Mode == GuardOff || !now.Before(at) {
+		return nil, now
+	}
+	return last, at
+}
+
+func (l *loop) ward(s *surplus) *ward {
+	if s.Known {
+		return l.wards[s.Origin.Bridge]
+	}
+	return l.strict
+}
+
+// account brings what is known of the surplus keys of a group up to date.
+func (l *loop) account(it *item, now time.Time) {
+	var next map[string]*surplus
+	for found := range l.planner.Surplus(it.group) {
+		s := it.surplus[found.Key]
+		if s == nil || s.Surplus != found {
+			s = l.missing(it, found, now)
+		} else {
+			delete(it.surplus, found.Key)
+		}
+		if next == nil {
+			next = make(map[string]*surplus)
+		}
+		next[found.Key] = s
+	}
+	for _, s := range it.surplus {
+		l.wanted(s, now)
+	}
+	it.surplus = next
+	if len(next) > 0 {
+		l.owing[it] = struct{}{}
+	} else {
+		delete(l.owing, it)
+	}
+}
+
+// missing takes a key in that became surplus.
+func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
+	s := &surplus{Surplus: found, item: it, since: now}
+	if b := l.ward(s); b.keeps == "" {
+		b.pending[s] = struct{}{}
+	}
+	if s.Known {
+		l.ways[s.Origin.Bridge].owe(s.Origin.Service, 1)
+	}
+	return s
+}
+
+// wanted forgets a key that is surplus no longer.
+func (l *loop) wanted(s *surplus, now time.Time) {
+	delete(l.ward(s).pending, s)
+	if s.hold != nil {
+		l.shrink(s.hold, s, now)
+	}
+	if s.Known {
+		l.ways[s.Origin.Bridge].owe(s.Origin.Service, -1)
+	}
+}

@@ -1,0 +1,264 @@
+package bridge
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// holdGather is how long a hold takes in further removals that are too many:
+// a source may tell of one fault in several pieces.
+const holdGather = 10 * time.Second
+
+// ErrNoHold says that no hold has the id that was asked for, such as when its
+// set changed since it was shown.
+var ErrNoHold = errors.New("no such hold: its entries changed, or it has ended")
+
+// A hold is a set of removals that are held back together. Removals that come
+// later are judged on their own and do not join it.
+type hold struct {
+	ward      *ward
+	reason    string
+	since     time.Time
+	epochs    []int // of the ways of the ward when it began
+	set       map[*surplus]struct{}
+	id        string // empty while it has to be worked out
+	denied    string // by whom
+	rechecked bool
+	warned    *Hold // the guard only warns: what it would have held
+}
+
+// hold holds back whatever is pending in a ward, or says so where the guard
+// only warns.
+func (l *loop) hold(b *ward, why string, now time.Time) {
+	h, isNew := l.open(b, why, now)
+	for s := range b.pending {
+		h.set[s] = struct{}{}
+		s.hold = h
+	}
+	h.id = ""
+	b.held += len(b.pending)
+	clear(b.pending)
+	if b.guard.Mode == GuardWarn {
+		l.warn(h)
+	}
+	if isNew {
+		l.observe(Observation{Kind: ObservedHold, Bridge: b.name, Op: "delete", Count: len(h.set)})
+		l.opts.Log.Warn("deletions exceed what the guard permits",
+			"bridge", b.name, "mode", b.guard.Mode, "hold", h.name(), "entries", len(h.set), "reason", why)
+	}
+	if h.warned != nil {
+		l.free(h)
+	}
+}
+
+// open returns the hold that takes in what is pending, and whether it is new.
+func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
+	for _, h := range l.holds {
+		if h.ward == b && h.denied == "" && h.warned == nil && now.Sub(h.since) < holdGather {
+			return h, false
+		}
+	}
+	h := &hold{ward: b, reason: why, since: now, set: make(map[*surplus]struct{})}
+	for _, w := range b.ways {
+		h.epochs = append(h.epochs, w.known.Epoch)
+	}
+	l.holds = append(l.holds, h)
+	return h, true
+}
+
+// warn keeps what a hold would be, because its entries do not wait.
+func (l *loop) warn(h *hold) {
+	shown := h.report()
+	h.warned = &shown
+}
+
+// free lets the removals of a hold go ahead. They do not count as removals
+// within the window: somebody vouches for them.
+func (l *loop) free(h *hold) {
+	for s := range h.set {
+		s.hold, s.permitted = nil, true
+	}
+	h.ward.held -= len(h.set)
+	clear(h.set)
+}
+
+// shrink takes a key out of a hold whose set changed by that. A denial was of
+// the set as it was; what is left has to be confirmed from the start.
+func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
+	delete(h.set, s)
+	s.hold, h.id = nil, ""
+	h.ward.held--
+	if h.denied != "" {
+		h.denied, h.since, h.rechecked = "", now, false
+		for i, w := range h.ward.ways {
+			h.epochs[i] = w.known.Epoch
+		}
+	}
+	if len(h.set) == 0 {
+		l.end(h, "nothing of it is surplus any more")
+	}
+}
+
+// release ends a hold by letting its removals go ahead.
+func (l *loop) release(h *hold, why string, now time.Time) {
+	name := h.name()
+	for s := range h.set {
+		l.agenda.touch(s.item, now)
+	}
+	l.free(h)
+	h.id = name
+	l.end(h, why)
+}
+
+func (l *loop) end(h *hold, why string) {
+	l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
+	l.observe(Observation{Kind: ObservedRelease, Bridge: h.ward.name, Op: "delete", Count: 1})
+	l.opts.Log.Info("hold ended", "bridge", h.ward.name, "hold", h.id, "reason", why)
+}
+
+// confirms returns when a hold ends because the source still says the same,
+// and whether a fresh reading has to be asked for. A reading that is younger
+// than Settle does not confirm: it may be the first half of an answer.
+func (h *hold) confirms() (at time.Time, fresh bool) {
+	at, fresh = h.since.Add(h.ward.guard.Confirm), true
+	for i, w := range h.ward.ways {
+		if !w.complete() || w.known.Epoch <= h.epochs[i] {
+			fresh = false
+		}
+		at = later(at, w.fresh.Add(h.ward.guard.Settle))
+	}
+	return at, fresh
+}
+
+// watch ends the holds whose time has come, and asks for fresh readings. It
+// returns when it has to look again; the zero time where only an event helps.
+func (l *loop) watch(now time.Time) time.Time {
+	var next time.Time
+	for _, h := range slices.Clone(l.holds) {
+		at := l.watchOne(h, now)
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+func (l *loop) watchOne(h *hold, now time.Time) time.Time {
+	if h.warned != nil {
+		at := h.since.Add(h.ward.guard.Window)
+		if now.Before(at) {
+			return at
+		}
+		l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
+		return time.Time{}
+	}
+	if h.denied != "" || h.ward.guard.Confirm == 0 {
+		return time.Time{}
+	}
+	at, fresh := h.confirms()
+	if fresh && !now.Before(at) {
+		l.release(h, "a fresh reading of the source confirmed it", now)
+		return time.Time{}
+	}
+	half := h.since.Add(h.ward.guard.Confirm / 2)
+	switch {
+	case fresh || h.rechecked && now.Before(at):
+		return at
+	case h.rechecked:
+		return time.Time{}
+	case now.Before(half):
+		return half
+	}
+	h.rechecked = true
+	for i, w := range h.ward.ways {
+		if w.Recheck != nil && w.known.Epoch <= h.epochs[i] {
+			w.Recheck()
+		}
+	}
+	return at
+}
+
+func (l *loop) approve(id, who string, now time.Time) error {
+	h, err := l.find(id)
+	if err == nil {
+		l.release(h, "approved by "+who, now)
+	}
+	return err
+}
+
+func (l *loop) deny(id, who string) error {
+	h, err := l.find(id)
+	if err == nil {
+		h.denied = who
+		l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", id, "who", who)
+	}
+	return err
+}
+
+// find returns the hold of an id.
+func (l *loop) find(id string) (*hold, error) {
+	for _, h := range l.holds {
+		if h.warned == nil && h.name() == id {
+			return h, nil
+		}
+	}
+	return nil, ErrNoHold
+}
+
+// name returns the id of a hold: a hash of exactly the set it holds.
+func (h *hold) name() string {
+	if h.id == "" {
+		sum := sha256.New()
+		for _, s := range h.sorted() {
+			sum.Write([]byte(s.item.group.String() + "\x00" + s.Key + "\x00"))
+		}
+		h.id = hex.EncodeToString(sum.Sum(nil)[:6])
+	}
+	return h.id
+}
+
+func (h *hold) sorted() []*surplus {
+	list := make([]*surplus, 0, len(h.set))
+	for s := range h.set {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *surplus) int {
+		return cmp.Or(a.item.group.Compare(b.item.group), cmp.Compare(a.Key, b.Key))
+	})
+	return list
+}
+
+// report returns the hold as status shows it.
+func (h *hold) report() Hold {
+	if h.warned != nil {
+		return *h.warned
+	}
+	out := Hold{ID: h.name(), Bridge: h.ward.name, Reason: h.reason, Since: h.since, Release: h.ends()}
+	var group registry.Group
+	for _, s := range h.sorted() {
+		if s.item.group != group {
+			group = s.item.group
+			out.Groups = append(out.Groups, group)
+		}
+		out.Entries = append(out.Entries, group.String()+" "+s.Key)
+	}
+	return out
+}
+
+func (h *hold) ends() string {
+	switch {
+	case h.ward.guard.Mode == GuardWarn:
+		return "not held: the mode of the guard is warn"
+	case h.denied != "":
+		return "denied by " + h.denied + "; ends when its entries change or by approval"
+	case h.ward.guard.Confirm == 0:
+		return "by approval"
+	}
+	return "by approval, or if a fresh reading of the source still says so " + h.ward.guard.Confirm.String() + " after it began"
+}

@@ -1,0 +1,273 @@
+package bridge
+
+import (
+	"context"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A loop is a running Loop. Only the goroutine in run touches it; calls to
+// the target run beside it and come back as outcomes.
+type loop struct {
+	target   registry.Target
+	opts     Options
+	planner  *plan.Planner
+	agenda   *agenda
+	ways     []*way
+	outcomes chan outcome
+	calls    int  // under way
+	dry      bool // nothing is written
+
+	listed map[registry.Group]struct{} // the groups the target told of last; nil before that
+	asOf   time.Time                   // when it was asked for them
+	unread map[registry.Group]struct{} // groups listed that still have to be read once
+	relist bool                        // the next list is taken as if it were the first
+
+	wards  []*ward // by bridge
+	strict *ward
+	holds  []*hold
+	owing  map[*item]struct{} // items with surplus keys
+
+	waiters   []chan<- Status
+	failing   int       // groups whose last call failed
+	warnedAt  time.Time // when that was last logged
+	lastRead  time.Time
+	lastWrite time.Time
+	lastError error
+}
+
+func newLoop(l *Loop) *loop {
+	r := &loop{
+		target:   l.target,
+		opts:     l.opts,
+		planner:  plan.New(l.opts.Owner),
+		agenda:   newAgenda(l.opts.Quiet, l.opts.MaxQuiet),
+		outcomes: make(chan outcome),
+		unread:   make(map[registry.Group]struct{}),
+		owing:    make(map[*item]struct{}),
+	}
+	for i, b := range l.bridges {
+		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service)}
+		r.ways = append(r.ways, w)
+		r.addWard(w)
+	}
+	r.strict = strictest(r.ways, nil)
+	r.strict.entries = func() int { return r.planner.Counts().Owned }
+	return r
+}
+
+func (l *loop) addWard(w *way) {
+	b := newWard(w, nil)
+	b.entries = func() int { return l.planner.Claimed(w.index) + len(b.pending) + b.held }
+	l.wards = append(l.wards, b)
+}
+
+// run works until ctx ends or, where until is given, until nothing is left to
+// do. Calls under way have ended when it returns.
+func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	wake, stop := l.listen(ctx)
+	defer stop()
+	defer l.drain()
+	defer cancel()
+	var lost <-chan struct{}
+	if s, ok := l.target.(registry.Sessioned); ok {
+		lost = s.Lost()
+	}
+	list, _ := l.agenda.item(registry.Group{})
+	l.agenda.put(list, &l.agenda.changes, time.Now())
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for until == nil || !until() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			l.look(time.Now())
+		case o := <-l.outcomes:
+			l.settle(o, time.Now())
+		case _, ok := <-lost:
+			if lost = stillOpen(lost, ok); ok {
+				l.lose(time.Now())
+			}
+		case f := <-asks:
+			f(l)
+		case <-timer.C:
+		}
+		l.turn(ctx, timer)
+	}
+}
+
+func stillOpen(c <-chan struct{}, ok bool) <-chan struct{} {
+	if !ok {
+		return nil
+	}
+	return c
+}
+
+// turn does what is due and sets the timer for what comes next.
+func (l *loop) turn(ctx context.Context, timer *time.Timer) {
+	next := l.watch(time.Now())
+	l.dispatch(ctx)
+	l.answer()
+	if at := l.agenda.next(); !at.IsZero() && l.calls < l.opts.Workers && (next.IsZero() || at.Before(next)) {
+		next = at
+	}
+	if next.IsZero() {
+		timer.Stop()
+	} else {
+		timer.Reset(time.Until(next))
+	}
+}
+
+// listen opens a reader on every table and returns a channel that is ready
+// after any of them was written.
+func (l *loop) listen(ctx context.Context) (<-chan struct{}, func()) {
+	wake := make(chan struct{}, 1)
+	done := make(chan struct{}, len(l.ways))
+	for _, w := range l.ways {
+		w.reader = w.Table.Reader()
+		go func() {
+			defer func() { done <- struct{}{} }()
+			forward(ctx, w.reader.Wake(), wake)
+		}()
+	}
+	return wake, func() {
+		for _, w := range l.ways {
+			w.reader.Close()
+			<-done
+		}
+	}
+}
+
+func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-from:
+		}
+		select {
+		case to <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// look takes in what changed in the tables.
+func (l *loop) look(now time.Time) {
+	for _, w := range l.ways {
+		d := w.reader.Drain()
+		mayGo := w.learn(d.Knowledge, now)
+		for name, row := range d.Rows {
+			l.claim(w, name, row, now)
+		}
+		if mayGo {
+			l.review(now)
+		}
+	}
+}
+
+// claim hands what became of a service to the planner.
+func (l *loop) claim(w *way, name registry.Name, row registry.Row, now time.Time) {
+	entries, state, err := w.project(row.Service)
+	if err == nil {
+		for _, group := range l.planner.Claim(plan.Origin{Bridge: w.index, Service: name}, w.evidence(row), entries) {
+			if l.listed != nil { // else it becomes due once the target is listed
+				l.touch(group, now)
+			}
+		}
+	}
+	if w.note(name, state) && err != nil {
+		l.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: err})
+		l.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", name, "err", err)
+	}
+}
+
+// touch makes a group due whose claims changed. One that is new to the agenda
+// and was not listed is known to be empty and needs no reading.
+func (l *loop) touch(group registry.Group, now time.Time) {
+	it, isNew := l.agenda.item(group)
+	if isNew {
+		if _, listed := l.listed[group]; !listed {
+			it.readAt = l.asOf
+		}
+	} else {
+		l.account(it, now)
+	}
+	if l.agenda.touch(it, now) {
+		l.observe(Observation{Kind: ObservedCoalesce, Count: 1})
+	}
+}
+
+// review makes every group due in which a deletion may have been waiting for
+// more than time.
+func (l *loop) review(now time.Time) {
+	for it := range l.owing {
+		l.agenda.touch(it, now)
+	}
+}
+
+// lose makes every group due in which something of ours has to be written
+// once more, without a reading in between.
+func (l *loop) lose(now time.Time) {
+	l.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", l.opts.Target)
+	for _, group := range l.planner.Lost() {
+		it, _ := l.agenda.item(group)
+		if !it.readAt.IsZero() {
+			it.readAt = now
+		}
+		it.change.written = time.Time{}
+		l.agenda.touch(it, now)
+	}
+}
+
+// resync makes everything be read and compared again.
+func (l *loop) resync(now time.Time) {
+	for _, it := range l.agenda.items {
+		if it.busy {
+			it.again = true
+			continue
+		}
+		it.readAt = time.Time{}
+		l.agenda.put(it, &l.agenda.changes, later(now, it.notBefore))
+	}
+	l.relist = true
+}
+
+// quiet reports whether nothing is left to do but what waits for an event.
+func (l *loop) quiet() bool {
+	for _, w := range l.ways {
+		if !w.complete() {
+			return false
+		}
+	}
+	return l.listed != nil && l.calls == 0 && len(l.unread) == 0 && len(l.agenda.changes) == 0
+}
+
+// answer tells those who wait for quiet.
+func (l *loop) answer() {
+	if len(l.waiters) == 0 || !l.quiet() {
+		return
+	}
+	status := l.status(time.Now())
+	for _, w := range l.waiters {
+		w <- status
+	}
+	l.waiters = nil
+}
+
+func (l *loop) observe(o Observation) {
+	if l.opts.Observe != nil {
+		l.opts.Observe(o)
+	}
+}
+
+// drain waits for the calls under way.
+func (l *loop) drain() {
+	for ; l.calls > 0; l.calls-- {
+		<-l.outcomes
+	}
+}

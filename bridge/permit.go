@@ -1,0 +1,162 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A note is what is left undone in a group, for whom and why.
+type note struct {
+	origin   plan.Origin
+	known    bool // somebody is known to have claimed it
+	reason   Reason
+	detail   string
+	conflict *plan.Conflict
+	entries  int
+}
+
+// permit returns the change a group needs, less what policies and guards do
+// not permit, and notes what that is.
+func (l *loop) permit(it *item, now time.Time) registry.Change {
+	change, conflicts := l.planner.Change(it.group)
+	before := it.notes
+	it.notes, it.wakeAt = nil, time.Time{}
+	for i := range conflicts {
+		l.conflict(it, before, &conflicts[i])
+	}
+	change = l.permitPuts(it, change)
+	return l.permitDeletes(it, change, now)
+}
+
+// conflict notes a claim that cannot be honoured, and logs it the first time.
+func (l *loop) conflict(it *item, before []note, c *plan.Conflict) {
+	n := note{origin: c.Origin, known: true, reason: ReasonConflict, conflict: c, entries: 1}
+	n.detail = c.Key + " belongs to " + l.winner(*c)
+	it.notes = append(it.notes, n)
+	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
+		return
+	}
+	bridge := l.ways[c.Origin.Bridge].Name
+	l.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
+	l.opts.Log.Warn("claim refused", "bridge", bridge, "service", c.Origin.Service,
+		"group", it.group.String(), "key", c.Key, "winner", l.winner(*c))
+}
+
+// winner names who has what a conflict is about.
+func (l *loop) winner(c plan.Conflict) string {
+	switch {
+	case c.Ours:
+		return fmt.Sprintf("bridge %s, service %s", l.ways[c.Rival.Bridge].Name, c.Rival.Service)
+	case c.Owner == "":
+		return "an entry without owner"
+	}
+	return "owner " + c.Owner
+}
+
+// permitPuts leaves out the writes that the policies of their bridges forbid.
+func (l *loop) permitPuts(it *item, change registry.Change) registry.Change {
+	if !slices.ContainsFunc(l.ways, func(w *way) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
+		return change
+	}
+	left := make(map[string]*registry.Held) // what stays, by key
+	change.Put = slices.DeleteFunc(change.Put, func(w registry.Write) bool {
+		origin, _ := l.planner.Winner(it.group, w.New.Key)
+		policy := l.ways[origin.Bridge].Policy
+		update := w.Old != nil && w.Old.Value != w.New.Value
+		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
+			return false
+		}
+		left[w.New.Key] = w.Old
+		it.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		return true
+	})
+	if len(left) == 0 {
+		return change
+	}
+	var want []registry.Entry
+	for _, e := range change.Want {
+		old, stays := left[e.Key]
+		switch {
+		case !stays:
+			want = append(want, e)
+		case old != nil:
+			want = append(want, old.Entry)
+		}
+	}
+	change.Want = want
+	return change
+}
+
+// permitDeletes leaves out the deletions that have to wait.
+func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) registry.Change {
+	if len(change.Delete) == 0 {
+		return change
+	}
+	var last *surplus
+	var lastAt time.Time
+	if len(change.Want) == 0 {
+		last, lastAt = l.last(it, now)
+	}
+	return change.Keep(func(h registry.Held) bool {
+		s := it.surplus[h.Key]
+		if s == nil {
+			return l.mayDisplace(it, h)
+		}
+		var v verdict
+		if s != last {
+			v = l.judge(s, now)
+		} else if v = l.barred(s, now); v.reason == "" {
+			v = verdict{reason: ReasonWaiting, detail: "the last endpoint waits", at: lastAt}
+		}
+		if v.reason == "" {
+			return true
+		}
+		it.note(note{origin: s.Origin, known: s.Known, reason: v.reason, detail: v.detail})
+		if !v.at.IsZero() && (it.wakeAt.IsZero() || v.at.Before(it.wakeAt)) {
+			it.wakeAt = v.at
+		}
+		return false
+	})
+}
+
+// mayDisplace reports whether an entry of ours may go whose key stays: there
+// is another of ours under it, or a foreign one that wins.
+func (l *loop) mayDisplace(it *item, h registry.Held) bool {
+	origin, ok := l.planner.Winner(it.group, h.Key)
+	if ok && l.ways[origin.Bridge].Policy == PolicySync {
+		return true
+	}
+	it.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
+	return false
+}
+
+// note adds a note, or counts it in one that says the same.
+func (it *item) note(n note) {
+	for i := range it.notes {
+		o := &it.notes[i]
+		if o.conflict == nil && o.origin == n.origin && o.known == n.known && o.reason == n.reason && o.detail == n.detail {
+			o.entries++
+			return
+		}
+	}
+	n.entries = 1
+	it.notes = append(it.notes, n)
+}
+
+// sortedKeys returns the keys of a map in order.
+func sortedKeys[K comparable, V any](m map[K]V, less func(a, b K) bool) []K {
+	return slices.SortedFunc(maps.Keys(m), func(a, b K) int {
+		switch {
+		case less(a, b):
+			return -1
+		case less(b, a):
+			return +1
+		}
+		return 0
+	})
+}

@@ -1,0 +1,233 @@
+package plan
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Conflict is a claim that cannot be honoured.
+type Conflict struct {
+	Group  registry.Group
+	Key    string
+	Origin Origin // whose claim it is
+	Owner  string // whose entry is in the way, where it is not ours; may be empty
+	Rival  Origin // who claims the same, where Ours is set
+	Ours   bool   // the entry in the way is claimed by another service of ours
+}
+
+// Surplus is a key of ours that the target holds and nobody claims.
+type Surplus struct {
+	Key    string
+	Origin Origin   // who claimed it last
+	Known  bool     // somebody did claim it, so that Origin and How are known
+	How    Evidence // how the claim went
+}
+
+// Change returns what has to be written to a group, and the claims in it that
+// cannot be honoured, both in key order. A foreign entry is never touched: it
+// wins its key, and ours under that key goes.
+func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
+	c := registry.Change{Group: name}
+	g := p.groups[name]
+	if g == nil {
+		return c, nil
+	}
+	d := diff{owner: p.owner, change: &c}
+	d.refused(g)
+	for r := range g.rows() {
+		d.row(r)
+	}
+	return c, d.conflicts
+}
+
+// Surplus yields the keys of a group that are ours and that nobody claims, in
+// order, each once.
+func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
+	return func(yield func(Surplus) bool) {
+		g := p.groups[name]
+		if g == nil {
+			return
+		}
+		for r := range g.rows() {
+			if len(r.want) > 0 || !slices.ContainsFunc(r.held, func(h held) bool { return h.owner == p.owner }) {
+				continue
+			}
+			l, known := g.lost[r.key]
+			if !yield(Surplus{Key: r.key, Origin: l.origin, Known: known, How: l.how}) {
+				return
+			}
+		}
+	}
+}
+
+// Winner returns whose claim to a key is honoured, unless a foreign entry is
+// in the way.
+func (p *Planner) Winner(name registry.Group, key string) (Origin, bool) {
+	if g := p.groups[name]; g != nil {
+		for _, c := range g.active() {
+			if _, ok := findKey(c.entries, key); ok {
+				return c.origin, true
+			}
+		}
+	}
+	return Origin{}, false
+}
+
+// active are the claims that count: in an exclusive group only the first.
+func (g *group) active() []claim {
+	if g.exclusive && len(g.claims) > 1 {
+		return g.claims[:1]
+	}
+	return g.claims
+}
+
+// A row is all that is wanted and held under one key, the winner first.
+type row struct {
+	key  string
+	want []wanted
+	held []held
+}
+
+type wanted struct {
+	pair
+	origin Origin
+}
+
+// rows yields the keys of a group in order.
+func (g *group) rows() iter.Seq[row] {
+	want := g.wanted()
+	return func(yield func(row) bool) {
+		w, h := want, g.held
+		for len(w) > 0 || len(h) > 0 {
+			key := firstKey(w, h)
+			i, j := 0, 0
+			for i < len(w) && w[i].key == key {
+				i++
+			}
+			for j < len(h) && h[j].key == key {
+				j++
+			}
+			if !yield(row{key, w[:i], h[:j]}) {
+				return
+			}
+			w, h = w[i:], h[j:]
+		}
+	}
+}
+
+func firstKey(w []wanted, h []held) string {
+	switch {
+	case len(h) == 0:
+		return w[0].key
+	case len(w) == 0:
+		return h[0].key
+	default:
+		return min(w[0].key, h[0].key)
+	}
+}
+
+// wanted merges the claims of a group, ordered by key and then by who wins.
+func (g *group) wanted() []wanted {
+	n := 0
+	for _, c := range g.active() {
+		n += len(c.entries)
+	}
+	want := make([]wanted, 0, n)
+	for _, c := range g.active() {
+		for _, e := range c.entries {
+			want = append(want, wanted{e, c.origin})
+		}
+	}
+	if len(g.active()) > 1 {
+		slices.SortStableFunc(want, func(a, b wanted) int { return strings.Compare(a.key, b.key) })
+	}
+	return want
+}
+
+// A diff gathers a change row by row.
+type diff struct {
+	owner     string
+	change    *registry.Change
+	conflicts []Conflict
+}
+
+// refused reports the claims that an exclusive group refuses whole.
+func (d *diff) refused(g *group) {
+	for _, c := range g.claims[len(g.active()):] {
+		for _, e := range c.entries {
+			d.conflicts = append(d.conflicts, Conflict{
+				Group: d.change.Group, Key: e.key, Origin: c.origin, Rival: g.claims[0].origin, Ours: true,
+			})
+		}
+	}
+}
+
+func (d *diff) row(r row) {
+	foreign := slices.IndexFunc(r.held, func(h held) bool { return h.owner != d.owner })
+	switch {
+	case len(r.want) == 0:
+		d.remove(r.held)
+	case foreign >= 0:
+		for i, w := range r.want {
+			if i == 0 || r.want[i-1].origin != w.origin {
+				d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: r.held[foreign].owner})
+			}
+		}
+		d.remove(r.held)
+	default:
+		d.contend(r)
+		d.keep(r.want[0].pair, r.held)
+	}
+}
+
+// contend reports the claims to a key that lose to another of ours.
+func (d *diff) contend(r row) {
+	first := r.want[0]
+	for _, w := range r.want[1:] {
+		if w.value != first.value {
+			d.conflicts = append(d.conflicts, Conflict{
+				Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, Ours: true,
+			})
+		}
+	}
+}
+
+// keep makes one of what is held, all of it ours, into what is wanted.
+func (d *diff) keep(want pair, list []held) {
+	entry := registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value}
+	d.change.Want = append(d.change.Want, entry)
+	if len(list) == 0 {
+		d.change.Put = append(d.change.Put, registry.Write{New: entry})
+		return
+	}
+	best := 0
+	for i, h := range list {
+		if h.value == want.value && (h.live || list[best].value != want.value) {
+			best = i
+		}
+	}
+	if h := list[best]; h.value != want.value || !h.live {
+		old := d.export(h)
+		d.change.Put = append(d.change.Put, registry.Write{New: entry, Old: &old})
+	}
+	d.remove(list[:best])
+	d.remove(list[best+1:])
+}
+
+func (d *diff) remove(list []held) {
+	for _, h := range list {
+		if h.owner == d.owner {
+			d.change.Delete = append(d.change.Delete, d.export(h))
+		}
+	}
+}
+
+func (d *diff) export(h held) registry.Held {
+	return registry.Held{
+		Entry: registry.Entry{Group: d.change.Group, Key: h.key, Value: h.value},
+		Owner: h.owner, Version: h.version, Live: h.live,
+	}
+}

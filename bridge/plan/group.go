@@ -1,0 +1,224 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A group holds both sides of one registry.Group. Its lists are sorted, and
+// equal texts of both sides are one string: most of the memory of a bridge is
+// here.
+type group struct {
+	exclusive bool
+	claims    []claim         // by origin
+	held      []held          // by key, then value
+	lost      map[string]loss // by key: claims that were taken back
+}
+
+type claim struct {
+	origin  Origin
+	entries []pair // by key, then value
+}
+
+type pair struct{ key, value string }
+
+func (a pair) compare(b pair) int {
+	return cmp.Or(strings.Compare(a.key, b.key), strings.Compare(a.value, b.value))
+}
+
+type held struct {
+	pair           // of another owner's entry only the key is kept
+	owner   string //
+	version int64
+	live    bool
+}
+
+// loss is how the last claim to a key went.
+type loss struct {
+	origin Origin
+	how    Evidence
+}
+
+func (g *group) claimOf(origin Origin) []pair {
+	if i, ok := g.find(origin); ok {
+		return g.claims[i].entries
+	}
+	return nil
+}
+
+func (g *group) find(origin Origin) (int, bool) {
+	return slices.BinarySearchFunc(g.claims, origin, func(c claim, o Origin) int { return c.origin.Compare(o) })
+}
+
+// claim replaces the claim of an origin and reports whether that changed it.
+func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) bool {
+	next := make([]pair, len(entries))
+	for i, e := range entries {
+		next[i] = pair{e.Key, e.Value}
+	}
+	if !slices.IsSortedFunc(next, pair.compare) {
+		slices.SortFunc(next, pair.compare)
+	}
+	next = slices.Compact(next)
+	i, ok := g.find(origin)
+	var before []pair
+	if ok {
+		before = g.claims[i].entries
+	}
+	if slices.Equal(before, next) {
+		return false
+	}
+	g.remember(origin, how, before, next)
+	g.shareHeld(next)
+	switch {
+	case len(next) == 0:
+		g.claims = slices.Delete(g.claims, i, i+1)
+	case ok:
+		g.claims[i].entries = next
+	default:
+		g.claims = slices.Insert(g.claims, i, claim{origin, next})
+	}
+	return true
+}
+
+// remember keeps how the claims to keys went that are claimed no longer.
+func (g *group) remember(origin Origin, how Evidence, before, next []pair) {
+	for _, e := range before {
+		if _, still := findKey(next, e.key); !still {
+			if g.lost == nil {
+				g.lost = make(map[string]loss, 1)
+			}
+			g.lost[e.key] = loss{origin, how}
+		}
+	}
+	if len(g.lost) > 0 {
+		for _, e := range next {
+			delete(g.lost, e.key)
+		}
+	}
+}
+
+// shareHeld makes claims use the strings of what is held, where they are equal.
+func (g *group) shareHeld(claimed []pair) {
+	for i, e := range claimed {
+		j, _ := slices.BinarySearchFunc(g.held, e, func(h held, e pair) int { return h.compare(e) })
+		if j < len(g.held) && g.held[j].pair == e {
+			claimed[i] = g.held[j].pair
+		}
+	}
+}
+
+// shareClaimed returns an entry in the strings of a claim, where they are equal.
+func (g *group) shareClaimed(e pair) pair {
+	for _, c := range g.claims {
+		if j, ok := findKey(c.entries, e.key); ok {
+			if c.entries[j] == e {
+				return c.entries[j]
+			}
+			e.key = c.entries[j].key
+		}
+	}
+	return e
+}
+
+func findKey(entries []pair, key string) (int, bool) {
+	return slices.BinarySearchFunc(entries, key, func(e pair, key string) int { return strings.Compare(e.key, key) })
+}
+
+// observe replaces what is held and reports whether ours differ from before.
+func (g *group) observe(owner string, list []registry.Held) bool {
+	next := make([]held, 0, len(list))
+	for _, h := range list {
+		e := held{pair: pair{key: h.Key}, owner: h.Owner, version: h.Version, live: h.Live}
+		if h.Owner == owner {
+			e.pair, e.owner = g.shareClaimed(pair{h.Key, h.Value}), owner
+		}
+		next = append(next, e)
+	}
+	slices.SortStableFunc(next, func(a, b held) int { return a.compare(b.pair) })
+	same := slices.EqualFunc(ours(g.held, owner), ours(next, owner), func(a, b held) bool {
+		return a.pair == b.pair && a.live == b.live
+	})
+	g.held = next
+	g.forget()
+	return !same
+}
+
+func ours(list []held, owner string) []held {
+	if !slices.ContainsFunc(list, func(h held) bool { return h.owner != owner }) {
+		return list
+	}
+	var out []held
+	for _, h := range list {
+		if h.owner == owner {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// forget drops what is known of lost claims to keys that are not held.
+func (g *group) forget() {
+	for key := range g.lost {
+		if j, _ := g.findHeld(key); j == len(g.held) || g.held[j].key != key {
+			delete(g.lost, key)
+		}
+	}
+	if len(g.lost) == 0 {
+		g.lost = nil
+	}
+}
+
+func (g *group) findHeld(key string) (int, bool) {
+	return slices.BinarySearchFunc(g.held, key, func(h held, key string) int { return strings.Compare(h.key, key) })
+}
+
+// apply takes in what a change made of the group.
+func (g *group) apply(owner string, c registry.Change) {
+	gone := make(map[pair]int, len(c.Delete)+len(c.Put))
+	for _, h := range c.Delete {
+		gone[pair{h.Key, h.Value}]++
+	}
+	for _, w := range c.Put {
+		if w.Old != nil {
+			gone[pair{w.Old.Key, w.Old.Value}]++
+		}
+	}
+	next := make([]held, 0, len(g.held)+len(c.Put))
+	for _, h := range g.held {
+		if h.owner == owner && gone[h.pair] > 0 {
+			gone[h.pair]--
+			continue
+		}
+		next = append(next, h)
+	}
+	for _, w := range c.Put {
+		next = append(next, held{pair: g.shareClaimed(pair{w.New.Key, w.New.Value}), owner: owner, live: true})
+	}
+	slices.SortStableFunc(next, func(a, b held) int { return a.compare(b.pair) })
+	g.held = next
+	g.forget()
+}
+
+func (g *group) lose(owner string) bool {
+	lost := false
+	for i := range g.held {
+		if g.held[i].owner == owner {
+			g.held[i].live, lost = false, true
+		}
+	}
+	return lost
+}
+
+func (g *group) owned(owner string) int {
+	n := 0
+	for _, h := range g.held {
+		if h.owner == owner {
+			n++
+		}
+	}
+	return n
+}

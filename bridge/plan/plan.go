@@ -1,0 +1,202 @@
+// Package plan works out what has to be written to a target: per group, what
+// is claimed against what is held. It does no I/O, knows no time and starts
+// no goroutine.
+package plan
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Planner keeps what every service of every bridge claims in one target and
+// what the target is believed to hold. It is not safe for concurrent use.
+type Planner struct {
+	owner   string
+	groups  map[registry.Group]*group
+	spread  map[Origin][]registry.Group // the groups each origin claims in
+	claimed map[int]int                 // entries by bridge
+	counts  Counts
+}
+
+// Origin is who claims an entry. Origins are ordered by bridge, then service,
+// and the first of several that claim one key has it.
+type Origin struct {
+	Bridge  int // its place in the configuration
+	Service registry.Name
+}
+
+// Compare orders origins.
+func (o Origin) Compare(other Origin) int {
+	return cmp.Or(cmp.Compare(o.Bridge, other.Bridge), cmp.Compare(o.Service, other.Service))
+}
+
+// Evidence is how it is known that claims changed.
+type Evidence uint8
+
+// The kinds of evidence.
+const (
+	Told  Evidence = iota // the source said so
+	Found                 // a full reading did not show it any more, which is weaker
+)
+
+// Counts sum up what a target is believed to hold.
+type Counts struct {
+	Owned   int // entries of ours
+	Foreign int // entries of others in the groups known
+}
+
+// New returns an empty planner for the given owner.
+func New(owner string) *Planner {
+	return &Planner{
+		owner:   owner,
+		groups:  make(map[registry.Group]*group),
+		spread:  make(map[Origin][]registry.Group),
+		claimed: make(map[int]int),
+	}
+}
+
+// Claim replaces what a service wants the target to hold and returns the
+// groups that this touches, in order. Of several entries with one key the
+// first in order of the value is claimed, the others are conflicts.
+func (p *Planner) Claim(origin Origin, how Evidence, entries []registry.Entry) []registry.Group {
+	before := p.spread[origin]
+	var now, touched []registry.Group
+	for name, part := range split(entries) {
+		now = append(now, name)
+		if p.claim(origin, how, name, part) {
+			touched = append(touched, name)
+		}
+	}
+	for _, name := range before {
+		if !slices.Contains(now, name) && p.claim(origin, how, name, nil) {
+			touched = append(touched, name)
+		}
+	}
+	switch {
+	case len(now) == 0:
+		delete(p.spread, origin)
+	case !slices.Equal(before, now):
+		p.spread[origin] = now
+	}
+	slices.SortFunc(touched, registry.Group.Compare)
+	return touched
+}
+
+// split yields the entries of each group in order.
+func split(entries []registry.Entry) iter.Seq2[registry.Group, []registry.Entry] {
+	one := !slices.ContainsFunc(entries, func(e registry.Entry) bool { return e.Group != entries[0].Group })
+	if one {
+		return func(yield func(registry.Group, []registry.Entry) bool) {
+			if len(entries) > 0 {
+				yield(entries[0].Group, entries)
+			}
+		}
+	}
+	byGroup := make(map[registry.Group][]registry.Entry)
+	for _, e := range entries {
+		byGroup[e.Group] = append(byGroup[e.Group], e)
+	}
+	return func(yield func(registry.Group, []registry.Entry) bool) {
+		for _, name := range slices.SortedFunc(maps.Keys(byGroup), registry.Group.Compare) {
+			if !yield(name, byGroup[name]) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Planner) claim(origin Origin, how Evidence, name registry.Group, entries []registry.Entry) bool {
+	g := p.group(name)
+	before := len(g.claimOf(origin))
+	changed := g.claim(origin, how, entries)
+	p.claimed[origin.Bridge] += len(g.claimOf(origin)) - before
+	return changed
+}
+
+// Observe replaces what the target is believed to hold in a group and reports
+// whether that differs, in entries of ours, from what was believed.
+func (p *Planner) Observe(name registry.Group, list []registry.Held) bool {
+	g := p.group(name)
+	p.count(g, -1)
+	differs := g.observe(p.owner, list)
+	p.count(g, +1)
+	return differs
+}
+
+// Applied records that a change reached the target. What was put is live and
+// of version zero.
+func (p *Planner) Applied(c registry.Change) {
+	g := p.group(c.Group)
+	p.count(g, -1)
+	g.apply(p.owner, c)
+	p.count(g, +1)
+}
+
+// Lost records that nothing of ours is live any more and returns the groups
+// that this touches, in order.
+func (p *Planner) Lost() []registry.Group {
+	var touched []registry.Group
+	for name, g := range p.groups {
+		if g.lose(p.owner) {
+			touched = append(touched, name)
+		}
+	}
+	slices.SortFunc(touched, registry.Group.Compare)
+	return touched
+}
+
+// Drop forgets a group that nobody claims and where the target holds nothing
+// of ours; it reports whether it did.
+func (p *Planner) Drop(name registry.Group) bool {
+	g := p.groups[name]
+	if g == nil {
+		return true
+	}
+	if len(g.claims) > 0 || g.owned(p.owner) > 0 {
+		return false
+	}
+	p.count(g, -1)
+	delete(p.groups, name)
+	return true
+}
+
+// Groups yields the groups that are claimed or were observed, in no order.
+func (p *Planner) Groups() iter.Seq[registry.Group] { return maps.Keys(p.groups) }
+
+// ClaimedIn returns the groups in which an origin claims, in order. The caller
+// must not write to it.
+func (p *Planner) ClaimedIn(origin Origin) []registry.Group { return p.spread[origin] }
+
+// ClaimedBy returns how many entries an origin claims.
+func (p *Planner) ClaimedBy(origin Origin) int {
+	n := 0
+	for _, name := range p.spread[origin] {
+		n += len(p.groups[name].claimOf(origin))
+	}
+	return n
+}
+
+// Claimed returns how many entries a bridge claims.
+func (p *Planner) Claimed(bridge int) int { return p.claimed[bridge] }
+
+// Counts returns the sums over all groups.
+func (p *Planner) Counts() Counts { return p.counts }
+
+func (p *Planner) group(name registry.Group) *group {
+	g := p.groups[name]
+	if g == nil {
+		g = &group{exclusive: name.Exclusive}
+		p.groups[name] = g
+	}
+	return g
+}
+
+func (p *Planner) count(g *group, sign int) {
+	owned := g.owned(p.owner)
+	p.counts.Owned += sign * owned
+	p.counts.Foreign += sign * (len(g.held) - owned)
+}

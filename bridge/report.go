@@ -1,0 +1,194 @@
+package bridge
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// status returns what the loop is doing.
+func (l *loop) status(now time.Time) Status {
+	counts := l.planner.Counts()
+	queue, first := l.agenda.due(now)
+	s := Status{
+		Target: l.opts.Target, Owner: l.opts.Owner, Listed: l.listed != nil,
+		Groups: len(l.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
+		Queue: queue, OldestDue: now.Sub(first), LastRead: l.lastRead, LastWrite: l.lastWrite,
+		Bridges: make([]BridgeStatus, 0, len(l.ways)), Services: []ServiceStatus{},
+		Holds: make([]Hold, 0, len(l.holds)), Conflicts: []Conflict{},
+	}
+	if l.lastError != nil {
+		s.LastError = l.lastError.Error()
+	}
+	for _, h := range l.holds {
+		s.Holds = append(s.Holds, h.report())
+	}
+	notes := l.notes()
+	for _, w := range l.ways {
+		s.Bridges = append(s.Bridges, l.bridgeStatus(w))
+		for _, name := range slices.Sorted(maps.Keys(w.services)) {
+			origin := plan.Origin{Bridge: w.index, Service: name}
+			s.Services = append(s.Services, l.serviceStatus(w, origin, notes[origin]))
+		}
+	}
+	for _, it := range l.agenda.items {
+		for _, n := range it.notes {
+			if n.conflict != nil {
+				s.Conflicts = append(s.Conflicts, l.conflictStatus(*n.conflict))
+			}
+		}
+	}
+	slices.SortFunc(s.Conflicts, compareConflicts)
+	return s
+}
+
+// located is a note with the group that it is of.
+type located struct {
+	note
+	group registry.Group
+}
+
+// notes returns the notes of all groups, by whom they concern.
+func (l *loop) notes() map[plan.Origin][]located {
+	out := make(map[plan.Origin][]located)
+	for _, it := range l.agenda.items {
+		for _, n := range it.notes {
+			if n.known {
+				out[n.origin] = append(out[n.origin], located{n, it.group})
+			}
+		}
+	}
+	return out
+}
+
+func (l *loop) bridgeStatus(w *way) BridgeStatus {
+	s := BridgeStatus{
+		Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode,
+		Synced: w.known.Synced, Entries: l.planner.Claimed(w.index),
+	}
+	if w.known.Stale != nil {
+		s.Stale = w.known.Stale.Error()
+	}
+	for scope, err := range w.known.Unknown {
+		if s.Unknown == nil {
+			s.Unknown = make(map[string]string, len(w.known.Unknown))
+		}
+		s.Unknown[scope] = err.Error()
+	}
+	return s
+}
+
+// A finding is one reason that a service has; the worst of all is its own.
+type finding struct {
+	reason Reason
+	detail string
+}
+
+func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) ServiceStatus {
+	out := ServiceStatus{
+		Bridge: w.Name, Service: origin.Service,
+		Groups:  slices.Clone(l.planner.ClaimedIn(origin)),
+		Entries: l.planner.ClaimedBy(origin),
+	}
+	state := w.services[origin.Service]
+	findings := []finding{{state.reason, state.detail}}
+	k := w.known
+	k.Stale = nil
+	if err := k.Of(origin.Service); err != nil {
+		findings = append(findings, finding{ReasonUnknown, err.Error()})
+	}
+	for _, n := range notes {
+		findings = append(findings, finding{n.reason, n.detail})
+		if !slices.Contains(out.Groups, n.group) {
+			out.Groups = append(out.Groups, n.group)
+		}
+	}
+	for _, group := range out.Groups {
+		it := l.agenda.items[group]
+		findings = append(findings, l.groupFinding(it))
+		if it != nil {
+			out.LastWrite = later(out.LastWrite, it.wroteAt)
+			if it.err != nil {
+				out.LastError = it.err.Error()
+			}
+		}
+	}
+	slices.SortFunc(out.Groups, registry.Group.Compare)
+	out.Reason, out.Detail = worst(findings)
+	return out
+}
+
+// groupFinding says how far a group is.
+func (l *loop) groupFinding(it *item) finding {
+	switch {
+	case it == nil:
+		return finding{ReasonPending, "the target was not listed yet"}
+	case it.attempts > 0 && it.refused():
+		return finding{ReasonRefused, it.err.Error()}
+	case it.attempts > 0:
+		return finding{ReasonRetrying, it.err.Error()}
+	case it.change.pending() || it.readAt.IsZero() || it.busy && it.change.written.After(it.wroteAt):
+		return finding{ReasonPending, "a write is due"}
+	}
+	return finding{ReasonSynced, ""}
+}
+
+// worst returns the worst of all reasons with all that is said about it.
+func worst(findings []finding) (Reason, string) {
+	rank := []Reason{
+		"", ReasonSynced, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+	}
+	top := ReasonSynced
+	for _, f := range findings {
+		if f.reason != "" && slices.Index(rank, f.reason) > slices.Index(rank, top) {
+			top = f.reason
+		}
+	}
+	var details []string
+	for _, f := range findings {
+		if f.reason == top && f.detail != "" {
+			details = append(details, f.detail)
+		}
+	}
+	slices.Sort(details)
+	return top, strings.Join(slices.Compact(details), "; ")
+}
+
+func (l *loop) conflictStatus(c plan.Conflict) Conflict {
+	return Conflict{
+		Group: c.Group, Key: c.Key, Bridge: l.ways[c.Origin.Bridge].Name,
+		Service: c.Origin.Service, Winner: l.winner(c),
+	}
+}
+
+func compareConflicts(a, b Conflict) int {
+	if c := a.Group.Compare(b.Group); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Key+"\x00"+a.Bridge+"\x00"+string(a.Service), b.Key+"\x00"+b.Bridge+"\x00"+string(b.Service))
+}
+
+// plan returns what every group needs, and what is held back and why.
+func (l *loop) plan(now time.Time) []Planned {
+	var out []Planned
+	for _, group := range slices.SortedFunc(l.planner.Groups(), registry.Group.Compare) {
+		it, _ := l.agenda.item(group)
+		full, _ := l.planner.Change(group)
+		p := Planned{Change: l.permit(it, now)}
+		for _, h := range full.Delete {
+			if s := it.surplus[h.Key]; s != nil && !slices.Contains(p.Change.Delete, h) {
+				v := l.judge(s, now)
+				p.Held = append(p.Held, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
+			}
+		}
+		if !p.Change.Empty() || len(p.Held) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}

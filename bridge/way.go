@@ -1,0 +1,147 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A way is what the loop knows of one of its bridges.
+type way struct {
+	Bridge
+	index    int
+	reader   *registry.Reader
+	known    registry.Knowledge
+	fresh    time.Time // since when the source is complete and fresh
+	toldAt   time.Time // when the source last told of everything anew
+	services map[registry.Name]*service
+}
+
+// A service is what the loop knows of a service beside its entries.
+type service struct {
+	reason Reason // empty, excluded or invalid; else its entries tell
+	detail string
+	gone   bool
+	owes   int // surplus keys that it claimed last
+}
+
+var errUnsynced = errors.New("the source has not told of everything yet")
+
+// complete reports whether the source told of everything and still does.
+func (w *way) complete() bool { return w.known.Synced && w.known.Stale == nil }
+
+// ignorance returns why nothing may be concluded about a service.
+func (w *way) ignorance(name registry.Name) error {
+	if !w.known.Synced {
+		return errUnsynced
+	}
+	return w.known.Of(name)
+}
+
+// ignoranceOfAny returns why nothing may be concluded about anything that is
+// missing.
+func (w *way) ignoranceOfAny() error {
+	switch {
+	case !w.known.Synced:
+		return fmt.Errorf("bridge %s: %w", w.Name, errUnsynced)
+	case w.known.Stale != nil:
+		return fmt.Errorf("bridge %s: %w", w.Name, w.known.Stale)
+	case len(w.known.Unknown) > 0:
+		scope := slices.Min(slices.Collect(maps.Keys(w.known.Unknown)))
+		return fmt.Errorf("bridge %s cannot tell of %s: %w", w.Name, scope, w.known.Unknown[scope])
+	}
+	return nil
+}
+
+// learn takes in how far the source may be relied on, and reports whether
+// that may let deletions go that could not before. What is complete settles
+// anew after a source was stale and when it told of everything anew, unless it
+// does so all the time.
+func (w *way) learn(k registry.Knowledge, now time.Time) bool {
+	before, wasComplete := w.known, w.complete()
+	w.known = k
+	again := k.Epoch != before.Epoch && now.Sub(w.toldAt) >= w.Guard.Settle
+	if w.complete() && (!wasComplete || again) {
+		w.fresh = now
+	}
+	if k.Epoch != before.Epoch {
+		w.toldAt = now
+	}
+	sameScopes := maps.EqualFunc(before.Unknown, k.Unknown, func(_, _ error) bool { return true })
+	return w.complete() != wasComplete || !sameScopes
+}
+
+// evidence returns how a row that changed is known.
+func (w *way) evidence(row registry.Row) plan.Evidence {
+	if row.Found || !w.complete() {
+		return plan.Found
+	}
+	return plan.Told
+}
+
+// project returns what a service claims, and why it claims nothing where that
+// is so. An error means that it cannot be told.
+func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
+	if s == nil {
+		return nil, service{gone: true}, nil
+	}
+	if w.Select != nil {
+		if err := w.Select(s); err != nil {
+			return nil, service{reason: ReasonExcluded, detail: err.Error()}, nil
+		}
+	}
+	entries, err := w.Project(s)
+	if err != nil {
+		return nil, service{reason: ReasonInvalid, detail: err.Error()}, err
+	}
+	if len(entries) == 0 {
+		return nil, service{reason: ReasonEmpty, detail: emptiness(s)}, nil
+	}
+	return entries, service{}, nil
+}
+
+func emptiness(s *registry.Service) string {
+	for _, e := range s.Endpoints {
+		if e.Health.Offered() {
+			return "nothing to write: no service key"
+		}
+	}
+	return "no offered endpoint"
+}
+
+// owe records that a service claimed n more, or fewer, of the surplus keys,
+// and forgets one that is gone with all it left.
+func (w *way) owe(name registry.Name, n int) {
+	s := w.services[name]
+	if s == nil {
+		s = &service{gone: true}
+		w.services[name] = s
+	}
+	s.owes += n
+	if s.gone && s.owes <= 0 {
+		delete(w.services, name)
+	}
+}
+
+// note records what a service is now and reports whether its text is new.
+func (w *way) note(name registry.Name, next service) bool {
+	s := w.services[name]
+	if s == nil {
+		if next.gone {
+			return false
+		}
+		s = &service{}
+		w.services[name] = s
+	}
+	isNew := s.reason != next.reason || s.detail != next.detail
+	s.reason, s.detail, s.gone = next.reason, next.detail, next.gone
+	if s.gone && s.owes <= 0 {
+		delete(w.services, name)
+	}
+	return isNew
+}
