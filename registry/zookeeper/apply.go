@@ -1,0 +1,145 @@
+package zookeeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// attempts bounds how often a transaction is put together anew because the
+// folders, or what is already there, were not as was believed.
+const attempts = 16
+
+// apply does one transaction. It is sent as if all folders that were seen
+// before existed and nothing of it were done yet; where that is wrong the
+// server says so, and changes nothing.
+func (w *writing) apply(ctx context.Context, part []unit) error {
+	for range attempts {
+		folders := w.target.makeFolders(w.folder)
+		ops := folders
+		for _, u := range part {
+			ops = append(ops, u.ops...)
+		}
+		if len(ops) == len(folders) {
+			return nil
+		}
+		at, err := w.target.client.multi(ctx, ops)
+		if err == nil {
+			w.done(part)
+			return nil
+		}
+		switch {
+		case at < 0:
+			return err
+		case at < len(folders):
+			err = w.mendFolder(folders[at], err)
+		default:
+			part, err = w.mend(ctx, part, ops[at], err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, w.folder)
+}
+
+func (w *writing) done(part []unit) {
+	w.target.folders.know(w.folder)
+	bytes := w.target.sizes.get(w.group)
+	for _, u := range part {
+		bytes += u.grows
+	}
+	w.target.sizes.set(w.group, bytes)
+}
+
+// mendFolder takes note of why a folder could not be made, nil where it is
+// worth another attempt.
+func (w *writing) mendFolder(op any, err error) error {
+	path := op.(*zk.CreateRequest).Path //nolint:forcetypeassert // as makeFolders made it
+	switch {
+	case errors.Is(err, zk.ErrNodeExists):
+		w.target.folders.know(path)
+	case errors.Is(err, zk.ErrNoNode):
+		w.target.folders.forget(parentOf(path))
+	default:
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// mend takes note of why an operation on an entry could not be done, and
+// returns what is left to do where that is worth another attempt.
+func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]unit, error) {
+	create, isCreate := op.(*zk.CreateRequest)
+	switch {
+	case isCreate && errors.Is(err, zk.ErrNoNode):
+		w.target.folders.forget(w.folder)
+		return part, nil
+	case isCreate && errors.Is(err, zk.ErrNodeExists):
+		return w.settle(ctx, part)
+	case isCreate:
+		return nil, fmt.Errorf("%.300s: %w", create.Path, err)
+	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
+		return nil, fmt.Errorf("%w: %w", registry.ErrConflict, err)
+	default:
+		return nil, err
+	}
+}
+
+// settle drops what is already done: nodes that are exactly as they would
+// have been made, and are ours because their mark, or their session, is. Any
+// other node in the place of a new one is a conflict.
+func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
+	creates := make(map[string]*zk.CreateRequest)
+	var nodes []found
+	for _, u := range part {
+		if c, ok := u.ops[0].(*zk.CreateRequest); ok {
+			name := c.Path[len(w.folder)+1:]
+			creates[name] = c
+			nodes = append(nodes, found{name: name})
+		}
+	}
+	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
+		f.node, err = w.target.client.get(ctx, w.folder+"/"+f.name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	there := make(map[any]bool)
+	for _, f := range nodes {
+		if f.gone {
+			continue
+		}
+		if !w.isDone(f, creates[f.name]) {
+			return nil, fmt.Errorf("%w: a node %.300q exists", registry.ErrConflict, f.name)
+		}
+		there[creates[f.name]] = true
+	}
+	var left []unit
+	for _, u := range part {
+		if there[u.ops[0]] {
+			u = w.unit(u.grows, u.ops[1:]...)
+		}
+		if len(u.ops) > 0 {
+			left = append(left, u)
+		}
+	}
+	return left, nil
+}
+
+func (w *writing) isDone(f found, c *zk.CreateRequest) bool {
+	if f.node.stat.EphemeralOwner != w.target.ephemeralOwner() {
+		return false
+	}
+	if w.layout.HasData() {
+		return bytes.Equal(f.node.data, c.Data)
+	}
+	_, mark := w.layout.Entry(w.group, f.name, nil)
+	return mark.Owner == w.target.owner
+}

@@ -1,0 +1,146 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+var errClosed = errors.New("the client is closed")
+
+// call does one request. Where ctx ends first, it fails at once; what the
+// request does then is unknown, but it happens before any request made later.
+func call[T any](ctx context.Context, c *Client, request func(*zk.Conn) (T, error)) (T, error) {
+	var zero T
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	if err := c.begin(ctx); err != nil {
+		return zero, err
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer c.calls.Done()
+		value, err := request(c.conn)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, c.translate(r.err)
+	case <-ctx.Done():
+		return zero, fmt.Errorf("zookeeper: no answer: %w", ctx.Err())
+	}
+}
+
+// begin waits for a session and counts a call, which the caller takes back.
+func (c *Client) begin(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		ready, last := c.ready, c.state.LastError
+		if c.closing {
+			c.mu.Unlock()
+			return fmt.Errorf("zookeeper: %w", errClosed)
+		}
+		if err := ctx.Err(); err != nil && c.state.Connected {
+			c.mu.Unlock()
+			return fmt.Errorf("zookeeper: %w", err)
+		}
+		if c.state.Connected {
+			c.calls.Add(1)
+			c.mu.Unlock()
+			return nil
+		}
+		c.mu.Unlock()
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return unreachable(ctx, last, c.opts.Servers)
+		}
+	}
+}
+
+func unreachable(ctx context.Context, last string, servers []string) error {
+	if last == "" {
+		last = "no server has answered yet"
+	}
+	return fmt.Errorf("zookeeper: no session with %s: %s: %w", servers, last, ctx.Err())
+}
+
+// translate turns the library's errors into those of the port.
+func (c *Client) translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrConnectionClosed), errors.Is(err, zk.ErrClosing), errors.Is(err, zk.ErrNoServer):
+		if last := c.State().LastError; last != "" {
+			return fmt.Errorf("%w: %s", err, last)
+		}
+		return err
+	case errors.Is(err, zk.ErrNoAuth):
+		c.reauthenticate()
+		return fmt.Errorf("%w: %w; the node's ACL does not let us: check user, passwordFile and the ACL", registry.ErrRefused, err)
+	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrBadArguments), errors.Is(err, zk.ErrInvalidACL),
+		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
+		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	default:
+		return err
+	}
+}
+
+// The requests that the package makes.
+
+func (c *Client) children(ctx context.Context, path string) ([]string, error) {
+	return call(ctx, c, func(conn *zk.Conn) ([]string, error) {
+		names, _, err := conn.Children(path)
+		return names, err //nolint:wrapcheck // call translates it
+	})
+}
+
+// exists returns the stat of a node, nil where there is none.
+func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
+	return call(ctx, c, func(conn *zk.Conn) (*zk.Stat, error) {
+		ok, stat, err := conn.Exists(path)
+		if err != nil || !ok {
+			return nil, err //nolint:wrapcheck // call translates it
+		}
+		return stat, nil
+	})
+}
+
+// node is the content of a node.
+type node struct {
+	data []byte
+	stat *zk.Stat
+}
+
+func (c *Client) get(ctx context.Context, path string) (node, error) {
+	return call(ctx, c, func(conn *zk.Conn) (node, error) {
+		data, stat, err := conn.Get(path)
+		return node{data, stat}, err //nolint:wrapcheck // call translates it
+	})
+}
+
+// multi applies operations as one. Where one of them is at fault, at is its
+// index.
+func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
+	results, err := call(ctx, c, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		results, err := conn.Multi(ops...)
+		return results, err //nolint:wrapcheck // call translates it
+	})
+	if err == nil {
+		return 0, nil
+	}
+	for i, r := range results {
+		if r.Error != nil {
+			return i, err
+		}
+	}
+	return -1, err
+}

@@ -1,0 +1,95 @@
+package zookeeper
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Report is what Check found out.
+type Report struct {
+	Server  string        // that holds the session
+	Version string        // of the server; empty where it does not answer srvr
+	Asked   time.Duration // session timeout
+	Granted time.Duration // session timeout
+	Read    error         // of the folders of the layouts; nil: they can be listed
+	Write   error         // of a node under /xds-bridge/<owner>; nil: it was made and deleted
+	Skew    time.Duration // how far the server's clock is ahead of ours, give or take Took
+	Took    time.Duration // the round trip of the written node
+}
+
+// Check tries whether everything is as the target needs it. It leaves nothing
+// behind but the folder /xds-bridge/<owner>. It fails where no session can be
+// had; all else is in the report.
+func (t *Target) Check(ctx context.Context) (Report, error) {
+	if _, err := t.client.exists(ctx, "/"); err != nil {
+		return Report{}, err
+	}
+	state := t.client.State()
+	r := Report{
+		Server: state.Server, Version: t.client.version(ctx, state.Server),
+		Asked: t.client.opts.SessionTimeout, Granted: state.Timeout,
+	}
+	_, r.Read = t.Groups(ctx)
+	r.Write = t.probe(ctx, &r)
+	return r, nil
+}
+
+// probe writes a node and deletes it. It is ephemeral, so that it goes even
+// if we do in between.
+func (t *Target) probe(ctx context.Context, r *Report) error {
+	op := t.own("probe-"+rand.Text(), "", zk.FlagEphemeral)
+	if err := t.make(ctx, &zk.CreateRequest{Path: t.home(), Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)}); err != nil {
+		return err
+	}
+	before := time.Now()
+	if err := t.make(ctx, op); err != nil {
+		return err
+	}
+	r.Took = time.Since(before)
+	stat, err := t.client.exists(ctx, op.Path)
+	if err != nil {
+		return err
+	}
+	if stat != nil {
+		r.Skew = time.UnixMilli(stat.Ctime).Sub(before.Add(r.Took / 2)).Round(time.Millisecond)
+	}
+	if _, err := t.client.multi(ctx, []any{&zk.DeleteRequest{Path: op.Path, Version: -1}}); err != nil {
+		return fmt.Errorf("delete %s: %w", op.Path, err)
+	}
+	return nil
+}
+
+// version asks a server for its version; empty where it does not say, which
+// most servers are set up to.
+func (c *Client) version(ctx context.Context, server string) string {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+	defer cancel()
+	conn, err := c.open(ctx, "tcp", server)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close() //nolint:errcheck // it was only read from
+	deadline, _ := ctx.Deadline()
+	if conn.SetDeadline(deadline) != nil {
+		return ""
+	}
+	if _, err := io.WriteString(conn, "srvr"); err != nil {
+		return ""
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, 4<<10))
+	if err != nil {
+		return ""
+	}
+	text, ok := strings.CutPrefix(string(answer), "Zookeeper version: ")
+	if !ok {
+		return ""
+	}
+	version, _, _ := strings.Cut(text, ",")
+	return strings.TrimSpace(version)
+}

@@ -1,0 +1,277 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Options tune a Client. Servers is all it needs.
+type Options struct {
+	Servers        []string      // each host:port, or host for port 2181
+	SessionTimeout time.Duration // asked for; 0: 30 s
+	Timeout        time.Duration // of one call, the wait for a session included; 0: 10 s
+	DialTimeout    time.Duration // of a connection and of the answer to its first packet; 0: 5 s
+	ReceiveLimit   int           // the largest answer taken, in bytes; 0: 32 MiB
+	TLS            *TLS          // nil: plaintext
+	User           string        // of digest authentication, with PasswordFile; empty: none
+	PasswordFile   string        // read again for every connection
+	Log            *slog.Logger  // nil: none
+
+	// Dial replaces the network's own dialer; nil: that one.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// Observe is told of every change of the state. It must not block; nil:
+	// nobody is.
+	Observe func(State)
+}
+
+// State is what a client knows of its session.
+type State struct {
+	Connected  bool
+	Server     string        // the last one tried
+	Session    int64         // the last one's id; 0 before the first
+	Timeout    time.Duration // granted by the server for the session
+	Sessions   int           // how many there were
+	Reconnects int           // how often a session was taken up again after its connection was lost
+	Since      time.Time     // of the last change of Connected or Session
+	LastError  string        // of the last connection that failed; empty while connected
+}
+
+// Client is a connection to a ZooKeeper ensemble that mends itself. Every
+// call takes a context; a call without a session waits for one. It is safe
+// for concurrent use.
+type Client struct {
+	opts  Options
+	conn  *zk.Conn
+	ended <-chan zk.Event // closed when the connection's goroutines have ended
+	stop  context.CancelFunc
+	calls sync.WaitGroup
+
+	mu      sync.Mutex
+	state   State
+	wire    *wire
+	ready   chan struct{} // closed while there is a session
+	lost    []chan struct{}
+	closing bool
+}
+
+// Dial returns a client that connects in the background and goes on trying.
+// It fails where the options cannot be used: no server, or a file that cannot
+// be read.
+func Dial(opts Options) (*Client, error) {
+	opts = opts.withDefaults()
+	servers, err := addresses(opts.Servers)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := opts.tls("localhost"); err != nil {
+		return nil, err
+	}
+	if _, err := opts.credentials(); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c := &Client{opts: opts, stop: stop, ready: make(chan struct{})}
+	// The library calls back from its own goroutine, which may be before
+	// Connect has returned.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn, ended, err := zk.Connect(servers, opts.SessionTimeout,
+		zk.WithHostProvider(&hosts{}),
+		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) { return c.dial(ctx, network, address) }),
+		zk.WithEventCallback(c.event),
+		zk.WithLogger(printer{opts.Log}), zk.WithLogInfo(false),
+		zk.WithMaxBufferSize(opts.ReceiveLimit))
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("zookeeper: %w", err)
+	}
+	c.conn, c.ended = conn, ended
+	return c, nil
+}
+
+func (o Options) withDefaults() Options {
+	defaultTo(&o.SessionTimeout, 30*time.Second)
+	defaultTo(&o.Timeout, 10*time.Second)
+	defaultTo(&o.DialTimeout, 5*time.Second)
+	defaultTo(&o.ReceiveLimit, 32<<20)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.Observe == nil {
+		o.Observe = func(State) {}
+	}
+	return o
+}
+
+func defaultTo[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}
+
+// State returns what the client knows of its session.
+func (c *Client) State() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state
+}
+
+// Close ends the session and waits for everything the client started. Calls
+// under way fail.
+func (c *Client) Close() {
+	c.mu.Lock()
+	if c.closing {
+		c.mu.Unlock()
+		return
+	}
+	c.closing = true
+	connected := c.state.Connected
+	c.mu.Unlock()
+	if !connected {
+		c.stop() // nothing to take leave of: a dial or a handshake under way is not waited for
+		c.cut()
+	}
+	c.conn.Close()
+	c.stop()
+	c.cut()
+	for range c.ended { //nolint:revive // until the library has closed it
+	}
+	c.calls.Wait()
+}
+
+// cut closes the network connection, if there is one.
+func (c *Client) cut() {
+	c.mu.Lock()
+	w := c.wire
+	c.mu.Unlock()
+	if w != nil {
+		_ = w.Close() // nobody is left to be told
+	}
+}
+
+// event is the library's callback. It must not block.
+func (c *Client) event(e zk.Event) {
+	if e.Type != zk.EventSession {
+		return
+	}
+	c.mu.Lock()
+	before := c.state
+	switch e.State {
+	case zk.StateHasSession:
+		c.connected(e.Server)
+	case zk.StateDisconnected, zk.StateExpired:
+		c.disconnected(e.Server)
+	default: // on its way to one of these
+	}
+	after := c.state
+	c.mu.Unlock()
+	if before == after {
+		return
+	}
+	c.log(before, after)
+	c.opts.Observe(after)
+}
+
+func (c *Client) connected(server string) {
+	w := c.wire
+	session := w.session.Load()
+	if c.state.Session == session {
+		c.state.Reconnects++
+	} else {
+		if c.state.Session != 0 {
+			c.signalLost()
+		}
+		c.state.Sessions++
+	}
+	c.state.Connected, c.state.Server, c.state.Session = true, server, session
+	c.state.Timeout = time.Duration(w.timeout.Load()) * time.Millisecond
+	c.state.Since, c.state.LastError = time.Now(), ""
+	select {
+	case <-c.ready: // already
+	default:
+		close(c.ready)
+	}
+}
+
+func (c *Client) disconnected(server string) {
+	if c.wire != nil && c.wire.failure() != nil {
+		c.state.LastError = c.wire.failure().Error()
+	}
+	if c.state.Connected {
+		c.state.Connected, c.state.Server, c.state.Since = false, server, time.Now()
+		c.ready = make(chan struct{})
+	}
+}
+
+// onLost returns a channel that is ready after a session was replaced by
+// another.
+func (c *Client) onLost() <-chan struct{} {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = append(c.lost, ch)
+	return ch
+}
+
+func (c *Client) signalLost() {
+	for _, ch := range c.lost {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *Client) log(before, after State) {
+	switch {
+	case after.Connected && before.Session != 0 && before.Session != after.Session:
+		c.opts.Log.Warn("zookeeper session was lost, a new one begun", "server", after.Server, "session_id", hexID(after.Session))
+	case after.Connected && !before.Connected:
+		c.opts.Log.Info("zookeeper connected", "server", after.Server, "session_id", hexID(after.Session), "session_timeout", after.Timeout)
+	case before.Connected && !after.Connected:
+		c.opts.Log.Warn("zookeeper connection was lost", "server", after.Server, "err", after.LastError)
+	}
+}
+
+func hexID(id int64) string { return fmt.Sprintf("%#x", id) }
+
+// addresses checks a list of servers and completes their ports.
+func addresses(servers []string) ([]string, error) {
+	if len(servers) == 0 {
+		return nil, errors.New("zookeeper: no server given; servers needs at least one host:port")
+	}
+	out := make([]string, 0, len(servers))
+	for _, s := range servers {
+		host, port, err := net.SplitHostPort(s)
+		if err != nil {
+			host, port = strings.Trim(s, "[]"), "2181"
+		}
+		if host == "" || strings.ContainsAny(host, "/ ,[]") || port == "" {
+			return nil, fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
+		}
+		out = append(out, net.JoinHostPort(host, port))
+	}
+	return out, nil
+}
+
+// printer hands the library's messages to slog. All of them are about
+// connections, of which event tells in our words.
+type printer struct{ log *slog.Logger }
+
+// Printf implements zk.Logger.
+func (p printer) Printf(format string, args ...any) {
+	p.log.Debug("zookeeper client", "text", fmt.Sprintf(format, args...))
+}

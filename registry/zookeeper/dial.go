@@ -1,0 +1,128 @@
+package zookeeper
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+)
+
+// TLS says how connections are secured. The files are read again for every
+// connection, so that a changed one serves from the next on.
+type TLS struct {
+	CAFile     string // certificates to trust as PEM; empty: the system's
+	ServerName string // the name the server's certificate has to hold; empty: the host of the address
+	CertFile   string // our certificate as PEM, with KeyFile; empty: none
+	KeyFile    string // our key as PEM
+}
+
+// dial makes one connection, for the library and for the report of Check.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	auth, err := c.opts.credentials()
+	if err != nil {
+		return nil, c.note(address, err)
+	}
+	raw, err := c.open(ctx, network, address)
+	if err != nil {
+		return nil, c.note(address, err)
+	}
+	w := newWire(raw, auth, c.opts)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing && ctx.Err() != nil {
+		return nil, errors.Join(context.Cause(ctx), raw.Close())
+	}
+	if c.wire != nil {
+		_ = c.wire.Close() // the library leaves that of an expired session open
+	}
+	c.wire = w
+	return w, nil
+}
+
+// open connects to a server and secures the connection.
+func (c *Client) open(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.DialTimeout)
+	defer cancel()
+	raw, err := c.opts.Dial(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	host, _, _ := net.SplitHostPort(address)
+	config, err := c.opts.tls(host)
+	if err != nil {
+		return nil, errors.Join(err, raw.Close())
+	}
+	if config == nil {
+		return raw, nil
+	}
+	secure := tls.Client(raw, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("TLS with %s: %w", address, err), raw.Close())
+	}
+	return secure, nil
+}
+
+// note remembers why a connection could not be made.
+func (c *Client) note(address string, err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state.Server, c.state.LastError = address, err.Error()
+	return err
+}
+
+// tls returns the configuration of a connection to a host, nil for plaintext.
+func (o Options) tls(host string) (*tls.Config, error) {
+	if o.TLS == nil {
+		return nil, nil //nolint:nilnil // plaintext was asked for
+	}
+	config := &tls.Config{ServerName: o.TLS.ServerName, MinVersion: tls.VersionTLS12}
+	defaultTo(&config.ServerName, host)
+	if o.TLS.CAFile != "" {
+		pem, err := os.ReadFile(o.TLS.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("zookeeper: tls.caFile: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("zookeeper: tls.caFile: %s holds no certificate in PEM form", o.TLS.CAFile)
+		}
+	}
+	if o.TLS.CertFile != "" || o.TLS.KeyFile != "" {
+		pair, err := tls.LoadX509KeyPair(o.TLS.CertFile, o.TLS.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("zookeeper: tls.certFile and tls.keyFile: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// credentials returns what the digest scheme authenticates with, nil where no
+// user is set.
+func (o Options) credentials() ([]byte, error) {
+	if o.User == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(o.PasswordFile)
+	if err != nil {
+		return nil, fmt.Errorf("zookeeper: passwordFile: %w", err)
+	}
+	return []byte(o.User + ":" + strings.TrimRight(string(b), "\r\n")), nil
+}
+
+// reauthenticate gives up the connection where the credentials in the files
+// are no longer those it was made with. The session lives on.
+func (c *Client) reauthenticate() {
+	now, err := c.opts.credentials()
+	c.mu.Lock()
+	w := c.wire
+	c.mu.Unlock()
+	if err == nil && w != nil && !bytes.Equal(now, w.sent) {
+		_ = w.Close() // the library makes another
+	}
+}

@@ -1,0 +1,76 @@
+package zookeeper
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// folders remembers which folders were seen to exist, so that writing need
+// not ask. It may be wrong: the server is the one to say.
+type folders struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+// know remembers that a folder exists, and so does all above it.
+func (f *folders) know(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known == nil {
+		f.known = make(map[string]struct{})
+	}
+	for ; path != "/" && path != ""; path = parentOf(path) {
+		if _, ok := f.known[path]; ok {
+			return
+		}
+		f.known[path] = struct{}{}
+	}
+}
+
+// forget drops a folder and all above it.
+func (f *folders) forget(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ; path != "/" && path != ""; path = parentOf(path) {
+		delete(f.known, path)
+	}
+}
+
+// missing returns what has to be made for a folder to exist, from the root
+// on.
+func (f *folders) missing(path string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		if _, ok := f.known[path[:i]]; !ok {
+			out = append(out, path[:i])
+		}
+	}
+	return out
+}
+
+// parentOf returns the path above a path; that of /a and of / is /.
+func parentOf(path string) string {
+	return path[:max(strings.LastIndexByte(path, '/'), 1)]
+}
+
+// makeFolders returns the operations that make what is missing of a folder.
+// All but the folder itself is open, because clients make their own beside
+// it, and nobody looks at its data.
+func (t *Target) makeFolders(folder string) []any {
+	var ops []any
+	for _, path := range t.folders.missing(folder) {
+		acl := zk.WorldACL(zk.PermAll)
+		if path == folder {
+			acl = t.acl()
+		}
+		ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
+	}
+	return ops
+}

@@ -1,0 +1,207 @@
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// readAhead is how many requests for the nodes of one folder are under way at
+// a time.
+const readAhead = 64
+
+// rawKey begins the key of an entry that stands for a node by its name: one
+// of several nodes with the same key, or one that the layout would not have
+// named so. No layout's key begins with it.
+const rawKey = "/"
+
+// found is one node of a folder.
+type found struct {
+	name string
+	node node // zero where it was not asked for
+	gone bool // since the folder was listed
+	held registry.Held
+	same bool // the layout names the entry's node exactly so
+}
+
+// Read implements registry.Target: one request lists the folder, and one more
+// for each node is made only where the layout keeps data, or where nodes of
+// ours may be ephemeral.
+//
+// Of several nodes with one key, a foreign one has it, and the others are
+// told by their names: ours among them are left over.
+func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+	held, err := t.read(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", group, err)
+	}
+	return held, nil
+}
+
+func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+	layout, folder, err := t.place(group)
+	if err != nil {
+		return nil, err
+	}
+	ephemeral, err := t.mayBeEphemeral(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, err := t.client.children(ctx, folder)
+	if errors.Is(err, zk.ErrNoNode) {
+		t.folders.forget(folder)
+		t.sizes.set(group, listOverhead)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	}
+	t.folders.know(folder)
+	t.sizes.set(group, listSize(names))
+	nodes := make([]found, len(names))
+	for i, name := range names {
+		nodes[i].name = name
+	}
+	if layout.HasData() {
+		err = t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
+			f.node, err = t.client.get(ctx, folder+"/"+f.name)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes {
+		t.identify(layout, group, &nodes[i])
+	}
+	if ephemeral {
+		err = t.each(ctx, nodes, func(ctx context.Context, f *found) error { return t.inspect(ctx, folder, f) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.assemble(nodes), nil
+}
+
+func listSize(names []string) int {
+	n := listOverhead
+	for _, name := range names {
+		n += listed(name)
+	}
+	return n
+}
+
+// each asks for something about every node that is not gone; one that is gone
+// by now is marked so.
+func (*Target) each(ctx context.Context, nodes []found, ask func(context.Context, *found) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readAhead)
+	for i := range nodes {
+		f := &nodes[i]
+		if f.gone {
+			continue
+		}
+		g.Go(func() error {
+			err := ask(ctx, f)
+			if errors.Is(err, zk.ErrNoNode) {
+				f.gone = true
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("%.80q: %w", f.name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait() //nolint:wrapcheck // each error is wrapped above
+}
+
+// identify tells what a node stores, and whose it is.
+func (t *Target) identify(layout Layout, group registry.Group, f *found) {
+	entry, mark := layout.Entry(group, f.name, f.node.data)
+	entry.Group = group
+	f.held = registry.Held{Entry: entry, Owner: mark.Owner, Live: true}
+	if f.node.stat != nil {
+		f.held.Version = f.node.stat.Mzxid
+	}
+	if mark.Owner != t.owner {
+		f.same = true // never written by us, so its name does not matter
+		return
+	}
+	name, _, err := layout.Node(entry)
+	f.same = err == nil && name == f.name
+}
+
+// inspect finds out whether a node of ours lives as long as it should.
+func (t *Target) inspect(ctx context.Context, folder string, f *found) error {
+	if f.held.Owner != t.owner {
+		return nil
+	}
+	stat := f.node.stat
+	if stat == nil {
+		var err error
+		if stat, err = t.client.exists(ctx, folder+"/"+f.name); err != nil {
+			return err
+		}
+		if stat == nil {
+			f.gone = true
+			return nil
+		}
+	}
+	f.held.Live = stat.EphemeralOwner == t.ephemeralOwner()
+	return nil
+}
+
+// ephemeralOwner returns the session that holds what the target writes now; 0
+// where none does.
+func (t *Target) ephemeralOwner() int64 {
+	if t.opts.Lifetime == Persistent {
+		return 0
+	}
+	return t.client.State().Session
+}
+
+// assemble returns what the nodes hold, each under a key of its own, in their
+// order.
+func (t *Target) assemble(nodes []found) []registry.Held {
+	slices.SortFunc(nodes, func(a, b found) int {
+		return cmp.Or(strings.Compare(a.held.Key, b.held.Key), t.rank(a)-t.rank(b), strings.Compare(a.name, b.name))
+	})
+	held := make([]registry.Held, 0, len(nodes))
+	last := rawKey
+	for _, f := range nodes {
+		if f.gone {
+			continue
+		}
+		if !f.same || f.held.Key == last || strings.HasPrefix(f.held.Key, rawKey) {
+			f.held.Key = rawKey + f.name
+		} else {
+			last = f.held.Key
+		}
+		held = append(held, f.held)
+	}
+	slices.SortFunc(held, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	return held
+}
+
+// rank orders nodes of one key: a foreign one before all.
+func (t *Target) rank(f found) int {
+	switch {
+	case f.held.Owner != t.owner:
+		return 0
+	case !f.same:
+		return 3
+	case !f.held.Live:
+		return 2
+	default:
+		return 1
+	}
+}

@@ -1,0 +1,166 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Lifetime says how long entries live.
+type Lifetime string
+
+// The lifetimes.
+const (
+	// Persistent entries stay until they are deleted: a bridge that is away
+	// leaves consumers a working view.
+	Persistent Lifetime = "persistent"
+	// Session entries go with the session of the bridge.
+	Session Lifetime = "session"
+)
+
+// Access says who may touch what the target writes: its entries, and the
+// folders that hold them where the target made these. What lies above the
+// folders stays open, because clients make their own folders there.
+type Access string
+
+// The kinds of access. All but Open need a user.
+const (
+	Open     Access = "open"      // everybody
+	ReadOnly Access = "read-only" // our user; others read
+	Private  Access = "private"   // our user alone
+)
+
+// The limits of a ZooKeeper and its clients as they come: jute.maxbuffer.
+const (
+	DefaultChildrenLimit = 0xfffff // bytes of the list of a folder's nodes
+	DefaultDataLimit     = 0xffc00 // bytes of a node: its path, its data and what a request adds
+)
+
+// TargetOptions tune a Target. Owner and Layouts are needed.
+type TargetOptions struct {
+	Owner         string // the owner id of the configuration
+	Layouts       []Layout
+	Lifetime      Lifetime // empty: Persistent
+	Access        Access   // empty: Open
+	ChildrenLimit int      // 0: DefaultChildrenLimit
+	DataLimit     int      // 0: DefaultDataLimit
+	Log           *slog.Logger
+	Usage         func(Usage) // told after each read and write how full the group's folder is; may be nil
+}
+
+// Target writes entries to ZooKeeper. It implements registry.Target and, for
+// the lifetime Session, registry.Sessioned.
+type Target struct {
+	client  *Client
+	opts    TargetOptions
+	owner   string // as marks hold it
+	folders folders
+	sizes   sizes
+	lost    <-chan struct{}
+	marker  atomic.Int32 // whether entries of ours may be ephemeral; see mayBeEphemeral
+}
+
+// NewTarget returns a target that writes through a client, which stays the
+// caller's.
+func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
+	defaultTo(&opts.Lifetime, Persistent)
+	defaultTo(&opts.Access, Open)
+	defaultTo(&opts.ChildrenLimit, DefaultChildrenLimit)
+	defaultTo(&opts.DataLimit, DefaultDataLimit)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := opts.validate(client); err != nil {
+		return nil, fmt.Errorf("zookeeper target: %w", err)
+	}
+	t := &Target{
+		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
+		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
+	}
+	if opts.Lifetime == Session {
+		t.lost = client.onLost()
+	}
+	return t, nil
+}
+
+func (o TargetOptions) validate(client *Client) error {
+	switch {
+	case client == nil || o.Owner == "" || len(o.Layouts) == 0:
+		return errors.New("it needs a client, an owner and a layout")
+	case o.Lifetime != Persistent && o.Lifetime != Session:
+		return fmt.Errorf("lifetime %q is neither persistent nor session", o.Lifetime)
+	case o.Access != Open && o.Access != ReadOnly && o.Access != Private:
+		return fmt.Errorf("acl %q is none of open, read-only and private", o.Access)
+	case o.Access != Open && client.opts.User == "":
+		return fmt.Errorf("acl %q needs user and passwordFile", o.Access)
+	}
+	for _, l := range o.Layouts {
+		before, after, ok := strings.Cut(l.Folders(), "*")
+		if !ok || !strings.HasPrefix(before, "/") || !strings.HasSuffix(before, "/") || after != "" && after[0] != '/' {
+			return fmt.Errorf("layout %q: not an absolute path with * for one of its parts", l.Folders())
+		}
+	}
+	return nil
+}
+
+// Lost implements registry.Sessioned. It is never ready for the lifetime
+// Persistent.
+func (t *Target) Lost() <-chan struct{} { return t.lost }
+
+// Groups implements registry.Target. It names every folder there may be: one
+// that holds nothing, or may not be read, is named as well. One request is
+// made for each layout.
+func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
+	var groups []registry.Group
+	for _, l := range t.opts.Layouts {
+		found, err := t.groups(ctx, l)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", l.Folders(), err)
+		}
+		groups = append(groups, found...)
+	}
+	slices.SortFunc(groups, registry.Group.Compare)
+	return slices.Compact(groups), nil
+}
+
+func (t *Target) groups(ctx context.Context, l Layout) ([]registry.Group, error) {
+	before, after, _ := strings.Cut(l.Folders(), "*")
+	root := parentOf(before)
+	names, err := t.client.children(ctx, root)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", root, err)
+	}
+	t.folders.know(root)
+	var groups []registry.Group
+	for _, name := range names {
+		if g, ok := l.Group(before + name + after); ok {
+			t.folders.know(before + name)
+			groups = append(groups, g)
+		}
+	}
+	return groups, nil
+}
+
+// acl returns the ACL of what the target writes.
+func (t *Target) acl() []zk.ACL {
+	switch t.opts.Access {
+	case ReadOnly:
+		return append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermRead)...)
+	case Private:
+		return zk.AuthACL(zk.PermAll)
+	default:
+		return zk.WorldACL(zk.PermAll)
+	}
+}

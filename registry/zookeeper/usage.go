@@ -1,0 +1,94 @@
+package zookeeper
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Usage is how much of the room in a folder is taken. A client that lists a
+// folder whose names exceed its jute.maxbuffer loses its connection, and does
+// so for ever.
+type Usage struct {
+	Group registry.Group
+	Bytes int // of the answer to a list of the folder, the nodes of others included
+	Limit int
+}
+
+// Ratio returns how much of the limit is taken; 1 is all.
+func (u Usage) Ratio() float64 { return float64(u.Bytes) / float64(u.Limit) }
+
+// warnAt is the share of a limit from which on a folder is warned of.
+const warnAt = 0.8
+
+// listOverhead is what an answer with a list of names holds beside them: a
+// header of 16 bytes, a count, and the folder's stat of 68.
+const listOverhead = 16 + 4 + 68
+
+// listed returns how many bytes a name takes in a list.
+func listed(name string) int { return 4 + len(name) }
+
+// sizes keeps the sizes of the folders that are not small.
+type sizes struct {
+	limit int
+	log   *slog.Logger
+	tell  func(Usage)
+
+	mu     sync.Mutex
+	bytes  map[registry.Group]int
+	warned map[registry.Group]bool
+}
+
+// small is the share of the limit up to which a size is not kept: a target
+// has many folders, and few that matter.
+const small = 16
+
+// get returns the size of a group's folder as it was last seen.
+func (s *sizes) get(group registry.Group) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.bytes[group], listOverhead)
+}
+
+// set stores a size that was read or worked out, and tells of it.
+func (s *sizes) set(group registry.Group, bytes int) {
+	u := Usage{Group: group, Bytes: bytes, Limit: s.limit}
+	s.mu.Lock()
+	if s.bytes == nil {
+		s.bytes, s.warned = make(map[registry.Group]int), make(map[registry.Group]bool)
+	}
+	if bytes > s.limit/small {
+		s.bytes[group] = bytes
+	} else {
+		delete(s.bytes, group)
+	}
+	full := u.Ratio() >= warnAt
+	warn := full && !s.warned[group]
+	if full {
+		s.warned[group] = true
+	} else {
+		delete(s.warned, group)
+	}
+	s.mu.Unlock()
+	if warn {
+		s.log.Warn("folder is nearly too large for clients to list", "group", group, "bytes", bytes, "limit", s.limit)
+	}
+	if s.tell != nil {
+		s.tell(u)
+	}
+}
+
+// Usage returns how full the fullest folder is that is not small; the zero
+// value where all are.
+func (t *Target) Usage() Usage {
+	t.sizes.mu.Lock()
+	defer t.sizes.mu.Unlock()
+	var fullest Usage
+	for g, n := range t.sizes.bytes {
+		if n > fullest.Bytes || n == fullest.Bytes && g.Compare(fullest.Group) < 0 {
+			fullest = Usage{Group: g, Bytes: n, Limit: t.sizes.limit}
+		}
+	}
+	return fullest
+}

@@ -1,0 +1,168 @@
+package zookeeper
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// wire is a connection as the library sees it. It does what the library does
+// not: it authenticates before the first request of every connection, learns
+// the timeout that the server grants, bounds the wait for a silent server,
+// and refuses what is not an answer of ZooKeeper before room is made for it.
+type wire struct {
+	net.Conn
+	sent      []byte // the credentials this connection authenticates with; empty: none
+	auth      []byte // those still to be sent
+	limit     int
+	handshake time.Duration
+
+	session atomic.Int64 // 0 until the server has answered
+	timeout atomic.Int32 // of the session, in milliseconds
+
+	// Only the library's reader touches these.
+	in   *bufio.Reader
+	head []byte // read, and still to be handed on
+	rest int    // of the packet, still in the connection
+
+	mu  sync.Mutex
+	err error // why the connection is of no use
+}
+
+const (
+	opAuth   = 100
+	xidAuth  = -4
+	maxHello = 1 << 10 // of the answer to a connect request
+)
+
+// errPacket is wrapped where the other side does not speak as ZooKeeper does.
+var errPacket = errors.New("not an answer of ZooKeeper")
+
+func newWire(raw net.Conn, auth []byte, opts Options) *wire {
+	return &wire{
+		Conn: raw, sent: auth, auth: auth, limit: opts.ReceiveLimit, handshake: opts.DialTimeout,
+		in: bufio.NewReaderSize(raw, 64<<10),
+	}
+}
+
+// failure returns why the connection is of no use, nil where that is not
+// known to be so.
+func (w *wire) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// SetReadDeadline implements net.Conn. A server that never answers the first
+// packet is not waited for as long as the library would.
+func (w *wire) SetReadDeadline(t time.Time) error {
+	if soon := time.Now().Add(w.handshake); !t.IsZero() && w.session.Load() == 0 && t.After(soon) {
+		t = soon
+	}
+	return w.Conn.SetReadDeadline(t) //nolint:wrapcheck // it is the connection's own
+}
+
+// Write implements net.Conn.
+func (w *wire) Write(p []byte) (int, error) {
+	if len(w.auth) > 0 && w.session.Load() != 0 {
+		auth := w.auth
+		w.auth = nil
+		if _, err := w.Conn.Write(authPacket(auth)); err != nil {
+			return 0, err //nolint:wrapcheck // it is the connection's own
+		}
+	}
+	return w.Conn.Write(p) //nolint:wrapcheck // it is the connection's own
+}
+
+func authPacket(credentials []byte) []byte {
+	const scheme = "digest"
+	b := make([]byte, 4, 64)
+	xid := int32(xidAuth)
+	b = binary.BigEndian.AppendUint32(b, uint32(xid))
+	b = binary.BigEndian.AppendUint32(b, opAuth)
+	b = binary.BigEndian.AppendUint32(b, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(scheme)))
+	b = append(b, scheme...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(credentials)))
+	b = append(b, credentials...)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	return b
+}
+
+// Read implements net.Conn.
+func (w *wire) Read(p []byte) (int, error) {
+	if len(w.head) == 0 && w.rest == 0 {
+		if err := w.next(); err != nil {
+			w.mu.Lock()
+			w.err = err
+			w.mu.Unlock()
+			return 0, err
+		}
+	}
+	if len(w.head) > 0 {
+		n := copy(p, w.head)
+		w.head = w.head[n:]
+		return n, nil
+	}
+	n, err := w.in.Read(p[:min(len(p), w.rest)])
+	w.rest -= n
+	return n, err //nolint:wrapcheck // it is the connection's own
+}
+
+// next begins the next packet that is for the library.
+func (w *wire) next() error {
+	for {
+		head := make([]byte, 4, 20)
+		if _, err := io.ReadFull(w.in, head); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		n := int(binary.BigEndian.Uint32(head))
+		if w.session.Load() == 0 {
+			return w.hello(head, n)
+		}
+		if n < 16 {
+			return fmt.Errorf("%w: a packet of %d bytes", errPacket, n)
+		}
+		if n > w.limit {
+			return fmt.Errorf("answer of %d bytes, limits.receive allows %d", n, w.limit)
+		}
+		head = head[:20]
+		if _, err := io.ReadFull(w.in, head[4:]); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if int32(binary.BigEndian.Uint32(head[4:])) != xidAuth {
+			w.head, w.rest = head, n-16
+			return nil
+		}
+		if code := int32(binary.BigEndian.Uint32(head[16:])); code != 0 {
+			return fmt.Errorf("user and passwordFile: the server refused them with code %d", code)
+		}
+		if _, err := w.in.Discard(n - 16); err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+	}
+}
+
+// hello reads the answer to a connect request:
+//
+//	version int32, timeout int32, session int64, password (16 bytes with their length)
+func (w *wire) hello(head []byte, n int) error {
+	if n < 36 || n > maxHello {
+		return fmt.Errorf("%w: it begins with %q; is this the client port, and TLS as the server has it?", errPacket, head)
+	}
+	packet := make([]byte, 4+n)
+	copy(packet, head)
+	if _, err := io.ReadFull(w.in, packet[4:]); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	w.timeout.Store(int32(binary.BigEndian.Uint32(packet[8:])))
+	w.session.Store(int64(binary.BigEndian.Uint64(packet[12:])))
+	w.head = packet
+	return nil
+}

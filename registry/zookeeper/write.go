@@ -1,0 +1,286 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// unit is a part of a change that must not be torn apart: the operations for
+// one entry.
+type unit struct {
+	ops   []any
+	bytes int  // that the operations take in a request
+	grows int  // how many bytes longer the list of the folder becomes
+	fresh bool // an entry that was not there before
+}
+
+// Write implements registry.Target. A change is one transaction, or several
+// where it is large: what is stored comes before what is deleted, and an
+// entry and what it replaces stay together. Folders are made where they are
+// missing and never deleted.
+//
+// An entry that ZooKeeper or its clients would not bear is left out, and the
+// rest written; the error then wraps registry.ErrRefused.
+func (t *Target) Write(ctx context.Context, change registry.Change) error {
+	if err := t.write(ctx, change); err != nil {
+		return fmt.Errorf("write %s: %w", change.Group, err)
+	}
+	return nil
+}
+
+func (t *Target) write(ctx context.Context, change registry.Change) error {
+	layout, folder, err := t.place(change.Group)
+	if err != nil {
+		return err
+	}
+	if err := t.markSession(ctx); err != nil {
+		return err
+	}
+	versions, err := t.versions(ctx, layout, folder, change)
+	if err != nil {
+		return err
+	}
+	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions}
+	units := w.units(change)
+	units = w.fit(units)
+	for _, part := range split(units) {
+		if err := w.apply(ctx, part); err != nil {
+			return errors.Join(err, w.refused)
+		}
+	}
+	return w.refused
+}
+
+// versions returns the versions of the nodes that the change replaces or
+// deletes, by name, after a look that they are still what was held. Where
+// nodes have no data the name says it all, and there is none.
+func (t *Target) versions(ctx context.Context, layout Layout, folder string, change registry.Change) (map[string]int32, error) {
+	if !layout.HasData() {
+		return map[string]int32{}, nil
+	}
+	var olds []found
+	for _, h := range replaced(change) {
+		name, err := nodeName(layout, h)
+		if err != nil {
+			return nil, err
+		}
+		olds = append(olds, found{name: name, held: h})
+	}
+	err := t.each(ctx, olds, func(ctx context.Context, f *found) (err error) {
+		f.node, err = t.client.get(ctx, folder+"/"+f.name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	versions := make(map[string]int32, len(olds))
+	for _, f := range olds {
+		if f.gone || f.node.stat.Mzxid != f.held.Version {
+			return nil, fmt.Errorf("%w: entry %q", registry.ErrConflict, f.held.Key)
+		}
+		versions[f.name] = f.node.stat.Version
+	}
+	return versions, nil
+}
+
+func replaced(change registry.Change) []registry.Held {
+	out := slices.Clone(change.Delete)
+	for _, w := range change.Put {
+		if w.Old != nil {
+			out = append(out, *w.Old)
+		}
+	}
+	return out
+}
+
+// nodeName returns the name of the node that holds an entry.
+func nodeName(layout Layout, h registry.Held) (string, error) {
+	if name, ok := strings.CutPrefix(h.Key, rawKey); ok {
+		return name, nil
+	}
+	name, _, err := layout.Node(h.Entry)
+	if err != nil {
+		return "", fmt.Errorf("%w: entry %q: %w", registry.ErrRefused, h.Key, err)
+	}
+	return name, nil
+}
+
+// writing is the state of one Write.
+type writing struct {
+	target   *Target
+	layout   Layout
+	folder   string
+	group    registry.Group
+	versions map[string]int32 // by name; no version where the name says it all
+	refused  error
+}
+
+// units turns a change into operations, in the order they are to be applied.
+func (w *writing) units(change registry.Change) []unit {
+	var units []unit
+	for _, put := range change.Put {
+		u, err := w.put(put)
+		if err != nil {
+			w.refused = errors.Join(w.refused, err)
+		} else if len(u.ops) > 0 {
+			units = append(units, u)
+		}
+	}
+	for _, h := range change.Delete {
+		u, err := w.remove(h)
+		if err != nil {
+			w.refused = errors.Join(w.refused, err)
+		} else {
+			units = append(units, u)
+		}
+	}
+	return units
+}
+
+func (w *writing) put(put registry.Write) (unit, error) {
+	name, data, err := w.layout.Node(put.New)
+	if err != nil {
+		return unit{}, fmt.Errorf("%w: entry %q: %w", registry.ErrRefused, put.New.Key, err)
+	}
+	if err := checkName(name); err != nil {
+		return unit{}, fmt.Errorf("entry %.200q: %w", put.New.Key, err)
+	}
+	create := &zk.CreateRequest{Path: w.folder + "/" + name, Data: data, Acl: w.target.acl(), Flags: w.flags()}
+	if n := size(create); n > w.target.opts.DataLimit {
+		return unit{}, fmt.Errorf("%w: entry %.200q: a node of %d bytes, the limit is %d", registry.ErrRefused, put.New.Key, n, w.target.opts.DataLimit)
+	}
+	if put.Old == nil {
+		return w.unit(listed(name), create).asFresh(), nil
+	}
+	old, err := w.remove(*put.Old)
+	if err != nil {
+		return unit{}, err
+	}
+	oldName := strings.TrimPrefix(old.ops[0].(*zk.DeleteRequest).Path, w.folder+"/")
+	switch {
+	case oldName != name:
+		return w.unit(listed(name)-listed(oldName), create, old.ops[0]), nil
+	case !put.Old.Live:
+		return w.unit(0, old.ops[0], create), nil
+	case !w.layout.HasData():
+		return unit{}, nil // the name is all there is, and it is there
+	default:
+		return w.unit(0, &zk.SetDataRequest{Path: create.Path, Data: data, Version: w.version(name)}), nil
+	}
+}
+
+func (w *writing) remove(h registry.Held) (unit, error) {
+	if h.Owner != w.target.owner {
+		return unit{}, fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
+	}
+	name, err := nodeName(w.layout, h)
+	if err != nil {
+		return unit{}, err
+	}
+	return w.unit(-listed(name), &zk.DeleteRequest{Path: w.folder + "/" + name, Version: w.version(name)}), nil
+}
+
+func (w *writing) flags() int32 {
+	if w.target.opts.Lifetime == Session {
+		return zk.FlagEphemeral
+	}
+	return zk.FlagPersistent
+}
+
+func (w *writing) version(name string) int32 {
+	if v, ok := w.versions[name]; ok {
+		return v
+	}
+	return -1
+}
+
+func (*writing) unit(grows int, ops ...any) unit {
+	u := unit{ops: ops, grows: grows}
+	for _, op := range ops {
+		u.bytes += size(op)
+	}
+	return u
+}
+
+func (u unit) asFresh() unit {
+	u.fresh = true
+	return u
+}
+
+// opOverhead is what an operation takes in a request beside its path and
+// data: a header of 9 bytes, lengths, flags and an ACL.
+const opOverhead = 128
+
+// size returns how many bytes an operation takes in a request, or a little
+// more.
+func size(op any) int {
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		return len(op.Path) + len(op.Data) + opOverhead
+	case *zk.SetDataRequest:
+		return len(op.Path) + len(op.Data) + opOverhead
+	case *zk.DeleteRequest:
+		return len(op.Path) + opOverhead
+	default:
+		return opOverhead
+	}
+}
+
+// fit leaves out new entries for which the folder has no room.
+func (w *writing) fit(units []unit) []unit {
+	bytes := w.target.sizes.get(w.group)
+	for _, u := range units {
+		if !u.fresh {
+			bytes += u.grows
+		}
+	}
+	left := 0
+	units = slices.DeleteFunc(units, func(u unit) bool {
+		if !u.fresh {
+			return false
+		}
+		if bytes+u.grows > w.target.opts.ChildrenLimit {
+			left++
+			return true
+		}
+		bytes += u.grows
+		return false
+	})
+	if left > 0 {
+		w.refused = errors.Join(w.refused, fmt.Errorf("%w: %d entries left out: clients cannot list a folder of more than %d bytes of names",
+			registry.ErrRefused, left, w.target.opts.ChildrenLimit))
+	}
+	return units
+}
+
+// The limits of a transaction: a server cuts the connection of one that is
+// larger than its jute.maxbuffer, and a long one keeps others waiting.
+const (
+	maxOps     = 100
+	maxBytes   = 256 << 10
+	folderOps  = 8 // room for making folders
+	folderSize = 4 << 10
+)
+
+// split packs units into transactions.
+func split(units []unit) [][]unit {
+	var parts [][]unit
+	ops, bytes := maxOps, 0 // as if one were full
+	for _, u := range units {
+		if ops+len(u.ops) > maxOps-folderOps || bytes+u.bytes > maxBytes-folderSize {
+			parts = append(parts, nil)
+			ops, bytes = 0, 0
+		}
+		parts[len(parts)-1] = append(parts[len(parts)-1], u)
+		ops += len(u.ops)
+		bytes += u.bytes
+	}
+	return parts
+}

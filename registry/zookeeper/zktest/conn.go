@@ -1,0 +1,188 @@
+package zktest
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// conn is one connection: a goroutine that reads and answers requests in
+// their order, and one that writes.
+type conn struct {
+	net.Conn
+	server *Server
+	out    outbox
+	gone   chan struct{} // closed when the connection is cut
+	once   sync.Once
+
+	// Only the reading goroutine touches these.
+	session *session
+	ids     []identity
+
+	// Guarded by the server.
+	onData, onList map[string]struct{}
+}
+
+var errClosed = errors.New("the client closed the session")
+
+// handshake is how long a client has for its connect request.
+const handshake = 10 * time.Second
+
+// cut ends the connection; the session lives on.
+func (c *conn) cut() {
+	c.once.Do(func() {
+		close(c.gone)
+		_ = c.Conn.Close() // nobody is left to be told
+	})
+}
+
+func (c *conn) serve() {
+	var writer sync.WaitGroup
+	writer.Go(c.write)
+	defer writer.Wait()
+	defer c.leave()
+	if c.connect() != nil {
+		return
+	}
+	for {
+		b, err := c.read()
+		if err != nil {
+			return
+		}
+		r, err := decodeRequest(b)
+		if err != nil || c.handle(r) != nil {
+			return
+		}
+	}
+}
+
+func (c *conn) leave() {
+	c.server.mu.Lock()
+	delete(c.server.conns, c)
+	if c.session != nil && c.session.conn == c {
+		c.session.conn = nil
+	}
+	c.server.mu.Unlock()
+	c.cut()
+}
+
+func (c *conn) write() {
+	for {
+		select {
+		case <-c.out.wake:
+		case <-c.gone:
+			return
+		}
+		packets, last := c.out.take()
+		if _, err := packets.WriteTo(c.Conn); err != nil || last {
+			c.cut()
+			return
+		}
+	}
+}
+
+// send hands a packet to the writer. It does not block, so that it may be
+// called under the server's lock.
+func (c *conn) send(packet []byte) {
+	if !c.out.put(packet) {
+		c.cut()
+	}
+}
+
+// finish cuts the connection once everything sent is written.
+func (c *conn) finish() error {
+	c.out.end()
+	<-c.gone
+	return errClosed
+}
+
+func (c *conn) read() ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return c.readBody(head)
+}
+
+func (c *conn) readBody(head [4]byte) ([]byte, error) {
+	n := int64(binary.BigEndian.Uint32(head[:]))
+	if n > int64(c.server.opts.MaxBuffer) {
+		return nil, fmt.Errorf("packet of %d bytes, at most %d", n, c.server.opts.MaxBuffer)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(c.Conn, b); err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return b, nil
+}
+
+// connect answers the first packet of a connection: a connect request or a
+// four letter word.
+func (c *conn) connect() error {
+	_ = c.SetReadDeadline(time.Now().Add(handshake)) // a missed deadline shows in the read
+	var head [4]byte
+	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	if answer := c.server.word(string(head[:])); answer != "" {
+		c.send([]byte(answer))
+		return c.finish()
+	}
+	b, err := c.readBody(head)
+	if err != nil {
+		return err
+	}
+	d := &decoder{b: b}
+	d.int32() // version of the protocol
+	d.int64() // the last transaction the client has seen
+	timeout, id, password := time.Duration(d.int32())*time.Millisecond, d.int64(), d.bytes()
+	if d.err != nil {
+		return d.err
+	}
+	_ = c.SetReadDeadline(time.Time{}) // as above
+	c.session = c.server.open(c, id, password, timeout)
+	c.send(connectResponse(c.session))
+	if c.session == nil {
+		return c.finish()
+	}
+	return nil
+}
+
+func connectResponse(s *session) []byte {
+	e := newPacket()
+	e.int32(0)
+	if s == nil {
+		e.int32(0)
+		e.int64(0)
+		e.bytes(make([]byte, 16))
+	} else {
+		e.int32(int32(s.timeout / time.Millisecond))
+		e.int64(s.id)
+		e.bytes(s.password)
+	}
+	e.bool(false)
+	return e.packet()
+}
+
+// word answers a four letter word; empty where it is none.
+func (s *Server) word(w string) string {
+	switch w {
+	case "ruok":
+		return "imok"
+	case "srvr":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Sprintf("Zookeeper version: %s, built on 11/21/2026 00:00 UTC\nLatency min/avg/max: 0/0.0/0\n"+
+			"Received: 0\nSent: 0\nConnections: %d\nOutstanding: 0\nZxid: %#x\nMode: standalone\nNode count: %d\n",
+			Version, len(s.conns), s.tree.zxid, len(s.tree.nodes))
+	default:
+		return ""
+	}
+}
+
+// Version is the version the server says it has.
+const Version = "3.9.0-memory"

@@ -1,0 +1,275 @@
+package zktest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+)
+
+// xidWatch is what the packets of watches carry.
+const xidWatch int32 = -1
+
+// handle does one request and answers it. An error ends the connection.
+func (c *conn) handle(r request) error {
+	if !c.server.touch(c.session) {
+		c.reply(r, errSessionExpired)
+		return c.finish()
+	}
+	f := c.server.consult(Request{Session: c.session.id, Op: r.op, Paths: r.paths()})
+	if !c.pause(f.Delay) || f.Cut == CutBefore {
+		return errClosed
+	}
+	switch {
+	case f.Code != 0:
+		c.reply(r, code(f.Code))
+		return nil
+	case r.op == OpClose:
+		c.server.mu.Lock()
+		c.server.end(c.session)
+		c.server.mu.Unlock()
+		c.reply(r, errOK)
+		return c.finish()
+	}
+	return c.do(r, f.Cut)
+}
+
+// do does a request and sends its answer under the server's lock, so that a
+// client learns of a change after the answer that armed its watch.
+func (c *conn) do(r request, cut Cut) error {
+	s := c.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	body := &encoder{}
+	var err code
+	if r.op.writes() {
+		err = c.commit(r, body)
+	} else {
+		err = c.query(r, body)
+	}
+	if cut == CutAfter {
+		return errClosed
+	}
+	e := newPacket()
+	e.int32(r.xid)
+	e.int64(s.tree.zxid)
+	e.int32(int32(err))
+	if err == errOK {
+		e.b = append(e.b, body.b...)
+	}
+	c.send(e.packet())
+	if err == errAuthFailed {
+		c.out.end()
+	}
+	return nil
+}
+
+// commit does a request that may change the tree, as a whole or not at all.
+// The caller holds the lock.
+func (c *conn) commit(r request, e *encoder) code {
+	s := c.server
+	s.tree.begin()
+	err := c.change(r, e)
+	if err != errOK || len(s.tree.undo) == 0 {
+		s.tree.rollback()
+		return err
+	}
+	s.changes++
+	s.committed()
+	return errOK
+}
+
+// change does a request that may change the tree. The caller holds the lock.
+func (c *conn) change(r request, e *encoder) code {
+	if r.op != OpMulti {
+		return c.changeOne(r, e)
+	}
+	answers := &encoder{}
+	for i, sub := range r.multi {
+		at := len(answers.b)
+		answers.int32(int32(sub.op))
+		answers.bool(false)
+		answers.int32(0)
+		if err := c.changeOne(sub, answers); err != errOK {
+			answers.b = answers.b[:at]
+			c.server.tree.rollback()
+			multiError(e, len(r.multi), i, err)
+			return errOK
+		}
+	}
+	e.b = append(e.b, answers.b...)
+	multiEnd(e)
+	return errOK
+}
+
+// multiError encodes the answer to a transaction of which one operation
+// failed.
+func multiError(e *encoder, ops, failed int, err code) {
+	for i := range ops {
+		result := errInconsistent
+		switch {
+		case i < failed:
+			result = errOK
+		case i == failed:
+			result = err
+		}
+		e.int32(-1)
+		e.bool(false)
+		e.int32(int32(result))
+		e.int32(int32(result))
+	}
+	multiEnd(e)
+}
+
+func multiEnd(e *encoder) {
+	e.int32(-1)
+	e.bool(true)
+	e.int32(-1)
+}
+
+func (c *conn) changeOne(r request, e *encoder) code {
+	t := c.server.tree
+	switch r.op {
+	case OpCreate, OpCreate2:
+		path, err := t.create(c.who(), createRequest{r.path, r.data, r.acl, r.flags})
+		if err != errOK {
+			return err
+		}
+		e.string(path)
+		if r.op == OpCreate2 {
+			e.stat(t.nodes[path].snapshot())
+		}
+		return errOK
+	case OpDelete:
+		return t.remove(c.who(), r.path, r.version)
+	case OpSetData:
+		stat, err := t.set(c.who(), r.path, r.data, r.version)
+		e.stat(stat)
+		return err
+	case OpCheck:
+		return t.check(c.who(), t.nodes[r.path], PermRead, r.version)
+	case OpSetACL:
+		return c.setACL(r, e)
+	default:
+		return errUnimplemented
+	}
+}
+
+func (c *conn) setACL(r request, e *encoder) code {
+	n := c.server.tree.nodes[r.path]
+	if n == nil {
+		return errNoNode
+	}
+	acl, err := fixACL(r.acl, c.ids)
+	switch {
+	case !c.who().may(n, PermAdmin):
+		return errNoAuth
+	case err != errOK:
+		return err
+	case r.version != -1 && r.version != n.stat.Aversion:
+		return errBadVersion
+	}
+	before, old := n.stat, n.acl
+	n.acl = acl
+	n.stat.Aversion++
+	c.server.tree.undo = append(c.server.tree.undo, func() { n.stat, n.acl = before, old })
+	e.stat(n.snapshot())
+	return errOK
+}
+
+// query does a request that changes nothing in the tree. The caller holds the
+// lock.
+func (c *conn) query(r request, e *encoder) code {
+	switch r.op {
+	case OpPing:
+		return errOK
+	case OpAuth:
+		return c.authenticate(r)
+	case OpSetWatches:
+		c.rearm(r.watches)
+		return errOK
+	case OpSync:
+		e.string(r.path)
+		return errOK
+	case OpExists, OpGetData, OpGetACL, OpGetChildren, OpGetChildren2:
+		return c.queryNode(r, e)
+	default:
+		return errUnimplemented
+	}
+}
+
+func (c *conn) queryNode(r request, e *encoder) code {
+	n := c.server.tree.nodes[r.path]
+	if r.watch && (n != nil || r.op == OpExists) {
+		c.watch(r)
+	}
+	switch {
+	case !validPath(r.path):
+		return errBadArguments
+	case n == nil:
+		return errNoNode
+	case r.op != OpExists && !c.who().may(n, PermRead):
+		return errNoAuth
+	}
+	switch r.op {
+	case OpGetData:
+		e.bytes(n.data)
+	case OpGetACL:
+		e.acl(n.acl)
+	case OpGetChildren, OpGetChildren2:
+		e.strings(slices.Collect(maps.Keys(n.children))) // no order, as a real server has none
+	default: // OpExists answers with the stat alone
+	}
+	if r.op != OpGetChildren {
+		e.stat(n.snapshot())
+	}
+	return errOK
+}
+
+func (c *conn) authenticate(r request) code {
+	if r.scheme != "digest" {
+		return errAuthFailed
+	}
+	id := identity{"digest", digest(string(r.data))}
+	if !slices.Contains(c.ids, id) {
+		c.ids = append(c.ids, id)
+	}
+	return errOK
+}
+
+func (c *conn) who() who { return who{session: c.session.id, ids: c.ids} }
+
+func (c *conn) reply(r request, err code) {
+	e := newPacket()
+	e.int32(r.xid)
+	e.int64(0)
+	e.int32(int32(err))
+	c.send(e.packet())
+}
+
+// pause waits, unless the connection is cut before.
+func (c *conn) pause(d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+		return true
+	case <-c.gone:
+		return false
+	}
+}
+
+// consult asks what is to happen to a request and counts it.
+func (s *Server) consult(r Request) Fault {
+	s.mu.Lock()
+	s.counts[r.Op]++
+	fault := s.fault
+	s.mu.Unlock()
+	if fault == nil {
+		return Fault{}
+	}
+	return fault(r)
+}

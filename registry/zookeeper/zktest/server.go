@@ -1,0 +1,234 @@
+package zktest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Options tune a Server. The zero value is a server with ZooKeeper's own
+// defaults.
+type Options struct {
+	MaxBuffer  int           // the largest packet taken, ZooKeeper's jute.maxbuffer; 0: 1 MiB - 1
+	MinSession time.Duration // the least session timeout granted; 0: 4 s
+	MaxSession time.Duration // the longest session timeout granted; 0: 40 s
+	TLS        *tls.Config   // nil: plaintext
+}
+
+// Server is a ZooKeeper server. It is safe for concurrent use.
+type Server struct {
+	opts Options
+	done sync.WaitGroup
+
+	mu        sync.Mutex
+	tree      *tree
+	sessions  map[int64]*session
+	conns     map[*conn]struct{}
+	listeners map[net.Listener]struct{}
+	fault     func(Request) Fault
+	counts    map[Op]int
+	changes   int
+	nextID    int64
+	closed    bool
+}
+
+// session is a client's, and lives on for its timeout without a connection.
+type session struct {
+	id       int64
+	password []byte
+	timeout  time.Duration
+	timer    *time.Timer
+	conn     *conn
+}
+
+// New returns a server with an empty tree that listens nowhere yet.
+func New(opts Options) *Server {
+	if opts.MaxBuffer == 0 {
+		opts.MaxBuffer = 0xfffff
+	}
+	if opts.MinSession == 0 {
+		opts.MinSession = 4 * time.Second
+	}
+	if opts.MaxSession == 0 {
+		opts.MaxSession = 40 * time.Second
+	}
+	return &Server{
+		opts: opts, tree: newTree(), nextID: time.Now().UnixMilli() << 16,
+		sessions: make(map[int64]*session), conns: make(map[*conn]struct{}),
+		listeners: make(map[net.Listener]struct{}), counts: make(map[Op]int),
+	}
+}
+
+// Listen makes the server listen on a TCP address, such as 127.0.0.1:0, and
+// returns the address with the port.
+func (s *Server) Listen(ctx context.Context, address string) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("listen: %w", err)
+	}
+	if err := s.Serve(l); err != nil {
+		return "", errors.Join(err, l.Close())
+	}
+	return l.Addr().String(), nil
+}
+
+// Serve makes the server take connections from a listener, which it closes in
+// the end. It does not block.
+func (s *Server) Serve(l net.Listener) error {
+	if s.opts.TLS != nil {
+		l = tls.NewListener(l, s.opts.TLS)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return net.ErrClosed
+	}
+	s.listeners[l] = struct{}{}
+	s.done.Go(func() { s.accept(l) })
+	return nil
+}
+
+func (s *Server) accept(l net.Listener) {
+	for {
+		raw, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c := &conn{Conn: raw, server: s, out: newOutbox(), gone: make(chan struct{})}
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			_ = raw.Close()
+			return
+		}
+		s.conns[c] = struct{}{}
+		s.done.Go(c.serve)
+		s.mu.Unlock()
+	}
+}
+
+// Close ends the server and waits for everything it started. The sessions are
+// gone, the tree can still be looked at.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var errs []error
+	for l := range s.listeners {
+		errs = append(errs, l.Close())
+	}
+	for _, ses := range s.sessions {
+		ses.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.DropConnections()
+	s.done.Wait()
+	return errors.Join(errs...)
+}
+
+// DropConnections cuts every connection; the sessions live on.
+func (s *Server) DropConnections() {
+	s.mu.Lock()
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.cut()
+	}
+}
+
+// Sessions returns the ids of the sessions that live.
+func (s *Server) Sessions() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]int64, 0, len(s.sessions))
+	for id := range s.sessions {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Expire ends a session as if its client had been silent for too long: its
+// ephemeral nodes go, its connection is cut.
+func (s *Server) Expire(id int64) {
+	s.mu.Lock()
+	ses := s.sessions[id]
+	var c *conn
+	if ses != nil {
+		c = ses.conn
+		s.end(ses)
+	}
+	s.mu.Unlock()
+	if c != nil {
+		c.cut()
+	}
+}
+
+// end removes a session and its ephemeral nodes. The caller holds the lock.
+func (s *Server) end(ses *session) {
+	if s.sessions[ses.id] != ses {
+		return
+	}
+	ses.timer.Stop()
+	delete(s.sessions, ses.id)
+	s.tree.begin()
+	for path := range s.tree.ephemerals[ses.id] {
+		s.tree.remove(who{admin: true}, path, -1)
+	}
+	delete(s.tree.ephemerals, ses.id)
+	s.committed()
+}
+
+// open finds the session of a connect request, or makes a new one. It is nil
+// where the session asked for is no longer there.
+func (s *Server) open(c *conn, id int64, password []byte, timeout time.Duration) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	timeout = min(max(timeout, s.opts.MinSession), s.opts.MaxSession)
+	ses := s.sessions[id]
+	switch {
+	case s.closed || id != 0 && (ses == nil || string(ses.password) != string(password)):
+		return nil
+	case id == 0:
+		s.nextID++
+		ses = &session{id: s.nextID, password: make([]byte, 16), timeout: timeout}
+		if _, err := rand.Read(ses.password); err != nil {
+			return nil
+		}
+		binary.BigEndian.PutUint64(ses.password, uint64(ses.id))
+		ses.timer = time.AfterFunc(timeout, func() { s.Expire(ses.id) })
+		s.sessions[ses.id] = ses
+	}
+	ses.timer.Reset(ses.timeout)
+	ses.conn = c
+	return ses
+}
+
+// touch keeps a session alive, and reports whether it still is.
+func (s *Server) touch(ses *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[ses.id] != ses {
+		return false
+	}
+	ses.timer.Reset(ses.timeout)
+	return true
+}
+
+// committed tells the watches of what a transaction did. The caller holds the
+// lock.
+func (s *Server) committed() {
+	for _, e := range s.tree.events {
+		for c := range s.conns {
+			c.notify(e)
+		}
+	}
+	s.tree.undo, s.tree.events = s.tree.undo[:0], nil
+}

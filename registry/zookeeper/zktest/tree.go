@@ -1,0 +1,227 @@
+package zktest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// code is an error code of the protocol.
+type code int32
+
+const (
+	errOK             code = 0
+	errInconsistent   code = -2
+	errUnimplemented  code = -6
+	errBadArguments   code = -8
+	errNoNode         code = -101
+	errNoAuth         code = -102
+	errBadVersion     code = -103
+	errEphemeral      code = -108
+	errNodeExists     code = -110
+	errNotEmpty       code = -111
+	errSessionExpired code = -112
+	errInvalidACL     code = -114
+	errAuthFailed     code = -115
+)
+
+// Stat is what a server tells of a node beside its data.
+type Stat struct {
+	Czxid, Mzxid, Pzxid         int64
+	Ctime, Mtime                int64 // milliseconds since 1970
+	Version, Cversion, Aversion int32
+	EphemeralOwner              int64
+	DataLength, NumChildren     int32
+}
+
+type node struct {
+	data     []byte
+	acl      []ACL
+	stat     Stat
+	children map[string]struct{}
+}
+
+func (n *node) snapshot() Stat {
+	s := n.stat
+	s.DataLength, s.NumChildren = int32(len(n.data)), int32(len(n.children))
+	return s
+}
+
+// event is what watches are told of a change.
+type event struct {
+	kind int32
+	path string
+}
+
+const (
+	eventCreated         int32 = 1
+	eventDeleted         int32 = 2
+	eventDataChanged     int32 = 3
+	eventChildrenChanged int32 = 4
+)
+
+// tree holds the nodes. Its changes are collected with their inverse, so that
+// those of a transaction can be taken back. It is guarded by the server.
+type tree struct {
+	nodes      map[string]*node
+	ephemerals map[int64]map[string]struct{}
+	zxid       int64
+	undo       []func()
+	events     []event
+}
+
+func newTree() *tree {
+	t := &tree{nodes: make(map[string]*node), ephemerals: make(map[int64]map[string]struct{})}
+	t.nodes["/"] = &node{acl: WorldACL(PermAll), children: make(map[string]struct{})}
+	return t
+}
+
+// begin starts a transaction.
+func (t *tree) begin() {
+	t.undo, t.events = t.undo[:0], nil
+	t.zxid++
+}
+
+// rollback takes back everything since begin.
+func (t *tree) rollback() {
+	for _, undo := range slices.Backward(t.undo) {
+		undo()
+	}
+	t.undo, t.events = t.undo[:0], nil
+}
+
+// who is on whose behalf an operation is done.
+type who struct {
+	session int64
+	ids     []identity
+	admin   bool // the server itself: no ACL applies
+}
+
+func (w who) may(n *node, perm int32) bool { return w.admin || allowed(n.acl, perm, w.ids) }
+
+// The flags of a create request.
+const (
+	flagEphemeral int32 = 1
+	flagSequence  int32 = 2
+)
+
+func (t *tree) create(w who, r createRequest) (string, code) {
+	path := r.path
+	parentPath, _ := split(path)
+	parent := t.nodes[parentPath]
+	if r.flags&flagSequence != 0 && parent != nil {
+		path = fmt.Sprintf("%s%010d", path, parent.stat.Cversion)
+	}
+	acl, err := fixACL(r.acl, w.ids)
+	switch {
+	case !validPath(path) || r.flags < 0 || r.flags > 3:
+		return "", errBadArguments
+	case parent == nil:
+		return "", errNoNode
+	case !w.may(parent, PermCreate):
+		return "", errNoAuth
+	case err != errOK:
+		return "", err
+	case parent.stat.EphemeralOwner != 0:
+		return "", errEphemeral
+	case t.nodes[path] != nil:
+		return "", errNodeExists
+	}
+	now := time.Now().UnixMilli()
+	n := &node{data: r.data, acl: acl, children: make(map[string]struct{})}
+	n.stat = Stat{Czxid: t.zxid, Mzxid: t.zxid, Pzxid: t.zxid, Ctime: now, Mtime: now}
+	if r.flags&flagEphemeral != 0 {
+		n.stat.EphemeralOwner = w.session
+	}
+	t.link(path, n)
+	return path, errOK
+}
+
+// link puts a node into the tree and remembers how to take it out.
+func (t *tree) link(path string, n *node) {
+	parentPath, name := split(path)
+	parent := t.nodes[parentPath]
+	before := parent.stat
+	parent.children[name] = struct{}{}
+	parent.stat.Cversion++
+	parent.stat.Pzxid = t.zxid
+	t.nodes[path] = n
+	if owner := n.stat.EphemeralOwner; owner != 0 {
+		if t.ephemerals[owner] == nil {
+			t.ephemerals[owner] = make(map[string]struct{})
+		}
+		t.ephemerals[owner][path] = struct{}{}
+	}
+	t.events = append(t.events, event{eventCreated, path}, event{eventChildrenChanged, parentPath})
+	t.undo = append(t.undo, func() {
+		delete(t.nodes, path)
+		delete(t.ephemerals[n.stat.EphemeralOwner], path)
+		delete(parent.children, name)
+		parent.stat = before
+	})
+}
+
+func (t *tree) remove(w who, path string, version int32) code {
+	n := t.nodes[path]
+	parentPath, name := split(path)
+	parent := t.nodes[parentPath]
+	switch {
+	case path == "/" || !validPath(path):
+		return errBadArguments
+	case n == nil:
+		return errNoNode
+	case !w.may(parent, PermDelete):
+		return errNoAuth
+	case version != -1 && version != n.stat.Version:
+		return errBadVersion
+	case len(n.children) > 0:
+		return errNotEmpty
+	}
+	before := parent.stat
+	delete(t.nodes, path)
+	delete(t.ephemerals[n.stat.EphemeralOwner], path)
+	delete(parent.children, name)
+	parent.stat.Cversion++
+	parent.stat.Pzxid = t.zxid
+	t.events = append(t.events, event{eventDeleted, path}, event{eventChildrenChanged, parentPath})
+	t.undo = append(t.undo, func() {
+		t.nodes[path] = n
+		if owner := n.stat.EphemeralOwner; owner != 0 {
+			t.ephemerals[owner][path] = struct{}{}
+		}
+		parent.children[name] = struct{}{}
+		parent.stat = before
+	})
+	return errOK
+}
+
+func (t *tree) set(w who, path string, data []byte, version int32) (Stat, code) {
+	n := t.nodes[path]
+	if err := t.check(w, n, PermWrite, version); err != errOK {
+		return Stat{}, err
+	}
+	oldData, before := n.data, n.stat
+	n.data = data
+	n.stat.Version++
+	n.stat.Mzxid, n.stat.Mtime = t.zxid, time.Now().UnixMilli()
+	t.events = append(t.events, event{eventDataChanged, path})
+	t.undo = append(t.undo, func() { n.data, n.stat = oldData, before })
+	return n.snapshot(), errOK
+}
+
+func (*tree) check(w who, n *node, perm, version int32) code {
+	switch {
+	case n == nil:
+		return errNoNode
+	case !w.may(n, perm):
+		return errNoAuth
+	case version != -1 && version != n.stat.Version:
+		return errBadVersion
+	}
+	return errOK
+}
+
+func (t *tree) children(path string) []string {
+	return slices.Sorted(maps.Keys(t.nodes[path].children))
+}

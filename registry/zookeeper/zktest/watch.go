@@ -1,0 +1,84 @@
+package zktest
+
+// watch remembers that the connection is to be told once of a change. The
+// caller holds the server's lock, as all here.
+func (c *conn) watch(r request) {
+	if r.op == OpGetChildren || r.op == OpGetChildren2 {
+		c.onList = add(c.onList, r.path)
+	} else {
+		c.onData = add(c.onData, r.path)
+	}
+}
+
+// notify tells the connection of a change that it watches.
+func (c *conn) notify(e event) {
+	data := take(c.onData, e.kind != eventChildrenChanged, e.path)
+	list := take(c.onList, e.kind == eventChildrenChanged || e.kind == eventDeleted, e.path)
+	if data || list {
+		c.tell(e)
+	}
+}
+
+// tell queues the packet of an event.
+func (c *conn) tell(e event) {
+	p := newPacket()
+	p.int32(xidWatch)
+	p.int64(-1)
+	p.int32(0)
+	p.int32(e.kind)
+	p.int32(3) // connected
+	p.string(e.path)
+	c.send(p.packet())
+}
+
+// rearm sets the watches of a client that is back, and tells of those whose
+// change it missed.
+func (c *conn) rearm(w watches) {
+	for _, p := range w.data {
+		n := c.server.tree.nodes[p]
+		switch {
+		case n == nil:
+			c.tell(event{eventDeleted, p})
+		case n.stat.Mzxid > w.zxid:
+			c.tell(event{eventDataChanged, p})
+		default:
+			c.onData = add(c.onData, p)
+		}
+	}
+	for _, p := range w.exists {
+		if c.server.tree.nodes[p] != nil {
+			c.tell(event{eventCreated, p})
+		} else {
+			c.onData = add(c.onData, p)
+		}
+	}
+	for _, p := range w.children {
+		n := c.server.tree.nodes[p]
+		switch {
+		case n == nil:
+			c.tell(event{eventDeleted, p})
+		case n.stat.Pzxid > w.zxid:
+			c.tell(event{eventChildrenChanged, p})
+		default:
+			c.onList = add(c.onList, p)
+		}
+	}
+}
+
+func add(set map[string]struct{}, path string) map[string]struct{} {
+	if set == nil {
+		set = make(map[string]struct{})
+	}
+	set[path] = struct{}{}
+	return set
+}
+
+// take removes a path from a set where the change concerns it, and reports
+// whether it was there.
+func take(set map[string]struct{}, concerns bool, path string) bool {
+	if _, ok := set[path]; !ok || !concerns {
+		return false
+	}
+	delete(set, path)
+	return true
+}
