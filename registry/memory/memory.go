@@ -168,7 +168,7 @@ func (t *Target) checkOld(group registry.Group, key string, old *registry.Held) 
 		return nil
 	case t.opts.Owner != "" && old.Owner != t.opts.Owner:
 		return fmt.Errorf("%w: entry %q: owned by %q", registry.ErrRefused, key, old.Owner)
-	case !ok || now.Entry != old.Entry || now.Version != old.Version:
+	case !ok || now.Entry != old.Entry || old.Version != 0 && now.Version != old.Version:
 		return fmt.Errorf("%w: entry %q", registry.ErrConflict, key)
 	}
 	return nil
