@@ -22,8 +22,8 @@ import (
 // loop's own goroutine, which is why an answer proves that the loop lives.
 type Loop interface {
 	Status(ctx context.Context) (bridge.Status, error)
-	Approve(ctx context.Context, id string) error
-	Deny(ctx context.Context, id string) error
+	Approve(ctx context.Context, id, who string) error
+	Deny(ctx context.Context, id, who string) error
 }
 
 // Input is one source: its table, and what only the source itself can say.

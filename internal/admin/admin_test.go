@@ -19,6 +19,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+var _ admin.Loop = (*bridge.Loop)(nil)
+
 // loop is a bridge.Loop as the package sees it.
 type loop struct {
 	mu      sync.Mutex
@@ -39,8 +41,8 @@ func (l *loop) Status(ctx context.Context) (bridge.Status, error) {
 	return st, nil
 }
 
-func (l *loop) Approve(_ context.Context, id string) error { return l.decide("approve " + id) }
-func (l *loop) Deny(_ context.Context, id string) error    { return l.decide("deny " + id) }
+func (l *loop) Approve(_ context.Context, id, _ string) error { return l.decide("approve " + id) }
+func (l *loop) Deny(_ context.Context, id, _ string) error    { return l.decide("deny " + id) }
 
 func (l *loop) decide(word string) error {
 	l.mu.Lock()
@@ -313,6 +315,10 @@ func TestHolds(t *testing.T) {
 	}
 	if w := call(api, "GET", "/api/v1/holds/h1/approve"); w.Code != 404 || len(l.decided) != 2 {
 		t.Errorf("by GET: %d %v", w.Code, l.decided)
+	}
+	l.set(func(l *loop) { l.refuse = bridge.ErrNoHold })
+	if w := call(api, "POST", "/api/v1/holds/h1/approve"); w.Code != 404 {
+		t.Errorf("gone meanwhile: %d %s", w.Code, w.Body)
 	}
 	l.set(func(l *loop) { l.refuse = errors.New("it changed meanwhile") })
 	if w := call(api, "POST", "/api/v1/holds/h1/approve"); w.Code != 409 || !strings.Contains(w.Body.String(), "it changed meanwhile") {

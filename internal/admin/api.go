@@ -93,31 +93,30 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, why)
 }
 
-// decide passes the word on a hold to the loop that has it.
-func (s *Server) decide(result string, act func(Loop, context.Context, string) error) http.HandlerFunc {
+// decide passes the word on a hold to the loop that has it, which logs who gave it.
+func (s *Server) decide(result string, act func(loop Loop, ctx context.Context, id, who string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
 		at := slices.IndexFunc(s.opts.Targets, func(t Target) bool {
 			st, err := s.status(r.Context(), t)
 			return err == nil && slices.ContainsFunc(st.Holds, func(h bridge.Hold) bool { return h.ID == id })
 		})
-		if at < 0 {
+		err := bridge.ErrNoHold
+		if at >= 0 {
+			ctx, cancel := context.WithTimeout(r.Context(), ask)
+			defer cancel()
+			err = act(s.opts.Targets[at].Loop, ctx, id, r.RemoteAddr)
+		}
+		switch {
+		case err == nil:
+			reply(w, http.StatusOK, Decision{ID: id, Target: s.opts.Targets[at].Name, Result: result})
+		case errors.Is(err, bridge.ErrNoHold):
 			problem(w, http.StatusNotFound, "no such hold: what it held may have changed; look at /api/v1/holds again")
-			return
+		case errors.Is(err, context.DeadlineExceeded):
+			problem(w, http.StatusGatewayTimeout, err.Error())
+		default:
+			problem(w, http.StatusConflict, err.Error())
 		}
-		t := s.opts.Targets[at]
-		ctx, cancel := context.WithTimeout(r.Context(), ask)
-		defer cancel()
-		if err := act(t.Loop, ctx, id); err != nil {
-			code := http.StatusConflict
-			if errors.Is(err, context.DeadlineExceeded) {
-				code = http.StatusGatewayTimeout
-			}
-			problem(w, code, err.Error())
-			return
-		}
-		s.opts.Log.Info("hold decided", "peer", t.Name, "hold", id, "result", result, "remote", r.RemoteAddr)
-		reply(w, http.StatusOK, Decision{ID: id, Target: t.Name, Result: result})
 	}
 }
 

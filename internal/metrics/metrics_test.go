@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -21,8 +20,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
-
-var update = flag.Bool("update", false, "rewrite generated documents") //nolint:gochecknoglobals // flags of tests are
 
 const (
 	cluster  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -163,8 +160,8 @@ func grep(text, part string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestReference keeps docs/reference/metrics.md in step with the code; -update
-// rewrites it.
+// TestReference keeps docs/reference/metrics.md in step with the code;
+// UPDATE_GOLDEN=1 rewrites it.
 func TestReference(t *testing.T) {
 	m := metrics.New(metrics.Build{})
 	m.Watch(func(context.Context) admin.Document { return admin.Document{} })
@@ -184,7 +181,7 @@ func TestReference(t *testing.T) {
 		}
 	}
 	const path = "../../docs/reference/metrics.md"
-	if *update {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil { //nolint:gosec // a document for all to read
 			t.Fatal(err)
 		}
