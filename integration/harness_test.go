@@ -10,14 +10,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-const (
-	greetHost    = "greet.shop.svc.cluster.local"
-	greetAddress = greetHost + ":20000"
-	greetCluster = "outbound|20000||" + greetHost
-	greetKey     = "providers:" + harness.DubboInterface + "::"
-	providers    = "/dubbo/" + harness.DubboInterface + "/providers"
-)
-
 func TestHarness_ZooKeeperServesAndKeepsItsDataOverAKill(t *testing.T) {
 	t.Parallel()
 	server := harness.StartZooKeeper(t)

@@ -1,0 +1,152 @@
+package harness
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// BridgeConfig is what differs between the configurations of the tests. The
+// texts are inserted as they are: "a: 1, b: 2".
+type BridgeConfig struct {
+	Istiod    string   // address of xDS
+	Security  string   // tls and tokenFile of the istiod registry
+	Mapping   string   // settings of the mapping
+	ZooKeeper []string // addresses
+	Guard     string   // settings of the guard: Swift, or empty for the defaults
+}
+
+// Swift is a guard that lets deletions go at once, for tests about speed.
+const Swift = "lastEndpoint: 0s, settle: 0s, share: 1"
+
+// Bridge is xds-bridge, which keeps the mesh of an istiod in a ZooKeeper.
+type Bridge struct {
+	Config    string // the file
+	Telemetry string // address of probes and metrics
+
+	path    string
+	process *Process
+}
+
+// NewBridge writes a configuration; Start starts the bridge with it.
+func NewBridge(t testing.TB, c BridgeConfig) *Bridge {
+	t.Helper()
+	b := &Bridge{Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: program(t)}
+	text := fmt.Sprintf(`apiVersion: xds-bridge/v1
+owner: integration
+registries:
+  mesh:
+    istiod:
+      address: %s
+      mapping: { %s }
+      %s
+  zk:
+    zookeeper: { servers: [%s], sessionTimeout: 6s }
+bridges:
+  - name: mesh-to-zk
+    from: mesh
+    to: zk
+    formats: [dubbo-interface]
+    select: { allow: [127.0.0.0/8] }
+    guard: { %s }
+admin: { address: "%s" }
+telemetry: { address: "%s" }
+log: { level: debug }
+`, c.Istiod, c.Mapping, c.Security, quoted(c.ZooKeeper), c.Guard, freeAddress(t), b.Telemetry)
+	must(t, os.WriteFile(b.Config, []byte(text), 0o600))
+	return b
+}
+
+// StartBridge starts a bridge and waits until it is ready.
+func StartBridge(t testing.TB, c BridgeConfig) *Bridge {
+	t.Helper()
+	b := NewBridge(t, c)
+	b.Start(t)
+	b.AwaitReady(t)
+	return b
+}
+
+// Start starts the bridge, for the first time or once more.
+func (b *Bridge) Start(t testing.TB) {
+	t.Helper()
+	b.process = Start(t, Command{Name: "xds-bridge", Path: b.path, Args: []string{"run", "--config", b.Config}})
+}
+
+// AwaitReady waits until the bridge has read the mesh completely.
+func (b *Bridge) AwaitReady(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTime, "the bridge is ready", func() error {
+		if !b.process.Running() {
+			t.Fatalf("the bridge ended: %s", b.process.tail())
+		}
+		_, err := get(t, "http://"+b.Telemetry+"/readyz", http.StatusOK)
+		return err
+	})
+}
+
+// Kill ends the bridge at once.
+func (b *Bridge) Kill() { b.process.Kill() }
+
+// Stop asks the bridge to end and fails the test where it does not end well.
+func (b *Bridge) Stop(t testing.TB) {
+	t.Helper()
+	if code := b.process.Stop(t); code != 0 {
+		t.Errorf("the bridge ended with %d, want 0", code)
+	}
+}
+
+// Running reports whether the bridge runs.
+func (b *Bridge) Running() bool { return b.process.Running() }
+
+// Exited is closed when the bridge has ended.
+func (b *Bridge) Exited() <-chan struct{} { return b.process.Exited() }
+
+// Do runs another verb of the program with the same configuration.
+func (b *Bridge) Do(t testing.TB, verb string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return Run(t, b.path, append([]string{verb, "--config", b.Config}, args...)...)
+}
+
+// Metrics returns what the bridge serves for Prometheus.
+func (b *Bridge) Metrics(t testing.TB) string {
+	t.Helper()
+	body, err := get(t, "http://"+b.Telemetry+"/metrics", http.StatusOK)
+	must(t, err)
+	return string(body)
+}
+
+// program returns what XDS_BRIDGE_BINARY names, or builds it.
+func program(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv("XDS_BRIDGE_BINARY"); path != "" {
+		return path
+	}
+	path := filepath.Join(Root(t), "bin", "xds-bridge")
+	code, _, errOut := Run(t, "go", "build", "-C", Root(t), "-trimpath", "-o", path, "./cmd/xds-bridge")
+	if code != 0 {
+		t.Fatalf("build the bridge: %s", errOut)
+	}
+	return path
+}
+
+func quoted(words []string) string {
+	var parts []string
+	for _, w := range words {
+		parts = append(parts, fmt.Sprintf("%q", w))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// settleTime is how long a test watches that nothing happens.
+const settleTime = 3 * time.Second
+
+// Quiet fails the test where a value changes within a few seconds.
+func Quiet[T any](t testing.TB, what string, look func() T) {
+	t.Helper()
+	before := look()
+	Stays(t, settleTime, what, func() error { return Same(look(), before) })
+}
