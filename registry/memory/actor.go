@@ -23,14 +23,14 @@ func (t *Target) Drop(group registry.Group, key string) {
 	t.tell(events)
 }
 
-// Expire ends the session of the target's owner: everything live that it owns
+// Expire ends the session of Options.Owner: everything live that it owns
 // goes, and Lost is ready.
 func (t *Target) Expire() {
 	t.mu.Lock()
 	var events []Event
 	for group, entries := range t.groups {
 		for key, h := range entries {
-			if h.Live && h.Owner == t.owner(h.Entry) {
+			if h.Live && (t.opts.Owner == "" || h.Owner == t.opts.Owner) {
 				events = append(events, t.remove(group, key)...)
 			}
 		}

@@ -1,0 +1,145 @@
+package registrytest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// foreign returns what a group holds that is not ours.
+func (f Fixture) foreign(t *testing.T, n int) []registry.Held {
+	t.Helper()
+	var out []registry.Held
+	for _, h := range f.read(t, n) {
+		if h.Owner != f.Owner {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+func (f Fixture) expectForeign(t *testing.T, n int, want registry.Entry) {
+	t.Helper()
+	got := f.foreign(t, n)
+	if len(got) != 1 || got[0].Entry != want {
+		t.Fatalf("the foreign entries are %v, want %v alone", got, want)
+	}
+}
+
+func testForeign(t *testing.T, f Fixture) {
+	other := f.Foreign(0, 7, 0)
+	f.Set(t, other)
+	f.write(t, 0, f.entries(0, 0, 3, 0)...)
+	f.expect(t, 0, f.entries(0, 0, 3, 0)...)
+	f.expectForeign(t, 0, other)
+	f.write(t, 0)
+	f.expect(t, 0)
+	f.expectForeign(t, 0, other)
+}
+
+func testForeignKey(t *testing.T, f Fixture) {
+	other := f.Foreign(0, 0, 0)
+	f.Set(t, other)
+	held := f.read(t, 0)
+	if len(held) != 1 || held[0].Key != f.Entry(0, 0, 0).Key || held[0].Owner == f.Owner {
+		t.Fatalf("holds %v, want the other's entry under the key %q", held, f.Entry(0, 0, 0).Key)
+	}
+	f.expectForeign(t, 0, other)
+}
+
+func testForeignDelete(t *testing.T, f Fixture) {
+	other := f.Foreign(0, 0, 0)
+	f.Set(t, other)
+	held := f.read(t, 0)
+	for name, change := range map[string]registry.Change{
+		"deleted":  {Group: f.Group(0), Delete: held},
+		"replaced": {Group: f.Group(0), Put: []registry.Write{{New: f.Entry(0, 0, 0), Old: &held[0]}}},
+	} {
+		if err := f.Target.Write(t.Context(), change); err == nil {
+			t.Errorf("%s without a word", name)
+		}
+		f.expectForeign(t, 0, other)
+	}
+}
+
+func testReplaceChanged(t *testing.T, f Fixture) {
+	f.write(t, 0, f.Entry(0, 0, 0))
+	change := f.change(f.read(t, 0), 0, f.Entry(0, 0, 2))
+	f.Drop(t, f.Entry(0, 0, 0))
+	f.Set(t, f.Entry(0, 0, 1))
+	if err := f.Target.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
+		t.Fatalf("%v, want a conflict", err)
+	}
+	f.expect(t, 0, f.Entry(0, 0, 1))
+}
+
+func testReplaceGone(t *testing.T, f Fixture) {
+	f.write(t, 0, f.Entry(0, 0, 0), f.Entry(0, 1, 0))
+	change := f.change(f.read(t, 0), 0, f.Entry(0, 0, 1), f.Entry(0, 1, 0))
+	f.Drop(t, f.Entry(0, 0, 0))
+	if err := f.Target.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
+		t.Fatalf("%v, want a conflict", err)
+	}
+	f.expect(t, 0, f.Entry(0, 1, 0))
+}
+
+func testConflictThenRead(t *testing.T, f Fixture) {
+	f.write(t, 0, f.entries(0, 0, 2, 0)...)
+	change := f.change(f.read(t, 0), 0, f.Entry(0, 0, 1), f.Entry(0, 2, 0))
+	f.Drop(t, f.Entry(0, 0, 0))
+	if err := f.Target.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
+		t.Fatalf("%v, want a conflict", err)
+	}
+	f.write(t, 0, f.Entry(0, 0, 1), f.Entry(0, 2, 0))
+	f.expect(t, 0, f.Entry(0, 0, 1), f.Entry(0, 2, 0))
+}
+
+func testGroupDeleted(t *testing.T, f Fixture) {
+	f.write(t, 0, f.entries(0, 0, 2, 0)...)
+	for _, e := range f.entries(0, 0, 2, 0) {
+		f.Drop(t, e)
+	}
+	f.expect(t, 0)
+	f.write(t, 0, f.entries(0, 0, 2, 0)...)
+	f.expect(t, 0, f.entries(0, 0, 2, 0)...)
+}
+
+func testDropped(t *testing.T, f Fixture) {
+	f.write(t, 0, f.entries(0, 0, 3, 0)...)
+	f.Drop(t, f.Entry(0, 1, 0))
+	f.expect(t, 0, f.Entry(0, 0, 0), f.Entry(0, 2, 0))
+}
+
+// Hostile returns texts that a registry, a log or a terminal may stumble
+// over.
+func Hostile() []string {
+	return []string{
+		"", ".", "..", "../../x", "/", "//", "a/b", `a\b`, "%2F", "%2e%2e%2f", "%", "%zz", "+", " ", " a ", "a b",
+		"\x00", "a\x00b", "a\r\nb", "\x1b[31mred\x1b[0m", "\u202edlrow", "\u200b", "\ufeff", "\ufffe", "\ue000", "\u0085",
+		"é", "e\u0301", "日本", "😀", "\xff\xfe", "@@", ",", ";", ":", "::", "#", "?", "&", "=", "a=b&c=d", "*", "'", `"`, "$", "${x}",
+		"<script>", "{}", "[]", "null", "раураl", strings.Repeat("x", 64<<10), strings.Repeat("😀", 1000),
+	}
+}
+
+func testHostile(t *testing.T, f Fixture) {
+	neighbour := f.Entry(1, 0, 0)
+	f.write(t, 1, neighbour)
+	for _, text := range Hostile() {
+		e := f.Hostile(text)
+		before := f.read(t, 0)
+		err := f.Target.Write(t.Context(), f.change(before, 0, e))
+		if err != nil {
+			if !errors.Is(err, registry.ErrRefused) {
+				t.Errorf("%.40q: %v, want a refusal", text, err)
+			}
+			f.write(t, 0)
+			continue
+		}
+		f.expect(t, 0, e)
+		f.expect(t, 1, neighbour)
+		f.write(t, 0)
+		f.expect(t, 0)
+	}
+}

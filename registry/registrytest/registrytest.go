@@ -1,0 +1,153 @@
+// Package registrytest is what every implementation of registry.Target has to
+// pass, be it a real registry, a fake of one or a map in memory.
+package registrytest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Fixture is an empty registry to try a target on. Entries are made by the
+// fixture, because each format has its own. Numbers name them: group n, entry
+// i in it, variant v of its value; equal numbers make equal entries.
+type Fixture struct {
+	Target registry.Target
+	Owner  string // as registry.Held.Owner tells it
+
+	Group func(n int) registry.Group
+	Entry func(n, i, v int) registry.Entry // with the mark of the owner
+
+	// Foreign makes an entry with the key of Entry(n, i, v) that another
+	// owner has marked; nil where the registry knows no such thing.
+	Foreign func(n, i, v int) registry.Entry
+
+	// Hostile makes an entry of group 0 of which a text is part of the key
+	// and the value.
+	Hostile func(text string) registry.Entry
+
+	// Set and Drop change the registry as another actor does, without
+	// conditions; nil where nobody else can.
+	Set  func(t *testing.T, e registry.Entry)
+	Drop func(t *testing.T, e registry.Entry)
+}
+
+// Target runs the suite; open makes a registry of its own for each test.
+func Target(t *testing.T, open func(t *testing.T) Fixture) {
+	t.Helper()
+	tests := map[string]func(*testing.T, Fixture){
+		"a group that does not exist reads as empty":                 testAbsent,
+		"A02 what is written is what is read, live and ours":         testCreate,
+		"a new value replaces the old one under its key":             testReplace,
+		"A02 what is deleted is gone, and its neighbours stay":       testDelete,
+		"one change creates, replaces and deletes":                   testMixed,
+		"every group that holds an entry is listed":                  testGroups,
+		"a write that is repeated does no harm":                      testRepeat,
+		"what exists is not created again":                           testCreateTwice,
+		"an empty change changes nothing":                            testEmpty,
+		"a large group is written and deleted in one change":         testLarge,
+		"F54 hostile text is kept as it is or refused":               testHostile,
+		"a call with an ended context fails and changes nothing":     testEnded,
+		"A52 groups are written at the same time":                    testConcurrent,
+		"A54 after a refusal the group reads as it was":              testRefused,
+		"a group of no known format is refused":                      testUnknownGroup,
+		"entries come in their order, whatever order they went in":   testOrder,
+		"an entry returned to its old value is equal to what it was": testBackAndForth,
+	}
+	others := map[string]func(*testing.T, Fixture){
+		"A44 entries of others are told apart and stay":           testForeign,
+		"F43 the key of another's entry is a conflict":            testForeignKey,
+		"A44 another's entry is not deleted, even if asked":       testForeignDelete,
+		"a replacement of what has changed is a conflict":         testReplaceChanged,
+		"a replacement of what has gone is a conflict":            testReplaceGone,
+		"A54 a conflict is resolved by reading again":             testConflictThenRead,
+		"F40 a group that was deleted is written anew":            testGroupDeleted,
+		"what another actor drops is missing in the next reading": testDropped,
+	}
+	run := func(name string, test func(*testing.T, Fixture)) {
+		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+	}
+	for name, test := range tests {
+		run(name, test)
+	}
+	if f := open(t); f.Set != nil && f.Drop != nil && f.Foreign != nil {
+		for name, test := range others {
+			run(name, test)
+		}
+	}
+}
+
+// read returns what a group holds.
+func (f Fixture) read(t *testing.T, n int) []registry.Held {
+	t.Helper()
+	held, err := f.Target.Read(t.Context(), f.Group(n))
+	if err != nil {
+		t.Fatalf("read group %d: %v", n, err)
+	}
+	return held
+}
+
+// write brings a group from what it holds to exactly these entries of ours.
+func (f Fixture) write(t *testing.T, n int, want ...registry.Entry) {
+	t.Helper()
+	if err := f.Target.Write(t.Context(), f.change(f.read(t, n), n, want...)); err != nil {
+		t.Fatalf("write group %d: %v", n, err)
+	}
+}
+
+// change works out how to come from what is held to exactly these entries of
+// ours.
+func (f Fixture) change(held []registry.Held, n int, want ...registry.Entry) registry.Change {
+	c := registry.Change{Group: f.Group(n), Want: registry.Sorted(slices.Values(want))}
+	ours := make(map[string]registry.Held)
+	for _, h := range held {
+		if h.Owner == f.Owner {
+			ours[h.Key] = h
+		}
+	}
+	for _, e := range c.Want {
+		h, ok := ours[e.Key]
+		delete(ours, e.Key)
+		switch {
+		case !ok:
+			c.Put = append(c.Put, registry.Write{New: e})
+		case h.Entry != e || !h.Live:
+			c.Put = append(c.Put, registry.Write{New: e, Old: &h})
+		}
+	}
+	for _, h := range held {
+		if _, left := ours[h.Key]; left && h.Owner == f.Owner {
+			c.Delete = append(c.Delete, h)
+		}
+	}
+	return c
+}
+
+// entries makes entries i in from..to-1 of a group, variant v.
+func (f Fixture) entries(n, from, to, v int) []registry.Entry {
+	var out []registry.Entry
+	for i := from; i < to; i++ {
+		out = append(out, f.Entry(n, i, v))
+	}
+	return out
+}
+
+// expect compares what a group holds of ours with what it should.
+func (f Fixture) expect(t *testing.T, n int, want ...registry.Entry) {
+	t.Helper()
+	var got []registry.Entry
+	for _, h := range f.read(t, n) {
+		if h.Owner != f.Owner {
+			continue
+		}
+		if !h.Live {
+			t.Errorf("group %d: %s is not live", n, h.Key)
+		}
+		got = append(got, h.Entry)
+	}
+	want = registry.Sorted(slices.Values(want))
+	if !slices.Equal(got, want) {
+		t.Fatalf("group %d holds\n%v\nwant\n%v", n, got, want)
+	}
+}
