@@ -146,7 +146,7 @@ func (s *Server) Run(ctx context.Context) error {
 	running.Go(func() { s.pulse(ctx) })
 	running.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+		return err //nolint:wrapcheck // our own, from above
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func TestProbes_A56(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- s.Run(ctx) }()
 			code := func(after time.Duration) int {
-				time.Sleep(after) //nolint:forbidigo // virtual time
+				time.Sleep(after) // virtual time
 				synctest.Wait()
 				return call(s.Telemetry(), "GET", "/livez").Code
 			}
@@ -278,7 +278,7 @@ func TestServices_pages(t *testing.T) {
 			t.Fatalf("page: %+v", page)
 		}
 		for _, sv := range page.Items {
-			got = append(got, string(sv.ServiceStatus.Service))
+			got = append(got, string(sv.Service))
 		}
 		if next = page.Continue; next == "" {
 			break

@@ -97,19 +97,15 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 func (s *Server) decide(result string, act func(loop Loop, ctx context.Context, id, who string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
-		at := slices.IndexFunc(s.opts.Targets, func(t Target) bool {
-			st, err := s.status(r.Context(), t)
-			return err == nil && slices.ContainsFunc(st.Holds, func(h bridge.Hold) bool { return h.ID == id })
-		})
-		err := bridge.ErrNoHold
-		if at >= 0 {
+		t, err := s.holder(r.Context(), id)
+		if err == nil {
 			ctx, cancel := context.WithTimeout(r.Context(), ask)
 			defer cancel()
-			err = act(s.opts.Targets[at].Loop, ctx, id, r.RemoteAddr)
+			err = act(t.Loop, ctx, id, r.RemoteAddr)
 		}
 		switch {
 		case err == nil:
-			reply(w, http.StatusOK, Decision{ID: id, Target: s.opts.Targets[at].Name, Result: result})
+			reply(w, http.StatusOK, Decision{ID: id, Target: t.Name, Result: result})
 		case errors.Is(err, bridge.ErrNoHold):
 			problem(w, http.StatusNotFound, "no such hold: what it held may have changed; look at /api/v1/holds again")
 		case errors.Is(err, context.DeadlineExceeded):
@@ -118,6 +114,17 @@ func (s *Server) decide(result string, act func(loop Loop, ctx context.Context, 
 			problem(w, http.StatusConflict, err.Error())
 		}
 	}
+}
+
+// holder returns the target whose deletions a hold keeps back.
+func (s *Server) holder(ctx context.Context, id string) (Target, error) {
+	for _, t := range s.opts.Targets {
+		st, err := s.status(ctx, t)
+		if err == nil && slices.ContainsFunc(st.Holds, func(h bridge.Hold) bool { return h.ID == id }) {
+			return t, nil
+		}
+	}
+	return Target{}, bridge.ErrNoHold
 }
 
 // reply writes a document. The encoder escapes <, > and &, so that a name

@@ -109,7 +109,7 @@ func services(all []bridge.Status) []Service {
 
 // cursor orders services and says where a page ends. No part can hold a NUL.
 func (s Service) cursor() string {
-	return s.Target + "\x00" + s.Bridge + "\x00" + string(s.ServiceStatus.Service)
+	return s.Target + "\x00" + s.Bridge + "\x00" + string(s.Service)
 }
 
 func holds(all []bridge.Status) []Hold {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -24,36 +25,39 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 			}
 		}
 	}
-	all := s.statuses(ctx)
+	why.follow(s.statuses(ctx), names)
+	return why
+}
+
+// follow adds what became of services of these names and in groups of the
+// query's name.
+func (w *Why) follow(all []bridge.Status, names map[registry.Name]bool) {
 	groups := make(map[registry.Group]bool)
+	touched := func(g registry.Group) bool { return groups[g] || g.Name == w.Query || g.String() == w.Query }
 	for _, sv := range services(all) {
-		if !names[sv.ServiceStatus.Service] && !slices.ContainsFunc(sv.Groups, func(g registry.Group) bool { return named(g, query) }) {
+		if !names[sv.Service] && !slices.ContainsFunc(sv.Groups, touched) {
 			continue
 		}
-		why.Services = append(why.Services, sv)
+		w.Services = append(w.Services, sv)
 		for _, g := range sv.Groups {
 			groups[g] = true
 		}
 	}
-	touched := func(g registry.Group) bool { return groups[g] || named(g, query) }
 	for _, h := range holds(all) {
 		if slices.ContainsFunc(h.Groups, touched) {
-			why.Holds = append(why.Holds, h)
+			w.Holds = append(w.Holds, h)
 		}
 	}
 	for _, c := range conflicts(all) {
 		if names[c.Service] || touched(c.Group) {
-			why.Conflicts = append(why.Conflicts, c)
+			w.Conflicts = append(w.Conflicts, c)
 		}
 	}
-	return why
 }
 
-func (w Why) empty() bool {
+func (w *Why) empty() bool {
 	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Skipped) == 0
 }
-
-func named(g registry.Group, query string) bool { return g.Name == query || g.String() == query }
 
 func lookup(in Input, query string) []Seen {
 	rows, known := in.Table.Snapshot()

@@ -45,7 +45,7 @@ type stateCollector struct {
 }
 
 // Describe sends nothing: which peers there are is told by the document.
-func (s *stateCollector) Describe(chan<- *prometheus.Desc) {}
+func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the document.
 func (s *stateCollector) Collect(out chan<- prometheus.Metric) {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -40,28 +41,10 @@ func newTargetMetrics(m *Metrics) targetMetrics {
 // in the configuration, kind what it is, such as zookeeper.
 func (m *Metrics) Target(peer, kind string) func(bridge.Observation) {
 	t := m.target
-	up, contact := t.up.WithLabelValues(peer, kind, "target"), t.contact.WithLabelValues(peer, kind, "target")
-	call := func(o bridge.Observation) {
-		method := oneOf(o.Op, "list", "read", "write")
-		t.rpc.WithLabelValues(peer, method).Observe(o.Took.Seconds())
-		if o.Err == nil {
-			up.Set(1)
-			contact.SetToCurrentTime()
-			return
-		}
-		code := errorCode(o.Err)
-		if code != "conflict" {
-			up.Set(0)
-		}
-		t.rpcErrors.WithLabelValues(peer, method, code).Inc()
-		if method == "write" {
-			t.failed.WithLabelValues(peer).Inc()
-		}
-	}
 	return func(o bridge.Observation) {
 		switch o.Kind {
 		case bridge.ObservedCall:
-			call(o)
+			t.call(o, peer, kind)
 		case bridge.ObservedApplied:
 			t.applied.WithLabelValues(peer, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
 			if o.Latency > 0 {
@@ -70,10 +53,8 @@ func (m *Metrics) Target(peer, kind string) func(bridge.Observation) {
 		case bridge.ObservedHold:
 			t.holds.WithLabelValues(peer, o.Bridge).Inc()
 			t.skipped.WithLabelValues(peer, o.Bridge, "hold").Inc()
-		case bridge.ObservedConflict:
-			t.skipped.WithLabelValues(peer, o.Bridge, "conflict").Inc()
-		case bridge.ObservedInvalid:
-			t.skipped.WithLabelValues(peer, o.Bridge, "invalid").Inc()
+		case bridge.ObservedConflict, bridge.ObservedInvalid:
+			t.skipped.WithLabelValues(peer, o.Bridge, string(o.Kind)).Inc()
 		case bridge.ObservedDrift:
 			t.drift.WithLabelValues(peer).Inc()
 		case bridge.ObservedCoalesce:
@@ -82,6 +63,25 @@ func (m *Metrics) Target(peer, kind string) func(bridge.Observation) {
 			t.retries.WithLabelValues(peer).Inc()
 		default: // the end of a hold shows in guard_holds
 		}
+	}
+}
+
+func (t targetMetrics) call(o bridge.Observation, peer, kind string) {
+	method := oneOf(o.Op, "list", "read", "write")
+	t.rpc.WithLabelValues(peer, method).Observe(o.Took.Seconds())
+	up := t.up.WithLabelValues(peer, kind, "target")
+	if o.Err == nil {
+		up.Set(1)
+		t.contact.WithLabelValues(peer, kind, "target").SetToCurrentTime()
+		return
+	}
+	code := errorCode(o.Err)
+	if code != "conflict" && code != "refused" { // those are answers
+		up.Set(0)
+	}
+	t.rpcErrors.WithLabelValues(peer, method, code).Inc()
+	if method == "write" {
+		t.failed.WithLabelValues(peer).Inc()
 	}
 }
 
@@ -104,10 +104,8 @@ func errorCode(err error) string {
 // oneOf returns a word if it is one of a fixed set, so that a label stays
 // bounded whatever comes.
 func oneOf(word string, set ...string) string {
-	for _, s := range set {
-		if s == word {
-			return word
-		}
+	if slices.Contains(set, word) {
+		return word
 	}
 	return "other"
 }
