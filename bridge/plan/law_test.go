@@ -1,0 +1,130 @@
+package plan_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// FuzzPlanner checks what must hold whatever happens: a change that was
+// applied leaves nothing to do, others' entries are never touched, the same
+// facts in any order give the same change, and the counts are right.
+func FuzzPlanner(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		w := &world{r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{}, held: map[registry.Group][]registry.Held{}}
+		p, q := plan.New("me"), plan.New("me")
+		for range 40 {
+			w.happen()(p)
+		}
+		for _, f := range w.latest {
+			f(q)
+		}
+		if p.Counts() != q.Counts() || p.Counts() != w.counts() {
+			t.Fatalf("counts %+v, in another order %+v, want %+v", p.Counts(), q.Counts(), w.counts())
+		}
+		for _, g := range []registry.Group{group("g0"), group("g1"), {Kind: "x", Name: "g2", Exclusive: true}} {
+			w.check(t, p, q, g)
+		}
+	})
+}
+
+type fact func(*plan.Planner)
+
+type world struct {
+	r      *rand.Rand
+	latest map[string]fact // what counts of all that happened
+	held   map[registry.Group][]registry.Held
+}
+
+func (w *world) group() registry.Group {
+	if i := w.r.IntN(3); i < 2 {
+		return group("g" + strconv.Itoa(i))
+	}
+	return registry.Group{Kind: "x", Name: "g2", Exclusive: true}
+}
+
+// happen returns something that happens.
+func (w *world) happen() fact {
+	if w.r.IntN(3) == 0 {
+		return w.observation()
+	}
+	origin := from(w.r.IntN(2), fmt.Sprint("s", w.r.IntN(3)))
+	how := plan.Evidence(w.r.IntN(2))
+	var entries []registry.Entry
+	for range w.r.IntN(5) {
+		entries = append(entries, registry.Entry{Group: w.group(), Key: strconv.Itoa(w.r.IntN(4)), Value: strconv.Itoa(w.r.IntN(2))})
+	}
+	f := func(p *plan.Planner) { p.Claim(origin, how, entries) }
+	w.latest[fmt.Sprint(origin)] = f
+	return f
+}
+
+func (w *world) observation() fact {
+	g := w.group()
+	var list []registry.Held
+	for k := range w.r.IntN(6) {
+		e := registry.Entry{Group: g, Key: strconv.Itoa(k % 4), Value: strconv.Itoa(k / 4)}
+		list = append(list, registry.Held{Entry: e, Owner: []string{"me", "other", ""}[w.r.IntN(3)], Live: w.r.IntN(4) > 0})
+	}
+	w.held[g] = list
+	f := func(p *plan.Planner) { p.Observe(g, list) }
+	w.latest[g.String()] = f
+	return f
+}
+
+func (w *world) counts() (c plan.Counts) {
+	for _, list := range w.held {
+		for _, h := range list {
+			if h.Owner == "me" {
+				c.Owned++
+			} else {
+				c.Foreign++
+			}
+		}
+	}
+	return c
+}
+
+func (w *world) foreign(g registry.Group, key string) bool {
+	return slices.ContainsFunc(w.held[g], func(h registry.Held) bool { return h.Key == key && h.Owner != "me" })
+}
+
+func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
+	t.Helper()
+	c, pc := p.Change(g)
+	d, qc := q.Change(g)
+	if !equal(c, d) || !slices.Equal(pc, qc) {
+		t.Fatalf("%s depends on the order:\n%+v\n%+v", g, c, d)
+	}
+	for _, put := range c.Put {
+		if w.foreign(g, put.New.Key) || put.Old != nil && put.Old.Owner != "me" {
+			t.Fatalf("%+v would touch an entry of another", put)
+		}
+	}
+	for _, h := range c.Delete {
+		if h.Owner != "me" {
+			t.Fatalf("%+v is not ours", h)
+		}
+	}
+	p.Applied(c)
+	if again, _ := p.Change(g); !again.Empty() {
+		t.Fatalf("%s: applied %+v, then %+v", g, c, again)
+	}
+	if n := len(slices.Collect(p.Surplus(g))); n != 0 {
+		t.Fatalf("%s: %d surplus after all changes", g, n)
+	}
+	if q.Applied(d.Keep(func(registry.Held) bool { return false })); len(c.Delete) > 0 {
+		left, _ := q.Change(g)
+		if len(left.Put) > 0 || !slices.Equal(left.Delete, c.Delete) {
+			t.Fatalf("%s: what was kept is %+v, want %+v", g, left, c.Delete)
+		}
+	}
+}

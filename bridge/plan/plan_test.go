@@ -1,0 +1,270 @@
+package plan_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func group(name string) registry.Group { return registry.Group{Kind: "dubbo-interface", Name: name} }
+
+func entry(g, key, value string) registry.Entry {
+	return registry.Entry{Group: group(g), Key: key, Value: value}
+}
+
+func held(e registry.Entry, owner string) registry.Held {
+	return registry.Held{Entry: e, Owner: owner, Version: 7, Live: true}
+}
+
+func puts(entries ...registry.Entry) []registry.Write {
+	var out []registry.Write
+	for _, e := range entries {
+		out = append(out, registry.Write{New: e})
+	}
+	return out
+}
+
+func from(bridge int, service string) plan.Origin {
+	return plan.Origin{Bridge: bridge, Service: registry.Name(service)}
+}
+
+func TestChange(t *testing.T) {
+	a, b := entry("g", "1", "x"), entry("g", "2", "x")
+	old, dead := held(entry("g", "1", "old"), "me"), held(a, "me")
+	dead.Live = false
+	type claims map[plan.Origin][]registry.Entry
+	tests := map[string]struct {
+		claims    claims
+		held      []registry.Held
+		want      registry.Change
+		conflicts []plan.Conflict
+	}{
+		"nothing claimed and nothing held": {},
+		"an entry is missing": {
+			claims: claims{from(0, "s"): {b, a}},
+			want:   registry.Change{Put: puts(a, b), Want: []registry.Entry{a, b}},
+		},
+		"F07 everything is as it should be": {
+			claims: claims{from(0, "s"): {a}},
+			held:   []registry.Held{held(a, "me"), held(b, "other")},
+			want:   registry.Change{Want: []registry.Entry{a}},
+		},
+		"a value differs: a replacement, not a deletion": {
+			claims: claims{from(0, "s"): {a}},
+			held:   []registry.Held{old},
+			want:   registry.Change{Put: []registry.Write{{New: a, Old: &old}}, Want: []registry.Entry{a}},
+		},
+		"A48 ours and claimed, but an earlier session holds it": {
+			claims: claims{from(0, "s"): {a}},
+			held:   []registry.Held{dead},
+			want:   registry.Change{Put: []registry.Write{{New: a, Old: &dead}}, Want: []registry.Entry{a}},
+		},
+		"A44 only what is ours and not claimed goes": {
+			held: []registry.Held{held(a, "me"), held(b, "other"), held(entry("g", "3", "x"), "")},
+			want: registry.Change{Delete: []registry.Held{held(a, "me")}},
+		},
+		"A44 another owner has the key": {
+			claims:    claims{from(0, "s"): {a}},
+			held:      []registry.Held{held(a, "other")},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "other"}},
+		},
+		"another owner joined a key that we hold too": {
+			claims:    claims{from(0, "s"): {a}},
+			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
+			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "other"}},
+		},
+		"two of ours under one key: one stays": {
+			claims: claims{from(0, "s"): {a}},
+			held:   []registry.Held{old, held(a, "me")},
+			want:   registry.Change{Delete: []registry.Held{old}, Want: []registry.Entry{a}},
+		},
+		"two services claim one key: the first by name has it": {
+			claims:    claims{from(0, "s1"): {a}, from(0, "s2"): {entry("g", "1", "y")}},
+			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s2"), Rival: from(0, "s1"), Ours: true}},
+		},
+		"two bridges claim one key: the first in the configuration has it": {
+			claims:    claims{from(1, "s1"): {entry("g", "1", "y")}, from(0, "s2"): {a}},
+			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(1, "s1"), Rival: from(0, "s2"), Ours: true}},
+		},
+		"two services claim the very same entry: no conflict": {
+			claims: claims{from(0, "s1"): {a}, from(0, "s2"): {a, b}},
+			want:   registry.Change{Put: puts(a, b), Want: []registry.Entry{a, b}},
+		},
+		"F57 one service claims a key twice": {
+			claims:    claims{from(0, "s"): {entry("g", "1", "y"), a, a}},
+			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Rival: from(0, "s"), Ours: true}},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := plan.New("me")
+			for origin, entries := range tt.claims {
+				p.Claim(origin, plan.Told, entries)
+			}
+			p.Observe(group("g"), tt.held)
+			tt.want.Group = group("g")
+			got, conflicts := p.Change(group("g"))
+			if !equal(got, tt.want) || !slices.Equal(conflicts, tt.conflicts) {
+				t.Errorf("got %+v, %+v\nwant %+v, %+v", got, conflicts, tt.want, tt.conflicts)
+			}
+		})
+	}
+}
+
+func TestExclusive(t *testing.T) {
+	host := registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
+	a := registry.Entry{Group: host, Key: "1", Value: "x"}
+	b := registry.Entry{Group: host, Key: "2", Value: "x"}
+	p := plan.New("me")
+	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{b})
+	p.Claim(from(0, "s1"), plan.Told, []registry.Entry{a})
+	got, conflicts := p.Change(host)
+	if want := (registry.Change{Group: host, Put: puts(a), Want: []registry.Entry{a}}); !equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if want := []plan.Conflict{{Group: host, Key: "2", Origin: from(0, "s2"), Rival: from(0, "s1"), Ours: true}}; !slices.Equal(conflicts, want) {
+		t.Errorf("the second service is not refused whole: %+v", conflicts)
+	}
+}
+
+func TestLost(t *testing.T) {
+	a, b := entry("g", "1", "x"), entry("h", "1", "x")
+	p := plan.New("me")
+	p.Claim(from(0, "s"), plan.Told, []registry.Entry{a})
+	p.Observe(group("g"), []registry.Held{held(a, "me")})
+	p.Observe(group("h"), []registry.Held{held(b, "other")})
+	if got := p.Lost(); !slices.Equal(got, []registry.Group{group("g")}) {
+		t.Errorf("touched %v", got)
+	}
+	c, _ := p.Change(group("g"))
+	if len(c.Put) != 1 || c.Put[0].New != a || c.Put[0].Old == nil || c.Put[0].Old.Live {
+		t.Errorf("not written once more: %+v", c)
+	}
+	p.Applied(c)
+	if c, _ := p.Change(group("g")); !c.Empty() {
+		t.Errorf("written twice: %+v", c)
+	}
+}
+
+func TestSurplus(t *testing.T) {
+	a, b, c := entry("g", "1", "x"), entry("g", "2", "x"), entry("g", "3", "x")
+	all := []registry.Held{held(a, "me"), held(b, "me"), held(c, "me"), held(entry("g", "4", "x"), "other")}
+	s := from(0, "s")
+	tests := map[string]struct {
+		act  func(*plan.Planner)
+		want []plan.Surplus
+	}{
+		"never claimed": {
+			act:  func(*plan.Planner) {},
+			want: []plan.Surplus{{Key: "1"}, {Key: "2"}, {Key: "3"}},
+		},
+		"taken back, found missing, never claimed": {
+			act: func(p *plan.Planner) {
+				p.Claim(s, plan.Told, []registry.Entry{a, b})
+				p.Claim(s, plan.Told, []registry.Entry{b})
+				p.Claim(s, plan.Found, nil)
+			},
+			want: []plan.Surplus{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, How: plan.Found}, {Key: "3"}},
+		},
+		"claimed again by another": {
+			act: func(p *plan.Planner) {
+				p.Claim(s, plan.Told, []registry.Entry{a, b, c})
+				p.Claim(s, plan.Told, nil)
+				p.Claim(from(1, "s"), plan.Told, []registry.Entry{a, b})
+			},
+			want: []plan.Surplus{{Key: "3", Origin: s, Known: true}},
+		},
+		"taken back while the write was under way": {
+			act: func(p *plan.Planner) {
+				p.Observe(group("g"), nil)
+				p.Claim(s, plan.Told, []registry.Entry{a})
+				change, _ := p.Change(group("g"))
+				p.Claim(s, plan.Told, nil)
+				p.Applied(change)
+			},
+			want: []plan.Surplus{{Key: "1", Origin: s, Known: true}},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := plan.New("me")
+			p.Observe(group("g"), all)
+			tt.act(p)
+			if got := slices.Collect(p.Surplus(group("g"))); !slices.Equal(got, tt.want) {
+				t.Errorf("got %+v\nwant %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestBooks(t *testing.T) {
+	p := plan.New("me")
+	s := from(1, "s")
+	touched := p.Claim(s, plan.Told, []registry.Entry{entry("h", "1", "x"), entry("g", "1", "x"), entry("g", "2", "x")})
+	if !slices.Equal(touched, []registry.Group{group("g"), group("h")}) {
+		t.Errorf("touched %v", touched)
+	}
+	if again := p.Claim(s, plan.Found, []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x"), entry("h", "1", "x")}); again != nil {
+		t.Errorf("A25 the same claim touched %v", again)
+	}
+	if p.Claimed(1) != 3 || p.ClaimedBy(s) != 3 || p.Claimed(0) != 0 || !slices.Equal(p.ClaimedIn(s), touched) {
+		t.Errorf("claimed %d, %d, in %v", p.Claimed(1), p.ClaimedBy(s), p.ClaimedIn(s))
+	}
+	if origin, ok := p.Winner(group("g"), "2"); !ok || origin != s {
+		t.Errorf("winner %v", origin)
+	}
+	if !p.Observe(group("g"), []registry.Held{held(entry("g", "1", "x"), "me"), held(entry("g", "9", "x"), "other")}) {
+		t.Error("a new entry of ours is no difference")
+	}
+	if p.Observe(group("g"), []registry.Held{held(entry("g", "1", "x"), "me")}) {
+		t.Error("an entry of another is a difference")
+	}
+	if got := p.Counts(); got != (plan.Counts{Owned: 1}) {
+		t.Errorf("counts %+v", got)
+	}
+	if p.Drop(group("g")) || !p.Drop(group("unheard of")) {
+		t.Error("what is claimed or owned is not dropped")
+	}
+	p.Claim(s, plan.Told, nil)
+	p.Observe(group("g"), nil)
+	if !p.Drop(group("g")) || !p.Drop(group("h")) || len(slices.Collect(p.Groups())) != 0 {
+		t.Error("groups without anything are not dropped")
+	}
+	if _, ok := p.Winner(group("g"), "2"); ok || p.Claimed(1) != 0 {
+		t.Error("a claim outlives its service")
+	}
+	if c, _ := p.Change(group("g")); !c.Empty() {
+		t.Errorf("change of an unknown group: %+v", c)
+	}
+	if n := len(slices.Collect(p.Surplus(group("g")))); n != 0 {
+		t.Errorf("%d surplus in an unknown group", n)
+	}
+}
+
+func equal(a, b registry.Change) bool {
+	same := func(a, b registry.Write) bool {
+		return a.New == b.New && (a.Old == nil) == (b.Old == nil) && (a.Old == nil || *a.Old == *b.Old)
+	}
+	return a.Group == b.Group && slices.EqualFunc(a.Put, b.Put, same) &&
+		slices.Equal(a.Delete, b.Delete) && slices.Equal(a.Want, b.Want)
+}
+
+// TestInputsStay shows that the planner does not write to what it is given.
+func TestInputsStay(t *testing.T) {
+	entries := []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x")}
+	list := []registry.Held{held(entry("g", "2", "x"), "me"), held(entry("g", "1", "x"), "me")}
+	before, listBefore := slices.Clone(entries), slices.Clone(list)
+	p := plan.New("me")
+	p.Claim(from(0, "s"), plan.Told, entries)
+	p.Observe(group("g"), list)
+	p.Lost()
+	if !slices.Equal(entries, before) || !slices.Equal(list, listBefore) {
+		t.Error("inputs were changed")
+	}
+}
