@@ -73,8 +73,10 @@ func (p *pace) begin(now time.Time) time.Time {
 	return first
 }
 
-// restore takes back that changes were written.
+// restore takes back that changes were written. What failed is paced by the
+// wait after a failure alone.
 func (p *pace) restore(first time.Time) {
+	p.written = time.Time{}
 	if !first.IsZero() {
 		p.first = first
 		p.last = later(p.last, first)

@@ -1,0 +1,331 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errDown = errors.New("down")
+
+func group(name string) registry.Group { return registry.Group{Kind: "test", Name: name} }
+
+// perService writes one entry per offered endpoint into the group of its
+// service.
+func perService(s *registry.Service) ([]registry.Entry, error) {
+	if s.Attributes["bad"] != "" {
+		return nil, errors.New(s.Attributes["bad"])
+	}
+	g := group(string(s.Name))
+	if s.Application != "" {
+		g.Name = s.Application
+	}
+	var entries []registry.Entry
+	for _, e := range s.Endpoints {
+		if e.Health.Offered() {
+			entries = append(entries, registry.Entry{Group: g, Key: e.Address(), Value: fmt.Sprintf(`{"weight":%d}`, e.Weight)})
+		}
+	}
+	return entries, nil
+}
+
+// service returns a service with endpoints such as 10.0.0.1:80 or, with a
+// weight, 10.0.0.1:80*7.
+func service(name string, addrs ...string) *registry.Service {
+	s := &registry.Service{Name: registry.Name(name)}
+	for _, a := range addrs {
+		addr, weight, _ := strings.Cut(a, "*")
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			panic(err)
+		}
+		p, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			panic(err)
+		}
+		w, _ := strconv.Atoi("0" + weight)
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: host, Port: uint16(p), Weight: uint32(w)})
+	}
+	return s
+}
+
+// fleet returns n services named prefix0 and so on, each with m endpoints.
+func fleet(prefix string, n, m int) []*registry.Service {
+	out := make([]*registry.Service, n)
+	for i := range out {
+		addrs := make([]string, m)
+		for j := range addrs {
+			addrs[j] = fmt.Sprintf("10.%d.%d.%d:80", i>>8, i&255, j+1)
+		}
+		out[i] = service(prefix+strconv.Itoa(i), addrs...)
+	}
+	return out
+}
+
+func mine(g, addr string) registry.Held {
+	return registry.Held{Entry: registry.Entry{Group: group(g), Key: addr, Value: `{"weight":0}`}, Owner: "me", Live: true}
+}
+
+func theirs(g, addr string) registry.Held {
+	h := mine(g, addr)
+	h.Owner, h.Value = "other", "x"
+	return h
+}
+
+// A story is one test: a target, the tables of bridges that lead to it, and a
+// loop that runs between them in virtual time.
+type story struct {
+	t       *testing.T
+	target  *memory.Target
+	tables  map[string]*registry.Table
+	loop    *bridge.Loop
+	stop    func()
+	begin   time.Time
+	bridges []bridge.Bridge
+	opts    bridge.Options
+	hooks   memory.Options
+
+	mu     sync.Mutex
+	seen   []bridge.Observation
+	log    strings.Builder
+	calls  []call
+	active map[registry.Group]int
+	most   int
+}
+
+// A call is a call to the target that ended.
+type call struct {
+	op    memory.Op
+	group registry.Group
+	at    time.Duration
+}
+
+// A session is a target that takes what an earlier session held for gone.
+type session struct{ *memory.Target }
+
+func (s session) Write(ctx context.Context, c registry.Change) error {
+	c.Put = slices.Clone(c.Put)
+	for i, w := range c.Put {
+		if w.Old != nil && !w.Old.Live {
+			c.Put[i].Old = nil
+		}
+	}
+	return s.Target.Write(ctx, c) //nolint:wrapcheck // it stands in for the target
+}
+
+// speed is a guard without rules about time and share.
+var speed = bridge.Guard{}
+
+func newStory(t *testing.T) *story {
+	t.Helper()
+	s := &story{t: t, tables: map[string]*registry.Table{}, active: map[registry.Group]int{}, begin: time.Now()}
+	s.opts = bridge.Options{
+		Target: "memory", Owner: "me", Workers: 4,
+		Quiet: 100 * time.Millisecond, MaxQuiet: time.Second, Refresh: 5 * time.Minute,
+		Retry: bridge.Backoff{Min: time.Second, Max: 30 * time.Second},
+	}
+	s.hooks = memory.Options{Owner: "me"}
+	return s
+}
+
+// bridge adds a bridge with a guard.
+func (s *story) bridge(name string, guard bridge.Guard) *story {
+	s.tables[name] = registry.NewTable()
+	s.bridges = append(s.bridges, bridge.Bridge{Name: name, Table: s.tables[name], Project: perService, Guard: guard})
+	return s
+}
+
+func (s *story) holding(held ...registry.Held) *story {
+	s.make()
+	s.target.Set(held...)
+	return s
+}
+
+func (s *story) make() {
+	if s.target == nil {
+		s.hooks.Fail = s.record
+		s.target = memory.New(s.hooks)
+	}
+}
+
+// record notes each call to the target.
+func (s *story) record(op memory.Op, g registry.Group) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, call{op, g, time.Since(s.begin)})
+	return nil
+}
+
+// fail makes calls to the target fail as the hook says; nil ends that.
+func (s *story) fail(hook func(memory.Op, registry.Group) error) {
+	s.target.Fail(func(op memory.Op, g registry.Group) error {
+		err := s.record(op, g)
+		if hook != nil {
+			err = hook(op, g)
+		}
+		return err
+	})
+}
+
+// starts runs the loop until the test ends.
+func (s *story) starts() *story {
+	s.t.Helper()
+	s.make()
+	s.opts.Observe = func(o bridge.Observation) { s.seen = append(s.seen, o) }
+	s.opts.Log = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	loop, err := bridge.New(session{s.target}, s.bridges, s.opts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.loop = loop
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(s.stop)
+	synctest.Wait()
+	return s
+}
+
+func (s *story) table() *registry.Table { return s.tables[s.bridges[0].Name] }
+
+// has makes the first table tell of exactly these services.
+func (s *story) has(services ...*registry.Service) *story {
+	s.table().Replace(slices.Values(services))
+	return s.in(0)
+}
+
+func (s *story) in(d time.Duration) *story {
+	if d > 0 {
+		time.Sleep(d)
+	}
+	synctest.Wait()
+	return s
+}
+
+func (s *story) holds(want ...string) *story {
+	s.t.Helper()
+	got := []string{}
+	for _, e := range s.target.Entries() {
+		got = append(got, e.Group.Name+" "+e.Key)
+	}
+	if !slices.Equal(got, want) {
+		s.t.Errorf("after %v the target holds %v, want %v\n%s", time.Since(s.begin), got, want, s.log.String())
+	}
+	return s
+}
+
+func (s *story) holdsN(want int) *story {
+	s.t.Helper()
+	if got := len(s.target.Entries()); got != want {
+		s.t.Errorf("after %v the target holds %d entries, want %d\n%s", time.Since(s.begin), got, want, s.log.String())
+	}
+	return s
+}
+
+func (s *story) status() bridge.Status {
+	s.t.Helper()
+	status, err := s.loop.Status(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return status
+}
+
+// of returns the status of a service.
+func (s *story) of(name string) bridge.ServiceStatus {
+	s.t.Helper()
+	var out bridge.ServiceStatus
+	n := 0
+	for _, sv := range s.status().Services {
+		if sv.Service == registry.Name(name) {
+			out = sv
+			n++
+		}
+	}
+	if n > 1 {
+		s.t.Errorf("%s has %d reasons", name, n)
+	}
+	return out
+}
+
+func (s *story) reason(name string, want bridge.Reason, detail string) *story {
+	s.t.Helper()
+	if got := s.of(name); got.Reason != want || !strings.Contains(got.Detail, detail) {
+		s.t.Errorf("after %v the reason of %s is %q: %q, want %q: …%s…", time.Since(s.begin), name, got.Reason, got.Detail, want, detail)
+	}
+	return s
+}
+
+// hold returns the only hold there is.
+func (s *story) hold() bridge.Hold {
+	s.t.Helper()
+	holds := s.status().Holds
+	if len(holds) != 1 {
+		s.t.Fatalf("after %v there are %d holds, want 1: %+v", time.Since(s.begin), len(holds), holds)
+	}
+	return holds[0]
+}
+
+func (s *story) noHold() *story {
+	s.t.Helper()
+	if holds := s.status().Holds; len(holds) != 0 {
+		s.t.Errorf("after %v there are holds: %+v", time.Since(s.begin), holds)
+	}
+	return s
+}
+
+// count returns how many observations of a kind there were.
+func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
+	for _, o := range s.seen {
+		if o.Kind == kind && (op == "" || o.Op == op) {
+			n += o.Count
+		}
+	}
+	return n
+}
+
+// when returns when calls to a group happened.
+func (s *story) when(op memory.Op, g string) (at []time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if c.op == op && c.group == group(g) {
+			at = append(at, c.at)
+		}
+	}
+	return at
+}
+
+func (s *story) writes() int { return s.target.Counts().Writes }
+
+// stories runs tests of virtual time in the order of their names.
+func stories(t *testing.T, tests map[string]func(*testing.T)) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, tests[name]) })
+	}
+}
