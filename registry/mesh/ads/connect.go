@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// slowestPing is how far pings are spaced for servers that will not have them.
+const slowestPing = 10 * time.Minute
 
 // connect opens a stream where there is none and one is due, and a second one
 // where another node has to be announced.
@@ -41,7 +45,7 @@ func (e *engine) outdated() bool {
 func (e *engine) patience() time.Duration { return 2 * e.options.Silence }
 
 func (e *engine) dial() (*link, error) {
-	conn, err := e.options.dial()
+	conn, err := e.options.dial(e.ping)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +79,9 @@ func (e *engine) drop(s *session) {
 func (e *engine) lost(s *session, err error) {
 	if s.opened {
 		e.options.Observe(Observation{Kind: StreamClosed, Err: err})
+	}
+	if strings.Contains(err.Error(), "too_many_pings") {
+		e.ping = min(2*e.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
 	}
 	if s == e.standby {
 		e.drop(s)

@@ -55,11 +55,14 @@ func (c Credentials) options() []grpc.DialOption {
 	return options
 }
 
-// dial returns a connection as the options have it. gRPC does not resolve what
-// is handed to a dialer.
-func (o Options) dial() (*grpc.ClientConn, error) {
+// dial returns a connection as the options have it, that pings every so often.
+// gRPC does not resolve what is handed to a dialer.
+func (o Options) dial(ping time.Duration) (*grpc.ClientConn, error) {
 	target := o.Address
-	options := append(o.Credentials.options(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceive)))
+	options := append(o.Credentials.options(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceive)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: KeepaliveTimeout}),
+	)
 	if o.Dialer != nil {
 		target = "passthrough:///" + o.Address
 		options = append(options, grpc.WithContextDialer(o.Dialer))

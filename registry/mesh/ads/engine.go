@@ -29,6 +29,7 @@ type engine struct {
 	due      time.Time // not before this is another stream opened
 	failures int       // in a row
 	lastDown string    // error that subscribers know of
+	ping     time.Duration
 }
 
 func newEngine(o Options, b *board) *engine {
@@ -37,7 +38,7 @@ func newEngine(o Options, b *board) *engine {
 		mode = Delta
 	}
 	b.set(func(s *State) { s.Mode = mode })
-	return &engine{options: o, board: b, events: make(chan happening), node: o.Node, mode: mode}
+	return &engine{options: o, board: b, events: make(chan happening), node: o.Node, mode: mode, ping: KeepaliveTime}
 }
 
 // book returns the book of a type, made by make if there is none.

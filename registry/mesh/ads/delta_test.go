@@ -1,0 +1,354 @@
+package ads_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+// askingDelta starts a client that wants all clusters in delta and returns its
+// first stream after its first request.
+func askingDelta(t *testing.T) (*delta, *script, *view[int64], *ads.Subscription[int64], *ads.Client) {
+	t.Helper()
+	s, n := scripted(t)
+	c := connect(t, n)
+	v, sub := watch(c, clusters(nil), ads.Wildcard)
+	k := next(t, s.deltas)
+	k.request(t)
+	return k, s, v, sub, c
+}
+
+// bare checks that the next request acknowledges and does nothing else.
+func bare(t *testing.T, k *delta, nonce string) *discoveryv3.DeltaDiscoveryRequest {
+	t.Helper()
+	r := k.request(t)
+	is(t, "nonce", r.GetResponseNonce(), nonce)
+	is(t, "names beside it", len(r.GetResourceNamesSubscribe())+len(r.GetResourceNamesUnsubscribe())+len(r.GetInitialResourceVersions()), 0)
+	is(t, "node beside it", r.GetNode() == nil, true)
+	return r
+}
+
+func a1() *discoveryv3.Resource { return wrap("a", "", cluster("a", 1)) }
+func b1() *discoveryv3.Resource { return wrap("b", "", cluster("b", 1)) }
+
+func TestDelta_A57(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"C51 the first request has type, node, a wildcard and no nonce": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			r := next(t, s.deltas).request(t)
+			is(t, "type", r.GetTypeUrl(), cds)
+			is(t, "node", r.GetNode().GetId(), node().GetId())
+			equal(t, "names", r.GetResourceNamesSubscribe(), "*")
+			is(t, "nonce", r.GetResponseNonce(), "")
+			is(t, "versions", len(r.GetInitialResourceVersions()), 0)
+		},
+		"C52 a response is acknowledged with its nonce and without names": func(t *testing.T) {
+			k, _, v, _, _ := askingDelta(t)
+			k.answer(tell(cds, "n", nil, a1()))
+			is(t, "error", bare(t, k, "n").GetErrorDetail() == nil, true)
+			e := v.one(t)
+			equal(t, "changed", changed(e), "a")
+			is(t, "complete", e.Complete, true)
+		},
+		"C53 F16 a bad resource is rejected, the others are applied": func(t *testing.T) {
+			k, _, v, _, c := askingDelta(t)
+			k.answer(tell(cds, "n", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(cds)}, b1()))
+			r := bare(t, k, "n")
+			is(t, "code", codes.Code(r.GetErrorDetail().GetCode()), codes.InvalidArgument)
+			is(t, "named", strings.Contains(r.GetErrorDetail().GetMessage(), `"a"`), true)
+			e := v.one(t)
+			equal(t, "changed", changed(e), "b")
+			equal(t, "invalid", keys(e.Invalid), "a")
+			is(t, "shown", c.State().Types[cds].Nacks, 1)
+		},
+		"C54 names are added and given up without a nonce, only the difference": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			_, sub := watch(c, endpoints(), "a", "b")
+			k := next(t, s.deltas)
+			equal(t, "first", k.request(t).GetResourceNamesSubscribe(), "a", "b")
+			k.answer(tell(eds, "1", nil, wrap("a", "", load("a")), wrap("b", "", load("b"))))
+			bare(t, k, "1")
+			sub.Set([]string{"b", "c"})
+			r := k.request(t)
+			equal(t, "subscribe", r.GetResourceNamesSubscribe(), "c")
+			equal(t, "unsubscribe", r.GetResourceNamesUnsubscribe(), "a")
+			is(t, "nonce", r.GetResponseNonce(), "")
+			k.silent(t)
+		},
+		"C55 a rejection and a change of names are two messages": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			var sub *ads.Subscription[string]
+			sub = ads.Subscribe(c, endpoints(), func(ads.Event[string]) { sub.Watch("b") })
+			sub.Watch("a")
+			k := next(t, s.deltas)
+			k.request(t)
+			k.answer(tell(eds, "1", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
+			is(t, "rejected", bare(t, k, "1").GetErrorDetail() != nil, true)
+			r := k.request(t)
+			is(t, "error beside names", r.GetErrorDetail() == nil, true)
+			equal(t, "names", r.GetResourceNamesSubscribe(), "b")
+		},
+		"C56 what is removed is told, an unknown name is ignored": func(t *testing.T) {
+			k, _, v, _, _ := askingDelta(t)
+			k.answer(tell(cds, "1", nil, a1(), b1()))
+			v.heard()
+			k.answer(tell(cds, "2", []string{"a", "never seen"}))
+			e := v.one(t)
+			equal(t, "removed", e.Removed, "a")
+			is(t, "resync", e.Resync, false)
+		},
+		"C57 B42 a new stream asks for all again with what is held, and the same content is not told": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			w, _ := watch(c, endpoints(), "a")
+			k := next(t, s.deltas)
+			k.request(t)
+			k.request(t)
+			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.answer(tell(eds, "2", nil, wrap("a", "", load("a", "10.0.0.1"))))
+			v.heard()
+			w.heard()
+			k.close(nil)
+			in(2 * time.Second)
+			k = next(t, s.deltas)
+			r := k.request(t)
+			equal(t, "names", r.GetResourceNamesSubscribe(), "*")
+			is(t, "held", fmt.Sprint(r.GetInitialResourceVersions()), "map[a: b:]")
+			is(t, "node", r.GetNode() != nil, true)
+			r = k.request(t)
+			equal(t, "names", r.GetResourceNamesSubscribe(), "a")
+			is(t, "held", fmt.Sprint(r.GetInitialResourceVersions()), "map[a:]")
+			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.answer(tell(eds, "2", nil, wrap("a", "", load("a", "10.0.0.1"))))
+			e := v.one(t)
+			equal(t, "changed", changed(e))
+			equal(t, "confirmed", e.Confirmed, "a", "b")
+			is(t, "complete", e.Complete, true)
+			f := w.one(t)
+			equal(t, "changed", changed(f))
+			equal(t, "confirmed", f.Confirmed, "a")
+		},
+		"C58 endpoints that nobody confirms after a reconnect are unknown after 15 s, and never removed": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, _ := watch(c, endpoints(), "a", "b")
+			k := next(t, s.deltas)
+			k.request(t)
+			k.answer(tell(eds, "1", nil, wrap("a", "", load("a", "10.0.0.1")), wrap("b", "", load("b", "10.0.0.1"))))
+			v.heard()
+			k.close(nil)
+			in(2 * time.Second)
+			k = next(t, s.deltas)
+			k.answer(tell(eds, "1", nil, wrap("a", "", load("a", "10.0.0.1"))))
+			equal(t, "confirmed", v.one(t).Confirmed, "a")
+			in(16 * time.Second)
+			e := v.one(t)
+			equal(t, "unknown", keys(e.Unknown), "b")
+			equal(t, "removed", e.Removed)
+			equal(t, "held", v.names(), "a", "b")
+			in(24 * time.Hour)
+			for _, e := range v.heard() {
+				equal(t, "removed", e.Removed)
+			}
+		},
+		"a server that was told the versions may be silent about what did not change": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			w, _ := watch(c, endpoints(), "a")
+			k := next(t, s.deltas)
+			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
+			k.answer(tell(eds, "2", nil, wrap("a", "v1", load("a"))))
+			v.heard()
+			w.heard()
+			k.close(nil)
+			in(2 * time.Second)
+			k = next(t, s.deltas)
+			is(t, "held", fmt.Sprint(k.request(t).GetInitialResourceVersions()), "map[a:v1 b:v1]")
+			k.answer(tell(cds, "1", []string{"b"}))
+			e := v.one(t)
+			equal(t, "confirmed", e.Confirmed, "a")
+			equal(t, "removed", e.Removed, "b")
+			is(t, "complete", e.Complete, true)
+			in(16 * time.Second)
+			f := w.one(t)
+			equal(t, "confirmed", f.Confirmed, "a")
+			equal(t, "unknown", keys(f.Unknown))
+		},
+		"F15 a server that repeats held versions does not look at them, and what it leaves out is gone": func(t *testing.T) {
+			k, s, v, _, _ := askingDelta(t)
+			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
+			v.heard()
+			k.close(nil)
+			in(2 * time.Second)
+			k = next(t, s.deltas)
+			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1))))
+			e := v.one(t)
+			equal(t, "removed", e.Removed, "b")
+			is(t, "resync", e.Resync, true)
+		},
+		"C59 B43 a server without delta is spoken to in the state of the world at once": func(t *testing.T) {
+			s, n := istiod(t)
+			s.WithoutDelta()
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			e := v.one(t)
+			equal(t, "changed", changed(e), "a")
+			is(t, "mode", c.State().Mode, ads.StateOfTheWorld)
+		},
+		"C59 a server that refuses both variants is told, with the usual waits": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Refuse(status.Error(codes.Unimplemented, "not found"))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			is(t, "told", v.one(t).Disconnected != nil, true)
+			s.Refuse(nil)
+			s.Set(cluster("a", 1))
+			in(3 * time.Second)
+			equal(t, "held", v.names(), "a")
+		},
+		"C60 an envelope and a resource of two names are rejected": func(t *testing.T) {
+			k, _, v, _, _ := askingDelta(t)
+			k.answer(tell(cds, "1", nil, wrap("a", "", cluster("other", 1)), b1()))
+			is(t, "rejected", strings.Contains(bare(t, k, "1").GetErrorDetail().GetMessage(), `"other"`), true)
+			equal(t, "held", v.names(), "b")
+			v.heard()
+			k.answer(tell(cds, "2", nil, wrap("a", "", cluster("b", 1)))) // bytes that are known under another name
+			is(t, "rejected", bare(t, k, "2").GetErrorDetail() != nil, true)
+			equal(t, "held", v.names(), "b")
+		},
+		"C61 a heartbeat is not a removal": func(t *testing.T) {
+			k, _, v, _, _ := askingDelta(t)
+			k.answer(tell(cds, "1", nil, a1()))
+			v.heard()
+			bare(t, k, "1")
+			k.answer(tell(cds, "2", nil, wrap("a", "", nil)))
+			is(t, "error", bare(t, k, "2").GetErrorDetail() == nil, true)
+			v.none(t)
+			equal(t, "held", v.names(), "a")
+		},
+		"C62 a name given up that the wildcard covers stays until the server answers": func(t *testing.T) {
+			k, _, v, sub, _ := askingDelta(t)
+			sub.Watch("a")
+			equal(t, "subscribe", k.request(t).GetResourceNamesSubscribe(), "a")
+			k.answer(tell(cds, "1", nil, a1(), b1()))
+			bare(t, k, "1")
+			v.heard()
+			sub.Unwatch("a")
+			equal(t, "unsubscribe", k.request(t).GetResourceNamesUnsubscribe(), "a")
+			v.none(t)
+			k.answer(tell(cds, "2", []string{"a"}))
+			equal(t, "removed", v.one(t).Removed, "a")
+		},
+		"C19 B20 a type that was unsubscribed from is never rejected": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, sub := watch(c, endpoints(), "a")
+			k := next(t, s.deltas)
+			k.request(t)
+			k.answer(tell(eds, "1", nil, wrap("a", "", load("a"))))
+			bare(t, k, "1")
+			v.heard()
+			sub.Close()
+			equal(t, "unsubscribe", k.request(t).GetResourceNamesUnsubscribe(), "a")
+			k.answer(tell(eds, "2", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(eds)}))
+			k.silent(t)
+			v.none(t)
+		},
+		"C18 a response of a type nobody asked for is ignored": func(t *testing.T) {
+			k, _, v, _, _ := askingDelta(t)
+			k.answer(tell(eds, "1", nil, wrap("a", "", load("a"))))
+			k.silent(t)
+			k.answer(tell(cds, "2", nil, a1()))
+			bare(t, k, "2")
+			equal(t, "held", v.names(), "a")
+		},
+		"C21 F16 a name twice in one response is rejected": func(t *testing.T) {
+			k, _, v, _, _ := askingDelta(t)
+			k.answer(tell(cds, "1", nil, a1(), wrap("a", "", cluster("a", 2)), b1()))
+			is(t, "rejected", strings.Contains(bare(t, k, "1").GetErrorDetail().GetMessage(), "duplicate"), true)
+			equal(t, "held", v.names(), "b")
+		},
+		"a name that does not exist is told as removed, and may come later": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, _ := watch(c, endpoints(), "a")
+			k := next(t, s.deltas)
+			k.answer(tell(eds, "1", []string{"a"}))
+			equal(t, "removed", v.one(t).Removed, "a")
+			in(time.Minute)
+			v.none(t)
+			k.answer(tell(eds, "2", nil, wrap("a", "", load("a"))))
+			equal(t, "changed", changed(v.one(t)), "a")
+		},
+		"names beyond what istiod takes in one request are sent in several": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			var names []string
+			for i := range 60_000 {
+				names = append(names, fmt.Sprintf("outbound|80||%050d.ns.svc.cluster.local", i))
+			}
+			v, _ := watch(c, endpoints(), names...)
+			in(time.Second)
+			equal(t, "held", v.names(), names...)
+			is(t, "several", len(s.Requests(eds)) > 3, true)
+			obedient(t, s)
+		},
+		"a wildcard added to other names is complete once the server had time to answer": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, sub := watch(c, clusters(nil), "a")
+			k := next(t, s.deltas)
+			k.answer(tell(cds, "1", nil, a1()))
+			sub.Watch(ads.Wildcard)
+			settle()
+			k.answer(tell(cds, "2", nil, a1())) // may be an answer to either
+			for _, e := range v.heard() {
+				is(t, "complete", e.Complete, false)
+			}
+			k.answer(tell(cds, "3", nil, b1()))
+			v.heard()
+			in(16 * time.Second)
+			is(t, "complete", v.one(t).Complete, true)
+			equal(t, "held", v.names(), "a", "b")
+		},
+		"a wildcard that nothing is answered to is unknown, and nothing is removed": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			s.Mute()
+			s.Drop(adstest.ErrNotReady)
+			in(20 * time.Second)
+			e := v.one(t)
+			equal(t, "unknown", keys(e.Unknown), "*")
+			equal(t, "held", v.names(), "a")
+			late, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			events := late.heard()
+			is(t, "told to a late one", slices.ContainsFunc(events, func(e ads.Event[int64]) bool { return len(e.Unknown) == 1 }), true)
+			s.Unmute()
+			settle()
+			equal(t, "confirmed", v.one(t).Confirmed, "a")
+		},
+	})
+}

@@ -1,0 +1,111 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// The type URLs of what is read.
+const (
+	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// The attributes that a mesh row has, named as dubbo-go's xDS registry names
+// them. The endpoint's weight is Endpoint.Weight, its locality Endpoint.Zone.
+const (
+	AttributeCluster = "meshClusterID" // of a service: outbound|port||fqdn
+	AttributeHost    = "meshHostAddr"  // of a service: fqdn:port
+	AttributeSubset  = "meshSubset"    // of an endpoint: its subsets, by name, with commas between
+	AttributeTLS     = "tlsMode"       // of an endpoint: istio where its sidecar takes mutual TLS, and plaintext only if PERMISSIVE
+)
+
+// Discovery is how the endpoints of a cluster are found.
+type Discovery uint8
+
+// The kinds of discovery. The zero value stands for those that tell of no
+// endpoint.
+const (
+	DiscoveryNone        Discovery = iota
+	DiscoveryEDS                   // asked for by EDSName
+	DiscoveryInline                // in the cluster itself: DNS names or fixed addresses
+	DiscoveryOriginalDst           // wherever the caller wanted to go: headless services, for a sidecar
+)
+
+// Cluster is what is kept of a cluster. It is never changed.
+type Cluster struct {
+	Name        string
+	ID          naming.Cluster // zero where Err is set
+	Address     naming.HostAddress
+	Discovery   Discovery
+	EDSName     string
+	Namespace   string // of the service
+	Application string // the name of a Kubernetes service
+	Attributes  registry.Attributes
+	Inline      *Assignment // of DiscoveryInline
+	Err         error       // why the cluster stands for no service; those of a proxy's own inner life have errInner
+}
+
+var errInner = errors.New("no service of the mesh")
+
+// DecodeCluster returns the Decode of the kind of clusters. A cluster that
+// stands for no service is a value with an Err, not an error: rejecting it
+// would have istiod send everything for ever.
+func (r *Reading) DecodeCluster(data []byte) (string, *Cluster, error) {
+	var c clusterv3.Cluster
+	if err := proto.Unmarshal(data, &c); err != nil {
+		return "", nil, fmt.Errorf("cluster: %w", err)
+	}
+	return c.GetName(), r.cluster(&c), nil
+}
+
+func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
+	out := &Cluster{Name: strings.Clone(c.GetName())}
+	id, err := naming.ParseCluster(c.GetName())
+	switch {
+	case err != nil && strings.HasPrefix(c.GetName(), naming.Outbound):
+		out.Err = err
+		return out
+	case err != nil || id.Direction != naming.Outbound:
+		out.Err = errInner
+		return out
+	}
+	out.ID, out.Address = id, id.HostAddress()
+	out.Attributes = registry.Attributes{AttributeCluster: out.Name, AttributeHost: out.Address.String()}
+	out.Namespace, out.Application = serviceOf(c)
+	switch c.GetType() {
+	case clusterv3.Cluster_EDS:
+		out.Discovery, out.EDSName = DiscoveryEDS, out.Name
+		if name := c.GetEdsClusterConfig().GetServiceName(); name != "" {
+			out.EDSName = strings.Clone(name)
+		}
+	case clusterv3.Cluster_STRICT_DNS, clusterv3.Cluster_LOGICAL_DNS, clusterv3.Cluster_STATIC:
+		out.Discovery = DiscoveryInline
+		out.Inline = r.assignment(c.GetLoadAssignment())
+	case clusterv3.Cluster_ORIGINAL_DST:
+		out.Discovery = DiscoveryOriginalDst
+	}
+	return out
+}
+
+// serviceOf returns what istiod's telemetry labels say of a cluster. The name
+// of a ServiceEntry is its host again and tells nothing.
+func serviceOf(c *clusterv3.Cluster) (namespace, application string) {
+	list := c.GetMetadata().GetFilterMetadata()["istio"].GetFields()["services"].GetListValue().GetValues()
+	if len(list) == 0 {
+		return "", ""
+	}
+	f := list[0].GetStructValue().GetFields()
+	namespace = strings.Clone(f["namespace"].GetStringValue())
+	if name := f["name"].GetStringValue(); name != f["host"].GetStringValue() {
+		application = strings.Clone(name)
+	}
+	return namespace, application
+}

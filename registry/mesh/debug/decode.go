@@ -1,0 +1,263 @@
+package debug
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// maxClient is the most that istiod may say of one client; it bounds what is
+// held in memory beside the mapping.
+const maxClient = 8 << 20
+
+// client is one connection to a replica. It is never written once decoded.
+type client struct {
+	id          string
+	node        string // the id without the number of the connection: pod.namespace
+	connectedAt time.Time
+	publication *metadata.Publication // nil: the client has no such label, or is a bridge
+	faults      []metadata.PublicationFault
+}
+
+// answer is what adsz or connections said.
+type answer struct {
+	clients  map[string]*client
+	nameless int       // clients whose id could not be read
+	clock    time.Time // istiod's, as far as it can be told
+	faults   []metadata.PublicationFault
+	bytes    int64
+}
+
+// decoder reads answers of adsz and connections, which have one form.
+type decoder struct {
+	maxBytes int64
+	own      []string
+}
+
+// decode reads a whole answer as it streams in; only one client is ever held
+// in text. An answer that is not whole is an error, never a shorter one.
+func (d *decoder) decode(body io.Reader) (*answer, error) {
+	counted := &bounded{r: body, left: d.maxBytes}
+	a := &answer{clients: make(map[string]*client)}
+	err := d.object(counted, a)
+	a.bytes = d.maxBytes - counted.left
+	if counted.err != nil {
+		return a, counted.err
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = &fault{NotAnswer, fmt.Errorf("the answer is not JSON: %w", err)}
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = &fault{Truncated, errors.New("the answer stops before its end")}
+	}
+	return a, err
+}
+
+func (d *decoder) object(r *bounded, a *answer) error {
+	buffered := bufio.NewReader(r)
+	if err := sniff(buffered); err != nil {
+		return err
+	}
+	dec := json.NewDecoder(buffered)
+	if _, err := dec.Token(); err != nil {
+		return err //nolint:wrapcheck // decode says what it means
+	}
+	total := -1
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err //nolint:wrapcheck // decode says what it means
+		}
+		switch name {
+		case "totalClients":
+			err = number(dec, &total)
+		case "clients":
+			err = d.list(dec, r, a)
+		default:
+			err = dec.Decode(new(json.RawMessage))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return err //nolint:wrapcheck // decode says what it means
+	}
+	if total < 0 {
+		return because(NotAnswer, "the answer is JSON, but lists no clients")
+	}
+	if read := len(a.clients) + a.nameless; read < total {
+		return because(Truncated, fmt.Sprintf("the answer lists %d of %d clients", read, total))
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return because(NotAnswer, "something follows the answer")
+	}
+	return nil
+}
+
+// sniff tells early what is not an answer at all.
+func sniff(r *bufio.Reader) error {
+	start, err := r.Peek(512)
+	text := bytes.TrimLeft(start, " \t\r\n")
+	switch {
+	case len(text) == 0 && err != nil:
+		return err //nolint:wrapcheck // decode says what it means
+	case text[0] == '{':
+		return nil
+	case text[0] == '<':
+		return because(NotAnswer, "the answer is an HTML page")
+	case bytes.HasPrefix(text, []byte("Proxy not connected")):
+		return because(NotServed, "the client is not connected to this replica")
+	}
+	return because(NotAnswer, "the answer begins with "+naming.Quote(string(text)))
+}
+
+func number(dec *json.Decoder, n *int) error {
+	if err := dec.Decode(n); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return because(NotAnswer, "totalClients is not a number")
+		}
+		return err //nolint:wrapcheck // decode says what it means
+	}
+	return nil
+}
+
+// list reads the clients; null is none of them, as Go writes an empty list.
+func (d *decoder) list(dec *json.Decoder, r *bounded, a *answer) error {
+	start, err := dec.Token()
+	if err != nil || start == nil {
+		return err //nolint:wrapcheck // decode says what it means
+	}
+	if start != json.Delim('[') {
+		return because(NotAnswer, "clients is not a list")
+	}
+	for dec.More() {
+		r.element = 0
+		var said statement
+		err := dec.Decode(&said)
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
+			return err //nolint:wrapcheck // decode says what it means
+		}
+		d.take(said, err, a)
+	}
+	_, err = dec.Token()
+	return err //nolint:wrapcheck // decode says what it means
+}
+
+// statement is what istiod says of one client, as far as it matters here. The
+// labels are those of the node's metadata: the ones beside it are the pod's
+// as soon as istiod knows the pod.
+type statement struct {
+	ConnectionID string `json:"connectionId"`
+	ConnectedAt  string `json:"connectedAt"` // RFC 3339
+	Metadata     struct {
+		Labels map[string]json.RawMessage `json:"LABELS"`
+	} `json:"metadata"`
+}
+
+// take adds one client; err is what of its statement could not be read.
+func (d *decoder) take(said statement, err error, a *answer) {
+	if said.ConnectionID == "" {
+		a.nameless++
+		reason := "it has no connectionId"
+		if err != nil {
+			reason = err.Error()
+		}
+		a.faults = append(a.faults, metadata.PublicationFault{Text: naming.Quote("client " + strconv.Itoa(len(a.clients)+a.nameless)), Reason: reason})
+		return
+	}
+	c := &client{id: said.ConnectionID, node: nodeOf(said.ConnectionID), connectedAt: moment(said.ConnectedAt)}
+	if c.connectedAt.After(a.clock) {
+		a.clock = c.connectedAt
+	}
+	a.clients[c.id] = c
+	if d.isOwn(c.node, said) {
+		return
+	}
+	if err != nil {
+		c.publication = &metadata.Publication{Client: c.id, Unread: true}
+		c.faults = []metadata.PublicationFault{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
+		return
+	}
+	raw, published := said.Metadata.Labels[metadata.PublicationLabel]
+	if !published {
+		return
+	}
+	p, faults := parse(c.id, raw)
+	c.publication, c.faults = &p, faults
+}
+
+// moment reads a time; one that cannot be read is the zero time, which is as
+// good as any other to tell one connection from the next.
+func moment(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+func parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationFault) {
+	var value *string
+	if json.Unmarshal(raw, &value) != nil || value == nil {
+		return metadata.Publication{Client: id, Unread: true},
+			[]metadata.PublicationFault{{Client: id, Text: naming.Quote(string(raw)), Reason: "the label is not a string"}}
+	}
+	return metadata.ParsePublication(id, *value)
+}
+
+func (d *decoder) isOwn(node string, said statement) bool {
+	_, marked := said.Metadata.Labels[metadata.MarkKey]
+	return marked || slices.ContainsFunc(d.own, func(prefix string) bool { return strings.HasPrefix(node, prefix) })
+}
+
+// nodeOf takes the counter off that istiod appends to the id of a node. What
+// remains is the same after the client has connected again, to whichever
+// replica.
+func nodeOf(connection string) string {
+	at := strings.LastIndexByte(connection, '-')
+	if at < 0 || strings.Trim(connection[at+1:], "0123456789") != "" {
+		return connection
+	}
+	return connection[:at]
+}
+
+// bounded ends a reading that becomes too large, as a whole or within one
+// client.
+type bounded struct {
+	r       io.Reader
+	left    int64
+	element int64
+	err     error // the limit that was passed; sticky
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.r.Read(p)
+	b.left -= int64(n)
+	b.element += int64(n)
+	switch {
+	case b.left < 0:
+		b.err = because(TooLarge, "the answer is larger than the limit")
+	case b.element > maxClient:
+		b.err = because(TooLarge, "the answer has more than 8 MiB for one client")
+	default:
+		return n, err //nolint:wrapcheck // an io.Reader hands on io.EOF as it is
+	}
+	return 0, b.err
+}

@@ -1,0 +1,114 @@
+package debug
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// Cause is why the mapping could not be read; each has its remedy.
+type Cause string
+
+// The causes.
+const (
+	NoReplicas   Cause = "no replicas"       // nobody knows where istiod is
+	Unreachable  Cause = "unreachable"       // no connection, or it broke before an answer
+	Unauthorized Cause = "unauthorized"      // HTTP 401, gRPC Unauthenticated
+	Forbidden    Cause = "forbidden"         // HTTP 403, gRPC PermissionDenied
+	NotServed    Cause = "not served"        // HTTP 404
+	Refused      Cause = "refused"           // any other status
+	NotAnswer    Cause = "not the debug API" // an answer that is none of istiod's: HTML, a redirect, other JSON
+	Truncated    Cause = "truncated"         // the answer stops before its end
+	TooLarge     Cause = "too large"         // more than MaxBytes
+	Slow         Cause = "slow"              // no whole answer within Timeout
+	NoToken      Cause = "no token"          // the token file cannot be used
+	Plaintext    Cause = "plaintext"         // the token would be sent in the clear
+)
+
+// Remedy returns what to do about it.
+func (c Cause) Remedy() string {
+	switch c {
+	case NoReplicas:
+		return "check the address of istiod"
+	case Unreachable:
+		return "check that istiod runs and that no network policy closes its debug port (15014, 8080; over xDS 15012)"
+	case Unauthorized:
+		return "set tokenFile to a service account token of audience istio-ca; over xDS use the TLS port, 15012"
+	case Forbidden:
+		return "run in istiod's root namespace (istio-system), or set DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES of istiod to the namespace of the token"
+	case NotServed:
+		return "set ENABLE_DEBUG_ON_HTTP=true of istiod, or read the mapping over xDS"
+	case NotAnswer:
+		return "check that address and port are istiod's own, without a proxy or an ingress between"
+	case Truncated:
+		return "check what lies between here and istiod; the next reading may do"
+	case TooLarge:
+		return "raise the size limit of the mapping"
+	case Slow:
+		return "raise the timeout of the mapping, or check the load of istiod"
+	case NoToken:
+		return "check tokenFile and who may read it"
+	case Plaintext:
+		return "read the mapping over xDS with TLS, or set insecure: true where the network is trusted"
+	default:
+		return "see the log of istiod"
+	}
+}
+
+// Error says why one replica, or all of them, could not be read.
+type Error struct {
+	Cause Cause
+	Where string // the URL or the replica
+	Err   error
+}
+
+// Error returns one line with what was tried, why it went wrong and what to do.
+func (e *Error) Error() string {
+	return "mapping from " + e.Where + ": " + e.Err.Error() + "; " + e.Cause.Remedy()
+}
+
+// printable returns a name as it is where that does no harm to a terminal.
+func printable(s string) string {
+	if q := naming.Quote(s); q != `"`+s+`"` {
+		return q
+	}
+	return s
+}
+
+// Unwrap returns what the layer below said.
+func (e *Error) Unwrap() error { return e.Err }
+
+// A fault has a cause and no place yet.
+type fault struct {
+	cause Cause
+	err   error
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+
+func (f *fault) Unwrap() error { return f.err }
+
+func because(cause Cause, reason string) error { return &fault{cause, errors.New(reason)} }
+
+// causeOf tells apart what may go wrong while an answer is read.
+func causeOf(err error) Cause {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f.cause
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return Unreachable
+	}
+	timeout, ok := errors.AsType[net.Error](err)
+	switch {
+	case ok && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return Slow
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return Truncated
+	default:
+		return Unreachable
+	}
+}

@@ -1,0 +1,323 @@
+package debug_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+const (
+	keyA = "providers:api.A::"
+	keyB = "providers:api.B::"
+	oneA = `{"` + keyA + `":"a.shop.svc.cluster.local:20000"}`
+	oneB = `{"` + keyB + `":"b.shop.svc.cluster.local:20000"}`
+)
+
+// fakeClient is a client as istiod shows it.
+type fakeClient struct {
+	ID          string            `json:"connectionId"`
+	ConnectedAt time.Time         `json:"connectedAt"`
+	Address     string            `json:"address,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Metadata    map[string]any    `json:"metadata,omitempty"`
+}
+
+// fakeIstiod answers the debug API by istiod's rules.
+type fakeIstiod struct {
+	mu      sync.Mutex
+	clients map[string]fakeClient
+	counter int
+	asked   []string
+	answer  func(w http.ResponseWriter, r *http.Request) bool // answers itself and says so, or nil
+}
+
+func newIstiod() *fakeIstiod { return &fakeIstiod{clients: make(map[string]fakeClient)} }
+
+// connect adds a connection of a node that publishes a value, and returns its
+// id.
+func (f *fakeIstiod) connect(node, value string) string {
+	return f.connectWith(node, map[string]any{"LABELS": map[string]any{"DUBBO_GO": value, "app": "x"}, "CLUSTER_ID": "Kubernetes"})
+}
+
+func (f *fakeIstiod) connectWith(node string, metadata map[string]any) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counter++
+	id := fmt.Sprintf("%s-%d", node, f.counter)
+	f.clients[id] = fakeClient{ID: id, ConnectedAt: time.Now(), Address: "10.0.0.1:1", Metadata: metadata}
+	return id
+}
+
+func (f *fakeIstiod) disconnect(ids ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range ids {
+		delete(f.clients, id)
+	}
+}
+
+// restart loses all connections and counts anew.
+func (f *fakeIstiod) restart() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.clients)
+	f.counter = 0
+}
+
+// misbehave lets answer take over; nil ends that.
+func (f *fakeIstiod) misbehave(answer func(w http.ResponseWriter, r *http.Request) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+}
+
+// questions returns what was asked since the last call.
+func (f *fakeIstiod) questions() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer func() { f.asked = nil }()
+	return f.asked
+}
+
+func (f *fakeIstiod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.asked = append(f.asked, r.URL.RequestURI())
+	answer := f.answer
+	f.mu.Unlock()
+	if answer != nil && answer(w, r) {
+		return
+	}
+	body, code := f.page(strings.TrimPrefix(r.URL.RequestURI(), "/debug/"))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	w.Write([]byte(body))
+}
+
+// page is the answer to adsz and connections over either transport.
+func (f *fakeIstiod) page(query string) (string, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	page, filter, _ := strings.Cut(query, "?proxyID=")
+	var listed []fakeClient
+	for _, id := range slices.Sorted(maps.Keys(f.clients)) {
+		c := f.clients[id]
+		if page == "connections" {
+			c.Metadata = nil
+		}
+		if strings.Contains(id, filter) {
+			listed = append(listed, c)
+		}
+	}
+	if filter != "" {
+		if len(listed) == 0 {
+			return "Proxy not connected to this Pilot instance. It may be connected to another instance.", http.StatusNotFound
+		}
+		listed = listed[:1]
+	}
+	if page != "adsz" && page != "connections" {
+		return "404 page not found", http.StatusNotFound
+	}
+	text, err := json.Marshal(struct {
+		Total   int          `json:"totalClients"`
+		Clients []fakeClient `json:"clients,omitempty"`
+	}{len(listed), listed})
+	if err != nil {
+		panic(err)
+	}
+	return string(text), http.StatusOK
+}
+
+// network is an in-memory network of HTTP servers.
+type network struct {
+	mu      sync.Mutex
+	servers map[string]*pipeListener
+	dials   []string
+}
+
+func newNetwork() *network { return &network{servers: make(map[string]*pipeListener)} }
+
+func (n *network) serve(t *testing.T, address string, handler http.Handler) {
+	t.Helper()
+	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	server := &http.Server{Handler: handler}
+	var group sync.WaitGroup
+	group.Go(func() { server.Serve(l) })
+	t.Cleanup(func() {
+		server.Close()
+		group.Wait()
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.servers[address] = l
+}
+
+func (n *network) unplug(address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.servers, address)
+}
+
+func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	n.mu.Lock()
+	n.dials = append(n.dials, address)
+	l := n.servers[address]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return ours, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// watcher runs a reader and keeps what it tells.
+type watcher struct {
+	mu   sync.Mutex
+	last debug.Snapshot
+	told int
+}
+
+// watch runs a reader until the test ends.
+func watch(t *testing.T, o debug.Options) *watcher {
+	t.Helper()
+	r, err := debug.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := r.Run(ctx, w.changed); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+	return w
+}
+
+func (w *watcher) changed(s debug.Snapshot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last, w.told = s, w.told+1
+}
+
+func (w *watcher) snapshot() debug.Snapshot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+func (w *watcher) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told
+}
+
+// text prints the mapping, keys without what they share.
+func (w *watcher) text() string {
+	var lines []string
+	for key, addresses := range w.snapshot().Mapping.All() {
+		line := strings.TrimSuffix(strings.TrimPrefix(key.String(), "providers:api."), "::")
+		for _, a := range addresses {
+			line += " " + strings.Replace(a.String(), ".shop.svc.cluster.local:20000", "", 1)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, ", ")
+}
+
+// in lets virtual time pass, and everything that happens within it.
+func in(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func expect(t *testing.T, w *watcher, want string) {
+	t.Helper()
+	if got := w.text(); got != want {
+		t.Errorf("mapping is %q, want %q (%v)", got, want, w.snapshot().Err)
+	}
+}
+
+func expectCause(t *testing.T, err error, want debug.Cause) {
+	t.Helper()
+	e, ok := errors.AsType[*debug.Error](err)
+	switch {
+	case want == "" && err == nil:
+	case !ok:
+		t.Errorf("error is %v, want %s", err, want)
+	case e.Cause != want:
+		t.Errorf("cause is %s, want %s: %v", e.Cause, want, err)
+	case !strings.Contains(err.Error(), want.Remedy()) || want.Remedy() == "":
+		t.Errorf("no remedy in %v", err)
+	case strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' || r > '~' }):
+		t.Errorf("not one printable line: %q", err.Error())
+	}
+}
+
+func mustKey(t *testing.T, s string) naming.ServiceKey {
+	t.Helper()
+	key, err := naming.ParseServiceKey(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// mesh is a network with one istiod on loopback, and the options to read it.
+func mesh(t *testing.T, replicas ...string) (*network, []*fakeIstiod, debug.Options) {
+	t.Helper()
+	n := newNetwork()
+	var istiods []*fakeIstiod
+	for _, replica := range replicas {
+		f := newIstiod()
+		istiods = append(istiods, f)
+		n.serve(t, net.JoinHostPort(replica, "15014"), f)
+	}
+	return n, istiods, debug.Options{Replicas: debug.Static(replicas...), HTTP: &debug.HTTPOptions{Dial: n.dial}}
+}

@@ -1,0 +1,464 @@
+package debug_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+func status(code int) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(code)
+		return true
+	}
+}
+
+func body(text string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Write([]byte(text))
+		return true
+	}
+}
+
+// Whatever istiod answers instead of the mapping is told apart, shown once with
+// its remedy, and costs nothing that is known.
+func TestBadAnswers_A13(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		answer func(http.ResponseWriter, *http.Request) bool
+		cause  debug.Cause
+		says   string
+	}{
+		"F20 A13 B14 401":                        {status(401), debug.Unauthorized, "tokenFile"},
+		"F20 A13 B14 403":                        {status(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
+		"A13 403 names the other remedy":         {status(403), debug.Forbidden, "root namespace"},
+		"F20 A13 B14 404":                        {status(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},
+		"A13 500":                                {status(500), debug.Refused, "HTTP 500"},
+		"A13 HTML":                               {body("<!DOCTYPE html><html>sign in</html>"), debug.NotAnswer, "HTML"},
+		"A13 plain text":                         {body("hello\x1b[2J"), debug.NotAnswer, `hello\x1b`},
+		"F20 A13 truncated JSON":                 {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"`), debug.Truncated, "before its end"},
+		"A13 truncated between two clients":      {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"},`), debug.Truncated, ""},
+		"A13 fewer clients than it says":         {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"}]}`), debug.Truncated, "1 of 2"},
+		"A13 nothing at all":                     {body(""), debug.Truncated, ""},
+		"A13 other JSON is not an empty list":    {body(`{"error":"busy"}`), debug.NotAnswer, "lists no clients"},
+		"A13 a JSON list is not an empty list":   {body(`[]`), debug.NotAnswer, ""},
+		"A13 JSON null is not an empty list":     {body(`null`), debug.NotAnswer, ""},
+		"A13 broken JSON":                        {body(`{"totalClients":0,}`), debug.NotAnswer, "JSON"},
+		"A13 a total that is no number":          {body(`{"totalClients":"0"}`), debug.NotAnswer, "totalClients"},
+		"A13 clients that are no list":           {body(`{"totalClients":0,"clients":{}}`), debug.NotAnswer, "clients"},
+		"A13 something behind the answer":        {body(`{"totalClients":0}{"totalClients":0}`), debug.NotAnswer, "follows"},
+		"A13 a redirect is not followed":         {redirect, debug.NotAnswer, "elsewhere.example"},
+		"A13 30 MB where 20 are allowed":         {large(30 << 20), debug.TooLarge, "size limit"},
+		"A13 one client without end":             {body(`{"totalClients":1,"clients":[{"x":"` + strings.Repeat("x", 9<<20)), debug.TooLarge, "one client"},
+		"F20 A13 B46 slow before the first byte": {stall(""), debug.Slow, "timeout"},
+		"F20 A13 B46 slow within the answer":     {stall(`{"totalClients":1,"clients":[`), debug.Slow, "timeout"},
+		"F20 A13 connection closed":              {hangUp, debug.Unreachable, "15014"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, istiods, o := mesh(t, "127.0.0.1")
+				var logged lines
+				o.Log = slog.New(slog.NewTextHandler(&logged, nil))
+				o.MaxBytes = 20 << 20
+				istiods[0].connect("a.shop", oneA)
+				w := watch(t, o)
+				in(time.Second)
+				istiods[0].misbehave(c.answer)
+				in(30 * time.Minute)
+				expect(t, w, "A a")
+				s := w.snapshot()
+				expectCause(t, s.Err, c.cause)
+				if s.Err != nil && !strings.Contains(s.Err.Error(), c.says) {
+					t.Errorf("%v does not say %q", s.Err, c.says)
+				}
+				if !s.Complete {
+					t.Error("what was complete is still known")
+				}
+				if n := logged.count("WARN"); n != 1 {
+					t.Errorf("F20 warned %d times, want once:\n%s", n, logged.String())
+				}
+				istiods[0].misbehave(nil)
+				istiods[0].connect("b.shop", oneB)
+				in(15 * time.Second)
+				expect(t, w, "A a, B b")
+				if s := w.snapshot(); s.Err != nil {
+					t.Errorf("still %v", s.Err)
+				}
+			})
+		})
+	}
+}
+
+func redirect(w http.ResponseWriter, r *http.Request) bool {
+	http.Redirect(w, r, "http://elsewhere.example/", http.StatusFound)
+	return true
+}
+
+func large(size int) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		fmt.Fprintf(w, `{"totalClients":%d,"clients":[`, 1<<20)
+		for i := 0; i < size; i += 1 << 10 {
+			if i > 0 {
+				w.Write([]byte(","))
+			}
+			fmt.Fprintf(w, `{"connectionId":"c-%d","x":%q}`, i, strings.Repeat("x", 1<<10))
+		}
+		return true
+	}
+}
+
+// stall sends a beginning and then nothing more.
+func stall(start string) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if start != "" {
+			w.Write([]byte(start))
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+		return true
+	}
+}
+
+func hangUp(w http.ResponseWriter, _ *http.Request) bool {
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		conn.Close()
+	}
+	return true
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) count(s string) int { return strings.Count(l.String(), s) }
+
+func TestPorts_A18(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, test)
+		})
+	}
+	run("A18 15014 first, then 8080, and then 8080 at once", func(t *testing.T) {
+		n := newNetwork()
+		f := newIstiod()
+		f.connect("a.shop", oneA)
+		n.serve(t, "127.0.0.1:8080", f)
+		w := watch(t, debug.Options{Replicas: debug.Static("127.0.0.1"), HTTP: &debug.HTTPOptions{Dial: n.dial}})
+		in(time.Minute)
+		expect(t, w, "A a")
+		if want := []string{"127.0.0.1:15014", "127.0.0.1:8080"}; !slices.Equal(n.dials, want) {
+			t.Errorf("dialed %v", n.dials)
+		}
+	})
+	run("A18 a port that serves no debug API is passed over", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].misbehave(status(404))
+		f := newIstiod()
+		f.connect("a.shop", oneA)
+		n.serve(t, "127.0.0.1:8080", f)
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a")
+	})
+	run("A18 port, path, interval and timeout are what the options say (B47)", func(t *testing.T) {
+		n := newNetwork()
+		f := newIstiod()
+		n.serve(t, "[::1]:9", f)
+		w := watch(t, debug.Options{
+			Replicas: debug.Static("::1"), Interval: time.Minute, Timeout: time.Second,
+			HTTP: &debug.HTTPOptions{Dial: n.dial, Ports: []uint16{9}, Path: "/elsewhere/"},
+		})
+		in(2 * time.Second)
+		if got := f.questions(); !slices.Equal(got, []string{"/elsewhere/adsz"}) {
+			t.Errorf("asked %v", got)
+		}
+		if s := w.snapshot(); s.Err == nil || strings.Count(s.Err.Error(), "http://[::1]:9/elsewhere/adsz") != 1 {
+			t.Errorf("the error does not say where, once: %v", s.Err)
+		}
+		f.misbehave(stall(""))
+		in(time.Minute)
+		expectCause(t, w.snapshot().Err, debug.Slow)
+	})
+	run("A18 a replica that is listed with a port is asked at that one alone", func(t *testing.T) {
+		n := newNetwork()
+		w := watch(t, debug.Options{Replicas: debug.Static("127.0.0.1:7"), HTTP: &debug.HTTPOptions{Dial: n.dial}})
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.Unreachable)
+		if want := []string{"127.0.0.1:7"}; !slices.Equal(n.dials, want) {
+			t.Errorf("dialed %v", n.dials)
+		}
+	})
+}
+
+func TestNeverPush_A17(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		for range 100 {
+			istiods[0].connect("x.shop", "")
+		}
+		watch(t, o)
+		var asked []string
+		for range 60 {
+			in(5 * time.Second)
+			istiods[0].connect("y.shop", oneA)
+			asked = append(asked, istiods[0].questions()...)
+		}
+		if len(asked) < 60 {
+			t.Fatalf("asked only %d times", len(asked))
+		}
+		for _, q := range asked {
+			if strings.Contains(q, "push") {
+				t.Errorf("A17 asked %s", q)
+			}
+		}
+	})
+}
+
+func TestSingles(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T, f *fakeIstiod, w *watcher)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, istiods, o := mesh(t, "127.0.0.1")
+				o.FullInterval = time.Hour
+				for range 200 {
+					istiods[0].connect("x.shop", oneB)
+				}
+				w := watch(t, o)
+				in(time.Second)
+				istiods[0].questions()
+				test(t, istiods[0], w)
+			})
+		})
+	}
+	run("A08 where nothing is new, only connections are asked for", func(t *testing.T, f *fakeIstiod, w *watcher) {
+		in(5 * time.Second)
+		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections"}) {
+			t.Errorf("asked %v", got)
+		}
+		expect(t, w, "B b")
+	})
+	run("A08 a few new clients are asked for one by one", func(t *testing.T, f *fakeIstiod, w *watcher) {
+		f.connect("a.shop", oneA)
+		in(5 * time.Second)
+		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=a.shop-201"}) {
+			t.Errorf("asked %v", got)
+		}
+		expect(t, w, "A a, B b")
+	})
+	run("A08 many new clients are read at once", func(t *testing.T, f *fakeIstiod, w *watcher) {
+		for range 50 {
+			f.connect("a.shop", oneA)
+		}
+		in(5 * time.Second)
+		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz"}) {
+			t.Errorf("asked %v", got)
+		}
+		expect(t, w, "A a, B b")
+	})
+	run("A08 an answer about another client is not taken for this one's", func(t *testing.T, f *fakeIstiod, w *watcher) {
+		f.connect("z-x.shop", oneA) // z-x.shop-201; its id contains that of the next
+		f.mu.Lock()
+		f.clients["x.shop-20"] = fakeClient{ID: "x.shop-20", ConnectedAt: time.Now(), Metadata: f.clients["z-x.shop-201"].Metadata}
+		f.clients["w-x.shop-20"] = fakeClient{ID: "w-x.shop-20", ConnectedAt: time.Now()}
+		f.mu.Unlock()
+		in(5 * time.Second)
+		expect(t, w, "A a, B b")
+		if got := f.questions(); !slices.Contains(got, "/debug/adsz") {
+			t.Errorf("asked %v", got)
+		}
+	})
+	run("A08 a client that goes between two questions is no failure", func(t *testing.T, f *fakeIstiod, w *watcher) {
+		gone := f.connect("a.shop", oneA)
+		f.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.RawQuery != "" {
+				f.disconnect(gone)
+			}
+			return false
+		})
+		in(5 * time.Second)
+		expect(t, w, "B b")
+		if s := w.snapshot(); s.Err != nil {
+			t.Errorf("%v", s.Err)
+		}
+	})
+	run("an istiod without connections is read in full", func(t *testing.T, f *fakeIstiod, w *watcher) {
+		f.connect("a.shop", oneA)
+		f.misbehave(func(rw http.ResponseWriter, r *http.Request) bool {
+			return r.URL.Path == "/debug/connections" && status(404)(rw, r)
+		})
+		in(5 * time.Second)
+		expect(t, w, "A a, B b")
+	})
+}
+
+func TestToken_A14(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T, file string, o debug.Options, f *fakeIstiod)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "token")
+			synctest.Test(t, func(t *testing.T) {
+				_, istiods, o := mesh(t, "10.0.0.1")
+				o.HTTP.TokenFile, o.HTTP.Insecure = file, true
+				istiods[0].connect("a.shop", oneA)
+				istiods[0].misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+					return r.Header.Get("Authorization") != "Bearer good" && status(401)(w, r)
+				})
+				test(t, file, o, istiods[0])
+			})
+		})
+	}
+	run("A14 B15 a newline behind the token is no part of it", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+		write(t, file, " good\r\n")
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a")
+	})
+	run("F21 A14 a rotated token is used for the next question", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+		write(t, file, "expired")
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.Unauthorized)
+		write(t, file, "good")
+		in(5 * time.Second)
+		expect(t, w, "A a")
+		if s := w.snapshot(); s.Err != nil {
+			t.Errorf("%v", s.Err)
+		}
+	})
+	run("A14 a missing file is a clear error, and looked for again", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.NoToken)
+		if s := w.snapshot(); !strings.Contains(s.Err.Error(), file) {
+			t.Errorf("%v does not name the file", s.Err)
+		}
+		write(t, file, "good")
+		in(5 * time.Second)
+		expect(t, w, "A a")
+	})
+	for name, text := range map[string]string{
+		"A14 an empty file":                     "\n",
+		"A14 a file with two lines":             "good\nX-Header: x",
+		"A14 a file that is no token":           "a\x00b",
+		"A14 a file larger than a token can be": strings.Repeat("x", 65<<10),
+	} {
+		run(name+" is a clear error", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
+			write(t, file, text)
+			w := watch(t, o)
+			in(time.Second)
+			expectCause(t, w.snapshot().Err, debug.NoToken)
+			if got := f.questions(); len(got) > 0 {
+				t.Errorf("asked %v without a token", got)
+			}
+		})
+	}
+	run("the token is not sent over plain HTTP unless that is wanted", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
+		write(t, file, "good")
+		o.HTTP.Insecure = false
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.Plaintext)
+		if got := f.questions(); len(got) > 0 {
+			t.Errorf("asked %v", got)
+		}
+	})
+	run("the token is never in an error", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
+		write(t, file, "secret-token")
+		f.misbehave(status(500))
+		w := watch(t, o)
+		in(time.Second)
+		if s := w.snapshot(); s.Err == nil || strings.Contains(s.Err.Error(), "secret-token") {
+			t.Errorf("%v", s.Err)
+		}
+	})
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLoopbackToken_A14(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	write(t, file, "good")
+	synctest.Test(t, func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		o.HTTP.TokenFile, o.HTTP.ClusterID = file, "remote"
+		var header http.Header
+		istiods[0].misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+			header = r.Header.Clone()
+			return false
+		})
+		watch(t, o)
+		in(time.Second)
+		if header.Get("Authorization") != "Bearer good" || header.Get("Clusterid") != "remote" {
+			t.Errorf("headers %v", header)
+		}
+	})
+}
+
+// TLS is not istiod's own, but somebody may have put it in front.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	f := newIstiod()
+	f.connect("a.shop", oneA)
+	server := httptest.NewTLSServer(f)
+	defer server.Close()
+	transport := server.Client().Transport.(*http.Transport)
+	got := make(chan debug.Snapshot, 10)
+	r, err := debug.New(debug.Options{
+		Replicas: debug.Static(server.Listener.Addr().String()),
+		HTTP:     &debug.HTTPOptions{TLS: &tls.Config{RootCAs: transport.TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS13}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	ctx := t.Context()
+	group.Go(func() { r.Run(ctx, func(s debug.Snapshot) { got <- s }) })
+	if s := <-got; s.Mapping.Len() != 1 || s.Err != nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+var _ io.Writer = (*lines)(nil)

@@ -1,0 +1,148 @@
+package debug
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// ledger remembers who claimed what and decides when a claim is over. It does
+// no I/O and knows the time from its caller.
+type ledger struct {
+	grace, connectionGrace time.Duration
+
+	claims map[claimKey]*standing
+	// Before hold, no claim goes whose connection went: an istiod came up and
+	// its clients may not have come back yet.
+	hold time.Time
+	next time.Time // when the next claim is over; zero: none by time alone
+}
+
+type claimKey struct {
+	node    string
+	key     naming.ServiceKey
+	address naming.HostAddress
+}
+
+// standing is what is known of a claim.
+type standing struct {
+	client string    // the connection that said it last
+	gone   time.Time // since when nobody says it; zero: it is said
+	taken  bool      // a connection of the node lives and does not say it
+}
+
+// knowledge is how far the parts may be relied on.
+type knowledge struct {
+	complete bool // every listed replica answered at some time
+	fresh    bool // every listed replica answered last time
+}
+
+// node is what the connections of one node say together.
+type node struct {
+	said       map[naming.ServiceKey]bool
+	registered bool // one of them told what it provides
+	unread     bool // one of them told what cannot be read
+	unreadKeys []naming.ServiceKey
+}
+
+func newLedger(grace, connectionGrace time.Duration) *ledger {
+	return &ledger{grace: grace, connectionGrace: connectionGrace, claims: make(map[claimKey]*standing)}
+}
+
+// update takes over what all clients say now and drops the claims that are
+// over.
+func (l *ledger) update(clients iter.Seq[*client], known knowledge, now time.Time) {
+	nodes := make(map[string]*node)
+	said := make(map[claimKey]bool)
+	for c := range clients {
+		if c.publication == nil {
+			continue
+		}
+		n := nodes[c.node]
+		if n == nil {
+			n = &node{said: make(map[naming.ServiceKey]bool)}
+			nodes[c.node] = n
+		}
+		n.add(c.publication)
+		for key, address := range c.publication.Hosts {
+			k := claimKey{node: c.node, key: key, address: address}
+			said[k] = true
+			l.say(k, c.id)
+		}
+	}
+	l.next = time.Time{}
+	for k, s := range l.claims {
+		if !said[k] {
+			l.judge(k, s, nodes[k.node], known, now)
+		}
+	}
+}
+
+func (l *ledger) say(k claimKey, client string) {
+	s := l.claims[k]
+	if s == nil {
+		s = new(standing)
+		l.claims[k] = s
+	}
+	*s = standing{client: client}
+}
+
+// judge decides on a claim that nobody makes any more. What a connected client
+// takes back is over after the grace, and at once where it says another
+// address of the key; what went with its connection waits for its return.
+func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now time.Time) {
+	if n != nil && (n.unread || slices.Contains(n.unreadKeys, k.key)) {
+		*s = standing{client: s.client} // nobody can tell
+		return
+	}
+	if s.gone.IsZero() {
+		s.gone = now
+	}
+	var over time.Time
+	permitted := known.complete
+	switch {
+	case n != nil && n.said[k.key]:
+		over = now
+	case n != nil && n.registered && !s.taken:
+		s.taken, s.gone = true, now
+		over = now.Add(l.grace)
+	case s.taken:
+		over = s.gone.Add(l.grace)
+	default:
+		over = s.gone.Add(l.connectionGrace)
+		if over.Before(l.hold) {
+			over = l.hold
+		}
+		permitted = known.complete && known.fresh
+	}
+	switch {
+	case !permitted:
+	case !now.Before(over):
+		delete(l.claims, k)
+	case l.next.IsZero() || over.Before(l.next):
+		l.next = over
+	}
+}
+
+func (n *node) add(p *metadata.Publication) {
+	n.registered = n.registered || !p.Silent && !p.Unread
+	n.unread = n.unread || p.Unread
+	n.unreadKeys = append(n.unreadKeys, p.UnreadKeys...)
+	for key := range p.Hosts {
+		n.said[key] = true
+	}
+}
+
+// mapping returns what holds at present.
+func (l *ledger) mapping() metadata.Mapping {
+	return metadata.NewMapping(func(yield func(metadata.Claim) bool) {
+		for k, s := range l.claims {
+			if !yield(metadata.Claim{Key: k.key, Address: k.address, Client: s.client}) {
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,258 @@
+package debug
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+)
+
+// Run reads until ctx ends and then returns nil, after everything it started
+// has ended. It calls changed from one goroutine: after the first reading, or
+// the first failure of one, and whenever there is news. A failed reading
+// leaves the mapping as it was; the next one follows after the interval.
+func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &state{
+		o:       &r.o,
+		results: make(chan result),
+		ledger:  newLedger(r.o.Grace, r.o.ConnectionGrace),
+		watches: make(map[string]*watch),
+		timer:   time.NewTimer(0),
+	}
+	s.timer.Stop()
+	listings := make(chan listing)
+	s.group.Go(func() { list(ctx, s.o, listings) })
+	defer s.group.Wait()
+	defer cancel()
+	defer s.timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case l := <-listings:
+			s.listed(ctx, l)
+		case res := <-s.results:
+			s.answered(res)
+		case <-s.timer.C:
+			s.dirty = true
+		}
+		if s.dirty {
+			s.dirty = false
+			s.tell(changed)
+		}
+	}
+}
+
+// state is what Run holds; only its goroutine touches it.
+type state struct {
+	o       *Options
+	group   sync.WaitGroup
+	results chan result
+	ledger  *ledger
+	watches map[string]*watch
+	timer   *time.Timer
+	listErr error
+	told    *Snapshot
+	dirty   bool // something came up since told
+}
+
+// watch is one replica that is being read.
+type watch struct {
+	cancel context.CancelFunc
+	part   *part     // nil until it answered
+	born   time.Time // the replica came up then or earlier, as far as its clients tell
+	at     time.Time
+	err    error
+}
+
+// listed starts to read the replicas that are new and forgets those that are
+// listed no more; only that makes their part go.
+func (s *state) listed(ctx context.Context, l listing) {
+	if (l.err == nil) != (s.listErr == nil) {
+		s.dirty = true
+		if l.err != nil {
+			s.o.Log.Warn("replicas of istiod cannot be listed, the last known ones are read", "err", l.err)
+		} else {
+			s.o.Log.Info("replicas of istiod are listed again", "replicas", len(l.replicas))
+		}
+	}
+	s.listErr = l.err
+	if l.err != nil {
+		return
+	}
+	for _, replica := range l.replicas {
+		if s.watches[replica] == nil {
+			s.start(ctx, replica)
+		}
+	}
+	for replica, w := range s.watches {
+		if !slices.Contains(l.replicas, replica) {
+			w.cancel()
+			delete(s.watches, replica)
+			s.dirty = true
+			s.o.Log.Info("replica of istiod is gone", "replica", replica)
+		}
+	}
+}
+
+func (s *state) start(ctx context.Context, replica string) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{cancel: cancel}
+	s.watches[replica] = w
+	s.dirty = true
+	p := &poller{o: s.o, replica: replica}
+	if s.o.XDS != nil {
+		p.transport = newXDS(s.o.XDS, replica, s.o.MaxBytes)
+	} else {
+		p.transport = newHTTP(s.o.HTTP, replica, s.o.Timeout)
+	}
+	s.group.Go(func() { poll(ctx, p, w, s.o, s.results) })
+}
+
+// answered takes a reading over. A result of a replica that is listed no more
+// comes too late.
+func (s *state) answered(res result) {
+	w := s.watches[res.replica]
+	if w != res.watch {
+		return
+	}
+	if errorKey(res.err) != errorKey(w.err) {
+		s.dirty = true
+		if res.err != nil {
+			s.o.Log.Warn("mapping cannot be read, the last known one stays", "replica", res.replica, "err", res.err)
+		} else {
+			s.o.Log.Info("mapping is read again", "replica", res.replica)
+		}
+	}
+	w.err = res.err
+	if res.err != nil {
+		return
+	}
+	w.at = time.Now()
+	if res.part == w.part {
+		return
+	}
+	s.dirty = true
+	switch born := res.part.at.Add(-res.part.age); {
+	case restarted(w.part, res.part):
+		s.o.Log.Info("replica of istiod restarted, keys wait for their clients to come back", "replica", res.replica)
+		w.born = res.part.at
+	case w.part == nil || born.Before(w.born):
+		w.born = born
+	}
+	w.part = res.part
+}
+
+// restarted reports whether no connection of the earlier part lives on, which
+// no ordinary coming and going looks like.
+func restarted(before, now *part) bool {
+	if before == nil || len(before.clients) == 0 {
+		return false
+	}
+	for id, c := range before.clients {
+		if still := now.clients[id]; still != nil && still.connectedAt.Equal(c.connectedAt) {
+			return false
+		}
+	}
+	return true
+}
+
+// tell brings the ledger up to date and hands out what is news.
+func (s *state) tell(changed func(Snapshot)) {
+	now := time.Now()
+	next := Snapshot{Complete: len(s.watches) > 0, At: now}
+	errs := []error{s.listErr}
+	for _, replica := range slices.Sorted(maps.Keys(s.watches)) {
+		w := s.watches[replica]
+		status := w.status(replica)
+		next.Replicas = append(next.Replicas, status)
+		next.Complete = next.Complete && status.Answered
+		errs = append(errs, w.err)
+	}
+	next.Err = errors.Join(errs...)
+	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
+	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil}, now)
+	next.Restarting = now.Before(s.ledger.hold)
+	next.Mapping = s.ledger.mapping()
+	next.Faults, next.FaultTotal = faultsOf(s.watches)
+	s.wake(now)
+	if s.told == nil && next.Err == nil && !s.anyAnswer() {
+		return // nothing is known yet, and nothing went wrong
+	}
+	if s.told == nil || next.news(*s.told) {
+		s.told = &next
+		changed(next)
+	}
+}
+
+// wake sets the timer to the next moment at which time alone changes something.
+func (s *state) wake(now time.Time) {
+	next := s.ledger.next
+	if now.Before(s.ledger.hold) && (next.IsZero() || s.ledger.hold.Before(next)) {
+		next = s.ledger.hold
+	}
+	s.timer.Stop()
+	if !next.IsZero() {
+		s.timer.Reset(next.Sub(now))
+	}
+}
+
+// youngest returns when the last of the replicas that answered came up.
+func (s *state) youngest() time.Time {
+	var born time.Time
+	for _, w := range s.watches {
+		if w.part != nil && w.born.After(born) {
+			born = w.born
+		}
+	}
+	return born
+}
+
+func (s *state) anyAnswer() bool {
+	for _, w := range s.watches {
+		if w.part != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) clients() iter.Seq[*client] {
+	return func(yield func(*client) bool) {
+		for _, w := range s.watches {
+			if w.part == nil {
+				continue
+			}
+			for _, c := range w.part.clients {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (w *watch) status(replica string) ReplicaStatus {
+	status := ReplicaStatus{Replica: replica, Answered: w.part != nil, At: w.at, Err: w.err}
+	if w.part == nil {
+		return status
+	}
+	status.Clients = len(w.part.clients)
+	for _, c := range w.part.clients {
+		if c.publication != nil {
+			status.Publishers++
+		}
+	}
+	return status
+}
+
+func compareFaults(a, b metadata.PublicationFault) int {
+	return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
+}

@@ -1,0 +1,350 @@
+package debug_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+func TestReader(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, test)
+		})
+	}
+	run("A08 a key published later is there within one interval", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		w := watch(t, o)
+		in(time.Second)
+		if s := w.snapshot(); !s.Complete || s.Err != nil || s.Mapping.Len() != 0 {
+			t.Fatalf("an empty mesh is known to be empty: %+v", s)
+		}
+		istiods[0].connect("a.shop", oneA)
+		in(5 * time.Second)
+		expect(t, w, "A a")
+	})
+	run("A09 a key that moves is followed within one interval (B16)", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		old := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a")
+		istiods[0].disconnect(old)
+		istiods[0].connect("a.shop", strings.Replace(oneA, "a.shop", "b.shop", 1))
+		in(5 * time.Second)
+		expect(t, w, "A b")
+	})
+	run("A10 two apps with one key give the union, and tell (B17)", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("a.shop", oneA)
+		istiods[0].connect("b.shop", strings.Replace(oneA, "a.shop", "b.shop", 1))
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a b")
+		c := w.snapshot().Mapping.Conflicts()
+		if len(c) != 1 || c[0].Kind != metadata.ManyHosts || !slices.Equal(c[0].Clients, []string{"a.shop-1", "b.shop-2"}) {
+			t.Errorf("conflicts %+v", c)
+		}
+	})
+	run("A11 a key taken back while its client lives goes after the grace", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		old := istiods[0].connect("a.shop", oneA)
+		istiods[0].connect("b.shop", oneB)
+		w := watch(t, o)
+		in(time.Second)
+		istiods[0].disconnect(old)
+		istiods[0].connect("a.shop", "{}")
+		in(13 * time.Second) // seen 4 s later, and 10 s from then
+		expect(t, w, "A a, B b")
+		in(2 * time.Second)
+		expect(t, w, "B b")
+	})
+	run("A11 a key whose connection went goes after the connection grace", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("b.shop", oneB)
+		gone := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		istiods[0].disconnect(gone)
+		in(5 * time.Minute)
+		expect(t, w, "A a, B b")
+		in(5 * time.Second)
+		expect(t, w, "B b")
+	})
+	run("A11 a client that comes back in time loses nothing", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("b.shop", oneB)
+		gone := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		told := w.count()
+		istiods[0].disconnect(gone)
+		in(4 * time.Minute)
+		istiods[0].connect("a.shop", "") // as dubbo-go begins
+		in(time.Minute)
+		expect(t, w, "A a, B b")
+		istiods[0].connect("a.shop", oneA)
+		in(20 * time.Minute)
+		expect(t, w, "A a, B b")
+		if w.count() > told+1 {
+			t.Errorf("told %d times of nothing", w.count()-told)
+		}
+	})
+	run("A11 a client that takes a key back and ends does not keep it for minutes", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("b.shop", oneB)
+		first := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		istiods[0].disconnect(first)
+		second := istiods[0].connect("a.shop", "{}")
+		in(5 * time.Second)
+		istiods[0].disconnect(second)
+		in(10 * time.Second)
+		expect(t, w, "B b")
+	})
+	run("A15 one client's bad JSON costs nobody else, and is counted (B17)", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("bad.shop", `{"providers:`)
+		istiods[0].connect("a.shop", oneA)
+		istiods[0].connectWith("odd.shop", map[string]any{"LABELS": map[string]any{"DUBBO_GO": 7}})
+		istiods[0].connectWith("odder.shop", map[string]any{"LABELS": "none"})
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a")
+		s := w.snapshot()
+		if len(s.Faults) != 3 || s.FaultTotal != 3 || s.Faults[0].Client != "bad.shop-1" || s.Err != nil {
+			t.Errorf("faults %+v, %v", s.Faults, s.Err)
+		}
+	})
+	run("A15 what a client cannot say any more is kept, not withdrawn", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("b.shop", oneB)
+		good := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		istiods[0].disconnect(good)
+		bad := istiods[0].connect("a.shop", `{"`+keyA+`":"nonsense"}`)
+		in(time.Hour)
+		expect(t, w, "A a, B b")
+		istiods[0].disconnect(bad)
+		istiods[0].connect("a.shop", `nonsense`)
+		in(time.Hour)
+		expect(t, w, "A a, B b")
+	})
+	run("A85 B50 another cluster domain is no different", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("a.shop", strings.Replace(oneA, "cluster.local", "corp.example", 1))
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a.shop.svc.corp.example:20000")
+	})
+	run("keys of a bridge's own node are skipped", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		o.OwnNodes = []string{"xds-bridge-"}
+		istiods[0].connect("xds-bridge-0.istio-system", oneA)
+		istiods[0].connectWith("other.shop", map[string]any{"LABELS": map[string]any{"DUBBO_GO": oneA, "xdsb": "0123456789"}})
+		istiods[0].connect("b.shop", oneB)
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "B b")
+	})
+	run("the labels beside the metadata are not read: they are the pod's", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		id := istiods[0].connectWith("pod.shop", nil)
+		c := istiods[0].clients[id]
+		c.Labels = map[string]string{"DUBBO_GO": oneA}
+		istiods[0].clients[id] = c
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "")
+	})
+}
+
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, test)
+		})
+	}
+	run("A12 the parts of three replicas are merged (B7, B29)", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2", "127.0.0.3")
+		istiods[0].connect("a.shop", oneA)
+		istiods[1].connect("b.shop", oneB)
+		istiods[2].connect("c.shop", strings.Replace(oneA, "a.shop", "c.shop", 1))
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a c, B b")
+		if s := w.snapshot(); !s.Complete || len(s.Replicas) != 3 || s.Replicas[1].Publishers != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+	run("A12 a replica that cannot be reached keeps its part until it is listed no more", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		endpoints := new(debug.Endpoints)
+		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
+		o.Replicas = endpoints.Replicas
+		istiods[0].connect("a.shop", oneA)
+		istiods[1].connect("b.shop", oneB)
+		w := watch(t, o)
+		in(time.Second)
+		istiods[1].misbehave(status(503))
+		n.unplug("127.0.0.2:15014")
+		in(time.Hour)
+		expect(t, w, "A a, B b")
+		if s := w.snapshot(); !s.Complete || s.Err == nil {
+			t.Errorf("a part that is kept is complete and stale: %+v", s)
+		}
+		endpoints.Set(nil) // what a broken xDS connection says
+		in(time.Hour)
+		expect(t, w, "A a, B b")
+		endpoints.Set([]string{"127.0.0.1"})
+		in(5*time.Minute + 5*time.Second)
+		expect(t, w, "A a")
+		if s := w.snapshot(); s.Err != nil {
+			t.Errorf("%+v", s)
+		}
+	})
+	run("A12 one of three that never answered leaves the mapping incomplete, and nothing goes", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		o.Replicas = debug.Static("127.0.0.1", "127.0.0.2", "127.0.0.3")
+		istiods[0].connect("b.shop", oneB)
+		gone := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		s := w.snapshot()
+		if s.Complete || len(s.Replicas) != 3 || !s.Replicas[0].Answered || s.Replicas[2].Answered {
+			t.Fatalf("%+v", s)
+		}
+		expectCause(t, s.Err, debug.Unreachable)
+		istiods[0].disconnect(gone)
+		istiods[0].connect("a.shop", "{}") // for the client may be connected to the third as well
+		in(time.Hour)
+		expect(t, w, "A a, B b")
+	})
+	run("A12 a connection that moves between replicas is no change", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		istiods[0].connect("b.shop", oneB)
+		first := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		told := w.count()
+		istiods[0].disconnect(first)
+		in(30 * time.Second)
+		istiods[1].connect("a.shop", oneA)
+		in(4 * time.Minute)
+		expect(t, w, "A a, B b")
+		if w.count() != told {
+			t.Errorf("told %d times of nothing", w.count()-told)
+		}
+	})
+	run("F11 a restarted istiod with few clients takes nothing away", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("b.shop", oneB)
+		in(time.Hour)
+		early := istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		in(time.Second)
+		if w.snapshot().Restarting {
+			t.Error("an istiod with a client of an hour has been up for an hour")
+		}
+		istiods[0].disconnect(early)
+		in(4 * time.Minute)
+		istiods[0].restart()
+		istiods[0].connect("b.shop", oneB)
+		in(4 * time.Minute) // five after the first went, but its client waits for this istiod too
+		expect(t, w, "A a, B b")
+		if !w.snapshot().Restarting {
+			t.Error("the restart does not show")
+		}
+		in(2 * time.Minute)
+		expect(t, w, "B b")
+		if w.snapshot().Restarting {
+			t.Error("the restart has no end")
+		}
+	})
+	run("replicas are asked for anew, sooner after a failure", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		istiods[0].connect("a.shop", oneA)
+		endpoints := new(debug.Endpoints)
+		o.Replicas = endpoints.Replicas
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.NoReplicas)
+		endpoints.Set([]string{"127.0.0.1"})
+		in(1100 * time.Millisecond)
+		expect(t, w, "A a")
+	})
+	run("an empty list of replicas is a failure to list", func(t *testing.T) {
+		_, _, o := mesh(t)
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.NoReplicas)
+	})
+}
+
+type lookup map[string][]string
+
+func (l lookup) LookupHost(_ context.Context, host string) ([]string, error) {
+	if addresses := l[host]; addresses != nil {
+		return addresses, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+func TestDNS_A12(t *testing.T) {
+	t.Parallel()
+	names := lookup{"istiod-headless": {"10.0.0.1", "2001:db8::1"}}
+	cases := map[string]struct {
+		name string
+		want []string
+	}{
+		"A12 every address of a headless name": {"istiod-headless", []string{"10.0.0.1", "2001:db8::1"}},
+		"A12 with a port":                      {"istiod-headless:15014", []string{"10.0.0.1:15014", "[2001:db8::1]:15014"}},
+		"A12 a name that does not exist":       {"istiod", nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := debug.DNS(names, c.name)(t.Context())
+			if !slices.Equal(got, c.want) || (err != nil) != (c.want == nil) {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestNew_A18(t *testing.T) {
+	t.Parallel()
+	replicas := debug.Static("127.0.0.1")
+	cases := map[string]struct {
+		o    debug.Options
+		want string
+	}{
+		"A18 no replicas":       {debug.Options{HTTP: &debug.HTTPOptions{}}, "Replicas"},
+		"A18 no transport":      {debug.Options{Replicas: replicas}, "HTTP and XDS"},
+		"A18 two transports":    {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, XDS: &debug.XDSOptions{}}, "HTTP and XDS"},
+		"A18 no dialer":         {debug.Options{Replicas: replicas, XDS: &debug.XDSOptions{}}, "Dial"},
+		"A18 negative interval": {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, Interval: -1}, "Interval"},
+		"A18 negative size":     {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, MaxBytes: -1}, "MaxBytes"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := debug.New(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v does not name %s", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package debug
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+)
+
+// maxFaults is how many faults a Snapshot lists.
+const maxFaults = 1000
+
+// Snapshot is what is known at one moment. It is never changed once handed
+// out.
+type Snapshot struct {
+	// Mapping holds every key that is not known to be gone, also while Err is
+	// set.
+	Mapping metadata.Mapping
+
+	// Complete says that every listed replica has answered once: what Mapping
+	// does not have was published by nobody. Until then it may just not be
+	// known.
+	Complete bool
+
+	// Restarting says that a replica came up less than ConnectionGrace ago, so
+	// that clients may still be on their way back: a key that is missing, and
+	// was never in Mapping, may yet come.
+	Restarting bool
+
+	// Err says why the last reading was not complete; nil when it was. It wraps
+	// an *Error for each replica that could not be read.
+	Err error
+
+	// Faults are what single clients publish and nobody can read, at most 1000
+	// of FaultTotal, in order.
+	Faults     []metadata.PublicationFault
+	FaultTotal int
+
+	Replicas []ReplicaStatus // in order of address
+	At       time.Time       // when this came to be known
+}
+
+// ReplicaStatus is how one replica of istiod does.
+type ReplicaStatus struct {
+	Replica    string
+	Answered   bool      // at least once, since it was listed
+	At         time.Time // of the last good reading
+	Clients    int       // connected then
+	Publishers int       // of them those that publish service keys
+	Err        error     // an *Error, why the last reading failed; nil when it did not
+}
+
+// news reports whether a snapshot tells anything that the one before did not.
+// Counts and times that move all the time are no news.
+func (s Snapshot) news(before Snapshot) bool {
+	return s.Complete != before.Complete || s.Restarting != before.Restarting ||
+		errorKey(s.Err) != errorKey(before.Err) ||
+		s.FaultTotal != before.FaultTotal || !slices.Equal(s.Faults, before.Faults) ||
+		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
+			return a.Replica == b.Replica && a.Answered == b.Answered && errorKey(a.Err) == errorKey(b.Err)
+		}) ||
+		!s.Mapping.Equal(before.Mapping)
+}
+
+// errorKey is what two errors share that mean the same: texts of the operating
+// system differ in port numbers.
+func errorKey(err error) string {
+	if err == nil {
+		return ""
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the tree is walked here
+		key := ""
+		for _, e := range many.Unwrap() {
+			key += errorKey(e) + "\n"
+		}
+		return key
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return string(e.Cause) + " " + e.Where
+	}
+	return err.Error()
+}
+
+// faultsOf returns what could not be read in all parts, in order.
+func faultsOf(watches map[string]*watch) (listed []metadata.PublicationFault, total int) {
+	var all []metadata.PublicationFault
+	for _, name := range slices.Sorted(maps.Keys(watches)) {
+		p := watches[name].part
+		if p == nil {
+			continue
+		}
+		all = append(all, p.faults...)
+		for _, c := range p.clients {
+			all = append(all, c.faults...)
+		}
+	}
+	slices.SortFunc(all, compareFaults)
+	return all[:min(len(all), maxFaults)], len(all)
+}

@@ -1,0 +1,170 @@
+package debug
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// debugType is the type URL of istiod's debug pages; the name of the one
+// resource is the page.
+const debugType = "istio.io/debug"
+
+// xdsTransport asks over a stream of its own, because a refused debug request
+// ends the stream. Every request is a question: istiod keeps no watch, and
+// answers an acknowledgement with the whole page once more. So none is sent.
+type xdsTransport struct {
+	o        *XDSOptions
+	replica  string
+	maxBytes int
+	open     bool
+	conn     grpc.ClientConnInterface
+	release  func()
+	stream   grpc.BidiStreamingClient[discovery.DiscoveryRequest, discovery.DiscoveryResponse]
+	cancel   context.CancelFunc
+}
+
+func newXDS(o *XDSOptions, replica string, maxBytes int64) *xdsTransport {
+	return &xdsTransport{o: o, replica: replica, maxBytes: int(maxBytes)}
+}
+
+func (t *xdsTransport) where(query string) string {
+	return debugType + " " + query + " at " + t.replica
+}
+
+func (t *xdsTransport) close() {
+	t.drop()
+	if t.open && t.release != nil {
+		t.release()
+	}
+	t.open = false
+}
+
+// drop ends the stream, if there is one.
+func (t *xdsTransport) drop() {
+	if t.stream != nil {
+		t.cancel()
+		t.stream = nil
+	}
+}
+
+func (t *xdsTransport) ask(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
+	reused := t.stream != nil
+	body, err := t.exchange(ctx, query)
+	if err != nil && reused && ctx.Err() == nil && status.Code(err) != codes.ResourceExhausted {
+		// istiod ends streams when it likes to; that one ended between two
+		// questions says nothing about this one.
+		body, err = t.exchange(ctx, query)
+	}
+	if err != nil {
+		if _, told := errors.AsType[*fault](err); !told && ctx.Err() != nil {
+			return because(Slow, "no answer in time")
+		}
+		return &fault{causeOfStatus(err), err}
+	}
+	return read(bytes.NewReader(body), time.Time{})
+}
+
+// exchange sends one question and returns its answer. After an error there is
+// no stream.
+func (t *xdsTransport) exchange(ctx context.Context, query string) (_ []byte, err error) {
+	request := &discovery.DiscoveryRequest{TypeUrl: debugType, ResourceNames: []string{query}}
+	if t.stream == nil {
+		if err := t.connect(ctx); err != nil {
+			return nil, err
+		}
+		request.Node = t.o.Node
+	}
+	stop := context.AfterFunc(ctx, t.cancel)
+	defer func() {
+		if !stop() || err != nil {
+			t.drop()
+		}
+	}()
+	if err := t.stream.Send(request); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err //nolint:wrapcheck // ask says what it means; after io.EOF Recv tells why
+	}
+	for {
+		response, err := t.stream.Recv()
+		if err != nil {
+			return nil, err //nolint:wrapcheck // ask says what it means
+		}
+		if response.GetTypeUrl() != debugType {
+			continue
+		}
+		if n := len(response.GetResources()); n != 1 {
+			return nil, because(NotAnswer, "the answer has not exactly one resource")
+		}
+		return response.GetResources()[0].GetValue(), nil
+	}
+}
+
+// connect opens the stream. It outlives the question, and ends by drop.
+func (t *xdsTransport) connect(ctx context.Context) error {
+	if !t.open {
+		conn, release, err := t.o.Dial(t.replica)
+		if err != nil {
+			return &fault{Unreachable, err}
+		}
+		t.conn, t.release, t.open = conn, release, true
+	}
+	long, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(t.conn).
+		StreamAggregatedResources(long, grpc.MaxCallRecvMsgSize(t.maxBytes))
+	if !stop() {
+		cancel()
+		return because(Unreachable, "no connection in time")
+	}
+	if err != nil {
+		cancel()
+		return err //nolint:wrapcheck // ask says what it means
+	}
+	t.stream, t.cancel = stream, cancel
+	return nil
+}
+
+// causeOfStatus also knows the words of an istiod older than 1.20, which
+// refused with code Unknown.
+func causeOfStatus(err error) Cause {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f.cause
+	}
+	s, _ := status.FromError(err)
+	text := strings.ToLower(s.Message())
+	switch s.Code() {
+	case codes.Unauthenticated:
+		return Unauthorized
+	case codes.PermissionDenied:
+		return Forbidden
+	case codes.DeadlineExceeded:
+		return Slow
+	case codes.Unimplemented, codes.NotFound:
+		return NotServed
+	case codes.ResourceExhausted:
+		if strings.Contains(text, "larger than max") {
+			return TooLarge
+		}
+		return Refused
+	case codes.Unknown:
+		switch {
+		case strings.Contains(text, "unauthenticated"), strings.Contains(text, "authentication"):
+			return Unauthorized
+		case strings.Contains(text, "permission"), strings.Contains(text, "unauthorized"):
+			return Forbidden
+		}
+		return Refused
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.Internal:
+		return Refused
+	default:
+		return Unreachable
+	}
+}

@@ -1,0 +1,9 @@
+// Package mesh is the source that istiod is: it joins the clusters and
+// endpoints that istiod tells over xDS with the interface mapping, one service
+// per host address `fqdn:port`, and says of everything it leaves out why. It
+// does not write to the mesh, and it never concludes that something is gone
+// from silence, from a lost connection or from a partial answer.
+//
+// A Source runs three goroutines: the xDS client's, the mapping reader's and
+// its own, which alone touches the joined state.
+package mesh

@@ -1,0 +1,319 @@
+package mesh
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Naming says which hosts of the mesh become services, and under which names,
+// beside those that a service key is published for.
+type Naming struct {
+	Rules []Rule           // the first that matches names a host for which no key is published
+	Plain []naming.Pattern // hosts that become services though nothing names them; `*` is all
+	Only  []naming.Pattern // hosts that may become services at all; none means all
+
+	// Subsets has every endpoint tell the subsets it belongs to, which needs the
+	// endpoints of all subset clusters as well.
+	Subsets bool
+}
+
+// Rule names the services at some hosts.
+type Rule struct {
+	Host      naming.Pattern
+	Port      uint16 // 0: all
+	Interface string // a * stands for what the star of Host stood for
+	Version   string
+	Group     string
+}
+
+// View is everything that is known of the mesh at one time.
+type View struct {
+	Clusters    map[string]*Cluster    // by name
+	Assignments map[string]*Assignment // by EDS name
+	Mapping     metadata.Mapping
+
+	// Rejected and Silent say why the newest of a cluster (by name) or of
+	// endpoints (by EDS name) cannot be told; what is held is the last known.
+	Rejected map[string]error
+	Silent   map[string]error
+}
+
+// Joined is what follows from a view.
+type Joined struct {
+	Services []*registry.Service     // by name
+	Skipped  map[string]string       // what was left out wholly or in part, and why
+	Unknown  map[registry.Name]error // services that cannot be told; some have a row all the same
+	Needed   map[string]struct{}     // EDS names that have to be asked for
+}
+
+// Join joins clusters, endpoints and mapping. It is pure: the same view gives
+// the same result, whatever order it came about in.
+func (n *Naming) Join(v View) Joined {
+	out := Joined{
+		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), Needed: make(map[string]struct{}),
+	}
+	hosts := make(map[naming.HostAddress]*host)
+	for _, c := range v.Clusters {
+		if c.Err != nil {
+			if reason := c.skip(); reason != "" {
+				out.Skipped[c.Name] = reason
+			}
+			continue
+		}
+		h := hosts[c.Address]
+		if h == nil {
+			h = &host{address: c.Address}
+			hosts[c.Address] = h
+		}
+		h.add(c)
+	}
+	for name := range v.Rejected {
+		id, err := naming.ParseCluster(name)
+		if a := id.HostAddress(); err == nil && hosts[a] == nil && v.Rejected[wholeName(a)] != nil {
+			hosts[a] = &host{address: a}
+		}
+	}
+	for _, addresses := range v.Mapping.All() {
+		for _, a := range addresses {
+			if hosts[a] == nil {
+				hosts[a] = &host{address: a}
+			}
+		}
+	}
+	for _, h := range hosts {
+		r := n.row(h, v)
+		if r.service != nil {
+			out.Services = append(out.Services, r.service)
+		}
+		if r.skipped != "" {
+			out.Skipped[h.address.String()] = r.skipped
+		}
+		if r.unknown != nil {
+			out.Unknown[registry.Name(h.address.String())] = r.unknown
+		}
+		for _, name := range r.needed {
+			out.Needed[name] = struct{}{}
+		}
+	}
+	slices.SortFunc(out.Services, func(a, b *registry.Service) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// host is the clusters of one host address.
+type host struct {
+	address naming.HostAddress
+	whole   *Cluster   // the one without a subset
+	subsets []*Cluster // by name
+}
+
+// add takes a cluster in. Of two that are one but for their spelling the
+// first by name counts.
+func (h *host) add(c *Cluster) {
+	if c.ID.Subset == "" {
+		if h.whole == nil || c.Name <= h.whole.Name {
+			h.whole = c
+		}
+		return
+	}
+	at, found := slices.BinarySearchFunc(h.subsets, c.Name, func(c *Cluster, name string) int {
+		return cmp.Compare(c.Name, name)
+	})
+	if found {
+		h.subsets[at] = c
+		return
+	}
+	h.subsets = slices.Insert(h.subsets, at, c)
+}
+
+// wholeName returns the name of the cluster without a subset of an address, as
+// istiod writes it.
+func wholeName(a naming.HostAddress) string {
+	return naming.Cluster{Direction: naming.Outbound, Port: a.Port, Host: a.Host}.String()
+}
+
+// skip is the reason that status shows of a cluster that is no service; none
+// for those that every proxy has.
+func (c *Cluster) skip() string {
+	if errors.Is(c.Err, errInner) {
+		return ""
+	}
+	return c.Err.Error()
+}
+
+// row is what follows for one host.
+type row struct {
+	service *registry.Service
+	skipped string
+	unknown error
+	needed  []string
+}
+
+// The reasons that concern a whole host. They are shared: status may hold one
+// for each of ten thousand hosts.
+var (
+	errNotTold  = errors.New("istiod has not told its endpoints yet")
+	errHeadless = errors.New("headless: istiod tells its endpoints to nodes of type router only; set node.type: router")
+	errNoKind   = errors.New("a kind of cluster that tells no endpoints")
+)
+
+const (
+	reasonUnnamed   = "no service key is published for it, and no rule names it"
+	reasonExcluded  = "not among the hosts that are to be exported"
+	reasonNoCluster = "a service key is published for it, but istiod shows this node no such cluster; " +
+		"see exportTo, Sidecar and discoverySelectors, and the port"
+	reasonPlainTLS = "take mutual TLS; where the policy is STRICT they refuse callers from outside the mesh"
+)
+
+// row works out the row of one host.
+func (n *Naming) row(h *host, v View) row {
+	interfaces := n.interfaces(h.address, v.Mapping)
+	switch {
+	case len(n.Only) > 0 && !matches(n.Only, h.address.Host):
+		return row{skipped: reasonExcluded}
+	case len(interfaces) == 0 && !matches(n.Plain, h.address.Host):
+		return row{skipped: reasonUnnamed}
+	case h.whole == nil:
+		if err := v.Rejected[wholeName(h.address)]; err != nil {
+			return row{skipped: err.Error(), unknown: err}
+		}
+		return row{skipped: reasonNoCluster}
+	}
+	c := h.whole
+	s := &registry.Service{
+		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
+		Interfaces: interfaces, Attributes: c.Attributes,
+	}
+	a, needed, err := c.assignment(v)
+	r := row{service: s, needed: needed, unknown: cmp.Or(err, v.Rejected[c.Name])}
+	if a == nil {
+		if c.Discovery == DiscoveryEDS {
+			r.service = nil // not a service without endpoints: one of which nothing is known
+		} else {
+			r.skipped = err.Error()
+		}
+		return r
+	}
+	s.Endpoints = a.Endpoints
+	if n.Subsets {
+		subsets, more := h.subsetsOf(v)
+		r.needed = append(r.needed, more...)
+		s.Endpoints = withSubsets(a.Endpoints, subsets)
+	}
+	r.skipped = a.explain()
+	return r
+}
+
+// assignment returns the endpoints of a cluster with what has to be asked for
+// to know them. The endpoints are nil where they cannot be told.
+func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error) {
+	switch c.Discovery {
+	case DiscoveryEDS:
+		a, err = v.Assignments[c.EDSName], v.Silent[c.EDSName]
+		if a == nil && err == nil {
+			err = errNotTold
+		}
+		return a, []string{c.EDSName}, err
+	case DiscoveryInline:
+		return c.Inline, nil, nil
+	case DiscoveryOriginalDst:
+		return nil, nil, errHeadless
+	default:
+		return nil, nil, errNoKind
+	}
+}
+
+// explain says what was left out of an assignment, empty where nothing was.
+func (a *Assignment) explain() string {
+	var parts []string
+	for _, l := range a.Left {
+		parts = append(parts, l.String())
+	}
+	if a.MutualTLS > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d endpoints %s", a.MutualTLS, len(a.Endpoints), reasonPlainTLS))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// interfaces returns what a host provides: what is published for it, or else
+// what the first rule says.
+func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry.Interface {
+	var out []registry.Interface
+	for _, k := range m.Keys(a) {
+		if k.Category == naming.Providers {
+			out = append(out, registry.Interface{Name: k.Interface, Version: k.Version, Group: k.Group})
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	for _, r := range n.Rules {
+		if r.Port != 0 && r.Port != a.Port {
+			continue
+		}
+		if star, ok := r.Host.Capture(a.Host); ok {
+			name := strings.ReplaceAll(r.Interface, "*", star)
+			return []registry.Interface{{Name: name, Version: r.Version, Group: r.Group}}
+		}
+	}
+	return nil
+}
+
+func matches(patterns []naming.Pattern, host string) bool {
+	return slices.ContainsFunc(patterns, func(p naming.Pattern) bool { return p.MatchHost(host) })
+}
+
+// subsetsOf returns the subsets of each address, and what has to be asked for.
+func (h *host) subsetsOf(v View) (subsets map[string]string, needed []string) {
+	subsets = make(map[string]string)
+	for _, c := range h.subsets {
+		a, names, _ := c.assignment(v)
+		needed = append(needed, names...)
+		if a == nil {
+			continue // an endpoint without its subset is still an endpoint
+		}
+		for _, e := range a.Endpoints {
+			key := e.Address()
+			if at := subsets[key]; at != "" {
+				subsets[key] = at + "," + c.ID.Subset
+			} else {
+				subsets[key] = c.ID.Subset
+			}
+		}
+	}
+	return subsets, needed
+}
+
+// withSubsets returns the endpoints with their subsets. Endpoints of one
+// subset share their attributes.
+func withSubsets(endpoints []registry.Endpoint, subsets map[string]string) []registry.Endpoint {
+	if len(subsets) == 0 {
+		return endpoints
+	}
+	type kind struct {
+		subset string
+		tls    string
+	}
+	shared := make(map[kind]registry.Attributes)
+	out := slices.Clone(endpoints)
+	for i := range out {
+		k := kind{subsets[out[i].Address()], out[i].Attributes[AttributeTLS]}
+		if k.subset == "" {
+			continue
+		}
+		if shared[k] == nil {
+			a := registry.Attributes{AttributeSubset: k.subset}
+			maps.Copy(a, out[i].Attributes)
+			shared[k] = a
+		}
+		out[i].Attributes = shared[k]
+	}
+	return out
+}

@@ -1,0 +1,198 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// loop is the goroutine that owns the joined state.
+type loop struct {
+	source    *Source
+	table     *registry.Table
+	state     *state
+	endpoints *ads.Subscription[*Assignment]
+
+	epoch    int
+	complete bool                // the stream told of all clusters
+	missing  map[string]struct{} // endpoints that are needed and that the stream has not told of
+	mapped   bool                // the mapping was complete at least once
+	synced   bool                // the table was
+	settled  bool                // it is, as of this stream
+	mapping  debug.Snapshot
+	replicas []string
+	disputes int
+}
+
+// glance is how soon the state of a connection is looked at after something
+// happened to it: the client tells before it takes note itself.
+const glance = 10 * time.Millisecond
+
+// run acts on news until ctx ends, or one of the others does.
+func (l *loop) run(ctx context.Context, ended <-chan error) error {
+	look := time.NewTimer(glance)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err == nil {
+				err = errors.New("mesh: a part of the source ended by itself")
+			}
+			return err
+		case <-look.C:
+			l.look()
+		case <-l.source.inbox.wake:
+			n := l.source.inbox.take()
+			if n.stream {
+				look.Reset(glance)
+			}
+			l.act(n)
+		}
+		l.report()
+	}
+}
+
+// look sees whether there is a stream. While there is none, the rows are the
+// last known.
+func (l *loop) look() {
+	if st := l.source.client.State(); !st.Connected && st.Err != nil {
+		l.table.Stale(st.Err)
+	}
+}
+
+var errComparing = errors.New("comparing what a new stream tells with what was known")
+
+func (l *loop) act(n news) {
+	if n.epoch > l.epoch {
+		l.begin(n.epoch)
+	}
+	l.complete = l.complete || n.complete
+	if n.mapping != nil {
+		l.mapping = *n.mapping
+		l.mapped = l.mapped || n.mapping.Complete && !n.mapping.Restarting
+		l.disputed()
+	}
+	if n.failure != nil {
+		l.table.Stale(fmt.Errorf("clusters: %w", n.failure))
+		l.settled = false
+	}
+	l.state.apply(n)
+	changes, watch, unwatch := l.state.settle()
+	for name := range n.told {
+		delete(l.missing, name)
+	}
+	for _, name := range watch {
+		l.missing[name] = struct{}{}
+	}
+	for _, name := range unwatch {
+		delete(l.missing, name)
+	}
+	l.endpoints.Watch(watch...)
+	l.endpoints.Unwatch(unwatch...)
+	l.publish(changes)
+	l.tellReplicas()
+}
+
+// begin starts the comparison of what a new stream tells with what was known.
+func (l *loop) begin(epoch int) {
+	l.epoch, l.complete, l.settled = epoch, false, false
+	for name := range l.state.users {
+		l.missing[name] = struct{}{}
+	}
+	if l.synced {
+		l.table.Stale(errComparing)
+	}
+}
+
+// publish brings the table in line with the rows. Until a stream told of
+// everything, nothing is taken out; then what is missing was found missing.
+func (l *loop) publish(changes []change) {
+	for _, c := range changes {
+		l.note(c)
+	}
+	settles := !l.settled && l.complete && l.mapped && len(l.missing) == 0
+	switch {
+	case settles || l.settled && l.state.empty() && len(changes) > 0:
+		// A mesh that is empty from one moment to the next is taken for one that
+		// istiod cannot see, not for one that was taken down service by service.
+		l.put(changes)
+		l.table.Replace(slices.Values(l.state.services()))
+		if !l.synced {
+			l.source.o.Log.Info("mesh is synced", "services", len(l.state.services()), "epoch", l.epoch)
+		}
+		l.synced, l.settled = true, true
+	case l.settled:
+		for _, c := range changes {
+			if c.now.service == nil && c.now.unknown == nil && c.before.service != nil {
+				l.table.Delete(c.name())
+			}
+		}
+		l.put(changes)
+	default:
+		l.put(changes)
+	}
+}
+
+func (l *loop) put(changes []change) {
+	for _, c := range changes {
+		if c.now.service != nil && c.now.service != c.before.service {
+			l.table.Put(c.now.service)
+		}
+	}
+}
+
+// note tells the table what was left out, and what cannot be told. That
+// endpoints are still to come needs no telling before the table is synced.
+func (l *loop) note(c change) {
+	if c.now.skipped != c.before.skipped {
+		l.table.Skip(string(c.name()), c.now.skipped)
+	}
+	quiet := !l.synced && (c.now.unknown == nil || errors.Is(c.now.unknown, errNotTold)) &&
+		(c.before.unknown == nil || errors.Is(c.before.unknown, errNotTold))
+	if !quiet && !errors.Is(c.now.unknown, c.before.unknown) {
+		l.table.Unknown(string(c.name()), c.now.unknown)
+	}
+}
+
+func (l *loop) tellReplicas() {
+	if l.source.o.Replicas == nil {
+		return
+	}
+	now := l.state.replicas()
+	if len(now) > 0 && !slices.Equal(now, l.replicas) {
+		l.replicas = now
+		l.source.o.Replicas(slices.Clone(now))
+	}
+}
+
+// disputed logs when clients begin to publish different hosts for one key.
+func (l *loop) disputed() {
+	conflicts := l.mapping.Mapping.Conflicts()
+	if len(conflicts) > l.disputes {
+		c := conflicts[0]
+		l.source.o.Log.Warn("service keys are published for several hosts, all of them are taken",
+			"keys", len(conflicts), "such_as", c.Key.String(), "hosts", len(c.Addresses))
+	}
+	l.disputes = len(conflicts)
+}
+
+func (l *loop) report() {
+	status := Status{
+		Settled: l.settled, Epoch: l.epoch, Clusters: len(l.state.hosts), Services: l.state.count,
+		Needed: len(l.state.users), Waiting: len(l.missing), Mapping: l.mapping,
+	}
+	l.source.mu.Lock()
+	defer l.source.mu.Unlock()
+	l.source.status = status
+}

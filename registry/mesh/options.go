@@ -1,0 +1,58 @@
+package mesh
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// Options configure a Source.
+type Options struct {
+	// ADS is how istiod is reached and as whom. A node of type router is told
+	// the endpoints of headless services too.
+	ADS ads.Options
+
+	// Mapping reads which service key lives at which host, as debug.Reader does;
+	// nil where only rules name services.
+	Mapping MappingReader
+
+	// Naming says which hosts become services, beside those with a key.
+	Naming Naming
+
+	// Allow lists networks whose addresses are taken although consumers should
+	// not be sent there: 127.0.0.0/8 in tests. MutualTLS says what becomes of
+	// endpoints that may refuse plaintext.
+	Allow     []netip.Prefix
+	MutualTLS MutualTLS
+
+	// Istiod is the host address whose endpoints are istiod's replicas, port
+	// 15014 for its debug API; Replicas is told them as host:port whenever they
+	// change, never none. See debug.Endpoints.
+	Istiod   naming.HostAddress
+	Replicas func(addresses []string)
+
+	// Log receives changes of state; nothing is logged if it is nil.
+	Log *slog.Logger
+}
+
+// MappingReader tells what is known of the interface mapping until ctx ends,
+// from one goroutine. A reading that failed leaves the mapping as it was.
+type MappingReader interface {
+	Run(ctx context.Context, changed func(debug.Snapshot)) error
+}
+
+// Status is how a source stands.
+type Status struct {
+	Stream   ads.State
+	Settled  bool           // the newest stream told of everything that is needed
+	Epoch    int            // number of that stream
+	Clusters int            // host addresses that istiod shows
+	Services int            // rows
+	Needed   int            // clusters whose endpoints are asked for
+	Waiting  int            // of them those that the newest stream has not told of
+	Mapping  debug.Snapshot // its Err says why the mapping may be out of date; known keys stay in sync
+}

@@ -1,0 +1,235 @@
+package mesh
+
+import (
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// state is what is known of the mesh and what follows from it, kept up to date
+// host by host: Naming.Join of the same view gives the same rows. Only the
+// source's goroutine touches it.
+type state struct {
+	naming Naming
+	view   View
+	hosts  map[naming.HostAddress]*host
+	users  map[string]map[naming.HostAddress]struct{} // hosts by the EDS names they need
+	dirty  map[naming.HostAddress]struct{}
+	rows   map[naming.HostAddress]row // of hosts with anything to tell
+	count  int                        // of rows with a service
+	extra  naming.HostAddress         // a host whose endpoints are needed though it is no service
+}
+
+func newState(n Naming, extra naming.HostAddress) *state {
+	return &state{
+		naming: n, extra: extra,
+		view: View{
+			Clusters: map[string]*Cluster{}, Assignments: map[string]*Assignment{},
+			Rejected: map[string]error{}, Silent: map[string]error{},
+		},
+		hosts: map[naming.HostAddress]*host{}, users: map[string]map[naming.HostAddress]struct{}{},
+		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{},
+	}
+}
+
+// apply takes news in.
+func (s *state) apply(n news) {
+	for name, c := range n.clusters {
+		s.setCluster(name, c)
+	}
+	for name, err := range n.rejected {
+		if err == nil && s.view.Rejected[name] == nil {
+			continue
+		}
+		set(s.view.Rejected, name, err)
+		if id, bad := naming.ParseCluster(name); bad == nil {
+			s.dirty[id.HostAddress()] = struct{}{}
+		}
+	}
+	for name, a := range n.assignments {
+		if len(s.users[name]) > 0 {
+			s.view.Assignments[name] = a
+			s.touch(name)
+		}
+	}
+	for name, err := range n.silent {
+		if len(s.users[name]) > 0 && s.view.Silent[name] != err { //nolint:errorlint // only whether it changed
+			set(s.view.Silent, name, err)
+			s.touch(name)
+		}
+	}
+	if n.mapping != nil {
+		s.setMapping(n.mapping.Mapping)
+	}
+}
+
+func set(m map[string]error, key string, err error) {
+	if err == nil {
+		delete(m, key)
+	} else {
+		m[key] = err
+	}
+}
+
+func (s *state) touch(eds string) {
+	for a := range s.users[eds] {
+		s.dirty[a] = struct{}{}
+	}
+}
+
+func (s *state) setMapping(m metadata.Mapping) {
+	for _, change := range m.Since(s.view.Mapping) {
+		for _, a := range slices.Concat(change.Added, change.Removed) {
+			s.dirty[a] = struct{}{}
+		}
+	}
+	s.view.Mapping = m
+}
+
+func (s *state) setCluster(name string, c *Cluster) {
+	if old := s.view.Clusters[name]; old != nil && old.Err == nil {
+		s.dirty[old.Address] = struct{}{}
+		s.hosts[old.Address].remove(old)
+		if h := s.hosts[old.Address]; h.whole == nil && len(h.subsets) == 0 {
+			delete(s.hosts, old.Address)
+		}
+	}
+	if c == nil {
+		delete(s.view.Clusters, name)
+		return
+	}
+	s.view.Clusters[name] = c
+	if c.Err != nil {
+		return
+	}
+	if s.hosts[c.Address] == nil {
+		s.hosts[c.Address] = &host{address: c.Address}
+	}
+	s.hosts[c.Address].add(c)
+	s.dirty[c.Address] = struct{}{}
+}
+
+// remove takes a cluster out.
+func (h *host) remove(c *Cluster) {
+	if h.whole == c {
+		h.whole = nil
+	}
+	h.subsets = slices.DeleteFunc(h.subsets, func(o *Cluster) bool { return o == c })
+}
+
+// change is what became of one host.
+type change struct {
+	address     naming.HostAddress
+	before, now row
+}
+
+// name is that of the row and of its knowledge.
+func (c change) name() registry.Name { return registry.Name(c.address.String()) }
+
+// settle joins the hosts that changed, and returns what became of them with
+// the endpoints that have to be asked for from now on, and no longer.
+func (s *state) settle() (changes []change, watch, unwatch []string) {
+	for a := range s.dirty {
+		before, now := s.rows[a], s.join(a)
+		watch, unwatch = s.need(a, before.needed, now.needed, watch, unwatch)
+		if now.unknown != nil && before.service != nil {
+			now.service = before.service // the last that is known
+		}
+		if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.needed) == 0 {
+			delete(s.rows, a)
+		} else {
+			s.rows[a] = now
+		}
+		s.count += one(now) - one(before)
+		changes = append(changes, change{a, before, now})
+	}
+	clear(s.dirty)
+	slices.SortFunc(changes, func(a, b change) int { return a.address.Compare(b.address) })
+	for _, name := range watch {
+		delete(s.view.Silent, name)
+	}
+	slices.Sort(watch)
+	slices.Sort(unwatch)
+	return changes, watch, unwatch
+}
+
+func one(r row) int {
+	if r.service == nil {
+		return 0
+	}
+	return 1
+}
+
+func (s *state) join(a naming.HostAddress) row {
+	h := s.hosts[a]
+	if h == nil {
+		if len(s.view.Mapping.Keys(a)) == 0 && s.view.Rejected[wholeName(a)] == nil {
+			return row{}
+		}
+		h = &host{address: a}
+	}
+	r := s.naming.row(h, s.view)
+	if a == s.extra && h.whole != nil && h.whole.Discovery == DiscoveryEDS && !slices.Contains(r.needed, h.whole.EDSName) {
+		r.needed = append(r.needed, h.whole.EDSName)
+	}
+	return r
+}
+
+// need notes which endpoints a host needs, and adds to watch and unwatch what
+// nobody needed before or needs any more.
+func (s *state) need(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
+	for _, name := range now {
+		if s.users[name] == nil {
+			s.users[name] = map[naming.HostAddress]struct{}{}
+			watch = append(watch, name)
+		}
+		s.users[name][a] = struct{}{}
+	}
+	for _, name := range before {
+		if slices.Contains(now, name) {
+			continue
+		}
+		if delete(s.users[name], a); len(s.users[name]) == 0 {
+			delete(s.users, name)
+			delete(s.view.Assignments, name)
+			delete(s.view.Silent, name)
+			unwatch = append(unwatch, name)
+		}
+	}
+	return watch, unwatch
+}
+
+// services returns the rows.
+func (s *state) services() []*registry.Service {
+	out := make([]*registry.Service, 0, s.count)
+	for _, r := range s.rows {
+		if r.service != nil {
+			out = append(out, r.service)
+		}
+	}
+	return out
+}
+
+// empty reports whether no cluster stands for a service any more.
+func (s *state) empty() bool { return len(s.hosts) == 0 }
+
+// replicas returns the addresses of the extra host.
+func (s *state) replicas() []string {
+	h := s.hosts[s.extra]
+	if h == nil || h.whole == nil {
+		return nil
+	}
+	a, _, _ := h.whole.assignment(s.view)
+	if a == nil {
+		return nil
+	}
+	var out []string
+	for _, e := range a.Endpoints {
+		if e.Health.Offered() {
+			out = append(out, e.Address())
+		}
+	}
+	return out
+}
