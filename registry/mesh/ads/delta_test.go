@@ -160,7 +160,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "unknown", keys(e.Unknown), "b")
 			equal(t, "removed", e.Removed)
 			equal(t, "held", v.names(), "a", "b")
-			in(24 * time.Hour)
+			in(time.Hour)
 			for _, e := range v.heard() {
 				equal(t, "removed", e.Removed)
 			}
