@@ -43,7 +43,7 @@ func call[T any](ctx context.Context, c *Client, request func(*zk.Conn) (T, erro
 func (c *Client) begin(ctx context.Context) error {
 	for {
 		c.mu.Lock()
-		ready, last := c.ready, c.state.LastError
+		ready := c.ready
 		if c.closing {
 			c.mu.Unlock()
 			return fmt.Errorf("zookeeper: %w", errClosed)
@@ -61,16 +61,17 @@ func (c *Client) begin(ctx context.Context) error {
 		select {
 		case <-ready:
 		case <-ctx.Done():
-			return unreachable(ctx, last, c.opts.Servers)
+			return c.unreachable(ctx)
 		}
 	}
 }
 
-func unreachable(ctx context.Context, last string, servers []string) error {
+func (c *Client) unreachable(ctx context.Context) error {
+	last := c.State().LastError
 	if last == "" {
 		last = "no server has answered yet"
 	}
-	return fmt.Errorf("zookeeper: no session with %s: %s: %w", servers, last, ctx.Err())
+	return fmt.Errorf("zookeeper: no session with %s: %s: %w", c.opts.Servers, last, ctx.Err())
 }
 
 // translate turns the library's errors into those of the port.

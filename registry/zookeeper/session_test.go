@@ -1,0 +1,265 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// inTime runs a test in virtual time, with a server in memory.
+func inTime(t *testing.T, name string, test func(*testing.T, *zktest.Server)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			t.Helper()
+			server := zktest.New(zktest.Options{})
+			defer server.Close() //nolint:errcheck // it has no listener
+			test(t, server)
+		})
+	})
+}
+
+func ready(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestConnection(t *testing.T) {
+	t.Parallel()
+	inTime(t, "F32 a short cut keeps the session and the nodes", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		target := target(t, client, withSession)
+		write(t, target, creating(ours(0, 0, 0)))
+		before, changes := client.State(), server.Changes()
+		server.DropConnections()
+		synctest.Wait()
+		held := read(t, target, groupN(0)) // waits for the session
+		after := client.State()
+		if after.Session != before.Session || after.Reconnects != 1 || after.Sessions != 1 || ready(target.Lost()) {
+			t.Errorf("%+v", after)
+		}
+		if len(held) != 1 || !held[0].Live || server.Changes() != changes {
+			t.Errorf("%+v, %d changes", held, server.Changes()-changes)
+		}
+	})
+	inTime(t, "A48 F33 a lost session is told once, and what went is written anew once", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		target := target(t, client, withSession)
+		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
+		start := time.Now()
+		server.Expire(client.State().Session)
+		<-target.Lost()
+		if held := read(t, target, groupN(0)); len(held) != 0 {
+			t.Errorf("held: %v", held)
+		}
+		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("took %s", took)
+		}
+		if held := read(t, target, groupN(0)); len(held) != 2 || !held[0].Live || ready(target.Lost()) {
+			t.Errorf("%+v", held)
+		}
+	})
+	inTime(t, "F34 a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zktest.Server) {
+		old := dial(t, server)
+		defer old.Close()
+		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
+		client := dial(t, server)
+		defer client.Close()
+		next := target(t, client, withSession)
+		if err := next.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
+			t.Errorf("blind: %v, want a conflict", err)
+		}
+		held := read(t, next, groupN(0))
+		if len(held) != 1 || held[0].Live {
+			t.Fatalf("%+v, want it not live", held)
+		}
+		write(t, next, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 0), Old: &held[0]}}})
+		server.Expire(old.State().Session)
+		if held := read(t, next, groupN(0)); len(held) != 1 || !held[0].Live {
+			t.Errorf("%+v", held)
+		}
+	})
+	inTime(t, "F34 a persistent bridge takes over what a session still holds", func(t *testing.T, server *zktest.Server) {
+		old := dial(t, server)
+		defer old.Close()
+		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
+		client := dial(t, server)
+		defer client.Close()
+		next := target(t, client)
+		held := read(t, next, groupN(0))
+		if len(held) != 1 || held[0].Live {
+			t.Fatalf("%+v, want it not live", held)
+		}
+		write(t, next, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 0), Old: &held[0]}}})
+		server.Expire(old.State().Session)
+		if held := read(t, next, groupN(0)); len(held) != 1 || !held[0].Live {
+			t.Errorf("%+v", held)
+		}
+	})
+	inTime(t, "F36 what changed during a cut is in the first reading after it", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		target := target(t, client)
+		write(t, target, creating(ours(0, 0, 0), ours(0, 1, 0)))
+		server.DropConnections()
+		synctest.Wait()
+		path, _ := pathOf(t, layout{}, ours(0, 0, 0))
+		server.Delete(path)
+		if held := read(t, target, groupN(0)); len(held) != 1 || held[0].Entry != ours(0, 1, 0) {
+			t.Errorf("held: %v", held)
+		}
+	})
+	for name, tune := range map[string]func(*zookeeper.TargetOptions){
+		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
+	} {
+		inTime(t, "F38 A54 a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zktest.Server) {
+			client := dial(t, server)
+			defer client.Close()
+			target := target(t, client, tune)
+			write(t, target, creating(ours(1, 0, 0))) // the marker of the session is written
+			server.SetFault(func(r zktest.Request) zktest.Fault {
+				if r.Op == zktest.OpMulti {
+					return zktest.Fault{Cut: zktest.CutAfter}
+				}
+				return zktest.Fault{}
+			})
+			if err := target.Write(t.Context(), creating(ours(0, 0, 0))); err == nil || errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrRefused) {
+				t.Fatalf("%v, want an unknown result", err)
+			}
+			server.SetFault(nil)
+			changes := server.Changes()
+			held := read(t, target, groupN(0))
+			if len(held) != 1 || held[0].Entry != ours(0, 0, 0) || !held[0].Live {
+				t.Errorf("%+v", held)
+			}
+			write(t, target, creating(ours(0, 0, 0))) // even without the look: it is ours and done
+			if server.Changes() != changes {
+				t.Error("it was written twice")
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	inTime(t, "a call waits no longer than its context, and says why", func(t *testing.T, _ *zktest.Server) {
+		refuse := func(context.Context, string, string) (netConn, error) { return nil, errors.New("connection refused") }
+		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"one", "two:1"}, Dial: refuse})
+		must(t, err)
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err = target(t, client).Read(ctx, groupN(0))
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") || time.Since(start) != 3*time.Second {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+	})
+	inTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zktest.Server) {
+		tries := 0
+		silent := func(ctx context.Context, network, address string) (netConn, error) {
+			if tries++; tries == 1 {
+				ours, theirs := pipe()
+				go discard(theirs)
+				return ours, nil
+			}
+			return server.Dial(ctx, network, address)
+		}
+		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, Dial: silent, DialTimeout: 3 * time.Second})
+		must(t, err)
+		defer client.Close()
+		start := time.Now()
+		read(t, target(t, client), groupN(0))
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+	inTime(t, "what does not speak ZooKeeper is told, and no room is made for it", func(t *testing.T, _ *zktest.Server) {
+		http := func(context.Context, string, string) (netConn, error) {
+			ours, theirs := pipe()
+			go func() {
+				_, _ = theirs.Read(make([]byte, 100))
+				_, _ = theirs.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+				discard(theirs)
+			}()
+			return ours, nil
+		}
+		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, Dial: http, Timeout: 2 * time.Second})
+		must(t, err)
+		defer client.Close()
+		_, err = target(t, client).Groups(t.Context())
+		if err == nil || !strings.Contains(err.Error(), `it begins with "HTTP"`) {
+			t.Error(err)
+		}
+	})
+	inTime(t, "an answer beyond the limit is an error, not a shorter list", func(t *testing.T, server *zktest.Server) {
+		write(t, target(t, dial(t, server)), creating(many(0, 0, 300)...))
+		client := dial(t, server, func(o *zookeeper.Options) { o.ReceiveLimit = 4096 })
+		defer client.Close()
+		held, err := target(t, client).Read(t.Context(), groupN(0))
+		if err == nil || !strings.Contains(err.Error(), "limits.receive allows 4096") {
+			t.Errorf("%d entries, %v", len(held), err)
+		}
+	})
+}
+
+func TestClose_EndsEverythingInEveryState(t *testing.T) {
+	t.Parallel()
+	inTime(t, "connected, with a call under way", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		target := target(t, client)
+		read(t, target, groupN(0))
+		server.SetFault(func(r zktest.Request) zktest.Fault {
+			if r.Op == zktest.OpGetChildren2 {
+				return zktest.Fault{Delay: time.Minute}
+			}
+			return zktest.Fault{}
+		})
+		done := make(chan error)
+		go func() {
+			_, err := target.Read(context.WithoutCancel(t.Context()), groupN(0))
+			done <- err
+		}()
+		synctest.Wait()
+		client.Close()
+		client.Close()
+		if err := <-done; err == nil {
+			t.Error("no error")
+		}
+		if _, err := target.Read(t.Context(), groupN(0)); err == nil {
+			t.Error("no error after")
+		}
+	})
+	inTime(t, "connected: the session ends with it", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		write(t, target(t, client, withSession), creating(ours(0, 0, 0)))
+		client.Close()
+		if len(server.Sessions()) != 0 || len(server.Children(folderN(0))) != 0 {
+			t.Errorf("%v, %v", server.Sessions(), server.Children(folderN(0)))
+		}
+	})
+	inTime(t, "never connected", func(t *testing.T, _ *zktest.Server) {
+		hang := func(ctx context.Context, _, _ string) (netConn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, Dial: hang})
+		must(t, err)
+		start := time.Now()
+		client.Close()
+		if took := time.Since(start); took > 3*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+}

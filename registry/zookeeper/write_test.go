@@ -1,0 +1,366 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func many(n, from, to int) []registry.Entry {
+	var out []registry.Entry
+	for i := from; i < to; i++ {
+		out = append(out, ours(n, i, 0))
+	}
+	return out
+}
+
+func TestWrite_OneTransactionMakesFoldersAndNodes(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server))
+	write(t, target, creating(many(0, 0, 10)...))
+	write(t, target, creating(many(1, 0, 10)...))
+	if got := server.Count(zktest.OpMulti); got != 2 {
+		t.Errorf("%d transactions, want one per group", got)
+	}
+	if got := server.Changes(); got != 2 {
+		t.Errorf("%d changes, want one per group", got)
+	}
+	if names := server.Children(folderN(0)); len(names) != 10 {
+		t.Errorf("names: %q", names)
+	}
+	node, _ := server.Get(folderN(0) + "/" + server.Children(folderN(0))[0])
+	if node.Stat.EphemeralOwner != 0 || node.Stat.Version != 0 || len(node.Data) != 0 {
+		t.Errorf("%+v, want a persistent node written once", node)
+	}
+}
+
+func TestWrite_AReplacementIsOneTransactionWithoutAGap(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server))
+	write(t, target, creating(ours(0, 0, 0)))
+	before := server.Changes()
+	held := read(t, target, groupN(0))
+	write(t, target, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[0]}}})
+	if got := server.Changes() - before; got != 1 {
+		t.Errorf("%d changes, want one", got)
+	}
+	if names := server.Children(folderN(0)); len(names) != 1 || !strings.Contains(names[0], "v1") {
+		t.Errorf("names: %q", names)
+	}
+}
+
+func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete_F02(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	tg := target(t, dial(t, server))
+	write(t, tg, creating(many(0, 0, 150)...))
+	old := read(t, tg, groupN(0))
+	fewest, biggest := 150, 0
+	server.SetFault(func(r zktest.Request) zktest.Fault {
+		if r.Op == zktest.OpMulti {
+			biggest = max(biggest, len(r.Paths))
+		}
+		return zktest.Fault{}
+	})
+	change := creating(many(0, 200, 350)...)
+	change.Delete = old
+	// Cut off after each transaction, as a bridge that is killed: what is
+	// left is whole entries, never fewer than there were, and the next run
+	// finishes.
+	for cut := 1; ; cut++ {
+		seen := 0
+		server.SetFault(func(r zktest.Request) zktest.Fault {
+			if r.Op != zktest.OpMulti {
+				return zktest.Fault{}
+			}
+			biggest = max(biggest, len(r.Paths))
+			if seen++; seen == 2 {
+				return zktest.Fault{Cut: zktest.CutBefore}
+			}
+			return zktest.Fault{}
+		})
+		again := target(t, dial(t, server)) // a new process
+		err := again.Write(t.Context(), difference(read(t, again, groupN(0)), change.Want))
+		fewest = min(fewest, len(server.Children(folderN(0))))
+		if err == nil {
+			break
+		}
+		if cut > 20 {
+			t.Fatal(err)
+		}
+	}
+	if fewest < 150 || biggest > 100 {
+		t.Errorf("%d nodes were left at the least, %d operations at the most", fewest, biggest)
+	}
+	if got := read(t, tg, groupN(0)); len(got) != 150 || got[0].Key != ours(0, 200, 0).Key {
+		t.Errorf("%d entries, the first %v", len(got), got[0])
+	}
+}
+
+// difference is the change from what is held to what is wanted.
+func difference(held []registry.Held, want []registry.Entry) registry.Change {
+	c := registry.Change{Group: groupN(0), Want: want}
+	for _, e := range want {
+		if !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e }) {
+			c.Put = append(c.Put, registry.Write{New: e})
+		}
+	}
+	for _, h := range held {
+		if !slices.Contains(want, h.Entry) {
+			c.Delete = append(c.Delete, h)
+		}
+	}
+	return c
+}
+
+func TestWrite_NothingChanged_F07(t *testing.T) {
+	t.Parallel()
+	for name, tune := range map[string]func(*zookeeper.TargetOptions){
+		"names": func(*zookeeper.TargetOptions) {}, "data": withData,
+	} {
+		t.Run("F01 F07 a restart reads what was written and needs no write: "+name, func(t *testing.T) {
+			t.Parallel()
+			server := serve(t)
+			write(t, target(t, dial(t, server), tune), creating(many(0, 0, 5)...))
+			before := server.Changes()
+			again := target(t, dial(t, server), tune)
+			groups, err := again.Groups(t.Context())
+			must(t, err)
+			if !slices.Equal(groups, []registry.Group{groupN(0)}) {
+				t.Fatalf("groups: %v", groups)
+			}
+			change := difference(read(t, again, groupN(0)), many(0, 0, 5))
+			write(t, again, change)
+			if !change.Empty() || server.Changes() != before {
+				t.Errorf("%+v, %d changes", change, server.Changes()-before)
+			}
+		})
+	}
+}
+
+func TestWrite_TheRootIsDeletedByAnOperator_F40(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server))
+	write(t, target, creating(many(0, 0, 3)...))
+	server.Delete(root)
+	if held := read(t, target, groupN(0)); len(held) != 0 {
+		t.Fatalf("held: %v", held)
+	}
+	write(t, target, creating(many(0, 0, 3)...))
+	server.Delete(root)
+	write(t, target, creating(many(0, 0, 3)...)) // without a look before
+	if held := read(t, target, groupN(0)); len(held) != 3 {
+		t.Errorf("held: %v", held)
+	}
+}
+
+func TestWrite_FoldersStayForTheirWatchers(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server))
+	write(t, target, creating(ours(0, 0, 0)))
+	write(t, target, registry.Change{Group: groupN(0), Delete: read(t, target, groupN(0))})
+	if _, ok := server.Get(folderN(0)); !ok {
+		t.Error("the folder is gone")
+	}
+}
+
+func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
+	t.Parallel()
+	t.Run("a foreign node has the key and ours is left over", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		target := target(t, dial(t, server))
+		write(t, target, creating(ours(0, 0, 0)))
+		path, _ := pathOf(t, layout{}, theirs(0, 0, 0))
+		must(t, server.Put(path, nil))
+		held := read(t, target, groupN(0))
+		if len(held) != 2 || held[1].Entry != theirs(0, 0, 0) || held[0].Key[0] != '/' || held[0].Owner == held[1].Owner {
+			t.Fatalf("held: %v", held)
+		}
+		write(t, target, registry.Change{Group: groupN(0), Delete: held[:1]})
+		if names := server.Children(folderN(0)); len(names) != 1 || !strings.Contains(path, names[0]) {
+			t.Errorf("left: %q", names)
+		}
+	})
+	t.Run("of two of ours the wanted one stays", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		target := target(t, dial(t, server))
+		write(t, target, creating(ours(0, 0, 0)))
+		path, _ := pathOf(t, layout{}, ours(0, 0, 1))
+		must(t, server.Put(path, nil))
+		held := read(t, target, groupN(0))
+		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 0, 0) })
+		if i < 0 {
+			t.Fatalf("held: %v", held)
+		}
+		write(t, target, registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[i]}}})
+		if got := read(t, target, groupN(0)); len(got) != 1 || got[0].Entry != ours(0, 0, 1) {
+			t.Errorf("held: %v", got)
+		}
+	})
+	t.Run("a node of ours under a strange name is left over and can go", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		target := target(t, dial(t, server))
+		strange := folderN(0) + "/n" + strings.ReplaceAll(ours(0, 0, 0).Value, "/", "%2f") // not as we write it
+		must(t, server.Put(strange, nil))
+		held := read(t, target, groupN(0))
+		if len(held) != 1 || held[0].Key[0] != '/' || held[0].Owner != metadata.NewMark(owner, "").Owner {
+			t.Fatalf("held: %v", held)
+		}
+		write(t, target, registry.Change{Group: groupN(0), Delete: held})
+		if names := server.Children(folderN(0)); len(names) != 0 {
+			t.Errorf("left: %q", names)
+		}
+	})
+}
+
+func TestWrite_Foreign_A44(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server), withData)
+	must(t, server.Put(folderN(0)+"/garbage \u202e", []byte("not of this format")))
+	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
+	must(t, server.Put(path, []byte(theirs(0, 0, 0).Value)))
+	t.Run("F43 what is not ours is not overwritten by a blind create", func(t *testing.T) {
+		if err := target.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
+			t.Errorf("%v, want a conflict", err)
+		}
+	})
+	t.Run("A44 a node that another has put in the place of ours is not deleted", func(t *testing.T) {
+		write(t, target, creating(ours(0, 1, 0)))
+		held := read(t, target, groupN(0))
+		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 1, 0) })
+		path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
+		server.Delete(path)
+		must(t, server.Put(path, []byte(theirs(0, 1, 0).Value))) // version 0 again
+		err := target.Write(t.Context(), registry.Change{Group: groupN(0), Delete: held[i : i+1]})
+		if node, ok := server.Get(path); !errors.Is(err, registry.ErrConflict) || !ok || string(node.Data) != theirs(0, 1, 0).Value {
+			t.Errorf("%v, %+v", err, node)
+		}
+	})
+}
+
+func TestWrite_Limits_F39(t *testing.T) {
+	t.Parallel()
+	const limit = 10_000
+	server := serve(t)
+	var last zookeeper.Usage
+	tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) {
+		o.ChildrenLimit = limit
+		o.Usage = func(u zookeeper.Usage) { last = u }
+	})
+	err := tg.Write(t.Context(), creating(many(0, 0, 200)...))
+	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "left out") {
+		t.Fatalf("%v, want a refusal", err)
+	}
+	names := server.Children(folderN(0))
+	size := 88
+	for _, n := range names {
+		size += 4 + len(n)
+	}
+	if size > limit || size < limit*9/10 || last.Bytes != size || tg.Usage() != last || last.Ratio() > 1 {
+		t.Errorf("%d bytes of %d in %d names, told %+v", size, limit, len(names), last)
+	}
+	t.Run("F39 a full folder still gives way to replacements and deletions", func(t *testing.T) {
+		held := read(t, tg, groupN(0))
+		old := held[0]
+		i := slices.IndexFunc(many(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
+		change := creating(many(0, 300, 350)...)
+		change.Delete = held[1:11]
+		change.Put = append(change.Put, registry.Write{New: ours(0, i, 1), Old: &old})
+		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
+			t.Fatalf("%v, want a refusal of the rest", err)
+		}
+		after := read(t, tg, groupN(0))
+		has := func(e registry.Entry) bool {
+			return slices.ContainsFunc(after, func(h registry.Held) bool { return h.Entry == e })
+		}
+		if !has(ours(0, i, 1)) || has(held[1].Entry) || !has(ours(0, 300, 0)) || has(ours(0, 349, 0)) || last.Bytes > limit {
+			t.Errorf("%d entries after, %d before, %+v", len(after), len(held), last)
+		}
+	})
+	t.Run("F39 F55 a node that is too large costs itself alone", func(t *testing.T) {
+		large := ours(1, 0, 0)
+		large.Value = large.Key + "|" + strings.Repeat("x", 1<<20) + "|" + metadata.NewMark(owner, "b").String()
+		err := target(t, dial(t, server), withData).Write(t.Context(), creating(large, ours(1, 1, 0)))
+		if !errors.Is(err, registry.ErrRefused) || len(server.Children(folderN(1))) != 1 {
+			t.Errorf("%.200v, %q", err, server.Children(folderN(1)))
+		}
+	})
+}
+
+func TestWrite_AccessIsDenied_F37(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server))
+	for n := range 3 {
+		write(t, target, creating(ours(n, 0, 0)))
+	}
+	must(t, server.SetACL(folderN(1), zktest.DigestACL(zktest.PermAll, "someone", "else")))
+	groups, err := target.Groups(t.Context())
+	must(t, err)
+	if len(groups) != 3 {
+		t.Errorf("groups: %v, want the denied one among them", groups)
+	}
+	if held, err := target.Read(t.Context(), groupN(1)); !errors.Is(err, registry.ErrRefused) || held != nil {
+		t.Errorf("read: %v, %v", held, err)
+	}
+	if err := target.Write(t.Context(), creating(ours(1, 1, 0))); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("write: %v", err)
+	}
+	write(t, target, creating(ours(2, 1, 0)))
+	if held := read(t, target, groupN(2)); len(held) != 2 {
+		t.Errorf("the others do not go on: %v", held)
+	}
+	must(t, server.SetACL(root, zktest.DigestACL(zktest.PermAll, "someone", "else")))
+	if groups, err := target.Groups(t.Context()); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("groups of a denied root: %v, %v", groups, err)
+	}
+}
+
+func TestWrite_HostileNames_F54(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"..", "a/b", "a\x00b", "\x1b[31m", "\u202e", "😀", "\ue000", "\xff"} {
+		t.Run(fmt.Sprintf("F54 %q", name), func(t *testing.T) {
+			t.Parallel()
+			server := serve(t)
+			target := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{rawLayout{}} })
+			e := ours(0, 0, 0)
+			e.Value = name
+			err := target.Write(t.Context(), creating(e, ours(0, 1, 0)))
+			names := server.Children(folderN(0))
+			if name == "\u202e" { // a server takes it
+				if err != nil || len(names) != 2 {
+					t.Errorf("%v, %q", err, names)
+				}
+				return
+			}
+			if !errors.Is(err, registry.ErrRefused) || len(names) != 1 {
+				t.Errorf("%v, %q", err, names)
+			}
+			if strings.ContainsAny(err.Error(), "\x00\x1b\n") {
+				t.Errorf("the error holds control characters: %q", err)
+			}
+		})
+	}
+}
+
+// rawLayout names nodes without any escaping.
+type rawLayout struct{ layout }
+
+func (rawLayout) Node(e registry.Entry) (string, []byte, error) {
+	return strings.ReplaceAll(strings.TrimPrefix(e.Value, "tri://"), "|", "-"), nil, nil
+}
