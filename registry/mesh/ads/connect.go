@@ -138,10 +138,10 @@ func (e *engine) failed(err error) {
 	e.due = time.Now().Add(wait)
 	e.board.set(func(st *State) { st.Attempts, st.Err = e.failures, err })
 	e.options.Observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
-	if err.Error() == e.lastDown {
+	if gist(err) == e.lastDown {
 		return
 	}
-	e.lastDown = err.Error()
+	e.lastDown = gist(err)
 	e.options.Log.Warn("no stream, the last known state stays", "address", e.options.Address, "err", err)
 	for _, b := range e.books {
 		b.topic.down(fmt.Errorf("not connected: %w", err), e.epoch)
@@ -150,3 +150,14 @@ func (e *engine) failed(err error) {
 
 // slow says whether trying soon again is useless.
 func slow(err error) bool { return errors.Is(err, ErrDenied) || errors.Is(err, ErrTooLarge) }
+
+// gist is an error without its ports and sizes, which differ at each attempt: it
+// is told once.
+func gist(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, err.Error())
+}

@@ -1,0 +1,403 @@
+package ads_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+// witness keeps observations.
+type witness struct {
+	mu   sync.Mutex
+	seen []ads.Observation
+}
+
+func (w *witness) observe(o *ads.Options) {
+	o.Observe = func(n ads.Observation) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.seen = append(w.seen, n)
+	}
+}
+
+func (w *witness) of(k ads.Observed) []ads.Observation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var some []ads.Observation
+	for _, n := range w.seen {
+		if n.Kind == k {
+			some = append(some, n)
+		}
+	}
+	return some
+}
+
+func TestConnecting_A57(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"C26 waits grow by 1.6, a fifth more or less, up to the cap, and start anew after a message": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			s.Refuse(adstest.ErrNotReady)
+			w := &witness{}
+			c := connect(t, n, w.observe)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			in(5 * time.Minute)
+			want := float64(time.Second)
+			failures := w.of(ads.ConnectFailed)
+			for i, o := range failures {
+				low, high := time.Duration(want*0.8), min(time.Duration(want*1.2), 30*time.Second)
+				if o.Delay < min(low, 24*time.Second) || o.Delay > high {
+					t.Errorf("wait %d: %s, want between %s and %s", i, o.Delay, low, high)
+				}
+				want = min(want*1.6, float64(30*time.Second))
+			}
+			is(t, "enough attempts", len(failures) > 10, true)
+			is(t, "attempts shown", c.State().Attempts, len(failures))
+			s.Refuse(nil)
+			in(31 * time.Second)
+			equal(t, "held", v.names(), "a")
+			is(t, "attempts shown", c.State().Attempts, 0)
+			s.Refuse(adstest.ErrNotReady)
+			s.Drop(adstest.ErrNotReady)
+			in(time.Second)
+			is(t, "first wait again", w.of(ads.ConnectFailed)[len(failures)].Delay <= 1200*time.Millisecond, true)
+		},
+		"C27 A60 a server that is not ready is asked until it is": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			s.Refuse(adstest.ErrNotReady)
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			in(30 * time.Second)
+			is(t, "told once", strings.Contains(v.one(t).Disconnected.Error(), "not ready to serve"), true)
+			s.Refuse(nil)
+			in(31 * time.Second)
+			equal(t, "held", v.names(), "a")
+			is(t, "error shown", c.State().Err, nil)
+		},
+		"C28 a refusal of who we are is told with the remedy, and tried again slowly": func(t *testing.T) {
+			for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
+				s, n := istiod(t)
+				s.Refuse(status.Error(code, "authentication failure"))
+				w := &witness{}
+				c := connect(t, n, w.observe)
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				in(5 * time.Minute)
+				is(t, "told", errors.Is(v.one(t).Disconnected, ads.ErrDenied), true)
+				is(t, "shown", errors.Is(c.State().Err, ads.ErrDenied), true)
+				attempts := w.of(ads.ConnectFailed)
+				is(t, "slowly but for ever", len(attempts) > 8 && len(attempts) < 15, true)
+			}
+		},
+		"C28 F21 a rotated token is read at the next attempt, without its white space": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			var got []string
+			s.Authorize(func(ctx context.Context) error {
+				md, _ := metadata.FromIncomingContext(ctx)
+				got = append(got, md.Get("authorization")...)
+				if got[len(got)-1] == "Bearer good" {
+					return nil
+				}
+				return status.Error(codes.Unauthenticated, "authentication failure")
+			})
+			file := filepath.Join(t.TempDir(), "token")
+			write(t, file, " expired\n")
+			c := connect(t, n, func(o *ads.Options) {
+				o.Credentials = ads.Credentials{TokenFile: file, Insecure: true}
+			})
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			is(t, "first", got[0], "Bearer expired")
+			write(t, file, "good\n\n")
+			in(31 * time.Second)
+			equal(t, "held", v.names(), "a")
+			write(t, file, "expired again")
+			in(10 * time.Minute)
+			is(t, "still connected: a token counts when the stream opens", c.State().Connected, true)
+		},
+		"C29 a rate limit is met with waits": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			s.Refuse(adstest.ErrRateLimit)
+			w := &witness{}
+			c := connect(t, n, w.observe)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			in(4 * time.Second)
+			is(t, "attempts", len(w.of(ads.ConnectFailed)) <= 4, true)
+			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
+			s.Refuse(nil)
+			in(10 * time.Second)
+			equal(t, "held", v.names(), "a")
+		},
+		"A59 a missing node is told": func(t *testing.T) {
+			_, n := istiod(t)
+			c := connect(t, n, func(o *ads.Options) { o.Node = nil })
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "missing node information"), true)
+		},
+		"C65 a quiet connection lives for an hour of pings": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			in(time.Hour)
+			is(t, "connected", c.State().Connected, true)
+			is(t, "streams", s.Streams(), 1)
+			is(t, "ping", ads.KeepaliveTime >= 15*time.Second, true)
+		},
+		"F18 a half-open connection is found within 30 s": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			n.freeze()
+			in(31 * time.Second)
+			is(t, "connected", c.State().Connected, false)
+			equal(t, "held", v.names(), "a")
+			for _, e := range v.heard() {
+				equal(t, "removed", e.Removed)
+			}
+			n.heal()
+			in(31 * time.Second)
+			events := v.heard()
+			equal(t, "confirmed", events[len(events)-1].Confirmed, "a")
+		},
+		"F14 a stream that is reset every half hour removes and changes nothing": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), load("a", "10.0.0.1"))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			w, _ := watch(c, endpoints(), "a")
+			settle()
+			v.heard()
+			w.heard()
+			for range 4 {
+				in(30 * time.Minute)
+				s.Drop(nil)
+			}
+			in(2 * time.Second)
+			for _, e := range v.heard() {
+				is(t, "news", len(e.Changed)+len(e.Removed)+len(e.Unknown), 0)
+			}
+			for _, e := range w.heard() {
+				is(t, "news", len(e.Changed)+len(e.Removed)+len(e.Unknown), 0)
+			}
+			is(t, "streams", s.Streams(), 5)
+			is(t, "epoch", c.State().Epoch, 5)
+		},
+		"F17 B44 a response beyond the limit is told clearly, tried again slowly, and the last state stays": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			w := &witness{}
+			c := connect(t, n, w.observe, func(o *ads.Options) { o.MaxReceive = 1 << 20 })
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			big := cluster("a", 2)
+			big.AltStatName = strings.Repeat("x", 2<<20)
+			s.Set(big)
+			in(5 * time.Minute)
+			e := v.one(t)
+			is(t, "told", errors.Is(e.Disconnected, ads.ErrTooLarge), true)
+			is(t, "clearly", strings.Contains(e.Disconnected.Error(), "1048576 bytes: raise the receive limit"), true)
+			equal(t, "held", v.names(), "a")
+			is(t, "slowly", len(w.of(ads.ConnectFailed)) < 15, true)
+		},
+		"F17 a response of 41 MiB fits the default": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			var all []proto.Message
+			for i := range 41 {
+				big := cluster(fmt.Sprintf("c%02d", i), 1)
+				big.AltStatName = strings.Repeat("x", 1<<20)
+				all = append(all, big)
+			}
+			s.Set(all...)
+			in(time.Second)
+			is(t, "held", len(v.names()), 41)
+			is(t, "streams", s.Streams(), 1)
+		},
+		"F15 what was removed while the stream was away is found": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), cluster("b", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			n.cut(errors.New("no route to host"))
+			s.Drop(adstest.ErrNotReady)
+			in(time.Minute)
+			s.Remove(cds, "b")
+			n.heal()
+			in(31 * time.Second)
+			events := v.heard()
+			last := events[len(events)-1]
+			equal(t, "removed", last.Removed, "b")
+			is(t, "resync", last.Resync, true)
+			equal(t, "confirmed", last.Confirmed, "a")
+		},
+		"F11 what a restarted istiod has not learned yet is marked as found at a resync": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), cluster("b", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			s.Withhold(cds, "b")
+			s.Drop(adstest.ErrNotReady)
+			in(2 * time.Second)
+			e := v.one(t)
+			equal(t, "removed", e.Removed, "b")
+			is(t, "resync", e.Resync, true)
+			s.Withhold(cds)
+			s.Push()
+			settle()
+			equal(t, "changed", changed(v.one(t)), "b")
+		},
+		"C63 B18 B22 B23 a changed node costs no connection, no error and one stream": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			for i := range 1000 {
+				c.SetNode(named(fmt.Sprintf("bridge-%d", i)))
+				in(1100 * time.Millisecond)
+				connections := s.Connections()
+				if len(connections) != 1 {
+					t.Fatalf("%d connections after change %d", len(connections), i)
+				}
+			}
+			dials, open := n.counts()
+			is(t, "connections dialled", dials, 1)
+			is(t, "connections open", open, 1)
+			is(t, "node", s.Connections()[0].Node.GetId(), named("bridge-999").GetId())
+			for _, e := range v.heard() {
+				is(t, "news", len(e.Changed)+len(e.Removed)+len(e.Unknown), 0)
+				is(t, "errors", e.Disconnected, nil)
+			}
+			obedient(t, s)
+		},
+		"C63 B23 a thousand changes at once are announced as one": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			for i := range 1000 {
+				c.SetNode(named(fmt.Sprintf("bridge-%d", i)))
+			}
+			in(5 * time.Second)
+			is(t, "streams", s.Streams() <= 3, true)
+			is(t, "node", s.Connections()[0].Node.GetId(), named("bridge-999").GetId())
+		},
+		"C63 the old stream stays until the new one has delivered": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			s.Refuse(adstest.ErrRateLimit)
+			c.SetNode(named("other"))
+			in(10 * time.Second)
+			is(t, "connected", c.State().Connected, true)
+			s.Set(cluster("b", 1))
+			settle()
+			equal(t, "changed", changed(v.one(t)), "b")
+			s.Refuse(nil)
+			in(31 * time.Second)
+			is(t, "node", s.Connections()[0].Node.GetId(), named("other").GetId())
+			is(t, "connections", len(s.Connections()), 1)
+		},
+		"C63 a new stream that says nothing is given up": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			s.Mute()
+			c.SetNode(named("other"))
+			in(31 * time.Second)
+			is(t, "connections", len(s.Connections()), 1)
+			s.Unmute()
+			in(31 * time.Second)
+			is(t, "node", s.Connections()[0].Node.GetId(), named("other").GetId())
+			is(t, "connections", len(s.Connections()), 1)
+		},
+		"B40 B41 B8 a node that changes while subscribers come and go loses nobody": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), cluster("b", 1))
+			c := connect(t, n)
+			first, _ := watch(c, clusters(nil), ads.Wildcard)
+			second, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			c.SetNode(named("other"))
+			late, _ := watch(c, clusters(nil), ads.Wildcard)
+			in(2 * time.Second)
+			s.Remove(cds, "b")
+			settle()
+			for _, v := range []*view[int64]{first, second, late} {
+				equal(t, "held", v.names(), "a")
+			}
+		},
+	})
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNothingAskedNothingOpened_A63(t *testing.T) {
+	inBoth(t, func(t *testing.T, m ads.Mode) {
+		s, n := istiod(t)
+		s.Set(cluster("a", 1), cluster("b", 1), load("a", "10.0.0.1"), load("b", "10.0.0.1"))
+		c := connect(t, n, speaking(m))
+		in(time.Minute)
+		dials, _ := n.counts()
+		is(t, "connections before anything is wanted", dials, 0)
+		watch(c, clusters(nil), ads.Wildcard)
+		_, sub := watch(c, endpoints(), "a")
+		settle()
+		sub.Set([]string{"b"})
+		settle()
+		connection := s.Connections()[0]
+		equal(t, "endpoints asked for", connection.Watches[eds], "b")
+		sub.Close()
+		settle()
+		is(t, "endpoints asked for", len(s.Connections()[0].Watches[eds]), 0)
+		obedient(t, s)
+	})
+}
+
+func TestRunTwice_B24(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, n := istiod(t)
+		c := connect(t, n)
+		settle()
+		if err := c.Run(t.Context()); err == nil {
+			t.Fatal("a second Run")
+		}
+	})
+}

@@ -1,0 +1,395 @@
+package ads_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+func TestSubscriptions_A57(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"C32 B3 B41 a second subscription sees what is known at once, and asks nothing": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), cluster("b", 1), load("a", "10.0.0.1"))
+			s.Withhold(eds, "lost")
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			watch(c, endpoints(), "a", "lost")
+			in(16 * time.Second)
+			before := len(s.Requests(""))
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			w, _ := watch(c, endpoints(), "a", "lost")
+			settle()
+			e := v.one(t)
+			equal(t, "changed", changed(e), "a", "b")
+			is(t, "complete", e.Complete, true)
+			is(t, "epoch", e.Epoch, 1)
+			f := w.one(t)
+			equal(t, "changed", changed(f), "a")
+			equal(t, "unknown", keys(f.Unknown), "lost")
+			is(t, "requests", len(s.Requests("")), before)
+		},
+		"C32 a second subscription to what does not exist is told so at once": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			watch(c, endpoints(), "a")
+			k := next(t, s.deltas)
+			k.answer(tell(eds, "1", []string{"a"}))
+			v, _ := watch(c, endpoints(), "a")
+			settle()
+			equal(t, "removed", v.one(t).Removed, "a")
+		},
+		"C33 a handler may close its subscription, and nothing is called afterwards": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			calls := 0
+			var sub *ads.Subscription[int64]
+			sub = ads.Subscribe(c, clusters(nil), func(ads.Event[int64]) {
+				calls++
+				sub.Close()
+				sub.Close()
+			})
+			sub.Watch(ads.Wildcard)
+			settle()
+			<-sub.Done()
+			s.Set(cluster("b", 1))
+			settle()
+			is(t, "calls", calls, 1)
+		},
+		"C33 a subscription closed while another is told hears nothing": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			var second *ads.Subscription[int64]
+			calls := 0
+			ads.Subscribe(c, clusters(nil), func(ads.Event[int64]) { second.Close() }).Watch(ads.Wildcard)
+			second = ads.Subscribe(c, clusters(nil), func(ads.Event[int64]) { calls++ })
+			second.Watch(ads.Wildcard)
+			settle()
+			is(t, "calls", calls, 0)
+		},
+		"C34 B8 a handler may subscribe, watch and unwatch": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), load("a", "10.0.0.1"))
+			c := connect(t, n)
+			inner := &view[string]{held: map[string]string{}}
+			ads.Subscribe(c, clusters(nil), func(e ads.Event[int64]) {
+				for _, name := range changed(e) {
+					sub := ads.Subscribe(c, endpoints(), inner.take)
+					sub.Watch(name, "other")
+					sub.Unwatch("other")
+				}
+			}).Watch(ads.Wildcard)
+			settle()
+			equal(t, "held", inner.names(), "a")
+		},
+		"B40 two subscriptions are told of a removal once each, by its name": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard, "a")
+			w, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			w.heard()
+			s.Remove(cds, "a")
+			settle()
+			equal(t, "first", v.one(t).Removed, "a")
+			equal(t, "second", w.one(t).Removed, "a")
+		},
+		"B10 B20 what nobody wants any more is not asked for any more": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			_, one := watch(c, endpoints(), "a", "b")
+			_, two := watch(c, endpoints(), "b", "c")
+			settle()
+			equal(t, "asked", s.Connections()[0].Watches[eds], "a", "b", "c")
+			one.Close()
+			settle()
+			equal(t, "asked", s.Connections()[0].Watches[eds], "b", "c")
+			two.Set(nil)
+			settle()
+			is(t, "asked", len(s.Connections()[0].Watches[eds]), 0)
+			for _, r := range s.Requests(eds) {
+				is(t, "empty names", slices.Contains(r.Subscribe, ""), false)
+			}
+			obedient(t, s)
+		},
+		"B5 a name that was given up and is wanted again is told again": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(load("a", "10.0.0.1"))
+			c := connect(t, n)
+			v, sub := watch(c, endpoints(), "a")
+			settle()
+			sub.Unwatch("a")
+			settle()
+			v.heard()
+			sub.Watch("a")
+			settle()
+			equal(t, "changed", changed(v.one(t)), "a")
+		},
+		"A61 names that change as fast as the server pushes end as wanted": func(t *testing.T) {
+			for _, m := range variants() {
+				s, n := istiod(t)
+				c := connect(t, n, speaking(m))
+				_, sub := watch(c, endpoints(), "seed")
+				var last []string
+				for i := range 200 {
+					last = nil
+					for range rand.IntN(20) {
+						last = append(last, fmt.Sprintf("c%02d", rand.IntN(40)))
+					}
+					s.Set(load(fmt.Sprintf("c%02d", i%40), fmt.Sprintf("10.0.0.%d", i)))
+					sub.Set(last)
+				}
+				in(time.Second)
+				slices.Sort(last)
+				equal(t, "asked", s.Connections()[0].Watches[eds], slices.Compact(last)...)
+				obedient(t, s)
+			}
+		},
+		"bytes that did not change are not decoded again": func(t *testing.T) {
+			for name, m := range variants() {
+				s, n := istiod(t)
+				s.Set(cluster("a", 1), cluster("b", 1))
+				var decoded []string
+				c := connect(t, n, speaking(m))
+				watch(c, clusters(&decoded), ads.Wildcard)
+				settle()
+				s.Set(cluster("b", 2))
+				settle()
+				s.Push()
+				settle()
+				s.Drop(nil)
+				in(2 * time.Second)
+				equal(t, name, decoded, "a", "b", "b")
+			}
+		},
+		"B9 B27 state can be read at any time": func(t *testing.T) {
+			s, n := istiod(t)
+			c := connect(t, n)
+			_, sub := watch(c, clusters(nil), ads.Wildcard)
+			var readers sync.WaitGroup
+			for range 8 {
+				readers.Go(func() {
+					for range 200 {
+						_ = c.State().Types[cds].Version
+					}
+				})
+			}
+			for i := range 50 {
+				s.Set(cluster("a", i))
+			}
+			readers.Wait()
+			settle()
+			is(t, "resources", c.State().Types[cds].Resources, 1)
+			is(t, "connected", c.State().Connected, true)
+			sub.Close()
+		},
+		"F12 an empty wildcard answer is told as removals, found at a resync": func(t *testing.T) {
+			for _, m := range variants() {
+				s, n := istiod(t)
+				s.Set(cluster("a", 1))
+				c := connect(t, n, speaking(m))
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				settle()
+				v.heard()
+				s.Withhold(cds, "a")
+				s.Drop(nil)
+				in(2 * time.Second)
+				e := v.one(t)
+				equal(t, "removed", e.Removed, "a")
+				is(t, "resync", e.Resync, true)
+			}
+		},
+	})
+}
+
+func TestManySubscribers_A64_B12_B19_B31_B34(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	s := adstest.NewServer()
+	s.Set(cluster("a", 1), load("a", "10.0.0.1"))
+	address, stop := listen(t, s)
+	defer stop()
+	c, err := ads.New(ads.Options{Address: address, Node: node()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	var told atomic.Int64
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			for range 500 {
+				sub := ads.Subscribe(c, endpoints(), func(ads.Event[string]) { told.Add(1) })
+				sub.Watch("a")
+				go sub.Close()
+				sub.Unwatch("a")
+				sub.Close()
+				<-sub.Done()
+			}
+		})
+	}
+	group.Wait()
+	heard := make(chan ads.Event[string], 10)
+	ads.Subscribe(c, endpoints(), func(e ads.Event[string]) { heard <- e }).Watch("a")
+	select {
+	case e := <-heard:
+		equal(t, "changed", changed(e), "a")
+	case <-time.After(10 * time.Second):
+		t.Fatal("a subscription after ten thousand others was not told")
+	}
+	obedient(t, s)
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEndsWithoutLeak_C64_B25(t *testing.T) {
+	for name, m := range variants() {
+		t.Run(name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			s := adstest.NewServer()
+			s.Set(cluster("a", 1))
+			address, stop := listen(t, s)
+			defer stop()
+			for range 5 {
+				c, err := ads.New(ads.Options{Address: address, Node: node(), Mode: m})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				heard := make(chan struct{}, 10)
+				sub := ads.Subscribe(c, clusters(nil), func(ads.Event[int64]) { heard <- struct{}{} })
+				sub.Watch(ads.Wildcard)
+				go func() {
+					<-heard
+					cancel()
+				}()
+				if err := c.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+				sub.Watch("later") // does nothing any more
+				sub.Close()
+				<-sub.Done()
+				is(t, "connected", c.State().Connected, false)
+			}
+		})
+	}
+}
+
+func TestEndsWhileConnecting_C64(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	hole, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hole.Close()
+	c, err := ads.New(ads.Options{Address: hole.Addr().String(), Node: node()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ads.Subscribe(c, clusters(nil), func(ads.Event[int64]) {}).Watch(ads.Wildcard)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	conn, err := hole.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listen serves the fake over TCP.
+func listen(t *testing.T, s *adstest.Server) (address string, stop func()) {
+	t.Helper()
+	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer(adstest.ServerOptions()...)
+	s.Register(g)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Serve(lis)
+	}()
+	return lis.Addr().String(), func() {
+		g.Stop()
+		<-done
+	}
+}
+
+func TestOptionsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    ads.Options
+		says string
+	}{
+		"no address":                        {ads.Options{}, "Address"},
+		"unknown mode":                      {ads.Options{Address: "a:1", Mode: 7}, "Mode"},
+		"negative silence":                  {ads.Options{Address: "a:1", Silence: -1}, "Silence"},
+		"negative limit":                    {ads.Options{Address: "a:1", MaxReceive: -1}, "MaxReceive"},
+		"certificate without key":           {ads.Options{Address: "a:1", Credentials: ads.Credentials{TLS: &ads.TLS{CertFile: "x"}}}, "KeyFile"},
+		"B45 token in plaintext":            {ads.Options{Address: "istiod:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},
+		"B45 token to another host":         {ads.Options{Address: "10.0.0.1:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "insecure: true"},
+		"B45 token to a like-loopback name": {ads.Options{Address: "127.0.0.1.example.com:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := ads.New(c.o); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("error %v does not speak of %s", err, c.says)
+			}
+		})
+	}
+	for _, address := range []string{"127.0.0.1:1", "[::1]:1", "localhost:1", "unix:///run/x", "dns:///127.0.0.9:1"} {
+		if _, err := ads.New(ads.Options{Address: address, Credentials: ads.Credentials{TokenFile: "/t"}}); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	for name, c := range map[string]struct {
+		identity ads.Identity
+		says     string
+	}{
+		"no address":  {ads.Identity{Type: "router", Name: "a", Namespace: "b"}, "ip"},
+		"no name":     {ads.Identity{Type: "router", IP: "::1", Namespace: "b"}, "required"},
+		"a separator": {ads.Identity{Type: "router", IP: "::1", Name: "a~b", Namespace: "b"}, "~"},
+		"a bad label": {ads.Identity{Type: "router", IP: "::1", Name: "a", Namespace: "b", Labels: map[string]any{"x": struct{}{}}}, "labels"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := c.identity.Node(); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("error %v does not speak of %s", err, c.says)
+			}
+		})
+	}
+	n, err := ads.Identity{Type: "sidecar", IP: "fd00::1", Name: "p", Namespace: "ns", Domain: "mesh.local", Labels: map[string]any{"k": "v"}}.Node()
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(t, "id", n.GetId(), "sidecar~fd00::1~p.ns~ns.svc.mesh.local")
+	is(t, "label", n.GetMetadata().GetFields()["LABELS"].GetStructValue().GetFields()["k"].GetStringValue(), "v")
+	is(t, "copied", proto.Equal(n, proto.CloneOf(n)), true)
+}
