@@ -13,8 +13,10 @@ import (
 //	<name>.<shape>.<registry>.<suffix>
 //
 // where name is the native name, label by label, and shape tells how many of
-// its last labels are the version and the group of a Dubbo interface. Nothing
-// of a registry can therefore have a host outside its own registry label and
+// its last labels are the version and the group of a Dubbo interface, and
+// which protocol is spoken there: the endpoints of two protocols are two
+// hosts, because all endpoints of a host in the mesh have the same ports.
+// Nothing of a registry can have a host outside its own registry label and
 // suffix, whatever it is called.
 //
 // Lower-case letters and digits stand for themselves; every other character
@@ -28,8 +30,8 @@ type MeshHosts struct {
 
 const (
 	kindMeshHost = "mesh host"
-	shapeName    = "s" // a name that has no parts
-	shapeKey     = "k" // an interface with version and group
+	shapeName    = "s" // a name that has no parts: s or s-tri
+	shapeKey     = "k" // an interface with version and group: k3-1 or k3-1-tri
 	shapeShort   = "h" // a name that was too long: its beginning and its hash
 )
 
@@ -51,70 +53,86 @@ func (m MeshHosts) Check() error {
 	return nil
 }
 
-// OfKey returns the host of a service key; the category is not part of it.
-func (m MeshHosts) OfKey(k ServiceKey) string {
+// MeshName is what a host of MeshHosts stands for.
+type MeshName struct {
+	Key      ServiceKey // the zero value where there is a Name
+	Name     string     // of an application or anything else that is no interface
+	Protocol string     // as the registry calls it; empty where it does not say
+}
+
+// Of returns the host of a name. The category of a key is not part of it.
+func (m MeshHosts) Of(n MeshName) string {
+	if n.Name != "" {
+		return m.host(escapeLabels(n.Name), shapeName+protocolShape(n.Protocol), n.Name)
+	}
+	k := n.Key
 	labels := escapeLabels(k.Interface)
 	version, group := optionalLabels(k.Version), optionalLabels(k.Group)
 	labels = append(append(labels, version...), group...)
 	shape := shapeKey + strconv.FormatInt(int64(len(version)), 36) + "-" + strconv.FormatInt(int64(len(group)), 36)
-	return m.host(labels, shape, k.Interface+"\x00"+k.Version+"\x00"+k.Group)
+	return m.host(labels, shape+protocolShape(n.Protocol), k.Interface+"\x00"+k.Version+"\x00"+k.Group)
 }
 
-// OfName returns the host of an application or of any other name.
-func (m MeshHosts) OfName(name string) string {
-	return m.host(escapeLabels(name), shapeName, name)
+func protocolShape(protocol string) string {
+	if protocol == "" {
+		return ""
+	}
+	return "-" + escapeLabel(protocol)
 }
 
 // Has reports whether a host is one of this registry's.
 func (m MeshHosts) Has(host string) bool { return strings.HasSuffix(host, m.tail()) }
 
-// Parse returns what a host was made of: a key where it was made by OfKey,
-// and a name where it was made by OfName. The error is an *Error or
+// Parse returns what a host stands for. The error is an *Error or
 // ErrShortened.
-func (m MeshHosts) Parse(host string) (k ServiceKey, name string, err error) {
+func (m MeshHosts) Parse(host string) (MeshName, error) {
 	rest, ok := strings.CutSuffix(host, m.tail())
 	if !ok {
-		return ServiceKey{}, "", bad(kindMeshHost, host, "does not end in "+m.tail())
+		return MeshName{}, bad(kindMeshHost, host, "does not end in "+m.tail())
 	}
 	at := strings.LastIndexByte(rest, '.')
 	if at < 0 {
-		return ServiceKey{}, "", bad(kindMeshHost, host, "has no name")
+		return MeshName{}, bad(kindMeshHost, host, "has no name")
 	}
 	labels, shape := strings.Split(rest[:at], "."), rest[at+1:]
-	switch {
-	case shape == shapeName:
-		name, ok = unescapeLabels(labels)
-	case shape == shapeShort:
-		return ServiceKey{}, "", ErrShortened
-	default:
-		k, ok = parseShape(labels, shape)
+	if shape == shapeShort {
+		return MeshName{}, ErrShortened
 	}
-	if !ok {
-		return ServiceKey{}, "", bad(kindMeshHost, host, "was not made here")
+	n, ok := parseShape(labels, shape)
+	if !ok || m.Of(n) != host {
+		return MeshName{}, bad(kindMeshHost, host, "was not made here")
 	}
-	return k, name, nil
+	return n, nil
 }
 
-func parseShape(labels []string, shape string) (ServiceKey, bool) {
-	counts, ok := strings.CutPrefix(shape, shapeKey)
-	v, g, two := strings.Cut(counts, "-")
-	versions, err1 := strconv.ParseUint(v, 36, 8)
-	groups, err2 := strconv.ParseUint(g, 36, 8)
-	n := len(labels) - int(versions) - int(groups)
-	if !ok || !two || err1 != nil || err2 != nil || n < 1 {
-		return ServiceKey{}, false
+func parseShape(labels []string, shape string) (n MeshName, ok bool) {
+	kind, protocol, _ := strings.Cut(shape, "-")
+	if kind == shapeName {
+		n.Name, ok = unescapeLabels(labels)
+		n.Protocol, _ = unescapeLabel(protocol)
+		return n, ok && n.Name != ""
 	}
-	iface, ok1 := unescapeLabels(labels[:n])
-	version, ok2 := unescapeLabels(labels[n : n+int(versions)])
-	group, ok3 := unescapeLabels(labels[n+int(versions):])
-	return ServiceKey{Category: Providers, Interface: iface, Version: version, Group: group}, ok1 && ok2 && ok3
+	groupCount, protocol, _ := strings.Cut(protocol, "-")
+	versions, err1 := strconv.ParseUint(strings.TrimPrefix(kind, shapeKey), 36, 8)
+	groups, err2 := strconv.ParseUint(groupCount, 36, 8)
+	at := len(labels) - int(versions) - int(groups)
+	if !strings.HasPrefix(kind, shapeKey) || err1 != nil || err2 != nil || at < 1 {
+		return MeshName{}, false
+	}
+	var ok1, ok2, ok3 bool
+	n.Key.Category = Providers
+	n.Key.Interface, ok1 = unescapeLabels(labels[:at])
+	n.Key.Version, ok2 = unescapeLabels(labels[at : at+int(versions)])
+	n.Key.Group, ok3 = unescapeLabels(labels[at+int(versions):])
+	n.Protocol, _ = unescapeLabel(protocol)
+	return n, ok1 && ok2 && ok3
 }
 
 func (m MeshHosts) tail() string { return "." + m.Registry + "." + m.Suffix }
 
 func (m MeshHosts) host(labels []string, shape, whole string) string {
 	host := strings.Join(labels, ".") + "." + shape + m.tail()
-	fits := len(host) <= maxHost
+	fits := len(host) <= maxHost && len(shape) <= maxLabel
 	for _, label := range labels {
 		fits = fits && len(label) <= maxLabel
 	}
@@ -185,7 +203,7 @@ func unescapeLabels(labels []string) (string, bool) {
 	plain := make([]string, len(labels))
 	for i, label := range labels {
 		p, ok := unescapeLabel(label)
-		if !ok || escapeLabel(p) != label {
+		if !ok {
 			return "", false
 		}
 		plain[i] = p

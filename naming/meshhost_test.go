@@ -2,7 +2,6 @@ package naming_test
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,26 +19,29 @@ func key(iface, version, group string) naming.ServiceKey {
 func TestMeshHosts_A35(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
-		key  naming.ServiceKey
+		name naming.MeshName
 		want string
 	}{
-		"A35 plain":             {key("org.acme.greeter", "", ""), "org.acme.greeter.k0-0.zk1.bridge.internal"},
-		"A35 upper case":        {key("org.acme.GreetService", "", ""), "org.acme.x-greet-service.k0-0.zk1.bridge.internal"},
-		"A35 version and group": {key("api.Greeter", "1.0.0", "g1"), "api.x-greeter.1.0.0.g1.k3-1.zk1.bridge.internal"},
-		"A35 inner class":       {key("a.A$B", "", ""), "a.x-a-2-b.k0-0.zk1.bridge.internal"},
-		"A35 underscore":        {key("a_b", "", ""), "a-1b.k0-0.zk1.bridge.internal"},
-		"A35 hyphen":            {key("a-b", "", ""), "a-0b.k0-0.zk1.bridge.internal"},
-		"A35 an x in front":     {key("xa", "", ""), "xxa.k0-0.zk1.bridge.internal"},
-		"A35 other script":      {key("é", "", ""), "x-9c3-9a9.k0-0.zk1.bridge.internal"},
+		"A35 plain":             {naming.MeshName{Key: key("org.acme.greeter", "", "")}, "org.acme.greeter.k0-0.zk1.bridge.internal"},
+		"A35 upper case":        {naming.MeshName{Key: key("org.acme.GreetService", "", "")}, "org.acme.x-greet-service.k0-0.zk1.bridge.internal"},
+		"A35 version and group": {naming.MeshName{Key: key("api.Greeter", "1.0.0", "g1")}, "api.x-greeter.1.0.0.g1.k3-1.zk1.bridge.internal"},
+		"A35 inner class":       {naming.MeshName{Key: key("a.A$B", "", "")}, "a.x-a-2-b.k0-0.zk1.bridge.internal"},
+		"A35 underscore":        {naming.MeshName{Key: key("a_b", "", "")}, "a-1b.k0-0.zk1.bridge.internal"},
+		"A35 hyphen":            {naming.MeshName{Key: key("a-b", "", "")}, "a-0b.k0-0.zk1.bridge.internal"},
+		"A35 an x in front":     {naming.MeshName{Key: key("xa", "", "")}, "xxa.k0-0.zk1.bridge.internal"},
+		"A35 protocol":          {naming.MeshName{Key: key("a", "1", ""), Protocol: "tri"}, "a.1.k1-0-tri.zk1.bridge.internal"},
+		"A35 application":       {naming.MeshName{Name: "Shop_App", Protocol: "dubbo"}, "x-shop-1-app.s-dubbo.zk1.bridge.internal"},
+		"A35 odd protocol":      {naming.MeshName{Name: "a", Protocol: "My-P"}, "a.s-x-my-0-p.zk1.bridge.internal"},
+		"A35 other script":      {naming.MeshName{Key: key("é", "", "")}, "x-9c3-9a9.k0-0.zk1.bridge.internal"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := meshHosts().OfKey(c.key)
+			got := meshHosts().Of(c.name)
 			if got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
-			if back, _, err := meshHosts().Parse(got); err != nil || back != c.key {
+			if back, err := meshHosts().Parse(got); err != nil || back != c.name {
 				t.Errorf("back: %v, %v", back, err)
 			}
 			if _, err := naming.ParseHostAddress(got + ":80"); err != nil {
@@ -53,16 +55,16 @@ func TestMeshHostsKeepNamesApart_A35(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]string)
 	for _, name := range []string{"a.b", "a-b", "a_b", "a:b", "A.b", "a.B", "xA", "X", "x-x", "a", "a.", ".a", "..", "-", "x", "1.0", "é", "a$b"} {
-		host := meshHosts().OfName(name)
+		host := meshHosts().Of(naming.MeshName{Name: name})
 		if other, taken := seen[host]; taken {
 			t.Errorf("%q and %q are both %s", name, other, host)
 		}
 		seen[host] = name
-		if _, back, err := meshHosts().Parse(host); err != nil || back != name {
+		if back, err := meshHosts().Parse(host); err != nil || back.Name != name {
 			t.Errorf("%q came back as %q, %v", name, back, err)
 		}
 	}
-	if a, b := meshHosts().OfKey(key("a.b", "1", "")), meshHosts().OfKey(key("a.b", "", "1")); a == b {
+	if a, b := meshHosts().Of(naming.MeshName{Key: key("a.b", "1", "")}), meshHosts().Of(naming.MeshName{Key: key("a.b", "", "1")}); a == b {
 		t.Errorf("version and group are both %s", a)
 	}
 }
@@ -70,27 +72,28 @@ func TestMeshHostsKeepNamesApart_A35(t *testing.T) {
 func TestMeshHostsOf300Characters_A35(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("org.acme.", 33) + "Service"
-	host, other := meshHosts().OfName(long), meshHosts().OfName(long+"2")
-	if host == other || host != meshHosts().OfName(long) {
+	of := func(name string) string { return meshHosts().Of(naming.MeshName{Name: name}) }
+	host, other := of(long), of(long+"2")
+	if host == other || host != of(long) {
 		t.Errorf("%s and %s", host, other)
 	}
 	if _, err := naming.ParseHostAddress(host + ":80"); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := meshHosts().Parse(host); !errors.Is(err, naming.ErrShortened) {
+	if _, err := meshHosts().Parse(host); !errors.Is(err, naming.ErrShortened) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestMeshHostsCannotLeaveTheirSuffix_S1(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"kubernetes.default.svc.cluster.local", "istiod.istio-system.svc", "*.com", "*", "a.zk1.bridge.internal", "../../x", "a/b", ""} {
-		if host := meshHosts().OfName(name); !meshHosts().Has(host) || strings.ContainsAny(host, "*/") {
+	for _, name := range []string{"kubernetes.default.svc.cluster.local", "istiod.istio-system.svc", "*.com", "*", "a.zk1.bridge.internal", "../../x", "a/b"} {
+		if host := meshHosts().Of(naming.MeshName{Name: name}); !meshHosts().Has(host) || strings.ContainsAny(host, "*/") {
 			t.Errorf("%q became %s", name, host)
 		}
 	}
 	for _, host := range []string{"kubernetes.default.svc.cluster.local", "a.k0-0.zk2.bridge.internal", "a.q.zk1.bridge.internal", "a.k9-9.zk1.bridge.internal", ".zk1.bridge.internal"} {
-		if _, _, err := meshHosts().Parse(host); err == nil {
+		if _, err := meshHosts().Parse(host); err == nil {
 			t.Errorf("%s was taken for ours", host)
 		}
 	}
@@ -112,21 +115,21 @@ func TestMeshHostsCheck(t *testing.T) {
 
 func FuzzMeshHosts(f *testing.F) {
 	for _, s := range []string{"org.acme.GreetService", "A$B", "a:b", "", "x-", "é", "\x00", "..", strings.Repeat("A", 100)} {
-		f.Add(s, "1.0.0", "g")
+		f.Add(s, "1.0.0", "g", "tri")
 	}
-	f.Fuzz(func(t *testing.T, iface, version, group string) {
-		k := key(iface, version, group)
-		host := meshHosts().OfKey(k)
-		if _, err := naming.ParseHostAddress(host + ":1"); err != nil || strings.ToLower(host) != host || !meshHosts().Has(host) {
-			t.Fatalf("%q: %s: %v", iface, host, err)
-		}
-		back, _, err := meshHosts().Parse(host)
-		if !errors.Is(err, naming.ErrShortened) && (err != nil || back != k) {
-			t.Fatalf("%+v became %s, and that %+v, %v", k, host, back, err)
-		}
-		name := meshHosts().OfName(iface)
-		if slices.Contains([]string{host}, name) {
-			t.Fatalf("%q has the host of a key: %s", iface, name)
+	f.Fuzz(func(t *testing.T, iface, version, group, protocol string) {
+		for _, n := range []naming.MeshName{{Key: key(iface, version, group), Protocol: protocol}, {Name: iface, Protocol: protocol}} {
+			if n.Name == "" && n.Key == (naming.ServiceKey{}) {
+				continue
+			}
+			host := meshHosts().Of(n)
+			if _, err := naming.ParseHostAddress(host + ":1"); err != nil || strings.ToLower(host) != host || !meshHosts().Has(host) {
+				t.Fatalf("%+v: %s: %v", n, host, err)
+			}
+			back, err := meshHosts().Parse(host)
+			if !errors.Is(err, naming.ErrShortened) && (err != nil || back != n) {
+				t.Fatalf("%+v became %s, and that %+v, %v", n, host, back, err)
+			}
 		}
 	})
 }
