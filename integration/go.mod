@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.37.0
 	github.com/go-zookeeper/zk v1.0.4
+	github.com/goccy/go-yaml v1.19.2
 	github.com/xds-bridge/xds-bridge v0.0.0-00010101000000-000000000000
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12

@@ -35,7 +35,7 @@ type Bridge struct {
 // NewBridge writes a configuration; Start starts the bridge with it.
 func NewBridge(t testing.TB, c BridgeConfig) *Bridge {
 	t.Helper()
-	b := &Bridge{Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: program(t)}
+	b := &Bridge{Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: Program(t)}
 	text := fmt.Sprintf(`apiVersion: xds-bridge/v1
 owner: integration
 registries:
@@ -119,8 +119,8 @@ func (b *Bridge) Metrics(t testing.TB) string {
 	return string(body)
 }
 
-// program returns what XDS_BRIDGE_BINARY names, or builds it.
-func program(t testing.TB) string {
+// Program returns what XDS_BRIDGE_BINARY names, or builds it.
+func Program(t testing.TB) string {
 	t.Helper()
 	if path := os.Getenv("XDS_BRIDGE_BINARY"); path != "" {
 		return path

@@ -176,7 +176,7 @@ func (n *Nacos) post(t testing.TB, path string, form url.Values) error {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the address already.
+		return err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {

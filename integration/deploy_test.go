@@ -1,0 +1,39 @@
+package integration_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// TestDeploy_TheManifestHoldsAConfigurationThatIsValid takes the file out of the
+// manifest's ConfigMap and has the program check it.
+func TestDeploy_TheManifestHoldsAConfigurationThatIsValid(t *testing.T) {
+	manifest, err := os.ReadFile(filepath.Join(harness.Root(t), "deploy", "kubernetes.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config string
+	for document := range strings.SplitSeq(string(manifest), "\n---\n") {
+		var object struct {
+			Kind string            `yaml:"kind"`
+			Data map[string]string `yaml:"data"`
+		}
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			t.Fatal(err)
+		}
+		config += object.Data["config.yaml"]
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, config)
+	t.Setenv("POD_NAME", "xds-bridge-0")
+	t.Setenv("POD_IP", "192.0.2.1")
+	if code, _, errOut := harness.Run(t, harness.Program(t), "validate", "--skip-files", file); code != 0 {
+		t.Errorf("validate ends with %d: %s", code, errOut)
+	}
+}
