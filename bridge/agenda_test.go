@@ -1,0 +1,315 @@
+package bridge_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+const ms = time.Millisecond
+
+func TestAgenda(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"the first change of an idle group is written at once, those that follow are gathered": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).starts()
+			s.has(service("a", "10.0.0.1:80")).in(time.Second)
+			for i := range 4 {
+				s.table().Put(service("a", fmt.Sprintf("10.0.0.%d:80", i+2)))
+				s.in(30 * ms)
+			}
+			s.in(time.Second).holds("a 10.0.0.5:80")
+			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 1000 * ms, 1190 * ms}; !slices.Equal(got, want) {
+				t.Errorf("writes at %v, want %v", got, want)
+			}
+			if n := s.count(bridge.ObservedCoalesce, ""); n != 2 {
+				t.Errorf("%d changes joined another, want 2", n)
+			}
+		},
+		"A49 changes during a write are merged, none is lost, one write at a time": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.hooks.Delay = 3 * time.Second
+			s.starts()
+			for i := range 20 {
+				s.has(service("a", fmt.Sprintf("10.0.0.%d:80", i+1))).in(time.Second)
+			}
+			s.in(time.Minute).holds("a 10.0.0.20:80")
+			at := s.when(memory.OpWrite, "a")
+			for i := range at[1:] {
+				if at[i+1]-at[i] < 3*time.Second {
+					t.Errorf("two writes of one group at a time: %v", at)
+				}
+			}
+			if len(at) > 9 {
+				t.Errorf("%d writes", len(at))
+			}
+		},
+		"A50 a thousand changes in a second are few writes, and the last one counts": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).starts()
+			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
+			before := s.writes()
+			for i := range 1000 {
+				s.table().Put(service("a", fmt.Sprintf("10.0.0.1:80*%d", i+2)))
+				s.in(ms)
+			}
+			s.in(2 * time.Second)
+			if n := s.writes() - before; n > 3 {
+				t.Errorf("%d writes", n)
+			}
+			if v := s.target.Entries()[0].Value; v != `{"weight":1001}` {
+				t.Errorf("value %s", v)
+			}
+		},
+		"A51 a group that never stops changing is written after MaxQuiet": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).starts()
+			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
+			for i := range 200 {
+				s.table().Put(service("a", fmt.Sprintf("10.0.0.1:80*%d", i+2)))
+				s.in(50 * ms)
+			}
+			at := s.when(memory.OpWrite, "a")
+			for i := range at[1:] {
+				if d := at[i+1] - at[i]; d > 1100*ms {
+					t.Errorf("no write for %v", d)
+				}
+			}
+			if len(at) < 10 || len(at) > 14 {
+				t.Errorf("%d writes in 11 s", len(at))
+			}
+		},
+		"A52 there are never more calls than workers": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.hooks.Delay = 10 * ms
+			s.opts.Workers = 7
+			var mu sync.Mutex
+			now, most := 0, 0
+			s.make()
+			s.hooks.Delay = 0
+			gauge := func(memory.Op, registry.Group) error {
+				mu.Lock()
+				now++
+				most = max(most, now)
+				mu.Unlock()
+				time.Sleep(5 * ms)
+				mu.Lock()
+				now--
+				mu.Unlock()
+				return nil
+			}
+			s.target.Fail(gauge)
+			s.starts()
+			s.has(fleet("s", 100, 1)...).in(time.Minute).holdsN(100)
+			if most != 7 {
+				t.Errorf("%d calls at a time, want 7", most)
+			}
+		},
+		"A53 F37 one failing group retries with growing waits and blocks no other": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding()
+			s.fail(func(op memory.Op, g registry.Group) error {
+				if op == memory.OpWrite && g.Name == "a" {
+					return errDown
+				}
+				return nil
+			})
+			s.starts().has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
+			s.in(10*time.Second).holds("b 10.0.0.2:80").reason("a", bridge.ReasonRetrying, "down").reason("b", bridge.ReasonSynced, "")
+			s.in(time.Minute)
+			want := []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second, 31 * time.Second, 61 * time.Second}
+			if got := s.when(memory.OpWrite, "a"); !slices.Equal(got, want) {
+				t.Errorf("attempts at %v, want %v", got, want)
+			}
+			if st := s.status(); st.LastError != "down" || st.InSync() || s.of("a").LastError != "down" {
+				t.Errorf("%+v", st)
+			}
+			s.fail(nil)
+			s.in(31*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
+			if n := strings.Count(s.log.String(), "target call failed"); n > 4 {
+				t.Errorf("logged %d times:\n%s", n, s.log.String())
+			}
+			if !strings.Contains(s.log.String(), "target calls succeed again") {
+				t.Error("the end of the outage is not logged")
+			}
+		},
+		"A54 after a failed write the group is read before it is written again": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			lost := false
+			s.hooks.Lose = func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite && !lost {
+					lost = true
+					return errDown // applied, but the answer is lost
+				}
+				return nil
+			}
+			s.starts().has(service("a", "10.0.0.1:80")).in(time.Minute).holds("a 10.0.0.1:80")
+			if w, r := s.when(memory.OpWrite, "a"), s.when(memory.OpRead, "a"); len(w) != 1 || len(r) != 1 {
+				t.Errorf("writes at %v, reads at %v", w, r)
+			}
+		},
+		"changes do not bypass the wait after a failure": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding()
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					return errDown
+				}
+				return nil
+			})
+			s.starts()
+			for i := range 100 {
+				s.has(service("a", fmt.Sprintf("10.0.0.%d:80", i+1))).in(100 * ms)
+			}
+			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
+				t.Errorf("attempts at %v, want %v", got, want)
+			}
+		},
+		"what is refused is repeated at the slowest rate": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding()
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					return fmt.Errorf("%w: the list of children is too long", registry.ErrRefused)
+				}
+				return nil
+			})
+			s.starts().has(service("a", "10.0.0.1:80")).in(65 * time.Second)
+			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 30 * time.Second, 60 * time.Second}; !slices.Equal(got, want) {
+				t.Errorf("attempts at %v, want %v", got, want)
+			}
+			s.reason("a", bridge.ReasonRefused, "too long")
+		},
+		"a conflict with another writer is read and written at once, then with waits": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding()
+			n := 0
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if n++; op == memory.OpWrite && n < 9 {
+					return registry.ErrConflict
+				}
+				return nil
+			})
+			s.starts().has(service("a", "10.0.0.1:80")).in(time.Minute).holds("a 10.0.0.1:80")
+			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 0, 1 * time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
+				t.Errorf("attempts at %v, want %v", got, want)
+			}
+			if strings.Contains(s.log.String(), "WARN") {
+				t.Error(s.log.String())
+			}
+		},
+		"F35 writes queue while the target has no quorum, and go out once when it has": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s.has(fleet("s", 50, 2)...).in(time.Second).holdsN(100)
+			s.fail(func(memory.Op, registry.Group) error { return errDown })
+			for i := range 300 {
+				s.table().Put(service(fmt.Sprintf("s%d", i%50), fmt.Sprintf("10.9.9.%d:80", i%200), "10.0.0.1:80"))
+				s.in(time.Second)
+			}
+			if st := s.status(); st.Queue > 51 || len(st.Services) != 50 {
+				t.Errorf("the queue holds %d groups", st.Queue)
+			}
+			if n := strings.Count(s.log.String(), "\n"); n > 20 {
+				t.Errorf("%d lines logged in five minutes of outage:\n%s", n, s.log.String())
+			}
+			before := s.target.Counts()
+			s.fail(nil)
+			s.in(2 * time.Minute)
+			if st := s.status(); !st.InSync() || st.LastError != "" {
+				t.Errorf("not healed: %+v", st)
+			}
+			if n := s.target.Counts().Writes - before.Writes; n != 50 {
+				t.Errorf("%d writes for 50 groups", n)
+			}
+		},
+		"nothing is written before the target was listed": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80"))
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpGroups {
+					return errDown
+				}
+				return nil
+			})
+			s.starts().has(service("a", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Minute)
+			s.holds("a 10.0.0.1:80").reason("a", bridge.ReasonPending, "not listed")
+			if st := s.status(); st.Listed || st.InSync() || st.LastError != "down" {
+				t.Errorf("%+v", st)
+			}
+			s.fail(nil)
+			s.in(31*time.Second).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
+		},
+		"a group that is listed is read before the first write, one that is not is empty": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80")).starts()
+			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
+			if a, b := s.when(memory.OpRead, "a"), s.when(memory.OpRead, "b"); len(a) != 1 || len(b) != 0 {
+				t.Errorf("a was read %v, b %v", a, b)
+			}
+		},
+		"a group that is listed later is found": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).starts()
+			s.has().in(time.Minute)
+			s.target.Set(mine("late", "10.0.0.1:80"))
+			s.in(5*time.Minute).holds()
+		},
+		"changes go before refreshes, and refreshes are spread": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.opts.Workers = 1
+			s.hooks.Delay = 10 * ms
+			s.starts().has(fleet("s", 1000, 1)...).in(30 * time.Second)
+			s.in(4 * time.Minute) // refreshes are under way
+			at := time.Since(s.begin)
+			s.table().Put(service("s7", "10.0.0.9:80"))
+			s.in(time.Second)
+			w := s.when(memory.OpWrite, "s7")
+			if d := w[len(w)-1] - at; d > 20*ms {
+				t.Errorf("a change waited %v for refreshes", d)
+			}
+			reads := map[time.Duration]int{}
+			for _, c := range s.calls {
+				if c.op == memory.OpRead {
+					reads[c.at/time.Second]++
+				}
+			}
+			if len(reads) < 30 {
+				t.Errorf("refreshes in %d seconds only", len(reads))
+			}
+		},
+		"calls that are under way end before Run returns": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.hooks.Delay = time.Second
+			s.starts().has(fleet("s", 3, 1)...).in(1500 * ms)
+			s.stop() // goleak and the bubble see what is left
+			if _, err := s.loop.Status(t.Context()); err == nil {
+				t.Error("a loop that stopped has a status")
+			}
+			if err := s.loop.Run(t.Context()); err == nil {
+				t.Error("a loop runs twice")
+			}
+		},
+	})
+}
+
+func TestObservations(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"A75 calls, entries and how long they took since the change was seen": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.hooks.Delay = 40 * ms
+			s.starts().has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)
+			s.table().Put(service("a", "10.0.0.1:80*3"))
+			s.in(time.Second)
+			var got []string
+			for _, o := range s.seen {
+				if o.Kind == bridge.ObservedApplied {
+					got = append(got, fmt.Sprint(o.Bridge, " ", o.Op, " ", o.Count, " ", o.Took, " ", o.Latency))
+				}
+			}
+			want := []string{"b create 2 40ms 40ms", "b delete 1 40ms 40ms", "b update 1 40ms 40ms"}
+			if !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			if s.count(bridge.ObservedCall, "list") != 1 || s.count(bridge.ObservedCall, "write") != 2 {
+				t.Errorf("calls %+v", s.seen)
+			}
+		},
+	})
+}
