@@ -1,0 +1,217 @@
+package mesh_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+)
+
+func TestGoldenJoinOfWhatARealIstiodAnswers_A21_A22_A23_C50(t *testing.T) {
+	for _, dir := range []string{"router", "sidecar-sotw", "sidecar-region1", "kube", "mcp-eds"} {
+		t.Run(dir, func(t *testing.T) {
+			n := everything(t)
+			v := capture(t, plain(t), dir)
+			golden(t, dir, told(n.Join(v)))
+		})
+	}
+	t.Run("kube with subsets and keys", func(t *testing.T) {
+		n := mesh.Naming{Subsets: true}
+		v := capture(t, plain(t), "kube")
+		v.Mapping = mapping(t,
+			"providers:api.Greeter:1.0.0:g1", "greeter.shop.svc.cluster.local:20880",
+			"providers:api.Dub::", "dub.k8sns.svc.cluster.local:20880",
+			"providers:api.Headless::", "hl.k8sns.svc.cluster.local:8000",
+			"providers:api.External::", "ext.example.com:443",
+			"providers:api.Gone::", "gone.shop.svc.cluster.local:20880")
+		golden(t, "kube-subsets", told(n.Join(v)))
+	})
+}
+
+// small is a mesh of two hosts, one of them with subsets.
+func small(t *testing.T) mesh.View {
+	t.Helper()
+	v, r := view(), plain(t)
+	for name, load := range map[string][]string{
+		"outbound|1||a.b": {"10.0.0.1", "10.0.0.2"}, "outbound|1|v1|a.b": {"10.0.0.1"}, "outbound|1|v2|a.b": {"10.0.0.2"},
+		"outbound|1||c.d": {"10.0.1.1"},
+	} {
+		v.Clusters[name] = decodeCluster(t, r, edsCluster(name))
+		v.Assignments[name] = decodeAssignment(t, r, loadOf(name, load...))
+	}
+	return v
+}
+
+func TestJoin(t *testing.T) {
+	keys := []string{"providers:I::", "a.b:1"}
+	t.Run("A02 A63 B10 only hosts that carry a key become services and are asked for", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		j := (&mesh.Naming{}).Join(v)
+		expectNames(t, j, "a.b:1")
+		if got := slices.Sorted(maps.Keys(j.Needed)); !slices.Equal(got, []string{"outbound|1||a.b"}) {
+			t.Errorf("needed %v", got)
+		}
+		if j.Skipped["c.d:1"] == "" {
+			t.Error("no reason for the other")
+		}
+	})
+	t.Run("A06 C43 C50 subsets do not double instances", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		for _, n := range []mesh.Naming{{}, {Subsets: true}} {
+			j := n.Join(v)
+			expectNames(t, j, "a.b:1")
+			expectAddresses(t, j.Services[0], "10.0.0.1:1", "10.0.0.2:1")
+			for i, want := range []string{"v1", "v2"} {
+				if got := j.Services[0].Endpoints[i].Attributes[mesh.AttributeSubset]; n.Subsets && got != want || !n.Subsets && got != "" {
+					t.Errorf("endpoint %d tells subset %q", i, got)
+				}
+			}
+		}
+	})
+	t.Run("an endpoint in two subsets tells both", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		v.Assignments["outbound|1|v2|a.b"] = v.Assignments["outbound|1||a.b"]
+		j := (&mesh.Naming{Subsets: true}).Join(v)
+		if got := j.Services[0].Endpoints[0].Attributes[mesh.AttributeSubset]; got != "v1,v2" {
+			t.Errorf("subset %q", got)
+		}
+	})
+	t.Run("A07 B2 two interfaces on one host both have its endpoints", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:J:1.0:g", "a.b:1")
+		j := (&mesh.Naming{}).Join(v)
+		expectNames(t, j, "a.b:1")
+		want := []registry.Interface{{Name: "I"}, {Name: "J", Version: "1.0", Group: "g"}}
+		if !slices.Equal(j.Services[0].Interfaces, want) {
+			t.Errorf("interfaces %v", j.Services[0].Interfaces)
+		}
+	})
+	t.Run("A10 B17 one key at two hosts is both of them", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")
+		j := (&mesh.Naming{}).Join(v)
+		expectNames(t, j, "a.b:1", "c.d:1")
+		if len(v.Mapping.Conflicts()) == 0 {
+			t.Error("the conflict is not told")
+		}
+	})
+	t.Run("A20 rules name hosts without a key, keys win", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		n := mesh.Naming{Rules: []mesh.Rule{
+			{Host: pattern(t, "*.b"), Port: 2, Interface: "never"},
+			{Host: pattern(t, "*"), Interface: "rule.*", Version: "1", Group: "g"},
+		}}
+		j := n.Join(v)
+		expectNames(t, j, "a.b:1", "c.d:1")
+		if got := j.Services[0].Interfaces; !slices.Equal(got, []registry.Interface{{Name: "I"}}) {
+			t.Errorf("with a key: %v", got)
+		}
+		if got := j.Services[1].Interfaces; !slices.Equal(got, []registry.Interface{{Name: "rule.c.d", Version: "1", Group: "g"}}) {
+			t.Errorf("by rule: %v", got)
+		}
+	})
+	t.Run("hosts that are not to be exported are left out", func(t *testing.T) {
+		v := small(t)
+		n := everything(t)
+		n.Only = []naming.Pattern{pattern(t, "c.*")}
+		j := n.Join(v)
+		expectNames(t, j, "c.d:1")
+		if !strings.Contains(j.Skipped["a.b:1"], "not among") {
+			t.Errorf("skipped %v", j.Skipped)
+		}
+	})
+	t.Run("A85 B50 the domain of the cluster does not matter", func(t *testing.T) {
+		v, r := view(), plain(t)
+		const name = "outbound|20000||greeter.shop.svc.k8s.corp.example"
+		v.Clusters[name] = decodeCluster(t, r, edsCluster(name))
+		v.Assignments[name] = decodeAssignment(t, r, loadOf(name, "10.0.0.1"))
+		v.Mapping = mapping(t, "providers:I::", "greeter.shop.svc.k8s.corp.example:20000")
+		expectNames(t, (&mesh.Naming{}).Join(v), "greeter.shop.svc.k8s.corp.example:20000")
+	})
+	t.Run("a key for a host that istiod does not show is told", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, "providers:I::", "gone.b:1")
+		j := (&mesh.Naming{}).Join(v)
+		if !strings.Contains(j.Skipped["gone.b:1"], "no such cluster") {
+			t.Errorf("skipped %v", j.Skipped)
+		}
+	})
+	t.Run("C12 A04 a service without endpoints is one", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		v.Assignments["outbound|1||a.b"] = decodeAssignment(t, plain(t), load("outbound|1||a.b"))
+		j := (&mesh.Naming{}).Join(v)
+		expectNames(t, j, "a.b:1")
+		expectAddresses(t, j.Services[0])
+		if len(j.Unknown) != 0 {
+			t.Errorf("unknown %v", j.Unknown)
+		}
+	})
+	t.Run("a service whose endpoints were not told is none", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		delete(v.Assignments, "outbound|1||a.b")
+		j := (&mesh.Naming{}).Join(v)
+		expectNames(t, j)
+		if j.Unknown["a.b:1"] == nil {
+			t.Error("it is not told to be unknown")
+		}
+	})
+	t.Run("B28 the result does not depend on any order", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")
+		n := mesh.Naming{Subsets: true}
+		first := told(n.Join(v))
+		for range 20 {
+			if again := told(n.Join(v)); again != first {
+				t.Fatalf("differs:\n%s\n%s", first, again)
+			}
+		}
+	})
+	t.Run("A21 a row tells its cluster and host", func(t *testing.T) {
+		v := small(t)
+		v.Mapping = mapping(t, keys...)
+		s := (&mesh.Naming{}).Join(v).Services[0]
+		if s.Attributes["meshClusterID"] != "outbound|1||a.b" || s.Attributes["meshHostAddr"] != "a.b:1" {
+			t.Errorf("attributes %v", s.Attributes)
+		}
+	})
+	t.Run("F57 one address in two services is kept apart", func(t *testing.T) {
+		v := small(t)
+		v.Assignments["outbound|1||c.d"] = v.Assignments["outbound|1||a.b"]
+		n := everything(t)
+		j := n.Join(v)
+		expectNames(t, j, "a.b:1", "c.d:1")
+		expectAddresses(t, j.Services[1], "10.0.0.1:1", "10.0.0.2:1")
+	})
+}
+
+func expectNames(t *testing.T, j mesh.Joined, want ...registry.Name) {
+	t.Helper()
+	var got []registry.Name
+	for _, s := range j.Services {
+		got = append(got, s.Name)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("services %v, want %v", got, want)
+	}
+}
+
+func expectAddresses(t *testing.T, s *registry.Service, want ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range s.Endpoints {
+		got = append(got, e.Address())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: endpoints %v, want %v", s.Name, got, want)
+	}
+}
