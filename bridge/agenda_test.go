@@ -249,7 +249,7 @@ func TestAgenda(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has().in(time.Minute)
 			s.target.Set(mine("late", "10.0.0.1:80"))
-			s.in(5*time.Minute).holds()
+			s.in(5 * time.Minute).holds()
 		},
 		"changes go before refreshes, and refreshes are spread": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)

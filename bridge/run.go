@@ -211,11 +211,12 @@ func unlessQuiet(ctx context.Context, p *loop) error {
 	return ctx.Err()
 }
 
-// ask runs f in the goroutine of the loop.
+// ask runs f in the goroutine of the loop, after the loop has taken in what
+// the tables hold by now.
 func (l *Loop) ask(ctx context.Context, f func(*loop)) error {
 	answered := make(chan struct{})
 	select {
-	case l.asks <- func(r *loop) { f(r); close(answered) }:
+	case l.asks <- func(r *loop) { r.look(time.Now()); f(r); close(answered) }:
 		<-answered
 		return nil
 	case <-l.done:

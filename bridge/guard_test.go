@@ -1,0 +1,374 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+var errLost = errors.New("connection to istiod lost")
+
+// with returns the default guard changed.
+func with(change func(*bridge.Guard)) bridge.Guard {
+	g := bridge.DefaultGuard()
+	change(&g)
+	return g
+}
+
+// standard starts a bridge with the default guard and n services of two
+// endpoints, long settled.
+func standard(t *testing.T, n int) *story {
+	t.Helper()
+	s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+	return s.has(fleet("s", n, 2)...).in(10 * time.Minute).holdsN(2 * n)
+}
+
+func TestIgnorance(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"nothing is deleted before the source is synced, whatever the mode": func(t *testing.T) {
+			for _, mode := range []bridge.Mode{bridge.GuardEnforce, bridge.GuardWarn, bridge.GuardOff} {
+				s := newStory(t).bridge("b", bridge.Guard{Mode: mode}).holding(mine("gone", "10.0.0.8:80"), mine("a", "10.0.0.1:80")).starts()
+				s.table().Put(service("a", "10.0.0.1:80", "10.0.0.2:80"))
+				s.in(time.Second)
+				s.table().Put(service("a", "10.0.0.2:80"))
+				s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "gone 10.0.0.8:80").reason("a", bridge.ReasonUnknown, "not told of everything")
+				s.has(service("a", "10.0.0.2:80")).in(time.Second).holds("a 10.0.0.2:80")
+				s.stop()
+			}
+		},
+		"nothing is deleted while the source is stale, but what is new is written": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).starts()
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)
+			s.table().Stale(errLost)
+			s.table().Put(service("a", "10.0.0.3:80"))
+			s.in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.3:80").reason("a", bridge.ReasonUnknown, "istiod lost")
+			if st := s.status(); st.Bridges[0].Stale == "" || st.Bridges[0].Guard != bridge.GuardOff {
+				t.Errorf("%+v", st.Bridges)
+			}
+			s.table().Stale(nil)
+			s.in(time.Second).holds("a 10.0.0.3:80")
+		},
+		"F37 what is unknown freezes itself and nothing else": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).starts()
+			s.has(service("team-x/a", "10.0.0.1:80"), service("team-y/a", "10.0.0.2:80")).in(time.Second)
+			s.table().Unknown("team-x/*", errors.New("access denied"))
+			s.table().Delete("team-x/a")
+			s.table().Delete("team-y/a")
+			s.in(time.Hour).holds("team-x/a 10.0.0.1:80").reason("team-x/a", bridge.ReasonUnknown, "access denied")
+			if got := s.status().Bridges[0].Unknown["team-x/*"]; got != "access denied" {
+				t.Errorf("scope shown as %q", got)
+			}
+			s.table().Unknown("team-x/*", nil)
+			s.in(time.Second).holds()
+		},
+		"a leftover of unknown origin waits for every bridge and every scope": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).bridge("c", speed).holding(mine("old", "10.0.0.8:80")).starts()
+			s.has().in(time.Hour).holds("old 10.0.0.8:80")
+			s.tables["c"].Unknown("x", errDown)
+			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
+			s.in(time.Hour).holds("old 10.0.0.8:80")
+			s.tables["c"].Unknown("x", nil)
+			s.table().Stale(errLost)
+			s.in(time.Hour).holds("old 10.0.0.8:80")
+			s.table().Stale(nil)
+			s.in(time.Second).holds()
+		},
+		"the deletions of one bridge do not wait for the source of another": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
+			s.has(service("a", "10.0.0.1:80")).in(time.Second)
+			s.table().Delete("a")
+			s.in(time.Second).holds()
+		},
+		"F11 istiod restarts and answers in halves": func(t *testing.T) {
+			s := standard(t, 10)
+			s.table().Stale(errLost)
+			s.in(20 * time.Second).has().in(40 * time.Second).holdsN(20)
+			s.has(fleet("s", 4, 2)...).in(10 * time.Second).holdsN(20)
+			s.has(fleet("s", 10, 2)...).in(time.Hour).holdsN(20).noHold()
+			if c := s.target.Counts(); c.Deleted != 0 {
+				t.Errorf("%+v", c)
+			}
+		},
+		"F11 the first answer after a restart stays empty: held": func(t *testing.T) {
+			s := standard(t, 10)
+			s.table().Stale(errLost)
+			s.in(20 * time.Second).has().in(5 * time.Minute).holdsN(20)
+			if h := s.hold(); len(h.Entries) != 20 {
+				t.Errorf("%+v", h)
+			}
+		},
+		"F12 a wildcard answer is empty on a living connection": func(t *testing.T) {
+			s := standard(t, 10)
+			s.has().in(9 * time.Minute).holdsN(20)
+			s.has(fleet("s", 10, 2)...).in(time.Hour).holdsN(20).noHold()
+			if c := s.target.Counts(); c.Deleted != 0 {
+				t.Errorf("%+v", c)
+			}
+		},
+	})
+}
+
+func TestWithdrawals(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"a withdrawal goes at once": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)
+			s.table().Put(service("a", "10.0.0.2:80"))
+			s.in(0).holds("a 10.0.0.2:80")
+		},
+		"A04 A05 F13 the last endpoint of a service waits, then goes": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Second)
+			s.table().Put(service("a"))
+			s.table().Delete("b")
+			s.in(29*time.Second).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
+			s.reason("a", bridge.ReasonWaiting, "last endpoint").reason("b", bridge.ReasonWaiting, "last endpoint")
+			s.in(time.Second).holds().reason("a", bridge.ReasonEmpty, "no offered endpoint")
+		},
+		"the last endpoint stays if the source takes it back in time": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s.has(service("a", "10.0.0.1:80")).in(time.Second)
+			s.table().Delete("a")
+			s.in(29 * time.Second).table().Put(service("a", "10.0.0.1:80"))
+			s.in(time.Hour).holds("a 10.0.0.1:80")
+			if c := s.target.Counts(); c.Deleted != 0 || c.Put != 1 {
+				t.Errorf("%+v", c)
+			}
+		},
+		"the last endpoint stays while the source is stale": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s.has(service("a", "10.0.0.1:80")).in(time.Second)
+			s.table().Delete("a")
+			s.in(20 * time.Second).table().Stale(errLost)
+			s.in(time.Hour).holds("a 10.0.0.1:80").reason("a", bridge.ReasonUnknown, "lost")
+			s.has().in(time.Second).holds()
+		},
+		"A03 F13 with the guard at zero everything goes at once": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).starts()
+			s.has(fleet("s", 50, 2)...).in(time.Second)
+			for i := range 50 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+			}
+			s.in(0).holds()
+		},
+		"F15 removals during a gap of the connection are found and settle": func(t *testing.T) {
+			s := standard(t, 10)
+			s.table().Stale(errLost)
+			s.in(time.Minute).has(fleet("s", 9, 2)...).in(59 * time.Second).holdsN(20)
+			s.reason("s9", bridge.ReasonWaiting, "a leftover settles for 1m0s")
+			s.in(2 * time.Second).holdsN(18)
+			if s.of("s9").Service != "" {
+				t.Error("a service that is gone is still shown")
+			}
+		},
+		"a leftover of an earlier run goes a minute after the source was complete": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80"), theirs("gone", "10.0.0.9:80")).starts()
+			s.in(time.Hour).has(service("a", "10.0.0.1:80")).in(59*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.8:80", "gone 10.0.0.9:80")
+			s.in(2*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.9:80")
+		},
+		"settling starts anew when the source was stale": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
+			s.has().in(50 * time.Second).table().Stale(errLost)
+			s.in(time.Minute).has().in(59 * time.Second).holds("gone 10.0.0.8:80").in(2 * time.Second).holds()
+		},
+		"a source that tells of everything every five seconds does not keep leftovers for ever": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
+			for range 12 {
+				s.has().in(5 * time.Second)
+			}
+			s.in(time.Second).holds()
+		},
+		"a leftover is deleted by a reading of that moment": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
+			s.has().in(61 * time.Second).holds()
+			if r := s.when("read", "gone"); len(r) != 2 || r[1] != time.Minute {
+				t.Errorf("read at %v", r)
+			}
+		},
+		"a change of all values is no removal": func(t *testing.T) {
+			s := standard(t, 10)
+			next := fleet("s", 10, 2)
+			for _, sv := range next {
+				for i := range sv.Endpoints {
+					sv.Endpoints[i].Weight = 9
+				}
+			}
+			s.has(next...).in(time.Second).noHold()
+			if c := s.target.Counts(); c.Deleted != 0 || c.Put != 40 {
+				t.Errorf("%+v", c)
+			}
+		},
+	})
+}
+
+func TestShare(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"A38 a mass deletion is held and reported": func(t *testing.T) {
+			s := standard(t, 20)
+			for i := range 10 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+			}
+			s.in(time.Hour).holdsN(40)
+			h := s.hold()
+			if h.Bridge != "b" || len(h.Groups) != 10 || len(h.Entries) != 20 || h.ID == "" {
+				t.Errorf("%+v", h)
+			}
+			if h.Reason != "20 of 40 entries would go within 5m0s" || h.Release == "" {
+				t.Errorf("%+v", h)
+			}
+			s.reason("s0", bridge.ReasonHeld, "20 of 40").reason("s15", bridge.ReasonSynced, "")
+			if s.count(bridge.ObservedHold, "") != 20 {
+				t.Error("the hold was not observed once")
+			}
+		},
+		"a hold ends when the source shows the services again": func(t *testing.T) {
+			s := standard(t, 20)
+			s.has().in(2 * time.Minute)
+			s.hold()
+			s.has(fleet("s", 20, 2)...).in(time.Second).noHold().holdsN(40)
+			if s.count(bridge.ObservedRelease, "") != 1 || s.target.Counts().Deleted != 0 {
+				t.Error("the end was not observed once")
+			}
+		},
+		"up to AtLeast may always go": func(t *testing.T) {
+			s := standard(t, 6)
+			for i := range 5 {
+				s.table().Put(service(fmt.Sprint("s", i)))
+			}
+			s.in(31 * time.Second).noHold().holdsN(2)
+		},
+		"up to Share may always go": func(t *testing.T) {
+			s := standard(t, 100)
+			for i := range 30 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+			}
+			s.in(31 * time.Second).noHold().holdsN(140)
+		},
+		"removals are counted over the window": func(t *testing.T) {
+			s := standard(t, 20)
+			for i := range 12 { // 12 of 40 go one by one
+				s.table().Put(service(fmt.Sprint("s", i), fmt.Sprintf("10.0.%d.1:80", i)))
+				s.in(10 * time.Second)
+			}
+			s.holdsN(28).noHold()
+			s.table().Put(service("s12", "10.0.12.1:80"))
+			s.in(time.Second).holdsN(28)
+			if h := s.hold(); len(h.Entries) != 1 {
+				t.Errorf("%+v", h)
+			}
+			s.in(5 * time.Minute).table().Put(service("s13", "10.0.13.1:80"))
+			s.in(time.Second).holdsN(27)
+		},
+		"one hold does not hold what comes later": func(t *testing.T) {
+			s := standard(t, 20)
+			for i := range 10 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+			}
+			s.in(time.Minute)
+			id := s.hold().ID
+			s.table().Put(service("s15", "10.0.15.1:80"))
+			s.in(time.Second).holdsN(39)
+			if h := s.hold(); h.ID != id {
+				t.Errorf("the set of the hold changed: %+v", h)
+			}
+		},
+		"a fault that comes in pieces is one hold": func(t *testing.T) {
+			s := standard(t, 20)
+			for i := range 10 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+			}
+			s.in(2 * time.Second)
+			for i := range 8 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i+10)))
+			}
+			s.in(time.Hour).holdsN(40)
+			if h := s.hold(); len(h.Entries) != 36 {
+				t.Errorf("%d entries", len(h.Entries))
+			}
+		},
+		"leftovers of an earlier run are held by the strictest guard": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).bridge("c", bridge.DefaultGuard())
+			for i := range 20 {
+				s.holding(mine(fmt.Sprint("old", i), "10.0.0.1:80"))
+			}
+			s.starts().has()
+			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
+			s.in(time.Hour).holdsN(20)
+			if h := s.hold(); h.Bridge != "" || len(h.Entries) != 20 {
+				t.Errorf("%+v", h)
+			}
+		},
+		"mode warn deletes and reports what it would have held": func(t *testing.T) {
+			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
+			s.has(fleet("s", 20, 2)...).in(time.Second)
+			for i := range 20 {
+				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+			}
+			s.in(time.Minute).holdsN(0)
+			if h := s.hold(); len(h.Entries) != 40 || h.Release != "not held: the mode of the guard is warn" {
+				t.Errorf("%+v", h)
+			}
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrNoHold) {
+				t.Errorf("approved what is not held: %v", err)
+			}
+			s.in(5 * time.Minute).noHold()
+		},
+		"mode off has no rule about time and share": func(t *testing.T) {
+			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardOff })).starts()
+			s.has(fleet("s", 20, 2)...).in(time.Second)
+			s.has().in(time.Second).holdsN(0).noHold()
+		},
+	})
+}
+
+func TestPolicies(t *testing.T) {
+	act := func(t *testing.T, policy bridge.Policy) *story {
+		t.Helper()
+		s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80"), mine("old", "10.0.0.3:80"))
+		s.bridges[0].Policy = policy
+		s.starts().has(service("a", "10.0.0.1:80*7", "10.0.0.4:80"), service("n", "10.0.0.5:80"))
+		return s.in(time.Minute)
+	}
+	value := func(s *story) string { return s.target.Entries()[0].Value }
+	stories(t, map[string]func(*testing.T){
+		"sync": func(t *testing.T) {
+			s := act(t, bridge.PolicySync).holds("a 10.0.0.1:80", "a 10.0.0.4:80", "n 10.0.0.5:80")
+			if value(s) != `{"weight":7}` {
+				t.Error(value(s))
+			}
+		},
+		"upsert-only deletes nothing": func(t *testing.T) {
+			s := act(t, bridge.PolicyUpsertOnly).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.4:80", "n 10.0.0.5:80", "old 10.0.0.3:80")
+			if value(s) != `{"weight":7}` {
+				t.Error(value(s))
+			}
+			s.table().Delete("n")
+			s.in(time.Minute).holdsN(5).reason("n", bridge.ReasonReadOnly, "upsert-only keeps").noHold()
+		},
+		"create-only updates and deletes nothing": func(t *testing.T) {
+			s := act(t, bridge.PolicyCreateOnly).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.4:80", "n 10.0.0.5:80", "old 10.0.0.3:80")
+			if value(s) != `{"weight":0}` {
+				t.Error(value(s))
+			}
+			s.reason("a", bridge.ReasonReadOnly, "create-only forbids the write")
+		},
+		"read-only writes nothing": func(t *testing.T) {
+			s := act(t, bridge.PolicyReadOnly).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "old 10.0.0.3:80").reason("n", bridge.ReasonReadOnly, "read-only")
+			if s.writes() != 0 {
+				t.Errorf("%d writes", s.writes())
+			}
+		},
+		"a leftover stays if any bridge could have kept it": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).bridge("c", speed).holding(mine("old", "10.0.0.3:80"))
+			s.bridges[1].Policy = bridge.PolicyUpsertOnly
+			s.starts().has()
+			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
+			s.in(time.Hour).holds("old 10.0.0.3:80")
+		},
+	})
+}

@@ -1,0 +1,148 @@
+package bridge_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// held starts a bridge of 20 services with a hold on the first ten of them.
+func held(t *testing.T, change func(*story)) *story {
+	t.Helper()
+	s := newStory(t).bridge("b", bridge.DefaultGuard())
+	if change != nil {
+		change(s)
+	}
+	s.starts().has(fleet("s", 20, 2)...).in(10 * time.Minute)
+	s.begin = time.Now()
+	for i := range 10 {
+		s.table().Delete(registry.Name(fmt.Sprint("s", i)))
+	}
+	s.in(0).hold()
+	return s
+}
+
+// rest are the services that the hold is not about.
+func rest() []*registry.Service { return fleet("s", 20, 2)[10:] }
+
+func TestHold(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"A38 approval lets exactly the set go that it names": func(t *testing.T) {
+			s := held(t, nil)
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(31 * time.Second).holdsN(20).noHold()
+			if !strings.Contains(s.log.String(), "approved by ann") {
+				t.Error(s.log.String())
+			}
+			s.table().Put(service("s15", "10.0.15.1:80"))
+			s.in(time.Second).holdsN(19) // what was approved does not count
+		},
+		"an id of a set that changed is refused": func(t *testing.T) {
+			s := held(t, nil)
+			id := s.hold().ID
+			s.table().Put(fleet("s", 20, 2)[3])
+			s.in(time.Second)
+			if h := s.hold(); h.ID == id || len(h.Entries) != 18 {
+				t.Errorf("%+v", h)
+			}
+			for _, err := range []error{s.loop.Approve(t.Context(), id, "ann"), s.loop.Deny(t.Context(), id, "ann")} {
+				if !errors.Is(err, bridge.ErrNoHold) {
+					t.Errorf("got %v", err)
+				}
+			}
+			s.in(time.Hour).holdsN(40)
+		},
+		"without a fresh reading a hold is never confirmed": func(t *testing.T) {
+			held(t, nil).in(24 * time.Hour).holdsN(40).hold()
+		},
+		"a fresh reading is asked for once, halfway, and confirms after ten minutes": func(t *testing.T) {
+			asked := 0
+			s := held(t, func(s *story) {
+				s.bridges[0].Recheck = func() {
+					asked++
+					table := s.table()
+					table.Stale(errLost)
+					time.AfterFunc(2*time.Second, func() {
+						table.Replace(func(yield func(*registry.Service) bool) {
+							for _, sv := range rest() {
+								if !yield(sv) {
+									return
+								}
+							}
+						})
+					})
+				}
+			})
+			s.in(5*time.Minute - time.Second)
+			if asked != 0 {
+				t.Error("asked too early")
+			}
+			s.in(5 * time.Minute).holdsN(40)
+			if asked != 1 {
+				t.Errorf("asked %d times", asked)
+			}
+			s.in(32 * time.Second).holdsN(20).noHold()
+		},
+		"a fresh reading that shows the services again ends the hold": func(t *testing.T) {
+			s := held(t, nil)
+			s.in(time.Minute).has(fleet("s", 20, 2)...).in(time.Hour).holdsN(40).noHold()
+		},
+		"a reading that is younger than Settle does not confirm": func(t *testing.T) {
+			s := held(t, nil)
+			s.table().Stale(errLost)
+			s.in(time.Hour).has(rest()...).in(59 * time.Second).holdsN(40)
+			s.in(32 * time.Second).holdsN(20)
+		},
+		"a stale source confirms nothing": func(t *testing.T) {
+			s := held(t, nil)
+			s.in(6 * time.Minute).has(rest()...).in(2 * time.Minute).table().Stale(errLost)
+			s.in(time.Hour).holdsN(40).hold()
+		},
+		"what is denied stays, whatever the source says, until its set changes": func(t *testing.T) {
+			s := held(t, nil)
+			id := s.hold().ID
+			if err := s.loop.Deny(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(time.Minute).has(rest()...).in(time.Hour).holdsN(40)
+			if h := s.hold(); h.ID != id || !strings.Contains(h.Release, "denied by ann") {
+				t.Errorf("%+v", h)
+			}
+			s.table().Put(fleet("s", 20, 2)[3])
+			s.in(time.Hour).holdsN(40) // has to be confirmed from the start
+			s.has(append(rest(), fleet("s", 20, 2)[3])...).in(2 * time.Minute).holdsN(22).noHold()
+		},
+		"a hold without Confirm ends by approval alone": func(t *testing.T) {
+			s := held(t, func(s *story) { s.bridges[0].Guard.Confirm = 0 })
+			s.in(time.Minute).has(rest()...).in(time.Hour).holdsN(40)
+			if h := s.hold(); h.Release != "by approval" {
+				t.Errorf("%+v", h)
+			}
+		},
+		"approved deletions still wait while the source is stale": func(t *testing.T) {
+			s := held(t, nil)
+			s.table().Stale(errLost)
+			s.in(0)
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(time.Hour).holdsN(40).has(rest()...).in(2 * time.Minute).holdsN(20)
+		},
+		"a hold is the same set under the same id on every replica": func(t *testing.T) {
+			a := held(t, nil)
+			id := a.hold().ID
+			a.stop()
+			b := held(t, nil)
+			if b.hold().ID != id {
+				t.Errorf("%s and %s", id, b.hold().ID)
+			}
+		},
+	})
+}
