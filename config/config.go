@@ -78,7 +78,7 @@ type Bridge struct {
 	Listen  string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
 	Formats []Format   `yaml:"formats" need:"true" doc:"The forms in which services are stored or read."`
 	Select  Select     `yaml:"select" doc:"Which services and addresses pass."`
-	Names   []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts."`
+	Names   []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
 	Policy  string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
 	Guard   Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
 }
@@ -112,7 +112,7 @@ type Select struct {
 type NameRule struct {
 	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts; * stands for any text."`
 	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
-	Interface string `yaml:"interface" need:"true" doc:"The interface the host provides; {name} and {namespace} stand for those of the host."`
+	Interface string `yaml:"interface" need:"true" doc:"The interface the host provides; a * stands for what the star of host stands for."`
 	Version   string `yaml:"version" doc:"The version of the interface."`
 	Group     string `yaml:"group" doc:"The group of the interface."`
 	Protocol  string `yaml:"protocol" doc:"The RPC protocol; empty leaves that to the format."`

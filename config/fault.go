@@ -47,6 +47,12 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// Fault returns a fault of the configuration at a path, for those who find
+// one that Validate cannot know.
+func (c *Config) Fault(path, format string, args ...any) Fault {
+	return c.places.fault(path, format, args...)
+}
+
 func (fs Faults) sorted() Faults {
 	slices.SortStableFunc(fs, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -38,7 +38,7 @@ type Node struct {
 // Mapping says where the published service keys are read.
 type Mapping struct {
 	From            string   `yaml:"from" default:"auto" enum:"auto|debug-xds|debug-http|none" doc:"debug-xds uses the xDS address and needs TLS; auto is debug-xds with tls and debug-http without; none leaves only name rules."`
-	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port or URLs of istiod replicas; the xDS address's host at 15014, then at 8080, where it is empty."`
+	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, where it is empty."`
 	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
 	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was taken back while its connection lives."`

@@ -87,6 +87,9 @@ func (v *validator) nameRule(path string, r NameRule) {
 	if r.Interface == "" {
 		v.fault(path+".interface", "missing; the interface that the host provides")
 	}
+	if strings.Count(r.Interface, "*") > strings.Count(r.Host, "*") {
+		v.fault(path+".interface", "%q has more stars than host, whose star its own stands for", r.Interface)
+	}
 	for _, part := range [][2]string{{"interface", r.Interface}, {"version", r.Version}, {"group", r.Group}} {
 		if strings.ContainsAny(part[1], ":/? \t\n") {
 			v.fault(path+"."+part[0], "%q holds one of : / ? or white space, which no service key can", part[1])

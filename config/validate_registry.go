@@ -82,12 +82,7 @@ func (v *validator) mapping(path string, m *Istiod) {
 		v.fault(path+".addresses", "are read by debug-http only; leave them out, or write from: debug-http")
 	}
 	for i, a := range k.Addresses {
-		at := path + ".addresses[" + strconv.Itoa(i) + "]"
-		if strings.Contains(a, "://") {
-			v.url(at, a)
-		} else {
-			v.address(at, a)
-		}
+		v.address(path+".addresses["+strconv.Itoa(i)+"]", a)
 	}
 	if k.Interval <= 0 {
 		v.fault(path+".interval", "%s would never rest; write such as 5s", k.Interval)

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+// defaultConfig is where packages and images put the configuration.
+const defaultConfig = "/etc/xds-bridge/config.yaml"
+
+// cli is what the verbs share: where they write, what the environment says,
+// and the flags that all of them have.
+type cli struct {
+	out, err io.Writer
+	env      config.Lookup
+
+	file      string // --config
+	color     string
+	logLevel  string // empty: as the configuration has it
+	logFormat string
+}
+
+// execute runs one command line and returns its exit code.
+func execute(ctx context.Context, c *cli, args []string) int {
+	root := c.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !silent(err) {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			fmt.Fprintln(c.err, "xds-bridge: "+printable(line))
+		}
+	}
+	return codeOf(ctx, err)
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "xds-bridge",
+		Short: "Keeps service registries in step with a mesh",
+		Long: "xds-bridge watches istiod and keeps the endpoints of services in the registries\n" +
+			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
+			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +
+			"configuration, 4 a peer cannot be reached, 5 deletions are held back,\n" +
+			"130 and 143 interrupted. Every flag can be set in the environment, as\n" +
+			"XDS_BRIDGE_CONFIG is for --config.",
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.fromEnvironment(cmd.Flags()) },
+	}
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	flags := root.PersistentFlags()
+	flags.StringVarP(&c.file, "config", "f", defaultConfig, "the configuration file")
+	flags.StringVar(&c.color, "color", "auto", "colour on standard output: auto, always or never")
+	flags.StringVar(&c.logLevel, "log-level", "", "debug, info, warn or error, in place of log.level")
+	flags.StringVar(&c.logFormat, "log-format", "", "text, json or gost, in place of log.format")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see %s --help", err, cmd.CommandPath())
+	})
+	c.shortcuts(root)
+	root.AddCommand(
+		c.runVerb(), c.validateVerb(), c.planVerb(), c.preflightVerb(), c.statusVerb(), c.whyVerb(),
+		c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
+	)
+	return root
+}
+
+// shortcuts gives the command without a verb the flags that users of other
+// tools try: --check, --dry-run and --version.
+func (c *cli) shortcuts(root *cobra.Command) {
+	var check, dry, version bool
+	root.Flags().BoolVar(&check, "check", false, "the same as the verb validate")
+	root.Flags().BoolVar(&dry, "dry-run", false, "the same as run --dry-run")
+	root.Flags().BoolVar(&version, "version", false, "the same as the verb version")
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return unknownVerb(cmd, args[0])
+		case version:
+			return c.version(outputText)
+		case check:
+			return c.validate(validateOptions{files: []string{c.file}, output: outputText})
+		case dry:
+			return c.run(cmd.Context(), runOptions{dryRun: true})
+		default:
+			return cmd.Help()
+		}
+	}
+	root.Args = cobra.ArbitraryArgs
+}
+
+func unknownVerb(root *cobra.Command, verb string) error {
+	root.SuggestionsMinimumDistance = 2
+	if near := root.SuggestionsFor(verb); len(near) > 0 {
+		return usage("unknown verb %q, did you mean %q?", verb, near[0])
+	}
+	return usage("unknown verb %q; see xds-bridge --help", verb)
+}
+
+// fromEnvironment sets each flag that the command line leaves out from
+// XDS_BRIDGE_ and its name.
+func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
+	var first error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := "XDS_BRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, set := c.env(name)
+		if !set || f.Changed || f.Name == "help" || first != nil {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			first = usage("environment variable %s: %w", name, err)
+		}
+	})
+	if first == nil && !slices.Contains([]string{"auto", "always", "never"}, c.color) {
+		first = usage("--color %q: write auto, always or never", c.color)
+	}
+	return first
+}
+
+// load reads the configuration that the flags name.
+func (c *cli) load() (*config.Config, error) {
+	cfg, err := config.Load(c.file, c.env)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // faults say file and line themselves
+	}
+	return cfg, nil
+}
+
+// noArgs refuses arguments in one line.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no argument, found %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// oneArg asks for exactly one argument.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage("%s takes one %s, found %d arguments", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// output is the form of what a verb prints.
+type output string
+
+const (
+	outputText output = "text"
+	outputJSON output = "json"
+)
+
+// String returns the form's name.
+func (o *output) String() string { return string(*o) }
+
+// Set reads a form.
+func (o *output) Set(s string) error {
+	if s != string(outputText) && s != string(outputJSON) {
+		return fmt.Errorf("%q is no form; write text or json", s)
+	}
+	*o = output(s)
+	return nil
+}
+
+// Type names the kind of the flag in help.
+func (o *output) Type() string { return "form" }
+
+func outputFlag(cmd *cobra.Command, o *output) {
+	*o = outputText
+	cmd.Flags().VarP(o, "output", "o", "text or json")
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/demo"
+)
+
+type demoOptions struct {
+	output    output
+	once      bool
+	zookeeper string
+	root      string
+	mesh      string
+	interval  time.Duration
+}
+
+func (c *cli) demoVerb() *cobra.Command {
+	var o demoOptions
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Show the bridge at work on an embedded mesh", Args: noArgs,
+		Long: "demo starts a small mesh in this process and shows what the bridge writes of it\n" +
+			"into an embedded registry, or into a real ZooKeeper, which it leaves as it was.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.demo(cmd.Context(), o) },
+	}
+	outputFlag(cmd, &o.output)
+	cmd.Flags().BoolVar(&o.once, "once", false, "print the final state and exit")
+	cmd.Flags().StringVar(&o.zookeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
+	cmd.Flags().StringVar(&o.root, "root", "/dubbo", "the folder of the interfaces")
+	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, as examples/mesh.yaml does")
+	cmd.Flags().DurationVar(&o.interval, "interval", 0, "the time between two changes of the mesh; 0 is what the file says")
+	return cmd
+}
+
+func (c *cli) demo(ctx context.Context, o demoOptions) error {
+	if o.output == outputJSON && !o.once {
+		return usage("demo -o json prints one document and needs --once")
+	}
+	log, err := c.logger(config.Log{Level: "warn", Format: "text"}, false)
+	if err != nil {
+		return err
+	}
+	options := demo.Options{
+		Out: c.out, Once: o.once, JSON: o.output == outputJSON, ZooKeeper: o.zookeeper, Root: o.root,
+		Interval: o.interval, Log: log,
+	}
+	if o.mesh != "" {
+		if options.Mesh, err = os.ReadFile(o.mesh); err != nil {
+			return usage("--mesh: %w", err)
+		}
+	}
+	switch err := demo.Run(ctx, options); {
+	case errors.Is(err, demo.ErrUnreachable):
+		return unreachable("demo: %w", err)
+	case err != nil:
+		return fmt.Errorf("demo: %w", err)
+	}
+	return nil
+}

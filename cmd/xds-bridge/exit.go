@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+// The exit codes. A signal's are 130 and 143.
+const (
+	exitOK          = 0
+	exitFindings    = 1 // something differs, or was found, or went wrong
+	exitUsage       = 2 // the command line or the configuration is wrong
+	exitUnreachable = 4 // a peer cannot be reached, or did not answer in time
+	exitHeld        = 5 // a guard holds deletions back
+)
+
+// exit is an error that decides the exit code. Without an error of its own
+// nothing is printed: what is to be said was said.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exit) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error {
+	return exit{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func unreachable(format string, args ...any) error {
+	return exit{exitUnreachable, fmt.Errorf(format, args...)}
+}
+
+// codeOf returns the exit code that an error of a verb stands for.
+func codeOf(ctx context.Context, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if s, ok := errors.AsType[signalled](context.Cause(ctx)); ok {
+		return s.code()
+	}
+	if e, ok := errors.AsType[exit](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[config.Faults](err); ok {
+		return exitUsage
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return exitUnreachable
+	}
+	return exitFindings
+}
+
+// silent reports whether an error has nothing to print.
+func silent(err error) bool {
+	e, ok := errors.AsType[exit](err)
+	return ok && e.err == nil
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+type planOptions struct {
+	output  output
+	timeout time.Duration
+}
+
+func (c *cli) planVerb() *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
+		Long: "plan reads every source and every target of the configuration and shows the\n" +
+			"difference. It writes nothing. It exits with 1 where something differs.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.plan(cmd.Context(), o) },
+	}
+	outputFlag(cmd, &o.output)
+	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Minute, "how long sources and targets may take to answer")
+	return cmd
+}
+
+// difference is what plan prints.
+type difference struct {
+	Changes   []step           `json:"changes"`
+	Conflicts []admin.Conflict `json:"conflicts"`
+	Invalid   []complaint      `json:"invalid"` // services and groups that are left as they are
+	Skipped   []complaint      `json:"skipped"` // inputs that are left out
+	Summary   planCounters     `json:"summary"`
+}
+
+// step is one entry that would be written or deleted.
+type step struct {
+	Target string `json:"target"`
+	Op     string `json:"op"` // create, update or delete
+	Group  string `json:"group"`
+	Key    string `json:"key"`
+	Old    string `json:"old,omitempty"`
+	New    string `json:"new,omitempty"`
+	Held   string `json:"held,omitempty"` // why it would wait all the same
+}
+
+// complaint is something that was left out, and why.
+type complaint struct {
+	What   string `json:"what"`
+	Reason string `json:"reason"`
+}
+
+// planCounters count the steps of a plan.
+type planCounters struct {
+	Create int `json:"create"`
+	Update int `json:"update"`
+	Delete int `json:"delete"`
+	Held   int `json:"held"`
+}
+
+func (c *cli) plan(ctx context.Context, o planOptions) error {
+	h, err := c.house(wiring{quiet: true})
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	c.note("reading %s", h.peers())
+	plans, statuses, err := h.plans(ctx, o.timeout)
+	if err != nil {
+		return err
+	}
+	d := difference{Changes: []step{}, Conflicts: []admin.Conflict{}, Invalid: []complaint{}, Skipped: []complaint{}}
+	for i := range plans {
+		d.add(h.outlets[i].name, plans[i], statuses[i])
+	}
+	for _, in := range h.inputs {
+		d.skip(in.table.Skipped())
+	}
+	if o.output == outputJSON {
+		err = c.document(d)
+	} else {
+		c.printPlan(d)
+	}
+	if err == nil && d.differs() {
+		err = exit{code: exitFindings}
+	}
+	return err
+}
+
+func (d *difference) differs() bool { return len(d.Changes)+len(d.Conflicts)+len(d.Invalid) > 0 }
+
+// add takes in what the loop of a target would do.
+func (d *difference) add(target string, groups []bridge.Planned, st bridge.Status) {
+	for _, g := range groups {
+		d.Changes = append(d.Changes, stepsOf(target, g)...)
+	}
+	for _, k := range st.Conflicts {
+		d.Conflicts = append(d.Conflicts, admin.Conflict{Target: target, Conflict: k})
+	}
+	for _, sv := range st.Services {
+		if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
+			d.Invalid = append(d.Invalid, complaint{string(sv.Service), sv.Detail})
+		}
+	}
+	d.Summary = planCounters{}
+	for _, s := range d.Changes {
+		d.Summary.count(s)
+	}
+}
+
+func (d *difference) skip(reasons map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(reasons)) {
+		d.Skipped = append(d.Skipped, complaint{key, reasons[key]})
+	}
+}
+
+// stepsOf returns the steps of one group in the order of their keys.
+func stepsOf(target string, p bridge.Planned) []step {
+	var all []step
+	for _, w := range p.Change.Put {
+		s := step{Target: target, Op: "create", Group: w.New.Group.String(), Key: w.New.Key, New: w.New.Value}
+		if w.Old != nil {
+			s.Op, s.Old = "update", w.Old.Value
+		}
+		all = append(all, s)
+	}
+	for _, h := range p.Change.Delete {
+		all = append(all, step{Target: target, Op: "delete", Group: h.Group.String(), Key: h.Key, Old: h.Value})
+	}
+	for _, h := range p.Held {
+		all = append(all, step{
+			Target: target, Op: "delete", Group: h.Entry.Group.String(), Key: h.Entry.Key, Old: h.Entry.Value,
+			Held: string(h.Reason) + ": " + h.Detail,
+		})
+	}
+	slices.SortStableFunc(all, func(a, b step) int { return strings.Compare(a.Key, b.Key) })
+	return all
+}
+
+func (p *planCounters) count(s step) {
+	switch {
+	case s.Held != "":
+		p.Held++
+	case s.Op == "create":
+		p.Create++
+	case s.Op == "update":
+		p.Update++
+	default:
+		p.Delete++
+	}
+}
+
+func (c *cli) printPlan(d difference) {
+	where := ""
+	for _, s := range d.Changes {
+		if at := s.Target + "  " + s.Group; at != where {
+			c.say("%s", at)
+			where = at
+		}
+		for _, line := range s.lines() {
+			fmt.Fprintln(c.out, c.paint(line.color, printable(line.text)))
+		}
+	}
+	for _, k := range d.Conflicts {
+		fmt.Fprintln(c.out, c.paint(yellow, printable(fmt.Sprintf("‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner))))
+	}
+	for _, i := range d.Invalid {
+		fmt.Fprintln(c.out, c.paint(yellow, printable(fmt.Sprintf("‼ left as it is  %s: %s", i.What, i.Reason))))
+	}
+	for _, s := range d.Skipped {
+		c.say("  skipped  %s: %s", s.What, s.Reason)
+	}
+	n := d.Summary
+	if !d.differs() {
+		c.say("Nothing differs.")
+		return
+	}
+	c.say("%d to create, %d to update, %d to delete, %d held by the guard, %d in conflict.", n.Create, n.Update, n.Delete, n.Held, len(d.Conflicts))
+}
+
+// painted is a line and its colour.
+type painted struct {
+	color color
+	text  string
+}
+
+func (s step) lines() []painted {
+	switch {
+	case s.Held != "":
+		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", s.Key, s.Held)}}
+	case s.Op == "create":
+		return []painted{{green, "  + " + orWord(s.New, s.Key)}}
+	case s.Op == "update":
+		return []painted{{red, "  - " + orWord(s.Old, s.Key)}, {green, "  + " + orWord(s.New, s.Key)}}
+	default:
+		return []painted{{red, "  - " + orWord(s.Old, s.Key)}}
+	}
+}

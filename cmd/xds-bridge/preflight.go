@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type preflightOptions struct {
+	output  output
+	timeout time.Duration
+}
+
+func (c *cli) preflightVerb() *cobra.Command {
+	var o preflightOptions
+	cmd := &cobra.Command{
+		Use: "preflight", Short: "Try everything that run needs, and say how to mend what fails", Args: noArgs,
+		Long: "preflight connects to every peer of the configuration and tries what run needs:\n" +
+			"versions, the token, the debug API, permissions by a node that it writes and\n" +
+			"deletes, clocks. √ is fine, ‼ is worth a look, × has to be mended.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.preflight(cmd.Context(), o) },
+	}
+	outputFlag(cmd, &o.output)
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 15*time.Second, "how long a peer may take to answer")
+	return cmd
+}
+
+// outcome is what became of one check.
+type outcome string
+
+const (
+	passed outcome = "ok"
+	warned outcome = "warning"
+	failed outcome = "failed"
+)
+
+// finding is what preflight prints of one check.
+type finding struct {
+	Peer    string  `json:"peer"`
+	Check   string  `json:"check"`
+	Outcome outcome `json:"outcome"`
+	Detail  string  `json:"detail,omitempty"`
+	Fix     string  `json:"fix,omitempty"` // what to do; empty where nothing has to be
+
+	away bool // the peer could not be reached
+}
+
+// findings gathers the checks of one peer.
+type findings struct {
+	peer string
+	all  []finding
+}
+
+func (f *findings) pass(check, format string, args ...any) {
+	f.all = append(f.all, finding{Peer: f.peer, Check: check, Outcome: passed, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (f *findings) warn(check, detail, fix string) {
+	f.all = append(f.all, finding{Peer: f.peer, Check: check, Outcome: warned, Detail: detail, Fix: fix})
+}
+
+func (f *findings) fail(check string, err error, fix string) {
+	f.all = append(f.all, finding{Peer: f.peer, Check: check, Outcome: failed, Detail: err.Error(), Fix: fix})
+}
+
+// away is fail for a peer that cannot be reached.
+func (f *findings) away(check string, err error, fix string) {
+	f.fail(check, err, fix)
+	f.all[len(f.all)-1].away = true
+}
+
+func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
+	h, err := c.house(wiring{dryRun: true, quiet: true})
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	c.note("asking %s", h.peers())
+	all := h.examine(ctx, o.timeout)
+	if ctx.Err() != nil {
+		return context.Cause(ctx) //nolint:wrapcheck // the signal itself
+	}
+	if o.output == outputJSON {
+		if err := c.document(all); err != nil {
+			return err
+		}
+	} else {
+		c.printFindings(all)
+	}
+	code := exitOK
+	for _, f := range all {
+		if f.Outcome == failed && code == exitOK {
+			code = exitFindings
+		}
+		if f.away {
+			code = exitUnreachable
+		}
+	}
+	if code != exitOK {
+		return exit{code: code}
+	}
+	return nil
+}
+
+// examine tries all peers at the same time.
+func (h *house) examine(ctx context.Context, timeout time.Duration) []finding {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var checks []func(context.Context, *findings)
+	var lists []*findings
+	for _, in := range h.inputs {
+		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name})
+	}
+	for _, o := range h.outlets {
+		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.name})
+	}
+	var running sync.WaitGroup
+	for i, check := range checks {
+		running.Go(func() { check(ctx, lists[i]) })
+	}
+	running.Wait()
+	all := []finding{}
+	for _, l := range lists {
+		all = append(all, l.all...)
+	}
+	return all
+}
+
+func (c *cli) printFindings(all []finding) {
+	peer := ""
+	for _, f := range all {
+		if f.Peer != peer {
+			peer = f.Peer
+			c.say("%s", peer)
+		}
+		sign, how := "√", green
+		switch f.Outcome {
+		case warned:
+			sign, how = "‼", yellow
+		case failed:
+			sign, how = "×", red
+		case passed:
+		}
+		fmt.Fprintln(c.out, c.paint(how, "  "+sign+" "+printable(f.Check+colon(f.Detail))))
+		if f.Fix != "" {
+			c.say("      fix: %s", f.Fix)
+		}
+	}
+}

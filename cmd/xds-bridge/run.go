@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+)
+
+type runOptions struct {
+	once, dryRun bool
+	timeout      time.Duration
+}
+
+func (c *cli) runVerb() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use: "run", Short: "Keep the registries in step, in the foreground", Args: noArgs,
+		Long: "run keeps the registries in step until SIGTERM or Ctrl-C, which it obeys after\n" +
+			"the calls under way; the second one ends it at once. It deletes nothing on the\n" +
+			"way out. Peers that cannot be reached are tried for ever.\n\n" +
+			"With --once it brings the registries in step once and exits: 0 done, 1 with\n" +
+			"conflicts or entries that cannot be written, 4 a peer cannot be reached, 5 the\n" +
+			"guard holds deletions back.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVar(&o.once, "once", false, "bring the registries in step once and exit")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "write nothing, and log what would be written")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "with --once: how long it may take")
+	return cmd
+}
+
+func (c *cli) run(ctx context.Context, o runOptions) error {
+	switch {
+	case o.once && o.dryRun:
+		return c.plan(ctx, planOptions{output: outputText, timeout: o.timeout})
+	case o.once:
+		return c.once(ctx, o.timeout)
+	}
+	h, err := c.house(wiring{dryRun: o.dryRun})
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	return c.keep(ctx, h)
+}
+
+// keep runs a house with its listeners until ctx ends, which is no fault.
+func (c *cli) keep(ctx context.Context, h *house) error {
+	server, err := c.listeners(ctx, h)
+	if err != nil {
+		return exit{exitUsage, err}
+	}
+	b := thisBuild()
+	h.log.Info("started", "version", b.Version, "config", c.file, "peers", h.peers())
+	err = h.run(ctx, server.Run)
+	if err != nil {
+		return exit{exitFindings, err}
+	}
+	h.log.Info("stopped; every entry stays as it is")
+	return nil
+}
+
+// once brings everything in step and exits.
+func (c *cli) once(ctx context.Context, timeout time.Duration) error {
+	h, err := c.house(wiring{})
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	for _, o := range h.outlets {
+		if o.kind == "nacos" {
+			return usage("run --once into %s: what it wrote would go with it, since Nacos keeps an instance only as long as its publisher's connection; use run", o.name)
+		}
+	}
+	statuses, err := h.settle(ctx, timeout)
+	if err != nil {
+		return err
+	}
+	return c.reckon(statuses)
+}
+
+// reckon says what a single pass came to, and gives it its exit code.
+func (c *cli) reckon(statuses []bridge.Status) error {
+	code := exitOK
+	for _, st := range statuses {
+		bad := len(st.Conflicts)
+		for _, sv := range st.Services {
+			if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
+				c.note("%s: %s: %s", st.Target, sv.Service, sv.Detail)
+				bad++
+			}
+		}
+		for _, k := range st.Conflicts {
+			c.note("%s: conflict: %s %s of %s belongs to %s", st.Target, k.Group, k.Key, k.Service, k.Winner)
+		}
+		for _, hold := range st.Holds {
+			c.note("%s: hold %s: %d deletions: %s; ends %s", st.Target, hold.ID, len(hold.Entries), hold.Reason, hold.Release)
+			code = exitHeld
+		}
+		if bad > 0 && code == exitOK {
+			code = exitFindings
+		}
+		c.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), len(st.Holds))
+	}
+	if code != exitOK {
+		return exit{code: code}
+	}
+	return nil
+}

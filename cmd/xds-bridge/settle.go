@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+)
+
+// settle runs a house until nothing is left to do but what only an event can
+// move, and returns how the loops stand then. An error of exit code 4 says
+// what was missing at the timeout.
+func (h *house) settle(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
+	statuses := make([]bridge.Status, len(h.outlets))
+	err := h.during(ctx, timeout, h.loops(), func(ctx context.Context) error {
+		return h.each(func(i int) error {
+			var err error
+			statuses[i], err = h.outlets[i].loop.Settled(ctx)
+			return err //nolint:wrapcheck // judge says what it means
+		})
+	})
+	return statuses, h.judge(ctx, err, statuses, timeout)
+}
+
+// plans returns what each loop would write.
+func (h *house) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
+	plans, statuses := make([][]bridge.Planned, len(h.outlets)), make([]bridge.Status, len(h.outlets))
+	err := h.during(ctx, timeout, nil, func(ctx context.Context) error {
+		return h.each(func(i int) error {
+			var err error
+			plans[i], statuses[i], err = h.outlets[i].loop.Plan(ctx)
+			return err //nolint:wrapcheck // judge says what it means
+		})
+	})
+	return plans, statuses, h.judge(ctx, err, statuses, timeout)
+}
+
+// each calls f for all outlets at the same time.
+func (h *house) each(f func(i int) error) error {
+	errs := make([]error, len(h.outlets))
+	var running sync.WaitGroup
+	for i := range h.outlets {
+		running.Go(func() { errs[i] = f(i) })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// judge says what an error of a pass means.
+func (h *house) judge(ctx context.Context, err error, statuses []bridge.Status, timeout time.Duration) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return unreachable("not complete after %s: %s", timeout, h.missing(statuses))
+	}
+	return exit{exitFindings, err}
+}
+
+// missing says on one line what a house that did not settle waits for.
+func (h *house) missing(all []bridge.Status) string {
+	var parts []string
+	for _, in := range h.inputs {
+		if fault := in.fault(); fault != "" {
+			parts = append(parts, "source "+in.name+": "+fault)
+		}
+	}
+	for i, st := range all {
+		name := h.outlets[i].name
+		switch {
+		case !st.Listed:
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(h.outlets[i].fault(), st.LastError, "not listed yet")))
+		case waiting(st):
+			parts = append(parts, fmt.Sprintf("target %s: deletions wait for the guard's time; give more --timeout than guard.settle", name))
+		case st.LastError != "":
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, st.LastError))
+		}
+	}
+	if len(parts) == 0 {
+		return "writes are still due; give more --timeout"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// fault says why a source has not told of everything, or may be out of date.
+func (in input) fault() string {
+	_, known := in.table.Snapshot()
+	switch {
+	case known.Synced && known.Stale == nil:
+		return ""
+	case in.state != nil && in.state().LastError != "":
+		return in.state().LastError
+	case known.Stale != nil:
+		return known.Stale.Error()
+	}
+	return "has not told of everything yet"
+}
+
+// waiting reports whether a deletion of the loop waits for its time.
+func waiting(st bridge.Status) bool {
+	for _, sv := range st.Services {
+		if sv.Reason == bridge.ReasonWaiting {
+			return true
+		}
+	}
+	return false
+}
+
+func orWord(s, word string) string {
+	if s == "" {
+		return word
+	}
+	return s
+}

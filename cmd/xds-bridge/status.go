@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+func (c *cli) statusVerb() *cobra.Command {
+	var o clientOptions
+	var form output
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
+		Long: "status asks the running bridge. It exits with 0 where everything is in step, 1\n" +
+			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
+			"holds deletions back.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), o, form) },
+	}
+	clientFlags(cmd, &o)
+	outputFlag(cmd, &form)
+	return cmd
+}
+
+func (c *cli) status(ctx context.Context, o clientOptions, form output) error {
+	client, err := c.client(o)
+	if err != nil {
+		return err
+	}
+	var d admin.Document
+	if err := client.get(ctx, "/api/v1/status", &d); err != nil {
+		return err
+	}
+	if form == outputJSON {
+		err = c.document(d)
+	} else {
+		err = c.printStatus(d)
+	}
+	if err != nil {
+		return err
+	}
+	return verdictOf(d)
+}
+
+// verdictOf gives a status its exit code.
+func verdictOf(d admin.Document) error {
+	code := exitOK
+	if !d.InSync {
+		code = exitFindings
+	}
+	for _, st := range d.Loops {
+		if len(st.Conflicts) > 0 && code == exitOK {
+			code = exitFindings
+		}
+		if len(st.Holds) > 0 {
+			code = exitHeld
+		}
+	}
+	if code != exitOK {
+		return exit{code: code}
+	}
+	return nil
+}
+
+func (c *cli) printStatus(d admin.Document) error {
+	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
+	c.say("")
+	t := newTable(c.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")
+	for _, s := range d.Sources {
+		endpoints := 0
+		for _, n := range s.Endpoints {
+			endpoints += n
+		}
+		t.row(s.Name, s.Kind, sourceWord(s), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
+			ago(d.Time, s.LastContact), sourceDetail(s))
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	c.say("")
+	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
+	for _, l := range d.Loops {
+		t.row(l.Target, loopWord(l), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
+			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), l.LastError)
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	return c.printServices(d)
+}
+
+func (c *cli) printServices(d admin.Document) error {
+	c.say("")
+	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "ENTRIES", "LAST WRITE", "DETAIL")
+	for _, l := range d.Loops {
+		for _, s := range l.Services {
+			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), orWord(s.Detail, s.LastError))
+		}
+	}
+	if err := t.end(); err != nil {
+		return err
+	}
+	for _, l := range d.Loops {
+		for _, h := range l.Holds {
+			c.warn("hold %s of %s: %d deletions since %s: %s; ends %s", h.ID, h.Bridge, len(h.Entries), ago(d.Time, h.Since), h.Reason, h.Release)
+		}
+		for _, k := range l.Conflicts {
+			c.warn("conflict: %s %s of %s belongs to %s", k.Group, k.Key, k.Service, k.Winner)
+		}
+	}
+	return nil
+}
+
+// warn prints a line of data that needs a person.
+func (c *cli) warn(format string, args ...any) {
+	fmt.Fprintln(c.out, c.paint(yellow, "‼ "+printable(fmt.Sprintf(format, args...))))
+}
+
+func readiness(d admin.Document) string {
+	switch {
+	case !d.Ready:
+		return "not ready yet"
+	case d.InSync:
+		return "in step"
+	}
+	return "not in step"
+}
+
+func sourceWord(s admin.Source) string {
+	switch {
+	case !s.Synced:
+		return "UNREAD"
+	case s.Stale != "":
+		return "STALE"
+	case len(s.Unknown) > 0:
+		return "PARTLY"
+	}
+	return "SYNCED"
+}
+
+func sourceDetail(s admin.Source) string {
+	detail := orWord(s.Stale, s.LastError)
+	if detail == "" && s.Mapping != nil {
+		detail = orWord(s.Mapping.LastError, fmt.Sprintf("%d service keys by %s", s.Mapping.Keys, s.Mapping.From))
+	}
+	return detail
+}
+
+func loopWord(s bridge.Status) string {
+	switch {
+	case !s.Listed:
+		return "UNREAD"
+	case len(s.Holds) > 0:
+		return "HELD"
+	case s.InSync():
+		return "SYNCED"
+	}
+	return "SYNCING"
+}
+
+// ago says how long before now something happened.
+func ago(now, at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return now.Sub(at).Truncate(100*time.Millisecond).String() + " ago"
+}

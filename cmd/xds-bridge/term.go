@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"golang.org/x/term"
+)
+
+// color is a way to write a word on a terminal.
+type color string
+
+const (
+	plain  color = ""
+	red    color = "31"
+	green  color = "32"
+	yellow color = "33"
+)
+
+// paint colours a text where the user wants it; colour never says anything
+// that the text does not.
+func (c *cli) paint(how color, text string) string {
+	if how == plain || !c.colored() {
+		return text
+	}
+	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
+}
+
+func (c *cli) colored() bool {
+	switch c.color {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	if value, _ := c.env("NO_COLOR"); value != "" {
+		return false
+	}
+	if value, _ := c.env("TERM"); value == "dumb" {
+		return false
+	}
+	f, ok := c.out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// printable returns a text of others with everything escaped that a terminal
+// would obey.
+func printable(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	q := strconv.Quote(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+}
+
+// table prints rows in columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(out io.Writer, head ...string) table {
+	t := table{tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)}
+	t.row(head...)
+	return t
+}
+
+func (t table) row(cells ...string) {
+	for i, c := range cells {
+		if cells[i] = printable(c); c == "" {
+			cells[i] = "-"
+		}
+	}
+	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+func (t table) end() error {
+	if err := t.w.Flush(); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// document prints one JSON document.
+func (c *cli) document(v any) error {
+	enc := json.NewEncoder(c.out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// say prints a line of data, escaped.
+func (c *cli) say(format string, args ...any) {
+	fmt.Fprintln(c.out, printable(fmt.Sprintf(format, args...)))
+}
+
+// note prints a line that is no data.
+func (c *cli) note(format string, args ...any) {
+	fmt.Fprintln(c.err, printable(fmt.Sprintf(format, args...)))
+}

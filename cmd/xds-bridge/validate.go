@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+type validateOptions struct {
+	files  []string
+	output output
+	skip   bool // do not look for the files that the configuration names
+}
+
+func (c *cli) validateVerb() *cobra.Command {
+	var o validateOptions
+	cmd := &cobra.Command{
+		Use:   "validate [FILE...]",
+		Short: "Check a configuration, without the network",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if o.files = args; len(args) == 0 {
+				o.files = []string{c.file}
+			}
+			return c.validate(o)
+		},
+	}
+	outputFlag(cmd, &o.output)
+	cmd.Flags().BoolVar(&o.skip, "skip-files", false, "do not look for secrets and certificates, which may be on another machine")
+	return cmd
+}
+
+// verdict is what validate prints of a file.
+type verdict struct {
+	File   string        `json:"file"`
+	Valid  bool          `json:"valid"`
+	Faults config.Faults `json:"faults"`
+}
+
+func (c *cli) validate(o validateOptions) error {
+	var all config.Faults
+	verdicts := make([]verdict, 0, len(o.files))
+	for _, file := range o.files {
+		faults := c.check(file, o.skip)
+		verdicts = append(verdicts, verdict{File: file, Valid: len(faults) == 0, Faults: faults})
+		all = append(all, faults...)
+	}
+	if o.output == outputJSON {
+		if err := c.document(verdicts); err != nil {
+			return err
+		}
+		if len(all) > 0 {
+			return exit{code: exitUsage}
+		}
+		return nil
+	}
+	for _, v := range verdicts {
+		if v.Valid {
+			c.say("%s: valid", v.File)
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return nil
+}
+
+// check returns what is wrong with a file, an empty list where nothing is.
+func (c *cli) check(file string, skip bool) config.Faults { //nolint:revive // skip is a flag of the user's
+	cfg, err := config.Load(file, c.env)
+	if faults, ok := errors.AsType[config.Faults](err); ok {
+		return faults
+	}
+	faults := config.Faults{}
+	if !skip {
+		faults = append(faults, cfg.CheckFiles()...)
+	}
+	return append(faults, unsupported(cfg)...)
+}

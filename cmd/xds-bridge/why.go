@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+func (c *cli) whyVerb() *cobra.Command {
+	var o clientOptions
+	var form output
+	cmd := &cobra.Command{
+		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
+		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
+			"endpoints, entries, owner and the one reason it is in that state. Name the\n" +
+			"service as the mesh does (fqdn:port), by its interface or by its service key.",
+		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), o, form, args[0]) },
+	}
+	clientFlags(cmd, &o)
+	outputFlag(cmd, &form)
+	return cmd
+}
+
+func (c *cli) why(ctx context.Context, o clientOptions, form output, service string) error {
+	client, err := c.client(o)
+	if err != nil {
+		return err
+	}
+	var w admin.Why
+	if err := client.get(ctx, "/api/v1/services/"+url.PathEscape(service), &w); err != nil {
+		return err
+	}
+	if form == outputJSON {
+		return c.document(w)
+	}
+	c.printWhy(w)
+	return nil
+}
+
+func (c *cli) printWhy(w admin.Why) {
+	for _, s := range w.Sources {
+		c.printSeen(s)
+	}
+	for _, s := range w.Skipped {
+		c.say("skipped  %s: %s", s.Input, s.Reason)
+	}
+	for _, s := range w.Services {
+		c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
+		c.say("  service   %s", s.Service)
+		c.say("  reason    %s%s", s.Reason, colon(s.Detail))
+		c.say("  entries   %d", s.Entries)
+		for _, g := range s.Groups {
+			c.say("  group     %s", g)
+		}
+		if s.LastError != "" {
+			c.say("  error     %s", s.LastError)
+		}
+	}
+	for _, h := range w.Holds {
+		c.warn("hold %s in %s: %d deletions: %s; ends %s", h.ID, h.Target, len(h.Entries), h.Reason, h.Release)
+	}
+	for _, k := range w.Conflicts {
+		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
+	}
+	if len(w.Services) == 0 {
+		c.say("No bridge claims it.")
+	}
+}
+
+func (c *cli) printSeen(s admin.Seen) {
+	c.say("source %s", s.Source)
+	c.say("  service   %s", s.Service)
+	for _, k := range s.Keys {
+		c.say("  key       %s", k)
+	}
+	for _, a := range slices.Sorted(maps.Keys(s.Attributes)) {
+		c.say("  %-9s %s", a, s.Attributes[a])
+	}
+	if s.Unknown != "" {
+		c.say("  unknown   %s", s.Unknown)
+	}
+	for _, e := range s.Endpoints {
+		parts := []string{e.Address, e.Health}
+		if !e.Offered {
+			parts = append(parts, "not offered")
+		}
+		if e.Protocol != "" {
+			parts = append(parts, e.Protocol)
+		}
+		if e.Zone != "" {
+			parts = append(parts, e.Zone)
+		}
+		c.say("  endpoint  %s", strings.Join(parts, ", "))
+	}
+	if len(s.Endpoints) == 0 {
+		c.say("  endpoint  none")
+	}
+}
+
+func colon(detail string) string {
+	if detail == "" {
+		return ""
+	}
+	return ": " + detail
+}

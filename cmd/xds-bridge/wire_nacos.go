@@ -1,0 +1,105 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+)
+
+// nacos makes the target that a Nacos cluster is, and the codecs of all
+// formats of the bridges that lead to it.
+func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (outlet, []codec, error) {
+	var codecs []codec
+	var layouts []nacos.Layout
+	groups := make(map[string]bool)
+	for _, x := range bridges {
+		for _, f := range x.Formats {
+			c, err := dubbo.NewNacos(b.dubbo(x, f))
+			if err != nil {
+				return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+			}
+			codecs = append(codecs, c)
+			if !groups[f.Group] {
+				groups[f.Group] = true
+				layouts = append(layouts, dubboScope{namespace: n.Namespace, group: f.Group})
+			}
+		}
+	}
+	o := nacos.Options{
+		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
+		Log: b.log.With("component", "nacos", "peer", name),
+		Observe: func(x nacos.Observation) {
+			if x.Op == "lost" {
+				b.metrics.SessionLost(name)
+			}
+		},
+	}
+	if n.PasswordFile != "" {
+		o.Password = func() (string, error) {
+			s, err := config.ReadSecret(n.PasswordFile)
+			return s.Reveal(), err //nolint:wrapcheck // it names the file
+		}
+	}
+	if n.TLS != nil {
+		o.TLS = func() (*tls.Config, error) { return tlsConfig(n.TLS) }
+	}
+	client, err := nacos.New(o)
+	if err != nil {
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts})
+	if err != nil {
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	return outlet{
+		name: name, kind: "nacos", target: target, serve: client.Run, check: checkNacos(client, target),
+		fault: func() string { return client.State().LastError },
+	}, codecs, nil
+}
+
+// dubboScope is where the services of Dubbo's interface-level format lie in
+// Nacos: those of one group whose names are service keys of providers.
+type dubboScope struct{ namespace, group string }
+
+// Scopes implements nacos.Layout.
+func (s dubboScope) Scopes() []registry.Group {
+	return []registry.Group{{Kind: dubbo.Kind, Namespace: s.namespace, Group: s.group}}
+}
+
+// GroupOf implements nacos.Layout.
+func (s dubboScope) GroupOf(namespace, group, service string) (registry.Group, bool) {
+	g := registry.Group{Kind: dubbo.Kind, Namespace: namespace, Group: group, Name: service}
+	return g, namespace == s.namespace && group == s.group && strings.HasPrefix(service, "providers:")
+}
+
+// tlsConfig reads the files anew, so that rotated ones need no restart.
+func tlsConfig(t *config.TLS) (*tls.Config, error) {
+	c := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.caFile: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls.caFile: %s holds no certificate", t.CAFile)
+		}
+	}
+	if cmp.Or(t.CertFile, t.KeyFile) != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.certFile: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}

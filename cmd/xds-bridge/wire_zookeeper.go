@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// zookeeper makes the target that a ZooKeeper ensemble is, and the codecs of
+// all formats of the bridges that lead to it.
+func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.Bridge) (outlet, []codec, error) {
+	var codecs []codec
+	var layouts []zookeeper.Layout
+	roots := make(map[string]bool)
+	for _, x := range bridges {
+		for _, f := range x.Formats {
+			c, err := dubbo.NewZooKeeper(b.dubbo(x, f))
+			if err != nil {
+				return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+			}
+			codecs = append(codecs, c)
+			if !roots[f.Root] { // bridges may share a folder, which has one layout
+				roots[f.Root] = true
+				layouts = append(layouts, c)
+			}
+		}
+	}
+	client, err := zookeeper.Dial(b.zookeeperOptions(name, z))
+	if err != nil {
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	o := outlet{
+		name: name, kind: "zookeeper", close: client.Close,
+		fault: func() string { return client.State().LastError },
+	}
+	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
+		Owner: b.cfg.Owner, Layouts: layouts,
+		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
+		Log:   b.log.With("component", "zookeeper", "peer", name),
+		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
+	})
+	if err != nil {
+		client.Close()
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	o.target, o.check = target, checkZooKeeper(z, target)
+	if !b.dryRun {
+		o.serve = func(ctx context.Context) error { target.KeepAlive(ctx); return nil }
+	}
+	return o, codecs, nil
+}
+
+func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.Options {
+	sessions := 0
+	o := zookeeper.Options{
+		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
+		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile,
+		Log: b.log.With("component", "zookeeper", "peer", name),
+		Observe: func(s zookeeper.State) {
+			if s.Sessions > max(sessions, 1) {
+				b.metrics.SessionLost(name)
+			}
+			sessions = s.Sessions
+		},
+	}
+	if t := z.TLS; t != nil {
+		o.TLS = &zookeeper.TLS{CAFile: t.CAFile, ServerName: t.ServerName, CertFile: t.CertFile, KeyFile: t.KeyFile}
+	}
+	return o
+}
+
+// dubbo returns how a bridge writes a format of Dubbo.
+func (b *builder) dubbo(x config.Bridge, f config.Format) dubbo.Options {
+	o := dubbo.Options{
+		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name),
+	}
+	for _, r := range x.Names {
+		if r.Protocol != "" {
+			o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
+		}
+	}
+	for _, r := range f.Rules {
+		o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
+	}
+	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
+		o.Hop = metadata.Hop(orWord(from.Istiod.ID, x.From))
+		o.Subsets = from.Istiod.Subsets
+	}
+	if to := b.cfg.Registries[x.To]; to.Nacos != nil {
+		o.Namespace = to.Nacos.Namespace
+	}
+	return o
+}
