@@ -1,0 +1,136 @@
+// Package demo runs the bridge between a mesh of its own and a registry, and
+// shows what the bridge writes. The mesh is a real xDS server on loopback that
+// answers the debug API as istiod does; everything behind it is the bridge as
+// it runs in production. The registry is one in memory, or a real ZooKeeper,
+// which is left as it was found.
+package demo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/examples"
+)
+
+// Options say what the demo does.
+type Options struct {
+	Out       io.Writer
+	Once      bool          // print the state once all is in sync, and return
+	JSON      bool          // print the state as one document; needs Once
+	ZooKeeper string        // host:port of a real one; empty: a registry in memory
+	Root      string        // folder of the interfaces; empty: /dubbo
+	Mesh      []byte        // as examples/mesh.yaml, which is taken if it is empty
+	Interval  time.Duration // between two steps of the mesh; 0: what the mesh says
+	Log       *slog.Logger  // may be nil
+}
+
+// ErrUnreachable is wrapped by the error of a registry that does not answer.
+var ErrUnreachable = errors.New("does not answer")
+
+// patience is how long the first state may take.
+const patience = 20 * time.Second
+
+// Run runs the demo until ctx ends, or until the first state is printed where
+// Once is set. It leaves nothing behind: no goroutine, and no entry in a real
+// registry.
+func Run(ctx context.Context, o Options) (err error) {
+	if o.JSON && !o.Once {
+		return errors.New("demo: a JSON document is printed once: add --once")
+	}
+	if len(o.Mesh) == 0 {
+		o.Mesh = examples.Mesh()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Root = cmp.Or(o.Root, "/dubbo")
+	m, err := parseMesh(o.Mesh)
+	if err != nil {
+		return err
+	}
+	m.Churn.Every = cmp.Or(o.Interval, m.Churn.Every)
+	s, err := newStage(ctx, o, m)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
+	return s.play(ctx)
+}
+
+// play runs everything and ends with it.
+func (s *stage) play(ctx context.Context) error {
+	running, cancel := context.WithCancelCause(ctx)
+	wait := s.start(running, cancel)
+	defer func() {
+		cancel(nil)
+		wait()
+	}()
+	if !s.options.Once {
+		s.journal.open(s.options.Out)
+		s.journal.note(s.header())
+	}
+	s.journal.happened(fmt.Sprintf("%d services", len(s.istiod.mesh.Services)))
+	status, err := s.settle(running)
+	if err != nil {
+		return err
+	}
+	if s.options.Once {
+		return s.show(ctx, status)
+	}
+	s.journal.note(fmt.Sprintf("in sync: %d entries in %d folders; Ctrl-C ends", status.Owned, status.Groups))
+	s.churn(running)
+	return failure(running)
+}
+
+// settle waits until the registry holds what the mesh has.
+func (s *stage) settle(ctx context.Context) (bridge.Status, error) {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	status, err := s.loop.Settled(patient)
+	switch {
+	case err == nil:
+		return status, nil
+	case failure(ctx) != nil:
+		return status, failure(ctx)
+	case ctx.Err() != nil:
+		return status, ctx.Err()
+	case s.options.ZooKeeper != "":
+		return status, fmt.Errorf("demo: ZooKeeper at %s %w (%s): check --zookeeper", s.options.ZooKeeper, ErrUnreachable, status.LastError)
+	default:
+		return status, fmt.Errorf("demo: not in sync after %s: %s", patience, status.LastError)
+	}
+}
+
+// failure returns why the stage ended, nil where somebody ended it.
+func failure(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err //nolint:wrapcheck // start wrapped it
+	}
+	return nil
+}
+
+// churn makes the steps of the mesh happen until ctx ends.
+func (s *stage) churn(ctx context.Context) {
+	steps := s.istiod.mesh.Churn.Steps
+	if len(steps) == 0 {
+		<-ctx.Done()
+		return
+	}
+	tick := time.NewTicker(s.istiod.mesh.Churn.Every)
+	defer tick.Stop()
+	for i := 0; ; i = (i + 1) % len(steps) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.journal.happened(steps[i].String())
+			s.istiod.apply(steps[i])
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+// istiod is the embedded mesh: discovery and debug API on loopback, as a
+// client of istiod finds them.
+type istiod struct {
+	server *adstest.Server
+	xds    net.Listener
+	debug  net.Listener
+
+	mu   sync.Mutex
+	mesh *meshFile
+	up   time.Time
+}
+
+// newIstiod opens both listeners on free ports.
+func newIstiod(ctx context.Context, m *meshFile) (*istiod, error) {
+	var config net.ListenConfig
+	xds, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("embedded mesh: %w", err)
+	}
+	debug, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("embedded mesh: %w", err), xds.Close())
+	}
+	i := &istiod{server: adstest.NewServer(), xds: xds, debug: debug, mesh: m, up: time.Now().Add(-time.Hour)}
+	i.push()
+	return i, nil
+}
+
+// run serves until ctx ends, and returns after all that it started has ended.
+func (i *istiod) run(ctx context.Context) error {
+	discovery := grpc.NewServer(adstest.ServerOptions()...)
+	i.server.Register(discovery)
+	api := &http.Server{Handler: i.api(), ReadHeaderTimeout: 5 * time.Second}
+	var running sync.WaitGroup
+	failed := make(chan error, 2)
+	running.Go(func() { failed <- discovery.Serve(i.xds) })
+	running.Go(func() { failed <- api.Serve(i.debug) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	discovery.Stop()
+	err = errors.Join(err, api.Close())
+	running.Wait()
+	return err
+}
+
+// api answers as istiod does on its debug port to callers on loopback.
+func (i *istiod) api() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/adsz", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, slices.DeleteFunc(i.clients(), func(c client) bool {
+			return !strings.Contains(c.ConnectionID, r.URL.Query().Get("proxyID"))
+		}))
+	})
+	mux.HandleFunc("GET /debug/connections", func(w http.ResponseWriter, _ *http.Request) {
+		clients := i.clients()
+		for n := range clients {
+			clients[n].Metadata = clientMetadata{}
+		}
+		answer(w, clients)
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, clients []client) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(struct {
+		Total   int      `json:"totalClients"`
+		Clients []client `json:"clients"`
+	}{len(clients), clients})
+}
+
+// clients returns the providers of the mesh and who is really connected.
+func (i *istiod) clients() []client {
+	i.mu.Lock()
+	list := i.mesh.clients(i.up)
+	i.mu.Unlock()
+	for _, c := range i.server.Connections() {
+		list = append(list, client{ConnectionID: c.ID, ConnectedAt: c.ConnectedAt, Address: c.Address})
+	}
+	return list
+}
+
+// apply makes a step happen in the mesh and pushes what it changed.
+func (i *istiod) apply(st step) {
+	i.mu.Lock()
+	i.mesh.apply(st)
+	i.mu.Unlock()
+	i.push()
+}
+
+// push hands the server everything; a client tells for itself what changed.
+func (i *istiod) push() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var all []proto.Message
+	for _, c := range i.mesh.clusters() {
+		all = append(all, c)
+	}
+	for _, a := range i.mesh.assignments() {
+		all = append(all, a)
+	}
+	i.server.Set(all...)
+}

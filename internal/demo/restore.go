@@ -1,0 +1,126 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// realRegistry is a ZooKeeper that is left as it was found.
+type realRegistry struct {
+	address string
+	owner   string
+	client  *zookeeper.Client
+	target  *zookeeper.Target
+	missing []string // folders that were not there, the deepest first
+}
+
+// folders returns the folders that the mesh's keys lead to, with those above
+// them.
+func (m *meshFile) folders(root string) []string {
+	var all []string
+	for _, s := range m.Services {
+		for _, key := range s.Keys {
+			k, err := naming.ParseServiceKey(key)
+			if err != nil {
+				continue // parseMesh refused it
+			}
+			for p := path.Join(root, k.Interface, "providers"); p != "/"; p = path.Dir(p) {
+				all = append(all, p)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int {
+		return cmp.Or(strings.Count(b, "/")-strings.Count(a, "/"), strings.Compare(a, b))
+	})
+	return slices.Compact(all)
+}
+
+// remember notes which of the folders are not there.
+func (r *realRegistry) remember(ctx context.Context, folders []string) error {
+	return r.raw(ctx, func(conn *zk.Conn) error {
+		for _, folder := range folders {
+			there, _, err := conn.Exists(folder)
+			if err != nil {
+				return fmt.Errorf("look for %s: %w", folder, err)
+			}
+			if !there {
+				r.missing = append(r.missing, folder)
+			}
+		}
+		return nil
+	})
+}
+
+// restore deletes what is ours, and the folders that were not there before
+// where nobody else has put anything into them.
+func (r *realRegistry) restore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	groups, err := r.target.Groups(ctx)
+	if err != nil {
+		return r.leftover(err)
+	}
+	for _, g := range groups {
+		held, err := r.target.Read(ctx, g)
+		if err != nil {
+			return r.leftover(err)
+		}
+		ours := slices.DeleteFunc(held, func(h registry.Held) bool { return h.Owner != r.owner })
+		if err := r.target.Write(ctx, registry.Change{Group: g, Delete: ours}); err != nil {
+			return r.leftover(err)
+		}
+	}
+	return r.raw(ctx, func(conn *zk.Conn) error {
+		for _, folder := range r.missing {
+			err := conn.Delete(folder, -1)
+			if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNotEmpty) {
+				return r.leftover(err)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *realRegistry) leftover(err error) error {
+	return fmt.Errorf("demo: entries may be left in ZooKeeper at %s: %w; remove them with: xds-bridge demo --once --zookeeper %s",
+		r.address, err, r.address)
+}
+
+// raw lends a session beside the target's, for the folders that a target
+// never deletes.
+func (r *realRegistry) raw(ctx context.Context, use func(*zk.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, events, err := zk.Connect([]string{r.address}, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
+	if err != nil {
+		return fmt.Errorf("demo: ZooKeeper at %s: %w", r.address, err)
+	}
+	defer conn.Close()
+	for {
+		select {
+		case e := <-events:
+			if e.State == zk.StateHasSession {
+				return use(conn)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("demo: ZooKeeper at %s %w: check --zookeeper", r.address, ErrUnreachable)
+		}
+	}
+}
+
+type silent struct{}
+
+// Printf implements zk.Logger.
+func (silent) Printf(string, ...any) {}

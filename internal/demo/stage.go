@@ -1,0 +1,152 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// The names of the demo's owner and bridge. The owner is not one that a
+// configuration would hold.
+const (
+	ownerID    = "xds-bridge demo"
+	bridgeName = "demo"
+)
+
+// stage is everything that plays: the mesh, the bridge and the registry.
+type stage struct {
+	options Options
+	istiod  *istiod
+	table   *registry.Table
+	source  *mesh.Source
+	codec   *dubbo.ZooKeeper
+	journal *journal
+	loop    *bridge.Loop
+	real    *realRegistry // nil: in memory
+}
+
+func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error) {
+	s = &stage{options: o, table: registry.NewTable()}
+	defer func() {
+		if err != nil && s.real != nil {
+			s.real.client.Close()
+		}
+	}()
+	mark := metadata.NewMark(ownerID, bridgeName)
+	if s.codec, err = dubbo.NewZooKeeper(dubbo.Options{Root: o.Root, Mark: mark, Hop: metadata.Hop("demo mesh")}); err != nil {
+		return s, fmt.Errorf("demo: %w", err)
+	}
+	target, err := s.target(ctx, mark.Owner, m)
+	if err != nil {
+		return s, err
+	}
+	s.journal = &journal{Target: target, folder: s.codec.Folder}
+	if s.istiod, err = newIstiod(ctx, m); err != nil {
+		return s, err
+	}
+	if s.source, err = newSource(s.istiod, o); err != nil {
+		return s, err
+	}
+	s.loop, err = bridge.New(s.journal, []bridge.Bridge{{
+		Name: bridgeName, Table: s.table, Project: s.codec.Encode, Guard: bridge.DefaultGuard(),
+	}}, bridge.Options{
+		Target: "demo", Owner: mark.Owner, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second,
+		Retry: bridge.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}, Log: o.Log,
+	})
+	if err != nil {
+		return s, fmt.Errorf("demo: %w", err)
+	}
+	return s, nil
+}
+
+func newSource(i *istiod, o Options) (*mesh.Source, error) {
+	node, err := ads.Identity{Type: "router", IP: "127.0.0.1", Name: "xds-bridge", Namespace: "istio-system"}.Node()
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	mapping, err := debug.New(debug.Options{
+		Replicas: debug.Static(i.debug.Addr().String()), HTTP: &debug.HTTPOptions{}, Interval: time.Second, Log: o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	source, err := mesh.New(mesh.Options{
+		ADS:     ads.Options{Address: i.xds.Addr().String(), Node: node, Log: o.Log},
+		Mapping: mapping,
+		Allow:   []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // a mesh of one's own may live on loopback
+		Log:     o.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	return source, nil
+}
+
+// target returns the registry that is written to.
+func (s *stage) target(ctx context.Context, owner string, m *meshFile) (registry.Target, error) {
+	if s.options.ZooKeeper == "" {
+		return memory.New(memory.Options{Owner: owner}), nil
+	}
+	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{s.options.ZooKeeper}, Log: s.options.Log}) //nolint:contextcheck // a client outlives the call; close ends it
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
+		Owner: ownerID, Layouts: []zookeeper.Layout{s.codec}, Log: s.options.Log,
+	})
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	s.real = &realRegistry{address: s.options.ZooKeeper, client: client, target: target, owner: owner}
+	return target, s.real.remember(ctx, m.folders(s.options.Root))
+}
+
+// start runs everything; the function it returns waits for the end of all. A
+// part that fails ends the others.
+func (s *stage) start(ctx context.Context, end context.CancelCauseFunc) (wait func()) {
+	var running sync.WaitGroup
+	for name, run := range map[string]func(context.Context) error{
+		"mesh":   s.istiod.run,
+		"source": func(ctx context.Context) error { return s.source.Run(ctx, s.table) },
+		"loop":   s.loop.Run,
+	} {
+		running.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				end(fmt.Errorf("demo: %s: %w", name, err))
+			}
+		})
+	}
+	return running.Wait
+}
+
+// close gives back what the stage took.
+func (s *stage) close(ctx context.Context) error {
+	if s.real == nil {
+		return nil
+	}
+	defer s.real.client.Close()
+	return s.real.restore(ctx)
+}
+
+// header says what there is.
+func (s *stage) header() string {
+	where := "in memory, root " + s.options.Root
+	if s.real != nil {
+		where = "ZooKeeper at " + s.real.address + ", root " + s.options.Root + "; it is left as it was"
+	}
+	return fmt.Sprintf("mesh:     %d services; xDS on %s, debug API on http://%s/debug/adsz\nregistry: %s",
+		len(s.istiod.mesh.Services), s.istiod.xds.Addr(), s.istiod.debug.Addr(), where)
+}
