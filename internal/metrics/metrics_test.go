@@ -19,6 +19,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 const (
@@ -62,6 +63,9 @@ func TestMetrics_A75(t *testing.T) {
 	} {
 		target(o)
 	}
+	mapping := m.Mapping("mesh")
+	mapping(debug.Observation{Query: "adsz", Bytes: 50, Duration: time.Millisecond})
+	mapping(debug.Observation{Query: "adsz", Err: &debug.Error{Cause: debug.NotAnswer, Where: "secret", Err: errors.New("secret")}})
 	m.SessionLost("zk")
 	m.LimitUsage("zk", "znode_children_bytes", 0.5)
 	text := scrape(t, m)
@@ -78,6 +82,9 @@ func TestMetrics_A75(t *testing.T) {
 		"bytes":                              `xdsbridge_rpc_bytes_total{method="stream",peer="mesh"} 101`,
 		"resources":                          `xdsbridge_events_received_total{peer="mesh"} 4`,
 		"why a stream could not be opened":   `xdsbridge_rpc_errors_total{code="unavailable",method="stream",peer="mesh"} 1`,
+		"readings of the mapping":            `xdsbridge_rpc_duration_seconds_count{method="debug_adsz",peer="mesh"} 2`,
+		"bytes of the mapping":               `xdsbridge_rpc_bytes_total{method="debug_adsz",peer="mesh"} 50`,
+		"why the mapping could not be read":  `xdsbridge_rpc_errors_total{code="not_the_debug_API",method="debug_adsz",peer="mesh"} 1`,
 		"entries created":                    `xdsbridge_changes_applied_total{bridge="b",op="create",peer="zk"} 10`,
 		"entries deleted":                    `xdsbridge_changes_applied_total{bridge="b",op="delete",peer="zk"} 2`,
 		"writes that failed":                 `xdsbridge_changes_failed_total{peer="zk"} 2`,
