@@ -121,6 +121,10 @@ func (l *loop) publish(changes []change) {
 	for _, c := range changes {
 		l.note(c)
 	}
+	for name, reason := range l.state.odd {
+		l.table.Skip(name, reason)
+	}
+	clear(l.state.odd)
 	settles := !l.settled && l.complete && l.mapped && len(l.missing) == 0
 	switch {
 	case settles || l.settled && l.state.empty() && len(changes) > 0:

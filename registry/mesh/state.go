@@ -18,6 +18,7 @@ type state struct {
 	users  map[string]map[naming.HostAddress]struct{} // hosts by the EDS names they need
 	dirty  map[naming.HostAddress]struct{}
 	rows   map[naming.HostAddress]row // of hosts with anything to tell
+	odd    map[string]string          // clusters that are no service, with the reason; empty: no longer
 	count  int                        // of rows with a service
 	extra  naming.HostAddress         // a host whose endpoints are needed though it is no service
 }
@@ -30,7 +31,7 @@ func newState(n Naming, extra naming.HostAddress) *state {
 			Rejected: map[string]error{}, Silent: map[string]error{},
 		},
 		hosts: map[naming.HostAddress]*host{}, users: map[string]map[naming.HostAddress]struct{}{},
-		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{},
+		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{}, odd: map[string]string{},
 	}
 }
 
@@ -89,7 +90,11 @@ func (s *state) setMapping(m metadata.Mapping) {
 }
 
 func (s *state) setCluster(name string, c *Cluster) {
-	if old := s.view.Clusters[name]; old != nil && old.Err == nil {
+	old := s.view.Clusters[name]
+	if old != nil && old.Err != nil && old.skip() != "" {
+		s.odd[name] = ""
+	}
+	if old != nil && old.Err == nil {
 		s.dirty[old.Address] = struct{}{}
 		s.hosts[old.Address].remove(old)
 		if h := s.hosts[old.Address]; h.whole == nil && len(h.subsets) == 0 {
@@ -102,6 +107,9 @@ func (s *state) setCluster(name string, c *Cluster) {
 	}
 	s.view.Clusters[name] = c
 	if c.Err != nil {
+		if reason := c.skip(); reason != "" {
+			s.odd[name] = reason
+		}
 		return
 	}
 	if s.hosts[c.Address] == nil {

@@ -1,0 +1,462 @@
+package mesh_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+func TestEndpointsComeAndGo_A02_A03_A04_B1_C12_C13(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
+		b.expect("a.b:1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.expectDrain("a.b:1") // C13: told as it happened
+		b.set(loadOf("outbound|1||a.b"))
+		b.expect("a.b:1", "c.d:1 10.0.1.1")
+		b.set(loadOf("outbound|1||a.b", "10.0.0.3"))
+		b.expect("a.b:1 10.0.0.3", "c.d:1 10.0.1.1")
+		b.expectKnown()
+	})
+}
+
+func TestAClusterGoes_A05_C08_F13(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.remove("outbound|1||a.b")
+		b.expect("c.d:1 10.0.1.1")
+		b.expectDrain("-a.b:1")
+		b.expectKnown()
+		if n := b.source.Status().Needed; n != 1 {
+			b.t.Errorf("asks for the endpoints of %d clusters", n)
+		}
+		if subscribed := b.subscribed(); slices.Contains(subscribed, "outbound|1||a.b") {
+			b.t.Errorf("still subscribed: %v", subscribed)
+		}
+		b.serve("outbound|1||a.b", "10.0.0.9")
+		b.expect("a.b:1 10.0.0.9", "c.d:1 10.0.1.1")
+	})
+}
+
+func TestASubsetClusterAppears_A06_C50(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.serve("outbound|1|v1|a.b", "10.0.0.1")
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.expectDrain()
+	})
+}
+
+func TestSubsetsAreToldWhereTheyAreWanted_A21(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, func(o *mesh.Options) { o.Naming.Subsets = true })
+		b.running()
+		b.serve("outbound|1|v1|a.b", "10.0.0.1")
+		endpoints := b.table.Get("a.b:1").Endpoints
+		if len(endpoints) != 2 || endpoints[0].Attributes[mesh.AttributeSubset] != "v1" || endpoints[1].Attributes != nil {
+			t.Errorf("%+v", endpoints)
+		}
+		b.expectKnown()
+		b.remove("outbound|1|v1|a.b")
+		if got := b.table.Get("a.b:1").Endpoints[0].Attributes; got != nil {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+func TestTwoInterfacesOfOneHostChangeTogether_A07_B2_B3(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:K::", "a.b:1")))
+		b.set(loadOf("outbound|1||a.b", "10.0.0.9"))
+		s := b.table.Get("a.b:1")
+		if want := []registry.Interface{{Name: "I"}, {Name: "K"}}; !slices.Equal(s.Interfaces, want) {
+			b.t.Errorf("interfaces %v", s.Interfaces)
+		}
+		expectAddresses(b.t, s, "10.0.0.9:1")
+	})
+}
+
+func TestAKeyComesLaterThanItsEndpoints_A08_B3(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "e.f:1")))
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1", "e.f:1 10.0.2.1")
+		b.expectKnown()
+	})
+}
+
+func TestAKeyMoves_A09_B16(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "e.f:1", "providers:J::", "c.d:1")))
+		b.expect("c.d:1 10.0.1.1", "e.f:1 10.0.2.1")
+		b.expectDrain("-a.b:1", "e.f:1")
+	})
+}
+
+func TestOneKeyAtTwoHosts_A10(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")))
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		if conflicts := b.source.Status().Mapping.Mapping.Conflicts(); len(conflicts) != 1 {
+			b.t.Errorf("conflicts %v", conflicts)
+		}
+	})
+}
+
+func TestOnlyNeededEndpointsAreAskedFor_A63_B10(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		for _, r := range b.istiod.Requests(eds) {
+			for _, name := range r.Subscribe {
+				if name == "outbound|1||e.f" || name == "" || name == "*" {
+					b.t.Errorf("asked for %q", name)
+				}
+			}
+		}
+	})
+}
+
+func TestClustersThatAreNoServicesAreAcknowledged_A24_C35_B11_B21(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		for _, name := range []string{"BlackHoleCluster", "PassthroughCluster", "inbound|80||", "x", "outbound|80||a b"} {
+			b.set(edsCluster(name))
+		}
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.expectKnown()
+		for _, r := range b.istiod.Requests(cds) {
+			if r.Error != nil {
+				b.t.Errorf("rejected: %v", r.Error)
+			}
+		}
+		if skipped := b.table.Skipped(); skipped["outbound|80||a b"] == "" || skipped["x"] != "" {
+			b.t.Errorf("skipped %v", skipped)
+		}
+		b.remove("outbound|80||a b")
+		if skipped := b.table.Skipped(); skipped["outbound|80||a b"] != "" {
+			b.t.Errorf("skipped %v", skipped)
+		}
+	})
+}
+
+func TestUnhealthyEndpointsAreKnownAndNotOffered_A22_C39(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.set(load("outbound|1||a.b", endpoint("10.0.0.1", 1, health(corev3.HealthStatus_DRAINING)), endpoint("10.0.0.2", 1)))
+		s := b.table.Get("a.b:1")
+		if len(s.Endpoints) != 2 || s.Endpoints[0].Health.Offered() || !s.Endpoints[1].Health.Offered() {
+			b.t.Errorf("%+v", s.Endpoints)
+		}
+	})
+}
+
+func TestHeadlessServicesAreToldOf_A23_C37(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		c := edsCluster("outbound|1||a.b")
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+		b.istiod.Set(c)
+		b.start()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
+		b.expect("a.b:1")
+		k := b.knowledge()
+		if !k.Synced || k.Of("a.b:1") == nil || !strings.Contains(b.table.Skipped()["a.b:1"], "router") {
+			b.t.Errorf("knowledge %v, skipped %v", k, b.table.Skipped())
+		}
+	})
+}
+
+func TestUnchangedPushesChangeNothing_A25(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Push()
+		synctest.Wait()
+		b.expectDrain()
+		b.expectKnown()
+	})
+}
+
+func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.serve("outbound|1||a.b", "10.0.0.1")
+		b.start()
+		if b.knowledge().Synced {
+			b.t.Error("synced without any mapping")
+		}
+		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Err: errors.New("403")})
+		b.expect("a.b:1 10.0.0.1") // a known key is synced all the same
+		if b.knowledge().Synced {
+			b.t.Error("synced with a part of the mapping")
+		}
+		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: true})
+		if b.knowledge().Synced {
+			b.t.Error("synced while clients are on their way back")
+		}
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
+		b.expectKnown()
+	})
+}
+
+func TestKnownKeysGoOnWhenTheMappingCannotBeRead_A13_F20(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		last := mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")
+		b.mapping.say(debug.Snapshot{Mapping: last, Complete: true, Err: errors.New("403")})
+		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
+		b.expect("a.b:1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.expectKnown() // so that the endpoint goes
+		b.expectDrain("a.b:1")
+		if b.source.Status().Mapping.Err == nil {
+			b.t.Error("status does not tell the error")
+		}
+	})
+}
+
+func TestRulesNeedNoMapping_A20(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, func(o *mesh.Options) {
+			o.Mapping = nil
+			o.Naming.Rules = []mesh.Rule{{Host: pattern(t, "a.*"), Interface: "I"}}
+		})
+		b.serve("outbound|1||a.b", "10.0.0.1")
+		b.serve("outbound|1||c.d", "10.0.0.1")
+		b.start()
+		b.expect("a.b:1 10.0.0.1")
+		b.expectKnown()
+	})
+}
+
+func TestStreamIsResetNowAndThen_F14_C22(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		for range 3 {
+			b.istiod.Drop(nil)
+			b.in(time.Minute)
+			b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+			b.expectKnown()
+			b.expectDrain()
+		}
+		if n := b.istiod.Streams(); n != 4 {
+			b.t.Errorf("%d streams", n)
+		}
+	})
+}
+
+func TestIstiodIsAway(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.net.cut()
+		b.in(10 * time.Minute)
+		b.expectStale()
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.net.heal()
+		b.in(2 * time.Minute)
+		b.expectKnown()
+		b.expectDrain()
+	})
+}
+
+func TestRemovalsDuringAGapAreFound_F15_C25(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.net.cut()
+		b.in(time.Second)
+		b.remove("outbound|1||a.b")
+		b.set(loadOf("outbound|1||c.d", "10.0.1.7"))
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.net.heal()
+		b.in(2 * time.Minute)
+		b.expect("c.d:1 10.0.1.7")
+		b.expectDrain("!-a.b:1", "!c.d:1")
+		b.expectKnown()
+	})
+}
+
+func TestIstiodRestartsWithAPartOfTheMesh_F11(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Withhold(cds, "outbound|1||a.b")
+		b.istiod.Drop(nil)
+		b.in(time.Minute)
+		b.expect("c.d:1 10.0.1.1")
+		b.expectDrain("!-a.b:1") // found missing, which the guard makes wait
+		b.istiod.Withhold(cds)
+		b.istiod.Push()
+		b.in(time.Second)
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.expectKnown()
+	})
+}
+
+func TestEverythingGoesAtOnce_F12_C09(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Replace([]string{cds})
+		synctest.Wait()
+		b.expect()
+		b.expectDrain("!-a.b:1", "!-c.d:1") // not believed as a single removal is
+	})
+}
+
+func TestNothingGoesWhileANewStreamIsCompared(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Mute(eds)
+		b.istiod.Drop(nil)
+		b.remove("outbound|1||a.b")
+		b.in(2 * time.Second)
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.expectStale()
+		b.istiod.Unmute()
+		b.in(time.Minute)
+		b.expect("c.d:1 10.0.1.1")
+		b.expectKnown()
+	})
+}
+
+func TestSilenceAboutEndpointsIsUnknown_C30(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Mute(eds)
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "e.f:1")))
+		if b.knowledge().Of("e.f:1") == nil {
+			b.t.Error("known before it was told")
+		}
+		b.in(20 * time.Second)
+		k := b.knowledge()
+		if k.Of("e.f:1") == nil || k.Of("a.b:1") != nil || k.Stale != nil {
+			b.t.Errorf("unknown %v, stale %v", k.Unknown, k.Stale)
+		}
+		b.istiod.Unmute()
+		b.in(time.Second)
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1", "e.f:1 10.0.2.1")
+		b.expectKnown()
+	})
+}
+
+func TestAResourceThatCannotBeReadCostsItself_F16_B33(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Alter(func(a *adstest.Answer) {
+			for _, r := range a.Resources {
+				if r.GetName() == "outbound|1||a.b" && a.Type == eds {
+					r.Resource = &anypb.Any{TypeUrl: eds, Value: []byte{0xff}}
+				}
+			}
+		})
+		b.istiod.Set(loadOf("outbound|1||a.b", "10.0.0.7"), loadOf("outbound|1||c.d", "10.0.1.7"))
+		b.in(time.Second)
+		rows, k := b.table.Snapshot()
+		if got := rows["c.d:1"].Endpoints[0].Host; got != "10.0.1.7" {
+			b.t.Errorf("its neighbour has %s", got)
+		}
+		if len(rows["a.b:1"].Endpoints) != 2 {
+			b.t.Errorf("row %v", rows["a.b:1"])
+		}
+		if named := b.source.Status().Stream.Mode == ads.Delta; named && k.Of("a.b:1") == nil {
+			b.t.Error("it is not told that the newest of it could not be read")
+		}
+		b.istiod.Alter(nil)
+		b.istiod.Push()
+		b.in(time.Second)
+		b.expect("a.b:1 10.0.0.7", "c.d:1 10.0.1.7")
+		b.expectKnown()
+	})
+}
+
+func TestRecheckComparesOverAFreshStream(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		before := b.knowledge().Epoch
+		b.source.Recheck()
+		b.in(time.Minute)
+		b.expectKnown()
+		if got := b.knowledge().Epoch; got != before+1 {
+			b.t.Errorf("epoch %d, was %d", got, before)
+		}
+		if n := b.istiod.Streams(); n != 2 {
+			b.t.Errorf("%d streams", n)
+		}
+		b.expectDrain()
+		b.source.Recheck()
+		b.in(time.Minute)
+		if n := b.istiod.Streams(); n != 3 {
+			b.t.Errorf("%d streams", n)
+		}
+	})
+}
+
+func TestReplicasOfIstiod_B7_B29(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told [][]string
+		b := newBed(t, func(o *mesh.Options) {
+			o.Istiod = address(t, "istiod.istio-system.svc.cluster.local:15014")
+			o.Replicas = func(r []string) { told = append(told, r) }
+		})
+		const name = "outbound|15014||istiod.istio-system.svc.cluster.local"
+		b.serve(name, "10.9.0.1", "10.9.0.2") // B7: two in one update
+		b.running()
+		b.set(loadOf(name, "10.9.0.2", "10.9.0.3"))
+		b.set(loadOf(name))
+		want := [][]string{{"10.9.0.1:1", "10.9.0.2:1"}, {"10.9.0.2:1", "10.9.0.3:1"}}
+		if !slices.EqualFunc(told, want, slices.Equal[[]string]) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	})
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.running()
+		b.stop()
+	})
+	t.Run("before anything was told", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBed(t)
+			b.net.cut()
+			b.start()
+			b.in(time.Minute)
+			b.expectStale()
+			b.stop()
+		})
+	})
+	t.Run("with what the mapping cannot mend", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBed(t, func(o *mesh.Options) { o.Mapping = broken{} })
+			if err := b.source.Run(t.Context(), b.table); err == nil || !strings.Contains(err.Error(), "mapping") {
+				t.Errorf("error %v", err)
+			}
+		})
+	})
+}
+
+type broken struct{}
+
+func (broken) Run(context.Context, func(debug.Snapshot)) error { return errors.New("broken") }
+
+func TestOptionsThatCannotBeUsed(t *testing.T) {
+	if _, err := mesh.New(mesh.Options{}); err == nil || !strings.Contains(err.Error(), "Address") {
+		t.Errorf("error %v", err)
+	}
+	o := mesh.Options{ADS: ads.Options{Address: "a:1"}, Istiod: address(t, "a.b:1")}
+	if _, err := mesh.New(o); err == nil || !strings.Contains(err.Error(), "Replicas") {
+		t.Errorf("error %v", err)
+	}
+}
