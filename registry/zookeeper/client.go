@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -259,7 +260,7 @@ func addresses(servers []string) ([]string, error) {
 		if err != nil {
 			host, port = strings.Trim(s, "[]"), "2181"
 		}
-		if host == "" || strings.ContainsAny(host, "/ ,[]") || port == "" {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil || host == "" || strings.ContainsAny(host, "/ ,[]") {
 			return nil, fmt.Errorf("zookeeper: server %q is not host:port; such as 127.0.0.1:2181", s)
 		}
 		out = append(out, net.JoinHostPort(host, port))

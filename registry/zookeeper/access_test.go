@@ -1,0 +1,229 @@
+package zookeeper_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func file(t testing.TB, path, text string) string {
+	t.Helper()
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	password := file(t, filepath.Join(t.TempDir(), "password"), "first\n")
+	user := func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }
+	private := func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }
+	inTime(t, "A19 F37 what is private is refused to others and not absent", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server, user)
+		defer client.Close()
+		write(t, target(t, client, private), creating(ours(0, 0, 0)))
+		others := dial(t, server)
+		defer others.Close()
+		if held, err := target(t, others).Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrRefused) || held != nil {
+			t.Errorf("%v, %v", held, err)
+		}
+		if err := target(t, others).Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
+			t.Errorf("%v", err)
+		}
+		write(t, target(t, others), creating(ours(1, 0, 0))) // beside it all is open
+	})
+	inTime(t, "A19 the user is told on every connection, before anything else", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server, user)
+		defer client.Close()
+		target := target(t, client, private)
+		write(t, target, creating(ours(0, 0, 0)))
+		for range 3 {
+			server.DropConnections()
+			synctest.Wait()
+			if held := read(t, target, groupN(0)); len(held) != 1 {
+				t.Errorf("held: %v", held)
+			}
+		}
+		if got := server.Count(zktest.OpAuth); got != 4 {
+			t.Errorf("%d times, want 4", got)
+		}
+	})
+	inTime(t, "A19 a password that changes in its file serves from the next refusal on", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server, user)
+		defer client.Close()
+		target := target(t, client, private)
+		write(t, target, creating(ours(0, 0, 0)))
+		session := client.State().Session
+		must(t, server.SetACL(folderN(0), zktest.DigestACL(zktest.PermAll, "bridge", "second")))
+		file(t, password, "second")
+		defer file(t, password, "first")
+		if _, err := target.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrRefused) {
+			t.Fatalf("%v, want a refusal", err)
+		}
+		synctest.Wait()
+		if held := read(t, target, groupN(0)); len(held) != 1 || client.State().Session != session {
+			t.Errorf("held: %v, %+v", held, client.State())
+		}
+	})
+}
+
+func TestOptions_FaultsAreToldAtOnce(t *testing.T) {
+	t.Parallel()
+	garbage := file(t, filepath.Join(t.TempDir(), "ca.pem"), "no certificate")
+	for name, tt := range map[string]struct {
+		opts zookeeper.Options
+		want string
+	}{
+		"no server":            {zookeeper.Options{}, "servers needs at least one host:port"},
+		"a server with a path": {zookeeper.Options{Servers: []string{"a:1/chroot/x"}}, `"a:1/chroot/x" is not host:port`},
+		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},
+		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage + ".none"}}, "tls.caFile: open"},
+		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage}}, "holds no certificate"},
+		"a key that is none":   {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CertFile: garbage, KeyFile: garbage}}, "tls.certFile and tls.keyFile"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, err := zookeeper.Dial(tt.opts)
+			if client != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestTargetOptions_FaultsAreToldAtOnce(t *testing.T) {
+	t.Parallel()
+	client := dial(t, serve(t))
+	good := zookeeper.TargetOptions{Owner: owner, Layouts: []zookeeper.Layout{layout{}}}
+	for name, tt := range map[string]struct {
+		tune func(*zookeeper.TargetOptions)
+		want string
+	}{
+		"no owner":              {func(o *zookeeper.TargetOptions) { o.Owner = "" }, "an owner"},
+		"no layout":             {func(o *zookeeper.TargetOptions) { o.Layouts = nil }, "a layout"},
+		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime "long"`},
+		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl "all"`},
+		"private to nobody":     {func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }, "needs user"},
+		"a layout without star": {func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{starless{}} }, `layout "/a/b"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := good
+			tt.tune(&opts)
+			if _, err := zookeeper.NewTarget(client, opts); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+type starless struct{ layout }
+
+func (starless) Folders() string { return "/a/b" }
+
+// authority issues certificates for the tests.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t testing.TB) authority {
+	t.Helper()
+	a := authority{}
+	a.key, a.cert = a.issue(t, "authority", true)
+	return a
+}
+
+func (a authority) issue(t testing.TB, name string, ca bool) (*ecdsa.PrivateKey, *x509.Certificate) { //nolint:revive // a test's own
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: ca, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	parent, signer := template, key
+	if a.key != nil {
+		parent, signer = a.cert, a.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	must(t, err)
+	cert, err := x509.ParseCertificate(der)
+	must(t, err)
+	return key, cert
+}
+
+func pemOf(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+func (a authority) files(t testing.TB, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, cert := a.issue(t, name, false)
+	der, err := x509.MarshalECPrivateKey(key)
+	must(t, err)
+	return file(t, filepath.Join(dir, name+".pem"), pemOf("CERTIFICATE", cert.Raw)),
+		file(t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", der))
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	right, wrong := newAuthority(t), newAuthority(t)
+	certFile, keyFile := right.files(t, dir, "zk.example")
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(right.cert)
+	server := zktest.New(zktest.Options{TLS: &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+	}})
+	address, err := server.Listen(t.Context(), "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { must(t, server.Close()) })
+	caFile := file(t, filepath.Join(dir, "ca.pem"), pemOf("CERTIFICATE", wrong.cert.Raw))
+	clientCert, clientKey := wrong.files(t, dir, "bridge")
+	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{address}, Timeout: 20 * time.Second, TLS: &zookeeper.TLS{
+		CAFile: caFile, ServerName: "zk.example", CertFile: clientCert, KeyFile: clientKey,
+	}})
+	must(t, err)
+	t.Cleanup(client.Close)
+	target := target(t, client)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := target.Groups(ctx); err == nil {
+		t.Fatal("A19 a server of another authority was trusted")
+	}
+	if last := client.State().LastError; !strings.Contains(last, "TLS with "+address) {
+		t.Errorf("the state says %q", last)
+	}
+	// A19: the files are read again for the next connection.
+	file(t, caFile, pemOf("CERTIFICATE", right.cert.Raw))
+	right.files(t, dir, "bridge")
+	write(t, target, creating(ours(0, 0, 0)))
+	if report, err := target.Check(t.Context()); err != nil || report.Version != zktest.Version || report.Write != nil {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if host, _, _ := net.SplitHostPort(client.State().Server); host != "127.0.0.1" {
+		t.Errorf("server: %q", client.State().Server)
+	}
+}

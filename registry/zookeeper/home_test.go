@@ -1,0 +1,131 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func TestID_IsMadeOnceForAll(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	first, err := target(t, dial(t, server)).ID(t.Context())
+	must(t, err)
+	second, err := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Owner = "another" }).ID(t.Context())
+	must(t, err)
+	if first != second || len(first) < 20 {
+		t.Errorf("%q and %q", first, second)
+	}
+	must(t, server.Put("/xds-bridge/id", []byte(" \n")))
+	if _, err := target(t, dial(t, server)).ID(t.Context()); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("an empty id: %v", err)
+	}
+}
+
+func TestKeepAlive(t *testing.T) {
+	t.Parallel()
+	const alive = "/xds-bridge/shop/alive"
+	inTime(t, "the node is there while the bridge lives, and again after a lost session", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		target := target(t, client)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); target.KeepAlive(ctx) }()
+		for range 2 {
+			time.Sleep(15 * time.Second)
+			node, ok := server.Get(alive)
+			if !ok || node.Stat.EphemeralOwner != client.State().Session {
+				t.Fatalf("%+v", node)
+			}
+			server.Expire(client.State().Session)
+		}
+		cancel()
+		<-done
+	})
+	inTime(t, "of two bridges of one owner the other takes over", func(t *testing.T, server *zktest.Server) {
+		var clients []*zookeeper.Client
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			client := dial(t, server)
+			defer client.Close()
+			go target(t, client).KeepAlive(ctx)
+			synctest.Wait()
+			clients = append(clients, client)
+		}
+		clients[0].Close()
+		time.Sleep(15 * time.Second)
+		if node, ok := server.Get(alive); !ok || node.Stat.EphemeralOwner != clients[1].State().Session {
+			t.Errorf("%+v", node)
+		}
+		cancel()
+	})
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	inTime(t, "all is well, and nothing is left behind", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server, func(o *zookeeper.Options) { o.SessionTimeout = time.Hour })
+		defer client.Close()
+		report, err := target(t, client).Check(t.Context())
+		must(t, err)
+		want := zookeeper.Report{Server: "server:2181", Version: zktest.Version, Asked: time.Hour, Granted: 40 * time.Second}
+		if report != want {
+			t.Errorf("%+v, want %+v", report, want)
+		}
+		if left := server.Paths("/"); strings.Join(left, " ") != "/xds-bridge /xds-bridge/shop" {
+			t.Errorf("left: %q", left)
+		}
+	})
+	inTime(t, "what is denied is said", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		must(t, server.Put(root, nil))
+		must(t, server.SetACL(root, zktest.DigestACL(zktest.PermAll, "someone", "else")))
+		must(t, server.SetACL("/", zktest.WorldACL(zktest.PermRead)))
+		report, err := target(t, client).Check(t.Context())
+		must(t, err)
+		if !errors.Is(report.Read, registry.ErrRefused) || !errors.Is(report.Write, registry.ErrRefused) {
+			t.Errorf("%+v", report)
+		}
+	})
+	inTime(t, "without a server there is no report", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		must(t, server.Close())
+		if _, err := target(t, client).Check(t.Context()); err == nil {
+			t.Error("no error")
+		}
+	})
+}
+
+func TestState_IsTold(t *testing.T) {
+	t.Parallel()
+	inTime(t, "every change of the session comes once", func(t *testing.T, server *zktest.Server) {
+		var told []zookeeper.State
+		client := dial(t, server, func(o *zookeeper.Options) {
+			o.Observe = func(s zookeeper.State) { told = append(told, s) }
+		})
+		synctest.Wait()
+		server.DropConnections()
+		synctest.Wait()
+		server.Expire(client.State().Session)
+		time.Sleep(5 * time.Second)
+		client.Close()
+		var connected []bool
+		for _, s := range told {
+			connected = append(connected, s.Connected)
+		}
+		last := told[len(told)-2] // the last is the end
+		if len(told) < 6 || last.Sessions != 2 || last.Reconnects != 1 || !last.Connected {
+			t.Errorf("%v, %+v", connected, last)
+		}
+	})
+}
