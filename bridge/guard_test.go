@@ -151,9 +151,7 @@ func TestWithdrawals(t *testing.T) {
 		"A03 F13 with the guard at zero everything goes at once": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(fleet("s", 50, 2)...).in(time.Second)
-			for i := range 50 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 50)
 			s.in(0).holds()
 		},
 		"F15 removals during a gap of the connection are found and settle": func(t *testing.T) {
@@ -210,9 +208,7 @@ func TestShare(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"A38 a mass deletion is held and reported": func(t *testing.T) {
 			s := standard(t, 20)
-			for i := range 10 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 10)
 			s.in(time.Hour).holdsN(40)
 			h := s.hold()
 			if h.Bridge != "b" || len(h.Groups) != 10 || len(h.Entries) != 20 || h.ID == "" {
@@ -237,16 +233,12 @@ func TestShare(t *testing.T) {
 		},
 		"up to AtLeast may always go": func(t *testing.T) {
 			s := standard(t, 6)
-			for i := range 5 {
-				s.table().Put(service(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 5)
 			s.in(31 * time.Second).noHold().holdsN(2)
 		},
 		"up to Share may always go": func(t *testing.T) {
 			s := standard(t, 100)
-			for i := range 30 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 30)
 			s.in(31 * time.Second).noHold().holdsN(140)
 		},
 		"removals are counted over the window": func(t *testing.T) {
@@ -266,9 +258,7 @@ func TestShare(t *testing.T) {
 		},
 		"one hold does not hold what comes later": func(t *testing.T) {
 			s := standard(t, 20)
-			for i := range 10 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 10)
 			s.in(time.Minute)
 			id := s.hold().ID
 			s.table().Put(service("s15", "10.0.15.1:80"))
@@ -279,13 +269,9 @@ func TestShare(t *testing.T) {
 		},
 		"a fault that comes in pieces is one hold": func(t *testing.T) {
 			s := standard(t, 20)
-			for i := range 10 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 10)
 			s.in(2 * time.Second)
-			for i := range 8 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i+10)))
-			}
+			s.loses(10, 8)
 			s.in(time.Hour).holdsN(40)
 			if h := s.hold(); len(h.Entries) != 36 {
 				t.Errorf("%d entries", len(h.Entries))
@@ -306,9 +292,7 @@ func TestShare(t *testing.T) {
 		"mode warn deletes and reports what it would have held": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
 			s.has(fleet("s", 20, 2)...).in(time.Second)
-			for i := range 20 {
-				s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-			}
+			s.loses(0, 20)
 			s.in(time.Minute).holdsN(0)
 			if h := s.hold(); len(h.Entries) != 40 || h.Release != "not held: the mode of the guard is warn" {
 				t.Errorf("%+v", h)

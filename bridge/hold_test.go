@@ -2,8 +2,8 @@ package bridge_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,10 +20,7 @@ func held(t *testing.T, change func(*story)) *story {
 	}
 	s.starts().has(fleet("s", 20, 2)...).in(10 * time.Minute)
 	s.begin = time.Now()
-	for i := range 10 {
-		s.table().Delete(registry.Name(fmt.Sprint("s", i)))
-	}
-	s.in(0).hold()
+	s.loses(0, 10).in(0).hold()
 	return s
 }
 
@@ -63,10 +60,10 @@ func TestHold(t *testing.T) {
 			held(t, nil).in(24 * time.Hour).holdsN(40).hold()
 		},
 		"a fresh reading is asked for once, halfway, and confirms after ten minutes": func(t *testing.T) {
-			asked := 0
+			var asked atomic.Int32
 			s := held(t, func(s *story) {
 				s.bridges[0].Recheck = func() {
-					asked++
+					asked.Add(1)
 					table := s.table()
 					table.Stale(errLost)
 					time.AfterFunc(2*time.Second, func() {
@@ -81,12 +78,12 @@ func TestHold(t *testing.T) {
 				}
 			})
 			s.in(5*time.Minute - time.Second)
-			if asked != 0 {
+			if asked.Load() != 0 {
 				t.Error("asked too early")
 			}
 			s.in(5 * time.Minute).holdsN(40)
-			if asked != 1 {
-				t.Errorf("asked %d times", asked)
+			if n := asked.Load(); n != 1 {
+				t.Errorf("asked %d times", n)
 			}
 			s.in(32 * time.Second).holdsN(20).noHold()
 		},

@@ -103,12 +103,29 @@ type story struct {
 	opts    bridge.Options
 	hooks   memory.Options
 
-	mu     sync.Mutex
-	seen   []bridge.Observation
-	log    strings.Builder
-	calls  []call
-	active map[registry.Group]int
-	most   int
+	log text
+
+	mu    sync.Mutex
+	seen  []bridge.Observation
+	calls []call
+}
+
+// A text is written by one goroutine and read by another.
+type text struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.Write(p) //nolint:wrapcheck // it never fails
+}
+
+func (t *text) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.b.String()
 }
 
 // A call is a call to the target that ended.
@@ -136,7 +153,7 @@ var speed = bridge.Guard{}
 
 func newStory(t *testing.T) *story {
 	t.Helper()
-	s := &story{t: t, tables: map[string]*registry.Table{}, active: map[registry.Group]int{}, begin: time.Now()}
+	s := &story{t: t, tables: map[string]*registry.Table{}, begin: time.Now()}
 	s.opts = bridge.Options{
 		Target: "memory", Owner: "me", Workers: 4,
 		Quiet: 100 * time.Millisecond, MaxQuiet: time.Second, Refresh: 5 * time.Minute,
@@ -189,7 +206,11 @@ func (s *story) fail(hook func(memory.Op, registry.Group) error) {
 func (s *story) starts() *story {
 	s.t.Helper()
 	s.make()
-	s.opts.Observe = func(o bridge.Observation) { s.seen = append(s.seen, o) }
+	s.opts.Observe = func(o bridge.Observation) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen = append(s.seen, o)
+	}
 	s.opts.Log = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	loop, err := bridge.New(session{s.target}, s.bridges, s.opts)
 	if err != nil {
@@ -216,6 +237,17 @@ func (s *story) table() *registry.Table { return s.tables[s.bridges[0].Name] }
 func (s *story) has(services ...*registry.Service) *story {
 	s.table().Replace(slices.Values(services))
 	return s.in(0)
+}
+
+// loses makes the first table tell, in one message, that n services of a fleet
+// are gone.
+func (s *story) loses(first, n int) *story {
+	var gone []registry.Name
+	for i := range n {
+		gone = append(gone, registry.Name(fmt.Sprint("s", first+i)))
+	}
+	s.table().Apply(nil, gone)
+	return s
 }
 
 func (s *story) in(d time.Duration) *story {
@@ -300,6 +332,8 @@ func (s *story) noHold() *story {
 
 // count returns how many observations of a kind there were.
 func (s *story) count(kind bridge.ObservationKind, op string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, o := range s.seen {
 		if o.Kind == kind && (op == "" || o.Op == op) {
 			n += o.Count

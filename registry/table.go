@@ -54,6 +54,24 @@ func (t *Table) Delete(name Name) {
 	}
 }
 
+// Apply adds or replaces services and removes others as one: a reader drains
+// all of it or nothing. What one message of a registry told belongs together,
+// so that a mass removal is seen whole.
+func (t *Table) Apply(put []*Service, gone []Name) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	found, changed := t.stale != nil, false
+	for _, s := range put {
+		changed = t.put(s, found) || changed
+	}
+	for _, name := range gone {
+		changed = t.delete(name, found) || changed
+	}
+	if changed {
+		t.signal()
+	}
+}
+
 // Replace makes the table hold exactly these services, marks it synced and no
 // longer stale. What is gone by it was found missing, which is weaker than
 // having been taken back: Row.Found tells the two apart.
