@@ -17,6 +17,7 @@ type result struct {
 	replica string
 	watch   *watch
 	part    *part
+	at      time.Time // when the reading began
 	err     error
 }
 
@@ -67,11 +68,12 @@ func poll(ctx context.Context, p *poller, w *watch, o *Options, results chan<- r
 			return
 		case <-timer.C:
 		}
+		start := time.Now()
 		read, err := p.read(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case results <- result{replica: p.replica, watch: w, part: read, err: err}:
+		case results <- result{replica: p.replica, watch: w, part: read, at: start, err: err}:
 		}
 		timer.Reset(o.Interval)
 	}

@@ -35,6 +35,7 @@ type httpTransport struct {
 	client    *http.Client
 	addresses []string // host:port, in the order in which they are tried
 	at        int      // the one that answered last
+	shown     int      // the one that the last question is to be remembered by
 }
 
 func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTransport {
@@ -78,10 +79,10 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 
 func (t *httpTransport) close() { t.client.CloseIdleConnections() }
 
-func (t *httpTransport) where(query string) string { return t.url(query).String() }
+func (t *httpTransport) where(query string) string { return t.url(t.shown, query).String() }
 
-func (t *httpTransport) url(query string) *url.URL {
-	u := &url.URL{Scheme: "http", Host: t.addresses[t.at]}
+func (t *httpTransport) url(port int, query string) *url.URL {
+	u := &url.URL{Scheme: "http", Host: t.addresses[port]}
 	if t.o.TLS != nil {
 		u.Scheme = "https"
 	}
@@ -93,27 +94,26 @@ func (t *httpTransport) url(query string) *url.URL {
 // ask tries the next port where one cannot be reached or does not serve the
 // page; of several failures the most telling is returned.
 func (t *httpTransport) ask(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
-	first, told := t.at, t.at
 	var failed error
 	for i := range t.addresses {
-		t.at = (first + i) % len(t.addresses)
-		err := t.askPort(ctx, query, read)
+		port := (t.at + i) % len(t.addresses)
+		err := t.askPort(ctx, t.url(port, query), read)
 		if err == nil {
+			t.at, t.shown = port, port
 			return nil
 		}
-		if failed == nil || causeOf(failed) == Unreachable {
-			failed, told = err, t.at
+		cause := causeOf(err)
+		if failed == nil || causeOf(failed) == Unreachable && cause != Unreachable {
+			failed, t.shown = err, port
 		}
-		if cause := causeOf(err); cause != Unreachable && cause != NotServed {
+		if cause != Unreachable && cause != NotServed || ctx.Err() != nil {
 			break
 		}
 	}
-	t.at = told
 	return failed
 }
 
-func (t *httpTransport) askPort(ctx context.Context, query string, read func(io.Reader, time.Time) error) error {
-	u := t.url(query)
+func (t *httpTransport) askPort(ctx context.Context, u *url.URL, read func(io.Reader, time.Time) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return &fault{Unreachable, err}

@@ -80,7 +80,7 @@ func TestBadAnswers_A13(t *testing.T) {
 				w := watch(t, o)
 				in(time.Second)
 				istiods[0].misbehave(c.answer)
-				in(30 * time.Minute)
+				in(25 * time.Second)
 				expect(t, w, "A a")
 				s := w.snapshot()
 				expectCause(t, s.Err, c.cause)

@@ -36,8 +36,9 @@ type standing struct {
 
 // knowledge is how far the parts may be relied on.
 type knowledge struct {
-	complete bool // every listed replica answered at some time
-	fresh    bool // every listed replica answered last time
+	complete bool      // every listed replica answered at some time
+	fresh    bool      // every listed replica answered last time
+	asOf     time.Time // since when nothing older was read from those that answered
 }
 
 // node is what the connections of one node say together.
@@ -92,7 +93,8 @@ func (l *ledger) say(k claimKey, client string) {
 
 // judge decides on a claim that nobody makes any more. What a connected client
 // takes back is over after the grace, and at once where it says another
-// address of the key; what went with its connection waits for its return.
+// address of the key; what went with its connection waits for its return. Time
+// alone ends nothing: it takes a reading from after the end.
 func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now time.Time) {
 	if n != nil && (n.unread || slices.Contains(n.unreadKeys, k.key)) {
 		*s = standing{client: s.client} // nobody can tell
@@ -105,7 +107,7 @@ func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now ti
 	permitted := known.complete
 	switch {
 	case n != nil && n.said[k.key]:
-		over = now
+		// at once
 	case n != nil && n.registered && !s.taken:
 		s.taken, s.gone = true, now
 		over = now.Add(l.grace)
@@ -120,7 +122,7 @@ func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now ti
 	}
 	switch {
 	case !permitted:
-	case !now.Before(over):
+	case !known.asOf.Before(over):
 		delete(l.claims, k)
 	case l.next.IsZero() || over.Before(l.next):
 		l.next = over

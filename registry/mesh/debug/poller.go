@@ -148,8 +148,8 @@ func (p *poller) question(ctx context.Context, name, query string) (*answer, err
 	}
 	if err != nil {
 		cause := causeOf(err)
-		if limited.Err() != nil && cause != Unreachable {
-			cause = Slow
+		if _, told := errors.AsType[*fault](err); !told && limited.Err() != nil {
+			cause, err = Slow, errors.New("no whole answer in time")
 		}
 		seen.Err = &Error{Cause: cause, Where: p.where(query), Err: err}
 		a = nil

@@ -24,14 +24,11 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 		results: make(chan result),
 		ledger:  newLedger(r.o.Grace, r.o.ConnectionGrace),
 		watches: make(map[string]*watch),
-		timer:   time.NewTimer(0),
 	}
-	s.timer.Stop()
 	listings := make(chan listing)
 	s.group.Go(func() { list(ctx, s.o, listings) })
 	defer s.group.Wait()
 	defer cancel()
-	defer s.timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -40,8 +37,6 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 			s.listed(ctx, l)
 		case res := <-s.results:
 			s.answered(res)
-		case <-s.timer.C:
-			s.dirty = true
 		}
 		if s.dirty {
 			s.dirty = false
@@ -57,7 +52,6 @@ type state struct {
 	results chan result
 	ledger  *ledger
 	watches map[string]*watch
-	timer   *time.Timer
 	listErr error
 	told    *Snapshot
 	dirty   bool // something came up since told
@@ -68,7 +62,7 @@ type watch struct {
 	cancel context.CancelFunc
 	part   *part     // nil until it answered
 	born   time.Time // the replica came up then or earlier, as far as its clients tell
-	at     time.Time
+	at     time.Time // when the last good reading began
 	err    error
 }
 
@@ -135,8 +129,9 @@ func (s *state) answered(res result) {
 	if res.err != nil {
 		return
 	}
-	w.at = time.Now()
+	w.at = res.at
 	if res.part == w.part {
+		s.dirty = s.dirty || s.due(time.Now())
 		return
 	}
 	s.dirty = true
@@ -178,11 +173,10 @@ func (s *state) tell(changed func(Snapshot)) {
 	}
 	next.Err = errors.Join(errs...)
 	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
-	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil}, now)
+	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	next.Restarting = now.Before(s.ledger.hold)
 	next.Mapping = s.ledger.mapping()
 	next.Faults, next.FaultTotal = faultsOf(s.watches)
-	s.wake(now)
 	if s.told == nil && next.Err == nil && !s.anyAnswer() {
 		return // nothing is known yet, and nothing went wrong
 	}
@@ -192,16 +186,22 @@ func (s *state) tell(changed func(Snapshot)) {
 	}
 }
 
-// wake sets the timer to the next moment at which time alone changes something.
-func (s *state) wake(now time.Time) {
+// due reports whether time has come to change something.
+func (s *state) due(now time.Time) bool {
 	next := s.ledger.next
-	if now.Before(s.ledger.hold) && (next.IsZero() || s.ledger.hold.Before(next)) {
-		next = s.ledger.hold
+	return !next.IsZero() && !s.asOf().Before(next) || s.told != nil && s.told.Restarting && !now.Before(s.ledger.hold)
+}
+
+// asOf returns the time of the oldest among the last readings of the replicas
+// that answer.
+func (s *state) asOf() time.Time {
+	var oldest time.Time
+	for _, w := range s.watches {
+		if w.err == nil && w.part != nil && (oldest.IsZero() || w.at.Before(oldest)) {
+			oldest = w.at
+		}
 	}
-	s.timer.Stop()
-	if !next.IsZero() {
-		s.timer.Reset(next.Sub(now))
-	}
+	return oldest
 }
 
 // youngest returns when the last of the replicas that answered came up.
