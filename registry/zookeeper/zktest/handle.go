@@ -129,6 +129,9 @@ func multiEnd(e *encoder) {
 
 func (c *conn) changeOne(r request, e *encoder) code {
 	t := c.server.tree
+	if !validPath(r.path) && (r.flags&flagSequence == 0 || !validPath(r.path+"0")) {
+		return errBadArguments
+	}
 	switch r.op {
 	case OpCreate, OpCreate2:
 		path, err := t.create(c.who(), createRequest{r.path, r.data, r.acl, r.flags})

@@ -115,7 +115,7 @@ func (t *tree) create(w who, r createRequest) (string, code) {
 	}
 	acl, err := fixACL(r.acl, w.ids)
 	switch {
-	case !validPath(path) || r.flags < 0 || r.flags > 3:
+	case r.flags < 0 || r.flags > 3 || path == "/":
 		return "", errBadArguments
 	case parent == nil:
 		return "", errNoNode
@@ -167,7 +167,7 @@ func (t *tree) remove(w who, path string, version int32) code {
 	parentPath, name := split(path)
 	parent := t.nodes[parentPath]
 	switch {
-	case path == "/" || !validPath(path):
+	case path == "/":
 		return errBadArguments
 	case n == nil:
 		return errNoNode
