@@ -3,10 +3,12 @@ package debug
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +38,34 @@ type answer struct {
 	clock    time.Time // istiod's, as far as it can be told
 	faults   []metadata.PublicationFault
 	bytes    int64
+}
+
+// DecodeOptions say what Decode takes.
+type DecodeOptions struct {
+	MaxBytes int64    // 0: DefaultMaxBytes
+	OwnNodes []string // as in Options
+}
+
+// Decode reads one answer to adsz as it streams in: what each client publishes
+// and what of that could not be read, both in order of connection. An answer
+// that is not whole is an error, with nothing beside it.
+func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationFault, error) {
+	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes}
+	a, err := d.decode(body)
+	if err != nil {
+		return nil, nil, err
+	}
+	faults := a.faults
+	var publications []metadata.Publication
+	for _, id := range slices.Sorted(maps.Keys(a.clients)) {
+		c := a.clients[id]
+		faults = append(faults, c.faults...)
+		if c.publication != nil {
+			publications = append(publications, *c.publication)
+		}
+	}
+	slices.SortStableFunc(faults, compareFaults)
+	return publications, faults, nil
 }
 
 // decoder reads answers of adsz and connections, which have one form.

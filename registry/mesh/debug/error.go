@@ -6,8 +6,8 @@ import (
 	"io"
 	"net"
 	"os"
-
-	"github.com/xds-bridge/xds-bridge/naming"
+	"strconv"
+	"strings"
 )
 
 // Cause is why the mapping could not be read; each has its remedy.
@@ -68,13 +68,20 @@ type Error struct {
 
 // Error returns one line with what was tried, why it went wrong and what to do.
 func (e *Error) Error() string {
-	return "mapping from " + e.Where + ": " + e.Err.Error() + "; " + e.Cause.Remedy()
+	return "mapping from " + printable(e.Where) + ": " + printable(e.Err.Error()) + "; " + e.Cause.Remedy()
 }
 
-// printable returns a name as it is where that does no harm to a terminal.
+// maxLine is how much of what others say an error shows.
+const maxLine = 600
+
+// printable returns a text as it is where that does no harm to a terminal, and
+// escaped and cut where it might.
 func printable(s string) string {
-	if q := naming.Quote(s); q != `"`+s+`"` {
-		return q
+	if len(s) > maxLine {
+		s = s[:maxLine] + "..."
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		s = strings.Trim(strconv.QuoteToASCII(s), `"`)
 	}
 	return s
 }

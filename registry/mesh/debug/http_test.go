@@ -20,7 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-func status(code int) func(http.ResponseWriter, *http.Request) bool {
+func answerWith(code int) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(code)
 		return true
@@ -43,11 +43,11 @@ func TestBadAnswers_A13(t *testing.T) {
 		cause  debug.Cause
 		says   string
 	}{
-		"F20 A13 B14 401":                        {status(401), debug.Unauthorized, "tokenFile"},
-		"F20 A13 B14 403":                        {status(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
-		"A13 403 names the other remedy":         {status(403), debug.Forbidden, "root namespace"},
-		"F20 A13 B14 404":                        {status(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},
-		"A13 500":                                {status(500), debug.Refused, "HTTP 500"},
+		"F20 A13 B14 401":                        {answerWith(401), debug.Unauthorized, "tokenFile"},
+		"F20 A13 B14 403":                        {answerWith(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
+		"A13 403 names the other remedy":         {answerWith(403), debug.Forbidden, "root namespace"},
+		"F20 A13 B14 404":                        {answerWith(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},
+		"A13 500":                                {answerWith(500), debug.Refused, "HTTP 500"},
 		"A13 HTML":                               {body("<!DOCTYPE html><html>sign in</html>"), debug.NotAnswer, "HTML"},
 		"A13 plain text":                         {body("hello\x1b[2J"), debug.NotAnswer, `hello\x1b`},
 		"F20 A13 truncated JSON":                 {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"`), debug.Truncated, "before its end"},
@@ -185,7 +185,7 @@ func TestPorts_A18(t *testing.T) {
 	})
 	run("A18 a port that serves no debug API is passed over", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1")
-		istiods[0].misbehave(status(404))
+		istiods[0].misbehave(answerWith(404))
 		f := newIstiod()
 		f.connect("a.shop", oneA)
 		n.serve(t, "127.0.0.1:8080", f)
@@ -320,7 +320,7 @@ func TestSingles(t *testing.T) {
 	run("an istiod without connections is read in full", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		f.connect("a.shop", oneA)
 		f.misbehave(func(rw http.ResponseWriter, r *http.Request) bool {
-			return r.URL.Path == "/debug/connections" && status(404)(rw, r)
+			return r.URL.Path == "/debug/connections" && answerWith(404)(rw, r)
 		})
 		in(5 * time.Second)
 		expect(t, w, "A a, B b")
@@ -338,7 +338,7 @@ func TestToken_A14(t *testing.T) {
 				o.HTTP.TokenFile, o.HTTP.Insecure = file, true
 				istiods[0].connect("a.shop", oneA)
 				istiods[0].misbehave(func(w http.ResponseWriter, r *http.Request) bool {
-					return r.Header.Get("Authorization") != "Bearer good" && status(401)(w, r)
+					return r.Header.Get("Authorization") != "Bearer good" && answerWith(401)(w, r)
 				})
 				test(t, file, o, istiods[0])
 			})
@@ -401,7 +401,7 @@ func TestToken_A14(t *testing.T) {
 	})
 	run("the token is never in an error", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
 		write(t, file, "secret-token")
-		f.misbehave(status(500))
+		f.misbehave(answerWith(500))
 		w := watch(t, o)
 		in(time.Second)
 		if s := w.snapshot(); s.Err == nil || strings.Contains(s.Err.Error(), "secret-token") {

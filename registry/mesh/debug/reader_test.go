@@ -199,7 +199,7 @@ func TestReplicas(t *testing.T) {
 		istiods[1].connect("b.shop", oneB)
 		w := watch(t, o)
 		in(time.Second)
-		istiods[1].misbehave(status(503))
+		istiods[1].misbehave(answerWith(503))
 		n.unplug("127.0.0.2:15014")
 		in(time.Hour)
 		expect(t, w, "A a, B b")

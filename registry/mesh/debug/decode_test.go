@@ -1,0 +1,176 @@
+package debug_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// capture is an answer of a real istiod 1.31.
+func capture(t testing.TB, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// publications reads an answer to its end.
+func publications(body []byte, o debug.DecodeOptions) ([]metadata.Publication, []metadata.PublicationFault, error) {
+	return debug.Decode(bytes.NewReader(body), o)
+}
+
+func TestCapture(t *testing.T) {
+	t.Parallel()
+	t.Run("A15 adsz of a real istiod: one key, and one that has a colon too many (B52)", func(t *testing.T) {
+		t.Parallel()
+		got, faults, err := publications(capture(t, "adsz.json"), debug.DecodeOptions{})
+		if err != nil || len(got) != 2 || len(faults) != 1 {
+			t.Fatalf("got %v, %v, %v", got, faults, err)
+		}
+		address := got[0].Hosts[mustKey(t, "providers:org.apache.X:1.0:g")]
+		if got[0].Client != "client-1.default-23" || address.String() != "svc.ns.svc.cluster.local:20000" {
+			t.Errorf("got %+v", got[0])
+		}
+		if faults[0].Client != "sel-1.shop-22" || !strings.Contains(faults[0].Text, "org.apache.Y") {
+			t.Errorf("fault %+v", faults[0])
+		}
+	})
+	t.Run("A19 adsz over xDS of a real istiod: nobody publishes", func(t *testing.T) {
+		t.Parallel()
+		got, faults, err := publications(capture(t, "adsz-xds.json"), debug.DecodeOptions{})
+		if err != nil || len(got)+len(faults) != 0 {
+			t.Errorf("got %v, %v, %v", got, faults, err)
+		}
+	})
+	t.Run("a real istiod through the whole reader", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			_, istiods, o := mesh(t, "127.0.0.1")
+			istiods[0].misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+				w.Write(capture(t, strings.TrimPrefix(r.URL.Path, "/debug/")+".json"))
+				return true
+			})
+			w := watch(t, o)
+			in(time.Minute)
+			expect(t, w, "providers:org.apache.X:1.0:g svc.ns.svc.cluster.local:20000")
+		})
+	})
+}
+
+func TestOddClients_A15(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		clients string
+		n       int
+		unread  bool
+		faults  int
+	}{
+		"A15 no metadata":              {`{"connectionId":"a-1"}`, 0, false, 0},
+		"A15 no label":                 {`{"connectionId":"a-1","metadata":{"LABELS":{"app":"a"}}}`, 0, false, 0},
+		"A15 the label is null":        {`{"connectionId":"a-1","metadata":{"LABELS":{"DUBBO_GO":null}}}`, 1, true, 1},
+		"A15 the label in lower case":  {`{"connectionId":"a-1","metadata":{"LABELS":{"dubbo_go":"{}"}}}`, 0, false, 0},
+		"A15 metadata that is a text":  {`{"connectionId":"a-1","metadata":"x"}`, 1, true, 1},
+		"A15 no id":                    {`{"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 0, false, 1},
+		"A15 an id that is a number":   {`{"connectionId":7}`, 0, false, 1},
+		"A15 a client that is a text":  {`"x"`, 0, false, 1},
+		"A15 a time nobody can read":   {`{"connectionId":"a-1","connectedAt":"yesterday","metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
+		"A15 a time that is a number":  {`{"connectionId":"a-1","connectedAt":7,"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, true, 1},
+		"F54 an id with an escape":     {`{"connectionId":"\u001b[2J-1","metadata":"x"}`, 1, true, 1},
+		"A15 fields nobody knows, too": {`{"connectionId":"a-1","new":{"deep":[1,{"x":[]}]},"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := `{"extra":[1,2,{"x":"y"}],"totalClients":1,"clients":[` + c.clients + `]}`
+			got, faults, err := publications([]byte(body), debug.DecodeOptions{})
+			if err != nil || len(got) != c.n || len(faults) != c.faults || len(got) > 0 && got[0].Unread != c.unread {
+				t.Errorf("got %+v, %+v, %v", got, faults, err)
+			}
+		})
+	}
+}
+
+// manyClients is an adsz answer with n clients of about 3 kB each, as sidecars
+// are: most of it are names of watched resources.
+func manyClients(n int) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"totalClients":%d,"clients":[`, n)
+	watched := strings.TrimSuffix(strings.Repeat(`"outbound|20000||some-service.shop.svc.cluster.local",`, 45), ",")
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"connectionId":"app-%d.shop-%d","connectedAt":"2026-11-21T03:52:09.06Z","address":"10.0.0.1:1",`+
+			`"labels":{"app":"x"},"metadata":{"LABELS":{"DUBBO_GO":"{\"providers:org.shop.Service%d:1.0:g\":\"app-%d.shop.svc.cluster.local:20000\",`+
+			`\"providers:grpc.reflection.v1alpha.ServerReflection::\":\"app-%d.shop.svc.cluster.local:20000\"}","app":"x"},"CLUSTER_ID":"Kubernetes"},`+
+			`"locality":{},"watches":{"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment":[%s]}}`, i, i, i/10, i/10, i/10, watched)
+	}
+	b.WriteString("]}")
+	return b.Bytes()
+}
+
+// Everything ever allocated is more than what is held at any time.
+func TestMemory_A16(t *testing.T) {
+	body := manyClients(10_000)
+	if len(body) < 20<<20 {
+		t.Fatalf("an answer of %d bytes shows nothing", len(body))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, faults, err := publications(body, debug.DecodeOptions{})
+	runtime.ReadMemStats(&after)
+	if err != nil || len(got) != 10_000 || len(faults) > 0 {
+		t.Fatalf("%d clients, %v, %v", len(got), faults, err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 100_000_000 {
+		t.Errorf("A16 10,000 clients in %d MB took %d MB", len(body)>>20, used>>20)
+	}
+}
+
+func BenchmarkDecode10kClients_A16(b *testing.B) {
+	body := manyClients(10_000)
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := publications(body, debug.DecodeOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// Whatever istiod sends: an error, or as many clients as it says; and what is
+// cut off is never taken for the whole.
+func FuzzDecode(f *testing.F) {
+	f.Fuzz(func(t *testing.T, body []byte, cut int) {
+		got, faults, err := publications(body, debug.DecodeOptions{MaxBytes: 1 << 16})
+		if err != nil && strings.ContainsFunc((&debug.Error{Cause: debug.NotAnswer, Where: "x", Err: err}).Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("not printable: %q", err)
+		}
+		if err != nil && len(got)+len(faults) > 0 {
+			t.Errorf("an error and %d clients", len(got))
+		}
+		for _, fault := range faults {
+			if strings.ContainsFunc(fault.Error(), func(r rune) bool { return r < ' ' || r > '~' }) {
+				t.Errorf("not printable: %q", fault.Error())
+			}
+		}
+		whole := bytes.TrimRight(body, " \t\r\n")
+		if err != nil || cut < 0 || cut >= len(whole) {
+			return
+		}
+		if less, _, err := publications(whole[:cut], debug.DecodeOptions{}); err == nil {
+			t.Errorf("cut at %d of %d it is still good: %v", cut, len(whole), less)
+		}
+	})
+}
