@@ -61,6 +61,19 @@ type network struct {
 	open   int
 	frozen chan struct{}
 	down   error
+	wires  []*wire
+}
+
+// reset breaks every connection.
+func (n *network) reset() {
+	n.mu.Lock()
+	wires := n.wires
+	n.wires = nil
+	n.mu.Unlock()
+	for _, w := range wires {
+		_ = w.Close()
+	}
+	synctest.Wait()
 }
 
 // freeze makes every connection a half-open one: nothing arrives any more.
@@ -102,9 +115,11 @@ func (n *network) dial(ctx context.Context, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.open++
-	n.mu.Unlock()
-	return &wire{Conn: conn, network: n, frozen: frozen, closed: make(chan struct{})}, nil
+	w := &wire{Conn: conn, network: n, frozen: frozen, closed: make(chan struct{})}
+	n.wires = append(n.wires, w)
+	return w, nil
 }
 
 type wire struct {

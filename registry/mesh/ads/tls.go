@@ -12,10 +12,7 @@ import (
 )
 
 // rereading is transport security that reads its files at each handshake.
-type rereading struct {
-	tls  TLS
-	name string // overrides the server name
-}
+type rereading struct{ tls TLS }
 
 var _ credentials.TransportCredentials = (*rereading)(nil)
 
@@ -25,8 +22,8 @@ func (r *rereading) ClientHandshake(ctx context.Context, authority string, conn 
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.name != "" {
-		config.ServerName = r.name
+	if r.tls.ServerName != "" {
+		authority = r.tls.ServerName
 	}
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn) //nolint:wrapcheck // gRPC reads its own error
 }
@@ -38,7 +35,7 @@ func (r *rereading) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, e
 
 // Info says that it is TLS.
 func (r *rereading) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.2", ServerName: r.name}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.2", ServerName: r.tls.ServerName}
 }
 
 // Clone returns an equal copy.
@@ -49,13 +46,13 @@ func (r *rereading) Clone() credentials.TransportCredentials {
 
 // OverrideServerName is part of the interface.
 func (r *rereading) OverrideServerName(name string) error {
-	r.name = name
+	r.tls.ServerName = name
 	return nil
 }
 
 // load reads the files.
 func (t TLS) load() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {

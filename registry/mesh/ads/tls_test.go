@@ -1,0 +1,268 @@
+package ads_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  string
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
+	}
+	a.cert, a.key, a.pem, _ = a.make(t, template)
+	return a
+}
+
+// issue returns a certificate and its key as PEM.
+func (a *authority) issue(t *testing.T, name string, valid time.Duration) (cert, key string) {
+	t.Helper()
+	_, _, cert, key = a.make(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
+	})
+	return cert, key
+}
+
+func (a *authority) make(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, string, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+}
+
+// secured is an istiod behind TLS whose certificate can be replaced.
+type secured struct {
+	*adstest.Server
+	network *network
+
+	mu     sync.Mutex
+	cert   tls.Certificate
+	client *x509.CertPool // nil: no client certificate is asked for
+	seen   []string       // common names of client certificates
+}
+
+func newSecured(t *testing.T) *secured {
+	t.Helper()
+	s := &secured{Server: adstest.NewServer()}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{s.cert}, NextProtos: []string{"h2"}}
+		if s.client != nil {
+			c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, s.client
+			c.VerifyConnection = func(state tls.ConnectionState) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.seen = append(s.seen, state.PeerCertificates[0].Subject.CommonName)
+				return nil
+			}
+		}
+		return c, nil
+	}}
+	s.network = serve(t, func(g *grpc.Server) { s.Register(g) }, append(adstest.ServerOptions(), grpc.Creds(credentials.NewTLS(config)))...)
+	s.Set(cluster("a", 1))
+	return s
+}
+
+func (s *secured) use(t *testing.T, cert, key string) {
+	t.Helper()
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cert = pair
+}
+
+func (s *secured) demand(pem string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.client = x509.NewCertPool()
+	s.client.AppendCertsFromPEM([]byte(pem))
+}
+
+func (s *secured) names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+const host = "istiod.istio-system.svc"
+
+// rig is a server with a certificate of an authority that the client's file
+// names.
+type rig struct {
+	*secured
+	ca     *authority
+	caFile string
+	dir    string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{secured: newSecured(t), ca: newAuthority(t, "one"), dir: t.TempDir()}
+	r.caFile = filepath.Join(r.dir, "ca.pem")
+	write(t, r.caFile, r.ca.pem)
+	cert, key := r.ca.issue(t, host, 100*time.Hour)
+	r.use(t, cert, key)
+	return r
+}
+
+func (r *rig) client(t *testing.T, x ads.TLS) (*ads.Client, *view[int64]) {
+	t.Helper()
+	if x.CAFile == "" {
+		x.CAFile = r.caFile
+	}
+	c := connect(t, r.network, func(o *ads.Options) { o.Address, o.Credentials.TLS = host+":15012", &x })
+	v, _ := watch(c, clusters(nil), ads.Wildcard)
+	settle()
+	return c, v
+}
+
+func TestTLS_A62(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"B45 authorities from a file, the name from the address": func(t *testing.T) {
+			_, v := newRig(t).client(t, ads.TLS{})
+			equal(t, "held", v.names(), "a")
+		},
+		"F22 another name than the certificate's is refused, with both names": func(t *testing.T) {
+			c, v := newRig(t).client(t, ads.TLS{ServerName: "other.svc"})
+			said := v.one(t).Disconnected.Error()
+			is(t, "names", strings.Contains(said, host) && strings.Contains(said, "other.svc"), true)
+			is(t, "connected", c.State().Connected, false)
+		},
+		"a name that differs from the address's": func(t *testing.T) {
+			r := newRig(t)
+			cert, key := r.ca.issue(t, "istiod-rev.other.svc", time.Hour)
+			r.use(t, cert, key)
+			_, v := r.client(t, ads.TLS{ServerName: "istiod-rev.other.svc"})
+			equal(t, "held", v.names(), "a")
+		},
+		"F22 an authority that changes is followed without a restart, and the last state stays": func(t *testing.T) {
+			r := newRig(t)
+			_, v := r.client(t, ads.TLS{})
+			v.heard()
+			other := newAuthority(t, "two")
+			cert, key := other.issue(t, host, 100*time.Hour)
+			r.use(t, cert, key)
+			r.network.reset()
+			in(10 * time.Second)
+			e := v.one(t)
+			is(t, "told", strings.Contains(e.Disconnected.Error(), "unknown authority"), true)
+			equal(t, "held", v.names(), "a")
+			write(t, r.caFile, other.pem)
+			in(31 * time.Second)
+			equal(t, "confirmed", v.one(t).Confirmed, "a")
+		},
+		"F22 an expired certificate is told, and its successor taken": func(t *testing.T) {
+			r := newRig(t)
+			cert, key := r.ca.issue(t, host, -time.Minute)
+			r.use(t, cert, key)
+			_, v := r.client(t, ads.TLS{})
+			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "expired"), true)
+			cert, key = r.ca.issue(t, host, time.Hour)
+			r.use(t, cert, key)
+			in(31 * time.Second)
+			equal(t, "held", v.names(), "a")
+		},
+		"F22 a client certificate is read anew at each handshake": func(t *testing.T) {
+			r := newRig(t)
+			r.demand(r.ca.pem)
+			x := ads.TLS{CertFile: filepath.Join(r.dir, "cert.pem"), KeyFile: filepath.Join(r.dir, "key.pem")}
+			renew := func(name string) {
+				cert, key := r.ca.issue(t, name, time.Hour)
+				write(t, x.CertFile, cert)
+				write(t, x.KeyFile, key)
+			}
+			renew("first")
+			_, v := r.client(t, x)
+			equal(t, "held", v.names(), "a")
+			renew("second")
+			r.network.reset()
+			in(2 * time.Second)
+			equal(t, "clients", r.names(), "first", "second")
+		},
+		"a missing file is told by its name, and taken when it comes": func(t *testing.T) {
+			r := newRig(t)
+			file := filepath.Join(r.dir, "later.pem")
+			_, v := r.client(t, ads.TLS{CAFile: file})
+			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), file), true)
+			write(t, file, "not a certificate")
+			in(31 * time.Second)
+			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "no certificate in it"), true)
+			write(t, file, r.ca.pem)
+			in(31 * time.Second)
+			equal(t, "held", v.names(), "a")
+		},
+		"F21 a token that is missing, empty or more than one is told and never sent": func(t *testing.T) {
+			r := newRig(t)
+			file := filepath.Join(r.dir, "token")
+			c := connect(t, r.network, func(o *ads.Options) {
+				o.Address = host + ":15012"
+				o.Credentials = ads.Credentials{TLS: &ads.TLS{CAFile: r.caFile}, TokenFile: file}
+			})
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			for _, step := range []struct{ content, says string }{{"", "no such file"}, {" \n", "is empty"}, {"two words", "more than a token"}} {
+				if step.content != "" {
+					write(t, file, step.content)
+				}
+				in(31 * time.Second)
+				is(t, step.says, strings.Contains(v.one(t).Disconnected.Error(), step.says), true)
+			}
+			write(t, file, "ey.token")
+			in(31 * time.Second)
+			equal(t, "held", v.names(), "a")
+		},
+	})
+}
