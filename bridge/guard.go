@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -89,19 +90,6 @@ func (g Guard) stricter(o Guard) Guard {
 	return g
 }
 
-// ignorance returns why the source may not be believed that a key is surplus.
-func (b *ward) ignorance(s *surplus) error {
-	if s.Known {
-		return b.ways[0].ignorance(s.Origin.Service)
-	}
-	for _, w := range b.ways {
-		if err := w.ignoranceOfAny(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // settles returns when a leftover has waited long enough.
 func (b *ward) settles(s *surplus) time.Time {
 	start := s.since
@@ -159,11 +147,14 @@ type verdict struct {
 // barred applies the rules that hold whatever the guard is: the policy, and
 // that nothing goes on ignorance.
 func (l *loop) barred(s *surplus, now time.Time) verdict {
-	b := l.ward(s)
-	if b.keeps != "" {
-		return verdict{reason: ReasonReadOnly, detail: "policy " + string(b.keeps) + " keeps what is no longer claimed"}
+	keeps := l.ward(s).keeps
+	for origin := range l.planner.Losers(s.item.group, s.Key) {
+		keeps = cmp.Or(keeps, l.wards[origin.Bridge].keeps)
 	}
-	if err := b.ignorance(s); err != nil {
+	if keeps != "" {
+		return verdict{reason: ReasonReadOnly, detail: "policy " + string(keeps) + " keeps what is no longer claimed"}
+	}
+	if err := l.ignorance(s); err != nil {
 		s.blind = true
 		return verdict{reason: ReasonUnknown, detail: err.Error()}
 	}
@@ -171,6 +162,25 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 		s.blind, s.since = false, now
 	}
 	return verdict{}
+}
+
+// ignorance returns why it may not be believed that a key is surplus: because
+// of any service that claimed it, or of any bridge where none is known.
+func (l *loop) ignorance(s *surplus) error {
+	for origin := range l.planner.Losers(s.item.group, s.Key) {
+		if err := l.ways[origin.Bridge].ignorance(origin.Service); err != nil {
+			return err
+		}
+	}
+	if s.Known {
+		return nil
+	}
+	for _, w := range l.ways {
+		if err := w.ignoranceOfAny(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // judge applies every rule but that of the last endpoint.

@@ -202,17 +202,19 @@ func (s *story) fail(hook func(memory.Op, registry.Group) error) {
 	})
 }
 
-// starts runs the loop until the test ends.
-func (s *story) starts() *story {
+// starts runs the loop until the test ends, with a target in place of the
+// story's if one is given.
+func (s *story) starts(target ...registry.Target) *story {
 	s.t.Helper()
 	s.make()
+	target = append(target, session{s.target})
 	s.opts.Observe = func(o bridge.Observation) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.seen = append(s.seen, o)
 	}
 	s.opts.Log = slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	loop, err := bridge.New(session{s.target}, s.bridges, s.opts)
+	loop, err := bridge.New(target[0], s.bridges, s.opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type Surplus struct {
 	Key    string
 	Origin Origin   // who claimed it last
 	Known  bool     // somebody did claim it, so that Origin and How are known
-	How    Evidence // how the claim went
+	How    Evidence // how the claims to it went: the weakest there is
 }
 
 // Change returns what has to be written to a group, and the claims in it that
@@ -55,8 +55,27 @@ func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
 			if len(r.want) > 0 || !slices.ContainsFunc(r.held, func(h held) bool { return h.owner == p.owner }) {
 				continue
 			}
-			l, known := g.lost[r.key]
-			if !yield(Surplus{Key: r.key, Origin: l.origin, Known: known, How: l.how}) {
+			s := Surplus{Key: r.key}
+			for _, l := range g.lost[r.key] {
+				s.Origin, s.Known, s.How = l.origin, true, max(s.How, l.how)
+			}
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// Losers yields everybody who is known to have claimed a surplus key, in the
+// order in which they lost it.
+func (p *Planner) Losers(name registry.Group, key string) iter.Seq[Origin] {
+	return func(yield func(Origin) bool) {
+		g := p.groups[name]
+		if g == nil {
+			return
+		}
+		for _, l := range g.lost[key] {
+			if !yield(l.origin) {
 				return
 			}
 		}

@@ -13,9 +13,9 @@ import (
 // here.
 type group struct {
 	exclusive bool
-	claims    []claim         // by origin
-	held      []held          // by key, then value
-	lost      map[string]loss // by key: claims that were taken back
+	claims    []claim           // by origin
+	held      []held            // by key, then value
+	lost      map[string][]loss // by key: claims that were taken back, the last one last
 }
 
 type claim struct {
@@ -36,7 +36,7 @@ type held struct {
 	live    bool
 }
 
-// loss is how the last claim to a key went.
+// loss is how a claim to a key went.
 type loss struct {
 	origin Origin
 	how    Evidence
@@ -89,9 +89,10 @@ func (g *group) remember(origin Origin, how Evidence, before, next []pair) {
 	for _, e := range before {
 		if _, still := findKey(next, e.key); !still {
 			if g.lost == nil {
-				g.lost = make(map[string]loss, 1)
+				g.lost = make(map[string][]loss, 1)
 			}
-			g.lost[e.key] = loss{origin, how}
+			others := slices.DeleteFunc(g.lost[e.key], func(l loss) bool { return l.origin == origin })
+			g.lost[e.key] = append(others, loss{origin, how})
 		}
 	}
 	if len(g.lost) > 0 {
