@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -24,17 +25,13 @@ type found struct {
 // read turns the address and the parameters of a provider into the model.
 // The parameters are used up.
 func read(u parsedURL) (found, error) {
-	switch u.protocol {
-	case "consumer", "empty", "override", "route", "condition", "script", "admin":
-		return found{}, fmt.Errorf("%s:// %w", u.protocol, errNoProvider)
-	}
 	take := func(key string) string {
 		v := u.params[key]
 		delete(u.params, key)
 		return v
 	}
-	if c := orElse(take(paramCategory), take("nacos.category")); c != "" && c != "providers" {
-		return found{}, fmt.Errorf("category %.40q %w", c, errNoProvider)
+	if err := checkKind(u.protocol, orElse(take(paramCategory), take("nacos.category"))); err != nil {
+		return found{}, err
 	}
 	f := found{iface: registry.Interface{
 		Name:    orElse(take(paramInterface), canonicalPath(u.path)),
@@ -57,12 +54,21 @@ func read(u parsedURL) (found, error) {
 	if take(paramEnabled) == "false" {
 		f.endpoint.Health = registry.Disabled
 	}
-	maps.DeleteFunc(u.params, func(k, v string) bool {
-		return k == "" || v == "" || k != paramTag && k != paramMeshHost && k != paramMeshCluster &&
-			k != paramMeshSubset && (reserved(k) || volatile(k))
-	})
+	maps.DeleteFunc(u.params, func(k, v string) bool { return k == "" || v == "" || reserved(k) || volatile(k) })
 	f.endpoint.Attributes = u.params
 	return f, nil
+}
+
+// checkKind refuses what stands beside providers in other folders.
+func checkKind(protocol, category string) error {
+	switch protocol {
+	case "consumer", "empty", "override", "route", "condition", "script", "admin":
+		return fmt.Errorf("%s:// %w", protocol, errNoProvider)
+	}
+	if category != "" && category != naming.Providers {
+		return fmt.Errorf("category %.40q %w", category, errNoProvider)
+	}
+	return nil
 }
 
 func readMark(s string) (registry.Path, error) {

@@ -19,7 +19,6 @@ type provider struct {
 	host     string
 	port     uint16
 	iface    registry.Interface
-	health   registry.Health
 	must     []param // what makes it the provider it is
 	may      []param // what is told beside that, most useful first
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -132,7 +133,7 @@ func nacosEntries(t testing.TB, name string) []registry.Entry {
 		for i, raw := range s.Instances {
 			entries = append(entries, registry.Entry{
 				Group: registry.Group{Kind: dubbo.Kind, Group: s.Group, Name: s.Service},
-				Key:   fmt.Sprint(i), Value: string(raw),
+				Key:   strconv.Itoa(i), Value: string(raw),
 			})
 		}
 	}

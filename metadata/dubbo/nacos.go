@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -45,7 +46,7 @@ type instance struct {
 // NewNacos returns the codec of the format in Nacos. The error names every
 // option that cannot be used.
 func NewNacos(o Options) (*Nacos, error) {
-	o, err := o.defaults()
+	o, err := defaults(o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Kind, err)
 	}
@@ -65,11 +66,11 @@ func (n *Nacos) LeftOut(s *registry.Service) error { return n.o.leftOut(s, n.ent
 func (*Nacos) Needs([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
-func (n *Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
 	var all []found
 	var faults []metadata.Fault
 	for _, e := range entries {
-		f, err := n.read(e)
+		f, err := readInstance(e)
 		if err != nil {
 			faults = append(faults, metadata.Fault{Entry: e, Err: err})
 			continue
@@ -84,7 +85,7 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 	if err := checkNacosName(key); err != nil {
 		return registry.Entry{}, err
 	}
-	must := append(p.must[:len(p.must):len(p.must)], param{paramProtocol, p.protocol}, param{paramPath, p.iface.Name})
+	must := slices.Concat(p.must, []param{{paramProtocol, p.protocol}, {paramPath, p.iface.Name}})
 	if size := sizeOf(must); size > n.o.MaxMetadata {
 		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, size, n.o.MaxMetadata)
 	}
@@ -133,7 +134,7 @@ func (i instance) text() (string, error) {
 
 var errMetadata = errors.New("has no protocol in its metadata")
 
-func (n *Nacos) read(e registry.Entry) (found, error) {
+func readInstance(e registry.Entry) (found, error) {
 	i := instance{Enabled: true, Healthy: true}
 	if err := json.Unmarshal([]byte(e.Value), &i); err != nil {
 		return found{}, fmt.Errorf("read instance: %w", err)

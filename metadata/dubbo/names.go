@@ -42,10 +42,12 @@ func serviceKey(i registry.Interface) string {
 	}.String()
 }
 
-// checkFolder takes one part of the path of a root.
-func checkFolder(s string) error {
-	if s == "" || s == "." || s == ".." || escapeNode(s) != s {
-		return fmt.Errorf("root: %s cannot be a folder", naming.Quote(s))
+// checkRoot takes a path of which each part can be a folder.
+func checkRoot(root string) error {
+	for part := range strings.SplitSeq(root[1:], "/") {
+		if part == "" || part == "." || part == ".." || escapeNode(part) != part {
+			return fmt.Errorf("root: %s cannot be a folder", naming.Quote(part))
+		}
 	}
 	return nil
 }
@@ -92,16 +94,8 @@ func checkAddress(host string, port uint16) error {
 }
 
 func validLabel(s string) bool {
-	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
-		return false
-	}
-	for _, c := range []byte(s) {
-		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !alnum && c != '-' && c != '_' {
-			return false
-		}
-	}
-	return true
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, allowed) == ""
 }
 
 // splitName takes a mesh row's name `fqdn:port` apart; for any other name the

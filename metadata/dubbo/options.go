@@ -49,31 +49,37 @@ type Rule struct {
 	Protocol string
 }
 
+// check names the field that is wrong.
+func (r Rule) check() error {
+	if err := checkProtocol(r.Protocol); err != nil {
+		return fmt.Errorf("protocol: %w", err)
+	}
+	if r.Host == "" {
+		return nil
+	}
+	if _, err := naming.ParsePattern(r.Host); err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	return nil
+}
+
 // defaults fills in what was left empty and refuses what cannot be used, all
 // faults at once.
-func (o Options) defaults() (Options, error) {
+func defaults(o Options) (Options, error) {
 	o.Root = "/" + strings.Trim(orElse(o.Root, DefaultRoot), "/")
 	o.Group = orElse(o.Group, DefaultGroup)
 	o.Protocol = orElse(o.Protocol, DefaultProtocol)
 	o.Protocols, o.Params = slices.Clone(o.Protocols), maps.Clone(o.Params)
 	var faults []error
-	for part := range strings.SplitSeq(o.Root[1:], "/") {
-		if err := checkFolder(part); err != nil {
-			faults = append(faults, err)
-		}
+	if err := checkRoot(o.Root); err != nil {
+		faults = append(faults, err)
 	}
 	if err := checkProtocol(o.Protocol); err != nil {
 		faults = append(faults, fmt.Errorf("protocol: %w", err))
 	}
 	for i, r := range o.Protocols {
-		if err := checkProtocol(r.Protocol); err != nil {
-			faults = append(faults, fmt.Errorf("protocols[%d].protocol: %w", i, err))
-		}
-		if r.Host == "" {
-			continue
-		}
-		if _, err := naming.ParsePattern(r.Host); err != nil {
-			faults = append(faults, fmt.Errorf("protocols[%d].host: %w", i, err))
+		if err := r.check(); err != nil {
+			faults = append(faults, fmt.Errorf("protocols[%d].%w", i, err))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.Params)) {

@@ -89,15 +89,6 @@ func sizeOf(params []param) (n int) {
 	return n
 }
 
-func get(params []param, key string) string {
-	for _, p := range params {
-		if p.key == key {
-			return p.value
-		}
-	}
-	return ""
-}
-
 // canonicalPath returns a provider's path without the slashes that dubbo-go
 // puts before it.
 func canonicalPath(s string) string { return strings.TrimLeft(s, "/") }

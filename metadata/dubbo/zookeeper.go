@@ -29,7 +29,7 @@ const maxURL = 2048
 // NewZooKeeper returns the codec of the format in ZooKeeper. The error names
 // every option that cannot be used.
 func NewZooKeeper(o Options) (*ZooKeeper, error) {
-	o, err := o.defaults()
+	o, err := defaults(o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Kind, err)
 	}
@@ -51,11 +51,11 @@ func (z *ZooKeeper) LeftOut(s *registry.Service) error { return z.o.leftOut(s, z
 func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
-func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
 	var all []found
 	var faults []metadata.Fault
 	for _, e := range entries {
-		f, err := z.read(e)
+		f, err := readURL(e)
 		if err != nil {
 			faults = append(faults, metadata.Fault{Entry: e, Err: err})
 			continue
@@ -79,7 +79,7 @@ func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
 	}, tooMuch(p, z.o.MaxMetadata, dropped)
 }
 
-func (z *ZooKeeper) read(e registry.Entry) (found, error) {
+func readURL(e registry.Entry) (found, error) {
 	value := e.Value
 	if !strings.Contains(value, "://") {
 		value, _ = unescapeNode(value) // a name that was not in the canonical form

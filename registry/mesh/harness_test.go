@@ -188,7 +188,7 @@ func (b *bed) remove(names ...string) {
 }
 
 // in lets time pass.
-func (b *bed) in(d time.Duration) {
+func (*bed) in(d time.Duration) {
 	<-time.NewTimer(d).C
 	synctest.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -158,7 +159,7 @@ func mapping(t testing.TB, pairs ...string) metadata.Mapping {
 		if err != nil {
 			t.Fatal(err)
 		}
-		claims = append(claims, metadata.Claim{Key: key, Address: address(t, pairs[i+1]), Client: fmt.Sprint(i)})
+		claims = append(claims, metadata.Claim{Key: key, Address: address(t, pairs[i+1]), Client: strconv.Itoa(i)})
 	}
 	return metadata.NewMapping(slices.Values(claims))
 }
@@ -228,10 +229,6 @@ func endpoint(host string, port uint32, change ...func(*endpointv3.LbEndpoint)) 
 
 func health(h corev3.HealthStatus) func(*endpointv3.LbEndpoint) {
 	return func(e *endpointv3.LbEndpoint) { e.HealthStatus = h }
-}
-
-func weight(n uint32) func(*endpointv3.LbEndpoint) {
-	return func(e *endpointv3.LbEndpoint) { e.LoadBalancingWeight = wrapperspb.UInt32(n) }
 }
 
 // meta sets a string of the filter metadata.

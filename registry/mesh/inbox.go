@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"errors"
+	"maps"
 	"sync"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
@@ -87,9 +88,7 @@ func (i *inbox) takeClusters(e ads.Event[*Cluster]) {
 		for _, name := range e.Removed {
 			n.clusters[name], n.rejected[name] = nil, nil
 		}
-		for name, err := range e.Invalid {
-			n.rejected[name] = err
-		}
+		maps.Copy(n.rejected, e.Invalid)
 		if err := e.Unknown[ads.Wildcard]; err != nil {
 			n.failure = err
 		}

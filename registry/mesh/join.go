@@ -60,35 +60,12 @@ func (n *Naming) Join(v View) Joined {
 	out := Joined{
 		Skipped: make(map[string]string), Unknown: make(map[registry.Name]error), Needed: make(map[string]struct{}),
 	}
-	hosts := make(map[naming.HostAddress]*host)
 	for _, c := range v.Clusters {
-		if c.Err != nil {
-			if reason := c.skip(); reason != "" {
-				out.Skipped[c.Name] = reason
-			}
-			continue
-		}
-		h := hosts[c.Address]
-		if h == nil {
-			h = &host{address: c.Address}
-			hosts[c.Address] = h
-		}
-		h.add(c)
-	}
-	for name := range v.Rejected {
-		id, err := naming.ParseCluster(name)
-		if a := id.HostAddress(); err == nil && hosts[a] == nil && v.Rejected[wholeName(a)] != nil {
-			hosts[a] = &host{address: a}
+		if reason := c.skip(); reason != "" {
+			out.Skipped[c.Name] = reason
 		}
 	}
-	for _, addresses := range v.Mapping.All() {
-		for _, a := range addresses {
-			if hosts[a] == nil {
-				hosts[a] = &host{address: a}
-			}
-		}
-	}
-	for _, h := range hosts {
+	for _, h := range v.hosts() {
 		r := n.row(h, v)
 		if r.service != nil {
 			out.Services = append(out.Services, r.service)
@@ -105,6 +82,34 @@ func (n *Naming) Join(v View) Joined {
 	}
 	slices.SortFunc(out.Services, func(a, b *registry.Service) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// hosts returns every host that anything is said of.
+func (v *View) hosts() map[naming.HostAddress]*host {
+	hosts := make(map[naming.HostAddress]*host)
+	at := func(a naming.HostAddress) *host {
+		if hosts[a] == nil {
+			hosts[a] = &host{address: a}
+		}
+		return hosts[a]
+	}
+	for _, c := range v.Clusters {
+		if c.Err == nil {
+			at(c.Address).add(c)
+		}
+	}
+	for name := range v.Rejected {
+		id, err := naming.ParseCluster(name)
+		if a := id.HostAddress(); err == nil && v.Rejected[wholeName(a)] != nil {
+			at(a)
+		}
+	}
+	for _, addresses := range v.Mapping.All() {
+		for _, a := range addresses {
+			at(a)
+		}
+	}
+	return hosts
 }
 
 // host is the clusters of one host address.
@@ -142,7 +147,7 @@ func wholeName(a naming.HostAddress) string {
 // skip is the reason that status shows of a cluster that is no service; none
 // for those that every proxy has.
 func (c *Cluster) skip() string {
-	if errors.Is(c.Err, errInner) {
+	if c.Err == nil || errors.Is(c.Err, errInner) {
 		return ""
 	}
 	return c.Err.Error()

@@ -126,25 +126,36 @@ func (l *loop) publish(changes []change) {
 	}
 	clear(l.state.odd)
 	settles := !l.settled && l.complete && l.mapped && len(l.missing) == 0
-	switch {
-	case settles || l.settled && l.state.empty() && len(changes) > 0:
+	if l.settled {
 		// A mesh that is empty from one moment to the next is taken for one that
 		// istiod cannot see, not for one that was taken down service by service.
-		l.put(changes)
-		l.table.Replace(slices.Values(l.state.services()))
-		if !l.synced {
-			l.source.o.Log.Info("mesh is synced", "services", len(l.state.services()), "epoch", l.epoch)
+		settles = l.state.empty() && len(changes) > 0
+		if !settles {
+			l.takeOut(changes)
 		}
-		l.synced, l.settled = true, true
-	case l.settled:
-		for _, c := range changes {
-			if c.now.service == nil && c.now.unknown == nil && c.before.service != nil {
-				l.table.Delete(c.name())
-			}
+	}
+	l.put(changes)
+	if settles {
+		l.settle()
+	}
+}
+
+// settle makes the table hold what a whole stream told of.
+func (l *loop) settle() {
+	services := l.state.services()
+	l.table.Replace(slices.Values(services))
+	if !l.synced {
+		l.source.o.Log.Info("mesh is synced", "services", len(services), "epoch", l.epoch)
+	}
+	l.synced, l.settled = true, true
+}
+
+// takeOut deletes what was taken back while we listened.
+func (l *loop) takeOut(changes []change) {
+	for _, c := range changes {
+		if c.now.service == nil && c.now.unknown == nil && c.before.service != nil {
+			l.table.Delete(c.name())
 		}
-		l.put(changes)
-	default:
-		l.put(changes)
 	}
 }
 

@@ -3,6 +3,8 @@ package mesh_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +19,7 @@ var _ mesh.MappingReader = (*debug.Reader)(nil)
 // the table is the pure join of what istiod and the mapping say now.
 func TestWhatIsKeptUpToDateIsWhatIsJoined_B30(t *testing.T) {
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := mesh.Naming{Subsets: seed%2 == 0, Rules: []mesh.Rule{{Host: pattern(t, "h1.*"), Interface: "by.rule"}}}
 				w := &world{bed: newBed(t, func(o *mesh.Options) { o.Naming = n }), naming: n, random: rand.New(rand.NewPCG(seed, 1))}
@@ -83,18 +85,18 @@ func (w *world) compare() {
 		v.Assignments[name] = decodeAssignment(w.t, plain(w.t), loadOf(name, w.loads[name]...))
 	}
 	want := w.naming.Join(v)
-	var text, got string
+	var text, got strings.Builder
 	for _, s := range want.Services {
-		text += line(s)
+		text.WriteString(line(s))
 	}
 	rows, _ := w.table.Snapshot()
 	for _, s := range want.Services {
 		if rows[s.Name] != nil {
-			got += line(rows[s.Name])
+			got.WriteString(line(rows[s.Name]))
 		}
 	}
-	if got != text || len(rows) != len(want.Services) {
-		w.t.Fatalf("%d rows\n%s\nwant %d\n%s", len(rows), got, len(want.Services), text)
+	if got.String() != text.String() || len(rows) != len(want.Services) {
+		w.t.Fatalf("%d rows\n%s\nwant %d\n%s", len(rows), got.String(), len(want.Services), text.String())
 	}
 	w.expectKnown()
 	skipped := w.table.Skipped()

@@ -35,9 +35,9 @@ func pods(service, n int) (*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment
 // TestManyEndpoints_F17_P07: 50,000 endpoints in one response of well over
 // 4 MiB, and what a row of them costs.
 func TestManyEndpoints_F17_P07(t *testing.T) {
+	c, a := pods(1, 50_000)
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.Mapping, o.Naming = nil, everything(t) })
-		c, a := pods(1, 50_000)
 		if n := proto.Size(a); n < 4<<20 {
 			t.Fatalf("a response of %d bytes only", n)
 		}
@@ -50,7 +50,6 @@ func TestManyEndpoints_F17_P07(t *testing.T) {
 		b.expectKnown()
 	})
 	t.Run("P07 at most 1 kB of memory for each", func(t *testing.T) {
-		_, a := pods(1, 50_000)
 		data := encode(t, a)
 		before := heap()
 		_, got, err := plain(t).DecodeAssignment(data)

@@ -91,7 +91,7 @@ func (s *state) setMapping(m metadata.Mapping) {
 
 func (s *state) setCluster(name string, c *Cluster) {
 	old := s.view.Clusters[name]
-	if old != nil && old.Err != nil && old.skip() != "" {
+	if old != nil && old.skip() != "" {
 		s.odd[name] = ""
 	}
 	if old != nil && old.Err == nil {
