@@ -48,8 +48,8 @@ func TestTarget_Conformance(t *testing.T) {
 	})
 }
 
-func create(n, i int) registry.Change {
-	e := entry("us")(n, i, 0)
+func create(n int) registry.Change {
+	e := entry("us")(n, 0, 0)
 	return registry.Change{Group: e.Group, Put: []registry.Write{{New: e}}, Want: []registry.Entry{e}}
 }
 
@@ -64,12 +64,12 @@ func TestTarget_AFailedCallHasNoEffectAndALostOneHas(t *testing.T) {
 		return nil
 	}
 	target.Fail(hook)
-	if err := target.Write(t.Context(), create(1, 0)); !errors.Is(err, boom) || len(target.Entries()) != 0 {
+	if err := target.Write(t.Context(), create(1)); !errors.Is(err, boom) || len(target.Entries()) != 0 {
 		t.Fatalf("%v, %v", err, target.Entries())
 	}
 	target.Fail(nil)
 	target.Lose(hook)
-	if err := target.Write(t.Context(), create(1, 0)); !errors.Is(err, boom) || len(target.Entries()) != 1 {
+	if err := target.Write(t.Context(), create(1)); !errors.Is(err, boom) || len(target.Entries()) != 1 {
 		t.Fatalf("%v, %v", err, target.Entries())
 	}
 	want := memory.Counts{Writes: 2, Put: 1}
@@ -107,7 +107,7 @@ func TestTarget_WatchTellsEveryChangeInOrder(t *testing.T) {
 			got = append(got, e.Old.Value+">"+e.New.Value)
 		}
 	}})
-	if err := target.Write(t.Context(), create(0, 0)); err != nil {
+	if err := target.Write(t.Context(), create(0)); err != nil {
 		t.Fatal(err)
 	}
 	target.Set(registry.Held{Entry: entry("them")(0, 0, 1)})
@@ -122,7 +122,7 @@ func TestTarget_WatchTellsEveryChangeInOrder(t *testing.T) {
 func TestTarget_ExpireTakesWhatTheSessionHeld_A48(t *testing.T) {
 	t.Parallel()
 	target := memory.New(memory.Options{Owner: "us", Mark: mark})
-	if err := target.Write(t.Context(), create(0, 0)); err != nil {
+	if err := target.Write(t.Context(), create(0)); err != nil {
 		t.Fatal(err)
 	}
 	target.Set(registry.Held{Entry: entry("them")(0, 1, 0), Owner: "them", Live: true})

@@ -8,11 +8,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// foreign returns what a group holds that is not ours.
-func (f Fixture) foreign(t *testing.T, n int) []registry.Held {
+// foreign returns what group 0 holds that is not ours.
+func (f Fixture) foreign(t *testing.T) []registry.Held {
 	t.Helper()
 	var out []registry.Held
-	for _, h := range f.read(t, n) {
+	for _, h := range f.read(t, 0) {
 		if h.Owner != f.Owner {
 			out = append(out, h)
 		}
@@ -20,9 +20,9 @@ func (f Fixture) foreign(t *testing.T, n int) []registry.Held {
 	return out
 }
 
-func (f Fixture) expectForeign(t *testing.T, n int, want registry.Entry) {
+func (f Fixture) expectForeign(t *testing.T, want registry.Entry) {
 	t.Helper()
-	got := f.foreign(t, n)
+	got := f.foreign(t)
 	if len(got) != 1 || got[0].Entry != want {
 		t.Fatalf("the foreign entries are %v, want %v alone", got, want)
 	}
@@ -33,10 +33,10 @@ func testForeign(t *testing.T, f Fixture) {
 	f.Set(t, other)
 	f.write(t, 0, f.entries(0, 0, 3, 0)...)
 	f.expect(t, 0, f.entries(0, 0, 3, 0)...)
-	f.expectForeign(t, 0, other)
+	f.expectForeign(t, other)
 	f.write(t, 0)
 	f.expect(t, 0)
-	f.expectForeign(t, 0, other)
+	f.expectForeign(t, other)
 }
 
 func testForeignKey(t *testing.T, f Fixture) {
@@ -46,7 +46,7 @@ func testForeignKey(t *testing.T, f Fixture) {
 	if len(held) != 1 || held[0].Key != f.Entry(0, 0, 0).Key || held[0].Owner == f.Owner {
 		t.Fatalf("holds %v, want the other's entry under the key %q", held, f.Entry(0, 0, 0).Key)
 	}
-	f.expectForeign(t, 0, other)
+	f.expectForeign(t, other)
 }
 
 func testForeignDelete(t *testing.T, f Fixture) {
@@ -60,7 +60,7 @@ func testForeignDelete(t *testing.T, f Fixture) {
 		if err := f.Target.Write(t.Context(), change); err == nil {
 			t.Errorf("%s without a word", name)
 		}
-		f.expectForeign(t, 0, other)
+		f.expectForeign(t, other)
 	}
 }
 

@@ -50,11 +50,11 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 
 func (w *writing) done(part []unit) {
 	w.target.folders.know(w.folder)
-	bytes := w.target.sizes.get(w.group)
+	now := w.target.sizes.get(w.group)
 	for _, u := range part {
-		bytes += u.grows
+		now += u.grows
 	}
-	w.target.sizes.set(w.group, bytes)
+	w.target.sizes.set(w.group, now)
 }
 
 // mendFolder takes note of why a folder could not be made, nil where it is

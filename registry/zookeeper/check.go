@@ -74,7 +74,7 @@ func (c *Client) version(ctx context.Context, server string) string {
 	if err != nil {
 		return ""
 	}
-	defer conn.Close() //nolint:errcheck // it was only read from
+	defer conn.Close()
 	deadline, _ := ctx.Deadline()
 	if conn.SetDeadline(deadline) != nil {
 		return ""

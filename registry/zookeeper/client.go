@@ -148,7 +148,7 @@ func (c *Client) Close() {
 	c.conn.Close()
 	c.stop()
 	c.cut()
-	for range c.ended { //nolint:revive // until the library has closed it
+	for range c.ended { // until the library has closed it
 	}
 	c.calls.Wait()
 }

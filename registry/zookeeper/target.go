@@ -98,18 +98,22 @@ func (o TargetOptions) validate(client *Client) error {
 		return errors.New("it needs a client, an owner and a layout")
 	case o.Lifetime != Persistent && o.Lifetime != Session:
 		return fmt.Errorf("lifetime %q is neither persistent nor session", o.Lifetime)
-	case o.Access != Open && o.Access != ReadOnly && o.Access != Private:
+	case !slices.Contains([]Access{Open, ReadOnly, Private}, o.Access):
 		return fmt.Errorf("acl %q is none of open, read-only and private", o.Access)
 	case o.Access != Open && client.opts.User == "":
 		return fmt.Errorf("acl %q needs user and passwordFile", o.Access)
 	}
 	for _, l := range o.Layouts {
-		before, after, ok := strings.Cut(l.Folders(), "*")
-		if !ok || !strings.HasPrefix(before, "/") || !strings.HasSuffix(before, "/") || after != "" && after[0] != '/' {
+		if !validPattern(l.Folders()) {
 			return fmt.Errorf("layout %q: not an absolute path with * for one of its parts", l.Folders())
 		}
 	}
 	return nil
+}
+
+func validPattern(folders string) bool {
+	before, after, ok := strings.Cut(folders, "*")
+	return ok && strings.HasPrefix(before, "/") && strings.HasSuffix(before, "/") && (after == "" || after[0] == '/')
 }
 
 // Lost implements registry.Sessioned. It is never ready for the lifetime

@@ -36,7 +36,7 @@ const handshake = 10 * time.Second
 func (c *conn) cut() {
 	c.once.Do(func() {
 		close(c.gone)
-		_ = c.Conn.Close() // nobody is left to be told
+		_ = c.Close() // nobody is left to be told
 	})
 }
 
@@ -164,7 +164,7 @@ func connectResponse(s *session) []byte {
 		e.int64(s.id)
 		e.bytes(s.password)
 	}
-	e.bool(false)
+	e.byte(0)
 	return e.packet()
 }
 

@@ -88,7 +88,7 @@ func (c *conn) change(r request, e *encoder) code {
 	for i, sub := range r.multi {
 		at := len(answers.b)
 		answers.int32(int32(sub.op))
-		answers.bool(false)
+		answers.byte(0)
 		answers.int32(0)
 		if err := c.changeOne(sub, answers); err != errOK {
 			answers.b = answers.b[:at]
@@ -114,7 +114,7 @@ func multiError(e *encoder, ops, failed int, err code) {
 			result = err
 		}
 		e.int32(-1)
-		e.bool(false)
+		e.byte(0)
 		e.int32(int32(result))
 		e.int32(int32(result))
 	}
@@ -123,7 +123,7 @@ func multiError(e *encoder, ops, failed int, err code) {
 
 func multiEnd(e *encoder) {
 	e.int32(-1)
-	e.bool(true)
+	e.byte(1)
 	e.int32(-1)
 }
 
@@ -214,7 +214,13 @@ func (c *conn) queryNode(r request, e *encoder) code {
 	case r.op != OpExists && !c.who().may(n, PermRead):
 		return errNoAuth
 	}
-	switch r.op {
+	show(r.op, n, e)
+	return errOK
+}
+
+// show encodes what a request asked to see of a node.
+func show(op Op, n *node, e *encoder) {
+	switch op {
 	case OpGetData:
 		e.bytes(n.data)
 	case OpGetACL:
@@ -223,10 +229,9 @@ func (c *conn) queryNode(r request, e *encoder) code {
 		e.strings(slices.Collect(maps.Keys(n.children))) // no order, as a real server has none
 	default: // OpExists answers with the stat alone
 	}
-	if r.op != OpGetChildren {
+	if op != OpGetChildren {
 		e.stat(n.snapshot())
 	}
-	return errOK
 }
 
 func (c *conn) authenticate(r request) code {

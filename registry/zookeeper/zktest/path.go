@@ -1,6 +1,7 @@
 package zktest
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -20,23 +21,17 @@ func validPath(path string) bool {
 			return false
 		}
 	}
-	for _, u := range utf16.Encode([]rune(path)) {
-		if u <= 0x1f || u >= 0x7f && u <= 0x9f || u >= 0xd800 && u <= 0xf8ff || u >= 0xfff0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(utf16.Encode([]rune(path)), refused)
+}
+
+// refused reports whether no path holds a UTF-16 unit: control characters,
+// surrogates, the private use area and what follows the specials.
+func refused(u uint16) bool {
+	return u <= 0x1f || u >= 0x7f && u <= 0x9f || u >= 0xd800 && u <= 0xf8ff || u >= 0xfff0
 }
 
 // split returns the parent of a path and the last part of it.
 func split(path string) (parent, name string) {
 	i := strings.LastIndexByte(path, '/')
 	return path[:max(i, 1)], path[i+1:]
-}
-
-func join(parent, name string) string {
-	if parent == "/" {
-		return "/" + name
-	}
-	return parent + "/" + name
 }

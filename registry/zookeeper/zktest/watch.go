@@ -12,9 +12,14 @@ func (c *conn) watch(r request) {
 
 // notify tells the connection of a change that it watches.
 func (c *conn) notify(e event) {
-	data := take(c.onData, e.kind != eventChildrenChanged, e.path)
-	list := take(c.onList, e.kind == eventChildrenChanged || e.kind == eventDeleted, e.path)
-	if data || list {
+	told := false
+	if e.kind != eventChildrenChanged {
+		told = take(c.onData, e.path)
+	}
+	if e.kind == eventChildrenChanged || e.kind == eventDeleted {
+		told = take(c.onList, e.path) || told
+	}
+	if told {
 		c.tell(e)
 	}
 }
@@ -73,12 +78,9 @@ func add(set map[string]struct{}, path string) map[string]struct{} {
 	return set
 }
 
-// take removes a path from a set where the change concerns it, and reports
-// whether it was there.
-func take(set map[string]struct{}, concerns bool, path string) bool {
-	if _, ok := set[path]; !ok || !concerns {
-		return false
-	}
+// take removes a path from a set, and reports whether it was there.
+func take(set map[string]struct{}, path string) bool {
+	_, ok := set[path]
 	delete(set, path)
-	return true
+	return ok
 }

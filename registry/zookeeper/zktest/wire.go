@@ -80,13 +80,8 @@ type encoder struct{ b []byte }
 func (e *encoder) int32(v int32) { e.b = binary.BigEndian.AppendUint32(e.b, uint32(v)) }
 func (e *encoder) int64(v int64) { e.b = binary.BigEndian.AppendUint64(e.b, uint64(v)) }
 
-func (e *encoder) bool(v bool) {
-	if v {
-		e.b = append(e.b, 1)
-	} else {
-		e.b = append(e.b, 0)
-	}
-}
+// byte encodes a boolean of the protocol: 0 or 1.
+func (e *encoder) byte(v byte) { e.b = append(e.b, v) }
 
 func (e *encoder) bytes(v []byte) {
 	if v == nil {

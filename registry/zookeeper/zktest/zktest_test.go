@@ -43,12 +43,12 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-func connect(t testing.TB, s *zktest.Server, timeout time.Duration) *zk.Conn {
+func connect(t testing.TB, s *zktest.Server) *zk.Conn {
 	t.Helper()
 	dial := func(network, address string, _ time.Duration) (net.Conn, error) {
 		return s.Dial(t.Context(), network, address)
 	}
-	conn, _, err := zk.Connect([]string{"127.0.0.1:1"}, timeout, zk.WithDialer(dial), zk.WithLogger(quiet{}))
+	conn, _, err := zk.Connect([]string{"127.0.0.1:1"}, 10*time.Second, zk.WithDialer(dial), zk.WithLogger(quiet{}))
 	must(t, err)
 	return conn
 }
@@ -58,7 +58,7 @@ var open = zk.WorldACL(zk.PermAll)
 func TestServer_Nodes(t *testing.T) {
 	t.Parallel()
 	inTime(t, "a node is created, read, set, listed and deleted", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		_, err := c.Create("/a", []byte("1"), 0, open)
 		must(t, err)
@@ -94,7 +94,7 @@ func TestServer_Nodes(t *testing.T) {
 		}
 	})
 	inTime(t, "sequential nodes get numbers, ephemeral ones no children", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		first, err := c.Create("/n-", nil, zk.FlagSequence, open)
 		must(t, err)
@@ -108,7 +108,7 @@ func TestServer_Nodes(t *testing.T) {
 		}
 	})
 	inTime(t, "a transaction is all or nothing", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		must(t, s.Put("/a", []byte("1")))
 		before, _ := s.Get("/a")
@@ -137,7 +137,7 @@ func second[T any](_ T, err error) error { return err }
 func TestServer_Sessions(t *testing.T) {
 	t.Parallel()
 	inTime(t, "a silent session ends after its timeout, with its nodes", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		_, err := c.Create("/e", nil, zk.FlagEphemeral, open)
 		must(t, err)
@@ -153,7 +153,7 @@ func TestServer_Sessions(t *testing.T) {
 		}
 	})
 	inTime(t, "an expired session is refused, and another begins", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		_, _, err := c.Exists("/")
 		must(t, err)
@@ -166,7 +166,7 @@ func TestServer_Sessions(t *testing.T) {
 		}
 	})
 	inTime(t, "watches are told once, and of what was missed", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		must(t, s.Put("/a", nil))
 		_, _, list, err := c.ChildrenW("/a")
@@ -204,7 +204,7 @@ func TestServer_Sessions(t *testing.T) {
 func TestServer_ACLs(t *testing.T) {
 	t.Parallel()
 	inTime(t, "digest and auth let the user in and nobody else", func(t *testing.T, s *zktest.Server) {
-		c, other := connect(t, s, 10*time.Second), connect(t, s, 10*time.Second)
+		c, other := connect(t, s), connect(t, s)
 		defer c.Close()
 		defer other.Close()
 		must(t, c.AddAuth("digest", []byte("u:p")))
@@ -242,7 +242,7 @@ func second2[T, U any](_ T, _ U, err error) error { return err }
 func TestServer_Faults(t *testing.T) {
 	t.Parallel()
 	inTime(t, "a request is delayed, denied, cut before or after", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		fault := zktest.Fault{Delay: time.Second}
 		s.SetFault(func(r zktest.Request) zktest.Fault {
@@ -273,7 +273,7 @@ func TestServer_Faults(t *testing.T) {
 		}
 	})
 	inTime(t, "a packet beyond the limit cuts the connection", func(t *testing.T, s *zktest.Server) {
-		c := connect(t, s, 10*time.Second)
+		c := connect(t, s)
 		defer c.Close()
 		if _, err := c.Create("/a", make([]byte, 1<<20), 0, open); err == nil || len(s.Children("/")) != 0 {
 			t.Errorf("%v, %q", err, s.Children("/"))
@@ -288,7 +288,7 @@ func TestServer_Words(t *testing.T) {
 	must(t, err)
 	defer server.Close() //nolint:errcheck // checked below
 	for word, want := range map[string]string{"ruok": "imok", "srvr": "Zookeeper version: " + zktest.Version} {
-		conn, err := net.Dial("tcp", address)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		must(t, err)
 		_, err = io.WriteString(conn, word)
 		must(t, err)
