@@ -82,12 +82,6 @@ func (l *loop) bridgeStatus(w *way) BridgeStatus {
 	return s
 }
 
-// A finding is one reason that a service has; the worst of all is its own.
-type finding struct {
-	reason Reason
-	detail string
-}
-
 func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) ServiceStatus {
 	out := ServiceStatus{
 		Bridge: w.Name, Service: origin.Service,
@@ -95,21 +89,20 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 		Entries: l.planner.ClaimedBy(origin),
 	}
 	state := w.services[origin.Service]
-	findings := []finding{{state.reason, state.detail}}
-	k := w.known
-	k.Stale = nil
-	if err := k.Of(origin.Service); err != nil {
-		findings = append(findings, finding{ReasonUnknown, err.Error()})
+	v := summary{reason: ReasonSynced}
+	v.add(state.reason, state.detail)
+	if err := w.unknown(origin.Service); err != nil {
+		v.add(ReasonUnknown, err.Error())
 	}
 	for _, n := range notes {
-		findings = append(findings, finding{n.reason, n.detail})
+		v.add(n.reason, n.detail)
 		if !slices.Contains(out.Groups, n.group) {
 			out.Groups = append(out.Groups, n.group)
 		}
 	}
 	for _, group := range out.Groups {
 		it := l.agenda.items[group]
-		findings = append(findings, l.groupFinding(it))
+		v.add(l.groupReason(it))
 		if it != nil {
 			out.LastWrite = later(out.LastWrite, it.wroteAt)
 			if it.err != nil {
@@ -118,45 +111,78 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 		}
 	}
 	slices.SortFunc(out.Groups, registry.Group.Compare)
-	out.Reason, out.Detail = worst(findings)
+	out.Reason, out.Detail = v.reason, v.detail()
 	return out
 }
 
-// groupFinding says how far a group is.
-func (l *loop) groupFinding(it *item) finding {
+// groupReason says how far a group is.
+func (l *loop) groupReason(it *item) (Reason, string) {
 	switch {
 	case it == nil:
-		return finding{ReasonPending, "the target was not listed yet"}
+		return ReasonPending, "the target was not listed yet"
 	case it.attempts > 0 && it.refused():
-		return finding{ReasonRefused, it.err.Error()}
+		return ReasonRefused, it.err.Error()
 	case it.attempts > 0:
-		return finding{ReasonRetrying, it.err.Error()}
+		return ReasonRetrying, it.err.Error()
 	case it.change.pending() || it.readAt.IsZero() || it.busy && it.change.written.After(it.wroteAt):
-		return finding{ReasonPending, "a write is due"}
+		return ReasonPending, "a write is due"
 	}
-	return finding{ReasonSynced, ""}
+	return ReasonSynced, ""
 }
 
-// worst returns the worst of all reasons with all that is said about it.
-func worst(findings []finding) (Reason, string) {
-	rank := []Reason{
-		"", ReasonSynced, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
-		ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+// A summary is the worst of all reasons that a service has, with all that is
+// said about it.
+type summary struct {
+	reason  Reason
+	details []string
+}
+
+func (s *summary) add(reason Reason, detail string) {
+	switch worse := reason.rank() - s.reason.rank(); {
+	case worse < 0:
+		return
+	case worse > 0:
+		s.reason, s.details = reason, nil
 	}
-	top := ReasonSynced
-	for _, f := range findings {
-		if f.reason != "" && slices.Index(rank, f.reason) > slices.Index(rank, top) {
-			top = f.reason
-		}
+	if detail != "" {
+		s.details = append(s.details, detail)
 	}
-	var details []string
-	for _, f := range findings {
-		if f.reason == top && f.detail != "" {
-			details = append(details, f.detail)
-		}
+}
+
+func (s *summary) detail() string {
+	slices.Sort(s.details)
+	return strings.Join(slices.Compact(s.details), "; ")
+}
+
+// rank returns how bad a reason is; nothing is better than any.
+func (r Reason) rank() int {
+	switch r {
+	case ReasonSynced:
+		return 1
+	case ReasonEmpty:
+		return 2
+	case ReasonExcluded:
+		return 3
+	case ReasonReadOnly:
+		return 4
+	case ReasonPending:
+		return 5
+	case ReasonWaiting:
+		return 6
+	case ReasonUnknown:
+		return 7
+	case ReasonHeld:
+		return 8
+	case ReasonConflict:
+		return 9
+	case ReasonInvalid:
+		return 10
+	case ReasonRetrying:
+		return 11
+	case ReasonRefused:
+		return 12
 	}
-	slices.Sort(details)
-	return top, strings.Join(slices.Compact(details), "; ")
+	return 0
 }
 
 func (l *loop) conflictStatus(c plan.Conflict) Conflict {

@@ -43,6 +43,11 @@ func (w *way) ignorance(name registry.Name) error {
 	return w.known.Of(name)
 }
 
+// unknown returns why a service cannot be told even while the source is fresh.
+func (w *way) unknown(name registry.Name) error {
+	return registry.Knowledge{Unknown: w.known.Unknown}.Of(name)
+}
+
 // ignoranceOfAny returns why nothing may be concluded about anything that is
 // missing.
 func (w *way) ignoranceOfAny() error {

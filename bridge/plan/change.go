@@ -35,6 +35,9 @@ func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 	if g == nil {
 		return c, nil
 	}
+	if n := len(g.active()); n > 0 {
+		c.Want = make([]registry.Entry, 0, len(g.claims[0].entries))
+	}
 	d := diff{owner: p.owner, change: &c}
 	d.refused(g)
 	for r := range g.rows() {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -26,7 +25,10 @@ type claim struct {
 type pair struct{ key, value string }
 
 func (a pair) compare(b pair) int {
-	return cmp.Or(strings.Compare(a.key, b.key), strings.Compare(a.value, b.value))
+	if c := strings.Compare(a.key, b.key); c != 0 {
+		return c
+	}
+	return strings.Compare(a.value, b.value)
 }
 
 type held struct {
@@ -55,19 +57,15 @@ func (g *group) find(origin Origin) (int, bool) {
 
 // claim replaces the claim of an origin and reports whether that changed it.
 func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) bool {
-	next := make([]pair, len(entries))
-	for i, e := range entries {
-		next[i] = pair{e.Key, e.Value}
-	}
-	if !slices.IsSortedFunc(next, pair.compare) {
-		slices.SortFunc(next, pair.compare)
-	}
-	next = slices.Compact(next)
 	i, ok := g.find(origin)
 	var before []pair
 	if ok {
 		before = g.claims[i].entries
 	}
+	if slices.EqualFunc(before, entries, func(p pair, e registry.Entry) bool { return p.key == e.Key && p.value == e.Value }) {
+		return false
+	}
+	next := pairs(entries)
 	if slices.Equal(before, next) {
 		return false
 	}
@@ -82,6 +80,18 @@ func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) boo
 		g.claims = slices.Insert(g.claims, i, claim{origin, next})
 	}
 	return true
+}
+
+// pairs returns entries as a group holds them.
+func pairs(entries []registry.Entry) []pair {
+	out := make([]pair, len(entries))
+	for i, e := range entries {
+		out[i] = pair{e.Key, e.Value}
+	}
+	if !slices.IsSortedFunc(out, pair.compare) {
+		slices.SortFunc(out, pair.compare)
+	}
+	return slices.Compact(out)
 }
 
 // remember keeps how the claims to keys went that are claimed no longer.
@@ -179,19 +189,23 @@ func (g *group) findHeld(key string) (int, bool) {
 
 // apply takes in what a change made of the group.
 func (g *group) apply(owner string, c registry.Change) {
-	gone := make(map[pair]int, len(c.Delete)+len(c.Put))
+	gone := make([]pair, 0, len(c.Delete)+len(c.Put))
 	for _, h := range c.Delete {
-		gone[pair{h.Key, h.Value}]++
+		gone = append(gone, pair{h.Key, h.Value})
 	}
 	for _, w := range c.Put {
 		if w.Old != nil {
-			gone[pair{w.Old.Key, w.Old.Value}]++
+			gone = append(gone, pair{w.Old.Key, w.Old.Value})
 		}
 	}
-	next := make([]held, 0, len(g.held)+len(c.Put))
+	slices.SortFunc(gone, pair.compare)
+	next := make([]held, 0, len(g.held)+len(c.Put)-len(gone))
 	for _, h := range g.held {
-		if h.owner == owner && gone[h.pair] > 0 {
-			gone[h.pair]--
+		for len(gone) > 0 && gone[0].compare(h.pair) < 0 {
+			gone = gone[1:]
+		}
+		if h.owner == owner && len(gone) > 0 && gone[0] == h.pair {
+			gone = gone[1:]
 			continue
 		}
 		next = append(next, h)
