@@ -20,6 +20,7 @@ type exchange struct {
 
 	told    map[string]struct{} // names the server knows we want
 	list    []string            // state of the world: the names of the last request
+	named   bool                // state of the world: it ever held a name, see relist
 	dirty   map[string]struct{} // names whose being told has to be looked at
 	answers []answer            // responses to be acknowledged, in order
 
@@ -144,7 +145,8 @@ func (x *exchange) nextWorld() (request, bool) {
 }
 
 // giveUp returns the message with which a type is unsubscribed from in the state
-// of the world.
+// of the world. From everything nobody can unsubscribe who never gave a name:
+// its responses are ignored instead.
 func (x *exchange) giveUp() (request, bool) {
 	clear(x.dirty)
 	if len(x.told) == 0 {
@@ -153,17 +155,28 @@ func (x *exchange) giveUp() (request, bool) {
 	clear(x.told)
 	clear(x.waiting)
 	x.list = nil
+	if !x.named {
+		x.named = true // to ask again it has to look like a change
+		return request{}, false
+	}
 	return request{url: x.book.ledger.url, nonce: x.nonce, version: x.book.ledger.version}, true
 }
 
 // relist makes the list what is wanted now; it returns what is new in it and
-// whether it changed at all.
+// whether it changed at all. Everything is an empty list until a name was given:
+// the older way, which every server knows (go-control-plane's SnapshotCache
+// answers an explicit wildcard with nothing, over and over).
 func (x *exchange) relist() (added []string, changed bool) {
 	added, gone := x.settle(math.MaxInt)
 	if len(added)+len(gone) == 0 {
 		return nil, false
 	}
 	x.list = x.book.ledger.names()
+	if !x.named && slices.Equal(x.list, []string{Wildcard}) {
+		x.list = nil
+	} else {
+		x.named = true
+	}
 	return added, true
 }
 

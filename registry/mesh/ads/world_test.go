@@ -71,13 +71,13 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 		"C03 a valid response is acknowledged with its version and nonce": func(t *testing.T) {
 			k, _, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
-			acked(t, k, cds, "v1", "a", "*")
+			acked(t, k, cds, "v1", "a")
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
 		"C04 F16 one unreadable resource is rejected by name, the others are applied and it stays": func(t *testing.T) {
 			k, _, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1), cluster("y", 1)))
-			acked(t, k, cds, "v1", "a", "*")
+			acked(t, k, cds, "v1", "a")
 			v.heard()
 			bad := cluster("x", 2)
 			bad.AltStatName = "invalid"
@@ -129,7 +129,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			nacked(t, k, "v1", "b", "x")
 			v.heard()
 			k.answer(say(cds, "v3", "c", cluster("x", 1)))
-			acked(t, k, cds, "v3", "c", "*")
+			acked(t, k, cds, "v3", "c")
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
 		"C07 the same content in a new version is acknowledged and not told": func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.request(t)
 			v.heard()
 			k.answer(say(cds, "v2", "b", cluster("x", 1)))
-			acked(t, k, cds, "v2", "b", "*")
+			acked(t, k, cds, "v2", "b")
 			v.none(t)
 			is(t, "version shown", c.State().Types[cds].Version, "v2")
 		},
@@ -259,7 +259,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.answer(say("type.googleapis.com/envoy.config.listener.v3.Listener", "v1", "x", garbage("y")))
 			k.silent(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, cds, "v1", "1")
 			equal(t, "held", v.names(), "a")
 		},
 		"C19 a type that was unsubscribed from is never rejected": func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "node", r.GetNode().GetId(), node().GetId())
 			is(t, "version", r.GetVersionInfo(), "v1")
 			is(t, "nonce", r.GetResponseNonce(), "")
-			equal(t, "names", r.GetResourceNames(), "*")
+			equal(t, "names: all", r.GetResourceNames())
 		},
 		"C25 F15 fewer clusters after a reconnect are removals, marked as found at a resync": func(t *testing.T) {
 			k, s, v, _ := asking(t)
@@ -410,24 +410,24 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 				all = append(all, cluster(name, 1))
 			}
 			k.answer(say(cds, "v1", "1", all...))
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, cds, "v1", "1")
 			equal(t, "held", v.names(), names...)
 		},
 		"B21 a static or original-destination cluster is no reason to reject the rest": func(t *testing.T) {
 			k, _, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("BlackHoleCluster", 0), cluster("PassthroughCluster", 0), cluster("outbound|80||a.b.svc.cluster.local", 1)))
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, cds, "v1", "1")
 			is(t, "held", len(v.names()), 3)
 		},
 		"C46 B43 a resource in an envelope is unwrapped": func(t *testing.T) {
 			k, _, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", body(wrap("a", "7", cluster("a", 1)))))
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, cds, "v1", "1")
 			e := v.one(t)
 			equal(t, "changed", changed(e), "a")
 			is(t, "version", e.Changed[0].Version, "7")
 			k.answer(say(cds, "v2", "2", body(wrap("a", "7", nil)))) // a heartbeat: it is there
-			acked(t, k, cds, "v2", "2", "*")
+			acked(t, k, cds, "v2", "2")
 			v.none(t)
 		},
 		"C47 B44 20 MiB in one response are taken": func(t *testing.T) {
@@ -439,7 +439,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 				all = append(all, big)
 			}
 			k.answer(say(cds, "v1", "1", all...))
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, cds, "v1", "1")
 			is(t, "held", len(v.names()), 20)
 		},
 		"C48 a version is opaque": func(t *testing.T) {
@@ -447,7 +447,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			for i, version := range []string{"2026-08-27T00:00:00Z/7\n\"ü\"", "", strings.Repeat("9", 5000)} {
 				nonce := fmt.Sprint(i)
 				k.answer(say(cds, version, nonce))
-				acked(t, k, cds, version, nonce, "*")
+				acked(t, k, cds, version, nonce)
 			}
 		},
 		"C49 nonces are kept per type": func(t *testing.T) {
@@ -459,13 +459,46 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.request(t)
 			k.request(t)
 			k.answer(say(cds, "c1", "1"))
-			acked(t, k, cds, "c1", "1", "*")
+			acked(t, k, cds, "c1", "1")
 			k.answer(say(eds, "e1", "1", load("a")))
 			acked(t, k, eds, "e1", "1", "a")
 			k.answer(say(cds, "c2", "2"))
-			acked(t, k, cds, "c2", "2", "*")
+			acked(t, k, cds, "c2", "2")
 			sub.Watch("b")
 			acked(t, k, eds, "e1", "1", "a", "b")
+		},
+		"a wildcard is an empty list until a name was given, and explicit from then on": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n, speaking(ads.StateOfTheWorld))
+			v, sub := watch(c, clusters(nil), ads.Wildcard)
+			k := next(t, s.worlds)
+			equal(t, "names", k.request(t).GetResourceNames())
+			k.answer(say(cds, "v1", "1", cluster("a", 1)))
+			acked(t, k, cds, "v1", "1")
+			sub.Watch("a")
+			acked(t, k, cds, "v1", "1", "*", "a")
+			sub.Unwatch("a")
+			acked(t, k, cds, "v1", "1", "*")
+			sub.Unwatch("*")
+			acked(t, k, cds, "v1", "1")
+			v.heard()
+			sub.Watch("*")
+			acked(t, k, cds, "v1", "1", "*")
+			k.answer(say(cds, "v1", "2", cluster("a", 1)))
+			equal(t, "changed", changed(v.one(t)), "a")
+		},
+		"a wildcard that was given up and is wanted again is asked for again": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			c := connect(t, n, speaking(ads.StateOfTheWorld))
+			v, sub := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			sub.Set(nil)
+			settle()
+			v.heard()
+			sub.Set([]string{ads.Wildcard})
+			settle()
+			equal(t, "changed", changed(v.one(t)), "a")
 		},
 		"a name added beside a rejection follows in a request of its own": func(t *testing.T) {
 			s, n := scripted(t)
