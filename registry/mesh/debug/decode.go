@@ -107,19 +107,7 @@ func (d *decoder) object(r *bounded, a *answer) error {
 	}
 	total := -1
 	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return err //nolint:wrapcheck // decode says what it means
-		}
-		switch name {
-		case "totalClients":
-			err = number(dec, &total)
-		case "clients":
-			err = d.list(dec, r, a)
-		default:
-			err = dec.Decode(new(json.RawMessage))
-		}
-		if err != nil {
+		if err := d.member(dec, r, a, &total); err != nil {
 			return err
 		}
 	}
@@ -136,6 +124,21 @@ func (d *decoder) object(r *bounded, a *answer) error {
 		return because(NotAnswer, "something follows the answer")
 	}
 	return nil
+}
+
+// member reads one member of the answer.
+func (d *decoder) member(dec *json.Decoder, r *bounded, a *answer, total *int) error {
+	name, err := dec.Token()
+	switch {
+	case err != nil:
+		return err //nolint:wrapcheck // decode says what it means
+	case name == "totalClients":
+		return number(dec, total)
+	case name == "clients":
+		return d.list(dec, r, a)
+	default:
+		return dec.Decode(new(json.RawMessage)) //nolint:wrapcheck // decode says what it means
+	}
 }
 
 // sniff tells early what is not an answer at all.

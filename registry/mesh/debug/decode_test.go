@@ -58,7 +58,7 @@ func TestCapture(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			_, istiods, o := mesh(t, "127.0.0.1")
 			istiods[0].misbehave(func(w http.ResponseWriter, r *http.Request) bool {
-				w.Write(capture(t, strings.TrimPrefix(r.URL.Path, "/debug/")+".json"))
+				_, _ = w.Write(capture(t, strings.TrimPrefix(r.URL.Path, "/debug/")+".json"))
 				return true
 			})
 			w := watch(t, o)

@@ -31,32 +31,21 @@ const (
 
 // Remedy returns what to do about it.
 func (c Cause) Remedy() string {
-	switch c {
-	case NoReplicas:
-		return "check the address of istiod"
-	case Unreachable:
-		return "check that istiod runs and that no network policy closes its debug port (15014, 8080; over xDS 15012)"
-	case Unauthorized:
-		return "set tokenFile to a service account token of audience istio-ca; over xDS use the TLS port, 15012"
-	case Forbidden:
-		return "run in istiod's root namespace (istio-system), or set DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES of istiod to the namespace of the token"
-	case NotServed:
-		return "set ENABLE_DEBUG_ON_HTTP=true of istiod, or read the mapping over xDS"
-	case NotAnswer:
-		return "check that address and port are istiod's own, without a proxy or an ingress between"
-	case Truncated:
-		return "check what lies between here and istiod; the next reading may do"
-	case TooLarge:
-		return "raise the size limit of the mapping"
-	case Slow:
-		return "raise the timeout of the mapping, or check the load of istiod"
-	case NoToken:
-		return "check tokenFile and who may read it"
-	case Plaintext:
-		return "read the mapping over xDS with TLS, or set insecure: true where the network is trusted"
-	default:
-		return "see the log of istiod"
+	remedies := map[Cause]string{
+		NoReplicas:   "check the address of istiod",
+		Unreachable:  "check that istiod runs and that no network policy closes its debug port (15014, 8080; over xDS 15012)",
+		Unauthorized: "set tokenFile to a service account token of audience istio-ca; over xDS use the TLS port, 15012",
+		Forbidden:    "run in istiod's root namespace (istio-system), or set DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES of istiod to the namespace of the token",
+		NotServed:    "set ENABLE_DEBUG_ON_HTTP=true of istiod, or read the mapping over xDS",
+		Refused:      "see the log of istiod",
+		NotAnswer:    "check that address and port are istiod's own, without a proxy or an ingress between",
+		Truncated:    "check what lies between here and istiod; the next reading may do",
+		TooLarge:     "raise the size limit of the mapping",
+		Slow:         "raise the timeout of the mapping, or check the load of istiod",
+		NoToken:      "check tokenFile and who may read it",
+		Plaintext:    "read the mapping over xDS with TLS, or set insecure: true where the network is trusted",
 	}
+	return remedies[c]
 }
 
 // Error says why one replica, or all of them, could not be read.

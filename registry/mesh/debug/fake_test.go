@@ -103,7 +103,7 @@ func (f *fakeIstiod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, code := f.page(strings.TrimPrefix(r.URL.RequestURI(), "/debug/"))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	w.Write([]byte(body))
+	_, _ = w.Write([]byte(body))
 }
 
 // page is the answer to adsz and connections over either transport.
@@ -154,9 +154,9 @@ func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: handler}
 	var group sync.WaitGroup
-	group.Go(func() { server.Serve(l) })
+	group.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
-		server.Close()
+		_ = server.Close()
 		group.Wait()
 	})
 	n.mu.Lock()

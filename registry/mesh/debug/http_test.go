@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -29,7 +28,7 @@ func answerWith(code int) func(http.ResponseWriter, *http.Request) bool {
 
 func body(text string) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Write([]byte(text))
+		_, _ = w.Write([]byte(text))
 		return true
 	}
 }
@@ -112,12 +111,12 @@ func redirect(w http.ResponseWriter, r *http.Request) bool {
 
 func large(size int) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, _ *http.Request) bool {
-		fmt.Fprintf(w, `{"totalClients":%d,"clients":[`, 1<<20)
+		_, _ = fmt.Fprintf(w, `{"totalClients":%d,"clients":[`, 1<<20)
 		for i := 0; i < size; i += 1 << 10 {
 			if i > 0 {
-				w.Write([]byte(","))
+				_, _ = w.Write([]byte(","))
 			}
-			fmt.Fprintf(w, `{"connectionId":"c-%d","x":%q}`, i, strings.Repeat("x", 1<<10))
+			_, _ = fmt.Fprintf(w, `{"connectionId":"c-%d","x":%q}`, i, strings.Repeat("x", 1<<10))
 		}
 		return true
 	}
@@ -127,7 +126,7 @@ func large(size int) func(http.ResponseWriter, *http.Request) bool {
 func stall(start string) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if start != "" {
-			w.Write([]byte(start))
+			_, _ = w.Write([]byte(start))
 			w.(http.Flusher).Flush()
 		}
 		<-r.Context().Done()
@@ -455,10 +454,8 @@ func TestTLS(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	ctx := t.Context()
-	group.Go(func() { r.Run(ctx, func(s debug.Snapshot) { got <- s }) })
+	group.Go(func() { _ = r.Run(ctx, func(s debug.Snapshot) { got <- s }) })
 	if s := <-got; s.Mapping.Len() != 1 || s.Err != nil {
 		t.Errorf("%+v", s)
 	}
 }
-
-var _ io.Writer = (*lines)(nil)

@@ -103,21 +103,13 @@ func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now ti
 	if s.gone.IsZero() {
 		s.gone = now
 	}
-	var over time.Time
-	permitted := known.complete
-	switch {
-	case n != nil && n.said[k.key]:
-		// at once
-	case n != nil && n.registered && !s.taken:
+	if n != nil && n.registered && !s.taken {
 		s.taken, s.gone = true, now
-		over = now.Add(l.grace)
-	case s.taken:
-		over = s.gone.Add(l.grace)
-	default:
-		over = s.gone.Add(l.connectionGrace)
-		if over.Before(l.hold) {
-			over = l.hold
-		}
+	}
+	over, permitted := l.end(s), known.complete
+	if n != nil && n.said[k.key] {
+		over = time.Time{}
+	} else if !s.taken {
 		permitted = known.complete && known.fresh
 	}
 	switch {
@@ -127,6 +119,17 @@ func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now ti
 	case l.next.IsZero() || over.Before(l.next):
 		l.next = over
 	}
+}
+
+// end returns when a claim that nobody makes is over.
+func (l *ledger) end(s *standing) time.Time {
+	if s.taken {
+		return s.gone.Add(l.grace)
+	}
+	if over := s.gone.Add(l.connectionGrace); over.After(l.hold) {
+		return over
+	}
+	return l.hold
 }
 
 func (n *node) add(p *metadata.Publication) {

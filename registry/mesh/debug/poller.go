@@ -48,8 +48,27 @@ func (p *poller) read(ctx context.Context) (*part, error) {
 	default:
 		return nil, err
 	}
-	kept := make(map[string]*client, len(listed.clients))
-	var fresh []string
+	kept, fresh := p.compare(listed)
+	switch {
+	case listed.nameless > 0, p.last.nameless > 0, !p.cheap(len(fresh)):
+		return p.readAll(ctx)
+	case len(fresh) == 0 && len(kept) == len(p.last.clients):
+		return p.last, nil
+	}
+	whole, err := p.readSingles(ctx, fresh, kept)
+	switch {
+	case err != nil:
+		return nil, err
+	case !whole:
+		return p.readAll(ctx)
+	}
+	listed.clients = kept
+	return p.take(listed), nil
+}
+
+// compare returns the listed clients that are known and the ids of the others.
+func (p *poller) compare(listed *answer) (kept map[string]*client, fresh []string) {
+	kept = make(map[string]*client, len(listed.clients))
 	for id, c := range listed.clients {
 		if known := p.last.clients[id]; known != nil && known.connectedAt.Equal(c.connectedAt) {
 			kept[id] = known
@@ -57,20 +76,7 @@ func (p *poller) read(ctx context.Context) (*part, error) {
 			fresh = append(fresh, id)
 		}
 	}
-	switch {
-	case listed.nameless > 0, p.last.nameless > 0, !p.cheap(len(fresh)):
-		return p.readAll(ctx)
-	case len(fresh) == 0 && len(kept) == len(p.last.clients):
-		return p.last, nil
-	}
-	if whole, err := p.readSingles(ctx, fresh, kept); err != nil || !whole {
-		if err != nil {
-			return nil, err
-		}
-		return p.readAll(ctx)
-	}
-	listed.clients = kept
-	return p.take(listed), nil
+	return kept, fresh
 }
 
 // cheap reports whether n single clients cost less than half of all.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -71,11 +72,11 @@ func errorKey(err error) string {
 		return ""
 	}
 	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the tree is walked here
-		key := ""
+		var keys []string
 		for _, e := range many.Unwrap() {
-			key += errorKey(e) + "\n"
+			keys = append(keys, errorKey(e))
 		}
-		return key
+		return strings.Join(keys, "\n")
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return string(e.Cause) + " " + e.Where

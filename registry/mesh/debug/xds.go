@@ -132,14 +132,11 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 	return nil
 }
 
-// causeOfStatus also knows the words of an istiod older than 1.20, which
-// refused with code Unknown.
 func causeOfStatus(err error) Cause {
 	if f, ok := errors.AsType[*fault](err); ok {
 		return f.cause
 	}
 	s, _ := status.FromError(err)
-	text := strings.ToLower(s.Message())
 	switch s.Code() {
 	case codes.Unauthenticated:
 		return Unauthorized
@@ -149,22 +146,26 @@ func causeOfStatus(err error) Cause {
 		return Slow
 	case codes.Unimplemented, codes.NotFound:
 		return NotServed
-	case codes.ResourceExhausted:
-		if strings.Contains(text, "larger than max") {
-			return TooLarge
-		}
-		return Refused
-	case codes.Unknown:
-		switch {
-		case strings.Contains(text, "unauthenticated"), strings.Contains(text, "authentication"):
-			return Unauthorized
-		case strings.Contains(text, "permission"), strings.Contains(text, "unauthorized"):
-			return Forbidden
-		}
-		return Refused
+	case codes.Unknown, codes.ResourceExhausted:
+		return causeOfText(strings.ToLower(s.Message()))
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.Internal:
 		return Refused
 	default:
 		return Unreachable
+	}
+}
+
+// causeOfText tells what a code leaves open: an istiod before 1.20 refuses with
+// Unknown, and ResourceExhausted is its rate limit as well as our own limit.
+func causeOfText(text string) Cause {
+	switch {
+	case strings.Contains(text, "larger than max"):
+		return TooLarge
+	case strings.Contains(text, "unauthenticated"), strings.Contains(text, "authentication"):
+		return Unauthorized
+	case strings.Contains(text, "permission"), strings.Contains(text, "unauthorized"):
+		return Forbidden
+	default:
+		return Refused
 	}
 }

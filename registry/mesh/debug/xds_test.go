@@ -49,7 +49,7 @@ func (f *fakeADS) StreamAggregatedResources(stream discovery.AggregatedDiscovery
 	for answers := 1; ; answers++ {
 		request, err := stream.Recv()
 		if err != nil {
-			return nil
+			return err
 		}
 		f.mu.Lock()
 		f.requests = append(f.requests, request)
@@ -67,12 +67,12 @@ func (f *fakeADS) StreamAggregatedResources(stream discovery.AggregatedDiscovery
 		}
 		page, _ := f.pages.page(request.GetResourceNames()[0])
 		// A stray answer of another type is not what was asked for.
-		stream.Send(&discovery.DiscoveryResponse{TypeUrl: "other"})
+		_ = stream.Send(&discovery.DiscoveryResponse{TypeUrl: "other"})
 		if err := stream.Send(&discovery.DiscoveryResponse{
 			TypeUrl: "istio.io/debug", Nonce: "n", VersionInfo: "v",
 			Resources: []*anypb.Any{{TypeUrl: "istio.io/debug", Value: []byte(page)}},
 		}); err != nil {
-			return nil
+			return err
 		}
 		if answers == end {
 			return nil
@@ -88,7 +88,7 @@ func xdsMesh(t *testing.T) (*fakeADS, debug.Options) {
 	server := grpc.NewServer()
 	discovery.RegisterAggregatedDiscoveryServiceServer(server, f)
 	var group sync.WaitGroup
-	group.Go(func() { server.Serve(listener) })
+	group.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
 		server.Stop()
 		group.Wait()
@@ -97,7 +97,7 @@ func xdsMesh(t *testing.T) (*fakeADS, debug.Options) {
 		conn, err := grpc.NewClient("passthrough:///istiod",
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-		return conn, func() { conn.Close() }, err
+		return conn, func() { _ = conn.Close() }, err
 	}
 	return f, debug.Options{
 		Replicas: debug.Static("istiod"),
