@@ -20,6 +20,7 @@ type decoder struct {
 }
 
 func (d *decoder) root(c *Config, node ast.Node) {
+	d.places.at[""] = place{1, 1} // of what is missing as a whole
 	d.object("", node, reflect.ValueOf(c).Elem())
 }
 

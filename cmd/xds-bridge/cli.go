@@ -49,7 +49,7 @@ func (c *cli) root() *cobra.Command {
 			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
 			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +
 			"configuration, 4 a peer cannot be reached, 5 deletions are held back,\n" +
-			"130 and 143 interrupted. Every flag can be set in the environment, as\n" +
+			"130 and 143 interrupted. Flags can be set in the environment, as\n" +
 			"XDS_BRIDGE_CONFIG is for --config.",
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.fromEnvironment(cmd.Flags()) },
@@ -109,9 +109,9 @@ func unknownVerb(root *cobra.Command, verb string) error {
 func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 	var first error
 	flags.VisitAll(func(f *pflag.Flag) {
-		name := "XDS_BRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := environmentName(f)
 		value, set := c.env(name)
-		if !set || f.Changed || f.Name == "help" || first != nil {
+		if !set || f.Changed || name == "" || first != nil {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
@@ -122,6 +122,16 @@ func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 		first = usage("--color %q: write auto, always or never", c.color)
 	}
 	return first
+}
+
+// environmentName returns the variable that a flag can be set by; empty for
+// those that choose what is done, which nobody should inherit unseen.
+func environmentName(f *pflag.Flag) string {
+	switch f.Name {
+	case "help", "check", "version", "yes":
+		return ""
+	}
+	return "XDS_BRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
 // load reads the configuration that the flags name.

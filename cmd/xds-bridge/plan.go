@@ -67,7 +67,7 @@ type planCounters struct {
 }
 
 func (c *cli) plan(ctx context.Context, o planOptions) error {
-	h, err := c.house(wiring{quiet: true})
+	h, err := c.house(wiring{dryRun: true, quiet: true})
 	if err != nil {
 		return err
 	}

@@ -35,11 +35,11 @@ func checkMesh(m *config.Istiod, source *mesh.Source) func(context.Context, *fin
 		f.pass("reachable", "%s", m.Address)
 		checkVersion(ctx, f, m)
 		s := observe(ctx, source)
-		switch {
-		case s.Stream.Err != nil && !s.Settled:
+		switch told := toldClusters(s); {
+		case s.Stream.Err != nil && !told:
 			f.away("xDS", s.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
 			return
-		case !s.Settled:
+		case !told:
 			f.away("xDS", errors.New("istiod has not told of everything yet"), "give more --timeout; istiod may still be starting")
 			return
 		}
@@ -56,6 +56,9 @@ func reach(ctx context.Context, address string) error {
 	return conn.Close() //nolint:wrapcheck // it names the address
 }
 
+// toldClusters reports whether a stream has told of the clusters.
+func toldClusters(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
+
 // observe runs a source until everything is told or known to fail.
 func observe(ctx context.Context, source *mesh.Source) mesh.Status {
 	ctx, cancel := context.WithCancel(ctx)
@@ -65,7 +68,7 @@ func observe(ctx context.Context, source *mesh.Source) mesh.Status {
 	defer tick.Stop()
 	var s mesh.Status
 	for s = source.Status(); ctx.Err() == nil; s = source.Status() {
-		if s.Settled && (s.Mapping.Complete || s.Mapping.Err != nil) {
+		if s.Settled || toldClusters(s) && s.Mapping.Err != nil {
 			break
 		}
 		select {

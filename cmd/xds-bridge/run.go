@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,12 +56,20 @@ func (c *cli) keep(ctx context.Context, h *house) error {
 	}
 	b := thisBuild()
 	h.log.Info("started", "version", b.Version, "config", c.file, "peers", h.peers())
+	h.log.Info("listening", "telemetry", address(server.TelemetryAddr()), "admin", address(server.AdminAddr()))
 	err = h.run(ctx, server.Run)
 	if err != nil {
 		return exit{exitFindings, err}
 	}
 	h.log.Info("stopped; every entry stays as it is")
 	return nil
+}
+
+func address(a net.Addr) string {
+	if a == nil {
+		return "off"
+	}
+	return a.String()
 }
 
 // once brings everything in step and exits.

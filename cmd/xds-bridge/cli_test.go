@@ -1,0 +1,214 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+func jwt(payload string) string {
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".c2ln"
+}
+
+const smallest = "../../config/testdata/smallest.yaml"
+
+func TestShortcuts_A74(t *testing.T) {
+	do(t, "--check", "-f", smallest).want(t, exitOK, "smallest.yaml: valid")
+	do(t, "--version").want(t, exitOK, "xds-bridge ")
+	var b build
+	if err := json.Unmarshal([]byte(do(t, "version", "-o", "json").out), &b); err != nil || b.Go == "" {
+		t.Errorf("%+v, %v", b, err)
+	}
+	do(t).want(t, exitOK, "Usage:")
+	do(t, "completion", "bash").want(t, exitOK, "bash completion")
+	do(t, "--dry-run", "-f", "/none.yaml").want(t, exitUsage, "/none.yaml: no such file")
+}
+
+func TestWrongUsage(t *testing.T) {
+	for line, want := range map[string]string{
+		"rnu":                                    `xds-bridge: unknown verb "rnu", did you mean "run"?`,
+		"frobnicate":                             `unknown verb "frobnicate"`,
+		"run --onze":                             "unknown flag: --onze",
+		"run now":                                `takes no argument, found "now"`,
+		"why":                                    "takes one service, found 0 arguments",
+		"plan -o yaml":                           `"yaml" is no form; write text or json`,
+		"validate --color pink":                  `--color "pink"`,
+		"run --log-level loud -f " + smallest:    `--log-level "loud"`,
+		"run --log-format xml -f " + smallest:    `--log-format "xml"`,
+		"status --admin 10.0.0.1:9901":           "only loopback is accepted",
+		"demo -o json":                           "needs --once",
+		"healthcheck --telemetry off":            "no probes there",
+		"validate -f /none.yaml":                 "/none.yaml: no such file or directory; name the configuration with --config",
+		"demo --once --mesh /none.yaml":          "--mesh: open /none.yaml",
+		"preflight -f testdata/unsupported.yaml": "not supported yet in this version",
+	} {
+		t.Run(line, func(t *testing.T) {
+			r := do(t, strings.Fields(line)...)
+			r.want(t, exitUsage, want)
+			if r.out != "" {
+				t.Errorf("standard output has %s", r.out)
+			}
+		})
+	}
+}
+
+func TestValidate_A74(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.yaml")
+	if err := os.WriteFile(bad, []byte("owner: shop\nregistriez: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "validate", smallest, bad).want(t, exitUsage, "smallest.yaml: valid", bad+`:2:1: registriez: unknown key "registriez", did you mean "registries"?`)
+	r := do(t, "validate", "-o", "json", bad)
+	r.want(t, exitUsage)
+	var v []verdict
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v[0].Valid || len(v[0].Faults) != 3 || v[0].Faults[2].Line != 2 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	do(t, "validate", "../../config/testdata/design.yaml").want(t, exitUsage,
+		"tokenFile: secret file", `design.yaml:24:25: bridges[1].from: reading "zk" is not supported yet in this version`)
+	do(t, "validate", "testdata/unsupported.yaml").want(t, exitUsage,
+		`unsupported.yaml:8:67: bridges[1].select: allow and skipMutualTLS differ from bridges[0]`,
+		`unsupported.yaml:9:16: bridges[2].from: reading "zk" is not supported yet`,
+		`unsupported.yaml:9:26: bridges[2].to: writing into the mesh "mesh" is not supported yet`)
+}
+
+func TestEnvironmentSetsFlags(t *testing.T) {
+	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": smallest}, "validate").want(t, exitOK, "smallest.yaml: valid")
+	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": "/none.yaml"}, "validate", "-f", smallest).want(t, exitOK)
+	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "json"}, "version").want(t, exitOK, `"version":`)
+	doIn(t, map[string]string{"XDS_BRIDGE_VERSION": "1.2", "XDS_BRIDGE_YES": "true"}, "--check", "-f", smallest).want(t, exitOK, "valid")
+	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "xml"}, "version").want(t, exitUsage, "environment variable XDS_BRIDGE_OUTPUT", "no form")
+}
+
+func TestNacosIsNotWrittenOnce(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "nacos.yaml")
+	text := "owner: shop\nregistries:\n  mesh: { istiod: { address: \"127.0.0.1:1\" } }\n  n: { nacos: { servers: [\"http://127.0.0.1:2\"] } }\n" +
+		"bridges:\n  - { name: a, from: mesh, to: n, formats: [dubbo-interface] }\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "run", "--once", "-f", file).want(t, exitUsage, "what it wrote would go with it")
+	do(t, "plan", "-f", file, "--timeout", "200ms").want(t, exitUnreachable, "target n")
+}
+
+// A name that an outsider chose must not drive the terminal.
+func TestTerminalIsSafe(t *testing.T) {
+	var out buffer
+	c := &cli{out: &out, err: &out, env: lookup(nil), color: "never"}
+	evil := "evil\x1b]0;owned\x07\x1b[2J\u202e.svc"
+	d := admin.Document{
+		Owner: evil, Time: time.Now(),
+		Sources: []admin.Source{{Name: evil, Stale: evil}},
+		Loops:   []bridge.Status{{Target: evil, Services: []bridge.ServiceStatus{{Service: "s\x1b", Detail: evil}}, Holds: []bridge.Hold{{Reason: evil}}}},
+	}
+	if err := c.printStatus(d); err != nil {
+		t.Fatal(err)
+	}
+	c.printWhy(admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
+	c.printFindings([]finding{{Peer: evil, Check: evil, Outcome: failed, Detail: evil, Fix: evil}})
+	c.printPlan(difference{Changes: []step{{Op: "create", Group: evil, New: evil}}})
+	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
+		t.Errorf("printed %q", s)
+	}
+}
+
+func TestColor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		color string
+		env   map[string]string
+		want  bool
+	}{
+		"no terminal":     {"auto", nil, false},
+		"always":          {"always", map[string]string{"NO_COLOR": "1"}, true},
+		"never":           {"never", nil, false},
+		"NO_COLOR":        {"auto", map[string]string{"NO_COLOR": "1"}, false},
+		"a dumb terminal": {"auto", map[string]string{"TERM": "dumb"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &cli{out: &buffer{}, env: lookup(tc.env), color: tc.color}
+			if got := strings.Contains(c.paint(red, "x"), "\x1b"); got != tc.want {
+				t.Errorf("coloured: %v", got)
+			}
+		})
+	}
+}
+
+// The guard of a file that says nothing is the one that the bridge documents.
+func TestGuardDefaults(t *testing.T) {
+	cfg, err := config.Load(smallest, lookup(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := guard(cfg.Bridges[0].Guard), bridge.DefaultGuard(); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// flagsPage is the reference of verbs and flags, as Markdown.
+func flagsPage(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("# Command line reference\n\nGenerated from the commands by `make golden`; do not edit.\n\n" + root.Long +
+		"\n\nA `run` that a signal stopped cleanly exits with 0; a verb that was interrupted, and a second\nsignal, give 130 or 143.\n")
+	flags := func(f *pflag.FlagSet) {
+		if !f.HasFlags() {
+			return
+		}
+		b.WriteString("\n| flag | environment | default | meaning |\n|---|---|---|---|\n")
+		f.VisitAll(func(f *pflag.Flag) {
+			if f.Name == "help" {
+				return
+			}
+			name := "--" + f.Name
+			if f.Shorthand != "" {
+				name = "-" + f.Shorthand + ", " + name
+			}
+			env, def := "", ""
+			if name := environmentName(f); name != "" {
+				env = "`" + name + "`"
+			}
+			if f.DefValue != "" {
+				def = "`" + f.DefValue + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, env, def, f.Usage)
+		})
+	}
+	b.WriteString("\n## Flags of every verb\n")
+	flags(root.PersistentFlags())
+	b.WriteString("\n## xds-bridge without a verb\n")
+	flags(root.LocalNonPersistentFlags())
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" || cmd.Name() == "completion" {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## xds-bridge %s\n\n%s\n", cmd.Use, orWord(cmd.Long, cmd.Short+"."))
+		flags(cmd.LocalNonPersistentFlags())
+	}
+	return b.String()
+}
+
+func TestGeneratedReference(t *testing.T) {
+	got := flagsPage((&cli{out: &buffer{}, err: &buffer{}, env: lookup(nil)}).root())
+	file := filepath.Join("..", "..", "docs", "reference", "flags.md")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || string(want) != got {
+		t.Errorf("%s is stale (%v); run make golden", file, err)
+	}
+}

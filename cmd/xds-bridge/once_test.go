@@ -1,0 +1,205 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+func TestOnce_A02(t *testing.T) {
+	w := newWorld(t)
+	do(t, "run", "--once", "-f", w.config(fileOptions{})).want(t, exitOK, "zk: 2 entries of ours, 0 of others")
+	nodes := w.providers("api.Orders")
+	if len(nodes) != 2 {
+		t.Fatalf("nodes: %q", nodes)
+	}
+	for i, n := range nodes {
+		u, err := url.QueryUnescape(n)
+		if err != nil || url.QueryEscape(u) != n {
+			t.Errorf("%s is not encoded as consumers expect: %v", n, err)
+		}
+		if want := fmt.Sprintf("tri://10.0.0.%d:20880/api.Orders?", i+1); !strings.HasPrefix(u, want) || !strings.Contains(u, "version=1.0") {
+			t.Errorf("got %s, want %s…", u, want)
+		}
+	}
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	before := w.touched()
+	t.Run("F07 restart, nothing changed", func(t *testing.T) {
+		do(t, "run", "--once", "-f", file).want(t, exitOK)
+		sameNodes(t, before, w.touched())
+	})
+	t.Run("F01 a running bridge is stopped and started again", func(t *testing.T) {
+		for range 2 {
+			r := w.start(file)
+			eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+			if code := r.stop(); code != exitOK {
+				t.Errorf("exit code %d\n%s", code, r.log)
+			}
+		}
+		sameNodes(t, before, w.touched())
+	})
+	t.Run("F06 the next start writes the difference alone", func(t *testing.T) {
+		w.offer(orders, "10.0.0.2", "10.0.0.3")
+		do(t, "run", "--once", "-f", file).want(t, exitOK)
+		after := w.touched()
+		kept := 0
+		for path, stat := range after {
+			if before[path] == stat && strings.Contains(path, "10.0.0.2") {
+				kept++
+			}
+		}
+		if nodes := w.providers("api.Orders"); kept != 1 || len(nodes) != 2 || !strings.Contains(nodes[1], "10.0.0.3") {
+			t.Errorf("kept %d of %q", kept, nodes)
+		}
+	})
+}
+
+func TestForeignEntriesStay_A44(t *testing.T) {
+	w := newWorld(t)
+	foreign := "/dubbo/api.Orders/providers/" + url.QueryEscape("dubbo://10.9.9.9:20880/api.Orders?application=legacy&interface=api.Orders&side=provider")
+	if err := w.zk.Put(foreign, nil); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := w.zk.Get(foreign)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours, 1 of others")
+	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "2 entries of owner shop would be deleted; give --yes")
+	if n := len(w.providers("api.Orders")); n != 3 {
+		t.Fatalf("a dry run deleted: %d nodes are left", n)
+	}
+	do(t, "purge", "--owner", "else", "--yes", "-f", file).want(t, exitOK, "0 entries of owner else were deleted")
+	do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file).want(t, exitOK, `"deleted": true`)
+	nodes := w.providers("api.Orders")
+	if after, _ := w.zk.Get(foreign); len(nodes) != 1 || after.Stat != before.Stat {
+		t.Errorf("left: %q", nodes)
+	}
+	do(t, "purge", "-f", file).want(t, exitUsage, "needs --owner")
+	do(t, "purge", "--owner", "shop", "--target", "zkk", "-f", file).want(t, exitUsage, `"zkk" is no registry`)
+}
+
+func TestPlan_A74(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "plan", "-f", file).want(t, exitFindings, "+ tri://10.0.0.1:20880/api.Orders", "2 to create, 0 to update, 0 to delete")
+	if paths := w.zk.Paths("/"); slices.ContainsFunc(paths, func(p string) bool { return p != "/" && !strings.HasPrefix(p, "/zookeeper") }) {
+		t.Errorf("a plan wrote: %q", paths)
+	}
+	do(t, "run", "--once", "--dry-run", "-f", file).want(t, exitFindings, "2 to create")
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	do(t, "plan", "-f", file).want(t, exitOK, "Nothing differs.")
+
+	w.offer(orders, "10.0.0.2")
+	before := w.touched()
+	r := do(t, "plan", "-o", "json", "-f", file)
+	r.want(t, exitFindings)
+	var d difference
+	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Changes) != 1 || d.Changes[0].Op != "delete" || !strings.Contains(d.Changes[0].Old, "10.0.0.1") || d.Summary.Delete != 1 {
+		t.Errorf("plan: %+v", d)
+	}
+	sameNodes(t, before, w.touched())
+}
+
+func TestHeldDeletions(t *testing.T) {
+	w := newWorld(t)
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+	file := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, atLeast: 1 }"})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	w.offer(orders, "10.0.0.1")
+	before := w.touched()
+	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: held", "4 held by the guard")
+	do(t, "run", "--once", "-f", file).want(t, exitHeld, "4 deletions", "1 holds")
+	sameNodes(t, before, w.touched())
+
+	off := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, mode: off }"})
+	do(t, "run", "--once", "-f", off).want(t, exitOK)
+	if n := len(w.providers("api.Orders")); n != 1 {
+		t.Errorf("%d nodes are left", n)
+	}
+}
+
+func TestRulesNameServices_A20(t *testing.T) {
+	w := newWorld(t)
+	w.offer(greeter, "10.0.1.1")
+	w.publish(nil)
+	file := w.config(fileOptions{bridge: `, names: [{ host: "*.shop.svc.cluster.local", port: 20000, interface: "api.*", group: blue, protocol: dubbo }]`})
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "1 entries of ours")
+	nodes := w.providers("api.greeter")
+	if len(nodes) != 1 || !strings.HasPrefix(nodes[0], url.QueryEscape("dubbo://10.0.1.1:20880/api.greeter?")) || !strings.Contains(nodes[0], url.QueryEscape("group=blue")) {
+		t.Errorf("nodes: %q", nodes)
+	}
+}
+
+func TestOnlyNeededEndpointsAreAsked_A63(t *testing.T) {
+	w := newWorld(t)
+	w.offer(greeter, "10.0.1.1")
+	asked := func() []string {
+		var names []string
+		for _, r := range w.mesh.Requests(adstest.EndpointType) {
+			names = append(names, r.Subscribe...)
+		}
+		return names
+	}
+	do(t, "run", "--once", "-f", w.config(fileOptions{})).want(t, exitOK)
+	if names := asked(); !slices.Contains(names, "outbound|20880||orders.shop.svc.cluster.local") || slices.Contains(names, "outbound|20000||greeter.shop.svc.cluster.local") {
+		t.Errorf("asked for %q", names)
+	}
+	do(t, "run", "--once", "-f", w.config(fileOptions{mesh: ", exportAll: true"})).want(t, exitOK)
+	if names := asked(); !slices.Contains(names, "outbound|20000||greeter.shop.svc.cluster.local") {
+		t.Errorf("with exportAll asked for %q", names)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	w := newWorld(t)
+	w.offer(greeter, "10.0.1.1")
+	w.publish(map[string]string{"providers:api.Orders::": orders, "providers:api.Greeter::": greeter})
+	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { exclude: ["greeter.*"] }`})).want(t, exitOK, "2 entries of ours")
+	if n := w.providers("api.Greeter"); len(n) != 0 {
+		t.Errorf("excluded, and written: %q", n)
+	}
+	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: `, select: { include: ["greeter.*"] }` + quick})).want(t, exitOK, "1 entries of ours")
+	if n := w.providers("api.Greeter"); len(n) != 1 {
+		t.Errorf("included, and not written: %q", n)
+	}
+}
+
+func TestOtherClusterDomain_A85(t *testing.T) {
+	w := newWorld(t)
+	const host = "pay.shop.svc.corp.example:20880"
+	w.offer(host, "10.0.2.1")
+	w.publish(map[string]string{"providers:api.Pay::": host})
+	do(t, "run", "--once", "-f", w.config(fileOptions{mesh: ", clusterDomain: corp.example", bridge: `, select: { include: ["*.svc.corp.example"] }`})).
+		want(t, exitOK, "1 entries of ours")
+	if n := w.providers("api.Pay"); len(n) != 1 {
+		t.Errorf("nodes: %q", n)
+	}
+}
+
+func TestUnreachablePeers(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	w.mesh.Refuse(adstest.ErrNotReady)
+	do(t, "run", "--once", "-f", file, "--timeout", "300ms").want(t, exitUnreachable, "source mesh", "not ready")
+	do(t, "plan", "-f", file, "--timeout", "300ms").want(t, exitUnreachable, "source mesh")
+	w.mesh.Refuse(nil)
+	if err := w.zk.Close(); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "run", "--once", "-f", file, "--timeout", "500ms").want(t, exitUnreachable, "target zk", "refused")
+	do(t, "preflight", "-f", file, "--timeout", "1s").want(t, exitUnreachable, "× reachable", "fix: check zookeeper.servers")
+	do(t, "status", "-f", file).want(t, exitUnreachable, "is the bridge running")
+	do(t, "healthcheck", "--telemetry", "127.0.0.1:1").want(t, exitUnreachable, "is the bridge running")
+}

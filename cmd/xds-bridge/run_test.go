@@ -1,0 +1,197 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+func TestReadiness_A56(t *testing.T) {
+	w := newWorld(t)
+	w.mesh.Refuse(adstest.ErrNotReady)
+	r := w.start(w.config(fileOptions{}))
+	if code, body := r.probe(t, "/livez"); code != http.StatusOK {
+		t.Errorf("/livez before the first snapshot: %d %s", code, body)
+	}
+	if code, body := r.probe(t, "/readyz?verbose"); code != http.StatusServiceUnavailable || !strings.Contains(body, "[-]source/mesh") {
+		t.Errorf("/readyz before the first snapshot: %d %s", code, body)
+	}
+	do(t, "healthcheck", "--telemetry", r.telemetry).want(t, exitOK, "ok")
+	do(t, "healthcheck", "--ready", "--telemetry", r.telemetry).want(t, exitFindings, "no complete snapshot yet")
+	if n := w.zk.Children("/dubbo"); len(n) != 0 {
+		t.Errorf("written before the source told of everything: %q", n)
+	}
+
+	w.mesh.Refuse(nil)
+	eventually(t, "/readyz", func() bool { code, _ := r.probe(t, "/readyz"); return code == http.StatusOK })
+
+	w.mesh.Refuse(adstest.ErrNotReady) // an outage afterwards shows in status alone
+	w.mesh.Drop(nil)
+	if code, body := r.probe(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz in an outage: %d %s", code, body)
+	}
+	if code, body := r.probe(t, "/metrics"); code != http.StatusOK || !strings.Contains(body, `xdsbridge_source_synced{peer="mesh"} 1`) {
+		t.Errorf("/metrics: %d\n%s", code, body)
+	}
+}
+
+func TestStatusAndWhy_A76(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	r := w.start(file)
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+
+	do(t, "status", "-f", file).want(t, exitOK, "owner shop", "mesh", "SYNCED", "1 service keys by debug-http", orders, "synced")
+	var d admin.Document
+	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "--admin", "unix:"+w.dir+"/a").out), &d); err != nil {
+		t.Fatal(err)
+	}
+	s := d.Loops[0].Services[0]
+	if string(s.Service) != orders || s.Entries != 2 || s.LastWrite.IsZero() || d.Loops[0].Owned != 2 || d.Sources[0].Endpoints["unknown"] != 2 {
+		t.Errorf("status: %+v", d)
+	}
+	for _, name := range []string{orders, "api.Orders", "providers:api.Orders:1.0:"} {
+		do(t, "why", name, "-f", file).want(t, exitOK, "key       providers:api.Orders:1.0:", "endpoint  10.0.0.1:20880",
+			"bridge mesh-to-zk, owner", "reason    synced", "group     dubbo-interface:/dubbo/api.Orders")
+	}
+	do(t, "why", "api.Nobody", "-f", file).want(t, exitFindings, "no source tells of this service")
+	if code := r.stop(); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, r.log)
+	}
+	if n := w.providers("api.Orders"); len(n) != 2 {
+		t.Errorf("a stop deleted: %q are left", n)
+	}
+}
+
+func TestRunFollowsTheMesh_A03(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	eventually(t, "two providers", func() bool { return len(w.providers("api.Orders")) == 2 })
+	w.offer(orders, "10.0.0.2")
+	eventually(t, "exactly the one that went is gone", func() bool {
+		n := w.providers("api.Orders")
+		return len(n) == 1 && strings.Contains(n[0], "10.0.0.2")
+	})
+}
+
+func TestDebugAPIRefuses_A13(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	for code, remedy := range map[int]string{http.StatusUnauthorized: "istio-ca", http.StatusForbidden: "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"} {
+		w.refuse(code)
+		eventually(t, "status names the cause and the remedy", func() bool {
+			return strings.Contains(do(t, "status", "-f", file).out, remedy)
+		})
+		do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys", remedy)
+	}
+	w.offer(orders, "10.0.0.7") // the keys are kept, and followed
+	eventually(t, "known keys stay in sync", func() bool {
+		n := w.providers("api.Orders")
+		return len(n) == 1 && strings.Contains(n[0], "10.0.0.7")
+	})
+	w.refuse(0)
+	eventually(t, "in step again", func() bool { return do(t, "status", "-f", file).code == exitOK })
+}
+
+func TestDryRunWritesNothing_A74(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	r := w.start(file, "--dry-run")
+	eventually(t, "it says what it would write", func() bool { return strings.Count(r.log.String(), `"would write"`) == 2 })
+	if n := w.zk.Children("/dubbo"); len(n) != 0 {
+		t.Errorf("written: %q", n)
+	}
+	if _, ok := w.zk.Get("/xds-bridge"); ok {
+		t.Error("a dry run left a node")
+	}
+}
+
+func TestSecretsAreNeverLogged_A77(t *testing.T) {
+	w := newWorld(t)
+	const password, token = "hunter2secret", "eyJhbGciOiJub25lIn0.eyJhdWQiOiJpc3Rpby1jYSJ9.signature"
+	file := w.config(fileOptions{
+		zk: ", user: bridge, passwordFile: " + w.file("password", password+"\n"), mesh: ", tokenFile: " + w.file("token", token+"\n"),
+	})
+	r := w.start(file)
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	shown := do(t, "status", "-o", "json", "-f", file)
+	checked := do(t, "preflight", "-o", "json", "-f", file)
+	checked.want(t, exitOK)
+	r.stop()
+	all := r.log.String() + shown.out + shown.err + checked.out + checked.err
+	for _, secret := range []string{password, token, "signature"} {
+		if strings.Contains(all, secret) {
+			t.Errorf("%s is in:\n%s", secret, all)
+		}
+	}
+}
+
+func TestLogsGoThroughGost_A77(t *testing.T) {
+	w := newWorld(t)
+	r := do(t, "run", "--once", "-f", w.config(fileOptions{}), "--log-format", "gost", "--log-level", "error")
+	r.want(t, exitOK)
+	if r.err != "" {
+		t.Errorf("standard error has %s", r.err)
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	w := newWorld(t)
+	r := do(t, "preflight", "-f", w.config(fileOptions{}))
+	r.want(t, exitOK, "√ reachable", "√ version: 1.30.0-test", "√ clock", "√ xDS", "√ service keys: 1 by debug-http", "√ write: a node was made and deleted")
+	for _, p := range w.zk.Paths("/") {
+		if strings.Contains(p, "probe") || strings.HasPrefix(p, "/dubbo") {
+			t.Errorf("preflight left %s", p)
+		}
+	}
+}
+
+func TestPreflightReadsTheToken_A14(t *testing.T) {
+	w := newWorld(t)
+	for name, tc := range map[string]struct{ token, want string }{
+		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], and istiod takes istio-ca`},
+		"audience as one word": {jwt(`{"aud":"istio-ca"}`), "√ token: audience istio-ca"},
+		"expired":              {jwt(`{"aud":["istio-ca"],"exp":1000}`), "× token: it expired at 1970-01-01T00:16:40Z"},
+		"another namespace":    {jwt(`{"aud":["istio-ca"],"kubernetes.io":{"namespace":"shop"}}`), `it is of namespace "shop", and node.namespace is "istio-system"`},
+		"no token at all":      {"hunter2", "holds no service account token: not a JWT of three parts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := do(t, "preflight", "-f", w.config(fileOptions{mesh: ", tokenFile: " + w.file("token", tc.token+"\n")}))
+			if !strings.Contains(r.out, tc.want) || strings.Contains(r.out+r.err, tc.token) {
+				t.Errorf("got %s, want %s", r.out, tc.want)
+			}
+		})
+	}
+}
+
+func TestSignals(t *testing.T) {
+	exited := make(chan int, 1)
+	ctx, stop := interruptible(t.Context(), func(code int) { exited <- code })
+	defer stop()
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if code := codeOf(ctx, ctx.Err()); code != 143 {
+		t.Errorf("the first SIGTERM gives %d", code)
+	}
+	if err := self.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-exited; code != 130 {
+		t.Errorf("a second signal, SIGINT, gives %d", code)
+	}
+}
