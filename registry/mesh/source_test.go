@@ -380,6 +380,50 @@ func TestAResourceThatCannotBeReadCostsItself_F16_B33(t *testing.T) {
 	})
 }
 
+func TestAClusterThatCannotBeRead_F16(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.Delta })
+		b.running()
+		b.istiod.Alter(func(a *adstest.Answer) {
+			for _, r := range a.Resources {
+				if a.Type == cds && (r.GetName() == "outbound|1||a.b" || r.GetName() == "outbound|1||g.h") {
+					r.Resource = &anypb.Any{TypeUrl: cds, Value: []byte{0xff}}
+				}
+			}
+		})
+		b.mapping.say(complete(mapping(t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "g.h:1")))
+		b.serve("outbound|1||g.h", "10.0.3.1")
+		b.istiod.Push()
+		b.in(time.Second)
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		k := b.knowledge()
+		if k.Of("a.b:1") == nil || k.Of("g.h:1") == nil || k.Of("c.d:1") != nil {
+			t.Errorf("unknown %v", k.Unknown)
+		}
+		if b.table.Skipped()["g.h:1"] == "" {
+			t.Errorf("skipped %v", b.table.Skipped())
+		}
+		b.istiod.Alter(nil)
+		b.istiod.Push()
+		b.in(time.Second)
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1", "g.h:1 10.0.3.1")
+		b.expectKnown()
+	})
+}
+
+func TestAServiceWhoseEndpointsAreNoLongerTold(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		c := edsCluster("outbound|1||a.b")
+		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+		b.set(c)
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		if b.knowledge().Of("a.b:1") == nil {
+			b.t.Error("it is not told to be unknown")
+		}
+	})
+}
+
 func TestRecheckComparesOverAFreshStream(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()

@@ -142,7 +142,7 @@ func (s *state) settle() (changes []change, watch, unwatch []string) {
 	for a := range s.dirty {
 		before, now := s.rows[a], s.join(a)
 		watch, unwatch = s.need(a, before.needed, now.needed, watch, unwatch)
-		if now.unknown != nil && before.service != nil {
+		if now.unknown != nil && before.service != nil && (now.service == nil || len(now.service.Endpoints) == 0) {
 			now.service = before.service // the last that is known
 		}
 		if now.service == nil && now.skipped == "" && now.unknown == nil && len(now.needed) == 0 {
