@@ -28,6 +28,7 @@ type Bridge struct {
 	Config    string // the file
 	Telemetry string // address of probes and metrics
 
+	owner   testing.TB // which the bridge ends with, whichever subtest starts it
 	path    string
 	process *Process
 }
@@ -35,7 +36,7 @@ type Bridge struct {
 // NewBridge writes a configuration; Start starts the bridge with it.
 func NewBridge(t testing.TB, c BridgeConfig) *Bridge {
 	t.Helper()
-	b := &Bridge{Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: Program(t)}
+	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: Program(t)}
 	text := fmt.Sprintf(`apiVersion: xds-bridge/v1
 owner: integration
 registries:
@@ -73,7 +74,7 @@ func StartBridge(t testing.TB, c BridgeConfig) *Bridge {
 // Start starts the bridge, for the first time or once more.
 func (b *Bridge) Start(t testing.TB) {
 	t.Helper()
-	b.process = Start(t, Command{Name: "xds-bridge", Path: b.path, Args: []string{"run", "--config", b.Config}})
+	b.process = Start(b.owner, Command{Name: "xds-bridge", Path: b.path, Args: []string{"run", "--config", b.Config}})
 }
 
 // AwaitReady waits until the bridge has read the mesh completely.

@@ -15,6 +15,7 @@ type Istiod struct {
 	HTTP   string // debug API
 	CA     CA     // who signs what is trusted at Secure
 
+	owner   testing.TB // which istiod ends with, whichever subtest starts it
 	mesh    *Mesh
 	process *Process
 }
@@ -22,7 +23,7 @@ type Istiod struct {
 // StartIstiod starts an istiod that reads the mesh and waits until it serves.
 func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
 	t.Helper()
-	i := &Istiod{GRPC: freeAddress(t), Secure: freeAddress(t), HTTP: freeAddress(t), CA: NewCA(t), mesh: mesh}
+	i := &Istiod{owner: t, GRPC: freeAddress(t), Secure: freeAddress(t), HTTP: freeAddress(t), CA: NewCA(t), mesh: mesh}
 	i.Start(t)
 	return i
 }
@@ -31,7 +32,7 @@ func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
 // and waits until it serves.
 func (i *Istiod) Start(t testing.TB) {
 	t.Helper()
-	i.process = Start(t, Command{
+	i.process = Start(i.owner, Command{
 		Name: "istiod",
 		Path: installed(t, "istiod"),
 		Args: []string{"-configDir", i.mesh.dir, "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP},

@@ -53,6 +53,7 @@ func Start(t testing.TB, c Command) *Process {
 	if c.Stdout != nil {
 		p.cmd.Stdout = io.MultiWriter(log, c.Stdout)
 	}
+	p.cmd.WaitDelay = time.Second // for pipes that nobody reads any more
 	// A test binary that is killed must not leave its programs behind.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(t, p.cmd.Start())

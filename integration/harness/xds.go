@@ -30,6 +30,7 @@ const (
 // Provider is an application of the mesh that publishes service keys as
 // dubbo-go does: in the metadata of the node of its stream to istiod.
 type Provider struct {
+	owner         testing.TB // which the last connection ends with, whichever subtest makes it
 	address, name string
 	end           context.CancelFunc
 }
@@ -38,7 +39,7 @@ type Provider struct {
 // which host address serves each service key, until the test ends or Leave.
 func Publish(t testing.TB, address, name string, keys map[string]string) *Provider {
 	t.Helper()
-	p := &Provider{address: address, name: name}
+	p := &Provider{owner: t, address: address, name: name}
 	p.Republish(t, keys)
 	return p
 }
@@ -56,7 +57,7 @@ func (p *Provider) Republish(t testing.TB, keys map[string]string) {
 	})
 	must(t, err)
 	node := &corev3.Node{Id: "sidecar~127.0.0.1~" + p.name + ".shop~shop.svc.cluster.local", UserAgentName: "gRPC Go", Metadata: metadata}
-	s := dial(t, p.address)
+	s := dial(p.owner, p.address)
 	p.end = s.end
 	must(t, s.stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: clusterType, ResourceNames: []string{"*"}}))
 	go s.acknowledge(node)

@@ -24,6 +24,7 @@ const startTime = time.Minute
 type ZooKeeper struct {
 	Address string
 
+	owner   testing.TB // which the server ends with, whichever subtest starts it
 	dir     string
 	process *Process
 }
@@ -32,7 +33,7 @@ type ZooKeeper struct {
 func StartZooKeeper(t testing.TB) *ZooKeeper {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(freeAddress(t))
-	z := &ZooKeeper{Address: net.JoinHostPort(host, port), dir: t.TempDir()}
+	z := &ZooKeeper{owner: t, Address: net.JoinHostPort(host, port), dir: t.TempDir()}
 	z.configure(t, "clientPortAddress="+host, "clientPort="+port)
 	z.Start(t)
 	z.AwaitServing(t)
@@ -46,7 +47,7 @@ func StartEnsemble(t testing.TB) []*ZooKeeper {
 	var nodes []*ZooKeeper
 	lines := []string{"standaloneEnabled=false", "reconfigEnabled=false"}
 	for id := 1; id <= ensembleSize; id++ {
-		node := &ZooKeeper{Address: freeAddress(t), dir: t.TempDir()}
+		node := &ZooKeeper{owner: t, Address: freeAddress(t), dir: t.TempDir()}
 		nodes = append(nodes, node)
 		lines = append(lines, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;%s", id, FreePort(t), FreePort(t), node.Address))
 	}
@@ -73,7 +74,7 @@ func Addresses(nodes ...*ZooKeeper) []string {
 // Start starts the server once more after a Kill, with the data it had.
 func (z *ZooKeeper) Start(t testing.TB) {
 	t.Helper()
-	z.process = Start(t, Command{
+	z.process = Start(z.owner, Command{
 		Name: "zookeeper",
 		Path: "java",
 		Args: []string{
