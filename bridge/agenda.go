@@ -88,7 +88,7 @@ func newAgenda(quiet, maxQuiet time.Duration) *agenda {
 }
 
 // item returns the item of a group and whether it is new; a new one has to be
-// put.
+// made to wait.
 func (a *agenda) item(group registry.Group) (*item, bool) {
 	if it := a.items[group]; it != nil {
 		return it, false
@@ -112,11 +112,11 @@ func (a *agenda) touch(it *item, now time.Time) bool {
 
 // pace makes an item with changes due when its pace and its last failure allow.
 func (a *agenda) pace(it *item) {
-	a.put(it, &a.changes, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
+	it.wait(&a.changes, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
 }
 
-// put makes an item wait in a queue until the given time.
-func (a *agenda) put(it *item, in *queue, at time.Time) {
+// wait makes an item wait in a queue until the given time.
+func (it *item) wait(in *queue, at time.Time) {
 	it.busy = false
 	if it.in == in {
 		it.at = at
@@ -135,15 +135,15 @@ func (a *agenda) take(now time.Time) *item {
 	for _, q := range []*queue{&a.changes, &a.refreshes} {
 		if len(*q) > 0 && !(*q)[0].at.After(now) {
 			it := (*q)[0]
-			a.remove(it)
+			it.start()
 			return it
 		}
 	}
 	return nil
 }
 
-// remove takes an item out of its queue; it is busy until it is put again.
-func (a *agenda) remove(it *item) {
+// start takes an item out of its queue; it is busy until it waits again.
+func (it *item) start() {
 	heap.Remove(it.in, it.index)
 	it.in, it.busy = nil, true
 }

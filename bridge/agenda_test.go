@@ -104,7 +104,7 @@ func TestAgenda(t *testing.T) {
 			}
 			s.target.Fail(gauge)
 			s.starts()
-			s.has(fleet("s", 100, 1)...).in(time.Minute).holdsN(100)
+			s.has(fleet(100, 1)...).in(time.Minute).holdsN(100)
 			if most != 7 {
 				t.Errorf("%d calls at a time, want 7", most)
 			}
@@ -200,7 +200,7 @@ func TestAgenda(t *testing.T) {
 		},
 		"F35 writes queue while the target has no quorum, and go out once when it has": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet("s", 50, 2)...).in(time.Second).holdsN(100)
+			s.has(fleet(50, 2)...).in(time.Second).holdsN(100)
 			s.fail(func(memory.Op, registry.Group) error { return errDown })
 			for i := range 300 {
 				s.table().Put(service(fmt.Sprintf("s%d", i%50), fmt.Sprintf("10.9.9.%d:80", i%200), "10.0.0.1:80"))
@@ -255,7 +255,7 @@ func TestAgenda(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers = 1
 			s.hooks.Delay = 10 * ms
-			s.starts().has(fleet("s", 1000, 1)...).in(30 * time.Second)
+			s.starts().has(fleet(1000, 1)...).in(30 * time.Second)
 			s.in(4 * time.Minute) // refreshes are under way
 			at := time.Since(s.begin)
 			s.table().Put(service("s7", "10.0.0.9:80"))
@@ -277,7 +277,7 @@ func TestAgenda(t *testing.T) {
 		"calls that are under way end before Run returns": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.hooks.Delay = time.Second
-			s.starts().has(fleet("s", 3, 1)...).in(1500 * ms)
+			s.starts().has(fleet(3, 1)...).in(1500 * ms)
 			s.stop() // goleak and the bubble see what is left
 			if _, err := s.loop.Status(t.Context()); err == nil {
 				t.Error("a loop that stopped has a status")

@@ -50,9 +50,9 @@ func dubboLike(s *registry.Service) ([]registry.Entry, error) {
 // sink is a target that keeps nothing and tells of each write.
 type sink struct{ wrote chan time.Time }
 
-func (s sink) Groups(context.Context) ([]registry.Group, error) { return nil, nil }
+func (sink) Groups(context.Context) ([]registry.Group, error) { return nil, nil }
 
-func (s sink) Read(context.Context, registry.Group) ([]registry.Held, error) { return nil, nil }
+func (sink) Read(context.Context, registry.Group) ([]registry.Held, error) { return nil, nil }
 
 func (s sink) Write(ctx context.Context, _ registry.Change) error {
 	select {
@@ -64,7 +64,7 @@ func (s sink) Write(ctx context.Context, _ registry.Change) error {
 
 // running starts a loop over a table in real time and waits until all of it
 // is written.
-func running(b *testing.B, table *registry.Table, writes int) (*bridge.Loop, sink) {
+func running(b *testing.B, table *registry.Table) (*bridge.Loop, sink) {
 	b.Helper()
 	target := sink{wrote: make(chan time.Time, 256)}
 	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: dubboLike}},
@@ -77,9 +77,11 @@ func running(b *testing.B, table *registry.Table, writes int) (*bridge.Loop, sin
 	go func() { done <- loop.Run(ctx) }()
 	b.Cleanup(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
 	})
-	for range writes {
+	for range nServices {
 		<-target.wrote
 	}
 	if _, err := loop.Settled(ctx); err != nil {
@@ -94,7 +96,7 @@ func BenchmarkP04Own(b *testing.B) {
 	all, alt := mesh(0), mesh(1)
 	table := registry.NewTable()
 	table.Replace(slices.Values(all))
-	_, target := running(b, table, nServices)
+	_, target := running(b, table)
 	var took []time.Duration
 	n := 0
 	for b.Loop() {
@@ -119,7 +121,7 @@ func BenchmarkP09Push(b *testing.B) {
 	all, same := mesh(0), mesh(0)
 	table := registry.NewTable()
 	table.Replace(slices.Values(all))
-	loop, _ := running(b, table, nServices)
+	loop, _ := running(b, table)
 	b.ReportAllocs()
 	for b.Loop() {
 		table.Replace(slices.Values(same))
@@ -133,7 +135,7 @@ func BenchmarkP09Push(b *testing.B) {
 func BenchmarkStatus(b *testing.B) {
 	table := registry.NewTable()
 	table.Replace(slices.Values(mesh(0)))
-	loop, _ := running(b, table, nServices)
+	loop, _ := running(b, table)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := loop.Status(b.Context()); err != nil {
@@ -148,7 +150,7 @@ func BenchmarkP07(b *testing.B) {
 	before := heap()
 	table := registry.NewTable()
 	table.Replace(slices.Values(mesh(0)))
-	loop, target := running(b, table, nServices)
+	loop, target := running(b, table)
 	loaded := heap() - before
 	table.Replace(slices.Values(mesh(1)))
 	for range nServices {

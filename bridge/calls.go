@@ -26,15 +26,14 @@ const (
 
 // An outcome is what came of a step.
 type outcome struct {
-	step    string
-	item    *item
-	began   time.Time
-	first   time.Time // when the first of the changes written was seen
-	groups  []registry.Group
-	held    []registry.Held
-	change  registry.Change
-	removes []string // bridges of the deletions
-	err     error
+	step   string
+	item   *item
+	began  time.Time
+	first  time.Time // when the first of the changes written was seen
+	groups []registry.Group
+	held   []registry.Held
+	change registry.Change
+	err    error
 }
 
 // dispatch starts the calls that are due, as many as may run at a time.
@@ -120,7 +119,7 @@ func (l *loop) settle(o outcome, now time.Time) {
 	case stepList:
 		l.succeeded(o.item)
 		l.sawGroups(o, now)
-		l.agenda.put(o.item, &l.agenda.refreshes, now.Add(l.opts.Refresh))
+		o.item.wait(&l.agenda.refreshes, now.Add(l.opts.Refresh))
 		l.repeat(o.item, now)
 	case stepRead:
 		l.sawHeld(o, now)
@@ -141,7 +140,7 @@ func (l *loop) sawGroups(o outcome, now time.Time) {
 		}
 		if it, isNew := l.agenda.item(group); isNew {
 			l.unread[group] = struct{}{}
-			l.agenda.put(it, &l.agenda.refreshes, now)
+			it.wait(&l.agenda.refreshes, now)
 		}
 	}
 	l.relist = false
@@ -167,7 +166,7 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	if it.change.pending() {
 		l.agenda.pace(it)
 	} else {
-		l.agenda.put(it, &l.agenda.changes, now)
+		it.wait(&l.agenda.changes, now)
 	}
 }
 
@@ -203,7 +202,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 func (l *loop) repeat(it *item, now time.Time) {
 	if it.again {
 		it.again, it.readAt = false, time.Time{}
-		l.agenda.put(it, &l.agenda.changes, now)
+		it.wait(&l.agenda.changes, now)
 	}
 }
 
@@ -223,10 +222,10 @@ func (l *loop) rest(it *item, now time.Time) {
 func (l *loop) park(it *item) {
 	refresh := it.readAt.Add(spread(it.group, l.opts.Refresh))
 	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
-		l.agenda.put(it, &l.agenda.changes, it.wakeAt)
+		it.wait(&l.agenda.changes, it.wakeAt)
 		return
 	}
-	l.agenda.put(it, &l.agenda.refreshes, refresh)
+	it.wait(&l.agenda.refreshes, refresh)
 }
 
 // failed puts a group back that has to be read before it is written again.
@@ -249,7 +248,7 @@ func (l *loop) failed(o outcome, now time.Time) {
 		queue, wait = &l.agenda.refreshes, l.opts.Retry.Max
 	}
 	it.notBefore = now.Add(wait)
-	l.agenda.put(it, queue, it.notBefore)
+	it.wait(queue, it.notBefore)
 	l.complain(o, wait, now)
 	l.observe(Observation{Kind: ObservedRetry, Op: o.step, Count: 1, Err: o.err})
 }
@@ -264,7 +263,7 @@ func (l *loop) raced(it *item, now time.Time) {
 	if it.races > 1 {
 		it.notBefore = now.Add(l.opts.Retry.after(it.races - 1))
 	}
-	l.agenda.put(it, &l.agenda.changes, it.notBefore)
+	it.wait(&l.agenda.changes, it.notBefore)
 	l.observe(Observation{Kind: ObservedRetry, Op: stepWrite, Count: 1, Err: registry.ErrConflict})
 }
 

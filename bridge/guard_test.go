@@ -25,7 +25,7 @@ func with(change func(*bridge.Guard)) bridge.Guard {
 func standard(t *testing.T, n int) *story {
 	t.Helper()
 	s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-	return s.has(fleet("s", n, 2)...).in(10 * time.Minute).holdsN(2 * n)
+	return s.has(fleet(n, 2)...).in(10 * time.Minute).holdsN(2 * n)
 }
 
 func TestIgnorance(t *testing.T) {
@@ -88,8 +88,8 @@ func TestIgnorance(t *testing.T) {
 			s := standard(t, 10)
 			s.table().Stale(errLost)
 			s.in(20 * time.Second).has().in(40 * time.Second).holdsN(20)
-			s.has(fleet("s", 4, 2)...).in(10 * time.Second).holdsN(20)
-			s.has(fleet("s", 10, 2)...).in(time.Hour).holdsN(20).noHold()
+			s.has(fleet(4, 2)...).in(10 * time.Second).holdsN(20)
+			s.has(fleet(10, 2)...).in(time.Hour).holdsN(20).noHold()
 			if c := s.target.Counts(); c.Deleted != 0 {
 				t.Errorf("%+v", c)
 			}
@@ -105,7 +105,7 @@ func TestIgnorance(t *testing.T) {
 		"F12 a wildcard answer is empty on a living connection": func(t *testing.T) {
 			s := standard(t, 10)
 			s.has().in(9 * time.Minute).holdsN(20)
-			s.has(fleet("s", 10, 2)...).in(time.Hour).holdsN(20).noHold()
+			s.has(fleet(10, 2)...).in(time.Hour).holdsN(20).noHold()
 			if c := s.target.Counts(); c.Deleted != 0 {
 				t.Errorf("%+v", c)
 			}
@@ -150,14 +150,14 @@ func TestWithdrawals(t *testing.T) {
 		},
 		"A03 F13 with the guard at zero everything goes at once": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
-			s.has(fleet("s", 50, 2)...).in(time.Second)
+			s.has(fleet(50, 2)...).in(time.Second)
 			s.loses(0, 50)
 			s.in(0).holds()
 		},
 		"F15 removals during a gap of the connection are found and settle": func(t *testing.T) {
 			s := standard(t, 10)
 			s.table().Stale(errLost)
-			s.in(time.Minute).has(fleet("s", 9, 2)...).in(59 * time.Second).holdsN(20)
+			s.in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
 			s.reason("s9", bridge.ReasonWaiting, "a leftover settles for 1m0s")
 			s.in(2 * time.Second).holdsN(18)
 			if s.of("s9").Service != "" {
@@ -190,7 +190,7 @@ func TestWithdrawals(t *testing.T) {
 		},
 		"a change of all values is no removal": func(t *testing.T) {
 			s := standard(t, 10)
-			next := fleet("s", 10, 2)
+			next := fleet(10, 2)
 			for _, sv := range next {
 				for i := range sv.Endpoints {
 					sv.Endpoints[i].Weight = 9
@@ -226,7 +226,7 @@ func TestShare(t *testing.T) {
 			s := standard(t, 20)
 			s.has().in(2 * time.Minute)
 			s.hold()
-			s.has(fleet("s", 20, 2)...).in(time.Second).noHold().holdsN(40)
+			s.has(fleet(20, 2)...).in(time.Second).noHold().holdsN(40)
 			if s.count(bridge.ObservedRelease, "") != 1 || s.target.Counts().Deleted != 0 {
 				t.Error("the end was not observed once")
 			}
@@ -291,7 +291,7 @@ func TestShare(t *testing.T) {
 		},
 		"mode warn deletes and reports what it would have held": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
-			s.has(fleet("s", 20, 2)...).in(time.Second)
+			s.has(fleet(20, 2)...).in(time.Second)
 			s.loses(0, 20)
 			s.in(time.Minute).holdsN(0)
 			if h := s.hold(); len(h.Entries) != 40 || h.Release != "not held: the mode of the guard is warn" {
@@ -304,7 +304,7 @@ func TestShare(t *testing.T) {
 		},
 		"mode off has no rule about time and share": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardOff })).starts()
-			s.has(fleet("s", 20, 2)...).in(time.Second)
+			s.has(fleet(20, 2)...).in(time.Second)
 			s.has().in(time.Second).holdsN(0).noHold()
 		},
 	})

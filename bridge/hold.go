@@ -45,7 +45,7 @@ func (l *loop) hold(b *ward, why string, now time.Time) {
 	b.held += len(b.pending)
 	clear(b.pending)
 	if b.guard.Mode == GuardWarn {
-		l.warn(h)
+		h.warn()
 	}
 	if isNew {
 		l.observe(Observation{Kind: ObservedHold, Bridge: b.name, Op: "delete", Count: len(h.set)})
@@ -53,7 +53,7 @@ func (l *loop) hold(b *ward, why string, now time.Time) {
 			"bridge", b.name, "mode", b.guard.Mode, "hold", h.name(), "entries", len(h.set), "reason", why)
 	}
 	if h.warned != nil {
-		l.free(h)
+		h.free()
 	}
 }
 
@@ -73,14 +73,14 @@ func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 }
 
 // warn keeps what a hold would be, because its entries do not wait.
-func (l *loop) warn(h *hold) {
+func (h *hold) warn() {
 	shown := h.report()
 	h.warned = &shown
 }
 
 // free lets the removals of a hold go ahead. They do not count as removals
 // within the window: somebody vouches for them.
-func (l *loop) free(h *hold) {
+func (h *hold) free() {
 	for s := range h.set {
 		s.hold, s.permitted = nil, true
 	}
@@ -111,7 +111,7 @@ func (l *loop) release(h *hold, why string, now time.Time) {
 	for s := range h.set {
 		l.agenda.touch(s.item, now)
 	}
-	l.free(h)
+	h.free()
 	h.id = name
 	l.end(h, why)
 }
@@ -150,38 +150,45 @@ func (l *loop) watch(now time.Time) time.Time {
 }
 
 func (l *loop) watchOne(h *hold, now time.Time) time.Time {
-	if h.warned != nil {
+	switch {
+	case h.warned != nil:
 		at := h.since.Add(h.ward.guard.Window)
 		if now.Before(at) {
 			return at
 		}
 		l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
-		return time.Time{}
-	}
-	if h.denied != "" || h.ward.guard.Confirm == 0 {
-		return time.Time{}
-	}
-	at, fresh := h.confirms()
-	if fresh && !now.Before(at) {
+	case h.denied == "" && h.ward.guard.Confirm > 0:
+		at, fresh := h.confirms()
+		if !fresh {
+			return h.recheck(at, now)
+		}
+		if now.Before(at) {
+			return at
+		}
 		l.release(h, "a fresh reading of the source confirmed it", now)
-		return time.Time{}
 	}
-	half := h.since.Add(h.ward.guard.Confirm / 2)
-	switch {
-	case fresh || h.rechecked && now.Before(at):
-		return at
-	case h.rechecked:
-		return time.Time{}
-	case now.Before(half):
+	return time.Time{}
+}
+
+// recheck asks for a fresh reading once the hold is halfway to the time at
+// which one would confirm it. It returns when that is; the zero time if only
+// the reading helps.
+func (h *hold) recheck(confirm, now time.Time) time.Time {
+	if half := h.since.Add(h.ward.guard.Confirm / 2); now.Before(half) {
 		return half
 	}
-	h.rechecked = true
-	for i, w := range h.ward.ways {
-		if w.Recheck != nil && w.known.Epoch <= h.epochs[i] {
-			w.Recheck()
+	if !h.rechecked {
+		h.rechecked = true
+		for i, w := range h.ward.ways {
+			if w.Recheck != nil && w.known.Epoch <= h.epochs[i] {
+				w.Recheck()
+			}
 		}
 	}
-	return at
+	if now.Before(confirm) {
+		return confirm
+	}
+	return time.Time{}
 }
 
 func (l *loop) approve(id, who string, now time.Time) error {

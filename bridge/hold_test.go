@@ -18,14 +18,14 @@ func held(t *testing.T, change func(*story)) *story {
 	if change != nil {
 		change(s)
 	}
-	s.starts().has(fleet("s", 20, 2)...).in(10 * time.Minute)
+	s.starts().has(fleet(20, 2)...).in(10 * time.Minute)
 	s.begin = time.Now()
 	s.loses(0, 10).in(0).hold()
 	return s
 }
 
 // rest are the services that the hold is not about.
-func rest() []*registry.Service { return fleet("s", 20, 2)[10:] }
+func rest() []*registry.Service { return fleet(20, 2)[10:] }
 
 func TestHold(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
@@ -44,7 +44,7 @@ func TestHold(t *testing.T) {
 		"an id of a set that changed is refused": func(t *testing.T) {
 			s := held(t, nil)
 			id := s.hold().ID
-			s.table().Put(fleet("s", 20, 2)[3])
+			s.table().Put(fleet(20, 2)[3])
 			s.in(time.Second)
 			if h := s.hold(); h.ID == id || len(h.Entries) != 18 {
 				t.Errorf("%+v", h)
@@ -89,7 +89,7 @@ func TestHold(t *testing.T) {
 		},
 		"a fresh reading that shows the services again ends the hold": func(t *testing.T) {
 			s := held(t, nil)
-			s.in(time.Minute).has(fleet("s", 20, 2)...).in(time.Hour).holdsN(40).noHold()
+			s.in(time.Minute).has(fleet(20, 2)...).in(time.Hour).holdsN(40).noHold()
 		},
 		"a reading that is younger than Settle does not confirm": func(t *testing.T) {
 			s := held(t, nil)
@@ -112,9 +112,9 @@ func TestHold(t *testing.T) {
 			if h := s.hold(); h.ID != id || !strings.Contains(h.Release, "denied by ann") {
 				t.Errorf("%+v", h)
 			}
-			s.table().Put(fleet("s", 20, 2)[3])
+			s.table().Put(fleet(20, 2)[3])
 			s.in(time.Hour).holdsN(40) // has to be confirmed from the start
-			s.has(append(rest(), fleet("s", 20, 2)[3])...).in(2 * time.Minute).holdsN(22).noHold()
+			s.has(append(rest(), fleet(20, 2)[3])...).in(2 * time.Minute).holdsN(22).noHold()
 		},
 		"a hold without Confirm ends by approval alone": func(t *testing.T) {
 			s := held(t, func(s *story) { s.bridges[0].Guard.Confirm = 0 })

@@ -77,7 +77,7 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 		lost = s.Lost()
 	}
 	list, _ := l.agenda.item(registry.Group{})
-	l.agenda.put(list, &l.agenda.changes, time.Now())
+	list.wait(&l.agenda.changes, time.Now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for until == nil || !until() {
@@ -89,22 +89,17 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 		case o := <-l.outcomes:
 			l.settle(o, time.Now())
 		case _, ok := <-lost:
-			if lost = stillOpen(lost, ok); ok {
-				l.lose(time.Now())
+			if !ok {
+				lost = nil
+				continue
 			}
+			l.lose(time.Now())
 		case f := <-asks:
 			f(l)
 		case <-timer.C:
 		}
 		l.turn(ctx, timer)
 	}
-}
-
-func stillOpen(c <-chan struct{}, ok bool) <-chan struct{} {
-	if !ok {
-		return nil
-	}
-	return c
 }
 
 // turn does what is due and sets the timer for what comes next.
@@ -232,7 +227,7 @@ func (l *loop) resync(now time.Time) {
 			continue
 		}
 		it.readAt = time.Time{}
-		l.agenda.put(it, &l.agenda.changes, later(now, it.notBefore))
+		it.wait(&l.agenda.changes, later(now, it.notBefore))
 	}
 	l.relist = true
 }

@@ -51,10 +51,10 @@ func TestLoop(t *testing.T) {
 		},
 		"A25 pushes of what is known write nothing": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
-			s.has(fleet("s", 20, 3)...).in(time.Second)
+			s.has(fleet(20, 3)...).in(time.Second)
 			before := s.target.Counts()
 			for range 10 {
-				s.has(fleet("s", 20, 3)...).in(time.Second)
+				s.has(fleet(20, 3)...).in(time.Second)
 			}
 			if got := s.target.Counts(); got != before {
 				t.Errorf("calls %+v, before %+v", got, before)
@@ -77,7 +77,7 @@ func TestLoop(t *testing.T) {
 		},
 		"A steady state logs nothing": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet("s", 5, 2)...).in(3 * time.Hour)
+			s.has(fleet(5, 2)...).in(3 * time.Hour)
 			if s.log.String() != "" {
 				t.Error(s.log.String())
 			}
@@ -87,7 +87,7 @@ func TestLoop(t *testing.T) {
 		},
 		"A48 a lost session is written once more, at once and unread": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet("s", 5, 2)...).in(time.Second).holdsN(10)
+			s.has(fleet(5, 2)...).in(time.Second).holdsN(10)
 			reads := s.target.Counts().Reads
 			s.target.Expire()
 			s.in(0).holdsN(10)
@@ -217,7 +217,7 @@ func TestNew(t *testing.T) {
 		"a bridge without a table": {func(b *bridge.Bridge) { b.Table = nil }, "needs a table"},
 		"a policy nobody knows":    {func(b *bridge.Bridge) { b.Policy = "rsync" }, `unknown policy "rsync"`},
 		"a mode nobody knows":      {func(b *bridge.Bridge) { b.Guard.Mode = "on" }, `unknown mode "on"`},
-		"a share that is no share": {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "out of range"},
+		"a share that is no share": {func(b *bridge.Bridge) { b.Guard.Share = 30 }, "not between 0 and 1"},
 		"twice the same name":      {func(b *bridge.Bridge) { b.Name = "twin" }, "two of that name"},
 	}
 	for name, tt := range tests {

@@ -102,7 +102,7 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 	}
 	for _, group := range out.Groups {
 		it := l.agenda.items[group]
-		v.add(l.groupReason(it))
+		v.add(it.finding())
 		if it != nil {
 			out.LastWrite = later(out.LastWrite, it.wroteAt)
 			if it.err != nil {
@@ -115,8 +115,8 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 	return out
 }
 
-// groupReason says how far a group is.
-func (l *loop) groupReason(it *item) (Reason, string) {
+// finding says how far a group is.
+func (it *item) finding() (Reason, string) {
 	switch {
 	case it == nil:
 		return ReasonPending, "the target was not listed yet"
@@ -154,35 +154,12 @@ func (s *summary) detail() string {
 	return strings.Join(slices.Compact(s.details), "; ")
 }
 
-// rank returns how bad a reason is; nothing is better than any.
+// rank returns how bad a reason is.
 func (r Reason) rank() int {
-	switch r {
-	case ReasonSynced:
-		return 1
-	case ReasonEmpty:
-		return 2
-	case ReasonExcluded:
-		return 3
-	case ReasonReadOnly:
-		return 4
-	case ReasonPending:
-		return 5
-	case ReasonWaiting:
-		return 6
-	case ReasonUnknown:
-		return 7
-	case ReasonHeld:
-		return 8
-	case ReasonConflict:
-		return 9
-	case ReasonInvalid:
-		return 10
-	case ReasonRetrying:
-		return 11
-	case ReasonRefused:
-		return 12
-	}
-	return 0
+	return slices.Index([]Reason{
+		"", ReasonSynced, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+	}, r)
 }
 
 func (l *loop) conflictStatus(c plan.Conflict) Conflict {

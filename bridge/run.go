@@ -96,14 +96,21 @@ func (b Bridge) validate() error {
 	default:
 		return fmt.Errorf("unknown mode %q of the guard", b.Guard.Mode)
 	}
-	g := b.Guard
 	switch {
 	case b.Name == "":
 		return errors.New("it needs a name")
 	case b.Table == nil || b.Project == nil:
 		return errors.New("it needs a table and a projection")
-	case g.Share < 0 || g.Share > 1 || g.AtLeast < 0 || g.Window < 0 || g.LastEndpoint < 0 || g.Settle < 0 || g.Confirm < 0:
-		return errors.New("its guard is out of range")
+	}
+	return b.Guard.validate()
+}
+
+func (g Guard) validate() error {
+	if g.Share < 0 || g.Share > 1 {
+		return fmt.Errorf("share of the guard: %v is not between 0 and 1", g.Share)
+	}
+	if g.AtLeast < 0 || min(g.Window, g.LastEndpoint, g.Settle, g.Confirm) < 0 {
+		return errors.New("the guard has a negative number or time")
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func TestSettled(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.hooks.Delay = 100 * ms
 			s.starts()
-			time.AfterFunc(time.Second, func() { s.has(fleet("s", 8, 2)...) })
+			time.AfterFunc(time.Second, func() { s.has(fleet(8, 2)...) })
 			st, took, err := s.settles(time.Hour)
 			if err != nil || took != 1200*ms || !st.InSync() || len(st.Services) != 8 {
 				t.Errorf("after %v: %v %+v", took, err, st)
@@ -36,7 +36,7 @@ func TestSettled(t *testing.T) {
 		},
 		"at once where nothing is to do": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet("s", 8, 2)...).in(time.Minute)
+			s.has(fleet(8, 2)...).in(time.Minute)
 			if _, took, err := s.settles(time.Hour); err != nil || took != 0 {
 				t.Errorf("after %v: %v", took, err)
 			}

@@ -61,7 +61,7 @@ func (s Status) InSync() bool {
 }
 
 // BridgeStatus is what one bridge knows of its source.
-type BridgeStatus struct {
+type BridgeStatus struct { //nolint:revive // Status is the whole, this is the part of one bridge
 	Name    string            `json:"name"`
 	Policy  Policy            `json:"policy"`
 	Guard   Mode              `json:"guard"`

@@ -67,15 +67,15 @@ func service(name string, addrs ...string) *registry.Service {
 	return s
 }
 
-// fleet returns n services named prefix0 and so on, each with m endpoints.
-func fleet(prefix string, n, m int) []*registry.Service {
+// fleet returns n services named s0 and so on, each with m endpoints.
+func fleet(n, m int) []*registry.Service {
 	out := make([]*registry.Service, n)
 	for i := range out {
 		addrs := make([]string, m)
 		for j := range addrs {
 			addrs[j] = fmt.Sprintf("10.%d.%d.%d:80", i>>8, i&255, j+1)
 		}
-		out[i] = service(prefix+strconv.Itoa(i), addrs...)
+		out[i] = service("s"+strconv.Itoa(i), addrs...)
 	}
 	return out
 }
@@ -119,7 +119,7 @@ type text struct {
 func (t *text) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.b.Write(p) //nolint:wrapcheck // it never fails
+	return t.b.Write(p)
 }
 
 func (t *text) String() string {
@@ -145,7 +145,7 @@ func (s session) Write(ctx context.Context, c registry.Change) error {
 			c.Put[i].Old = nil
 		}
 	}
-	return s.Target.Write(ctx, c) //nolint:wrapcheck // it stands in for the target
+	return s.Target.Write(ctx, c)
 }
 
 // speed is a guard without rules about time and share.

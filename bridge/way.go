@@ -40,12 +40,19 @@ func (w *way) ignorance(name registry.Name) error {
 	if !w.known.Synced {
 		return errUnsynced
 	}
-	return w.known.Of(name)
+	return cannotTell(w.known.Of(name))
+}
+
+func cannotTell(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the source cannot tell: %w", err)
 }
 
 // unknown returns why a service cannot be told even while the source is fresh.
 func (w *way) unknown(name registry.Name) error {
-	return registry.Knowledge{Unknown: w.known.Unknown}.Of(name)
+	return cannotTell(registry.Knowledge{Unknown: w.known.Unknown}.Of(name))
 }
 
 // ignoranceOfAny returns why nothing may be concluded about anything that is
@@ -95,10 +102,8 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 	if s == nil {
 		return nil, service{gone: true}, nil
 	}
-	if w.Select != nil {
-		if err := w.Select(s); err != nil {
-			return nil, service{reason: ReasonExcluded, detail: err.Error()}, nil
-		}
+	if why := w.excludes(s); why != "" {
+		return nil, service{reason: ReasonExcluded, detail: why}, nil
 	}
 	entries, err := w.Project(s)
 	if err != nil {
@@ -108,6 +113,16 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 		return nil, service{reason: ReasonEmpty, detail: emptiness(s)}, nil
 	}
 	return entries, service{}, nil
+}
+
+// excludes returns why a service is left out, empty where it is not.
+func (w *way) excludes(s *registry.Service) string {
+	if w.Select != nil {
+		if err := w.Select(s); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
 }
 
 func emptiness(s *registry.Service) string {
