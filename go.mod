@@ -48,5 +48,6 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.0.0 // indirect
+	istio.io/api v1.31.1 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )

@@ -1,0 +1,216 @@
+package serviceentry
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Codec renders services as ServiceEntries: one for each interface, or for
+// the name where there is none, and protocol:
+//
+//	group   {Kind: service-entry, Namespace: <namespace>, Name: <host>}, exclusive
+//	entry   ""                {"host":…,"port":{"number":50051,"name":"grpc-tri","protocol":"GRPC"},…}
+//	entry   10.0.0.1:20001    {"address":"10.0.0.1","port":20001,"weight":100,…}
+//
+// The endpoints are entries of their own, so that guards count them and an
+// endpoint that comes or goes is one small difference.
+type Codec struct{ o Options }
+
+// New returns a codec. The error names every option that cannot be used.
+func New(o Options) (*Codec, error) {
+	o, err := o.defaults()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Kind, err)
+	}
+	return &Codec{o: o}, nil
+}
+
+// Encode implements metadata.Codec.
+func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
+	if c.o.Target != "" && s.Path.Has(c.o.Target) {
+		return nil, nil
+	}
+	byProtocol, refused := c.endpoints(s)
+	if len(byProtocol) == 0 {
+		// Known without endpoints, and so it stays in the mesh.
+		byProtocol = map[string][]registry.Entry{c.protocol(s, registry.Endpoint{}): nil}
+	}
+	offered := 0
+	var out []registry.Entry
+	for protocol, endpoints := range byProtocol {
+		offered += len(endpoints)
+		for _, name := range meshNames(s, protocol) {
+			out = append(out, c.group(s, name, endpoints)...)
+		}
+	}
+	if offered == 0 && refused != nil {
+		return nil, refused
+	}
+	slices.SortFunc(out, registry.Entry.Compare)
+	return out, nil
+}
+
+// LeftOut implements metadata.Codec.
+func (c *Codec) LeftOut(s *registry.Service) error {
+	var faults []error
+	if c.o.Target != "" && s.Path.Has(c.o.Target) {
+		faults = append(faults, fmt.Errorf("loop: it came from here (path %s)", s.Path))
+	}
+	_, refused := c.endpoints(s)
+	return errors.Join(append(faults, refused)...)
+}
+
+// meshNames returns what a service is called in the mesh.
+func meshNames(s *registry.Service, protocol string) []naming.MeshName {
+	if len(s.Interfaces) == 0 {
+		return []naming.MeshName{{Name: cmp.Or(s.Application, string(s.Name)), Protocol: protocol}}
+	}
+	names := make([]naming.MeshName, len(s.Interfaces))
+	for i, in := range s.Interfaces {
+		names[i] = naming.MeshName{Protocol: protocol, Key: serviceKey(in)}
+	}
+	return names
+}
+
+func serviceKey(i registry.Interface) naming.ServiceKey {
+	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
+}
+
+// endpoints returns the entries of the offered endpoints by protocol, their
+// groups still to be set, and why others are left out.
+func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
+	var refused []error
+	byProtocol := make(map[string][]registry.Entry)
+	for _, e := range s.Endpoints {
+		if !e.Health.Offered() || c.o.Target != "" && e.Path.Has(c.o.Target) {
+			continue
+		}
+		ip, err := netip.ParseAddr(e.Host)
+		if err != nil || ip.Zone() != "" || e.Port == 0 {
+			refused = append(refused, fmt.Errorf("endpoint %s: istio takes IP addresses and ports from 1 on in a static service", naming.Quote(e.Address())))
+			continue
+		}
+		protocol := c.protocol(s, e)
+		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(ip.Unmap(), e))
+	}
+	return byProtocol, errors.Join(refused...)
+}
+
+func endpointEntry(ip netip.Addr, e registry.Endpoint) registry.Entry {
+	labels := make(map[string]string)
+	for k, v := range e.Attributes {
+		if labelKey(k) && labelValue(v) {
+			labels[k] = v
+		}
+	}
+	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight, Labels: labels}
+	if locality(e.Zone) {
+		value.Locality = e.Zone
+	}
+	return registry.Entry{Key: net.JoinHostPort(ip.String(), strconv.Itoa(int(e.Port))), Value: encode(value)}
+}
+
+// group returns the entries of one ServiceEntry.
+func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []registry.Entry) []registry.Entry {
+	host := c.o.Hosts.Of(name)
+	g := registry.Group{Kind: Kind, Namespace: c.o.Namespace, Name: host, Exclusive: true}
+	header := Header{
+		Host: host, VIP: c.vip(host), Port: c.port(name.Protocol), External: c.o.External, ExportTo: c.o.ExportTo,
+		Labels:      map[string]string{LabelRegistry: c.o.Hosts.Registry},
+		Annotations: c.annotations(s, name),
+	}
+	if name.Name == "" {
+		header.Keys = []string{name.Key.String()}
+	}
+	out := make([]registry.Entry, 0, 1+len(endpoints))
+	out = append(out, registry.Entry{Group: g, Key: HeaderKey, Value: encode(header)})
+	seen := make(map[string]bool, len(endpoints))
+	for _, e := range endpoints {
+		if !seen[e.Key] {
+			seen[e.Key] = true
+			e.Group = g
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// annotations hold what does not fit labels.
+func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[string]string {
+	mark := c.o.Mark
+	mark.Path = s.Path + registry.Path(c.o.Hop)
+	if n := mark.Path.Hops(); n > metadata.MaxHops {
+		mark.Path = mark.Path[(n-metadata.MaxHops)*registry.HopLen:]
+	}
+	out := map[string]string{AnnotationMark: mark.String(), AnnotationName: name.Name}
+	if name.Name == "" {
+		out[AnnotationName] = name.Key.String()
+	}
+	for k, v := range s.Attributes {
+		if labelKey(k) && len(v) <= maxAnnotation && printable(v) {
+			out["xds-bridge.attribute/"+strings.ReplaceAll(k, "/", ".")] = v
+		}
+	}
+	return out
+}
+
+func (c *Codec) protocol(s *registry.Service, e registry.Endpoint) string {
+	return strings.ToLower(cmp.Or(e.Protocol, s.Protocol, c.o.Protocol))
+}
+
+// port returns the port of a protocol. Its name begins with istio's protocol,
+// as istio wants it, and ends with the registry's where that is a DNS label.
+func (c *Codec) port(protocol string) Port {
+	number, ok := c.o.Ports[protocol]
+	if !ok {
+		number = otherPort
+	}
+	istio := cmp.Or(istioProtocols()[protocol], "TCP")
+	name := strings.ToLower(istio)
+	if suffix := "-" + protocol; name != protocol && dnsLabel(name+suffix) {
+		name += suffix
+	}
+	return Port{Number: number, Name: name, Protocol: istio}
+}
+
+// vip returns the address that a host's hash stands for within the range,
+// empty where no range is configured. The first and the last address of a
+// range are never used.
+func (c *Codec) vip(host string) string {
+	if !c.o.VIPs.IsValid() {
+		return ""
+	}
+	return VIP(c.o.VIPs, host, 0).String()
+}
+
+// VIP returns the n-th choice of a host within a range: the same on every
+// replica. Two hosts may have one choice in common; whoever serves both gives
+// one of them its next.
+func VIP(within netip.Prefix, host string, n int) netip.Addr {
+	sum := sha256.Sum256([]byte(host + "\x00" + strconv.Itoa(n)))
+	bits := within.Addr().BitLen() - within.Bits()
+	offset := binary.BigEndian.Uint64(sum[:8])
+	if bits < 64 {
+		offset %= max(1, uint64(1)<<bits-2)
+	}
+	base := within.Masked().Addr().As16()
+	low := binary.BigEndian.Uint64(base[8:]) + offset + 1
+	binary.BigEndian.PutUint64(base[8:], low)
+	addr := netip.AddrFrom16(base)
+	if within.Addr().Is4() {
+		addr = addr.Unmap()
+	}
+	return addr
+}

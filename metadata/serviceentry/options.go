@@ -1,0 +1,95 @@
+// Package serviceentry writes services of a registry as istio's ServiceEntry:
+// what istiod stores of a service that only registers in ZooKeeper or Nacos.
+// It is pure: no I/O, no time, no state. istiod refuses nothing that it is
+// sent over MCP and drops what it finds invalid, so everything is checked
+// here against istio's rules first.
+package serviceentry
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// Kind is the Group.Kind of every entry of this format.
+const Kind = "service-entry"
+
+// The labels and annotations of a resource.
+const (
+	LabelRegistry  = "xds-bridge/registry"
+	AnnotationMark = "xds-bridge/mark"
+	AnnotationName = "xds-bridge/name" // the service's name in its registry
+)
+
+// Options tune a Codec.
+type Options struct {
+	Hosts     naming.MeshHosts
+	Namespace string            // of the resources; a namespace of their own
+	Mark      metadata.Mark     // its path is not used
+	Hop       string            // of the registry the services come from, appended to their path
+	Target    string            // hop of the mesh: what already passed it is left out
+	VIPs      netip.Prefix      // where services get a stable address from; the zero value: none get one
+	ExportTo  []string          // namespaces; empty is every one
+	External  bool              // MESH_EXTERNAL instead of MESH_INTERNAL
+	Ports     map[string]uint16 // of a service, by the protocol of the registry; added to the defaults
+	Protocol  string            // of services that name none; empty: tcp
+}
+
+// istioProtocols are istio's protocols for those of registries; all others
+// are tcp.
+func istioProtocols() map[string]string {
+	return map[string]string{
+		"tri": "GRPC", "grpc": "GRPC", "grpc-web": "GRPC-WEB", "http": "HTTP", "rest": "HTTP", "http2": "HTTP2",
+		"https": "HTTPS", "tls": "TLS", "mongo": "MONGO", "redis": "REDIS", "mysql": "MYSQL",
+	}
+}
+
+// defaultPorts are the ports that services have in the mesh. A service keeps
+// its port whatever ports its endpoints have and whichever of them come and
+// go, so it cannot be taken from them.
+func defaultPorts() map[string]uint16 {
+	return map[string]uint16{
+		"dubbo": 20880, "tri": 50051, "grpc": 50051, "http": 80, "rest": 80, "http2": 80, "https": 443, "tls": 443,
+	}
+}
+
+// otherPort is the port of protocols that have none of their own.
+const otherPort = 20880
+
+func (o Options) defaults() (Options, error) {
+	faults := []error{o.Hosts.Check()}
+	if !namespaceName(o.Namespace) {
+		faults = append(faults, fmt.Errorf("namespace %s is no namespace", naming.Quote(o.Namespace)))
+	}
+	if reserved(o.Namespace) {
+		faults = append(faults, fmt.Errorf("namespace %q belongs to the mesh itself: give the imported services one of their own", o.Namespace))
+	}
+	if o.VIPs.IsValid() && o.VIPs != o.VIPs.Masked() {
+		faults = append(faults, fmt.Errorf("vips %s: did you mean %s?", o.VIPs, o.VIPs.Masked()))
+	}
+	ports := defaultPorts()
+	maps.Copy(ports, o.Ports)
+	for protocol, port := range ports {
+		if port == 0 {
+			faults = append(faults, fmt.Errorf("port of %s is 0", naming.Quote(protocol)))
+		}
+	}
+	o.Ports = ports
+	o.Protocol = cmp.Or(o.Protocol, "tcp")
+	return o, errors.Join(faults...)
+}
+
+// reserved reports whether a namespace is one that no registry may write to.
+func reserved(namespace string) bool {
+	return strings.HasPrefix(namespace, "kube-") || namespace == "istio-system" || namespace == "default"
+}
+
+func namespaceName(s string) bool {
+	return s != "" && len(s) <= 63 && labelValue(s) && strings.ToLower(s) == s && !strings.ContainsAny(s, "._")
+}

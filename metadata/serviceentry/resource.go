@@ -1,0 +1,88 @@
+package serviceentry
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// HeaderKey is the key of the entry that holds a service without its
+// endpoints; every other entry of the group is an endpoint.
+const HeaderKey = ""
+
+// Header is a ServiceEntry without its endpoints, as the value of its entry
+// has it in JSON.
+type Header struct {
+	Host        string            `json:"host"`
+	VIP         string            `json:"vip,omitempty"` // the address that the host's hash stands for
+	Port        Port              `json:"port"`
+	External    bool              `json:"external,omitempty"`
+	ExportTo    []string          `json:"exportTo,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Keys        []string          `json:"keys,omitempty"` // service keys that are found here
+}
+
+// Port is the one port of a service.
+type Port struct {
+	Number   uint16 `json:"number"`
+	Name     string `json:"name"`
+	Protocol string `json:"protocol"` // istio's
+}
+
+// Endpoint is one endpoint of a ServiceEntry, as the value of its entry has
+// it in JSON.
+type Endpoint struct {
+	Address  string            `json:"address"` // an IP address
+	Port     uint16            `json:"port"`
+	Weight   uint32            `json:"weight,omitempty"`
+	Locality string            `json:"locality,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+// Resource is a whole ServiceEntry.
+type Resource struct {
+	Namespace string
+	Name      string
+	Header
+	Endpoints []Endpoint // in the order of their keys
+}
+
+// Parse makes a resource of the entries of one group, which are in the order
+// of Entry.Compare. It fails where the header is missing or anything is not in
+// the form that a Codec writes.
+func Parse(group registry.Group, entries []registry.Entry) (Resource, error) {
+	r := Resource{Namespace: group.Namespace, Name: group.Name}
+	if len(entries) == 0 || entries[0].Key != HeaderKey {
+		return Resource{}, fmt.Errorf("%s: endpoints without their service", group)
+	}
+	if err := decode(entries[0], &r.Header); err != nil {
+		return Resource{}, err
+	}
+	r.Endpoints = make([]Endpoint, len(entries)-1)
+	for i, e := range entries[1:] {
+		if err := decode(e, &r.Endpoints[i]); err != nil {
+			return Resource{}, err
+		}
+	}
+	return r, nil
+}
+
+func encode(v any) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // of strings and numbers alone
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func decode(e registry.Entry, into any) error {
+	if err := json.Unmarshal([]byte(e.Value), into); err != nil {
+		return fmt.Errorf("%s: entry %q: %w", e.Group, e.Key, err)
+	}
+	return nil
+}

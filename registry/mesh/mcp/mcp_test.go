@@ -1,0 +1,569 @@
+package mcp_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	mcpv1 "istio.io/api/mcp/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"go.uber.org/goleak"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	newType = "networking.istio.io/v1/ServiceEntry"
+	oldType = "networking.istio.io/v1alpha3/ServiceEntry"
+)
+
+// istioTypes are the types that istiod 1.31 asks for at once.
+func istioTypes() []string {
+	return []string{
+		"core/v1alpha1/MeshConfig", "security.istio.io/v1/AuthorizationPolicy", "security.istio.io/v1/PeerAuthentication",
+		"security.istio.io/v1/RequestAuthentication", "networking.istio.io/v1/DestinationRule", "networking.istio.io/v1/Gateway",
+		newType, "networking.istio.io/v1/Sidecar", "networking.istio.io/v1/VirtualService", "networking.istio.io/v1/WorkloadEntry",
+		"networking.istio.io/v1/WorkloadGroup", "networking.istio.io/v1alpha3/EnvoyFilter", "networking.istio.io/v1beta1/ProxyConfig",
+		"telemetry.istio.io/v1/Telemetry", "extensions.istio.io/v1alpha1/TrafficExtension", "extensions.istio.io/v1alpha1/WasmPlugin",
+	}
+}
+
+func codec(t *testing.T) *serviceentry.Codec {
+	t.Helper()
+	c, err := serviceentry.New(serviceentry.Options{
+		Hosts: naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}, Namespace: "xds-bridge",
+		Mark: metadata.NewMark("me", "zk-to-mesh"), VIPs: netip.MustParsePrefix("240.64.0.0/12"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func greeter(iface string, hosts ...string) *registry.Service {
+	s := &registry.Service{Name: registry.Name("dubbo:" + iface), Protocol: "tri", Interfaces: []registry.Interface{{Name: iface}}}
+	for _, h := range hosts {
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: h, Port: 20001, Weight: 100})
+	}
+	return s
+}
+
+// rig is a target, its server, and an in-memory listener.
+type rig struct {
+	t      *testing.T
+	codec  *serviceentry.Codec
+	target *mcp.Target
+	server *mcp.Server
+	listen *bufconn.Listener
+	held   map[registry.Group]map[string]string
+}
+
+func start(t *testing.T, o mcp.Options) *rig {
+	t.Helper()
+	o.Owner = metadata.NewMark("me", "").Owner
+	o.VIPs = netip.MustParsePrefix("240.64.0.0/12")
+	target, err := mcp.NewTarget(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{
+		t: t, codec: codec(t), target: target, server: mcp.NewServer(target, mcp.ServerOptions{}),
+		listen: bufconn.Listen(1 << 20), held: make(map[registry.Group]map[string]string),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = target.Run(ctx) })
+	wg.Go(func() {
+		if err := r.server.Serve(ctx, r.listen); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return r
+}
+
+// put makes a service what the target holds of it.
+func (r *rig) put(s *registry.Service) {
+	r.t.Helper()
+	entries, err := r.codec.Encode(s)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	byGroup := make(map[registry.Group][]registry.Entry)
+	for _, e := range entries {
+		byGroup[e.Group] = append(byGroup[e.Group], e)
+	}
+	for g, want := range byGroup {
+		r.write(g, want)
+	}
+}
+
+func (r *rig) write(g registry.Group, want []registry.Entry) {
+	r.t.Helper()
+	held, err := r.target.Read(r.t.Context(), g)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	c := registry.Change{Group: g, Want: want}
+	old := make(map[string]registry.Held)
+	for _, h := range held {
+		old[h.Key] = h
+	}
+	for _, e := range want {
+		h, there := old[e.Key]
+		delete(old, e.Key)
+		switch {
+		case !there:
+			c.Put = append(c.Put, registry.Write{New: e})
+		case h.Value != e.Value:
+			c.Put = append(c.Put, registry.Write{New: e, Old: &h})
+		}
+	}
+	for _, h := range old {
+		c.Delete = append(c.Delete, h)
+	}
+	if err := r.target.Write(r.t.Context(), c); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// istiod is a client that does what istiod does: garbage nonces first, then
+// acknowledgements with the node.
+type istiod struct {
+	t      *testing.T
+	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+	node   *corev3.Node
+	cancel context.CancelFunc
+
+	stall chan struct{} // nothing more is read before it is closed; nil where it reads on
+
+	mu  sync.Mutex
+	got map[string][]*discovery.DiscoveryResponse
+	err error
+}
+
+// connectStalled is connect for an istiod that stops reading after its first
+// answer until the returned function is called.
+func (r *rig) connectStalled(types ...string) (*istiod, func()) {
+	r.t.Helper()
+	stall := make(chan struct{})
+	i := r.open("", stall, types...)
+	return i, func() { close(stall) }
+}
+
+func (r *rig) connect(revision string, types ...string) *istiod {
+	r.t.Helper()
+	return r.open(revision, nil, types...)
+}
+
+func (r *rig) open(revision string, stall chan struct{}, types ...string) *istiod {
+	r.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.t.Context())
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": revision})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	i := &istiod{
+		t: r.t, stream: stream, cancel: cancel, stall: stall, got: make(map[string][]*discovery.DiscoveryResponse),
+		node: &corev3.Node{Id: "sidecar~10.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local", Metadata: meta},
+	}
+	for n, typeURL := range types {
+		req := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: time.Now().String()}
+		if n == 0 {
+			req.Node = i.node
+		}
+		if err := stream.Send(req); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); i.receive() }()
+	r.t.Cleanup(func() { cancel(); <-done; _ = conn.Close() })
+	return i
+}
+
+func (i *istiod) receive() {
+	for {
+		res, err := i.stream.Recv()
+		i.mu.Lock()
+		if err != nil {
+			i.err = err
+			i.mu.Unlock()
+			return
+		}
+		i.got[res.GetTypeUrl()] = append(i.got[res.GetTypeUrl()], res)
+		i.mu.Unlock()
+		if i.stall != nil {
+			select {
+			case <-i.stall:
+			case <-i.stream.Context().Done():
+			}
+		}
+		_ = i.stream.Send(&discovery.DiscoveryRequest{Node: i.node, TypeUrl: res.GetTypeUrl(), VersionInfo: res.GetVersionInfo(), ResponseNonce: res.GetNonce()})
+	}
+}
+
+func (i *istiod) answers(typeURL string) []*discovery.DiscoveryResponse {
+	synctest.Wait()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.got[typeURL])
+}
+
+func (i *istiod) failed() error {
+	synctest.Wait()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.err
+}
+
+// entries returns the ServiceEntries of the last answer of a type, as
+// host=address,address.
+func (i *istiod) entries(typeURL string) []string {
+	i.t.Helper()
+	all := i.answers(typeURL)
+	if len(all) == 0 {
+		return nil
+	}
+	out := []string{}
+	for _, m := range decode(i.t, all[len(all)-1]) {
+		var hosts []string
+		for _, e := range m.spec.GetEndpoints() {
+			hosts = append(hosts, e.GetAddress())
+		}
+		out = append(out, strings.TrimSuffix(m.spec.GetHosts()[0], ".k0-0-tri.zk1.bridge.internal")+"="+strings.Join(hosts, ","))
+	}
+	return out
+}
+
+type message struct {
+	meta *mcpv1.Metadata
+	spec *networking.ServiceEntry
+}
+
+func decode(t *testing.T, res *discovery.DiscoveryResponse) []message {
+	t.Helper()
+	var out []message
+	for _, a := range res.GetResources() {
+		var m mcpv1.Resource
+		var spec networking.ServiceEntry
+		if err := a.UnmarshalTo(&m); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.GetBody().UnmarshalTo(&spec); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, message{m.GetMetadata(), &spec})
+	}
+	return out
+}
+
+func expect(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("istiod has %q, want %q", got, want)
+	}
+}
+
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+func TestServer(t *testing.T) {
+	bubble(t, "M01 A29 A40 sixteen first requests with garbage nonces get fifteen answers", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.connect("", istioTypes()...)
+		for _, typeURL := range istioTypes()[1:] {
+			if n := len(i.answers(typeURL)); n != 1 {
+				t.Errorf("%s was answered %d times, want once", typeURL, n)
+			}
+		}
+		if n := len(i.answers(istioTypes()[0])); n != 0 {
+			t.Errorf("the mesh configuration was answered %d times", n)
+		}
+		expect(t, i.entries(newType), "api.a=10.0.0.1")
+	})
+	bubble(t, "M02 a type nobody knows gets an empty answer, and the stream lives", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.target.Settled()
+		i := r.connect("", "a.b/v9/Foo", newType)
+		if all := i.answers("a.b/v9/Foo"); len(all) != 1 || len(all[0].GetResources()) != 0 {
+			t.Errorf("answered %v", all)
+		}
+		time.Sleep(time.Hour)
+		if err := i.failed(); err != nil {
+			t.Error(err)
+		}
+	})
+	bubble(t, "M03 A30 both spellings of the type get the same resources", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.connect("", oldType, newType)
+		expect(t, i.entries(oldType), "api.a=10.0.0.1")
+		expect(t, i.entries(newType), "api.a=10.0.0.1")
+		if got := i.answers(newType)[0].GetResources()[0].GetTypeUrl(); got != "type.googleapis.com/istio.mcp.v1alpha1.Resource" {
+			t.Errorf("wrapped as %s", got)
+		}
+	})
+	bubble(t, "M04 a change sends the whole set, and no change sends nothing", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.put(greeter("api.b", "10.0.0.2"))
+		r.target.Settled()
+		i := r.connect("", newType)
+		r.put(greeter("api.b", "10.0.0.3", "10.0.0.4"))
+		time.Sleep(time.Second)
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.3,10.0.0.4")
+		before := len(i.answers(newType))
+		r.put(greeter("api.b", "10.0.0.3", "10.0.0.4"))
+		time.Sleep(time.Minute)
+		if n := len(i.answers(newType)); n != before {
+			t.Errorf("%d answers without a change", n-before)
+		}
+	})
+	bubble(t, "M05 stale nonces are ignored, and a type that is never confirmed holds nothing up", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.connect("", istioTypes()...)
+		before := len(i.answers(newType))
+		if err := i.stream.Send(&discovery.DiscoveryRequest{TypeUrl: newType, ResponseNonce: "stale"}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(i.answers(newType)); n != before {
+			t.Errorf("a stale nonce was answered")
+		}
+		r.put(greeter("api.a", "10.0.0.9"))
+		time.Sleep(time.Second)
+		expect(t, i.entries(newType), "api.a=10.0.0.9")
+	})
+	bubble(t, "M06 A33 a restart with the same content has the same versions", func(t *testing.T) {
+		versions := func() []string {
+			r := start(t, mcp.Options{})
+			r.put(greeter("api.a", "10.0.0.1", "10.0.0.2"))
+			r.target.Settled()
+			i := r.connect("", newType)
+			res := i.answers(newType)[0]
+			return []string{res.GetVersionInfo(), decode(t, res)[0].meta.GetVersion(), decode(t, res)[0].meta.GetCreateTime().AsTime().String()}
+		}
+		first, second := versions(), versions()
+		if !slices.Equal(first, second) || slices.Contains(first, "") || strings.HasPrefix(first[2], "1970") {
+			t.Errorf("%q and %q", first, second)
+		}
+	})
+	bubble(t, "M07 A31 nothing is answered before every source told of everything", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		i := r.connect("", istioTypes()...)
+		r.put(greeter("api.a", "10.0.0.1"))
+		time.Sleep(time.Hour)
+		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
+			t.Fatalf("%d answers before the target settled", n)
+		}
+		r.target.Settled()
+		expect(t, i.entries(newType), "api.a=10.0.0.1")
+		if err := r.target.Ready(); err != nil {
+			t.Error(err)
+		}
+	})
+	bubble(t, "M07 a registry that is empty is answered with nothing, once it is known to be", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.target.Settled()
+		i := r.connect("", newType)
+		if all := i.answers(newType); len(all) != 1 || len(all[0].GetResources()) != 0 {
+			t.Errorf("answered %v", all)
+		}
+	})
+	bubble(t, "M08 A39 several istiods, and one that does not read delays nobody", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		one, two := r.connect("", newType), r.connect("", newType)
+		slow, resume := r.connectStalled(newType)
+		for n := range 50 {
+			r.put(greeter("api.a", fmt.Sprintf("10.0.1.%d", n)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		expect(t, one.entries(newType), "api.a=10.0.1.49")
+		expect(t, two.entries(newType), "api.a=10.0.1.49")
+		resume()
+		time.Sleep(time.Second)
+		expect(t, slow.entries(newType), "api.a=10.0.1.49")
+		if n := len(r.server.Peers()); n != 3 {
+			t.Errorf("%d istiods in status, want 3", n)
+		}
+		if p := r.server.Peers()[0]; p.Sent == "" || p.Sent != p.Acked || !strings.Contains(p.Node, "istiod-1") {
+			t.Errorf("peer %+v", p)
+		}
+	})
+	bubble(t, "M09 pings of thirty seconds end no connection", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.target.Settled()
+		i := r.connect("", newType)
+		time.Sleep(time.Hour)
+		if err := i.failed(); err != nil {
+			t.Error(err)
+		}
+	})
+	bubble(t, "M10 an istiod of a revision gets what is labelled for it", func(t *testing.T) {
+		r := start(t, mcp.Options{RevisionFilter: true})
+		g := registry.Group{Kind: serviceentry.Kind, Namespace: "xds-bridge", Name: "rev.zk1.bridge.internal", Exclusive: true}
+		header := `{"host":"rev.zk1.bridge.internal","port":{"number":80,"name":"tcp","protocol":"TCP"},"labels":{"istio.io/rev":"canary"}}`
+		r.write(g, []registry.Entry{{Group: g, Key: serviceentry.HeaderKey, Value: header}})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		expect(t, r.connect("stable", newType).entries(newType), "api.a=10.0.0.1")
+		if n := len(r.connect("canary", newType).entries(newType)); n != 2 {
+			t.Errorf("the canary got %d entries, want 2", n)
+		}
+	})
+	bubble(t, "A32 what is served outlives the registry, and goes only when it is written so", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		r.connect("", newType)
+		time.Sleep(24 * time.Hour)
+		late := r.connect("", newType)
+		expect(t, late.entries(newType), "api.a=10.0.0.1")
+	})
+	bubble(t, "a service without endpoints stays known, and one without entries is gone", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.put(greeter("api.b", "10.0.0.2"))
+		r.target.Settled()
+		i := r.connect("", newType)
+		r.put(greeter("api.a"))
+		groups, err := r.target.Groups(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write(groups[1], nil)
+		time.Sleep(time.Second)
+		expect(t, i.entries(newType), "api.a=")
+	})
+	bubble(t, "two owners of one host are a conflict, not a mixture", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		entries, err := r.codec.Encode(greeter("api.a", "10.0.0.1", "10.0.0.2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := registry.Change{Group: entries[0].Group, Put: []registry.Write{{New: registry.Entry{Group: entries[0].Group, Key: entries[1].Key, Value: `{"address":"10.9.9.9","port":1}`}}}}
+		if err := r.target.Write(t.Context(), c); err == nil {
+			t.Error("an entry that was not known of was overwritten")
+		}
+	})
+}
+
+func TestKeysAreToldAfterTheirHostIsServed_A42(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told map[naming.ServiceKey]naming.HostAddress
+		r := start(t, mcp.Options{Served: func(keys map[naming.ServiceKey]naming.HostAddress) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = keys
+		}})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		time.Sleep(time.Minute)
+		mu.Lock()
+		if told != nil {
+			t.Errorf("told of %v before any istiod knew the host", told)
+		}
+		mu.Unlock()
+		r.connect("", newType)
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		key, err := naming.ParseServiceKey("providers:api.a::")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told[key].String(); got != "api.a.k0-0-tri.zk1.bridge.internal:50051" {
+			t.Errorf("told of %v", told)
+		}
+	})
+}
+
+func TestAddressesAreDistinctAndStable_A37(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		addresses := func(n int) map[string]string {
+			r := start(t, mcp.Options{})
+			for i := range n {
+				r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
+			}
+			r.target.Settled()
+			i := r.connect("", newType)
+			byHost := make(map[string]string)
+			taken := make(map[string]string)
+			for _, m := range decode(t, i.answers(newType)[0]) {
+				vip, host := m.spec.GetAddresses()[0], m.spec.GetHosts()[0]
+				if other := taken[vip]; other != "" {
+					t.Errorf("%s and %s share %s", host, other, vip)
+				}
+				if !netip.MustParsePrefix("240.64.0.0/12").Contains(netip.MustParseAddr(vip)) {
+					t.Errorf("%s is outside the range", vip)
+				}
+				taken[vip], byHost[host] = host, vip
+			}
+			return byHost
+		}
+		first, more := addresses(500), addresses(1500)
+		for host, vip := range first {
+			if more[host] != vip {
+				t.Errorf("%s moved from %s to %s", host, vip, more[host])
+			}
+		}
+	})
+}
+
+func TestStateFile_F58(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "served.json")
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, mcp.Options{State: &mcp.StateFile{Path: path}})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		time.Sleep(time.Second)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, mcp.Options{State: &mcp.StateFile{Path: path}})
+		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
+	})
+}

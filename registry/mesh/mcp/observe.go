@@ -1,0 +1,25 @@
+package mcp
+
+import "time"
+
+// Observation is one thing a Target or a Server did, for metrics.
+type Observation struct {
+	Kind    ObservationKind
+	Count   int           // of a push: resources
+	Waiting int           // of a push: istiods that were answered by it
+	Latency time.Duration // of a push: since the first change in it
+	Err     error
+}
+
+// ObservationKind tells observations apart.
+type ObservationKind string
+
+// The kinds of observations.
+const (
+	ObservedPush      ObservationKind = "push"
+	ObservedNack      ObservationKind = "nack"
+	ObservedState     ObservationKind = "state"      // the state file could not be written
+	ObservedNoAddress ObservationKind = "no-address" // every choice of a host within the range is taken
+	ObservedOpen      ObservationKind = "open"       // a stream
+	ObservedClosed    ObservationKind = "closed"
+)
