@@ -1,0 +1,145 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+// crowded is a target in which another owner registered under a key of ours,
+// as a folder of ZooKeeper can hold two nodes of one address.
+type crowded struct {
+	session
+	more registry.Held
+}
+
+func (c crowded) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	held, err := c.session.Read(ctx, g)
+	if g == c.more.Group {
+		held = append(held, c.more)
+	}
+	return held, err
+}
+
+// silent is a target whose sessions ended for good.
+type silent struct{ session }
+
+func (silent) Lost() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func TestFaults(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"F02 killed half-way through a write: the next start finishes it": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80")).starts()
+			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")).in(time.Hour)
+			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.3:80", "a 10.0.0.4:80")
+			if c := s.target.Counts(); c.Put != 2 || c.Deleted != 0 {
+				t.Errorf("%+v", c)
+			}
+		},
+		"F37 a group that cannot be read keeps no leftover of another group": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
+			s.fail(func(op memory.Op, g registry.Group) error {
+				if op == memory.OpRead && g.Name == "secret" {
+					return fmt.Errorf("%w: no permission", registry.ErrRefused)
+				}
+				return nil
+			})
+			s.starts().has(service("secret", "10.0.0.3:80")).in(2 * time.Minute)
+			s.holds("secret 10.0.0.2:80").reason("secret", bridge.ReasonRefused, "no permission")
+		},
+		"F35 leftovers are not judged before the rest of the target was read": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("old", "10.0.0.1:80"), mine("slow", "10.0.0.2:80"))
+			s.target.Fail(func(op memory.Op, g registry.Group) error {
+				if op == memory.OpRead && g.Name == "slow" {
+					time.Sleep(5 * time.Minute)
+				}
+				return nil
+			})
+			s.starts().has(service("slow", "10.0.0.2:80")).in(4*time.Minute).holds("old 10.0.0.1:80", "slow 10.0.0.2:80")
+			s.in(2 * time.Minute).holds("slow 10.0.0.2:80")
+		},
+		"another owner joins a key of ours: ours goes, and is told": func(t *testing.T) {
+			for _, policy := range []bridge.Policy{bridge.PolicySync, bridge.PolicyUpsertOnly} {
+				s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("a", "10.0.0.1:80"))
+				s.bridges[0].Policy = policy
+				s.starts(crowded{session{s.target}, registry.Held{Entry: registry.Entry{Group: group("a"), Key: "10.0.0.1:80", Value: "x"}}})
+				s.has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonConflict, "an entry without owner")
+				if policy == bridge.PolicySync {
+					s.holds()
+				} else {
+					s.holds("a 10.0.0.1:80")
+				}
+				s.stop()
+			}
+		},
+		"A48 a session that took its entries with it costs one reading a group": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
+			s.starts(s.target)
+			s.has(fleet(5, 2)...).in(time.Minute).holdsN(10)
+			s.target.Expire()
+			s.in(0).holdsN(10)
+		},
+		"a target whose sessions ended for good does not keep the loop busy": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
+			s.starts(silent{session{s.target}}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")
+		},
+		"a resync reaches what is being worked on": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.hooks.Delay = time.Second
+			s.starts().has(service("a", "10.0.0.1:80")).in(1500 * ms) // the write is under way
+			if err := s.loop.Resync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.in(10 * time.Second)
+			if n := len(s.when(memory.OpRead, "a")); n != 1 {
+				t.Errorf("read %d times", n)
+			}
+			if n := s.target.Counts().Groups; n != 2 {
+				t.Errorf("listed %d times", n)
+			}
+		},
+		"the queue shows what is due and for how long": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.opts.Workers = 1
+			s.hooks.Delay = time.Second
+			s.starts().has(fleet(10, 1)...).in(3500 * ms)
+			if st := s.status(); st.Queue != 7 || st.OldestDue < 2*time.Second || st.InSync() {
+				t.Errorf("queue %d, oldest %v", st.Queue, st.OldestDue)
+			}
+			if got := s.of("s9"); got.Reason != bridge.ReasonPending && got.Reason != bridge.ReasonSynced {
+				t.Errorf("%+v", got)
+			}
+		},
+		"a service without a service key says so": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.bridges[0].Project = func(*registry.Service) ([]registry.Entry, error) { return nil, nil }
+			s.starts().has(service("a", "10.0.0.1:80")).reason("a", bridge.ReasonEmpty, "no service key")
+		},
+		"A70 two loops in one process do not know of each other": func(t *testing.T) {
+			a := newStory(t).bridge("b", speed).starts()
+			b := newStory(t).bridge("b", speed).starts()
+			a.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+			b.holds()
+		},
+		"of strict and lax guards the strictest counts for what nobody claimed": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).bridge("c", with(func(g *bridge.Guard) { g.Confirm, g.Settle = time.Minute, 3*time.Minute }))
+			s.holding(mine("old", "10.0.0.1:80")).starts().has()
+			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
+			s.in(3*time.Minute - time.Second).holdsN(1).in(2 * time.Second).holdsN(0)
+			if strings.Contains(s.log.String(), "WARN") {
+				t.Error(s.log.String())
+			}
+		},
+	})
+}
