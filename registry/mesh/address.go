@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"unique"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
@@ -39,7 +38,7 @@ func (m meta) instance() string {
 	if len(parts) < 3 || parts[0] == "" {
 		return ""
 	}
-	return unique.Make(parts[1] + "/" + parts[0]).Value()
+	return parts[1] + "/" + parts[0]
 }
 
 // The reasons why an address is left out.

@@ -160,7 +160,7 @@ func (r *Reading) endpoint(lb *endpointv3.LbEndpoint) (e registry.Endpoint, reas
 		}
 		e.Attributes = r.mutualTLS
 	}
-	e.Host, e.Port = unique.Make(host).Value(), port
+	e.Host, e.Port = host, port
 	e.Health = healthOf(lb.GetHealthStatus())
 	e.Weight = lb.GetLoadBalancingWeight().GetValue()
 	if e.Health != registry.HealthUnknown {
