@@ -117,6 +117,7 @@ func TestTargetOptions_FaultsAreToldAtOnce(t *testing.T) {
 		want string
 	}{
 		"no owner":              {func(o *zookeeper.TargetOptions) { o.Owner = "" }, "an owner"},
+		"an owner of dots":      {func(o *zookeeper.TargetOptions) { o.Owner = ".." }, "owner: refused"},
 		"no layout":             {func(o *zookeeper.TargetOptions) { o.Layouts = nil }, "a layout"},
 		"an unknown lifetime":   {func(o *zookeeper.TargetOptions) { o.Lifetime = "long" }, `lifetime "long"`},
 		"an unknown access":     {func(o *zookeeper.TargetOptions) { o.Access = "all" }, `acl "all"`},

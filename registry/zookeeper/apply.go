@@ -83,7 +83,7 @@ func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]u
 	case isCreate && errors.Is(err, zk.ErrNodeExists):
 		return w.settle(ctx, part)
 	case isCreate:
-		return nil, fmt.Errorf("%.300s: %w", create.Path, err)
+		return nil, fmt.Errorf("%.300q: %w", create.Path, err)
 	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
 		return nil, fmt.Errorf("%w: %w", registry.ErrConflict, err)
 	default:

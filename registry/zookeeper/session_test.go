@@ -211,7 +211,7 @@ func TestUnreachable(t *testing.T) {
 		client := dial(t, server, func(o *zookeeper.Options) { o.ReceiveLimit = 4096 })
 		defer client.Close()
 		held, err := target(t, client).Read(t.Context(), groupN(0))
-		if err == nil || !strings.Contains(err.Error(), "limits.receive allows 4096") {
+		if err == nil || !strings.Contains(err.Error(), "limits.maxReceive allows 4096") {
 			t.Errorf("%d entries, %v", len(held), err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -54,7 +55,7 @@ type TargetOptions struct {
 	ChildrenLimit int      // 0: DefaultChildrenLimit
 	DataLimit     int      // 0: DefaultDataLimit
 	Log           *slog.Logger
-	Usage         func(Usage) // told after each read and write how full the group's folder is; may be nil
+	Usage         func(Usage) // told of the fullest folder whenever that changes, as Target.Usage; may be nil
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target and, for
@@ -102,6 +103,9 @@ func (o TargetOptions) validate(client *Client) error {
 		return fmt.Errorf("acl %q is none of open, read-only and private", o.Access)
 	case o.Access != Open && client.opts.User == "":
 		return fmt.Errorf("acl %q needs user and passwordFile", o.Access)
+	}
+	if err := checkName(url.PathEscape(o.Owner)); err != nil {
+		return fmt.Errorf("owner: %w", err)
 	}
 	for _, l := range o.Layouts {
 		if !validPattern(l.Folders()) {

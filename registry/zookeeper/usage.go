@@ -17,7 +17,12 @@ type Usage struct {
 }
 
 // Ratio returns how much of the limit is taken; 1 is all.
-func (u Usage) Ratio() float64 { return float64(u.Bytes) / float64(u.Limit) }
+func (u Usage) Ratio() float64 {
+	if u.Limit == 0 {
+		return 0
+	}
+	return float64(u.Bytes) / float64(u.Limit)
+}
 
 // warnAt is the share of a limit from which on a folder is warned of.
 const warnAt = 0.8
@@ -38,6 +43,7 @@ type sizes struct {
 	mu     sync.Mutex
 	bytes  map[registry.Group]int
 	warned map[registry.Group]bool
+	told   Usage
 }
 
 // small is the share of the limit up to which a size is not kept: a target
@@ -70,25 +76,34 @@ func (s *sizes) set(group registry.Group, bytes int) {
 	} else {
 		delete(s.warned, group)
 	}
+	fullest := s.fullest()
+	changed := fullest != s.told
+	s.told = fullest
 	s.mu.Unlock()
 	if warn {
-		s.log.Warn("folder is nearly too large for clients to list", "group", group, "bytes", bytes, "limit", s.limit)
+		s.log.Warn("folder is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
 	}
-	if s.tell != nil {
-		s.tell(u)
+	if changed && s.tell != nil {
+		s.tell(fullest)
 	}
 }
 
-// Usage returns how full the fullest folder is that is not small; the zero
-// value where all are.
-func (t *Target) Usage() Usage {
-	t.sizes.mu.Lock()
-	defer t.sizes.mu.Unlock()
+// fullest returns the size of the largest folder that is kept. The caller
+// holds the lock.
+func (s *sizes) fullest() Usage {
 	var fullest Usage
-	for g, n := range t.sizes.bytes {
+	for g, n := range s.bytes {
 		if n > fullest.Bytes || n == fullest.Bytes && g.Compare(fullest.Group) < 0 {
-			fullest = Usage{Group: g, Bytes: n, Limit: t.sizes.limit}
+			fullest = Usage{Group: g, Bytes: n, Limit: s.limit}
 		}
 	}
 	return fullest
+}
+
+// Usage returns how full the fullest folder is; the zero value where none
+// takes a sixteenth of the limit.
+func (t *Target) Usage() Usage {
+	t.sizes.mu.Lock()
+	defer t.sizes.mu.Unlock()
+	return t.sizes.fullest()
 }

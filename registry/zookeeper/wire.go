@@ -130,7 +130,7 @@ func (w *wire) next() error {
 			return fmt.Errorf("%w: a packet of %d bytes", errPacket, n)
 		}
 		if n > w.limit {
-			return fmt.Errorf("answer of %d bytes, limits.receive allows %d", n, w.limit)
+			return fmt.Errorf("answer of %d bytes, limits.maxReceive allows %d", n, w.limit)
 		}
 		head = head[:20]
 		if _, err := io.ReadFull(w.in, head[4:]); err != nil {

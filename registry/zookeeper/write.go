@@ -40,6 +40,9 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
+	if change.Empty() {
+		return nil
+	}
 	if err := t.markSession(ctx); err != nil {
 		return err
 	}
