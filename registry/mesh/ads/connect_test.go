@@ -35,12 +35,13 @@ func (w *witness) observe(o *ads.Options) {
 	}
 }
 
-func (w *witness) of(k ads.Observed) []ads.Observation {
+// failures returns the attempts that failed.
+func (w *witness) failures() []ads.Observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var some []ads.Observation
 	for _, n := range w.seen {
-		if n.Kind == k {
+		if n.Kind == ads.ConnectFailed {
 			some = append(some, n)
 		}
 	}
@@ -58,7 +59,7 @@ func TestConnecting_A57(t *testing.T) {
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			in(5 * time.Minute)
 			want := float64(time.Second)
-			failures := w.of(ads.ConnectFailed)
+			failures := w.failures()
 			for i, o := range failures {
 				low, high := time.Duration(want*0.8), min(time.Duration(want*1.2), 30*time.Second)
 				if o.Delay < min(low, 24*time.Second) || o.Delay > high {
@@ -75,7 +76,7 @@ func TestConnecting_A57(t *testing.T) {
 			s.Refuse(adstest.ErrNotReady)
 			s.Drop(adstest.ErrNotReady)
 			in(time.Second)
-			is(t, "first wait again", w.of(ads.ConnectFailed)[len(failures)].Delay <= 1200*time.Millisecond, true)
+			is(t, "first wait again", w.failures()[len(failures)].Delay <= 1200*time.Millisecond, true)
 		},
 		"C27 A60 a server that is not ready is asked until it is": func(t *testing.T) {
 			s, n := istiod(t)
@@ -100,7 +101,7 @@ func TestConnecting_A57(t *testing.T) {
 				in(5 * time.Minute)
 				is(t, "told", errors.Is(v.one(t).Disconnected, ads.ErrDenied), true)
 				is(t, "shown", errors.Is(c.State().Err, ads.ErrDenied), true)
-				attempts := w.of(ads.ConnectFailed)
+				attempts := w.failures()
 				is(t, "slowly but for ever", len(attempts) > 8 && len(attempts) < 15, true)
 			}
 		},
@@ -139,7 +140,7 @@ func TestConnecting_A57(t *testing.T) {
 			c := connect(t, n, w.observe)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			in(4 * time.Second)
-			is(t, "attempts", len(w.of(ads.ConnectFailed)) <= 4, true)
+			is(t, "attempts", len(w.failures()) <= 4, true)
 			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
 			s.Refuse(nil)
 			in(10 * time.Second)
@@ -219,7 +220,7 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "told", errors.Is(e.Disconnected, ads.ErrTooLarge), true)
 			is(t, "clearly", strings.Contains(e.Disconnected.Error(), "1048576 bytes: raise the receive limit"), true)
 			equal(t, "held", v.names(), "a")
-			is(t, "slowly", len(w.of(ads.ConnectFailed)) < 15, true)
+			is(t, "slowly", len(w.failures()) < 15, true)
 		},
 		"F17 a response of 41 MiB fits the default": func(t *testing.T) {
 			s, n := istiod(t)

@@ -48,6 +48,9 @@ func (c Credentials) options() []grpc.DialOption {
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	} else {
 		options = append(options, grpc.WithTransportCredentials(&rereading{tls: *c.TLS}))
+		if c.TLS.ServerName != "" {
+			options = append(options, grpc.WithAuthority(c.TLS.ServerName))
+		}
 	}
 	if c.TokenFile != "" {
 		options = append(options, grpc.WithPerRPCCredentials(token{file: c.TokenFile, plaintext: c.TLS == nil}))

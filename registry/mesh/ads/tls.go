@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -22,20 +23,17 @@ func (r *rereading) ClientHandshake(ctx context.Context, authority string, conn 
 	if err != nil {
 		return nil, nil, err
 	}
-	if r.tls.ServerName != "" {
-		authority = r.tls.ServerName
-	}
 	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn) //nolint:wrapcheck // gRPC reads its own error
 }
 
 // ServerHandshake is not what these credentials are for.
-func (r *rereading) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, fmt.Errorf("ads: credentials of a client")
+func (*rereading) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("ads: credentials of a client")
 }
 
 // Info says that it is TLS.
-func (r *rereading) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.2", ServerName: r.tls.ServerName}
+func (*rereading) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone returns an equal copy.
@@ -44,11 +42,9 @@ func (r *rereading) Clone() credentials.TransportCredentials {
 	return &c
 }
 
-// OverrideServerName is part of the interface.
-func (r *rereading) OverrideServerName(name string) error {
-	r.tls.ServerName = name
-	return nil
-}
+// OverrideServerName is deprecated and does nothing: the name to verify is the
+// authority of the connection, see Dial.
+func (*rereading) OverrideServerName(string) error { return nil }
 
 // load reads the files.
 func (t TLS) load() (*tls.Config, error) {

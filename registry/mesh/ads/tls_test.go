@@ -24,9 +24,10 @@ import (
 
 // authority signs certificates.
 type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  string
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+	pem    string
+	keyPEM string
 }
 
 func newAuthority(t *testing.T, name string) *authority {
@@ -36,21 +37,22 @@ func newAuthority(t *testing.T, name string) *authority {
 		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
 	}
-	a.cert, a.key, a.pem, _ = a.make(t, template)
+	made := a.make(t, template)
+	a.cert, a.key, a.pem = made.cert, made.key, made.pem
 	return a
 }
 
 // issue returns a certificate and its key as PEM.
 func (a *authority) issue(t *testing.T, name string, valid time.Duration) (cert, key string) {
 	t.Helper()
-	_, _, cert, key = a.make(t, &x509.Certificate{
+	made := a.make(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(valid),
 	})
-	return cert, key
+	return made.pem, made.keyPEM
 }
 
-func (a *authority) make(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, string, string) {
+func (a *authority) make(t *testing.T, template *x509.Certificate) *authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -76,8 +78,11 @@ func (a *authority) make(t *testing.T, template *x509.Certificate) (*x509.Certif
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+	return &authority{
+		cert: cert, key: key,
+		pem:    string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		keyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})),
+	}
 }
 
 // secured is an istiod behind TLS whose certificate can be replaced.
@@ -125,11 +130,11 @@ func (s *secured) use(t *testing.T, cert, key string) {
 	s.cert = pair
 }
 
-func (s *secured) demand(pem string) {
+func (s *secured) demand(authorities string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.client = x509.NewCertPool()
-	s.client.AppendCertsFromPEM([]byte(pem))
+	s.client.AppendCertsFromPEM([]byte(authorities))
 }
 
 func (s *secured) names() []string {

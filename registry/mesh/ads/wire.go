@@ -2,6 +2,7 @@ package ads
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -80,6 +81,7 @@ type deltaStream struct {
 }
 
 func (s deltaStream) send(r request) error {
+	//nolint:wrapcheck // only says that the stream broke; recv says why
 	return s.Send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:                     r.node,
 		TypeUrl:                  r.url,
@@ -94,7 +96,7 @@ func (s deltaStream) send(r request) error {
 func (s deltaStream) recv() (response, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err
+		return response{}, err //nolint:wrapcheck // explained where the address is known
 	}
 	r := response{
 		url: m.GetTypeUrl(), version: m.GetSystemVersionInfo(), nonce: m.GetNonce(),
@@ -111,6 +113,7 @@ type worldStream struct {
 }
 
 func (s worldStream) send(r request) error {
+	//nolint:wrapcheck // only says that the stream broke; recv says why
 	return s.Send(&discoveryv3.DiscoveryRequest{
 		Node:          r.node,
 		TypeUrl:       r.url,
@@ -124,7 +127,7 @@ func (s worldStream) send(r request) error {
 func (s worldStream) recv() (response, error) {
 	m, err := s.Recv()
 	if err != nil {
-		return response{}, err
+		return response{}, err //nolint:wrapcheck // explained where the address is known
 	}
 	r := response{
 		url: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce(),
@@ -160,7 +163,7 @@ func read(body *anypb.Any, url string) raw {
 			return raw{err: fmt.Errorf("envelope cannot be read: %w", err)}
 		}
 		if r.GetResource().GetTypeUrl() == wrapperURL {
-			return raw{name: r.GetName(), named: true, err: fmt.Errorf("envelope in an envelope")}
+			return raw{name: r.GetName(), named: true, err: errors.New("envelope in an envelope")}
 		}
 		return unwrap(&r, url)
 	default:

@@ -1,8 +1,10 @@
 package ads_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,26 +19,34 @@ import (
 
 // asking starts a client that wants all clusters, in the state of the world, and
 // returns its first stream after its first request.
-func asking(t *testing.T, change ...func(*ads.Options)) (*world, *script, *view[int64], *ads.Client) {
+func asking(t *testing.T) (*world, *view[int64], sides) {
 	t.Helper()
 	s, n := scripted(t)
-	c := connect(t, n, append(change, speaking(ads.StateOfTheWorld))...)
+	c := connect(t, n, speaking(ads.StateOfTheWorld))
 	v, _ := watch(c, clusters(nil), ads.Wildcard)
 	k := next(t, s.worlds)
 	k.request(t)
-	return k, s, v, c
+	return k, v, sides{script: s, client: c}
 }
 
+// sides are what a story may need beside its stream.
+type sides struct {
+	*script
+	client *ads.Client
+	sub    *ads.Subscription[int64]
+}
+
+// ack is what an acknowledgement says.
+type ack struct{ url, version, nonce string }
+
 // acked checks the next request.
-func acked(t *testing.T, k *world, url, version, nonce string, names ...string) {
+func acked(t *testing.T, k *world, want ack, names ...string) {
 	t.Helper()
 	r := k.request(t)
 	if r.GetErrorDetail() != nil {
 		t.Fatalf("rejected: %v", r.GetErrorDetail())
 	}
-	is(t, "type", r.GetTypeUrl(), url)
-	is(t, "version", r.GetVersionInfo(), version)
-	is(t, "nonce", r.GetResponseNonce(), nonce)
+	is(t, "acknowledged", ack{r.GetTypeUrl(), r.GetVersionInfo(), r.GetResponseNonce()}, want)
 	equal(t, "names", r.GetResourceNames(), names...)
 }
 
@@ -64,20 +74,20 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "version and nonce", r.GetVersionInfo()+r.GetResponseNonce(), "")
 		},
 		"C02 B42 later requests carry no node": func(t *testing.T) {
-			k, _, _, _ := asking(t)
+			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a"))
 			is(t, "node", k.request(t).GetNode() == nil, true)
 		},
 		"C03 a valid response is acknowledged with its version and nonce": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
-			acked(t, k, cds, "v1", "a")
+			acked(t, k, ack{cds, "v1", "a"})
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
 		"C04 F16 one unreadable resource is rejected by name, the others are applied and it stays": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1), cluster("y", 1)))
-			acked(t, k, cds, "v1", "a")
+			acked(t, k, ack{cds, "v1", "a"})
 			v.heard()
 			bad := cluster("x", 2)
 			bad.AltStatName = "invalid"
@@ -90,7 +100,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "value kept", v.held["x"], 1)
 		},
 		"C04 F16 a resource without a readable name removes nobody": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1), cluster("y", 1)))
 			k.request(t)
 			v.heard()
@@ -102,12 +112,12 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "held", v.names(), "x", "y")
 		},
 		"F16 a resource of another type is rejected": func(t *testing.T) {
-			k, _, _, _ := asking(t)
+			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", load("x")))
 			nacked(t, k, "", "a", "ClusterLoadAssignment")
 		},
 		"F16 a decoder that panics costs one resource": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			bad := cluster("x", 1)
 			bad.AltStatName = "panic"
 			k.answer(say(cds, "v1", "a", bad, cluster("y", 1)))
@@ -115,12 +125,12 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "held", v.names(), "y")
 		},
 		"C05 a first response that is invalid is rejected with an empty version": func(t *testing.T) {
-			k, _, _, _ := asking(t)
+			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", garbage(cds)))
 			nacked(t, k, "", "a", "resource[0]")
 		},
 		"C06 after a rejection a valid response is acknowledged and told though nothing changed": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			k.request(t)
 			bad := cluster("x", 2)
@@ -129,21 +139,21 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			nacked(t, k, "v1", "b", "x")
 			v.heard()
 			k.answer(say(cds, "v3", "c", cluster("x", 1)))
-			acked(t, k, cds, "v3", "c")
+			acked(t, k, ack{cds, "v3", "c"})
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
 		"C07 the same content in a new version is acknowledged and not told": func(t *testing.T) {
-			k, _, v, c := asking(t)
+			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			k.request(t)
 			v.heard()
 			k.answer(say(cds, "v2", "b", cluster("x", 1)))
-			acked(t, k, cds, "v2", "b")
+			acked(t, k, ack{cds, "v2", "b"})
 			v.none(t)
-			is(t, "version shown", c.State().Types[cds].Version, "v2")
+			is(t, "version shown", s.client.State().Types[cds].Version, "v2")
 		},
 		"C08 wildcard shrinks from a,b to a: b is removed exactly once": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			v.heard()
 			k.answer(say(cds, "v2", "2", cluster("a", 1)))
@@ -154,7 +164,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			v.none(t)
 		},
 		"C09 an empty cluster list removes all": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			v.heard()
 			k.answer(say(cds, "v2", "2"))
@@ -171,7 +181,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 		"C11 an empty endpoint response changes nothing and is acknowledged": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2"))
-			acked(t, k, eds, "v2", "2", "a", "b", "c", "d", "e")
+			acked(t, k, ack{eds, "v2", "2"}, "a", "b", "c", "d", "e")
 			v.none(t)
 		},
 		"C12 endpoints without an endpoint are told as such": func(t *testing.T) {
@@ -196,9 +206,9 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k := next(t, s.worlds)
 			k.request(t)
 			k.answer(say(eds, "v1", "1", load("a")))
-			acked(t, k, eds, "v1", "1", "a")
+			acked(t, k, ack{eds, "v1", "1"}, "a")
 			sub.Watch("b")
-			acked(t, k, eds, "v1", "1", "a", "b")
+			acked(t, k, ack{eds, "v1", "1"}, "a", "b")
 			k.silent(t)
 		},
 		"C15 500 clusters in one response become a handful of endpoint requests": func(t *testing.T) {
@@ -236,7 +246,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.request(t)
 			v.heard()
 			sub.Unwatch("a")
-			acked(t, k, eds, "v1", "1")
+			acked(t, k, ack{eds, "v1", "1"})
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1")))
 			k.silent(t)
 			v.none(t)
@@ -252,14 +262,14 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			sub.Watch("b")
 			k.request(t) // with nonce 1; suppose that 2 was on its way and this is ignored
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1")))
-			acked(t, k, eds, "v2", "2", "a", "b")
+			acked(t, k, ack{eds, "v2", "2"}, "a", "b")
 		},
 		"C18 a response of a type nobody asked for is ignored and the stream lives": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say("type.googleapis.com/envoy.config.listener.v3.Listener", "v1", "x", garbage("y")))
 			k.silent(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			equal(t, "held", v.names(), "a")
 		},
 		"C19 a type that was unsubscribed from is never rejected": func(t *testing.T) {
@@ -278,18 +288,18 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			v.none(t)
 			is(t, "state", c.State().Types[eds].Version, "v1")
 			again, _ := watch(c, endpoints(), "a")
-			acked(t, k, eds, "v1", "2", "a") // the newest nonce, or the server would think it stale
+			acked(t, k, ack{eds, "v1", "2"}, "a") // the newest nonce, or the server would think it stale
 			k.answer(say(eds, "v3", "3", load("a")))
 			equal(t, "held", again.names(), "a")
 		},
 		"C20 a resource that was not requested is ignored": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("z", "10.0.0.1")))
-			acked(t, k, eds, "v2", "2", "a", "b", "c", "d", "e")
+			acked(t, k, ack{eds, "v2", "2"}, "a", "b", "c", "d", "e")
 			v.none(t)
 		},
 		"C21 B43 F16 a name twice in one response is rejected, and neither is taken": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			k.request(t)
 			v.heard()
@@ -301,7 +311,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 		},
 		"C22 F14 a stream that ends after responses is replaced without a word": func(t *testing.T) {
 			for _, err := range []error{nil, status.Error(codes.Unavailable, "restarting")} {
-				k, s, v, c := asking(t)
+				k, v, s := asking(t)
 				k.answer(say(cds, "v1", "1", cluster("a", 1)))
 				v.heard()
 				k.close(err)
@@ -310,7 +320,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 				k = next(t, s.worlds)
 				k.request(t)
 				v.none(t)
-				is(t, "connected", c.State().Connected, false)
+				is(t, "connected", s.client.State().Connected, false)
 				k.answer(say(cds, "v1", "1", cluster("a", 1)))
 				e := v.one(t)
 				equal(t, "confirmed", e.Confirmed, "a")
@@ -318,11 +328,11 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 				equal(t, "removed", e.Removed)
 				is(t, "epoch", e.Epoch, 2)
 				is(t, "complete", e.Complete, true)
-				is(t, "connected", c.State().Connected, true)
+				is(t, "connected", s.client.State().Connected, true)
 			}
 		},
 		"C23 a server that is down before any response is told, and the known state stays": func(t *testing.T) {
-			k, s, v, _ := asking(t)
+			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
 			v.heard()
 			k.close(nil)
@@ -334,7 +344,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "held", v.names(), "a")
 		},
 		"C24 B42 a new stream starts with node, all names, the last version and no nonce": func(t *testing.T) {
-			k, s, _, _ := asking(t)
+			k, _, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
 			k.close(nil)
 			in(2 * time.Second)
@@ -346,7 +356,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "names: all", r.GetResourceNames())
 		},
 		"C25 F15 fewer clusters after a reconnect are removals, marked as found at a resync": func(t *testing.T) {
-			k, s, v, _ := asking(t)
+			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			k.close(nil)
 			in(2 * time.Second)
@@ -390,7 +400,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.answer(say(cds, "v1", "1"))
 			other.heard()
 			in(10 * time.Second)
-			n.cut(fmt.Errorf("no route"))
+			n.cut(errors.New("no route"))
 			k.close(nil)
 			in(10 * time.Minute)
 			for _, e := range v.heard() {
@@ -398,40 +408,40 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			}
 			n.heal()
 			in(31 * time.Second)
-			k = next(t, s.worlds)
+			next(t, s.worlds)
 			in(16 * time.Second)
 			equal(t, "unknown", keys(v.one(t).Unknown), "a")
 		},
 		"C35 names of any form are told and acknowledged": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			names := []string{"", "BlackHoleCluster", "PassthroughCluster", "inbound|80||", "x"}
 			var all []proto.Message
 			for _, name := range names {
 				all = append(all, cluster(name, 1))
 			}
 			k.answer(say(cds, "v1", "1", all...))
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			equal(t, "held", v.names(), names...)
 		},
 		"B21 a static or original-destination cluster is no reason to reject the rest": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("BlackHoleCluster", 0), cluster("PassthroughCluster", 0), cluster("outbound|80||a.b.svc.cluster.local", 1)))
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			is(t, "held", len(v.names()), 3)
 		},
 		"C46 B43 a resource in an envelope is unwrapped": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", body(wrap("a", "7", cluster("a", 1)))))
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			e := v.one(t)
 			equal(t, "changed", changed(e), "a")
 			is(t, "version", e.Changed[0].Version, "7")
 			k.answer(say(cds, "v2", "2", body(wrap("a", "7", nil)))) // a heartbeat: it is there
-			acked(t, k, cds, "v2", "2")
+			acked(t, k, ack{cds, "v2", "2"})
 			v.none(t)
 		},
 		"C47 B44 20 MiB in one response are taken": func(t *testing.T) {
-			k, _, v, _ := asking(t)
+			k, v, _ := asking(t)
 			var all []proto.Message
 			for i := range 20 {
 				big := cluster(fmt.Sprintf("c%02d", i), 1)
@@ -439,15 +449,15 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 				all = append(all, big)
 			}
 			k.answer(say(cds, "v1", "1", all...))
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			is(t, "held", len(v.names()), 20)
 		},
 		"C48 a version is opaque": func(t *testing.T) {
-			k, _, _, _ := asking(t)
+			k, _, _ := asking(t)
 			for i, version := range []string{"2026-08-27T00:00:00Z/7\n\"ü\"", "", strings.Repeat("9", 5000)} {
-				nonce := fmt.Sprint(i)
+				nonce := strconv.Itoa(i)
 				k.answer(say(cds, version, nonce))
-				acked(t, k, cds, version, nonce)
+				acked(t, k, ack{cds, version, nonce})
 			}
 		},
 		"C49 nonces are kept per type": func(t *testing.T) {
@@ -459,13 +469,13 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.request(t)
 			k.request(t)
 			k.answer(say(cds, "c1", "1"))
-			acked(t, k, cds, "c1", "1")
+			acked(t, k, ack{cds, "c1", "1"})
 			k.answer(say(eds, "e1", "1", load("a")))
-			acked(t, k, eds, "e1", "1", "a")
+			acked(t, k, ack{eds, "e1", "1"}, "a")
 			k.answer(say(cds, "c2", "2"))
-			acked(t, k, cds, "c2", "2")
+			acked(t, k, ack{cds, "c2", "2"})
 			sub.Watch("b")
-			acked(t, k, eds, "e1", "1", "a", "b")
+			acked(t, k, ack{eds, "e1", "1"}, "a", "b")
 		},
 		"a wildcard is an empty list until a name was given, and explicit from then on": func(t *testing.T) {
 			s, n := scripted(t)
@@ -474,16 +484,16 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k := next(t, s.worlds)
 			equal(t, "names", k.request(t).GetResourceNames())
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			sub.Watch("a")
-			acked(t, k, cds, "v1", "1", "*", "a")
+			acked(t, k, ack{cds, "v1", "1"}, "*", "a")
 			sub.Unwatch("a")
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, ack{cds, "v1", "1"}, "*")
 			sub.Unwatch("*")
-			acked(t, k, cds, "v1", "1")
+			acked(t, k, ack{cds, "v1", "1"})
 			v.heard()
 			sub.Watch("*")
-			acked(t, k, cds, "v1", "1", "*")
+			acked(t, k, ack{cds, "v1", "1"}, "*")
 			k.answer(say(cds, "v1", "2", cluster("a", 1)))
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
@@ -512,7 +522,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			r := k.request(t)
 			is(t, "rejected", r.GetErrorDetail() != nil, true)
 			equal(t, "names of the rejection", r.GetResourceNames(), "a")
-			acked(t, k, eds, "", "1", "a", "b")
+			acked(t, k, ack{eds, "", "1"}, "a", "b")
 		},
 	})
 }
@@ -531,7 +541,7 @@ func five(t *testing.T) (*world, *view[string]) {
 		r.Resources = append(r.Resources, body(load(name, "10.0.0.1")))
 	}
 	k.answer(r)
-	acked(t, k, eds, "v1", "1", names...)
+	acked(t, k, ack{eds, "v1", "1"}, names...)
 	equal(t, "changed", changed(v.one(t)), names...)
 	return k, v
 }

@@ -53,53 +53,54 @@ type transport interface {
 // serve runs one stream: like istiod it handles requests and pushes in one
 // goroutine and receives in another.
 func (s *Server) serve(t transport, delta bool) error {
-	if err := s.admit(t.Context(), delta); err != nil {
+	if err := s.admit(t.Context()); err != nil {
 		return err
 	}
 	c := s.connect(t.Context(), delta)
 	defer s.disconnect(c)
-	requests, failed := make(chan Request), make(chan error, 1)
+	requests := make(chan Request)
+	broken := make(chan struct{})
 	go func() {
-		for {
-			r, err := t.receive()
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case requests <- r:
-			case <-t.Context().Done():
-				return
-			}
-		}
+		defer close(broken)
+		receive(t, requests)
 	}()
 	for {
+		var err error
 		select {
-		case <-t.Context().Done():
+		case <-broken:
 			return nil
 		case err := <-c.ended:
 			return err
-		case <-failed:
-			return nil
 		case r := <-requests:
-			if err := s.handle(c, t, r); err != nil {
-				return err
-			}
+			err = s.handle(c, t, r)
 		case <-c.woken:
-			if err := s.push(c, t); err != nil {
-				return err
-			}
+			err = s.push(c, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// receive hands on requests until the stream breaks.
+func receive(t transport, requests chan<- Request) {
+	for {
+		r, err := t.receive()
+		if err != nil {
+			return
+		}
+		select {
+		case requests <- r:
+		case <-t.Context().Done():
+			return
 		}
 	}
 }
 
 // admit refuses what istiod refuses before it reads anything.
-func (s *Server) admit(ctx context.Context, delta bool) error {
+func (s *Server) admit(ctx context.Context) error {
 	s.mu.Lock()
 	refuse, authorize := s.faults.refuse, s.authorize
-	if refuse == nil && delta && s.faults.withoutDelta {
-		refuse = status.Error(codes.Unimplemented, "unknown method DeltaAggregatedResources")
-	}
 	s.mu.Unlock()
 	if refuse != nil {
 		return refuse
@@ -154,7 +155,7 @@ func (s *Server) handle(c *connection, t transport, r Request) error {
 // introduce reads the node as istiod does.
 func (s *Server) introduce(c *connection, n *corev3.Node) error {
 	if n.GetId() == "" {
-		return status.Error(codes.InvalidArgument, "missing node information")
+		return status.Errorf(codes.InvalidArgument, "missing node information")
 	}
 	parts := strings.Split(n.GetId(), "~")
 	if len(parts) != 4 {
@@ -185,7 +186,7 @@ func (s *Server) answerDebug(t transport, r Request) error {
 	debug, nonce := s.debug, s.nonce()
 	s.mu.Unlock()
 	if debug == nil {
-		return status.Error(codes.Unauthenticated, "debug requests need an authenticated identity")
+		return status.Errorf(codes.Unauthenticated, "debug requests need an authenticated identity")
 	}
 	body, err := debug(t.Context(), r.Subscribe[0])
 	if err != nil {

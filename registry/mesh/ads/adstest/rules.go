@@ -9,7 +9,7 @@ import (
 func (s *Server) decide(c *connection, r Request) []Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names, respond, verdict := s.judge(c, r)
+	names, respond, verdict := judge(c, r)
 	r.Verdict = verdict
 	s.record(c, r)
 	if !respond {
@@ -29,7 +29,7 @@ func (s *Server) decide(c *connection, r Request) []Answer {
 	return answers
 }
 
-func (s *Server) judge(c *connection, r Request) (names map[string]struct{}, respond bool, v Verdict) {
+func judge(c *connection, r Request) (names map[string]struct{}, respond bool, v Verdict) {
 	w := c.watches[r.Type]
 	if r.Error != nil {
 		if w == nil {
@@ -84,25 +84,22 @@ func judgeDelta(c *connection, w *watch, r Request) (names map[string]struct{}, 
 	if r.Nonce != "" && r.Nonce != w.nonce {
 		return nil, false, Stale
 	}
-	changed := subscribe(w, r)
 	always := w.always
 	w.always = false
-	switch {
-	case changed && r.Nonce != "" || !changed && r.Nonce == "" && !always:
+	if !subscribe(w, r) {
+		if r.Nonce == "" && !always {
+			return nil, false, Mismatch
+		}
+		return nil, always, Acknowledgement
+	}
+	v = Change
+	if r.Nonce != "" {
 		v = Mismatch
-	case changed:
-		v = Change
-	default:
-		v = Acknowledgement
 	}
-	if !changed {
-		return nil, always, v
-	}
-	if added := set(r.Subscribe); len(added) > 0 {
-		delete(added, "*")
-		return added, true, v
-	}
-	return nil, false, v
+	added := set(r.Subscribe)
+	answer := len(added) > 0
+	delete(added, "*")
+	return added, answer, v
 }
 
 // subscribe applies the names of a delta request and says whether they changed

@@ -2,6 +2,8 @@ package adstest
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -12,6 +14,9 @@ func (s *Server) StreamAggregatedResources(stream discoveryv3.AggregatedDiscover
 
 // DeltaAggregatedResources serves delta.
 func (s *Server) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	if s.lacksDelta() {
+		return status.Errorf(codes.Unimplemented, "unknown method DeltaAggregatedResources")
+	}
 	return s.serve(delta{stream}, true)
 }
 
