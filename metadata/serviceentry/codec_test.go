@@ -1,0 +1,253 @@
+package serviceentry_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func options() serviceentry.Options {
+	return serviceentry.Options{
+		Hosts: naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}, Namespace: "xds-bridge",
+		Mark: metadata.NewMark("me", "zk-to-mesh"), Hop: metadata.Hop("zk1"), Target: metadata.Hop("mesh"),
+		VIPs: netip.MustParsePrefix("240.64.0.0/12"),
+	}
+}
+
+func codec(t testing.TB, o serviceentry.Options) *serviceentry.Codec {
+	t.Helper()
+	c, err := serviceentry.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func dubbo(endpoints ...registry.Endpoint) *registry.Service {
+	return &registry.Service{
+		Name: "dubbo:api.Greeter", Protocol: "tri", Endpoints: endpoints,
+		Interfaces: []registry.Interface{{Name: "api.Greeter", Version: "1.0", Group: "g"}},
+	}
+}
+
+func at(host string, port uint16) registry.Endpoint {
+	return registry.Endpoint{Host: host, Port: port, Weight: 100}
+}
+
+// resources returns what a service becomes, by host.
+func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []serviceentry.Resource {
+	t.Helper()
+	entries, err := c.Encode(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []serviceentry.Resource
+	for len(entries) > 0 {
+		n := 0
+		for n < len(entries) && entries[n].Group == entries[0].Group {
+			n++
+		}
+		r, err := serviceentry.Parse(entries[0].Group, entries[:n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, entries = append(out, r), entries[n:]
+	}
+	return out
+}
+
+func TestEncode(t *testing.T) {
+	t.Parallel()
+	t.Run("A27 a Dubbo interface with two endpoints of different ports", func(t *testing.T) {
+		t.Parallel()
+		all := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 20001), at("10.0.0.2", 20002)))
+		if len(all) != 1 {
+			t.Fatalf("%d resources", len(all))
+		}
+		r := all[0]
+		if r.Host != "api.x-greeter.1.0.g.k2-1-tri.zk1.bridge.internal" || r.Namespace != "xds-bridge" || r.Name != r.Host {
+			t.Errorf("host %s, named %s/%s", r.Host, r.Namespace, r.Name)
+		}
+		if r.Port != (serviceentry.Port{Number: 50051, Name: "grpc-tri", Protocol: "GRPC"}) {
+			t.Errorf("port %+v", r.Port)
+		}
+		if len(r.Endpoints) != 2 || r.Endpoints[1].Port != 20002 || r.Endpoints[1].Weight != 100 {
+			t.Errorf("endpoints %+v", r.Endpoints)
+		}
+		if !slices.Equal(r.Keys, []string{"providers:api.Greeter:1.0:g"}) {
+			t.Errorf("keys %v", r.Keys)
+		}
+	})
+	t.Run("two protocols are two hosts", func(t *testing.T) {
+		t.Parallel()
+		old := at("10.0.0.1", 20880)
+		old.Protocol = "dubbo"
+		all := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 50051), old))
+		if len(all) != 2 || all[0].Port.Protocol != "TCP" || all[0].Port.Name != "tcp-dubbo" || all[1].Port.Protocol != "GRPC" {
+			t.Errorf("%+v", all)
+		}
+	})
+	t.Run("A28 what is not offered is not written, and the service stays known", func(t *testing.T) {
+		t.Parallel()
+		down := at("10.0.0.1", 1)
+		down.Health = registry.Unhealthy
+		all := resources(t, codec(t, options()), dubbo(down))
+		if len(all) != 1 || len(all[0].Endpoints) != 0 {
+			t.Errorf("%+v", all)
+		}
+	})
+	t.Run("A36 metadata that fits no label is dropped or annotated, always in the same way", func(t *testing.T) {
+		t.Parallel()
+		s := dubbo(at("10.0.0.1", 1))
+		s.Endpoints[0].Attributes = registry.Attributes{"app": "shop", "a b": "x", "path": "a/b", "long": strings.Repeat("x", 64), "k/": "v", "ok.io/zone": "z-1"}
+		s.Attributes = registry.Attributes{"methods": "a,b,c", "bad key": "x", "control": "a\nb"}
+		c := codec(t, options())
+		r := resources(t, c, s)[0]
+		if got := r.Endpoints[0].Labels; len(got) != 2 || got["app"] != "shop" || got["ok.io/zone"] != "z-1" {
+			t.Errorf("labels %v", got)
+		}
+		if got := r.Annotations["xds-bridge.attribute/methods"]; got != "a,b,c" {
+			t.Errorf("annotations %v", r.Annotations)
+		}
+		first, _ := c.Encode(s)
+		for range 20 {
+			if again, _ := c.Encode(s); !slices.Equal(first, again) {
+				t.Fatal("the same service was encoded in two ways")
+			}
+		}
+	})
+	t.Run("A43 what came from the mesh does not go back", func(t *testing.T) {
+		t.Parallel()
+		s := dubbo(at("10.0.0.1", 1))
+		s.Path = registry.Path(metadata.Hop("mesh"))
+		c := codec(t, options())
+		if entries, err := c.Encode(s); len(entries) != 0 || err != nil {
+			t.Errorf("%v, %v", entries, err)
+		}
+		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), "loop") {
+			t.Errorf("the reason is %v", err)
+		}
+		one := dubbo(at("10.0.0.1", 1), at("10.0.0.2", 1))
+		one.Endpoints[0].Path = registry.Path(metadata.Hop("mesh"))
+		if r := resources(t, c, one)[0]; len(r.Endpoints) != 1 || r.Endpoints[0].Address != "10.0.0.2" {
+			t.Errorf("endpoints %+v", r.Endpoints)
+		}
+	})
+	t.Run("A43 the path names the registry it came from", func(t *testing.T) {
+		t.Parallel()
+		r := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 1)))[0]
+		mark, err := metadata.ParseMark(r.Annotations[serviceentry.AnnotationMark])
+		if err != nil || !mark.Path.Has(metadata.Hop("zk1")) {
+			t.Errorf("mark %v, %v", mark, err)
+		}
+	})
+	t.Run("F56 host names are left out with a reason, their neighbours are not", func(t *testing.T) {
+		t.Parallel()
+		c := codec(t, options())
+		s := dubbo(at("a.example.com", 1), at("10.0.0.2", 0), at("fd00::1", 2))
+		if r := resources(t, c, s)[0]; len(r.Endpoints) != 1 || r.Endpoints[0].Address != "fd00::1" {
+			t.Errorf("endpoints %+v", r.Endpoints)
+		}
+		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), "a.example.com") {
+			t.Errorf("the reason is %v", err)
+		}
+		if _, err := c.Encode(dubbo(at("a.example.com", 1))); err == nil {
+			t.Error("a service that would lose all its endpoints was encoded without them")
+		}
+	})
+	t.Run("F57 one address told twice is one endpoint", func(t *testing.T) {
+		t.Parallel()
+		if r := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 1), at("::ffff:10.0.0.1", 1)))[0]; len(r.Endpoints) != 1 {
+			t.Errorf("endpoints %+v", r.Endpoints)
+		}
+	})
+	t.Run("an application without interfaces keeps its name", func(t *testing.T) {
+		t.Parallel()
+		s := &registry.Service{Name: "spring:shop", Application: "shop", Protocol: "http", Endpoints: []registry.Endpoint{at("10.0.0.1", 8080)}}
+		r := resources(t, codec(t, options()), s)[0]
+		if r.Host != "shop.s-http.zk1.bridge.internal" || r.Port != (serviceentry.Port{Number: 80, Name: "http", Protocol: "HTTP"}) {
+			t.Errorf("%s %+v", r.Host, r.Port)
+		}
+	})
+}
+
+func TestOptionsThatWouldHijackTheMesh_S1(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*serviceentry.Options){
+		"istio's namespace":      func(o *serviceentry.Options) { o.Namespace = "istio-system" },
+		"kubernetes' namespace":  func(o *serviceentry.Options) { o.Namespace = "kube-system" },
+		"the default namespace":  func(o *serviceentry.Options) { o.Namespace = "default" },
+		"no namespace":           func(o *serviceentry.Options) { o.Namespace = "" },
+		"a path for a namespace": func(o *serviceentry.Options) { o.Namespace = "a/b" },
+		"no suffix":              func(o *serviceentry.Options) { o.Hosts.Suffix = "" },
+		"addresses with bits":    func(o *serviceentry.Options) { o.VIPs = netip.MustParsePrefix("240.64.0.1/12") },
+		"port 0":                 func(o *serviceentry.Options) { o.Ports = map[string]uint16{"tri": 0} },
+	} {
+		o := options()
+		change(&o)
+		if _, err := serviceentry.New(o); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
+
+func TestAddressesStayWithinTheirRange_A37(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"240.64.0.0/12", "10.0.0.0/30", "2001:db8::/64", "2001:db8::/112"} {
+		within := netip.MustParsePrefix(text)
+		for i := range 200 {
+			vip := serviceentry.VIP(within, strings.Repeat("h", i), i%3)
+			if !within.Contains(vip) || vip == within.Addr() {
+				t.Errorf("%s is not for use in %s", vip, within)
+			}
+		}
+	}
+}
+
+// FuzzEncode checks that whatever a registry holds, what goes to istiod keeps
+// istio's rules and the host its registry's suffix.
+func FuzzEncode(f *testing.F) {
+	f.Add("api.Greeter", "1.0", "g", "tri", "10.0.0.1", "k", "v", "r/z/s")
+	f.Add("kubernetes.default.svc.cluster.local", "", "", "", "::1", "../../x", "\x1b[31m", "/")
+	f.Add("A$B", "*", ":", "dubbo\n", "a.example.com", "", strings.Repeat("x", 300), "名")
+	c := codec(f, options())
+	f.Fuzz(func(t *testing.T, iface, version, group, protocol, host, k, v, zone string) {
+		s := &registry.Service{Name: "n", Protocol: protocol, Interfaces: []registry.Interface{{Name: iface, Version: version, Group: group}}}
+		s.Attributes = registry.Attributes{k: v}
+		s.Endpoints = []registry.Endpoint{{Host: host, Port: 1, Zone: zone, Attributes: registry.Attributes{k: v}}, at("10.0.0.9", 2)}
+		for _, r := range resources(t, c, s) {
+			check(t, r)
+		}
+	})
+}
+
+func check(t *testing.T, r serviceentry.Resource) {
+	t.Helper()
+	if !options().Hosts.Has(r.Host) || len(r.Host) > 253 || strings.ToLower(r.Host) != r.Host {
+		t.Fatalf("host %q", r.Host)
+	}
+	for label := range strings.SplitSeq(r.Host+"."+r.Port.Name, ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || label[0] == '-' || label[len(label)-1] == '-' {
+			t.Fatalf("label %q in %s, port %s", label, r.Host, r.Port.Name)
+		}
+	}
+	if r.Port.Number == 0 {
+		t.Fatal("port 0")
+	}
+	for _, e := range r.Endpoints {
+		if _, err := netip.ParseAddr(e.Address); err != nil || e.Port == 0 {
+			t.Fatalf("endpoint %+v", e)
+		}
+		for k, v := range e.Labels {
+			if len(v) > 63 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || k == "" {
+				t.Fatalf("label %q: %q", k, v)
+			}
+		}
+	}
+}
