@@ -83,7 +83,7 @@ func ParsePublication(client, value string) (Publication, []PublicationFault) {
 	p.Hosts = make(map[naming.ServiceKey]naming.HostAddress, len(pairs))
 	var faults []PublicationFault
 	for _, pair := range pairs {
-		if text, reason := p.add(pair); reason != "" {
+		if text, reason := add(&p, pair); reason != "" {
 			faults = append(faults, PublicationFault{Client: client, Text: naming.Quote(text), Reason: reason})
 		}
 	}
@@ -91,7 +91,7 @@ func ParsePublication(client, value string) (Publication, []PublicationFault) {
 }
 
 // add takes one pair over, or returns the text that cannot be read and why.
-func (p *Publication) add(pair jsonPair) (text, reason string) {
+func add(p *Publication, pair jsonPair) (text, reason string) {
 	key, err := naming.ParseServiceKey(pair.key)
 	if err != nil {
 		return pair.key, reasonOf(err)

@@ -209,7 +209,7 @@ func (l *pipeListener) Close() error {
 	return nil
 }
 
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+func (*pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 // watcher runs a reader and keeps what it tells.
 type watcher struct {
@@ -262,11 +262,11 @@ func (w *watcher) count() int {
 func (w *watcher) text() string {
 	var lines []string
 	for key, addresses := range w.snapshot().Mapping.All() {
-		line := strings.TrimSuffix(strings.TrimPrefix(key.String(), "providers:api."), "::")
+		words := []string{strings.TrimSuffix(strings.TrimPrefix(key.String(), "providers:api."), "::")}
 		for _, a := range addresses {
-			line += " " + strings.Replace(a.String(), ".shop.svc.cluster.local:20000", "", 1)
+			words = append(words, strings.Replace(a.String(), ".shop.svc.cluster.local:20000", "", 1))
 		}
-		lines = append(lines, line)
+		lines = append(lines, strings.Join(words, " "))
 	}
 	return strings.Join(lines, ", ")
 }

@@ -125,7 +125,7 @@ func (t *httpTransport) askPort(ctx context.Context, u *url.URL, read func(io.Re
 	if err != nil {
 		return unwrapURL(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // it was only read
+	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return refusal(response)
 	}
@@ -179,7 +179,7 @@ func refusal(response *http.Response) error {
 		if code >= 300 && code < 400 {
 			return because(NotAnswer, fmt.Sprintf("HTTP %d: a redirect to %s, not followed", code, naming.Quote(response.Header.Get("Location"))))
 		}
-		start, _ := io.ReadAll(io.LimitReader(response.Body, 512)) //nolint:errcheck // it is shown as far as it came
+		start, _ := io.ReadAll(io.LimitReader(response.Body, 512))
 		return because(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))
 	}
 }

@@ -79,7 +79,7 @@ func TestBadAnswers_A13(t *testing.T) {
 				w := watch(t, o)
 				in(time.Second)
 				istiods[0].misbehave(c.answer)
-				in(25 * time.Second)
+				in(18 * time.Second)
 				expect(t, w, "A a")
 				s := w.snapshot()
 				expectCause(t, s.Err, c.cause)
@@ -112,11 +112,11 @@ func redirect(w http.ResponseWriter, r *http.Request) bool {
 func large(size int) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, _ *http.Request) bool {
 		_, _ = fmt.Fprintf(w, `{"totalClients":%d,"clients":[`, 1<<20)
-		for i := 0; i < size; i += 1 << 10 {
+		for i := 0; i < size; i += 1 << 18 {
 			if i > 0 {
 				_, _ = w.Write([]byte(","))
 			}
-			_, _ = fmt.Fprintf(w, `{"connectionId":"c-%d","x":%q}`, i, strings.Repeat("x", 1<<10))
+			_, _ = fmt.Fprintf(w, `{"connectionId":"c-%d","x":%q}`, i, strings.Repeat("x", 1<<18))
 		}
 		return true
 	}
@@ -231,12 +231,12 @@ func TestNeverPush_A17(t *testing.T) {
 		}
 		watch(t, o)
 		var asked []string
-		for range 60 {
+		for range 20 {
 			in(5 * time.Second)
 			istiods[0].connect("y.shop", oneA)
 			asked = append(asked, istiods[0].questions()...)
 		}
-		if len(asked) < 60 {
+		if len(asked) < 20 {
 			t.Fatalf("asked only %d times", len(asked))
 		}
 		for _, q := range asked {

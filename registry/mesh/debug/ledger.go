@@ -96,24 +96,25 @@ func (l *ledger) say(k claimKey, client string) {
 // address of the key; what went with its connection waits for its return. Time
 // alone ends nothing: it takes a reading from after the end.
 func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now time.Time) {
-	if n != nil && (n.unread || slices.Contains(n.unreadKeys, k.key)) {
+	if n == nil {
+		n = new(node)
+	}
+	if n.unread || slices.Contains(n.unreadKeys, k.key) {
 		*s = standing{client: s.client} // nobody can tell
 		return
 	}
 	if s.gone.IsZero() {
 		s.gone = now
 	}
-	if n != nil && n.registered && !s.taken {
+	if n.registered && !s.taken {
 		s.taken, s.gone = true, now
 	}
-	over, permitted := l.end(s), known.complete
-	if n != nil && n.said[k.key] {
+	over := l.end(s)
+	if n.said[k.key] {
 		over = time.Time{}
-	} else if !s.taken {
-		permitted = known.complete && known.fresh
 	}
 	switch {
-	case !permitted:
+	case !known.complete, !known.fresh && !s.taken:
 	case !known.asOf.Before(over):
 		delete(l.claims, k)
 	case l.next.IsZero() || over.Before(l.next):

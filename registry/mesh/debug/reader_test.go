@@ -93,7 +93,7 @@ func TestReader(t *testing.T) {
 		in(time.Minute)
 		expect(t, w, "A a, B b")
 		istiods[0].connect("a.shop", oneA)
-		in(20 * time.Minute)
+		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 		if w.count() > told+1 {
 			t.Errorf("told %d times of nothing", w.count()-told)
@@ -134,11 +134,11 @@ func TestReader(t *testing.T) {
 		in(time.Second)
 		istiods[0].disconnect(good)
 		bad := istiods[0].connect("a.shop", `{"`+keyA+`":"nonsense"}`)
-		in(time.Hour)
+		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 		istiods[0].disconnect(bad)
 		istiods[0].connect("a.shop", `nonsense`)
-		in(time.Hour)
+		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 	})
 	run("A85 B50 another cluster domain is no different", func(t *testing.T) {
@@ -201,13 +201,13 @@ func TestReplicas(t *testing.T) {
 		in(time.Second)
 		istiods[1].misbehave(answerWith(503))
 		n.unplug("127.0.0.2:15014")
-		in(time.Hour)
+		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 		if s := w.snapshot(); !s.Complete || s.Err == nil {
 			t.Errorf("a part that is kept is complete and stale: %+v", s)
 		}
 		endpoints.Set(nil) // what a broken xDS connection says
-		in(time.Hour)
+		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 		endpoints.Set([]string{"127.0.0.1"})
 		in(5*time.Minute + 5*time.Second)
@@ -230,7 +230,7 @@ func TestReplicas(t *testing.T) {
 		expectCause(t, s.Err, debug.Unreachable)
 		istiods[0].disconnect(gone)
 		istiods[0].connect("a.shop", "{}") // for the client may be connected to the third as well
-		in(time.Hour)
+		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 	})
 	run("A12 a connection that moves between replicas is no change", func(t *testing.T) {

@@ -71,7 +71,7 @@ func errorKey(err error) string {
 	if err == nil {
 		return ""
 	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the tree is walked here
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		var keys []string
 		for _, e := range many.Unwrap() {
 			keys = append(keys, errorKey(e))
