@@ -76,7 +76,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	c.bridge("b", guard).bridge("c", guard)
 	c.watched = &watched{
 		t: t, bridges: c.bridges, workers: c.opts.Workers, r: rand.New(rand.NewPCG(seed, 2)),
-		busy: map[registry.Group]bool{}, last: map[place]claimant{},
+		faults: true, busy: map[registry.Group]bool{}, last: map[place]claimant{},
 	}
 	c.hooks.Delay = time.Duration(seed%3) * 300 * ms
 	c.hooks.Fail = c.watched.maybe
@@ -212,7 +212,6 @@ func (c *chaos) run() {
 		c.target.Set(h)
 	}
 	c.starts(c.watched)
-	c.watched.faults = true
 	for range 120 {
 		c.happens()
 		synctest.Wait()
