@@ -1,0 +1,30 @@
+module github.com/xds-bridge/xds-bridge/bench
+
+go 1.26.0
+
+require (
+	github.com/envoyproxy/go-control-plane/envoy v1.37.0
+	github.com/go-zookeeper/zk v1.0.4
+	github.com/xds-bridge/xds-bridge v0.0.0-00010101000000-000000000000
+	github.com/xds-bridge/xds-bridge/integration v0.0.0-00010101000000-000000000000
+	google.golang.org/grpc v1.84.0
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	cel.dev/expr v0.25.2 // indirect
+	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
+	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
+	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
+	golang.org/x/net v0.59.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/api v0.0.0-20260706201446-f0a921348800 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800 // indirect
+)
+
+replace (
+	github.com/xds-bridge/xds-bridge => ..
+	github.com/xds-bridge/xds-bridge/integration => ../integration
+)
