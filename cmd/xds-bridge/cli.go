@@ -30,12 +30,12 @@ type cli struct {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, c *cli, args []string) int {
-	root := c.root()
+	root := c.root() //nolint:contextcheck // each verb has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !silent(err) {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			fmt.Fprintln(c.err, "xds-bridge: "+printable(line))
+			put(c.err, "xds-bridge: "+printable(line))
 		}
 	}
 	return codeOf(ctx, err)
@@ -182,7 +182,7 @@ func (o *output) Set(s string) error {
 }
 
 // Type names the kind of the flag in help.
-func (o *output) Type() string { return "form" }
+func (*output) Type() string { return "form" }
 
 func outputFlag(cmd *cobra.Command, o *output) {
 	*o = outputText

@@ -74,7 +74,7 @@ func (a *adminClient) get(ctx context.Context, path string, into any) error {
 	if err != nil {
 		return unreachable("%w; is the bridge running, and is this its admin.address?", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return unreachable("read %s: %w", path, err)

@@ -62,7 +62,7 @@ func (c *cli) healthcheck(ctx context.Context, o healthOptions) error {
 	if err != nil {
 		return unreachable("%w; is the bridge running, and is this its address?", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err != nil {
 		return unreachable("read %s: %w", probe, err)

@@ -127,7 +127,7 @@ func (h *house) sources() []func(context.Context) error {
 	all := make([]func(context.Context) error, 0, len(h.inputs))
 	for _, in := range h.inputs {
 		all = append(all, named("source "+in.name, func(ctx context.Context) error {
-			return in.source.Run(ctx, in.table) //nolint:wrapcheck // named wraps it
+			return in.source.Run(ctx, in.table)
 		}))
 	}
 	return all

@@ -8,7 +8,7 @@ import (
 )
 
 // version is set by the linker; empty, the build information has it.
-var version string //nolint:gochecknoglobals // the linker sets nothing else
+var version string
 
 func main() {
 	ctx, stop := interruptible(context.Background(), os.Exit)

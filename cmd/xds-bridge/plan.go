@@ -67,7 +67,7 @@ type planCounters struct {
 }
 
 func (c *cli) plan(ctx context.Context, o planOptions) error {
-	h, err := c.house(wiring{dryRun: true, quiet: true})
+	h, err := c.house(wiring{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -166,14 +166,14 @@ func (c *cli) printPlan(d difference) {
 			where = at
 		}
 		for _, line := range s.lines() {
-			fmt.Fprintln(c.out, c.paint(line.color, printable(line.text)))
+			c.show(line.color, "%s", line.text)
 		}
 	}
 	for _, k := range d.Conflicts {
-		fmt.Fprintln(c.out, c.paint(yellow, printable(fmt.Sprintf("‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner))))
+		c.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	for _, i := range d.Invalid {
-		fmt.Fprintln(c.out, c.paint(yellow, printable(fmt.Sprintf("‼ left as it is  %s: %s", i.What, i.Reason))))
+		c.show(yellow, "‼ left as it is  %s: %s", i.What, i.Reason)
 	}
 	for _, s := range d.Skipped {
 		c.say("  skipped  %s: %s", s.What, s.Reason)

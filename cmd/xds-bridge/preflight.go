@@ -73,7 +73,7 @@ func (f *findings) away(check string, err error, fix string) {
 }
 
 func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
-	h, err := c.house(wiring{dryRun: true, quiet: true})
+	h, err := c.house(wiring{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (c *cli) printFindings(all []finding) {
 			sign, how = "×", red
 		case passed:
 		}
-		fmt.Fprintln(c.out, c.paint(how, "  "+sign+" "+printable(f.Check+colon(f.Detail))))
+		c.show(how, "  %s %s%s", sign, f.Check, colon(f.Detail))
 		if f.Fix != "" {
 			c.say("      fix: %s", f.Fix)
 		}

@@ -123,7 +123,7 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 		f.warn("version", "not told: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
 		return
 	}
-	defer resp.Body.Close() //nolint:errcheck // nothing was written
+	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err != nil || resp.StatusCode != http.StatusOK {
 		f.warn("version", at+" does not tell it", "")

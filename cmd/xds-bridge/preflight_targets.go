@@ -53,7 +53,12 @@ func checkNacos(client *nacos.Client, target *nacos.Target) func(context.Context
 		running, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- client.Run(running) }()
-		defer func() { cancel(); <-ended }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				f.fail("connection", err, "check nacos.servers, tls and passwordFile")
+			}
+		}()
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for ctx.Err() == nil && !client.State().Connected {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +47,7 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 	if o.owner == "" {
 		return usage("purge needs --owner, the owner whose entries have to go")
 	}
-	h, err := c.house(wiring{owner: o.owner, quiet: true, dryRun: true})
+	h, err := c.house(wiring{owner: o.owner, quiet: true, dryRun: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (c *cli) printPurged(o purgeOptions, p purged) error {
 			c.say("%s", at)
 			where = at
 		}
-		fmt.Fprintln(c.out, c.paint(red, printable("  - "+orWord(s.Old, s.Key))))
+		c.show(red, "  - %s", orWord(s.Old, s.Key))
 	}
 	switch {
 	case p.Deleted:

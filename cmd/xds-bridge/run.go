@@ -40,7 +40,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case o.once:
 		return c.once(ctx, o.timeout)
 	}
-	h, err := c.house(wiring{dryRun: o.dryRun})
+	h, err := c.house(wiring{dryRun: o.dryRun}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 
 // keep runs a house with its listeners until ctx ends, which is no fault.
 func (c *cli) keep(ctx context.Context, h *house) error {
-	server, err := c.listeners(ctx, h)
+	server, err := listeners(ctx, h)
 	if err != nil {
 		return exit{exitUsage, err}
 	}
@@ -74,7 +74,7 @@ func address(a net.Addr) string {
 
 // once brings everything in step and exits.
 func (c *cli) once(ctx context.Context, timeout time.Duration) error {
-	h, err := c.house(wiring{})
+	h, err := c.house(wiring{}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (h *house) judge(ctx context.Context, err error, statuses []bridge.Status, 
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return context.Cause(ctx) //nolint:wrapcheck // the signal itself
 	case errors.Is(err, context.DeadlineExceeded):
 		return unreachable("not complete after %s: %s", timeout, h.missing(statuses))
 	}

@@ -118,7 +118,7 @@ func (c *cli) printServices(d admin.Document) error {
 
 // warn prints a line of data that needs a person.
 func (c *cli) warn(format string, args ...any) {
-	fmt.Fprintln(c.out, c.paint(yellow, "‼ "+printable(fmt.Sprintf(format, args...))))
+	c.show(yellow, "‼ "+format, args...)
 }
 
 func readiness(d admin.Document) string {

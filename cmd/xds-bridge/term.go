@@ -74,7 +74,7 @@ func (t table) row(cells ...string) {
 			cells[i] = "-"
 		}
 	}
-	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+	put(t.w, strings.Join(cells, "\t"))
 }
 
 func (t table) end() error {
@@ -97,10 +97,18 @@ func (c *cli) document(v any) error {
 
 // say prints a line of data, escaped.
 func (c *cli) say(format string, args ...any) {
-	fmt.Fprintln(c.out, printable(fmt.Sprintf(format, args...)))
+	put(c.out, printable(fmt.Sprintf(format, args...)))
 }
 
 // note prints a line that is no data.
 func (c *cli) note(format string, args ...any) {
-	fmt.Fprintln(c.err, printable(fmt.Sprintf(format, args...)))
+	put(c.err, printable(fmt.Sprintf(format, args...)))
 }
+
+// show prints a line of data in a colour, escaped.
+func (c *cli) show(how color, format string, args ...any) {
+	put(c.out, c.paint(how, printable(fmt.Sprintf(format, args...))))
+}
+
+// put writes a line. Who reads it may have gone, which is no fault of ours.
+func put(w io.Writer, line string) { _, _ = io.WriteString(w, line+"\n") }

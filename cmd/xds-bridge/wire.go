@@ -216,7 +216,7 @@ func (b *builder) wouldWrite(name string) func(registry.Change) {
 }
 
 // listeners opens probes, metrics and the status API of a house.
-func (c *cli) listeners(ctx context.Context, h *house) (*admin.Server, error) {
+func listeners(ctx context.Context, h *house) (*admin.Server, error) {
 	o := admin.Options{
 		Telemetry: h.telemetry, Admin: h.admin, Version: thisBuild().Version, Owner: h.owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"),

@@ -46,7 +46,7 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 	if n.PasswordFile != "" {
 		o.Password = func() (string, error) {
 			s, err := config.ReadSecret(n.PasswordFile)
-			return s.Reveal(), err //nolint:wrapcheck // it names the file
+			return s.Reveal(), err
 		}
 	}
 	if n.TLS != nil {

@@ -50,7 +50,7 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "xb") // short, since a socket's path is
+	dir, err := os.MkdirTemp("", "xb") //nolint:usetesting // short, since the path of a socket is
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	w.debug = httptest.NewServer(http.HandlerFunc(w.adsz))
 	server := grpc.NewServer(adstest.ServerOptions()...)
 	w.mesh.Register(server)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
