@@ -78,7 +78,7 @@ func (e *engine) drop(s *session) {
 // in place; a first one that breaks leaves its place to the second.
 func (e *engine) lost(s *session, err error) {
 	if s.opened {
-		e.options.Observe(Observation{Kind: StreamClosed, Err: err})
+		e.observe(Observation{Kind: StreamClosed, Err: err})
 	}
 	if strings.Contains(err.Error(), "too_many_pings") {
 		e.ping = min(2*e.ping, slowestPing) // it is no istiod: gRPC's default is 5 min
@@ -137,7 +137,7 @@ func (e *engine) failed(err error) {
 	}
 	e.due = time.Now().Add(wait)
 	e.board.set(func(st *State) { st.Attempts, st.Err = e.failures, err })
-	e.options.Observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
+	e.observe(Observation{Kind: ConnectFailed, Err: err, Delay: wait})
 	if gist(err) == e.lastDown {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -392,7 +393,7 @@ func TestNothingAskedNothingOpened_A63(t *testing.T) {
 	})
 }
 
-func TestRunTwice_B24(t *testing.T) {
+func TestRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, n := istiod(t)
 		c := connect(t, n)
@@ -400,5 +401,32 @@ func TestRunTwice_B24(t *testing.T) {
 		if err := c.Run(t.Context()); err == nil {
 			t.Fatal("a second Run")
 		}
+	})
+}
+
+func TestSeveralClients_B24_B27(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var views []*view[int64]
+		var group sync.WaitGroup
+		var mu sync.Mutex
+		for i := range 4 {
+			s, n := istiod(t)
+			s.Set(cluster(fmt.Sprintf("only-%d", i), 1))
+			group.Go(func() {
+				c := connect(t, n)
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				mu.Lock()
+				defer mu.Unlock()
+				views = append(views, v)
+			})
+		}
+		group.Wait()
+		settle()
+		var all []string
+		for _, v := range views {
+			all = append(all, v.names()...)
+		}
+		slices.Sort(all)
+		equal(t, "held", all, "only-0", "only-1", "only-2", "only-3")
 	})
 }

@@ -126,13 +126,19 @@ func (e *engine) sent(s *session) {
 	r, x := s.ready, s.of
 	s.ready, s.of = nil, nil
 	x.wait(r.subscribe, time.Now().Add(e.options.Silence))
-	e.options.Observe(Observation{Kind: RequestSent, Type: r.url})
+	e.observe(Observation{Kind: RequestSent, Type: r.url})
 	switch {
 	case r.err != nil:
-		e.options.Observe(Observation{Kind: Rejected, Type: r.url, Err: r.err})
+		e.observe(Observation{Kind: Rejected, Type: r.url, Err: r.err})
 	case r.nonce != "" && r.nonce == x.nonce:
-		e.options.Observe(Observation{Kind: Acknowledged, Type: r.url})
+		e.observe(Observation{Kind: Acknowledged, Type: r.url})
 	}
+}
+
+// observe reports what happens on the wire.
+func (e *engine) observe(o Observation) {
+	o.Epoch = e.epoch
+	e.options.Observe(o)
 }
 
 // expire tells of names that nothing was answered to. A stream that has not

@@ -48,9 +48,10 @@ type Event[T any] struct {
 	// Invalid names resources that were rejected; a value held stays. A resource
 	// without a readable name stands under its place in the response.
 	Invalid map[string]error
-	// Complete is set, for a subscription to Wildcard, where this event and those
-	// before it of the same epoch told the whole set: what was neither Changed
-	// nor Confirmed in this epoch does not exist.
+	// Complete is set once per epoch, for a subscription to Wildcard, where this
+	// event and those before it of the same epoch told the whole set: what was
+	// neither Changed nor Confirmed nor Invalid in this epoch does not exist. In
+	// the state of the world only a Full kind is ever complete.
 	Complete bool
 	// Disconnected is the error of a connection that failed before it delivered
 	// anything; nothing is removed by it. A stream that breaks after it delivered

@@ -19,7 +19,7 @@ const (
 // Observation is one thing that happened on the wire.
 type Observation struct {
 	Kind      Observed
-	Epoch     int    // number of the stream
+	Epoch     int    // number of the newest stream that delivered
 	Type      string // type URL, where one is concerned
 	Bytes     int    // of the resources in a response
 	Resources int    // number of resources in a response

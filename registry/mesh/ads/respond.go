@@ -13,7 +13,7 @@ func (e *engine) on(h happening) {
 		e.lost(h.session, e.options.explain(h.err))
 	case h.opened:
 		h.session.opened = true
-		e.options.Observe(Observation{Kind: StreamOpened})
+		e.observe(Observation{Kind: StreamOpened})
 	case h.response != nil:
 		e.deliver(h.session, *h.response)
 	}
@@ -24,7 +24,7 @@ func (e *engine) deliver(s *session, r response) {
 	if !s.heard {
 		e.promote(s)
 	}
-	e.options.Observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
+	e.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
 	x := s.exchange(r.url)
 	if x == nil || !x.asked {
 		e.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)

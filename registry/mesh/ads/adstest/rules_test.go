@@ -1,0 +1,290 @@
+package adstest_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+)
+
+// step is one request and what istiod does about it.
+type step struct {
+	url     string
+	names   []string
+	gone    []string // delta: given up
+	nonce   string   // "last" stands for the last one of the type
+	err     bool
+	id      string // of the node, if bad is set
+	bad     bool
+	verdict adstest.Verdict
+	answer  []string // names in the answer; nil for no answer
+	also    []string // endpoints that follow
+}
+
+const (
+	cds = adstest.ClusterType
+	eds = adstest.EndpointType
+)
+
+// TestStateOfTheWorld_A61 is istiod's ShouldRespond as a table.
+func TestStateOfTheWorld_A61(t *testing.T) {
+	first := step{url: eds, names: []string{"a"}, verdict: adstest.Initial, answer: []string{"a"}}
+	all := step{url: cds, verdict: adstest.Initial, answer: []string{"a", "b"}}
+	for name, steps := range map[string][]step{
+		"a first request is answered whatever its nonce": {{url: cds, nonce: "garbage", verdict: adstest.Initial, answer: []string{"a", "b"}}},
+		"an acknowledgement is not answered":             {all, {url: cds, nonce: "last", verdict: adstest.Acknowledgement}},
+		"a rejection is recorded":                        {all, {url: cds, nonce: "last", err: true, verdict: adstest.Rejection}},
+		"a rejection of what is not watched would crash": {all, {url: eds, nonce: "x", err: true, verdict: adstest.Crash}},
+		"the names beside a rejection are ignored": {
+			first, {url: eds, names: []string{"a", "b"}, nonce: "last", err: true, verdict: adstest.Rejection},
+			{url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement},
+		},
+		"a stale request is ignored with its names": {
+			first, {url: eds, names: []string{"a", "b"}, nonce: "old", verdict: adstest.Stale},
+			{url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement},
+		},
+		"a request without a nonce starts anew":     {first, {url: eds, names: []string{"b"}, verdict: adstest.Initial, answer: []string{"b"}}},
+		"only added endpoints are answered":         {first, {url: eds, names: []string{"a", "b"}, nonce: "last", verdict: adstest.Change, answer: []string{"b"}}},
+		"removed endpoint names are not answered":   {first, {url: eds, names: []string{"c"}, nonce: "last", verdict: adstest.Change, answer: []string{"c"}}, {url: eds, names: []string{"c"}, nonce: "last", verdict: adstest.Acknowledgement}},
+		"cluster names that change are answered":    {all, {url: cds, names: []string{"*"}, nonce: "last", verdict: adstest.Change, answer: []string{"a", "b"}}},
+		"no endpoint names unsubscribe":             {first, {url: eds, nonce: "last", verdict: adstest.Unsubscription}, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Initial, answer: []string{"a"}}},
+		"endpoints are answered after new clusters": {first, all, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Forced, answer: []string{"a"}}, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement}},
+		"endpoints that do not exist are empty":     {{url: eds, names: []string{"nowhere"}, verdict: adstest.Initial, answer: []string{"nowhere"}}},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, false, steps) }) })
+	}
+}
+
+// TestDelta_A61 is istiod's shouldRespondDelta as a table.
+func TestDelta_A61(t *testing.T) {
+	first := step{url: eds, names: []string{"a"}, verdict: adstest.Initial, answer: []string{"a"}}
+	all := step{url: cds, names: []string{"*"}, verdict: adstest.Initial, answer: []string{"a", "b"}}
+	for name, steps := range map[string][]step{
+		"a first request is answered":               {all},
+		"an acknowledgement is not answered":        {all, {url: cds, nonce: "last", verdict: adstest.Acknowledgement}},
+		"a stale acknowledgement is ignored":        {all, {url: cds, nonce: "old", verdict: adstest.Stale}},
+		"a rejection of what is not watched":        {{url: eds, nonce: "x", err: true, verdict: adstest.Crash}},
+		"names beside a rejection are ignored":      {first, {url: eds, names: []string{"b"}, nonce: "last", err: true, verdict: adstest.Rejection}, {url: eds, names: []string{"b"}, verdict: adstest.Change, answer: []string{"b"}}},
+		"a name is added":                           {first, {url: eds, names: []string{"b"}, verdict: adstest.Change, answer: []string{"b"}}},
+		"a name is given up":                        {first, {url: eds, gone: []string{"a"}, verdict: adstest.Change}},
+		"names in an acknowledgement are a mistake": {first, {url: eds, names: []string{"b"}, nonce: "last", verdict: adstest.Mismatch, answer: []string{"b"}}},
+		"nothing new without a nonce is a mistake":  {first, {url: eds, names: []string{"a"}, verdict: adstest.Mismatch}},
+		"endpoints follow clusters":                 {first, {url: cds, names: []string{"*"}, verdict: adstest.Initial, answer: []string{"a", "b"}, also: []string{"a"}}},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, true, steps) }) })
+	}
+}
+
+// walk takes the steps on one stream.
+func walk(t *testing.T, delta bool, steps []step) {
+	t.Helper()
+	s := adstest.NewServer()
+	s.Set(&clusterv3.Cluster{Name: "a"}, &clusterv3.Cluster{Name: "b"}, &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
+	stream := dial(t, s, delta)
+	last := map[string]string{}
+	for i, x := range steps {
+		if x.nonce == "last" {
+			x.nonce = last[x.url]
+		}
+		stream.send(x)
+		synctest.Wait()
+		requests := s.Requests("")
+		if got := requests[len(requests)-1].Verdict; got != x.verdict {
+			t.Fatalf("step %d: verdict %q, want %q", i, got, x.verdict)
+		}
+		stream.expect(t, x.url, x.answer, last)
+		stream.expect(t, eds, x.also, last)
+		select {
+		case a := <-stream.answers:
+			t.Fatalf("step %d: answered with %v", i, a.names)
+		default:
+		}
+	}
+}
+
+type answer struct {
+	url, nonce string
+	names      []string
+}
+
+// client is a stream of either variant.
+type client struct {
+	send    func(step)
+	answers chan answer
+	err     chan error
+}
+
+func (c *client) expect(t *testing.T, url string, names []string, last map[string]string) {
+	t.Helper()
+	if names == nil {
+		return
+	}
+	select {
+	case a := <-c.answers:
+		if a.url != url || !slices.Equal(a.names, names) {
+			t.Fatalf("answered with %s %v, want %s %v", a.url, a.names, url, names)
+		}
+		last[url] = a.nonce
+	default:
+		t.Fatalf("no answer, want %v", names)
+	}
+}
+
+func node(x step) *corev3.Node {
+	if x.bad {
+		return &corev3.Node{Id: x.id}
+	}
+	return &corev3.Node{Id: "sidecar~10.0.0.1~p.ns~ns.svc.cluster.local"}
+}
+
+func dial(t *testing.T, s *adstest.Server, delta bool) *client {
+	t.Helper()
+	lis := bufconn.Listen(1 << 20)
+	g := grpc.NewServer(adstest.ServerOptions()...)
+	s.Register(g)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = g.Serve(lis)
+	}()
+	conn, err := grpc.NewClient("passthrough:///fake", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		g.Stop()
+		<-served
+	})
+	c := &client{answers: make(chan answer, 100), err: make(chan error, 1)}
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
+	if delta {
+		c.speakDelta(t, ads)
+	} else {
+		c.speakWorld(t, ads)
+	}
+	return c
+}
+
+func detail(x step) *statuspb.Status {
+	if !x.err {
+		return nil
+	}
+	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: "bad"}
+}
+
+func (c *client) speakWorld(t *testing.T, ads discoveryv3.AggregatedDiscoveryServiceClient) {
+	t.Helper()
+	stream, err := ads.StreamAggregatedResources(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send = func(x step) {
+		_ = stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: x.url, Node: node(x), ResourceNames: x.names, ResponseNonce: x.nonce, ErrorDetail: detail(x)})
+	}
+	go func() {
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				c.err <- err
+				return
+			}
+			a := answer{url: r.GetTypeUrl(), nonce: r.GetNonce(), names: []string{}}
+			for _, res := range r.GetResources() {
+				m, err := res.UnmarshalNew()
+				if err != nil {
+					a.names = append(a.names, string(res.GetValue()))
+					continue
+				}
+				a.names = append(a.names, adstest.NameOf(m))
+			}
+			c.answers <- a
+		}
+	}()
+}
+
+func (c *client) speakDelta(t *testing.T, ads discoveryv3.AggregatedDiscoveryServiceClient) {
+	t.Helper()
+	stream, err := ads.DeltaAggregatedResources(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.send = func(x step) {
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: x.url, Node: node(x), ResourceNamesSubscribe: x.names, ResourceNamesUnsubscribe: x.gone,
+			ResponseNonce: x.nonce, ErrorDetail: detail(x),
+		})
+	}
+	go func() {
+		for {
+			r, err := stream.Recv()
+			if err != nil {
+				c.err <- err
+				return
+			}
+			a := answer{url: r.GetTypeUrl(), nonce: r.GetNonce(), names: []string{}}
+			for _, res := range r.GetResources() {
+				a.names = append(a.names, res.GetName())
+			}
+			c.answers <- a
+		}
+	}()
+}
+
+func TestDebug(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := adstest.NewServer()
+		s.Debug(func(_ context.Context, name string) ([]byte, error) {
+			if name != "adsz" {
+				return nil, status.Errorf(codes.PermissionDenied, "not yours")
+			}
+			return []byte(`{"totalClients":1}`), nil
+		})
+		c := dial(t, s, false)
+		for range 2 { // an acknowledgement is a request and is answered too
+			c.send(step{url: adstest.DebugType, names: []string{"adsz"}})
+			synctest.Wait()
+			c.expect(t, adstest.DebugType, []string{`{"totalClients":1}`}, map[string]string{})
+		}
+		if n := len(s.Connections()); n != 1 {
+			t.Fatalf("%d connections, want one", n)
+		}
+		c.send(step{url: adstest.DebugType, names: []string{"syncz"}})
+		synctest.Wait()
+		if err := <-c.err; status.Code(err) != codes.PermissionDenied {
+			t.Fatalf("a refused debug request ends the stream: %v", err)
+		}
+	})
+}
+
+func TestNodesAreRefused(t *testing.T) {
+	for name, id := range map[string]string{
+		"no id": "", "two parts": "sidecar~10.0.0.1", "unknown type": "gateway~10.0.0.1~a.b~c", "no address": "sidecar~host~a.b~c",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := dial(t, adstest.NewServer(), false)
+				c.send(step{url: cds, id: id, bad: true})
+				synctest.Wait()
+				if err := <-c.err; status.Code(err) != codes.InvalidArgument {
+					t.Fatalf("not refused: %v", err)
+				}
+			})
+		})
+	}
+}
