@@ -22,9 +22,9 @@ import (
 // one group nor more than there are workers; and after the last fault heals,
 // the target holds what the sources say.
 func TestInvariants(t *testing.T) {
-	seeds := 100
+	seeds := 40
 	if testing.Short() {
-		seeds = 20
+		seeds = 10
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -90,6 +90,16 @@ func TestFaults(t *testing.T) {
 			s.target.Expire()
 			s.in(0).holdsN(10)
 		},
+		"A48 a group that was being written when the session was lost is read": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.hooks.Delay = time.Second
+			s.starts().has(service("a", "10.0.0.1:80")).in(1500 * ms) // the write is under way
+			s.target.Expire()
+			s.in(10 * time.Second).holds("a 10.0.0.1:80")
+			if n := len(s.when(memory.OpRead, "a")); n != 1 {
+				t.Errorf("read %d times", n)
+			}
+		},
 		"a target whose sessions ended for good does not keep the loop busy": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
 			s.starts(silent{session{s.target}}).has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80")

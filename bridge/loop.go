@@ -73,7 +73,7 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 	defer l.drain()
 	defer cancel()
 	var lost <-chan struct{}
-	if s, ok := l.target.(registry.Sessioned); ok {
+	if s, ok := l.target.(registry.Sessioned); ok && !l.dry {
 		lost = s.Lost()
 	}
 	list, _ := l.agenda.item(registry.Group{})
@@ -206,9 +206,13 @@ func (l *loop) review(now time.Time) {
 }
 
 // lose makes every group due in which something of ours has to be written
-// once more, without a reading in between.
+// once more, without a reading in between. A write under way may have gone to
+// either session, so its group is read.
 func (l *loop) lose(now time.Time) {
 	l.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", l.opts.Target)
+	for _, it := range l.agenda.items {
+		it.again = it.again || it.busy
+	}
 	for _, group := range l.planner.Lost() {
 		it, _ := l.agenda.item(group)
 		if !it.readAt.IsZero() {

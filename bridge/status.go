@@ -85,8 +85,8 @@ type ServiceStatus struct {
 
 // Hold is a set of deletions that is held back.
 type Hold struct {
-	ID      string           `json:"id"` // of exactly this set
-	Bridge  string           `json:"bridge"`
+	ID      string           `json:"id"`     // of exactly this set
+	Bridge  string           `json:"bridge"` // empty: nobody is known to have claimed the entries, and there are several bridges
 	Reason  string           `json:"reason"`
 	Since   time.Time        `json:"since"`
 	Release string           `json:"release"` // what would end it
