@@ -35,7 +35,7 @@ func (i *Istiod) Start(t testing.TB) {
 	i.process = Start(i.owner, Command{
 		Name: "istiod",
 		Path: installed(t, "istiod"),
-		Args: []string{"-configDir", i.mesh.dir, "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP},
+		Args: append(i.mesh.arguments(t), "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP),
 		Env:  []string{"PILOT_DEBOUNCE_AFTER=10ms", "ROOT_CA_DIR=" + i.CA.Dir},
 	})
 	Eventually(t, startTime, "istiod is ready", func() error {

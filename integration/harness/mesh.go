@@ -7,13 +7,38 @@ import (
 	"testing"
 )
 
-// Mesh is a folder of Istio configuration that an Istiod watches.
-type Mesh struct{ dir string }
+// Mesh is a folder of Istio configuration that an Istiod watches, and the
+// MCP servers that it reads beside the folder.
+type Mesh struct {
+	dir     string
+	sources []string
+}
 
 // NewMesh returns a mesh without services.
 func NewMesh(t testing.TB) *Mesh {
 	t.Helper()
-	return &Mesh{t.TempDir()}
+	return &Mesh{dir: t.TempDir()}
+}
+
+// From makes istiods that are started later read an MCP server too. It has to
+// listen before they start: an istiod whose source is away at its start ends.
+func (m *Mesh) From(address string) { m.sources = append(m.sources, address) }
+
+// arguments returns what an istiod is told of the mesh.
+func (m *Mesh) arguments(t testing.TB) []string {
+	t.Helper()
+	if len(m.sources) == 0 {
+		return []string{"-configDir", m.dir}
+	}
+	sources := []object{{"address": "fs://" + m.dir}}
+	for _, address := range m.sources {
+		sources = append(sources, object{"address": "xds://" + address})
+	}
+	text, err := json.Marshal(object{"configSources": sources})
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "mesh.yaml")
+	must(t, os.WriteFile(file, text, 0o600))
+	return []string{"-meshConfig", file}
 }
 
 // Service is a mesh service with one port, as a ServiceEntry.

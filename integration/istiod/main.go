@@ -41,6 +41,7 @@ func main() {
 
 func run() error {
 	configDir := flag.String("configDir", "", "folder of Istio YAML files, watched")
+	meshConfig := flag.String("meshConfig", "", "mesh configuration; where it names configSources, these are read instead of configDir")
 	grpcAddr := flag.String("grpcAddr", "127.0.0.1:15010", "xDS in plaintext")
 	secureAddr := flag.String("secureGRPCAddr", "", "xDS over TLS; empty: none. The CA is read from ROOT_CA_DIR")
 	httpAddr := flag.String("httpAddr", "127.0.0.1:8080", "debug API and /ready")
@@ -53,6 +54,7 @@ func run() error {
 		p.PodName = "istiod-test"
 		p.ShutdownDuration = time.Second
 		p.RegistryOptions.FileDir = *configDir
+		p.MeshConfigFile = *meshConfig
 		p.RegistryOptions.Registries = nil
 		p.RegistryOptions.KubeOptions.DomainSuffix = constants.DefaultClusterLocalDomain
 		p.RegistryOptions.KubeOptions.ClusterID = "Kubernetes"
