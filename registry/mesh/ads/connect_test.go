@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -237,6 +241,51 @@ func TestConnecting_A57(t *testing.T) {
 			in(time.Second)
 			is(t, "held", len(v.names()), 41)
 			is(t, "streams", s.Streams(), 1)
+		},
+		"C22 F14 a connection that the server ends for its age is replaced without a word": func(t *testing.T) {
+			s := adstest.NewServer()
+			s.Set(cluster("a", 1))
+			n := serve(t, func(g *grpc.Server) { s.Register(g) }, append(adstest.ServerOptions(),
+				grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 10 * time.Minute, MaxConnectionAgeGrace: time.Second}))...)
+			c := connect(t, n)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			settle()
+			v.heard()
+			in(time.Hour)
+			is(t, "streams", s.Streams() >= 5, true)
+			for _, e := range v.heard() {
+				is(t, "news", len(e.Changed)+len(e.Removed)+len(e.Unknown), 0)
+				is(t, "error", e.Disconnected, nil)
+			}
+			_, open := n.counts()
+			is(t, "connections open", open, 1)
+		},
+		"F16 bytes mutated at random cost neither another resource nor the stream": func(t *testing.T) {
+			for name, m := range variants() {
+				s, n := istiod(t)
+				s.Set(cluster("a", 1), cluster("good", 1))
+				s.Alter(func(a *adstest.Answer) {
+					body := proto.CloneOf(a.Resources[0].GetResource())
+					for range 1 + rand.IntN(3) {
+						body.Value[rand.IntN(len(body.GetValue()))] = byte(rand.IntN(256))
+					}
+					a.Resources[0] = &discoveryv3.Resource{Name: a.Resources[0].GetName(), Resource: body}
+				})
+				c := connect(t, n, speaking(m))
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				for range 300 {
+					s.Push()
+					settle()
+					is(t, name, slices.Contains(v.names(), "good"), true)
+				}
+				is(t, "streams", s.Streams(), 1)
+				s.Alter(nil)
+				s.Push()
+				settle()
+				equal(t, "held", v.names(), "a", "good")
+				is(t, "error shown", c.State().Types[cds].Err, nil)
+				obedient(t, s)
+			}
 		},
 		"F15 what was removed while the stream was away is found": func(t *testing.T) {
 			s, n := istiod(t)
