@@ -120,21 +120,22 @@ func manyClients(n int) []byte {
 	return b.Bytes()
 }
 
-// Everything ever allocated is more than what is held at any time.
+// Everything ever allocated is more than what is held at any time. A fifth of
+// the 10,000 clients may take a fifth of the 100 MB; the benchmark has them all.
 func TestMemory_A16(t *testing.T) {
-	body := manyClients(10_000)
-	if len(body) < 20<<20 {
+	body := manyClients(2_000)
+	if len(body) < 4<<20 {
 		t.Fatalf("an answer of %d bytes shows nothing", len(body))
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	got, faults, err := publications(body, debug.DecodeOptions{})
 	runtime.ReadMemStats(&after)
-	if err != nil || len(got) != 10_000 || len(faults) > 0 {
+	if err != nil || len(got) != 2_000 || len(faults) > 0 {
 		t.Fatalf("%d clients, %v, %v", len(got), faults, err)
 	}
-	if used := after.TotalAlloc - before.TotalAlloc; used > 100_000_000 {
-		t.Errorf("A16 10,000 clients in %d MB took %d MB", len(body)>>20, used>>20)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 20_000_000 {
+		t.Errorf("A16 2,000 clients in %d MB took %d MB", len(body)>>20, used>>20)
 	}
 }
 
