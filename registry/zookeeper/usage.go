@@ -34,20 +34,21 @@ const listOverhead = 16 + 4 + 68
 // listed returns how many bytes a name takes in a list.
 func listed(name string) int { return 4 + len(name) }
 
-// sizes keeps the sizes of the folders that are not small.
+// sizes keeps the sizes of the folders as they were last seen or written.
 type sizes struct {
 	limit int
 	log   *slog.Logger
 	tell  func(Usage)
 
 	mu     sync.Mutex
-	bytes  map[registry.Group]int
-	warned map[registry.Group]bool
+	bytes  map[registry.Group]int  // of all that hold anything
+	large  map[registry.Group]int  // of those that are not small
+	warned map[registry.Group]bool // of those that are nearly full
 	told   Usage
 }
 
-// small is the share of the limit up to which a size is not kept: a target
-// has many folders, and few that matter.
+// small is the share of the limit up to which a folder is not worth a look
+// for the fullest: a target has many folders, and few that matter.
 const small = 16
 
 // get returns the size of a group's folder as it was last seen.
@@ -62,13 +63,10 @@ func (s *sizes) set(group registry.Group, bytes int) {
 	u := Usage{Group: group, Bytes: bytes, Limit: s.limit}
 	s.mu.Lock()
 	if s.bytes == nil {
-		s.bytes, s.warned = make(map[registry.Group]int), make(map[registry.Group]bool)
+		s.bytes, s.large, s.warned = make(map[registry.Group]int), make(map[registry.Group]int), make(map[registry.Group]bool)
 	}
-	if bytes > s.limit/small {
-		s.bytes[group] = bytes
-	} else {
-		delete(s.bytes, group)
-	}
+	keep(s.bytes, group, bytes, listOverhead)
+	keep(s.large, group, bytes, s.limit/small)
 	full := u.Ratio() >= warnAt
 	warn := full && !s.warned[group]
 	if full {
@@ -88,11 +86,20 @@ func (s *sizes) set(group registry.Group, bytes int) {
 	}
 }
 
-// fullest returns the size of the largest folder that is kept. The caller
+// keep stores a size where it is above a floor.
+func keep(sizes map[registry.Group]int, group registry.Group, bytes, floor int) {
+	if bytes > floor {
+		sizes[group] = bytes
+	} else {
+		delete(sizes, group)
+	}
+}
+
+// fullest returns the size of the largest folder that is not small. The caller
 // holds the lock.
 func (s *sizes) fullest() Usage {
 	var fullest Usage
-	for g, n := range s.bytes {
+	for g, n := range s.large {
 		if n > fullest.Bytes || n == fullest.Bytes && g.Compare(fullest.Group) < 0 {
 			fullest = Usage{Group: g, Bytes: n, Limit: s.limit}
 		}

@@ -292,6 +292,17 @@ func TestWrite_Limits_F39(t *testing.T) {
 			t.Errorf("%d entries after, %d before, %+v", len(after), len(held), last)
 		}
 	})
+	t.Run("F39 many small writes without a reading are counted", func(t *testing.T) {
+		tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.ChildrenLimit = limit })
+		var err error
+		wrote := 0
+		for ; err == nil && wrote < 300; wrote++ {
+			err = tg.Write(t.Context(), creating(ours(2, wrote, 0)))
+		}
+		if names := server.Children(folderN(2)); !errors.Is(err, registry.ErrRefused) || len(names) != wrote-1 || tg.Usage().Ratio() < 0.95 {
+			t.Errorf("%v after %d, %d names, %+v", err, wrote, len(names), tg.Usage())
+		}
+	})
 	t.Run("F39 F55 a node that is too large costs itself alone", func(t *testing.T) {
 		large := ours(1, 0, 0)
 		large.Value = large.Key + "|" + strings.Repeat("x", 1<<20) + "|" + metadata.NewMark(owner, "b").String()
