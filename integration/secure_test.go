@@ -19,7 +19,7 @@ func TestSecureIstiod(t *testing.T) {
 	tls := fmt.Sprintf("caFile: %s, serverName: istiod.istio-system.svc", w.istiod.CA.Root)
 	config := w.config()
 	config.Istiod = w.istiod.Secure
-	config.Mapping = "from: debug-xds, interval: 200ms"
+	config.Mapping = "from: debug-xds, interval: 200ms, connectionGrace: 1s"
 
 	t.Run("A14 A19 A62 F21 with a bearer token whose file is rewritten", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")

@@ -17,6 +17,7 @@ type BridgeConfig struct {
 	Security  string   // tls and tokenFile of the istiod registry
 	Mapping   string   // settings of the mapping
 	ZooKeeper []string // addresses
+	Timing    string   // of the writes to ZooKeeper, or empty for the defaults
 	Guard     string   // settings of the guard: Swift, or empty for the defaults
 }
 
@@ -47,6 +48,7 @@ registries:
       %s
   zk:
     zookeeper: { servers: [%s], sessionTimeout: 6s }
+    timing: { %s }
 bridges:
   - name: mesh-to-zk
     from: mesh
@@ -57,7 +59,7 @@ bridges:
 admin: { address: "%s" }
 telemetry: { address: "%s" }
 log: { level: debug }
-`, c.Istiod, c.Mapping, c.Security, quoted(c.ZooKeeper), c.Guard, freeAddress(t), b.Telemetry)
+`, c.Istiod, c.Mapping, c.Security, quoted(c.ZooKeeper), c.Timing, c.Guard, freeAddress(t), b.Telemetry)
 	must(t, os.WriteFile(b.Config, []byte(text), 0o600))
 	return b
 }

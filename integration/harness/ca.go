@@ -42,7 +42,8 @@ func NewCA(t testing.TB) CA {
 	return ca
 }
 
-// Client makes a certificate for a service account of the mesh and returns the
+// Client makes a certificate for a service account of the mesh, for both sides of
+// a connection as istiod asks it of workloads, and returns the
 // files of the certificate and its key.
 func (c CA) Client(t testing.TB, namespace, serviceAccount string) (certFile, keyFile string) {
 	t.Helper()
@@ -50,7 +51,7 @@ func (c CA) Client(t testing.TB, namespace, serviceAccount string) (certFile, ke
 	key, cert := c.sign(t, &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{id},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	})
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

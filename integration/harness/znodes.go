@@ -47,7 +47,11 @@ func Connect(t testing.TB, servers ...string) *Znodes {
 // does not exist.
 func (z *Znodes) Children(t testing.TB, at string) []string {
 	t.Helper()
-	names, _, err := z.conn.Children(at)
+	var names []string
+	err := retried(func() (err error) {
+		names, _, err = z.conn.Children(at)
+		return err
+	})
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil
 	}
@@ -66,7 +70,12 @@ func (z *Znodes) Tree(t testing.TB, root string) map[string]Znode {
 
 func (z *Znodes) walk(t testing.TB, at string, tree map[string]Znode) {
 	t.Helper()
-	data, stat, err := z.conn.Get(at)
+	var data []byte
+	var stat *zk.Stat
+	err := retried(func() (err error) {
+		data, stat, err = z.conn.Get(at)
+		return err
+	})
 	if errors.Is(err, zk.ErrNoNode) {
 		return
 	}
@@ -75,6 +84,19 @@ func (z *Znodes) walk(t testing.TB, at string, tree map[string]Znode) {
 	for _, name := range z.Children(t, at) {
 		z.walk(t, path.Join(at, name), tree)
 	}
+}
+
+// retried reads again where the server went away meanwhile, as servers of an
+// ensemble do in these tests.
+func retried(read func() error) error {
+	err := read()
+	for start := time.Now(); lost(err) && time.Since(start) < startTime; err = read() {
+	}
+	return err
+}
+
+func lost(err error) bool {
+	return errors.Is(err, zk.ErrConnectionClosed) || errors.Is(err, zk.ErrNoServer)
 }
 
 // Create creates a persistent znode and its parents.
