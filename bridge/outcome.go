@@ -1,0 +1,176 @@
+package bridge
+
+import (
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// settle takes an outcome in and puts its group back on the agenda.
+func (l *loop) settle(o outcome, now time.Time) {
+	l.calls--
+	l.observe(Observation{Kind: ObservedCall, Op: o.step, Count: 1, Took: now.Sub(o.began), Err: o.err})
+	if o.err != nil {
+		l.failed(o, now)
+		return
+	}
+	switch o.step {
+	case stepList:
+		l.succeeded(o.item)
+		l.sawGroups(o, now)
+		o.item.wait(&l.agenda.refreshes, now.Add(l.opts.Refresh))
+		l.repeat(o.item, now)
+	case stepRead:
+		l.sawHeld(o, now)
+	case stepWrite:
+		l.wrote(o, now)
+	}
+}
+
+// sawGroups takes the target's list of groups in and puts those that are new
+// on the agenda.
+func (l *loop) sawGroups(o outcome, now time.Time) {
+	before := l.listed
+	l.listed, l.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
+	for _, group := range o.groups {
+		l.listed[group] = struct{}{}
+		if _, old := before[group]; old && !l.relist {
+			continue
+		}
+		if it, isNew := l.agenda.item(group); isNew {
+			l.unread[group] = struct{}{}
+			it.wait(&l.agenda.refreshes, now)
+		}
+	}
+	l.relist = false
+	if before != nil {
+		return
+	}
+	for group := range l.planner.Groups() {
+		l.touch(group, now)
+	}
+}
+
+// sawHeld takes in what a group holds. The group is looked at once more, to
+// write what has to be.
+func (l *loop) sawHeld(o outcome, now time.Time) {
+	it := o.item
+	believed := !it.readAt.IsZero()
+	if l.planner.Observe(it.group, o.held) && believed {
+		l.observe(Observation{Kind: ObservedDrift, Count: 1})
+	}
+	it.readAt, l.lastRead = now, now
+	l.account(it, now)
+	l.wasRead(it.group, now)
+	if it.change.pending() {
+		l.agenda.pace(it)
+	} else {
+		it.wait(&l.agenda.changes, now)
+	}
+}
+
+// wasRead records that a group was read or cannot be; when it was the last of
+// those listed at first, leftovers may be judged.
+func (l *loop) wasRead(group registry.Group, now time.Time) {
+	if _, waiting := l.unread[group]; !waiting {
+		return
+	}
+	delete(l.unread, group)
+	if len(l.unread) == 0 {
+		l.review(now)
+	}
+}
+
+// wrote takes in that a change was applied.
+func (l *loop) wrote(o outcome, now time.Time) {
+	it := o.item
+	l.applied(o, now)
+	l.planner.Applied(o.change)
+	l.account(it, now)
+	l.succeeded(it)
+	it.wroteAt, l.lastWrite = now, now
+	if it.change.pending() {
+		l.agenda.pace(it)
+	} else {
+		l.park(it)
+	}
+	l.repeat(it, now)
+}
+
+// repeat makes an item due once more that was asked for while it was busy.
+func (l *loop) repeat(it *item, now time.Time) {
+	if it.again {
+		it.again, it.readAt = false, time.Time{}
+		it.wait(&l.agenda.changes, now)
+	}
+}
+
+// rest puts a group aside in which there is nothing to do.
+func (l *loop) rest(it *item, now time.Time) {
+	l.succeeded(it)
+	it.change.first = time.Time{}
+	idle := len(it.surplus) == 0 && now.Sub(it.change.written) >= l.opts.Quiet
+	if idle && l.planner.Drop(it.group) {
+		l.agenda.drop(it)
+		return
+	}
+	l.park(it)
+}
+
+// park makes a group due when a deletion that waits may go, or for a refresh.
+func (l *loop) park(it *item) {
+	refresh := it.readAt.Add(spread(it.group, l.opts.Refresh))
+	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
+		it.wait(&l.agenda.changes, it.wakeAt)
+		return
+	}
+	it.wait(&l.agenda.refreshes, refresh)
+}
+
+func (l *loop) succeeded(it *item) {
+	it.races, it.notBefore = 0, time.Time{}
+	if it.attempts == 0 {
+		return
+	}
+	it.attempts, it.err = 0, nil
+	if l.failing--; l.failing == 0 {
+		l.lastError = nil
+		l.opts.Log.Info("target calls succeed again", "target", l.opts.Target)
+	}
+}
+
+// applied tells of the entries that were written, by bridge.
+func (l *loop) applied(o outcome, now time.Time) {
+	if l.opts.Observe == nil {
+		return
+	}
+	type of struct{ bridge, op string }
+	counts := make(map[of]int, 1)
+	for _, w := range o.change.Put {
+		op := "create"
+		if w.Old != nil {
+			op = "update"
+		}
+		counts[of{l.nameOf(o.item, w.New.Key), op}]++
+	}
+	for _, h := range o.change.Delete {
+		counts[of{l.nameOf(o.item, h.Key), "delete"}]++
+	}
+	for _, k := range sortedKeys(counts, func(a, b of) bool { return a.bridge+a.op < b.bridge+b.op }) {
+		l.observe(Observation{
+			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
+			Took: now.Sub(o.began), Latency: now.Sub(o.first),
+		})
+	}
+}
+
+// nameOf returns the bridge that claims a key or claimed it last.
+func (l *loop) nameOf(it *item, key string) string {
+	if origin, ok := l.planner.Winner(it.group, key); ok {
+		return l.ways[origin.Bridge].Name
+	}
+	if s := it.surplus[key]; s != nil && s.Known {
+		return l.ways[s.Origin.Bridge].Name
+	}
+	return l.strict.name
+}
