@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+)
+
+func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
+	for name, tc := range map[string]struct{ address, from, want string }{
+		"over xDS, by the service's short name":  {"istiod.istio-system.svc:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},
+		"over HTTP, by the service's short name": {"istiod.istio-system.svc:15010", "debug-http", "istiod.istio-system.svc.corp.example:15014"},
+		"name and namespace":                     {"istiod.istio-system:15010", "debug-http", "istiod.istio-system.svc.corp.example:15014"},
+		"the full name":                          {"istiod.istio-system.svc.corp.example:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},
+		"an address is asked itself":             {"127.0.0.1:15010", "debug-http", ""},
+		"localhost is asked itself":              {"localhost:15012", "debug-xds", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o mesh.Options
+			ask := replicas(&config.Istiod{Address: tc.address, ClusterDomain: "corp.example"}, tc.from, &o)
+			if tc.want != "" {
+				if got := o.Istiod.String(); got != tc.want || o.Replicas == nil {
+					t.Errorf("endpoints of %s, want %s", got, tc.want)
+				}
+				return
+			}
+			got, err := ask(t.Context())
+			if err != nil || len(got) != 1 || !strings.HasPrefix(tc.address, got[0]) || o.Replicas != nil {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestIstiodsAddressIsAskedWhereItsEndpointsStayUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unknown := func(context.Context) ([]string, error) { return nil, errors.New("not known yet") }
+		ask := orElse(unknown, func(context.Context) ([]string, error) { return []string{"istiod"}, nil }, time.Minute)
+		if got, err := ask(t.Context()); err == nil {
+			t.Errorf("at once: %q", got)
+		}
+		time.Sleep(time.Minute)
+		if got, err := ask(t.Context()); err != nil || len(got) != 1 {
+			t.Errorf("later: %q, %v", got, err)
+		}
+	})
+}
+
+func TestOverlayKeepsWhatItIsTold(t *testing.T) {
+	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Orders"}
+	entry := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
+	stored := memory.New(memory.Options{})
+	stored.Set(registry.Held{Entry: entry("a", "1"), Owner: "us", Live: true}, registry.Held{Entry: entry("b", "1"), Owner: "else", Live: true})
+	before := stored.Counts()
+	told := 0
+	o := &overlay{real: stored, owner: "us", told: func(registry.Change) { told++ }, groups: make(map[registry.Group][]registry.Held)}
+	held, err := o.Read(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := registry.Change{Group: g, Delete: held[:1], Put: []registry.Write{{New: entry("c", "1")}}}
+	if err := o.Write(t.Context(), change); err != nil {
+		t.Fatal(err)
+	}
+	after, err := o.Read(t.Context(), g)
+	if err != nil || len(after) != 2 || after[0].Key != "b" || after[1].Key != "c" || after[1].Owner != "us" {
+		t.Errorf("the overlay holds %+v, %v", after, err)
+	}
+	if c := stored.Counts(); c.Writes != before.Writes || told != 1 || len(stored.Entries()) != 2 {
+		t.Errorf("the target was written: %+v", c)
+	}
+	if groups, err := o.Groups(t.Context()); err != nil || len(groups) != 1 {
+		t.Errorf("groups %v, %v", groups, err)
+	}
+}
