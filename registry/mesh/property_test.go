@@ -18,7 +18,7 @@ var _ mesh.MappingReader = (*debug.Reader)(nil)
 // TestWhatIsKeptUpToDateIsWhatIsJoined: whatever happened in whatever order,
 // the table is the pure join of what istiod and the mapping say now.
 func TestWhatIsKeptUpToDateIsWhatIsJoined_B30(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := mesh.Naming{Subsets: seed%2 == 0, Rules: []mesh.Rule{{Host: pattern(t, "h1.*"), Interface: "by.rule"}}}
@@ -26,7 +26,7 @@ func TestWhatIsKeptUpToDateIsWhatIsJoined_B30(t *testing.T) {
 				w.clusters, w.loads = map[string]bool{}, map[string][]string{}
 				w.start()
 				w.remap()
-				for range 60 {
+				for range 40 {
 					w.step()
 					w.compare()
 				}

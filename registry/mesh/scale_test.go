@@ -35,7 +35,12 @@ func pods(service, n int) (*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment
 // TestManyEndpoints_F17_P07: 50,000 endpoints in one response of well over
 // 4 MiB, and what a row of them costs.
 func TestManyEndpoints_F17_P07(t *testing.T) {
-	c, a := pods(1, 50_000)
+	const name = "outbound|20880||service-1.shop.svc.cluster.local"
+	hosts := make([]string, 50_000)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("pod-%d.a-name-that-is-as-long-as-the-metadata-of-a-pod.and-has-to-be-read-too.example.com", i)
+	}
+	c, a := edsCluster(name), loadOf(name, hosts...)
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.Mapping, o.Naming = nil, everything(t) })
 		if n := proto.Size(a); n < 4<<20 {

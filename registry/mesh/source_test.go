@@ -11,6 +11,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -377,6 +378,22 @@ func TestAResourceThatCannotBeReadCostsItself_F16_B33(t *testing.T) {
 		b.in(time.Second)
 		b.expect("a.b:1 10.0.0.7", "c.d:1 10.0.1.7")
 		b.expectKnown()
+	})
+}
+
+func TestWrappedResourcesAreUnwrapped_C46(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.StateOfTheWorld })
+		b.istiod.Alter(func(a *adstest.Answer) {
+			for _, r := range a.Resources {
+				wrapped, err := anypb.New(&discoveryv3.Resource{Name: r.GetName(), Resource: r.GetResource()})
+				if err != nil {
+					t.Error(err)
+				}
+				r.Resource = wrapped
+			}
+		})
+		b.running()
 	})
 }
 
