@@ -124,6 +124,25 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			nacked(t, k, "", "a", "panicked")
 			equal(t, "held", v.names(), "y")
 		},
+		"F16 a rejection stays short however much is wrong": func(t *testing.T) {
+			k, _, _ := asking(t)
+			var all []proto.Message
+			for i := range 1000 {
+				bad := cluster(strings.Repeat("x", 1000)+strconv.Itoa(i), 1)
+				bad.AltStatName = "invalid"
+				all = append(all, bad)
+			}
+			k.answer(say(cds, "v1", "a", all...))
+			r := k.request(t)
+			is(t, "counted", strings.Contains(r.GetErrorDetail().GetMessage(), "and 990 more"), true)
+			is(t, "short", len(r.GetErrorDetail().GetMessage()) < 5000, true)
+		},
+		"F16 an envelope that cannot be read, or that holds another, is rejected": func(t *testing.T) {
+			k, _, _ := asking(t)
+			k.answer(say(cds, "v1", "a", garbage("type.googleapis.com/envoy.service.discovery.v3.Resource"), body(wrap("b", "", wrap("b", "", nil)))))
+			r := k.request(t).GetErrorDetail().GetMessage()
+			is(t, "both", strings.Contains(r, "envelope cannot be read") && strings.Contains(r, "envelope in an envelope"), true)
+		},
 		"C05 a first response that is invalid is rejected with an empty version": func(t *testing.T) {
 			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", garbage(cds)))

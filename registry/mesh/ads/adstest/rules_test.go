@@ -50,11 +50,13 @@ func TestStateOfTheWorld_A61(t *testing.T) {
 		"a rejection is recorded":                        {all, {url: cds, nonce: "last", err: true, verdict: adstest.Rejection}},
 		"a rejection of what is not watched would crash": {all, {url: eds, nonce: "x", err: true, verdict: adstest.Crash}},
 		"the names beside a rejection are ignored": {
-			first, {url: eds, names: []string{"a", "b"}, nonce: "last", err: true, verdict: adstest.Rejection},
+			first,
+			{url: eds, names: []string{"a", "b"}, nonce: "last", err: true, verdict: adstest.Rejection},
 			{url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement},
 		},
 		"a stale request is ignored with its names": {
-			first, {url: eds, names: []string{"a", "b"}, nonce: "old", verdict: adstest.Stale},
+			first,
+			{url: eds, names: []string{"a", "b"}, nonce: "old", verdict: adstest.Stale},
 			{url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement},
 		},
 		"a request without a nonce starts anew":     {first, {url: eds, names: []string{"b"}, verdict: adstest.Initial, answer: []string{"b"}}},
@@ -65,7 +67,7 @@ func TestStateOfTheWorld_A61(t *testing.T) {
 		"endpoints are answered after new clusters": {first, all, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Forced, answer: []string{"a"}}, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement}},
 		"endpoints that do not exist are empty":     {{url: eds, names: []string{"nowhere"}, verdict: adstest.Initial, answer: []string{"nowhere"}}},
 	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, false, steps) }) })
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, (*client).speakWorld, steps) }) })
 	}
 }
 
@@ -85,16 +87,16 @@ func TestDelta_A61(t *testing.T) {
 		"nothing new without a nonce is a mistake":  {first, {url: eds, names: []string{"a"}, verdict: adstest.Mismatch}},
 		"endpoints follow clusters":                 {first, {url: cds, names: []string{"*"}, verdict: adstest.Initial, answer: []string{"a", "b"}, also: []string{"a"}}},
 	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, true, steps) }) })
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, (*client).speakDelta, steps) }) })
 	}
 }
 
 // walk takes the steps on one stream.
-func walk(t *testing.T, delta bool, steps []step) {
+func walk(t *testing.T, speak variant, steps []step) {
 	t.Helper()
 	s := adstest.NewServer()
 	s.Set(&clusterv3.Cluster{Name: "a"}, &clusterv3.Cluster{Name: "b"}, &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
-	stream := dial(t, s, delta)
+	stream := dial(t, s, speak)
 	last := map[string]string{}
 	for i, x := range steps {
 		if x.nonce == "last" {
@@ -151,7 +153,10 @@ func node(x step) *corev3.Node {
 	return &corev3.Node{Id: "sidecar~10.0.0.1~p.ns~ns.svc.cluster.local"}
 }
 
-func dial(t *testing.T, s *adstest.Server, delta bool) *client {
+// variant opens a stream of one variant.
+type variant func(*client, *testing.T, discoveryv3.AggregatedDiscoveryServiceClient)
+
+func dial(t *testing.T, s *adstest.Server, speak variant) *client {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	g := grpc.NewServer(adstest.ServerOptions()...)
@@ -173,11 +178,7 @@ func dial(t *testing.T, s *adstest.Server, delta bool) *client {
 	})
 	c := &client{answers: make(chan answer, 100), err: make(chan error, 1)}
 	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(conn)
-	if delta {
-		c.speakDelta(t, ads)
-	} else {
-		c.speakWorld(t, ads)
-	}
+	speak(c, t, ads)
 	return c
 }
 
@@ -255,7 +256,7 @@ func TestDebug(t *testing.T) {
 			}
 			return []byte(`{"totalClients":1}`), nil
 		})
-		c := dial(t, s, false)
+		c := dial(t, s, (*client).speakWorld)
 		for range 2 { // an acknowledgement is a request and is answered too
 			c.send(step{url: adstest.DebugType, names: []string{"adsz"}})
 			synctest.Wait()
@@ -278,7 +279,7 @@ func TestNodesAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := dial(t, adstest.NewServer(), false)
+				c := dial(t, adstest.NewServer(), (*client).speakWorld)
 				c.send(step{url: cds, id: id, bad: true})
 				synctest.Wait()
 				if err := <-c.err; status.Code(err) != codes.InvalidArgument {
@@ -286,5 +287,18 @@ func TestNodesAreRefused(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestContents(t *testing.T) {
+	s := adstest.NewServer()
+	s.SetNamed("odd", &clusterv3.Cluster{Name: "other"})
+	s.Set(&clusterv3.Cluster{Name: "a"}, &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
+	if got := s.Names(cds); !slices.Equal(got, []string{"a", "odd"}) {
+		t.Fatalf("clusters %v", got)
+	}
+	s.Replace([]string{cds, eds}, &clusterv3.Cluster{Name: "b"})
+	if got := append(s.Names(cds), s.Names(eds)...); !slices.Equal(got, []string{"b"}) {
+		t.Fatalf("resources %v", got)
 	}
 }
