@@ -44,9 +44,10 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 		s.blind = true
 		return verdict{reason: ReasonUnknown, detail: err.Error()}
 	}
-	if s.blind {
-		s.blind, s.since = false, now
+	if s.blind && s.leftover() {
+		s.since = now // it settles anew
 	}
+	s.blind = false
 	return verdict{}
 }
 

@@ -174,6 +174,14 @@ func TestWithdrawals(t *testing.T) {
 			s.has().in(50 * time.Second).table().Stale(errLost)
 			s.in(time.Minute).has().in(59 * time.Second).holds("gone 10.0.0.8:80").in(2 * time.Second).holds()
 		},
+		"settling starts anew when the source could not tell of the service": func(t *testing.T) {
+			s := standard(t, 10)
+			s.has(fleet(9, 2)...).in(50 * time.Second)
+			s.table().Unknown("s9", errDown)
+			s.in(10*time.Minute).holdsN(20).reason("s9", bridge.ReasonUnknown, "the source cannot tell: down")
+			s.table().Unknown("s9", nil)
+			s.in(59 * time.Second).holdsN(20).in(2 * time.Second).holdsN(18)
+		},
 		"a source that tells of everything every five seconds does not keep leftovers for ever": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
 			for range 12 {
