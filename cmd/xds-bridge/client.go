@@ -66,7 +66,16 @@ func newAdminClient(address string, timeout time.Duration) *adminClient {
 
 // get reads a document of the API.
 func (a *adminClient) get(ctx context.Context, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.host+path, nil)
+	return a.ask(ctx, http.MethodGet, path, into)
+}
+
+// post has something done and reads the answer.
+func (a *adminClient) post(ctx context.Context, path string, into any) error {
+	return a.ask(ctx, http.MethodPost, path, into)
+}
+
+func (a *adminClient) ask(ctx context.Context, method, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.host+path, nil)
 	if err != nil {
 		return usage("--admin: %w", err)
 	}
@@ -94,7 +103,7 @@ func problem(resp *http.Response, body []byte) error {
 	if json.Unmarshal(body, &p) != nil || p.Error == "" {
 		p.Error = resp.Status
 	}
-	if resp.StatusCode == http.StatusNotFound {
+	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
 		return exit{exitFindings, errors.New(p.Error)}
 	}
 	return unreachable("%s: %s", resp.Request.URL.Path, p.Error)

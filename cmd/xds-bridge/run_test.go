@@ -81,6 +81,30 @@ func TestRunFollowsTheMesh_A03(t *testing.T) {
 	})
 }
 
+func TestHoldsAreDecided(t *testing.T) {
+	w := newWorld(t)
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+	file := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, atLeast: 1 }"})
+	w.start(file)
+	eventually(t, "five providers", func() bool { return len(w.providers("api.Orders")) == 5 })
+	w.offer(orders, "10.0.0.1")
+	eventually(t, "held", func() bool { return do(t, "status", "-f", file).code == exitHeld })
+	held := len(w.providers("api.Orders"))
+	if held < 4 {
+		t.Errorf("%d are left", held)
+	}
+	var d admin.Document
+	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "-f", file).out), &d); err != nil {
+		t.Fatal(err)
+	}
+	id := d.Loops[0].Holds[0].ID
+	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold")
+	do(t, "deny", id, "-f", file).want(t, exitOK, "hold "+id+" of zk: denied")
+	do(t, "status", "-f", file).want(t, exitHeld, "denied by")
+	do(t, "approve", id, "-o", "json", "-f", file).want(t, exitOK, `"result": "approved"`)
+	eventually(t, "deleted", func() bool { return len(w.providers("api.Orders")) == 1 })
+}
+
 func TestDebugAPIRefuses_A13(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
