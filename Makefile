@@ -27,17 +27,21 @@ run: build ## run the bridge with the file that CONFIG names, xds-bridge.yaml ot
 	bin/xds-bridge run --config $(or $(CONFIG),xds-bridge.yaml)
 
 .PHONY: check
-check: format lint layers unit ## format, lint, layers, race tests and stale files: what a change must pass
+check: format tidy lint layers unit ## format, lint, layers, race tests and stale files: what a change must pass
 
 .PHONY: format
 format: # say what is not formatted
 	$$(scripts/install.sh golangci-lint) fmt --diff
 
+.PHONY: tidy
+tidy: # say which go.mod is not what its module needs
+	for module in . integration integration/istiod bench; do (cd $$module && go mod tidy -diff); done
+
 .PHONY: lint
 lint: ## run the linters over every module
 	linter=$$(scripts/install.sh golangci-lint); \
 	for module in . integration bench; do \
-	  if [ -f $$module/go.mod ]; then (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); fi; \
+	  (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
 	done
 
 .PHONY: layers

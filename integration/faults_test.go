@@ -16,7 +16,7 @@ func TestIstiodFaults(t *testing.T) {
 	w := newWorld(t)
 	w.greet(t, 18101, 18102)
 	config := w.config()
-	config.Guard = "settle: 5s" // a minute by default
+	config.Guard = "settle: 5s"                         // a minute by default
 	config.Mapping = w.overHTTP("connectionGrace: 15s") // applications connect anew meanwhile
 	bridge := harness.NewBridge(t, config)
 	bridge.Start(t)

@@ -36,9 +36,10 @@ var layers = map[string]layer{
 	"./config":                 {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
 	"./registry/memory":        {own: `^(` + adapters + `|registry/memory)$`, sdk: none},
 	"./registry/registrytest":  {own: `^(` + adapters + `|registry/registrytest)$`, sdk: none},
-	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane)`},
+	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane|istio.io/api)`},
 	"./registry/zookeeper/...": {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^github.com/go-zookeeper/zk`},
 	"./registry/nacos/...":     {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)`},
+	"./examples":               {own: `^examples$`, sdk: none},
 	"./internal/...":           {own: `^(registry|metadata|naming|bridge|config|internal)(/.*)?$`, sdk: ``},
 }
 
