@@ -1,0 +1,111 @@
+// Package docs_test keeps the documents in step with the tree.
+package docs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestDefects(t *testing.T) {
+	page := read(t, "defects.md")
+	for n := 1; n <= 54; n++ {
+		if !strings.Contains(page, fmt.Sprintf("\n| B%d | ", n)) {
+			t.Errorf("B%d is not listed", n)
+		}
+	}
+	if strings.Contains(page, "| ? |") {
+		t.Error("a defect has neither a test nor a reason")
+	}
+	tests := make(map[string]string) // by folder
+	for _, m := range regexp.MustCompile("`([^`]+)` in ([a-z/]+)").FindAllStringSubmatch(page, -1) {
+		name, folder := m[1], m[2]
+		if tests[folder] == "" {
+			tests[folder] = sources(t, folder)
+		}
+		if !strings.Contains(tests[folder], name) {
+			t.Errorf("%s has no test %q", folder, name)
+		}
+	}
+}
+
+func sources(t *testing.T, folder string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range files {
+		text.WriteString(read(t, f))
+	}
+	return text.String()
+}
+
+func TestAlerts(t *testing.T) {
+	rules, metrics, runbook := read(t, "../deploy/alerts.yaml"), read(t, "reference/metrics.md"), read(t, "runbook.md")
+	for _, name := range regexp.MustCompile(`xdsbridge_\w+`).FindAllString(rules, -1) {
+		if !strings.Contains(metrics, "`"+name+"`") {
+			t.Errorf("no metric %s", name)
+		}
+	}
+	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(rules, -1)
+	if len(alerts) != 3 {
+		t.Errorf("%d alerts", len(alerts))
+	}
+	for _, a := range alerts {
+		if !strings.Contains(runbook, "\n## "+a[1]+"\n") || !strings.Contains(rules, "runbook.md#"+strings.ToLower(a[1])) {
+			t.Errorf("the runbook has no section %s", a[1])
+		}
+	}
+}
+
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	adrs, err := filepath.Glob("adr/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(append(pages, adrs...), "../README.md") {
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(read(t, page), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+func TestTheSmallestConfigurationOfTheReadme(t *testing.T) {
+	_, rest, _ := strings.Cut(read(t, "../README.md"), "```yaml\n")
+	text, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("the README shows none")
+	}
+	c, err := config.Parse("README.md", []byte(text), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Bridges[0].Name != "mesh-to-zk" || c.Registries["mesh"].Istiod.Address != "istiod.istio-system.svc:15010" {
+		t.Errorf("%+v", c)
+	}
+}
