@@ -151,7 +151,7 @@ func TestSubscriptions_A57(t *testing.T) {
 				var last []string
 				for i := range 200 {
 					last = nil
-					for range rand.IntN(20) {
+					for range 1 + rand.IntN(20) {
 						last = append(last, fmt.Sprintf("c%02d", rand.IntN(40)))
 					}
 					s.Set(load(fmt.Sprintf("c%02d", i%40), fmt.Sprintf("10.0.0.%d", i)))
