@@ -31,8 +31,10 @@ type item struct {
 	notBefore time.Time // after a failure, whatever changes
 	readAt    time.Time // when what is believed was last known to be so; zero: read first
 	wroteAt   time.Time
-	attempts  int // failures in a row
-	races     int // conflicts with other writers in a row
+	checkAt   time.Time // when the last write is to be read back; zero: not at all, or it was
+	missed    int       // readings back in a row that found something else
+	attempts  int       // failures in a row
+	races     int       // conflicts with other writers in a row
 	err       error
 
 	wakeAt  time.Time // when a deletion that waits may go

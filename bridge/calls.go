@@ -93,6 +93,8 @@ func (l *loop) trusted(it *item, now time.Time) bool {
 		return false
 	case it.change.pending():
 		return now.Sub(it.readAt) < 2*l.opts.Refresh
+	case it.unchecked() && !now.Before(it.checkAt):
+		return false
 	}
 	return now.Sub(it.readAt) < spread(it.group, l.opts.Refresh)
 }

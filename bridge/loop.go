@@ -17,8 +17,9 @@ type loop struct {
 	agenda   *agenda
 	ways     []*way
 	outcomes chan outcome
-	calls    int  // under way
-	dry      bool // nothing is written
+	calls    int           // under way
+	dry      bool          // nothing is written
+	verify   time.Duration // how long after a write a group is read back; 0: not
 
 	listed map[registry.Group]struct{} // the groups the target told of last; nil before that
 	asOf   time.Time                   // when it was asked for them
@@ -47,6 +48,9 @@ func newLoop(l *Loop) *loop {
 		outcomes: make(chan outcome),
 		unread:   make(map[registry.Group]struct{}),
 		owing:    make(map[*item]struct{}),
+	}
+	if v, ok := l.target.(registry.Verified); ok {
+		r.verify = v.VerifyAfter()
 	}
 	for i, b := range l.bridges {
 		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service)}

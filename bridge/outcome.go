@@ -56,7 +56,9 @@ func (l *loop) sawGroups(o outcome, now time.Time) {
 func (l *loop) sawHeld(o outcome, now time.Time) {
 	it := o.item
 	believed := !it.readAt.IsZero()
-	if l.planner.Observe(it.group, o.held) && believed {
+	differs := l.planner.Observe(it.group, o.held) && believed
+	it.wasReadBack(differs)
+	if differs {
 		l.observe(Observation{Kind: ObservedDrift, Count: 1})
 	}
 	it.readAt, l.lastRead = now, now
@@ -89,6 +91,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.account(it, now)
 	l.succeeded(it)
 	it.wroteAt, l.lastWrite = now, now
+	l.readBack(it, now)
 	if it.change.pending() {
 		l.agenda.pace(it)
 	} else {
@@ -109,7 +112,10 @@ func (l *loop) repeat(it *item, now time.Time) {
 func (l *loop) rest(it *item, now time.Time) {
 	l.succeeded(it)
 	it.change.first = time.Time{}
-	idle := len(it.surplus) == 0 && now.Sub(it.change.written) >= l.opts.Quiet
+	if !it.unchecked() {
+		it.missed = 0
+	}
+	idle := len(it.surplus) == 0 && !it.unchecked() && now.Sub(it.change.written) >= l.opts.Quiet
 	if idle && l.planner.Drop(it.group) {
 		l.agenda.drop(it)
 		return
@@ -120,6 +126,9 @@ func (l *loop) rest(it *item, now time.Time) {
 // park makes a group due when a deletion that waits may go, or for a refresh.
 func (l *loop) park(it *item) {
 	refresh := it.readAt.Add(spread(it.group, l.opts.Refresh))
+	if it.unchecked() {
+		refresh = earlier(refresh, it.checkAt)
+	}
 	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
 		it.wait(&l.agenda.changes, it.wakeAt)
 		return

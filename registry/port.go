@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 )
 
 // A Source tells a Table what one registry holds.
@@ -40,6 +41,13 @@ type Target interface {
 // go, and everything of ours has to be written once more.
 type Sessioned interface {
 	Lost() <-chan struct{}
+}
+
+// A Verified target may confirm a write and lose it all the same, or shows
+// what was written only some time later. VerifyAfter is how long after a write
+// a group should be read back; 0 for never. It is asked once.
+type Verified interface {
+	VerifyAfter() time.Duration
 }
 
 // ErrConflict says that a group was changed by another since it was read.

@@ -1,0 +1,24 @@
+package bridge
+
+import "time"
+
+// readBack makes a group that was just written due to be read, where the
+// target asks for that. After a reading back that found something missing it
+// is twice as late, so that a group that never comes out as it should costs no
+// more than its refreshes in the end.
+func (l *loop) readBack(it *item, now time.Time) {
+	if l.verify > 0 {
+		it.checkAt = now.Add(Backoff{Min: l.verify, Max: max(l.verify, l.opts.Refresh)}.after(it.missed + 1))
+	}
+}
+
+// wasReadBack notes that a group was read after its last write.
+func (it *item) wasReadBack(differs bool) { //nolint:revive // a finding, not a flag
+	if differs && !it.checkAt.IsZero() {
+		it.missed++
+	}
+	it.checkAt = time.Time{}
+}
+
+// unchecked reports whether the last write is still to be read back.
+func (it *item) unchecked() bool { return !it.checkAt.IsZero() }

@@ -1,0 +1,98 @@
+package bridge_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+// forgetful is a target that confirms the first writes and keeps nothing of
+// them, as a Nacos does that is starting.
+type forgetful struct {
+	session
+	forgets int
+}
+
+func (f *forgetful) VerifyAfter() time.Duration { return time.Second }
+
+func (f *forgetful) Write(ctx context.Context, c registry.Change) error {
+	if f.forgets > 0 {
+		f.forgets--
+		return nil
+	}
+	return f.session.Write(ctx, c)
+}
+
+func TestReadBack(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"F25 A54 what was confirmed and is not there is written again a second later": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			s.starts(&forgetful{session{s.target}, 1}).has(service("a", "10.0.0.1:80"))
+			s.in(900 * ms).holds()
+			s.in(200 * ms).holds("a 10.0.0.1:80")
+			s.in(time.Minute)
+			if at := s.when(memory.OpRead, "a"); !slices.Equal(at, []time.Duration{time.Second, 3 * time.Second}) {
+				t.Errorf("read at %v, want after the first write and after the second, and then no more", at)
+			}
+		},
+		"F25 one that never keeps anything is asked ever less often": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			s.starts(&forgetful{session{s.target}, 1000}).has(service("a", "10.0.0.1:80")).in(time.Hour)
+			if n := len(s.when(memory.OpRead, "a")); n < 15 || n > 30 {
+				t.Errorf("read %d times in an hour", n)
+			}
+		},
+		"A50 changes that go on put the reading back off, and never each other": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			s.starts(&forgetful{session{s.target}, 0})
+			for i := range 20 {
+				s.has(service("a", []string{"10.0.0.1:80", "10.0.0.1:80*7"}[i%2])).in(500 * ms)
+			}
+			if n := len(s.when(memory.OpRead, "a")); n != 0 || s.writes() != 20 {
+				t.Errorf("%d reads and %d writes, want none and 20", n, s.writes())
+			}
+			s.in(time.Second)
+			if n := len(s.when(memory.OpRead, "a")); n != 1 {
+				t.Errorf("%d reads after the last write, want 1", n)
+			}
+		},
+		"A48 what was lost is written once more without a reading, all at once, and read back": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.hooks.Delay = 100 * ms
+			s.opts.Workers = 8
+			s.make()
+			s.starts(&forgetful{session{s.target}, 0}).has(fleet(8, 2)...).in(time.Minute)
+			writes, reads := s.writes(), s.target.Counts().Reads
+			s.target.Expire()
+			s.in(150 * ms).holdsN(16)
+			if n := s.writes() - writes; n != 8 {
+				t.Errorf("%d writes, want each of 8 groups once", n)
+			}
+			if n := s.target.Counts().Reads - reads; n != 0 {
+				t.Errorf("%d readings before the writes", n)
+			}
+			s.in(2 * time.Second)
+			if n := s.target.Counts().Reads - reads; n != 8 || s.writes()-writes != 8 {
+				t.Errorf("%d readings back and %d writes, want 8 and 8", n, s.writes()-writes)
+			}
+		},
+		"a group that was emptied is forgotten once that was seen": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.make()
+			s.starts(&forgetful{session{s.target}, 0}).has(service("a", "10.0.0.1:80")).in(time.Minute)
+			s.table().Apply(nil, []registry.Name{"a"})
+			s.in(time.Minute).holds()
+			if n := len(s.when(memory.OpRead, "a")); n != 2 {
+				t.Errorf("%d reads, want one after each write", n)
+			}
+		},
+	})
+}
