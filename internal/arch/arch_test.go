@@ -36,11 +36,12 @@ var layers = map[string]layer{
 	"./config":                 {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
 	"./registry/memory":        {own: `^(` + adapters + `|registry/memory)$`, sdk: none},
 	"./registry/registrytest":  {own: `^(` + adapters + `|registry/registrytest)$`, sdk: none},
-	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane|istio.io/api)`},
-	"./registry/zookeeper/...": {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^github.com/go-zookeeper/zk`},
-	"./registry/nacos/...":     {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)`},
+	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane|istio.io/api)|^golang.org/x/sync/`},
+	"./registry/zookeeper/...": {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^(github.com/go-zookeeper/zk|golang.org/x/sync/)`},
+	"./registry/nacos/...":     {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)|^golang.org/x/sync/`},
+	"./docs":                   {own: `^docs$`, sdk: none},
 	"./examples":               {own: `^examples$`, sdk: none},
-	"./internal/...":           {own: `^(registry|metadata|naming|bridge|config|internal)(/.*)?$`, sdk: ``},
+	"./internal/...":           {own: `^(registry|metadata|naming|bridge|config|internal|examples)(/.*)?$`, sdk: ``},
 }
 
 func TestLayers(t *testing.T) {
