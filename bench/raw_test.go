@@ -18,7 +18,7 @@ type raw struct{ conn *zk.Conn }
 
 func dialRaw(t *testing.T, server string) raw {
 	t.Helper()
-	conn, events, err := zk.Connect([]string{server}, 30*time.Second, zk.WithLogInfo(false))
+	conn, events, err := zk.Connect([]string{server}, 30*time.Second, zk.WithLogInfo(false), zk.WithLogger(silent{}))
 	must(t, err)
 	t.Cleanup(conn.Close)
 	for e := range events {
@@ -61,7 +61,7 @@ func provider(i, n int) string {
 // create makes a node and, where they are missing, all above it.
 func (r raw) create(path string) error {
 	_, err := r.conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
-	return err //nolint:wrapcheck // shown as it is
+	return err
 }
 
 // write stores a whole fleet as fast as it goes: one transaction for each
@@ -79,7 +79,7 @@ func (r raw) write(t *testing.T, root string, services int) {
 			ops = append(ops, &zk.CreateRequest{Path: folder(root, i) + "/" + provider(i, n), Acl: acl})
 		}
 		_, err := r.conn.Multi(ops...)
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	})
 }
 
@@ -93,7 +93,12 @@ func (r raw) count(t *testing.T, root string, services int) int {
 		mu.Lock()
 		defer mu.Unlock()
 		total += len(children)
-		return err //nolint:wrapcheck // shown as it is
+		return err
 	})
 	return total
 }
+
+type silent struct{}
+
+// Printf implements zk.Logger.
+func (silent) Printf(string, ...any) {}

@@ -3,6 +3,7 @@ package bench_test
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -95,6 +96,6 @@ func restart(t *testing.T, f *fleet, server, root string) {
 	p.end()
 	what := fmt.Sprintf("restart, nothing changed, %d x %d", f.services, perService)
 	writes := len(proxy.Writes("/"))
-	results.add(t, row{id: "P09", what: what + ": writes", ours: fmt.Sprint(writes), floor: "0", over: writes != 0})
+	results.add(t, row{id: "P09", what: what + ": writes", ours: strconv.Itoa(writes), floor: "0", over: writes != 0})
 	results.add(t, against("P09", what+": until in sync", took, floor, 0))
 }
