@@ -44,7 +44,7 @@ func (b *builder) mesh(name string, m *config.Istiod) (input, error) {
 			}
 		}
 	}
-	if err := mapping(m, &o); err != nil {
+	if err := mapping(m, &o, b.metrics.Mapping(name)); err != nil {
 		return input{}, err
 	}
 	source, err := mesh.New(o)
@@ -150,14 +150,14 @@ func mappingFrom(m *config.Istiod) string {
 }
 
 // mapping adds the reader of the mapping to the options of a mesh.
-func mapping(m *config.Istiod, o *mesh.Options) error {
+func mapping(m *config.Istiod, o *mesh.Options, observe func(debug.Observation)) error {
 	from := mappingFrom(m)
 	if from == "none" {
 		return nil
 	}
 	d := debug.Options{
 		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Limits.MaxReceive),
-		Grace: m.Mapping.Grace.Std(), ConnectionGrace: m.Mapping.ConnectionGrace.Std(), Log: o.Log,
+		Grace: m.Mapping.Grace.Std(), ConnectionGrace: m.Mapping.ConnectionGrace.Std(), Log: o.Log, Observe: observe,
 		OwnNodes: []string{ownNode(o.ADS)},
 	}
 	if from == "debug-xds" {
