@@ -57,6 +57,7 @@ type Client struct {
 	calls sync.WaitGroup
 
 	mu      sync.Mutex
+	inboxes map[*inbox]struct{}
 	state   State
 	wire    *wire
 	ready   chan struct{} // closed while there is a session
@@ -81,13 +82,17 @@ func Dial(opts Options) (*Client, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Client{opts: opts, stop: stop, ready: make(chan struct{})}
+	var p pace
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn, ended, err := zk.Connect(servers, opts.SessionTimeout,
 		zk.WithHostProvider(&hosts{}),
-		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) { return c.dial(ctx, network, address) }),
+		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
+			p.next(ctx)
+			return c.dial(ctx, network, address)
+		}),
 		zk.WithEventCallback(c.event),
 		zk.WithLogger(printer{opts.Log}), zk.WithLogInfo(false),
 		zk.WithMaxBufferSize(opts.ReceiveLimit))
@@ -166,6 +171,7 @@ func (c *Client) cut() {
 // event is the library's callback. It must not block.
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
+		c.tell(func(i *inbox) { i.changed(e.Path) })
 		return
 	}
 	c.mu.Lock()
@@ -181,6 +187,9 @@ func (c *Client) event(e zk.Event) {
 	c.mu.Unlock()
 	if before == after {
 		return
+	}
+	if !after.Connected || before.Session != after.Session {
+		c.tell((*inbox).disconnected)
 	}
 	c.log(before, after)
 	c.opts.Observe(after)
@@ -214,6 +223,30 @@ func (c *Client) disconnected(server string) {
 	if c.state.Connected {
 		c.state.Connected, c.state.Server, c.state.Since = false, server, time.Now()
 		c.ready = make(chan struct{})
+	}
+}
+
+// subscribe makes an inbox be told of changes and lost connections until the
+// returned function is called.
+func (c *Client) subscribe(i *inbox) (stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inboxes == nil {
+		c.inboxes = make(map[*inbox]struct{})
+	}
+	c.inboxes[i] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.inboxes, i)
+	}
+}
+
+func (c *Client) tell(what func(*inbox)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.inboxes {
+		what(i)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestState_IsTold(t *testing.T) {
 		})
 		synctest.Wait()
 		server.DropConnections()
-		synctest.Wait()
+		time.Sleep(time.Second)
 		server.Expire(client.State().Session)
 		time.Sleep(5 * time.Second)
 		client.Close()

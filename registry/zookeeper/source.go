@@ -1,0 +1,285 @@
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Format is what a Source has to know of one format: where its entries lie
+// and what they tell.
+type Format interface {
+	Layout
+
+	// Kind is the Group.Kind of its groups.
+	Kind() string
+
+	// Decode returns the services that entries tell of; an entry that cannot
+	// be read is a fault and costs its neighbours nothing.
+	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault)
+}
+
+// SourceOptions tune a Source.
+type SourceOptions struct {
+	Formats   []Format
+	ReadAhead int           // requests under way at a time; 0: 64
+	Gather    time.Duration // how long further changes of a folder are gathered after one; 0: 10 ms
+	Verify    time.Duration // between full readings without cause; 0: 5 min
+	Log       *slog.Logger  // nil: none
+}
+
+// Source tells a table what providers register in ZooKeeper. It watches the
+// folders of its formats and reads all of them anew after every connection: a
+// watch says nothing while there is none. It is for one Run.
+//
+// A folder that cannot be read leaves its services as they were and makes
+// them unknown; a root that vanished makes everything stale, because an
+// operator's mistake looks the same as an empty registry.
+type Source struct {
+	client *Client
+	opts   SourceOptions
+	events *inbox
+}
+
+// NewSource returns a source that reads through a client, which it does not
+// close.
+func NewSource(client *Client, opts SourceOptions) (*Source, error) {
+	if len(opts.Formats) == 0 {
+		return nil, errors.New("zookeeper: a source needs a format")
+	}
+	for _, f := range opts.Formats {
+		if strings.Count(f.Folders(), "*") != 1 {
+			return nil, fmt.Errorf("zookeeper: format %s: folders %q: want one *", f.Kind(), f.Folders())
+		}
+	}
+	defaultTo(&opts.ReadAhead, readAhead)
+	defaultTo(&opts.Gather, 10*time.Millisecond)
+	defaultTo(&opts.Verify, 5*time.Minute)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Source{client: client, opts: opts, events: newInbox()}, nil
+}
+
+// Run implements registry.Source.
+func (s *Source) Run(ctx context.Context, table *registry.Table) error {
+	defer s.client.subscribe(s.events)()
+	r := &reading{Source: s, table: table, folders: make(map[string]*folder), rows: make(map[registry.Name]string)}
+	table.Stale(errors.New("not read yet"))
+	backoff := time.Duration(0)
+	for ctx.Err() == nil {
+		session := s.client.State().Session
+		if err := r.all(ctx); err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			table.Stale(err)
+			backoff = min(max(2*backoff, 500*time.Millisecond), 30*time.Second)
+			s.opts.Log.Warn("zookeeper not read, trying on", "retry_in", backoff, "err", err)
+			sleep(ctx, backoff-rand.N(backoff/5)) //nolint:gosec // spreads load, keeps no secret
+			continue
+		}
+		backoff = 0
+		if err := r.follow(ctx, session); err != nil && ctx.Err() == nil {
+			table.Stale(err)
+		}
+	}
+	return nil
+}
+
+// A reading is what a source knows of the tree. Only Run's goroutine and
+// those it waits for touch it.
+type reading struct {
+	*Source
+	table   *registry.Table
+	folders map[string]*folder
+	known   map[string]*folder       // as they were before a reading
+	rows    map[registry.Name]string // the folder that each row came from
+	rooted  map[string]bool          // roots that existed once
+}
+
+// A folder is what is known of one group.
+type folder struct {
+	format   Format
+	group    registry.Group
+	services []*registry.Service
+	denied   error // why it could not be read
+	skipped  []string
+}
+
+// follow takes changes in until the connection goes, and returns why.
+func (r *reading) follow(ctx context.Context, session int64) error {
+	verify := time.NewTimer(r.opts.Verify)
+	defer verify.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-verify.C:
+			return nil // the rows are as fresh as before: the new reading replaces them
+		case <-r.events.ready:
+		}
+		sleep(ctx, r.opts.Gather)
+		paths, broken := r.events.take()
+		if state := r.client.State(); broken || !state.Connected || state.Session != session {
+			return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "it is being made anew"))
+		}
+		for _, p := range paths {
+			if err := r.changed(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// changed reads again what a watch told of.
+func (r *reading) changed(ctx context.Context, p string) error {
+	for _, f := range r.opts.Formats {
+		before, after, _ := strings.Cut(f.Folders(), "/*")
+		switch {
+		case p == before:
+			return r.again(ctx, f)
+		case r.folders[p] != nil:
+			return r.update(ctx, p)
+		case after != "" && r.folders[p+after] != nil: // it came or went
+			return r.update(ctx, p+after)
+		}
+		if parent := path.Dir(p); r.folders[parent] != nil { // a node's data
+			return r.update(ctx, parent)
+		}
+	}
+	return nil
+}
+
+// again reads the list of a format's folders and those that are new in it.
+func (r *reading) again(ctx context.Context, f Format) error {
+	names, err := r.list(ctx, f)
+	if err != nil {
+		return err
+	}
+	here := make(map[string]bool, len(names))
+	var added []string
+	for _, p := range names {
+		here[p] = true
+		if r.folders[p] == nil {
+			added = append(added, p)
+		}
+	}
+	if err := r.read(ctx, f, added); err != nil {
+		return err
+	}
+	for p, old := range r.folders {
+		if old.format == f && !here[p] {
+			delete(r.folders, p)
+			old.denied = nil
+			r.unknown(old)
+			r.publish(p, old, &folder{})
+		}
+	}
+	for _, p := range added {
+		r.publish(p, nil, r.folders[p])
+	}
+	return nil
+}
+
+// update reads one folder again and tells what changed in it.
+func (r *reading) update(ctx context.Context, p string) error {
+	old := r.folders[p]
+	r.known = r.folders
+	if err := r.read(ctx, old.format, []string{p}); err != nil {
+		return err
+	}
+	if next := r.folders[p]; next.denied == nil {
+		next.keepEmpty(old.services)
+		r.publish(p, old, next)
+	}
+	return nil
+}
+
+// keepEmpty keeps services that lost their last endpoint, without endpoints: a
+// group whose folder is there is known to have none.
+func (f *folder) keepEmpty(before []*registry.Service) {
+	there := make(map[registry.Name]bool, len(f.services))
+	for _, s := range f.services {
+		there[s.Name] = true
+	}
+	for _, s := range before {
+		if !there[s.Name] {
+			empty := *s
+			empty.Endpoints = nil
+			f.services = append(f.services, &empty)
+		}
+	}
+}
+
+// publish tells the table what became of a folder.
+func (r *reading) publish(p string, old, next *folder) {
+	if old != nil {
+		for _, key := range old.skipped {
+			if !slices.Contains(next.skipped, key) {
+				r.table.Skip(key, "")
+			}
+		}
+	}
+	there := make(map[registry.Name]bool, len(next.services))
+	for _, s := range next.services {
+		there[s.Name], r.rows[s.Name] = true, p
+		r.table.Put(s)
+	}
+	if old == nil {
+		return
+	}
+	for _, s := range old.services {
+		if !there[s.Name] && r.rows[s.Name] == p {
+			delete(r.rows, s.Name)
+			r.table.Delete(s.Name)
+		}
+	}
+}
+
+// all reads everything anew and replaces what the table holds by it.
+func (r *reading) all(ctx context.Context) error {
+	r.events.reset()
+	before := r.folders
+	r.known, r.folders = before, make(map[string]*folder, len(before))
+	for _, f := range r.opts.Formats {
+		paths, err := r.list(ctx, f)
+		if err == nil {
+			err = r.read(ctx, f, paths)
+		}
+		if err != nil {
+			r.folders = before
+			return err
+		}
+	}
+	clear(r.rows)
+	var rows []*registry.Service
+	for _, p := range slices.Sorted(maps.Keys(r.folders)) {
+		for _, s := range r.folders[p].services {
+			r.rows[s.Name] = p
+			rows = append(rows, s)
+		}
+	}
+	r.table.Replace(slices.Values(rows))
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,154 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// ErrRootGone says that the root of a format was there and no longer is.
+var ErrRootGone = errors.New("the root has gone")
+
+// list returns the folders of a format, and watches for others.
+func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
+	root, rest, _ := strings.Cut(f.Folders(), "/*")
+	if r.rooted == nil {
+		r.rooted = make(map[string]bool)
+	}
+	names, err := r.client.watchChildren(ctx, root)
+	switch {
+	case errors.Is(err, zk.ErrNoNode) && r.rooted[root]:
+		return nil, fmt.Errorf("zookeeper: %s: %w: everything stays as it was last seen until it is back", root, ErrRootGone)
+	case errors.Is(err, zk.ErrNoNode):
+		return nil, nil // nobody has registered anything yet
+	case err != nil:
+		return nil, fmt.Errorf("list %s: %w", root, err)
+	}
+	r.rooted[root] = true
+	var out []string
+	for _, name := range names {
+		p := root + "/" + name + rest
+		if _, ok := f.Group(p); ok {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// read reads folders and watches them. What it read is in r.folders after it,
+// unless it fails.
+func (r *reading) read(ctx context.Context, f Format, paths []string) error {
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(r.opts.ReadAhead)
+	for _, p := range paths {
+		group.Go(func() error {
+			entries, err := r.entries(ctx, f, p)
+			if err != nil && !errors.Is(err, registry.ErrRefused) {
+				return fmt.Errorf("read %s: %w", p, err)
+			}
+			g, _ := f.Group(p)
+			next := &folder{format: f, group: g, denied: err}
+			if err == nil {
+				r.decode(next, entries)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if old := r.known[p]; err != nil && old != nil {
+				next.services = old.services
+			}
+			r.folders[p] = next
+			r.unknown(next)
+			return nil
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // each of them names its folder
+}
+
+// unknown tells the table whether a folder could be read: of its group, so
+// that nothing is concluded from what was never seen of it, and of the
+// services that were.
+func (r *reading) unknown(f *folder) {
+	r.table.Unknown(f.group.String(), f.denied)
+	for _, s := range f.services {
+		r.table.Unknown(string(s.Name), f.denied)
+	}
+}
+
+// decode makes services of entries. What cannot be read is skipped with its
+// reason.
+func (r *reading) decode(f *folder, entries []registry.Entry) {
+	services, faults := f.format.Decode(entries, nil)
+	f.services = services
+	for _, fault := range faults {
+		key := f.group.String() + " " + fault.Entry.Key
+		f.skipped = append(f.skipped, key)
+		r.table.Skip(key, fault.Err.Error())
+	}
+}
+
+// entries returns what a folder holds and watches it. A folder that does not
+// exist holds nothing.
+func (r *reading) entries(ctx context.Context, f Format, p string) ([]registry.Entry, error) {
+	names, err := r.client.watchChildren(ctx, p)
+	if err != nil {
+		if errors.Is(err, zk.ErrNoNode) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	g, _ := f.Group(p)
+	out := make([]registry.Entry, 0, len(names))
+	for _, name := range names {
+		var data []byte
+		if f.HasData() {
+			data, err = r.client.watchData(ctx, p+"/"+name)
+			if errors.Is(err, zk.ErrNoNode) {
+				continue // it went since the folder was listed, and the watch tells of it
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		e, _ := f.Entry(g, name, data)
+		out = append(out, e)
+	}
+	slices.SortFunc(out, registry.Entry.Compare)
+	return out, nil
+}
+
+// watchChildren lists a node and watches its children, or where it does not
+// exist its creation; the error is then zk.ErrNoNode.
+func (c *Client) watchChildren(ctx context.Context, p string) ([]string, error) {
+	return call(ctx, c, func(conn *zk.Conn) ([]string, error) {
+		names, _, _, err := conn.ChildrenW(p)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return names, err //nolint:wrapcheck // call translates it
+		}
+		exists, _, _, err := conn.ExistsW(p)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // as above
+		}
+		if !exists {
+			return nil, zk.ErrNoNode
+		}
+		names, _, _, err = conn.ChildrenW(p) // it came in between
+		return names, err                    //nolint:wrapcheck // as above
+	})
+}
+
+func (c *Client) watchData(ctx context.Context, p string) ([]byte, error) {
+	return call(ctx, c, func(conn *zk.Conn) ([]byte, error) {
+		data, _, _, err := conn.GetW(p)
+		return data, err //nolint:wrapcheck // call translates it
+	})
+}

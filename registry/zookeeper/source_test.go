@@ -1,0 +1,283 @@
+package zookeeper_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+var _ zookeeper.Format = (*dubbo.ZooKeeper)(nil)
+
+func providers(iface string) string { return "/dubbo/" + iface + "/providers" }
+
+func provider(iface, address string) string {
+	return providers(iface) + "/" + url.QueryEscape("dubbo://"+address+"/"+iface+"?application=app&interface="+iface+"&side=provider")
+}
+
+func register(t *testing.T, s *zktest.Server, iface string, addresses ...string) {
+	t.Helper()
+	for _, a := range addresses {
+		must(t, s.Put(provider(iface, a), nil))
+	}
+}
+
+// reads runs a Dubbo source until the test ends.
+func reads(t *testing.T, s *zktest.Server) *registry.Table {
+	t.Helper()
+	return readsBy(t, dial(t, s))
+}
+
+func readsBy(t *testing.T, client *zookeeper.Client) *registry.Table {
+	t.Helper()
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
+	must(t, err)
+	source, err := zookeeper.NewSource(client, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}})
+	must(t, err)
+	table := registry.NewTable()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, table) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// told returns what a table holds: a line for each interface and its
+// addresses.
+func told(table *registry.Table) []string {
+	rows, _ := table.Snapshot()
+	var out []string
+	for _, s := range rows {
+		var hosts []string
+		for _, e := range s.Endpoints {
+			hosts = append(hosts, e.Address())
+		}
+		out = append(out, s.Interfaces[0].Name+"="+strings.Join(hosts, ","))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func tells(t *testing.T, table *registry.Table, want ...string) {
+	t.Helper()
+	if got := told(table); !slices.Equal(got, want) {
+		t.Errorf("told of %q, want %q", got, want)
+	}
+}
+
+func knowledge(table *registry.Table) registry.Knowledge {
+	_, k := table.Snapshot()
+	return k
+}
+
+// later lets virtual time pass.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestSource(t *testing.T) {
+	for name, test := range map[string]func(t *testing.T, s *zktest.Server){
+		"A27 A56 what is registered is told, once all of it was read": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
+			register(t, s, "api.B", "10.0.0.3:20880")
+			table := reads(t, s)
+			if knowledge(table).Synced {
+				t.Error("synced before anything was read")
+			}
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.1:20880,10.0.0.2:20880", "api.B=10.0.0.3:20880")
+			if k := knowledge(table); !k.Synced || k.Stale != nil {
+				t.Errorf("knowledge %+v", k)
+			}
+		},
+		"A27 an empty registry is known to be empty": func(t *testing.T, s *zktest.Server) {
+			table := reads(t, s)
+			later(time.Second)
+			tells(t, table)
+			if k := knowledge(table); !k.Synced {
+				t.Errorf("knowledge %+v", k)
+			}
+		},
+		"A28 endpoints and interfaces come and go": func(t *testing.T, s *zktest.Server) {
+			table := reads(t, s)
+			later(time.Second)
+			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
+			s.Delete(provider("api.A", "10.0.0.1:1"))
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.2:1")
+			register(t, s, "api.B", "10.0.0.3:1")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.2:1", "api.B=10.0.0.3:1")
+			s.Delete(provider("api.B", "10.0.0.3:1"))
+			s.Delete(providers("api.B"))
+			s.Delete("/dubbo/api.B")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.2:1")
+		},
+		"A28 a service that lost its last endpoint is known to have none": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			table := reads(t, s)
+			later(time.Second)
+			s.Delete(provider("api.A", "10.0.0.1:1"))
+			later(time.Second)
+			tells(t, table, "api.A=")
+			register(t, s, "api.A", "10.0.0.9:1")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.9:1")
+		},
+		"an interface whose folder is made later is found": func(t *testing.T, s *zktest.Server) {
+			must(t, s.Put("/dubbo/api.A/consumers", nil))
+			table := reads(t, s)
+			later(time.Second)
+			tells(t, table)
+			register(t, s, "api.A", "10.0.0.1:1")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.1:1")
+		},
+		"F36 what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
+			table := reads(t, s)
+			later(time.Second)
+			reader := table.Reader()
+			reader.Drain()
+			s.DropConnections()
+			s.Delete(provider("api.A", "10.0.0.1:1"))
+			register(t, s, "api.B", "10.0.0.3:1")
+			later(10 * time.Second)
+			tells(t, table, "api.A=10.0.0.2:1", "api.B=10.0.0.3:1")
+			for name, row := range reader.Drain().Rows {
+				if strings.Contains(string(name), "api.A") && !row.Found {
+					t.Error("what was missed is found, not told")
+				}
+			}
+		},
+		"A32 F35 without a server everything stays, and is stale": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			table := reads(t, s)
+			later(time.Second)
+			s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+			s.DropConnections()
+			later(10 * time.Minute)
+			tells(t, table, "api.A=10.0.0.1:1")
+			if knowledge(table).Stale == nil {
+				t.Error("ten minutes without a server and not stale")
+			}
+			s.SetFault(nil)
+			later(time.Minute)
+			if k := knowledge(table); k.Stale != nil || k.Epoch < 2 {
+				t.Errorf("knowledge %+v", k)
+			}
+		},
+		"F33 a new session reads and watches everything again": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			client := dial(t, s)
+			table := readsBy(t, client)
+			later(time.Second)
+			s.Expire(client.State().Session)
+			later(30 * time.Second)
+			register(t, s, "api.A", "10.0.0.2:1")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
+		},
+		"F37 a subtree that is denied stays as it was and is unknown, others go on": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			register(t, s, "api.B", "10.0.0.2:1")
+			table := reads(t, s)
+			later(time.Second)
+			const noAuth = -102
+			s.SetFault(func(r zktest.Request) zktest.Fault {
+				if len(r.Paths) == 1 && strings.HasPrefix(r.Paths[0], "/dubbo/api.A/") {
+					return zktest.Fault{Code: noAuth}
+				}
+				return zktest.Fault{}
+			})
+			register(t, s, "api.A", "10.0.0.9:1")
+			register(t, s, "api.B", "10.0.0.3:1")
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.1:1", "api.B=10.0.0.2:1,10.0.0.3:1")
+			k := knowledge(table)
+			rows, _ := table.Snapshot()
+			for name := range rows {
+				if denied := strings.Contains(string(name), "api.A"); (k.Of(name) != nil) != denied {
+					t.Errorf("%s: %v", name, k.Of(name))
+				}
+			}
+			s.SetFault(nil)
+			later(10 * time.Minute)
+			tells(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
+		},
+		"F40 a root that vanished holds everything": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			table := reads(t, s)
+			later(time.Second)
+			s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+			s.DropConnections()
+			later(time.Second)
+			for _, p := range []string{provider("api.A", "10.0.0.1:1"), providers("api.A"), "/dubbo/api.A", "/dubbo"} {
+				s.Delete(p)
+			}
+			s.SetFault(nil)
+			later(time.Hour)
+			tells(t, table, "api.A=10.0.0.1:1")
+			if k := knowledge(table); k.Stale == nil || !strings.Contains(k.Stale.Error(), "/dubbo") {
+				t.Errorf("stale: %v", k.Stale)
+			}
+			register(t, s, "api.A", "10.0.0.1:1")
+			later(time.Minute)
+			if k := knowledge(table); k.Stale != nil {
+				t.Errorf("stale: %v", k.Stale)
+			}
+		},
+		"one node that is no provider costs that node": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
+			must(t, s.Put(providers("api.A")+"/%7B%22id%22%3A1%7D", nil))
+			table := reads(t, s)
+			later(time.Second)
+			tells(t, table, "api.A=10.0.0.1:1")
+			if n := len(table.Skipped()); n != 2 {
+				t.Errorf("%d inputs skipped, want 2: %v", n, table.Skipped())
+			}
+			s.Delete(providers("api.A") + "/not%20a%20url")
+			later(time.Second)
+			if n := len(table.Skipped()); n != 1 {
+				t.Errorf("%d inputs skipped, want 1: %v", n, table.Skipped())
+			}
+		},
+		"A25 a steady registry is not read again and again": func(t *testing.T, s *zktest.Server) {
+			for i := range 100 {
+				register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
+			}
+			table := reads(t, s)
+			later(time.Second)
+			before := s.Count(zktest.OpGetChildren2) + s.Count(zktest.OpGetChildren)
+			register(t, s, "api.S7", "10.0.0.2:1")
+			later(time.Minute)
+			if n := s.Count(zktest.OpGetChildren2) + s.Count(zktest.OpGetChildren) - before; n != 1 {
+				t.Errorf("one change cost %d reads", n)
+			}
+			if n := len(told(table)); n != 100 {
+				t.Errorf("%d services", n)
+			}
+		},
+	} {
+		inTime(t, name, test)
+	}
+}
