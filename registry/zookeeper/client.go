@@ -52,6 +52,7 @@ type State struct {
 type Client struct {
 	opts  Options
 	conn  *zk.Conn
+	once  *once           // of a client that is for one connection; nil for others
 	ended <-chan zk.Event // closed when the connection's goroutines have ended
 	stop  context.CancelFunc
 	calls sync.WaitGroup
@@ -68,7 +69,9 @@ type Client struct {
 // Dial returns a client that connects in the background and goes on trying.
 // It fails where the options cannot be used: no server, or a file that cannot
 // be read.
-func Dial(opts Options) (*Client, error) {
+func Dial(opts Options) (*Client, error) { return dial(opts, nil) }
+
+func dial(opts Options, single *once) (*Client, error) {
 	opts = opts.withDefaults()
 	servers, err := addresses(opts.Servers)
 	if err != nil {
@@ -81,7 +84,7 @@ func Dial(opts Options) (*Client, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, stop: stop, ready: make(chan struct{})}
+	c := &Client{opts: opts, once: single, stop: stop, ready: make(chan struct{})}
 	var p pace
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
@@ -91,7 +94,7 @@ func Dial(opts Options) (*Client, error) {
 		zk.WithHostProvider(&hosts{}),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
 			p.next(ctx)
-			return c.dial(ctx, network, address)
+			return c.once.use(func() (net.Conn, error) { return c.dial(ctx, network, address) })
 		}),
 		zk.WithEventCallback(c.event),
 		zk.WithLogger(printer{opts.Log}), zk.WithLogInfo(false),
@@ -188,7 +191,7 @@ func (c *Client) event(e zk.Event) {
 	if before == after {
 		return
 	}
-	if !after.Connected || before.Session != after.Session {
+	if before.Connected && !after.Connected {
 		c.tell((*inbox).disconnected)
 	}
 	c.log(before, after)

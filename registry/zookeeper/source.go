@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -40,21 +41,22 @@ type SourceOptions struct {
 }
 
 // Source tells a table what providers register in ZooKeeper. It watches the
-// folders of its formats and reads all of them anew after every connection: a
-// watch says nothing while there is none. It is for one Run.
+// folders of its formats over a connection of its own, and reads all of them
+// anew over every further one: a watch says nothing while there is none.
 //
 // A folder that cannot be read leaves its services as they were and makes
 // them unknown; a root that vanished makes everything stale, because an
 // operator's mistake looks the same as an empty registry.
 type Source struct {
-	client *Client
-	opts   SourceOptions
-	events *inbox
+	conn Options
+	opts SourceOptions
+
+	mu    sync.Mutex
+	state State
 }
 
-// NewSource returns a source that reads through a client, which it does not
-// close.
-func NewSource(client *Client, opts SourceOptions) (*Source, error) {
+// NewSource returns a source. It fails where the options cannot be used.
+func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	if len(opts.Formats) == 0 {
 		return nil, errors.New("zookeeper: a source needs a format")
 	}
@@ -63,39 +65,79 @@ func NewSource(client *Client, opts SourceOptions) (*Source, error) {
 			return nil, fmt.Errorf("zookeeper: format %s: folders %q: want one *", f.Kind(), f.Folders())
 		}
 	}
+	if _, err := addresses(conn.Servers); err != nil {
+		return nil, err
+	}
 	defaultTo(&opts.ReadAhead, readAhead)
 	defaultTo(&opts.Gather, 10*time.Millisecond)
 	defaultTo(&opts.Verify, 5*time.Minute)
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Source{client: client, opts: opts, events: newInbox()}, nil
+	s := &Source{conn: conn, opts: opts}
+	observe := conn.Observe
+	s.conn.Observe = func(state State) {
+		s.mu.Lock()
+		s.state = state
+		s.mu.Unlock()
+		if observe != nil {
+			observe(state)
+		}
+	}
+	return s, nil
+}
+
+// State returns what is known of the connection.
+func (s *Source) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
 }
 
 // Run implements registry.Source.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
-	defer s.client.subscribe(s.events)()
-	r := &reading{Source: s, table: table, folders: make(map[string]*folder), rows: make(map[registry.Name]string)}
+	r := &reading{Source: s, table: table, folders: make(map[string]*folder), rows: make(map[registry.Name]string), rooted: make(map[string]bool)}
 	table.Stale(errors.New("not read yet"))
 	backoff := time.Duration(0)
-	for ctx.Err() == nil {
-		session := s.client.State().Session
-		if err := r.all(ctx); err != nil {
-			if ctx.Err() != nil {
-				break
-			}
-			table.Stale(err)
-			backoff = min(max(2*backoff, 500*time.Millisecond), 30*time.Second)
-			s.opts.Log.Warn("zookeeper not read, trying on", "retry_in", backoff, "err", err)
-			sleep(ctx, backoff-rand.N(backoff/5)) //nolint:gosec // spreads load, keeps no secret
-			continue
+	for {
+		began := time.Now()
+		err := r.connection(ctx)
+		if ctx.Err() != nil {
+			return nil
 		}
-		backoff = 0
-		if err := r.follow(ctx, session); err != nil && ctx.Err() == nil {
-			table.Stale(err)
+		table.Stale(err)
+		if time.Since(began) >= paceLived {
+			backoff = 0
+		} else {
+			backoff = min(max(2*backoff, 100*time.Millisecond), 30*time.Second)
+		}
+		s.opts.Log.Warn("zookeeper not read, trying on", "retry_in", backoff, "err", err)
+		if backoff > 0 {
+			sleep(ctx, backoff-rand.N(backoff/5)) //nolint:gosec // spreads load, keeps no secret
 		}
 	}
-	return nil
+}
+
+// connection reads and follows the tree over one connection, and returns why
+// it ended.
+func (r *reading) connection(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	client, err := dial(r.conn, &once{end: end})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	r.client, r.events = client, newInbox()
+	defer client.subscribe(r.events)()
+	for {
+		if err := r.all(ctx); err != nil {
+			return err
+		}
+		if err := r.follow(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // A reading is what a source knows of the tree. Only Run's goroutine and
@@ -103,6 +145,8 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 type reading struct {
 	*Source
 	table   *registry.Table
+	client  *Client
+	events  *inbox
 	folders map[string]*folder
 	known   map[string]*folder       // as they were before a reading
 	rows    map[registry.Name]string // the folder that each row came from
@@ -118,22 +162,23 @@ type folder struct {
 	skipped  []string
 }
 
-// follow takes changes in until the connection goes, and returns why.
-func (r *reading) follow(ctx context.Context, session int64) error {
+// follow takes changes in until the connection goes, and returns why; nil
+// where all of it is to be read again without a cause.
+func (r *reading) follow(ctx context.Context) error {
 	verify := time.NewTimer(r.opts.Verify)
 	defer verify.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
 		case <-verify.C:
-			return nil // the rows are as fresh as before: the new reading replaces them
+			return nil
 		case <-r.events.ready:
 		}
 		sleep(ctx, r.opts.Gather)
 		paths, broken := r.events.take()
-		if state := r.client.State(); broken || !state.Connected || state.Session != session {
-			return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "it is being made anew"))
+		if state := r.client.State(); broken || !state.Connected {
+			return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
 		}
 		for _, p := range paths {
 			if err := r.changed(ctx, p); err != nil {

@@ -20,9 +20,6 @@ var ErrRootGone = errors.New("the root has gone")
 // list returns the folders of a format, and watches for others.
 func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	root, rest, _ := strings.Cut(f.Folders(), "/*")
-	if r.rooted == nil {
-		r.rooted = make(map[string]bool)
-	}
 	names, err := r.client.watchChildren(ctx, root)
 	switch {
 	case errors.Is(err, zk.ErrNoNode) && r.rooted[root]:

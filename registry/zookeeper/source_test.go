@@ -34,14 +34,10 @@ func register(t *testing.T, s *zktest.Server, iface string, addresses ...string)
 // reads runs a Dubbo source until the test ends.
 func reads(t *testing.T, s *zktest.Server) *registry.Table {
 	t.Helper()
-	return readsBy(t, dial(t, s))
-}
-
-func readsBy(t *testing.T, client *zookeeper.Client) *registry.Table {
-	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
-	source, err := zookeeper.NewSource(client, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}})
+	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}})
 	must(t, err)
 	table := registry.NewTable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -187,10 +183,11 @@ func TestSource(t *testing.T) {
 		},
 		"F33 a new session reads and watches everything again": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
-			client := dial(t, s)
-			table := readsBy(t, client)
+			table := reads(t, s)
 			later(time.Second)
-			s.Expire(client.State().Session)
+			for _, id := range s.Sessions() {
+				s.Expire(id)
+			}
 			later(30 * time.Second)
 			register(t, s, "api.A", "10.0.0.2:1")
 			later(time.Second)
