@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -94,7 +93,7 @@ func (i NacosInstance) Check() error {
 	case i.Weight < 0 || i.Weight > maxNacosWeight:
 		return fmt.Errorf("%w: weight %v is not within 0 and %d", ErrNacosLimit, i.Weight, maxNacosWeight)
 	}
-	if !matches(`^[0-9a-zA-Z-_]*$`, i.Cluster) || len(i.Cluster) > maxNacosCluster {
+	if !only(i.Cluster, "-_") || len(i.Cluster) > maxNacosCluster {
 		return fmt.Errorf("%w: cluster %.100q", ErrNacosLimit, i.Cluster)
 	}
 	if n := MetadataSize(i.Metadata); n > MaxNacosMetadata {
@@ -109,9 +108,9 @@ func CheckNacosService(namespace, group, name string) error {
 	switch {
 	case name == "" || len(name) > maxNacosService || strings.Contains(name, "@@") || !printable(name):
 		return fmt.Errorf("%w: service name %.100q", ErrNacosLimit, name)
-	case group == "" || len(group) > maxNacosGroup || !matches(`^[0-9a-zA-Z\-_:.]+$`, group):
+	case group == "" || len(group) > maxNacosGroup || !only(group, "-_:."):
 		return fmt.Errorf("%w: group %.100q", ErrNacosLimit, group)
-	case !matches(`^[\w-]*$`, namespace) || len(namespace) > maxNacosCluster:
+	case !only(namespace, "-_") || len(namespace) > maxNacosCluster:
 		return fmt.Errorf("%w: namespace %.100q", ErrNacosLimit, namespace)
 	}
 	return nil
@@ -128,9 +127,12 @@ func printable(s string) bool {
 	return true
 }
 
-func matches(pattern, s string) bool {
-	ok, err := regexp.MatchString(pattern, s)
-	return err == nil && ok
+// only reports whether s holds nothing but letters and digits of ASCII and
+// some signs.
+func only(s, signs string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(signs, r)
+	})
 }
 
 // MetadataSize returns the bytes of all keys and values, as Nacos counts them.

@@ -35,6 +35,7 @@ type State struct {
 	Attempts  int // to connect, since the last connection ended
 	Lost      int // connections
 	LastError string
+	Login     LoginState
 }
 
 // New returns a client that is not connected yet. The error names the option
@@ -72,7 +73,9 @@ func (c *Client) Run(ctx context.Context) error {
 		if err != nil {
 			attempt++
 			c.failed(attempt, err)
-			c.pause(ctx, c.opts.Backoff.after(attempt))
+			if round := attempt / len(c.servers); attempt%len(c.servers) == 0 { // else the next server may be better
+				c.pause(ctx, c.opts.Backoff.after(round))
+			}
 			continue
 		}
 		attempt = 0
@@ -99,13 +102,35 @@ func (c *Client) hold(ctx context.Context, cn *conn) {
 	c.use(cn)
 	err := cn.watch(ctx)
 	if errors.Is(err, errReset) {
-		c.goroutines.Go(func() {
-			c.pause(ctx, c.opts.Overlap)
-			cn.close()
-		})
+		c.goroutines.Go(func() { c.retire(ctx, cn) })
 		return // still the current one until there is another
 	}
 	c.drop(cn, err)
+	cn.close()
+	<-cn.dead
+}
+
+// retire ends a connection that the server wants gone some time after another
+// took its place, or when it has ended by itself.
+func (c *Client) retire(ctx context.Context, cn *conn) {
+	for {
+		c.mu.Lock()
+		current, changed := c.current, c.changed
+		c.mu.Unlock()
+		if current != cn {
+			c.pause(ctx, c.opts.Overlap)
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-ctx.Done():
+			c.drop(cn, ctx.Err())
+		case <-cn.dead:
+			c.drop(cn, cn.err)
+		}
+		break
+	}
 	cn.close()
 	<-cn.dead
 }
@@ -128,12 +153,14 @@ func (c *Client) use(cn *conn) {
 	}
 }
 
+// drop notes that a connection has ended, unless another took its place.
 func (c *Client) drop(cn *conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current == cn {
-		c.current = nil
+	if c.current != cn {
+		return
 	}
+	c.current = nil
 	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, LastError: err.Error()}
 	if !errors.Is(err, context.Canceled) {
 		c.opts.Observe(Observation{Op: "lost", Err: err})
@@ -150,11 +177,14 @@ func (c *Client) failed(attempt int, err error) {
 	}
 }
 
-// State returns what the client knows of its connection.
+// State returns what the client knows of its connection and its login.
 func (c *Client) State() State {
+	login := c.login.state()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state
+	s := c.state
+	s.Login = login
+	return s
 }
 
 // Lost is ready after the connection was replaced and everything that was
@@ -174,8 +204,9 @@ func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out any) (*co
 	if err != nil {
 		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), err)
 	}
+	token := c.login.token()
 	err = cn.call(ctx, r, out)
-	if errors.Is(err, ErrDenied) && c.login.renew(ctx) {
+	if errors.Is(err, ErrDenied) && c.login.renew(ctx, token) {
 		err = cn.call(ctx, r, out) // the token had expired or been revoked
 	}
 	return cn, err

@@ -19,10 +19,23 @@ type login struct {
 	client *Client
 	http   *http.Client
 
+	turn chan struct{} // holds one: who logs in
+
 	mu      sync.Mutex
 	access  string
 	expires time.Time
 	renewed time.Time
+	tried   time.Time
+	good    int // the server that gave the last token
+	lastErr error
+}
+
+// LoginState is what a Client knows of its login.
+type LoginState struct {
+	Username  string    // empty: there is no login
+	Renewed   time.Time // when the token was given out; zero: never
+	Expires   time.Time
+	LastError string // of the last attempt; empty if it succeeded
 }
 
 // The paths of the login, the one that both major versions know first; source:
@@ -30,7 +43,7 @@ type login struct {
 func loginPaths() []string { return []string{"/v1/auth/login", "/v3/auth/user/login"} }
 
 func newLogin(c *Client) *login {
-	l := &login{client: c}
+	l := &login{client: c, turn: make(chan struct{}, 1)}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: c.opts.Dialer}
 	if c.opts.TLS != nil {
 		transport.DialTLSContext = tlsDialer(c.opts.Dialer, c.opts.TLS)
@@ -57,16 +70,32 @@ func (l *login) first(ctx context.Context) error {
 	return l.login(ctx)
 }
 
-// renew logs in anew after a request was denied, at most once a second, and
-// reports whether there is a newer token than the one that was denied.
-func (l *login) renew(ctx context.Context) bool {
+// renew logs in anew after a request with a token was denied, at most once a
+// second, and reports whether there is another token now.
+func (l *login) renew(ctx context.Context, denied string) bool {
 	if l.client.opts.Username == "" {
 		return false
 	}
+	select {
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return false
+	}
 	l.mu.Lock()
-	recent := time.Since(l.renewed) < time.Second
+	newer, recent := l.access != denied, time.Since(l.tried) < time.Second
 	l.mu.Unlock()
-	return recent || l.login(ctx) == nil
+	return newer || !recent && l.login(ctx) == nil
+}
+
+func (l *login) state() LoginState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := LoginState{Username: l.client.opts.Username, Renewed: l.renewed, Expires: l.expires}
+	if l.lastErr != nil {
+		s.LastError = l.lastErr.Error()
+	}
+	return s
 }
 
 // keep renews the token when nine tenths of its life are over, until ctx ends.
@@ -92,24 +121,41 @@ func (l *login) keep(ctx context.Context) {
 	}
 }
 
-// login asks every server in turn for a token.
+// login asks the servers in turn for a token, the one that gave the last one
+// first. A refused password is no reason to ask the others.
 func (l *login) login(ctx context.Context) error {
+	err := l.ask(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tried, l.lastErr = time.Now(), err
+	return err
+}
+
+func (l *login) ask(ctx context.Context) error {
 	password, err := l.client.opts.Password()
 	if err != nil {
 		return fmt.Errorf("nacos login: passwordFile: %w", err)
 	}
 	form := url.Values{"username": {l.client.opts.Username}, "password": {strings.TrimRight(password, "\r\n")}}
-	began := time.Now()
-	var errs []error
-	for _, s := range l.client.servers {
-		err := l.loginAt(ctx, s, form)
+	l.mu.Lock()
+	first := l.good
+	l.mu.Unlock()
+	for i := range l.client.servers {
+		n := (first + i) % len(l.client.servers)
+		began := time.Now()
+		err = l.loginAt(ctx, l.client.servers[n], form)
 		l.client.opts.Observe(Observation{Op: "login", Took: time.Since(began), Err: err})
 		if err == nil {
+			l.mu.Lock()
+			l.good = n
+			l.mu.Unlock()
 			return nil
 		}
-		errs = append(errs, err)
+		if errors.Is(err, ErrDenied) {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
@@ -143,7 +189,7 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 		return res.StatusCode, fmt.Errorf("answer: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return res.StatusCode, fmt.Errorf("%w: status %d: %s: check username and passwordFile of the registry",
+		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry",
 			ErrDenied, res.StatusCode, clip(strings.TrimSpace(string(body))))
 	}
 	var answer struct {

@@ -11,33 +11,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// batch makes instances the whole of what the connection publishes for a
-// service; with none it takes the publication back.
-func (c *Client) batch(ctx context.Context, k serviceKey, instances []metadata.NacosInstance, text string) error {
-	list := make([]model.Instance, len(instances))
-	for i, in := range instances {
-		list[i] = toModel(in)
-	}
-	var r rpc_request.IRequest = rpc_request.NewBatchInstanceRequest(k.namespace, k.name, k.group, "batchRegisterInstance", list)
-	if len(list) == 0 {
+// publish makes a batch the whole of what the connection publishes for a
+// service; an empty one takes the publication back.
+func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
+	var r rpc_request.IRequest = rpc_request.NewBatchInstanceRequest(k.namespace, k.name, k.group, "batchRegisterInstance", b.instances)
+	if len(b.instances) == 0 {
 		// Which instance is named does not matter: the publication goes whole.
-		any := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
-		r = rpc_request.NewInstanceRequest(k.namespace, k.name, k.group, "deregisterInstance", any)
+		one := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
+		r = rpc_request.NewInstanceRequest(k.namespace, k.name, k.group, "deregisterInstance", one)
 	}
 	cn, err := c.call(ctx, r, nil)
 	if cn != nil {
 		cn.mu.Lock()
 		defer cn.mu.Unlock()
 		delete(cn.published, k) // unknown until it is known to have worked
-		if err == nil && len(list) > 0 {
-			cn.published[k] = text
+		if err == nil && len(b.instances) > 0 {
+			cn.published[k] = b.text
 		}
 	}
 	return err
 }
 
 // publication returns what the current connection published for a service, in
-// the form that batch was given.
+// the form of a batch.
 func (c *Client) publication(k serviceKey) string {
 	c.mu.Lock()
 	cn := c.current

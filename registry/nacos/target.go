@@ -98,6 +98,9 @@ func (t *Target) appendGroups(out []registry.Group, namespace, group, service st
 // Read returns all instances of a service. It waits out the lag of the
 // server's reads behind the last write.
 func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	if err := t.known(g); err != nil {
+		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
+	}
 	k := keyOf(g)
 	if err := t.settled(ctx, k); err != nil {
 		return nil, err
@@ -163,16 +166,16 @@ func preferred(h, old registry.Held, owner string) bool {
 
 // Write publishes all that is wanted of ours in one batch. An instance that
 // breaks a limit is left out, so that it does not cost its neighbours; the
-// error then wraps registry.ErrRefused.
+// error then wraps registry.ErrRefused. What another connection publishes
+// cannot be deleted, and is not of ours if its owner is another.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	k := keyOf(change.Group)
-	if err := metadata.CheckNacosService(k.namespace, k.group, k.name); err != nil {
+	if err := t.mayWrite(change); err != nil {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
 	}
-	instances, refused := wanted(change.Want)
-	text := publicationText(instances)
-	if len(change.Put) > 0 || text != t.client.publication(k) {
-		err := t.client.batch(ctx, k, instances, text)
+	b, refused := newBatch(change.Want)
+	if len(change.Put) > 0 || b.text != t.client.publication(k) {
+		err := t.client.publish(ctx, k, b)
 		t.mu.Lock()
 		t.wrote[k] = time.Now()
 		t.mu.Unlock()
@@ -186,31 +189,36 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	return nil
 }
 
-func wanted(entries []registry.Entry) ([]metadata.NacosInstance, error) {
-	var refused []error
-	instances := make([]metadata.NacosInstance, 0, len(entries))
-	for _, e := range entries {
-		in, err := metadata.ParseNacosInstance(e.Value)
-		if err == nil {
-			err = in.Check()
-		}
-		if err != nil {
-			refused = append(refused, fmt.Errorf("%s: %w", e.Key, err))
-			continue
-		}
-		instances = append(instances, in)
+// mayWrite returns why a change cannot be asked for.
+func (t *Target) mayWrite(change registry.Change) error {
+	if err := t.known(change.Group); err != nil {
+		return err
 	}
-	return instances, errors.Join(refused...)
+	for _, h := range change.Delete {
+		if h.Owner != t.opts.Owner {
+			return fmt.Errorf("%s is not ours to delete", h.Key)
+		}
+	}
+	for _, w := range change.Put {
+		if w.Old != nil && w.Old.Owner != t.opts.Owner {
+			return fmt.Errorf("%s is not ours to replace", w.Old.Key)
+		}
+	}
+	return nil
 }
 
-// publicationText is what two batches are compared by: one instance a line.
-func publicationText(instances []metadata.NacosInstance) string {
-	var b strings.Builder
-	for _, in := range instances {
-		b.WriteString(in.String())
-		b.WriteByte('\n')
+// known returns an error for a group of no layout, and for one whose name no
+// server takes.
+func (t *Target) known(g registry.Group) error {
+	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
+		return err //nolint:wrapcheck // says what is wrong with it
 	}
-	return b.String()
+	for _, layout := range t.opts.Layouts {
+		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
+			return nil
+		}
+	}
+	return errors.New("it is of no format that is written here")
 }
 
 func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }

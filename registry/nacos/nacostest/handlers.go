@@ -11,6 +11,8 @@ import (
 
 	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // The answers of a server that callers decide by.
@@ -53,6 +55,12 @@ func (s *Server) Request(ctx context.Context, p *nacosgrpc.Payload) (*nacosgrpc.
 	kind := p.GetMetadata().GetType()
 	r := Request{Type: kind, Conn: connOf(ctx), Body: p.GetBody().GetValue(), Token: p.GetMetadata().GetHeaders()["accessToken"]}
 	a := s.answer(r)
+	s.mu.Lock()
+	lose := s.lose
+	s.mu.Unlock()
+	if lose != nil && lose(r) {
+		return nil, status.Error(codes.Unavailable, "connection reset") //nolint:wrapcheck // grpc knows it as it is
+	}
 	a.Success = a.ResultCode == ok
 	name := strings.TrimSuffix(kind, "Request") + "Response"
 	if !a.Success {
@@ -168,7 +176,7 @@ func (s *Server) cachedHosts(sv Service) []model.Instance {
 }
 
 func (s *Server) info(sv Service, hosts []model.Instance) *model.Service {
-	return &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().UnixMilli()))}
+	return &model.Service{Name: sv.Name, GroupName: sv.Group, Hosts: hosts, Valid: true, LastRefTime: uint64(max(0, time.Now().Add(s.skew).UnixMilli()))}
 }
 
 func (s *Server) names(namespace, group string) []string {

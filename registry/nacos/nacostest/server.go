@@ -54,6 +54,8 @@ type Server struct {
 	conns    map[string]*connection
 	tokens   map[string]time.Time
 	fault    Fault
+	lose     func(Request) bool
+	skew     time.Duration
 	log      []Request
 	next     atomic.Int64
 	logins   int
@@ -115,6 +117,21 @@ func (s *Server) Fail(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
+}
+
+// Lose makes the answers to some requests go missing, after the server did
+// what they ask for; nil ends that.
+func (s *Server) Lose(f func(Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose = f
+}
+
+// Skew sets the server's clock off.
+func (s *Server) Skew(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skew = d
 }
 
 // Requests returns the requests of a type in order.

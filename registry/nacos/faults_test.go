@@ -1,0 +1,249 @@
+package nacos_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+)
+
+// batches returns how many batches the server took in, and fails the test
+// where those of one service differ.
+func (r *rig) batches(t *testing.T) int {
+	t.Helper()
+	all := r.server.Requests("BatchInstanceRequest")
+	for _, b := range all {
+		if got, want := stored(t, b), stored(t, all[0]); got != want {
+			t.Errorf("a batch of\n%s\nafter one of\n%s", got, want)
+		}
+	}
+	return len(all)
+}
+
+// stored returns the instances of a batch, byte for byte as they were sent.
+func stored(t *testing.T, r nacostest.Request) string {
+	t.Helper()
+	var b struct {
+		Instances json.RawMessage `json:"instances"`
+	}
+	if err := json.Unmarshal(r.Body, &b); err != nil {
+		t.Fatal(err)
+	}
+	return string(b.Instances)
+}
+
+func TestRestarts(t *testing.T) {
+	both := []registry.Entry{entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)}
+	bubble(t, "F01 a publisher that dies takes its set along, and its successor brings it back once", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, both...)
+		r.stop()
+		synctest.Wait()
+		r.expect(t)
+		_, r.target, _ = r.connect(t, nil)
+		r.write(t, both...)
+		r.expect(t, "10.0.0.1", "10.0.0.2")
+		if n := r.batches(t); n != 2 {
+			t.Errorf("%d batches, want one of each", n)
+		}
+	})
+	bubble(t, "F01 F03 with two publishers of the same records either may die, and nobody sees it", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, both...)
+		first := r.stop
+		_, r.target, _ = r.connect(t, nil)
+		held := r.read(t)
+		if len(held) != 2 || held[0].Live || held[0].Owner != mine.Owner {
+			t.Errorf("read %+v, want two that are ours and another connection's", held)
+		}
+		r.write(t, both...)
+		r.expect(t, "10.0.0.1", "10.0.0.2")
+		first()
+		synctest.Wait()
+		r.expect(t, "10.0.0.1", "10.0.0.2")
+		if held := r.read(t); len(held) != 2 || !held[0].Live {
+			t.Errorf("read %+v, want two that are live", held)
+		}
+		if n := r.batches(t); n != 2 {
+			t.Errorf("%d batches, want one of each", n)
+		}
+	})
+	bubble(t, "F06 what changed while we were away is one batch with the new set", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, both...)
+		r.stop()
+		time.Sleep(time.Hour)
+		_, r.target, _ = r.connect(t, nil)
+		r.write(t, both[1], entry(greeter, "10.0.0.3", mine))
+		r.expect(t, "10.0.0.2", "10.0.0.3")
+		if n := len(r.server.Requests("BatchInstanceRequest")); n != 2 {
+			t.Errorf("%d batches, want 2", n)
+		}
+	})
+	bubble(t, "F07 what is already published is not sent again", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		want := entry(greeter, "10.0.0.1", mine)
+		r.write(t, want)
+		if err := r.target.Write(t.Context(), registry.Change{Group: greeter, Want: []registry.Entry{want}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.server.Requests("BatchInstanceRequest")); n != 1 {
+			t.Errorf("%d batches, want 1", n)
+		}
+	})
+}
+
+func TestConnection_A48(t *testing.T) {
+	bubble(t, "A48 a lost connection is told, and everything can be written once more", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Drop()
+		<-r.target.Lost()
+		r.expect(t)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.expect(t, "10.0.0.1")
+		if got := r.client.State(); got.Lost != 1 || !got.Connected {
+			t.Errorf("state %+v", got)
+		}
+	})
+	bubble(t, "A48 a server that wants the connection gone keeps what it holds until the next one wrote it", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Reset()
+		<-r.target.Lost()
+		r.expect(t, "10.0.0.1")
+		if held := r.read(t); len(held) != 1 || held[0].Live {
+			t.Errorf("read %+v, want one that is not live", held)
+		}
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.expect(t, "10.0.0.1")
+		if n := r.server.Connections(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	})
+	bubble(t, "A48 a server that wants the connection gone and then dies is a lost connection", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Fail(func(nacostest.Request) (int, string) { return 300, "starting" })
+		r.server.Reset()
+		time.Sleep(time.Minute)
+		if !r.client.State().Connected {
+			t.Error("the old connection was given up before there was another")
+		}
+		r.expect(t, "10.0.0.1")
+		r.server.Drop()
+		synctest.Wait()
+		if r.client.State().Connected {
+			t.Error("taken for connected after the stream ended")
+		}
+		r.server.Fail(nil)
+		<-r.target.Lost()
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.expect(t, "10.0.0.1")
+	})
+}
+
+func TestServerLosesData(t *testing.T) {
+	bubble(t, "F24 a server that comes back empty is no reason to delete, and gets everything again", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Forget()
+		r.server.Drop()
+		<-r.target.Lost()
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.expect(t, "10.0.0.1")
+		if n := len(r.server.Requests("InstanceRequest")); n != 0 {
+			t.Errorf("%d requests that take something back", n)
+		}
+	})
+	bubble(t, "F25 a set that the server forgot is found missing and written again", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Forget()
+		if held := r.read(t); len(held) != 0 {
+			t.Fatalf("read %+v, want nothing", held)
+		}
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.expect(t, "10.0.0.1")
+	})
+	bubble(t, "F29 a change that no push tells of is seen by the next reading", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
+		if n := len(r.server.Requests("SubscribeServiceRequest")); n != 0 {
+			t.Errorf("%d subscriptions: nothing may hang on a push", n)
+		}
+		if held := r.read(t); len(held) != 2 {
+			t.Errorf("read %+v, want both", held)
+		}
+	})
+	bubble(t, "F28 a server whose clock jumps changes nothing", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		for i, skew := range []time.Duration{0, time.Minute, -time.Minute, -24 * time.Hour} {
+			r.server.Skew(skew)
+			want := entry(greeter, "10.0.0.1", mine, "n", string(rune('a'+i)))
+			r.write(t, want)
+			if held := r.read(t); len(held) != 1 || held[0].Entry != want || !held[0].Live {
+				t.Errorf("with a clock off by %s read %+v", skew, held)
+			}
+		}
+	})
+	bubble(t, "A54 a batch whose answer was lost is found by reading, and is there once", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		want := entry(greeter, "10.0.0.1", mine)
+		r.server.Lose(func(q nacostest.Request) bool { return q.Type == "BatchInstanceRequest" })
+		if err := r.target.Write(t.Context(), change(greeter, want)); err == nil {
+			t.Fatal("a write without an answer succeeded")
+		}
+		r.server.Lose(nil)
+		held := r.read(t)
+		if len(held) != 1 || held[0].Entry != want || held[0].Live {
+			t.Errorf("read %+v, want it, and not taken for live", held)
+		}
+		r.write(t, want)
+		r.expect(t, "10.0.0.1")
+		if held := r.read(t); len(held) != 1 || !held[0].Live {
+			t.Errorf("read %+v, want it live", held)
+		}
+	})
+}
+
+func TestDeadConnectionIsNoticed_F23(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Fail(func(q nacostest.Request) (int, string) { return 500, "frozen" })
+		time.Sleep(20 * time.Second)
+		if r.client.State().Connected {
+			t.Error("still taken for connected after four failed health checks")
+		}
+		time.Sleep(10 * time.Minute)
+		if n := len(r.server.Requests("ServerCheckRequest")); n > 60 {
+			t.Errorf("%d attempts to connect in ten minutes", n)
+		}
+		r.server.Fail(nil)
+		time.Sleep(time.Minute)
+		if !r.client.State().Connected {
+			t.Error("not connected again")
+		}
+	})
+}
+
+func TestPushesAreAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.server.Reset()
+		time.Sleep(time.Second)
+		if n := len(r.server.Requests("ConnectResetResponse")); n != 1 {
+			t.Errorf("%d acknowledgements, want 1", n)
+		}
+	})
+}
