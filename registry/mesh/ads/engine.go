@@ -74,6 +74,7 @@ func (e *engine) loop(ctx context.Context, in *inbox) {
 		for _, s := range e.sessions() {
 			s.prepare(e.node)
 		}
+		e.tidy()
 		if next, ok := e.next(); ok {
 			timer.Reset(time.Until(next))
 		} else {
@@ -118,6 +119,21 @@ func (e *engine) spread() {
 			}
 		}
 		clear(b.ledger.changed)
+	}
+}
+
+// tidy forgets what nobody wants and no session asks for.
+func (e *engine) tidy() {
+	for _, b := range e.books {
+		if len(b.ledger.leaving) == 0 {
+			continue
+		}
+		var asked []map[string]struct{}
+		for _, s := range e.sessions() {
+			asked = append(asked, s.exchange(b.ledger.url).told)
+		}
+		b.ledger.tidy(asked)
+		e.board.setType(b.ledger.url, func(t *TypeState) { t.Resources, t.Unknown = b.ledger.held, b.ledger.unknown })
 	}
 }
 

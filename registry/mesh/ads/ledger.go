@@ -11,16 +11,50 @@ type ledger struct {
 	url     string
 	want    map[string]int      // how many subscriptions want a name
 	changed map[string]struct{} // names that sessions have to look at again
-	version string              // last accepted
-	held    int                 // resources held
-	unknown int                 // names asked for and not answered
+	// leaving are names that nobody wants any more and that the server may still
+	// serve: what is known of them stays and is kept current until it was told.
+	leaving map[string]struct{}
+	release func(name string) // forgets what is known of a name
+	version string            // last accepted
+	held    int               // resources held
+	unknown int               // names asked for and not answered
 }
 
 func newLedger(url string) *ledger {
-	return &ledger{url: url, want: map[string]int{}, changed: map[string]struct{}{}}
+	return &ledger{url: url, want: map[string]int{}, changed: map[string]struct{}{}, leaving: map[string]struct{}{}}
 }
 
-func (l *ledger) wants(name string) bool { return l.want[name] > 0 || l.want[Wildcard] > 0 }
+// wants says whether what is told of a name counts.
+func (l *ledger) wants(name string) bool {
+	return l.want[name] > 0 || l.want[Wildcard] > 0 || has(l.leaving, name) || has(l.leaving, Wildcard)
+}
+
+// idle says whether nothing that is told counts.
+func (l *ledger) idle() bool { return len(l.want) == 0 && len(l.leaving) == 0 }
+
+func has(set map[string]struct{}, name string) bool {
+	_, ok := set[name]
+	return ok
+}
+
+// tidy forgets what nobody wants once no session asks for it any more. Had it
+// been forgotten before, a name given up and wanted again at once, of which the
+// server then hears nothing, would never be told.
+func (l *ledger) tidy(asked []map[string]struct{}) {
+	told := func(name string) bool {
+		return slices.ContainsFunc(asked, func(names map[string]struct{}) bool { return has(names, name) })
+	}
+	for name := range l.leaving {
+		switch {
+		case l.want[name] > 0:
+			delete(l.leaving, name)
+		case told(name), l.want[Wildcard] == 0 && told(Wildcard):
+		default:
+			delete(l.leaving, name)
+			l.release(name)
+		}
+	}
+}
 
 // add wants a name once more.
 func (l *ledger) add(name string) {
@@ -38,6 +72,7 @@ func (l *ledger) drop(name string) bool {
 	}
 	delete(l.want, name)
 	l.changed[name] = struct{}{}
+	l.leaving[name] = struct{}{}
 	return true
 }
 

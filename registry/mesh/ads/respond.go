@@ -32,7 +32,7 @@ func (e *engine) deliver(s *session, r response) {
 	}
 	x.nonce = r.nonce
 	l := x.book.ledger
-	if len(l.want) == 0 {
+	if l.idle() {
 		return // a rejection of what was unsubscribed from would crash istiod
 	}
 	x.responses++

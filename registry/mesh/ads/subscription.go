@@ -172,26 +172,21 @@ func (t *topicOf[T]) join(s *Subscription[T], name string) {
 	t.named[name][s] = struct{}{}
 }
 
-// leave notes that a subscription wants a name no more. What nobody wants is
-// forgotten, except what the wildcard covers.
+// leave notes that a subscription wants a name no more. What nobody wants leaves,
+// and with the wildcard all that only it covered.
 func (t *topicOf[T]) leave(s *Subscription[T], name string) {
 	if name == Wildcard {
 		delete(t.all, s)
 	} else if delete(t.named[name], s); len(t.named[name]) == 0 {
 		delete(t.named, name)
 	}
-	if !t.ledger.drop(name) {
+	if !t.ledger.drop(name) || name != Wildcard {
 		return
 	}
-	if name == Wildcard {
-		t.complete = 0
-		for known := range t.records {
-			if !t.ledger.wants(known) {
-				t.forget(known)
-			}
+	for known := range t.records {
+		if t.ledger.want[known] == 0 {
+			t.ledger.leaving[known] = struct{}{}
 		}
-	} else if !t.ledger.wants(name) || t.records[name] != nil && !t.records[name].held {
-		t.forget(name)
 	}
 }
 

@@ -143,6 +143,28 @@ func TestSubscriptions_A57(t *testing.T) {
 			settle()
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
+		"B5 B34 a name given up and wanted again before the server hears of it is told": func(t *testing.T) {
+			for name, m := range variants() {
+				for _, all := range []string{"a", ads.Wildcard} {
+					s, n := istiod(t)
+					s.Set(cluster("a", 1))
+					c := connect(t, n, speaking(m))
+					_, sub := watch(c, clusters(nil), all)
+					settle()
+					before := len(s.Requests(cds))
+					late := &view[int64]{held: map[string]int64{}}
+					sub.Close()
+					ads.Subscribe(c, clusters(nil), late.take).Watch(all)
+					settle()
+					equal(t, name, changed(late.one(t)), "a")
+					is(t, "requests", len(s.Requests(cds)) <= before+2, true)
+					s.Set(cluster("a", 2))
+					settle()
+					equal(t, name, changed(late.one(t)), "a")
+					obedient(t, s)
+				}
+			}
+		},
 		"A61 names that change as fast as the server pushes end as wanted": func(t *testing.T) {
 			for _, m := range variants() {
 				s, n := istiod(t)

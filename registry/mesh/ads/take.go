@@ -69,6 +69,9 @@ func (t *topicOf[T]) open(r response, f frame) delivery[T] {
 	twice := map[string]struct{}{}
 	for i := range r.resources {
 		p := t.read(r.resources[i])
+		if p.name == Wildcard {
+			p.name, p.err = "", errors.New("named *, which stands for everything")
+		}
 		if p.name == "" && p.err != nil {
 			d.nameless[fmt.Sprintf("resource[%d]", i)] = p.err
 			continue

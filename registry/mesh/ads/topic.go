@@ -75,11 +75,24 @@ type record[T any] struct {
 }
 
 func newTopic[T any](k Kind[T], l *ledger, epoch *int) *topicOf[T] {
-	return &topicOf[T]{
+	t := &topicOf[T]{
 		kind: k, ledger: l, epoch: epoch,
 		records: map[string]*record[T]{}, sums: map[digest]string{}, nameless: map[string]string{},
 		all: map[*Subscription[T]]struct{}{}, named: map[string]map[*Subscription[T]]struct{}{},
 	}
+	l.release = t.release
+	return t
+}
+
+// release forgets a name that nobody wants, unless the wildcard covers it.
+func (t *topicOf[T]) release(name string) {
+	if name == Wildcard {
+		t.complete = 0
+	}
+	if r := t.records[name]; r == nil || t.ledger.want[Wildcard] > 0 && r.held {
+		return
+	}
+	t.forget(name)
 }
 
 func (t *topicOf[T]) record(name string) *record[T] {

@@ -121,6 +121,12 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			nacked(t, k, "", "a", "panicked")
 			equal(t, "held", v.names(), "y")
 		},
+		"F16 a resource named as the wildcard is rejected": func(t *testing.T) {
+			k, v, _ := asking(t)
+			k.answer(say(cds, "v1", "a", cluster("*", 1), cluster("a", 1)))
+			nacked(t, k, "", "a", "stands for everything")
+			equal(t, "held", v.names(), "a")
+		},
 		"F16 a rejection stays short however much is wrong": func(t *testing.T) {
 			k, _, _ := asking(t)
 			var all []proto.Message
