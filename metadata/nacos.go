@@ -8,8 +8,10 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // NacosInstance is one instance as Nacos stores and tells it, of any format.
@@ -57,9 +59,7 @@ func (i NacosInstance) String() string {
 	if i.Cluster == "" {
 		i.Cluster = DefaultNacosCluster
 	}
-	if i.Metadata == nil {
-		i.Metadata = map[string]string{}
-	}
+	i.Metadata = validText(i.Metadata)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -67,6 +67,22 @@ func (i NacosInstance) String() string {
 		panic(err) // strings, numbers and a map of strings; the weight is checked where it comes in
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// validText returns metadata that JSON keeps as it is, never nil.
+func validText(m map[string]string) map[string]string {
+	bad := m == nil
+	for k, v := range m {
+		bad = bad || !utf8.ValidString(k) || !utf8.ValidString(v)
+	}
+	if !bad {
+		return m
+	}
+	valid := make(map[string]string, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) { // two keys may become one
+		valid[strings.ToValidUTF8(k, "\ufffd")] = strings.ToValidUTF8(m[k], "\ufffd")
+	}
+	return valid
 }
 
 // ParseNacosInstance reads the canonical form.
@@ -96,7 +112,7 @@ func (i NacosInstance) Check() error {
 	if !only(i.Cluster, "-_") || len(i.Cluster) > maxNacosCluster {
 		return fmt.Errorf("%w: cluster %.100q", ErrNacosLimit, i.Cluster)
 	}
-	if n := MetadataSize(i.Metadata); n > MaxNacosMetadata {
+	if n := SizeOf(i.Metadata); n > MaxNacosMetadata {
 		return fmt.Errorf("%w: metadata of %d bytes, at most %d", ErrNacosLimit, n, MaxNacosMetadata)
 	}
 	return nil
@@ -135,8 +151,8 @@ func only(s, signs string) bool {
 	})
 }
 
-// MetadataSize returns the bytes of all keys and values, as Nacos counts them.
-func MetadataSize(m map[string]string) int {
+// SizeOf returns the bytes of all keys and values, as Nacos counts them.
+func SizeOf(m map[string]string) int {
 	n := 0
 	for k, v := range m {
 		n += len(k) + len(v)
@@ -148,7 +164,7 @@ func MetadataSize(m map[string]string) int {
 // as have to go for the limit, and those keys. The input stays as it is. The
 // error wraps ErrNacosLimit where even all of them do not suffice.
 func FitMetadata(m map[string]string, limit int, order []string) (map[string]string, []string, error) {
-	size := MetadataSize(m)
+	size := SizeOf(m)
 	if size <= limit {
 		return m, nil, nil
 	}

@@ -16,7 +16,8 @@ func TestCluster_A84(t *testing.T) {
 	}{
 		"A84 plain": {
 			"outbound|20000||a.shop.svc.cluster.local",
-			naming.Cluster{Direction: naming.Outbound, Port: 20000, Host: "a.shop.svc.cluster.local"}, "a.shop.svc.cluster.local:20000",
+			naming.Cluster{Direction: naming.Outbound, Port: 20000, Host: "a.shop.svc.cluster.local"},
+			"a.shop.svc.cluster.local:20000",
 		},
 		"A84 subset": {
 			"outbound|80|v1|host", naming.Cluster{Direction: naming.Outbound, Port: 80, Subset: "v1", Host: "host"}, "host:80",

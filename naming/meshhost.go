@@ -161,42 +161,38 @@ func escapeLabels(s string) []string {
 	return labels
 }
 
-// The characters that have an escape of their own besides the letters, and
-// the digit that begins the two hexadecimal ones of any other byte.
+// escapes are the characters that have an escape of their own besides the
+// letters, each at the place of its digit. Any other byte is escapedByte and
+// two hexadecimal digits.
 const (
-	escapedHyphen     = '0'
-	escapedUnderscore = '1'
-	escapedDollar     = '2'
-	escapedColon      = '3'
-	escapedByte       = '9'
+	escapes     = "-_$:"
+	escapedByte = '9'
 )
 
 func escapeLabel(label string) string {
-	const hex = "0123456789abcdef"
 	var b strings.Builder
 	for i := range len(label) {
-		switch c := label[i]; {
-		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
-			b.WriteByte(c)
-		case c >= 'A' && c <= 'Z':
-			b.WriteString("-" + string(c+'a'-'A'))
-		case c == '-':
-			b.WriteString("-" + string(escapedHyphen))
-		case c == '_':
-			b.WriteString("-" + string(escapedUnderscore))
-		case c == '$':
-			b.WriteString("-" + string(escapedDollar))
-		case c == ':':
-			b.WriteString("-" + string(escapedColon))
-		default:
-			b.Write([]byte{'-', escapedByte, hex[c>>4], hex[c&15]})
-		}
+		b.WriteString(escape(label[i]))
 	}
 	escaped := b.String()
 	if escaped == "" || escaped[0] == '-' || escaped[0] == 'x' {
 		escaped = "x" + escaped
 	}
 	return escaped
+}
+
+func escape(c byte) string {
+	const hex = "0123456789abcdef"
+	switch at := strings.IndexByte(escapes, c); {
+	case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		return string(rune(c))
+	case c >= 'A' && c <= 'Z':
+		return "-" + string(rune(c+'a'-'A'))
+	case at >= 0:
+		return "-" + strconv.Itoa(at)
+	default:
+		return string([]byte{'-', escapedByte, hex[c>>4], hex[c&15]})
+	}
 }
 
 func unescapeLabels(labels []string) (string, bool) {
@@ -214,35 +210,35 @@ func unescapeLabels(labels []string) (string, bool) {
 func unescapeLabel(label string) (string, bool) {
 	label = strings.TrimPrefix(label, "x")
 	var b strings.Builder
-	for i := 0; i < len(label); i++ {
-		if label[i] != '-' {
-			b.WriteByte(label[i])
-			continue
-		}
-		if i++; i == len(label) {
+	for label != "" {
+		c, n := unescape(label)
+		if n == 0 {
 			return "", false
 		}
-		switch c := label[i]; {
-		case c >= 'a' && c <= 'z':
-			b.WriteByte(c - 'a' + 'A')
-		case c == escapedHyphen:
-			b.WriteByte('-')
-		case c == escapedUnderscore:
-			b.WriteByte('_')
-		case c == escapedDollar:
-			b.WriteByte('$')
-		case c == escapedColon:
-			b.WriteByte(':')
-		case c == escapedByte && i+2 < len(label):
-			v, err := strconv.ParseUint(label[i+1:i+3], 16, 8)
-			if err != nil {
-				return "", false
-			}
-			b.WriteByte(byte(v))
-			i += 2
-		default:
-			return "", false
-		}
+		b.WriteByte(c)
+		label = label[n:]
 	}
 	return b.String(), true
+}
+
+// unescape returns the first character that an escaped text stands for and
+// how many bytes it takes, 0 where it stands for none.
+func unescape(s string) (c byte, n int) {
+	switch {
+	case s[0] != '-':
+		return s[0], 1
+	case len(s) < 2:
+		return 0, 0
+	case s[1] >= 'a' && s[1] <= 'z':
+		return s[1] - 'a' + 'A', 2
+	case s[1] >= '0' && int(s[1]-'0') < len(escapes):
+		return escapes[s[1]-'0'], 2
+	case s[1] != escapedByte || len(s) < 4:
+		return 0, 0
+	}
+	v, err := strconv.ParseUint(s[2:4], 16, 8)
+	if err != nil {
+		return 0, 0
+	}
+	return byte(v), 4
 }

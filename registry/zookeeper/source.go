@@ -98,23 +98,26 @@ func (s *Source) State() State {
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	r := &reading{Source: s, table: table, folders: make(map[string]*folder), rows: make(map[registry.Name]string), rooted: make(map[string]bool)}
 	table.Stale(errors.New("not read yet"))
-	backoff := time.Duration(0)
-	for {
+	for ctx.Err() == nil {
 		began := time.Now()
-		err := r.connection(ctx)
-		if ctx.Err() != nil {
-			return nil
+		if err := r.connection(ctx); ctx.Err() == nil {
+			r.lost(ctx, err, time.Since(began))
 		}
-		table.Stale(err)
-		if time.Since(began) >= paceLived {
-			backoff = 0
-		} else {
-			backoff = min(max(2*backoff, 100*time.Millisecond), 30*time.Second)
-		}
-		s.opts.Log.Warn("zookeeper not read, trying on", "retry_in", backoff, "err", err)
-		if backoff > 0 {
-			sleep(ctx, backoff-rand.N(backoff/5)) //nolint:gosec // spreads load, keeps no secret
-		}
+	}
+	return nil
+}
+
+// lost takes the end of a connection in and waits before the next. One that
+// lasted was a good one, and the next may follow at once.
+func (r *reading) lost(ctx context.Context, err error, lasted time.Duration) {
+	r.table.Stale(err)
+	r.wait = min(max(2*r.wait, 100*time.Millisecond), 30*time.Second)
+	if lasted >= paceLived {
+		r.wait = 0
+	}
+	r.opts.Log.Warn("zookeeper not read, trying on", "retry_in", r.wait, "err", err)
+	if r.wait > 0 {
+		sleep(ctx, r.wait-rand.N(r.wait/5)) //nolint:gosec // spreads load, keeps no secret
 	}
 }
 
@@ -123,7 +126,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 func (r *reading) connection(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	client, err := dial(r.conn, &once{end: end})
+	client, err := dial(r.conn, &once{end: end}) //nolint:contextcheck // the client ends by Close, below
 	if err != nil {
 		return err
 	}
@@ -151,6 +154,7 @@ type reading struct {
 	known   map[string]*folder       // as they were before a reading
 	rows    map[registry.Name]string // the folder that each row came from
 	rooted  map[string]bool          // roots that existed once
+	wait    time.Duration            // before the next connection
 }
 
 // A folder is what is known of one group.

@@ -13,18 +13,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	mcpv1 "istio.io/api/mcp/v1alpha1"
-	networking "istio.io/api/networking/v1alpha3"
-
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/structpb"
+	mcpv1 "istio.io/api/mcp/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"

@@ -8,12 +8,11 @@ import (
 	"slices"
 	"time"
 
-	mcpv1 "istio.io/api/mcp/v1alpha1"
-	networking "istio.io/api/networking/v1alpha3"
-
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	mcpv1 "istio.io/api/mcp/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 )

@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,7 +15,6 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -84,15 +82,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		<-ctx.Done()
 		g.Stop()
 	}()
-	err := g.Serve(l)
-	if ctx.Err() != nil {
-		<-ended
-		return nil
+	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
-	if errors.Is(err, grpc.ErrServerStopped) {
-		err = nil
-	}
-	return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	<-ended // Serve returns without an error only after Stop
+	return nil
 }
 
 // streams are the two forms of the protocol; REST is not served.
