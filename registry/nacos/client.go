@@ -198,7 +198,9 @@ func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out any) (*co
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), ctx.Err())
+	}
+	if err := ctx.Err(); err != nil { // also where both were ready
+		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), err)
 	}
 	cn, err := c.connection(ctx)
 	if err != nil {

@@ -181,9 +181,12 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out any) error
 	defer cancel()
 	began := time.Now()
 	answer, err := cn.requests.Request(ctx, payload)
-	if err == nil {
+	switch ended := ctx.Err(); {
+	case err == nil:
 		err = decode(op, answer, out)
-	} else {
+	case ended != nil: // which grpc hides behind a status
+		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, ended)
+	default:
 		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, err)
 	}
 	cn.client.opts.Observe(Observation{

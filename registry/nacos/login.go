@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -42,18 +43,24 @@ type LoginState struct {
 // measured on 2.2.4 and 3.1.
 func loginPaths() []string { return []string{"/v1/auth/login", "/v3/auth/user/login"} }
 
-func newLogin(c *Client) *login {
-	l := &login{client: c, turn: make(chan struct{}, 1)}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: c.opts.Dialer}
-	if c.opts.TLS != nil {
-		transport.DialTLSContext = tlsDialer(c.opts.Dialer, c.opts.TLS)
+func newLogin(c *Client) *login { return &login{client: c, turn: make(chan struct{}, 1)} }
+
+// web returns a client for one request. Its dial ends with ctx, which that of
+// a shared one would outlive.
+func (l *login) web(ctx context.Context) *http.Client {
+	o := l.client.opts
+	bound := func(dial dialer) dialer {
+		return func(_ context.Context, network, address string) (net.Conn, error) { return dial(ctx, network, address) }
 	}
-	l.http = &http.Client{
-		Transport: transport, Timeout: c.opts.Timeout,
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: bound(o.Dialer)}
+	if o.TLS != nil {
+		transport.DialTLSContext = bound(tlsDialer(o.Dialer, o.TLS))
+	}
+	return &http.Client{
+		Transport: transport,
 		// A redirect would carry the password to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return l
 }
 
 func (l *login) token() string {
@@ -173,12 +180,14 @@ func (l *login) loginAt(ctx context.Context, s server, form url.Values) error {
 }
 
 func (l *login) post(ctx context.Context, address string, form url.Values) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.client.opts.Timeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
 	if err != nil {
 		return 0, fmt.Errorf("request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := l.http.Do(req)
+	res, err := l.web(ctx).Do(req)
 	if err != nil {
 		return 0, fmt.Errorf("request: %w", err)
 	}

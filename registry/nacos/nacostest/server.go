@@ -10,6 +10,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"slices"
@@ -100,7 +102,7 @@ func (s *Server) Serve(rpc, web net.Listener) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /nacos/v1/auth/login", s.login)
-	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.http.Serve(web) }() // ends with Close
 }
 

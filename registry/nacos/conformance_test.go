@@ -1,0 +1,91 @@
+package nacos_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	"github.com/xds-bridge/xds-bridge/registry/registrytest"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+)
+
+func groupN(n int) registry.Group {
+	g := greeter
+	g.Name = "providers:api.Service" + strconv.Itoa(n) + "::"
+	return g
+}
+
+// marked makes entry i of group n in variant v with an owner's mark.
+func marked(mark metadata.Mark) func(n, i, v int) registry.Entry {
+	return func(n, i, v int) registry.Entry {
+		return entry(groupN(n), fmt.Sprintf("10.%d.%d.%d", n, i/250, 1+i%250), mark, "variant", strconv.Itoa(v))
+	}
+}
+
+// hostile makes an entry with a text in its metadata, both ways, and where a
+// cluster may be called so, in its key.
+func hostile(text string) registry.Entry {
+	in := metadata.NacosInstance{
+		IP: "10.0.0.1", Port: 20000, Weight: 1, Healthy: true, Enabled: true, Ephemeral: true,
+		Metadata: map[string]string{"text": text, "key " + text: "x", metadata.MarkKey: mine.String()},
+	}
+	in.Cluster = text
+	if in.Check() != nil {
+		in.Cluster = ""
+	}
+	return registry.Entry{Group: groupN(0), Key: in.Key(), Value: in.String()}
+}
+
+// TestTarget_Conformance runs the suite of all targets over real connections
+// on loopback.
+func TestTarget_Conformance(t *testing.T) {
+	t.Parallel()
+	for name, user := range map[string]string{"without a login": "", "with a login": "nacos"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+				t.Helper()
+				return fixture(t, user)
+			})
+		})
+	}
+}
+
+func fixture(t *testing.T, user string) registrytest.Fixture {
+	t.Helper()
+	const lag = 3 * time.Millisecond
+	server := nacostest.NewServer()
+	server.Lag, server.User, server.Password = lag, user, "secret"
+	r := start(t, server, func(o *nacos.Options) {
+		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+		if user != "" {
+			o.Username, o.Password = user, func() (string, error) { return "secret", nil }
+		}
+	})
+	target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: layouts(), ReadBack: 2 * lag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return registrytest.Fixture{
+		Target: target, Owner: mine.Owner, Group: groupN, Entry: marked(mine), Foreign: marked(theirs), Hostile: hostile,
+		Set: func(t *testing.T, e registry.Entry) {
+			t.Helper()
+			in, err := metadata.ParseNacosInstance(e.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Set(service(e.Group), "another", model.Instance{
+				Ip: in.IP, Port: uint64(in.Port), Weight: in.Weight, Healthy: in.Healthy, Enable: in.Enabled,
+				Ephemeral: in.Ephemeral, ClusterName: in.Cluster, Metadata: in.Metadata,
+			})
+			time.Sleep(2 * lag)
+		},
+	}
+}

@@ -1,0 +1,194 @@
+package nacos_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+)
+
+func TestServers(t *testing.T) {
+	three := func(dead func(ctx context.Context) error) func(*nacos.Options, *rig) {
+		return func(o *nacos.Options, r *rig) {
+			o.Servers = []string{"http://dead1:8848", "http://nacos:8848", "http://dead2:8848"}
+			o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if strings.HasPrefix(address, "dead") {
+					return nil, dead(ctx)
+				}
+				return r.dial(ctx, network, address)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		dead func(ctx context.Context) error
+		most time.Duration // until the first write is through
+	}{
+		"F59 two of three servers refuse connections":   {func(context.Context) error { return errors.New("connection refused") }, 50 * time.Millisecond},
+		"F59 two of three servers do not answer at all": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 25 * time.Second},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			s := nacostest.NewServer()
+			s.User, s.Password = "nacos", "secret"
+			r := &rig{server: s, rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
+			s.Serve(r.rpc, r.web)
+			t.Cleanup(s.Close)
+			began := time.Now()
+			r.client, r.target, r.stop = r.connect(t, func(o *nacos.Options) {
+				three(tt.dead)(o, r)
+				o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
+			})
+			var err error
+			for range 6 {
+				if err = r.target.Write(t.Context(), change(greeter, entry(greeter, "10.0.0.1", mine))); err == nil {
+					break
+				}
+			}
+			if took := time.Since(began); err != nil || took > tt.most {
+				t.Errorf("written after %s: %v", took, err)
+			}
+			r.expect(t, "10.0.0.1")
+		})
+	}
+}
+
+// authority is a CA of its own.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+// life is when certificates are valid, which includes the virtual clock's
+// time.
+func life() (from, to time.Time) {
+	return time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, to := life()
+	form := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{key, cert}
+}
+
+// server returns what a server called host presents.
+func (a *authority) server(t *testing.T, host string) *tls.Config {
+	t.Helper()
+	from, to := life()
+	form := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{host}, NotBefore: from, NotAfter: to}
+	der, err := x509.CreateCertificate(rand.Reader, form, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: a.key}},
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+}
+
+func (a *authority) write(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trust reads a CA file anew whenever it is asked.
+func trust(file string) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("caFile: %w", err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(text)
+		return &tls.Config{RootCAs: pool}, nil
+	}
+}
+
+func TestTLS_F22(t *testing.T) {
+	secured := func(t *testing.T, a *authority, host, file string) *rig {
+		t.Helper()
+		s := nacostest.NewServer()
+		s.User, s.Password = "nacos", "secret"
+		r := &rig{server: s, rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
+		cfg := a.server(t, host)
+		s.Serve(tls.NewListener(r.rpc, cfg), tls.NewListener(r.web, cfg))
+		t.Cleanup(s.Close)
+		r.client, r.target, r.stop = r.connect(t, func(o *nacos.Options) {
+			o.Servers, o.TLS = []string{"https://nacos:8848"}, trust(file)
+			o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
+		})
+		return r
+	}
+	bubble(t, "F22 login and connection are over TLS, and a renewed CA file needs no restart", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		right := newAuthority(t, "right")
+		newAuthority(t, "wrong").write(t, file)
+		r := secured(t, right, "nacos", file)
+		err := r.target.Write(t.Context(), change(greeter, entry(greeter, "10.0.0.1", mine)))
+		if !errors.Is(err, nacos.ErrNotConnected) || !strings.Contains(err.Error(), "certificate") {
+			t.Errorf("with the wrong CA: %v", err)
+		}
+		right.write(t, file)
+		time.Sleep(time.Minute)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.expect(t, "10.0.0.1")
+		if n := r.server.Logins(); n != 1 {
+			t.Errorf("%d logins, want 1", n)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		r.write(t, entry(greeter, "10.0.0.2", mine))
+		r.server.Drop()
+		time.Sleep(time.Second)
+		if got := r.client.State(); got.Connected || !strings.Contains(got.LastError, "caFile") {
+			t.Errorf("without the file: %+v", got)
+		}
+	})
+	bubble(t, "F59 a server of another name is refused", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		ca := newAuthority(t, "ca")
+		ca.write(t, file)
+		r := secured(t, ca, "elsewhere", file)
+		if groups, err := r.target.Groups(t.Context()); groups != nil || err == nil || !strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("%v, %v", groups, err)
+		}
+		if n := r.server.Logins(); n != 0 {
+			t.Error("the password went to a server of another name")
+		}
+	})
+}
