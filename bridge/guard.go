@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A surplus is a key of ours that the target holds and nobody claims. It is a
@@ -119,7 +120,7 @@ func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 func (l *loop) last(it *item, now time.Time) (*surplus, time.Time) {
 	var last *surplus
 	for _, s := range it.surplus {
-		if s.leftover() {
+		if s.leftover() || s.Key == registry.HeadKey {
 			continue
 		}
 		if last == nil || s.since.After(last.since) || s.since.Equal(last.since) && s.Key > last.Key {

@@ -19,6 +19,7 @@ type loop struct {
 	outcomes chan outcome
 	calls    int           // under way
 	dry      bool          // nothing is written
+	served   bool          // a target that serves was told that it is complete
 	verify   time.Duration // how long after a write a group is read back; 0: not
 
 	listed map[registry.Group]struct{} // the groups the target told of last; nil before that
@@ -250,8 +251,13 @@ func (l *loop) quiet() bool {
 	return l.listed != nil && l.calls == 0 && len(l.unread) == 0 && len(l.agenda.changes) == 0
 }
 
-// answer tells those who wait for quiet.
+// answer tells those who wait for quiet, and a target that serves the first
+// time.
 func (l *loop) answer() {
+	if s, ok := l.target.(registry.Serving); ok && !l.served && !l.dry && l.quiet() {
+		l.served = true
+		s.Settled()
+	}
 	if len(l.waiters) == 0 || !l.quiet() {
 		return
 	}

@@ -99,10 +99,10 @@ func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) re
 	}
 	var last *surplus
 	var lastAt time.Time
-	if len(change.Want) == 0 {
+	if !hasEndpoint(change.Want) {
 		last, lastAt = l.last(it, now)
 	}
-	return change.Keep(func(h registry.Held) bool {
+	kept := change.Keep(func(h registry.Held) bool {
 		s := it.surplus[h.Key]
 		if s == nil {
 			return l.mayDisplace(it, h)
@@ -122,6 +122,15 @@ func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) re
 		}
 		return false
 	})
+	if hasEndpoint(kept.Want) {
+		kept = kept.Keep(func(h registry.Held) bool { return h.Key != registry.HeadKey })
+	}
+	return kept
+}
+
+// hasEndpoint reports whether entries are more than the group's own.
+func hasEndpoint(entries []registry.Entry) bool {
+	return slices.ContainsFunc(entries, func(e registry.Entry) bool { return e.Key != registry.HeadKey })
 }
 
 // mayDisplace reports whether an entry of ours may go whose key stays: there

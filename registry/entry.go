@@ -40,9 +40,13 @@ func (g Group) Compare(o Group) int {
 // plain values: equal entries are == and mean nothing has to be written.
 type Entry struct {
 	Group Group
-	Key   string // the identity of an instance within the group; stays the same while the value changes
+	Key   string // the identity of an instance within the group, kept while the value changes; HeadKey is the group's own
 	Value string // the whole of what is stored, in canonical form, the owner mark included
 }
+
+// HeadKey is the key of an entry that stands for the group itself and not for
+// an endpoint, where a format has one. It goes last.
+const HeadKey = ""
 
 // Compare orders entries by group and key, the order that all output follows.
 func (e Entry) Compare(o Entry) int {

@@ -50,6 +50,14 @@ type Verified interface {
 	VerifyAfter() time.Duration
 }
 
+// A Serving target answers readers of its own and takes what it holds for the
+// whole. Settled tells it that by now it is: every source told of everything
+// and all of that was written. Before it answers nobody. It may be told again,
+// and must not block.
+type Serving interface {
+	Settled()
+}
+
 // ErrConflict says that a group was changed by another since it was read.
 var ErrConflict = errors.New("changed by another since it was read")
 

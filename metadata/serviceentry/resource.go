@@ -10,7 +10,7 @@ import (
 
 // HeaderKey is the key of the entry that holds a service without its
 // endpoints; every other entry of the group is an endpoint.
-const HeaderKey = ""
+const HeaderKey = registry.HeadKey
 
 // Header is a ServiceEntry without its endpoints, as the value of its entry
 // has it in JSON.

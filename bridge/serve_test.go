@@ -1,0 +1,93 @@
+package bridge_test
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// serving is a target that answers readers of its own.
+type serving struct {
+	session
+	settled atomic.Int32
+	held    []registry.Entry // when it was settled first
+}
+
+func (s *serving) Settled() {
+	if s.settled.Add(1) == 1 {
+		s.held = s.Entries()
+	}
+}
+
+// headed writes a group's own entry before those of its endpoints.
+func headed(s *registry.Service) ([]registry.Entry, error) {
+	if s == nil {
+		return nil, nil
+	}
+	entries, err := perService(s)
+	head := registry.Entry{Group: group(string(s.Name)), Key: registry.HeadKey, Value: "head"}
+	return append([]registry.Entry{head}, entries...), err
+}
+
+func TestServingTargets(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"A31 M07 it is settled when every bridge told of everything and all of it was written": func(t *testing.T) {
+			s := newStory(t).bridge("a", speed).bridge("b", speed)
+			s.make()
+			target := &serving{session: session{s.target}}
+			s.hooks.Delay = time.Second
+			s.starts(target)
+			s.tables["a"].Replace(slices.Values(fleet(3, 2)))
+			s.in(time.Hour)
+			if n := target.settled.Load(); n != 0 {
+				t.Fatalf("settled %d times while one source has told of nothing", n)
+			}
+			s.tables["b"].Replace(slices.Values([]*registry.Service{service("z", "10.9.9.9:80")}))
+			s.in(time.Hour)
+			if n := target.settled.Load(); n != 1 || len(target.held) != 7 {
+				t.Errorf("settled %d times, with %d of 7 entries", n, len(target.held))
+			}
+		},
+		"a source that is stale at the start settles nothing": func(t *testing.T) {
+			s := newStory(t).bridge("a", speed)
+			s.make()
+			target := &serving{session: session{s.target}}
+			s.starts(target)
+			s.tables["a"].Replace(slices.Values(fleet(1, 1)))
+			s.tables["a"].Stale(errDown)
+			s.in(time.Hour)
+			if n := target.settled.Load(); n != 0 {
+				t.Errorf("settled %d times", n)
+			}
+		},
+	})
+}
+
+func TestTheHeadOfAGroupGoesLast(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"it is no endpoint: the last endpoint beside it waits all the same": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.bridges[0].Project = headed
+			s.starts().has(service("a", "10.0.0.1:80"))
+			s.in(time.Second).holds("a ", "a 10.0.0.1:80")
+			s.tables["b"].Put(service("a"))
+			s.in(20*time.Second).holds("a ", "a 10.0.0.1:80")
+			s.in(20 * time.Second).holds("a ")
+		},
+		"it stays as long as an endpoint does": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.bridges[0].Project = headed
+			s.starts().has(service("a", "10.0.0.1:80"))
+			s.in(time.Second)
+			s.tables["b"].Delete("a")
+			s.in(20*time.Second).holds("a ", "a 10.0.0.1:80")
+			s.in(20 * time.Second).holds()
+		},
+	})
+}
+
+var _ registry.Serving = (*serving)(nil)
