@@ -44,8 +44,9 @@ type outlet struct {
 	loop       *bridge.Loop
 	serve      func(context.Context) error // keeps the target reachable; nil where nothing has to
 	check      func(context.Context, *findings)
-	fault      func() string // why the target cannot be reached; empty where it can
-	close      func()        // nil where nothing is held
+	state      func() admin.TargetState // nil where it has nothing to tell
+	fault      func() string            // why the target cannot be reached; empty where it can
+	close      func()                   // nil where nothing is held
 }
 
 // close gives back what the house holds, after it ran or in place of it.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
@@ -47,40 +49,62 @@ func checkZooKeeper(z *config.ZooKeeper, target *zookeeper.Target) func(context.
 	}
 }
 
-// checkNacos tries a Nacos cluster by listing what is written to.
-func checkNacos(client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {
+// checkNacos tries a Nacos cluster by an instance that is published and taken
+// back.
+func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
 		go func() { ended <- client.Run(running) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				f.fail("connection", err, "check nacos.servers, tls and passwordFile")
-			}
-		}()
-		tick := time.NewTicker(20 * time.Millisecond)
-		defer tick.Stop()
-		for ctx.Err() == nil && !client.State().Connected {
-			select {
-			case <-ctx.Done():
-			case <-tick.C:
-			}
+		r, err := target.Check(ctx)
+		login := client.State().Login
+		cancel()
+		if failed := <-ended; err == nil {
+			err = failed
 		}
-		s := client.State()
-		if !s.Connected {
-			f.away("reachable", errors.New(orWord(s.LastError, "no connection")), "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
+		switch {
+		case login.LastError != "":
+			f.fail("login", errors.New(login.LastError), "check username and passwordFile of the registry")
+			return
+		case err != nil:
+			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
 			return
 		}
-		f.pass("reachable", "%s", s.Server)
-		groups, err := target.Groups(ctx)
-		switch {
-		case errors.Is(err, nacos.ErrDenied), errors.Is(err, registry.ErrRefused):
-			f.fail("list", err, "check username and passwordFile, and let the user read and write the namespace")
-		case err != nil:
-			f.away("list", err, "see the log of the server")
-		default:
-			f.pass("list", "%d services of our formats", len(groups))
+		f.pass("reachable", "%s", r.Server)
+		if login.Username != "" {
+			f.pass("login", "as %s, until %s", login.Username, login.Expires.Format(time.RFC3339))
 		}
+		if login.Username != "" && n.TLS == nil && !local(n.Servers) {
+			f.warn("tls", "the password and the token cross the network in plaintext", "write https:// servers and tls: {caFile: …}")
+		}
+		f.nacosAccess(n, r)
 	}
+}
+
+// nacosAccess tells what we may do in the namespace.
+func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
+	user := orWord(n.Username, "anybody, since no username is set")
+	namespace := orWord(n.Namespace, "public")
+	if r.Read != nil {
+		f.fail("list", r.Read, "let "+user+" read the namespace "+namespace)
+	} else {
+		f.pass("list", "%d services of our formats in namespace %s", r.Groups, namespace)
+	}
+	if r.Write != nil {
+		f.fail("write", r.Write, "let "+user+" write to the namespace "+namespace)
+	} else {
+		f.pass("write", "an instance was published and taken back in %s", r.Took.Round(time.Millisecond))
+	}
+}
+
+// local reports whether all URLs lead to this machine.
+func local(servers []string) bool {
+	return !slices.ContainsFunc(servers, func(s string) bool {
+		u, err := url.Parse(s)
+		if err != nil {
+			return true
+		}
+		ip, err := netip.ParseAddr(u.Hostname())
+		return u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback())
+	})
 }

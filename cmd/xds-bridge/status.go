@@ -86,7 +86,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
 		t.row(l.Target, loopWord(l), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
-			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), l.LastError)
+			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), targetDetail(d, l))
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -149,6 +149,28 @@ func sourceDetail(s admin.Source) string {
 		detail = orWord(s.Mapping.LastError, fmt.Sprintf("%d service keys by %s", s.Mapping.Keys, s.Mapping.From))
 	}
 	return detail
+}
+
+// targetDetail says what is wrong with a target or, where nothing is, what it
+// is connected to.
+func targetDetail(d admin.Document, l bridge.Status) string {
+	for _, t := range d.Targets {
+		if t.Name != l.Target {
+			continue
+		}
+		detail := "connected to " + t.Server
+		if t.Login != nil {
+			detail += " as " + t.Login.Username
+		}
+		if !t.Connected {
+			detail = orWord(t.LastError, "not connected yet")
+		}
+		if t.Login != nil && t.Login.LastError != "" {
+			detail = t.Login.LastError
+		}
+		return orWord(l.LastError, detail)
+	}
+	return l.LastError
 }
 
 func loopWord(s bridge.Status) string {

@@ -225,7 +225,7 @@ func listeners(ctx context.Context, h *house) (*admin.Server, error) {
 		o.Inputs = append(o.Inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
 	}
 	for _, t := range h.outlets {
-		o.Targets = append(o.Targets, admin.Target{Name: t.name, Loop: t.loop})
+		o.Targets = append(o.Targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state})
 	}
 	s, err := admin.New(ctx, o)
 	if err != nil {

@@ -78,10 +78,10 @@ func adsOptions(m *config.Istiod) (ads.Options, error) {
 	if err != nil {
 		return ads.Options{}, fmt.Errorf("istiod.node: %w", err)
 	}
-	return ads.Options{Address: m.Address, Credentials: credentials(m), Node: n, MaxReceive: int(m.Limits.MaxReceive)}, nil
+	return ads.Options{Address: m.Address, Credentials: xdsCredentials(m), Node: n, MaxReceive: int(m.Limits.MaxReceive)}, nil
 }
 
-func credentials(m *config.Istiod) ads.Credentials {
+func xdsCredentials(m *config.Istiod) ads.Credentials {
 	c := ads.Credentials{TokenFile: m.TokenFile, Insecure: m.Insecure}
 	if t := m.TLS; t != nil {
 		host, _, _ := net.SplitHostPort(m.Address)
@@ -161,7 +161,7 @@ func mapping(m *config.Istiod, o *mesh.Options, observe func(debug.Observation))
 		OwnNodes: []string{ownNode(o.ADS)},
 	}
 	if from == "debug-xds" {
-		c := credentials(m)
+		c := xdsCredentials(m)
 		d.XDS = &debug.XDSOptions{Node: o.ADS.Node, Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
 			return dialReplica(replica, c, o.ADS.MaxReceive)
 		}}

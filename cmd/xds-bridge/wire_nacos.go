@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -36,12 +37,7 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 	}
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
-		Log: b.log.With("component", "nacos", "peer", name),
-		Observe: func(x nacos.Observation) {
-			if x.Op == "lost" {
-				b.metrics.SessionLost(name)
-			}
-		},
+		Log: b.log.With("component", "nacos", "peer", name), Observe: b.metrics.Nacos(name),
 	}
 	if n.PasswordFile != "" {
 		o.Password = func() (string, error) {
@@ -61,9 +57,18 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
 	}
 	return outlet{
-		name: name, kind: "nacos", target: target, serve: client.Run, check: checkNacos(client, target),
+		name: name, kind: "nacos", target: target, serve: client.Run, check: checkNacos(n, client, target),
+		state: func() admin.TargetState { return nacosState(client.State()) },
 		fault: func() string { return client.State().LastError },
 	}, codecs, nil
+}
+
+func nacosState(s nacos.State) admin.TargetState {
+	t := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Again, LastError: s.LastError}
+	if l := s.Login; l.Username != "" {
+		t.Login = &admin.Login{Username: l.Username, Expires: l.Expires, LastError: l.LastError}
+	}
+	return t
 }
 
 // dubboScope is where the services of Dubbo's interface-level format lie in

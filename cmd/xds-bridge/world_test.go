@@ -38,9 +38,10 @@ type world struct {
 	xds   string // address
 	zkAt  string // address
 
-	mu   sync.Mutex
-	keys map[string]string // published service keys, each with its host address
-	code int               // what the debug API answers; 0: 200
+	mu    sync.Mutex
+	since time.Time         // when the provider connected
+	keys  map[string]string // published service keys, each with its host address
+	code  int               // what the debug API answers; 0: 200
 }
 
 const (
@@ -54,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, mesh: adstest.NewServer(), zk: zktest.New(zktest.Options{}), dir: dir, keys: map[string]string{"providers:api.Orders:1.0:": orders}}
+	w := &world{t: t, mesh: adstest.NewServer(), zk: zktest.New(zktest.Options{}), dir: dir, since: time.Now().Add(-time.Hour), keys: map[string]string{"providers:api.Orders:1.0:": orders}}
 	w.offer(orders, "10.0.0.1", "10.0.0.2")
 	w.debug = httptest.NewServer(http.HandlerFunc(w.adsz))
 	server := grpc.NewServer(adstest.ServerOptions()...)
@@ -137,10 +138,14 @@ func (w *world) adsz(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(err)
 	}
-	_ = json.NewEncoder(rw).Encode(map[string]any{"totalClients": 1, "clients": []any{map[string]any{
-		"connectionId": "orders-1.shop-1", "connectedAt": time.Now().Add(-time.Hour), "address": "10.0.0.9:1",
+	clients := []any{map[string]any{
+		"connectionId": "orders-1.shop-1", "connectedAt": w.since, "address": "10.0.0.9:1",
 		"metadata": map[string]any{"LABELS": map[string]any{"DUBBO_GO": string(keys)}},
-	}}})
+	}}
+	for _, c := range w.mesh.Connections() { // the bridge's own
+		clients = append(clients, map[string]any{"connectionId": c.ID, "connectedAt": c.ConnectedAt, "address": c.Address})
+	}
+	_ = json.NewEncoder(rw).Encode(map[string]any{"totalClients": len(clients), "clients": clients})
 }
 
 // config writes a configuration and returns its file. More is added to the
