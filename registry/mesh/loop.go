@@ -26,8 +26,10 @@ type loop struct {
 	synced   bool                // the table was
 	settled  bool                // it is, as of this stream
 	mapping  debug.Snapshot
-	replicas []string
-	disputes int
+	// returning is whether the table was told that keys may be missing.
+	returning bool
+	replicas  []string
+	disputes  int
 }
 
 // glance is how soon the state of a connection is looked at after something
@@ -80,7 +82,8 @@ func (l *loop) act(n news) {
 	l.complete = l.complete || n.complete
 	if n.mapping != nil {
 		l.mapping = *n.mapping
-		l.mapped = l.mapped || n.mapping.Complete && !n.mapping.Restarting
+		l.mapped = l.mapped || n.mapping.Complete
+		l.restarting()
 		l.disputed()
 	}
 	if n.failure != nil {
@@ -126,15 +129,16 @@ func (l *loop) publish(changes []change) {
 	}
 	clear(l.state.odd)
 	settles := !l.settled && l.complete && l.mapped && len(l.missing) == 0
+	var gone []registry.Name
 	if l.settled {
 		// A mesh that is empty from one moment to the next is taken for one that
 		// istiod cannot see, not for one that was taken down service by service.
 		settles = l.state.empty() && len(changes) > 0
 		if !settles {
-			l.takeOut(changes)
+			gone = takenBack(changes)
 		}
 	}
-	l.put(changes)
+	l.table.Apply(changed(changes), gone)
 	if settles {
 		l.settle()
 	}
@@ -150,21 +154,26 @@ func (l *loop) settle() {
 	l.synced, l.settled = true, true
 }
 
-// takeOut deletes what was taken back while we listened.
-func (l *loop) takeOut(changes []change) {
+// takenBack returns what was taken back while we listened.
+func takenBack(changes []change) []registry.Name {
+	var gone []registry.Name
 	for _, c := range changes {
 		if c.now.service == nil && c.now.unknown == nil && c.before.service != nil {
-			l.table.Delete(c.name())
+			gone = append(gone, c.name())
 		}
 	}
+	return gone
 }
 
-func (l *loop) put(changes []change) {
+// changed returns the services that are new or different.
+func changed(changes []change) []*registry.Service {
+	var put []*registry.Service
 	for _, c := range changes {
 		if c.now.service != nil && c.now.service != c.before.service {
-			l.table.Put(c.now.service)
+			put = append(put, c.now.service)
 		}
 	}
+	return put
 }
 
 // note tells the table what was left out, and what cannot be told. That
@@ -189,6 +198,27 @@ func (l *loop) tellReplicas() {
 		l.replicas = now
 		l.source.o.Replicas(slices.Clone(now))
 	}
+}
+
+// keysScope is the scope of what nobody may conclude from while keys may be
+// missing: it is the name of no service, so that what is known goes on, and
+// only what was never told of since our start has to stay.
+const keysScope = "service keys"
+
+var errKeysReturn = errors.New("an istiod came up lately, and its clients may not all have come back to publish their service keys")
+
+// restarting tells the table whether keys may be missing from a mapping that
+// is complete.
+func (l *loop) restarting() {
+	if l.mapping.Restarting == l.returning {
+		return
+	}
+	l.returning = l.mapping.Restarting
+	var err error
+	if l.returning {
+		err = errKeysReturn
+	}
+	l.table.Unknown(keysScope, err)
 }
 
 // disputed logs when clients begin to publish different hosts for one key.

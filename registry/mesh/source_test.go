@@ -206,11 +206,14 @@ func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
 			b.t.Error("synced with a part of the mapping")
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: true})
-		if b.knowledge().Synced {
-			b.t.Error("synced while clients are on their way back")
+		if k := b.knowledge(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
+			b.t.Errorf("F11 while clients are on their way back: %+v, want known services, and one scope that holds what was never told of", k)
 		}
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
+		if k := b.knowledge(); len(k.Unknown) != 0 {
+			b.t.Errorf("after they came back: %+v", k)
+		}
 	})
 }
 
