@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
@@ -57,7 +57,7 @@ func (w *world) secure(token string) string {
 	w.mesh.Register(server)
 	w.mesh.Authorize(func(ctx context.Context) error {
 		if md, _ := metadata.FromIncomingContext(ctx); strings.Join(md["authorization"], "") != "Bearer "+token {
-			return status.Error(codes.Unauthenticated, "authentication failure")
+			return grpcstatus.Error(codes.Unauthenticated, "authentication failure")
 		}
 		return nil
 	})
