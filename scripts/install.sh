@@ -6,9 +6,10 @@
 #   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
 #   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
+#   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; needs root on Debian
 #   scripts/install.sh check            nothing: fails where a Debian package is missing
 #
-# Everything goes through the ordinary clients of package registries (Maven, the go command) into
+# Everything goes through the ordinary clients of package registries (Maven, the go command, debootstrap) into
 # ${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}, into a folder named after a hash of what
 # determines its content: whoever finds the folder finds it complete. Several may run at the same time.
 set -euo pipefail
@@ -77,6 +78,31 @@ nacos3() { nacos 3 "$1"; }
 
 istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
 
+# release prints the code name of this machine's Debian.
+release() { (. /etc/os-release && echo "${ID:-}-${VERSION_CODENAME:-}"); }
+
+# mirror prints where this machine gets its Debian packages from.
+mirror() {
+  cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
+    sed -n -e 's/^URIs: *\([^ ]*\).*/\1/p' -e 's/^deb  *\(\[[^]]*\] *\)\{0,1\}\([^ ]*\) .*/\2/p' | head -1
+}
+
+need_debian() {
+  [ "$(id -u)" = 0 ] || fail "only root can make an image of Debian packages"
+  [[ $(release) == debian-* ]] || fail "an image of Debian packages is made on Debian alone"
+  need debootstrap debootstrap
+}
+
+jre() {
+  local tree=$1/tree
+  debootstrap --variant=minbase --include=default-jre-headless,ca-certificates,curl,netcat-openbsd,procps \
+    "$(release | cut -d- -f2)" "$tree" "$(mirror)" >"$1/log" 2>&1 || { tail -5 "$1/log"; fail "debootstrap failed"; }
+  rm -rf "$tree"/var/cache/apt/*.bin "$tree"/var/cache/apt/archives/*.deb "$tree"/var/lib/apt/lists/* \
+    "$tree"/usr/share/doc/* "$tree"/usr/share/locale/* "$tree"/usr/share/man/*
+  tar -C "$tree" -cf "$1/rootfs.tar" .
+  rm -rf "$tree" "$1/log"
+}
+
 tool() { GOBIN=$1 GOWORK=off go install "$package@$version"; }
 
 need flock util-linux
@@ -101,11 +127,15 @@ case ${1:-} in
   istiod)
     echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
     ;;
+  jre)
+    need_debian
+    echo "$(once jre "$(release)-1" jre)/rootfs.tar"
+    ;;
   golangci-lint | benchstat)
     read -r _ version package < <(grep "^$1 " "$root/tools/versions")
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, nacos2, nacos3, istiod, golangci-lint, benchstat or check"
+    fail "say what: zookeeper, dubbo, nacos2, nacos3, istiod, jre, golangci-lint, benchstat or check"
     ;;
 esac

@@ -1,21 +1,29 @@
 package org.bridge.demo;
 
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executors;
 
 /**
  * A Dubbo application driven by lines on its standard input, so that one JVM serves a whole test:
  *
  * <pre>
- * provide ID PROTOCOL PORT [version=V] [group=G] [registry=URL]
+ * provide ID PROTOCOL PORT [host=IP] [version=V] [group=G] [registry=URL]
  * refer ID REGISTRY-URL [version=V] [group=G] [protocol=P] [provided-by=APP]
  * call ID TEXT
+ * serve PORT
  * stop ID
  * </pre>
+ *
+ * serve answers GET /call/ID/TEXT over HTTP. Where there are arguments, each is such a command, and
+ * the application runs until it is killed.
  *
  * Every command is answered by one line: <code>ok ID ...</code> or <code>error ID ...</code>. Between
  * them come lines <code>addresses HOST:PORT,...</code>, one for each list that a registry hands to a
@@ -24,7 +32,13 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class Main {
     private static final Map<String, AutoCloseable> parties = new ConcurrentHashMap<>();
 
-    public static void main(String[] args) throws IOException {
+    public static void main(String[] args) throws Exception {
+        if (args.length > 0) {
+            for (String command : args) {
+                say("ok " + command + ": " + obey(command.split(" ")));
+            }
+            Thread.currentThread().join();
+        }
         say("ready");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -49,12 +63,44 @@ public final class Main {
                 parties.put(words[1], new Consumer(words[2], Settings.of(words, 3)));
                 return "refers";
             case "call":
-                return ((Consumer) parties.get(words[1])).call(words[2]);
+                return call(words[1], words[2]);
+            case "serve":
+                serve(Integer.parseInt(words[1]));
+                return "serves";
             case "stop":
                 parties.remove(words[1]).close();
                 return "stopped";
             default:
                 throw new IllegalArgumentException("unknown command " + words[0]);
+        }
+    }
+
+    private static String call(String id, String text) {
+        return ((Consumer) parties.get(id)).call(text);
+    }
+
+    private static void serve(int port) throws IOException {
+        HttpServer server = HttpServer.create(new InetSocketAddress(port), 0);
+        server.createContext("/call/", Main::answer);
+        server.setExecutor(Executors.newFixedThreadPool(4));
+        server.start();
+    }
+
+    /** Answers with what the provider said, or with 502 and why there is no answer. */
+    private static void answer(HttpExchange exchange) throws IOException {
+        String[] path = exchange.getRequestURI().getPath().split("/");
+        int status = 200;
+        String text;
+        try {
+            text = call(path[2], path[3]);
+        } catch (Throwable e) {
+            status = 502;
+            text = oneLine(e);
+        }
+        byte[] body = (text + "\n").getBytes(StandardCharsets.UTF_8);
+        try (exchange) {
+            exchange.sendResponseHeaders(status, body.length);
+            exchange.getResponseBody().write(body);
         }
     }
 

@@ -16,7 +16,7 @@ final class Provider implements AutoCloseable {
         application.setQosEnable(false);
         RegistryConfig registry = new RegistryConfig(settings.get("registry", "N/A"));
         ProtocolConfig listen = new ProtocolConfig(protocol, port);
-        listen.setHost("127.0.0.1");
+        listen.setHost(settings.get("host", "127.0.0.1"));
         ServiceConfig<GreetService> service = new ServiceConfig<>();
         service.setInterface(GreetService.class);
         service.setRef(name -> "hello " + name + " from " + port);
