@@ -61,9 +61,9 @@ func (w *world) secure(token string) string {
 		}
 		return nil
 	})
-	w.mesh.Debug(func(context.Context, string) ([]byte, error) {
+	w.mesh.Debug(func(ctx context.Context, _ string) ([]byte, error) {
 		answer := httptest.NewRecorder()
-		w.adsz(answer, httptest.NewRequestWithContext(w.t.Context(), "GET", "/debug/adsz", nil))
+		w.adsz(answer, httptest.NewRequestWithContext(ctx, "GET", "/debug/adsz", nil))
 		return answer.Body.Bytes(), nil
 	})
 	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
