@@ -60,6 +60,9 @@ func (v *validator) formats(path string, formats []Format) {
 		if !folder(f.Root) {
 			v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
 		}
+		if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
+			v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
+		}
 		v.word(at+".protocol", f.Protocol)
 		v.protocolRules(at+".rules", f.Rules)
 		for j, o := range formats[:i] {

@@ -113,12 +113,26 @@ func (v *validator) zookeeper(path string, z *ZooKeeper) {
 	v.limits(path+".limits", z.Limits)
 }
 
+// namespaceSigns is what a namespace id of Nacos consists of.
+const namespaceSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
 func (v *validator) nacos(path string, n *Nacos) {
 	if len(n.Servers) == 0 {
 		v.fault(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
 	}
 	for i, s := range n.Servers {
 		v.url(path+".servers["+strconv.Itoa(i)+"]", s)
+	}
+	for i, s := range n.Servers {
+		switch secure := strings.HasPrefix(s, "https:"); {
+		case secure && n.TLS == nil:
+			v.fault(path+".tls", "missing; servers[%d] is https, and its gRPC port is read over TLS as well: write tls: {}, or tls: {caFile: …}", i)
+		case !secure && n.TLS != nil:
+			v.fault(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
+		}
+	}
+	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
+		v.fault(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
 	}
 	v.tls(path+".tls", n.TLS)
 	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})

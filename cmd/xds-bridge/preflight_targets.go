@@ -83,7 +83,7 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 
 // nacosAccess tells what we may do in the namespace.
 func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
-	user := orWord(n.Username, "anybody, since no username is set")
+	user := orWord(n.Username, "anonymous clients")
 	namespace := orWord(n.Namespace, "public")
 	if r.Read != nil {
 		f.fail("list", r.Read, "let "+user+" read the namespace "+namespace)

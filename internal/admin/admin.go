@@ -36,8 +36,10 @@ type Input struct {
 
 // Target is one loop under the name that the configuration gives its target.
 type Target struct {
-	Name string
-	Loop Loop
+	Name  string
+	Kind  string // zookeeper, nacos
+	Loop  Loop
+	State func() TargetState // may be nil; must not block
 }
 
 // Options say what a Server shows and where. An empty address, or off, leaves

@@ -17,6 +17,7 @@ type Document struct {
 	Ready   bool            `json:"ready"`   // every source told of everything once, every target was listed
 	InSync  bool            `json:"in_sync"` // nothing is left to do, and nothing is stale
 	Sources []Source        `json:"sources"`
+	Targets []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
 	Loops   []bridge.Status `json:"loops"`
 }
 
@@ -44,6 +45,30 @@ type SourceState struct {
 	Types       []Type    `json:"types,omitempty"` // of an xDS stream
 	Replicas    []Replica `json:"replicas,omitempty"`
 	Mapping     *Mapping  `json:"mapping,omitempty"` // of a mesh
+}
+
+// TargetPeer is one registry that the bridge writes to.
+type TargetPeer struct {
+	Name string `json:"name"` // as the configuration calls it
+	Kind string `json:"kind"` // zookeeper, nacos
+	TargetState
+}
+
+// TargetState is what only a target itself can say.
+type TargetState struct {
+	Connected  bool      `json:"connected"`
+	Server     string    `json:"server,omitempty"`
+	Since      time.Time `json:"since,omitzero"` // when it was connected, or the connection was lost
+	Reconnects int       `json:"reconnects"`
+	LastError  string    `json:"last_error,omitempty"` // why it is not connected
+	Login      *Login    `json:"login,omitempty"`
+}
+
+// Login is how a user of ours is logged in at a registry.
+type Login struct {
+	Username  string    `json:"username"`
+	Expires   time.Time `json:"expires,omitzero"` // the token; it is renewed before
+	LastError string    `json:"last_error,omitempty"`
 }
 
 // Type is how one resource type of an xDS stream stands.

@@ -32,12 +32,17 @@ func (s *Server) status(ctx context.Context, t Target) (bridge.Status, error) {
 func (s *Server) Document(ctx context.Context) Document {
 	d := Document{
 		Version: s.opts.Version, Owner: s.opts.Owner, Started: s.started, Time: time.Now(),
-		InSync: true, Sources: make([]Source, 0, len(s.opts.Inputs)),
+		InSync: true, Sources: make([]Source, 0, len(s.opts.Inputs)), Targets: []TargetPeer{},
 	}
 	for _, in := range s.opts.Inputs {
 		src := source(in)
 		d.Sources = append(d.Sources, src)
 		d.InSync = d.InSync && src.Synced && src.Stale == ""
+	}
+	for _, t := range s.opts.Targets {
+		if t.State != nil {
+			d.Targets = append(d.Targets, TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
+		}
 	}
 	d.Loops = s.statuses(ctx)
 	for _, st := range d.Loops {

@@ -29,6 +29,7 @@ type Metrics struct {
 	stream   streamMetrics
 	sessions *prometheus.CounterVec
 	limits   *prometheus.GaugeVec
+	logins   *prometheus.CounterVec
 }
 
 // Definition describes one metric.
@@ -44,6 +45,7 @@ func New(b Build) *Metrics {
 	m.gauge("build_info", "What is running; always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
 	m.sessions = m.counter("sessions_lost_total", "Sessions or streams that ended other than by our own wish.", "peer")
+	m.logins = m.counter("logins_total", "Times that a registry was asked for a token, by what came of it.", "peer", "result")
 	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "peer", "limit")
 	m.target = newTargetMetrics(m)
 	m.stream = newStreamMetrics(m)

@@ -20,6 +20,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 const (
@@ -31,6 +32,18 @@ func TestMetrics_A75(t *testing.T) {
 	m := metrics.New(metrics.Build{Version: "v1.2.3", Revision: "abc"})
 	m.Watch(func(context.Context) admin.Document { return document() })
 	stream, target := m.Stream("mesh"), m.Target("zk", "zookeeper")
+	peer := m.Nacos("nacos")
+	for _, o := range []nacos.Observation{
+		{Op: nacos.OpLogin, Err: fmt.Errorf("secret detail 5: %w", nacos.ErrDenied)},
+		{Op: nacos.OpLogin},
+		{Op: nacos.OpConnect, Err: fmt.Errorf("secret detail 6: %w", nacos.ErrNotReady)},
+		{Op: nacos.OpConnect},
+		{Op: "BatchInstanceRequest", Got: 100, Err: nacos.ErrThrottled},
+		{Op: nacos.OpLost, Err: errors.New("secret detail 7")},
+		{Op: nacos.OpConnect, Again: true},
+	} {
+		peer(o)
+	}
 	for _, o := range []ads.Observation{
 		{Kind: ads.ConnectFailed, Err: status.Error(codes.Unavailable, "secret detail 1")},
 		{Kind: ads.StreamOpened, Epoch: 1},
@@ -116,6 +129,13 @@ func TestMetrics_A75(t *testing.T) {
 		"holds":                              `xdsbridge_guard_holds{peer="zk"} 1`,
 		"age of the oldest hold":             `xdsbridge_guard_hold_age_seconds{peer="zk"} 30`,
 		"conflicts":                          `xdsbridge_conflicts{peer="zk"} 1`,
+		"logins at Nacos":                    `xdsbridge_logins_total{peer="nacos",result="ok"} 1`,
+		"logins that were refused":           `xdsbridge_logins_total{peer="nacos",result="denied"} 1`,
+		"reconnects to Nacos":                `xdsbridge_peer_reconnects_total{direction="target",kind="nacos",peer="nacos"} 1`,
+		"connections to Nacos lost":          `xdsbridge_sessions_lost_total{peer="nacos"} 1`,
+		"why Nacos could not be reached":     `xdsbridge_rpc_errors_total{code="not_ready",method="connect",peer="nacos"} 1`,
+		"a Nacos that is up":                 `xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"} 1`,
+		"bytes of Nacos":                     `xdsbridge_rpc_bytes_total{method="nacos",peer="nacos"} 100`,
 		"the Go runtime":                     `go_goroutines `,
 		"the process":                        `process_open_fds `,
 	} {

@@ -75,8 +75,8 @@ func (t targetMetrics) call(o bridge.Observation, peer, kind string) {
 		t.contact.WithLabelValues(peer, kind, "target").SetToCurrentTime()
 		return
 	}
-	code := errorCode(o.Err)
-	if code != "conflict" && code != "refused" { // those are answers
+	code := nacosCode(o.Err)
+	if code != "conflict" && code != "refused" && code != "denied" { // those are answers
 		up.Set(0)
 	}
 	t.rpcErrors.WithLabelValues(peer, method, code).Inc()

@@ -34,6 +34,7 @@ type State struct {
 	Since     time.Time
 	Attempts  int // to connect, since the last connection ended
 	Lost      int // connections
+	Again     int // connections after the first
 	LastError string
 	Login     LoginState
 }
@@ -89,8 +90,11 @@ func (c *Client) connect(ctx context.Context, s server) (*conn, error) {
 		return nil, err
 	}
 	began := time.Now()
+	c.mu.Lock()
+	again := !c.state.Since.IsZero()
+	c.mu.Unlock()
 	cn, err := c.open(ctx, s)
-	c.opts.Observe(Observation{Op: "connect", Took: time.Since(began), Err: err})
+	c.opts.Observe(Observation{Op: OpConnect, Took: time.Since(began), Again: again, Err: err})
 	return cn, err
 }
 
@@ -142,10 +146,11 @@ func (c *Client) use(cn *conn) {
 	defer c.mu.Unlock()
 	again := c.state.Lost > 0 || c.current != nil
 	c.current = cn
-	c.state = State{Connected: true, Server: cn.server.grpc, Since: time.Now(), Lost: c.state.Lost}
+	c.state = State{Connected: true, Server: cn.server.grpc, Since: time.Now(), Lost: c.state.Lost, Again: c.state.Again}
 	close(c.changed)
 	c.changed = make(chan struct{})
 	if again {
+		c.state.Again++
 		select {
 		case c.lost <- struct{}{}:
 		default:
@@ -161,9 +166,9 @@ func (c *Client) drop(cn *conn, err error) {
 		return
 	}
 	c.current = nil
-	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, LastError: err.Error()}
+	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, Again: c.state.Again, LastError: err.Error()}
 	if !errors.Is(err, context.Canceled) {
-		c.opts.Observe(Observation{Op: "lost", Err: err})
+		c.opts.Observe(Observation{Op: OpLost, Err: err})
 		c.opts.Log.Warn("nacos connection lost", "server", cn.server.grpc, "err", err)
 	}
 }

@@ -151,7 +151,7 @@ func (l *login) ask(ctx context.Context) error {
 		n := (first + i) % len(l.client.servers)
 		began := time.Now()
 		err = l.loginAt(ctx, l.client.servers[n], form)
-		l.client.opts.Observe(Observation{Op: "login", Took: time.Since(began), Err: err})
+		l.client.opts.Observe(Observation{Op: OpLogin, Took: time.Since(began), Err: err})
 		if err == nil {
 			l.mu.Lock()
 			l.good = n

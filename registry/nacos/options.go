@@ -40,12 +40,20 @@ type Backoff struct{ Min, Max time.Duration }
 
 // Observation is one thing a Client did, for metrics.
 type Observation struct {
-	Op   string // a request type, connect, lost or login
-	Took time.Duration
-	Sent int // bytes
-	Got  int // bytes
-	Err  error
+	Op    string // a request type or one of the constants
+	Took  time.Duration
+	Sent  int  // bytes
+	Got   int  // bytes
+	Again bool // OpConnect: not for the first time
+	Err   error
 }
+
+// What a Client does beside requests.
+const (
+	OpConnect = "connect"
+	OpLost    = "lost"
+	OpLogin   = "login"
+)
 
 func (o Options) withDefaults() Options {
 	set(&o.GRPCOffset, 1000)

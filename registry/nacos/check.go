@@ -1,0 +1,44 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+)
+
+// checkService is what Check publishes in for a moment; nobody reads it.
+const checkService = "xds-bridge.preflight"
+
+// A Report is what Check found out.
+type Report struct {
+	Server string        // host:port of the connection
+	Groups int           // of our formats
+	Read   error         // why they cannot be listed
+	Write  error         // why nothing can be published
+	Took   time.Duration // to publish an instance and take it back
+}
+
+// Check tries what a Target needs while its client runs: it lists what the
+// server holds, and publishes an instance that is not enabled in a service of
+// its own, which it takes back. The error says why no server can be reached.
+func (t *Target) Check(ctx context.Context) (Report, error) {
+	var r Report
+	groups, err := t.Groups(ctx)
+	if errors.Is(err, ErrNotConnected) || ctx.Err() != nil {
+		return r, err
+	}
+	r.Server, r.Groups, r.Read = t.client.State().Server, len(groups), err
+	scope := t.opts.Layouts[0].Scopes()[0]
+	k := serviceKey{scope.Namespace, scope.Group, checkService}
+	one := model.Instance{Ip: "127.0.0.1", Port: 1, Weight: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster, Metadata: map[string]string{}}
+	began := time.Now()
+	if r.Write = t.client.publish(ctx, k, batch{instances: []model.Instance{one}}); r.Write == nil {
+		r.Write = t.client.publish(ctx, k, batch{})
+	}
+	r.Took = time.Since(began)
+	return r, nil
+}
