@@ -1,0 +1,375 @@
+package keys_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
+)
+
+// one runs a story with one istiod in virtual time.
+func one(t *testing.T, story func(t *testing.T, i *istiod, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		i := startIstiod(t)
+		story(t, i, start(t, map[string]*istiod{"a": i}))
+	})
+}
+
+func TestKeysOfOneIstiod(t *testing.T) {
+	for name, story := range map[string]func(t *testing.T, i *istiod, w *world){
+		"A42 keys are shown as the label of a node of our own": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("B", "A"))
+			in(time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A", "B"))
+			published, faults := metadata.ParsePublication("c", label(i.Connections()[0].Node, "DUBBO_GO"))
+			if len(faults) > 0 || !maps.Equal(published.Hosts, some("A", "B")) {
+				t.Errorf("read back as %v, %v", published.Hosts, faults)
+			}
+			s := w.Status()
+			if len(s.Replicas) != 1 || !s.Replicas[0].Connected || s.Replicas[0].Keys != 2 || s.Keys != 2 || s.Nodes != 1 {
+				t.Errorf("status %+v", s)
+			}
+		},
+		"A42 B23 a thousand keys one after the other are one stream": func(t *testing.T, i *istiod, w *world) {
+			var names []string
+			for n := range 1000 {
+				names = append(names, fmt.Sprint("K", n))
+				w.Set(some(names...))
+			}
+			in(time.Second)
+			equal(t, "streams", i.streams(), 1)
+			equal(t, "keys", w.Status().Replicas[0].Keys, 1000)
+		},
+		"nothing is announced before the first set": func(t *testing.T, i *istiod, _ *world) {
+			in(time.Minute)
+			equal(t, "streams", i.streams(), 0)
+		},
+		"A42 the last withdrawal is shown as an empty object": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			w.Set(nil)
+			in(time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system {}")
+			published, _ := metadata.ParsePublication("c", "{}")
+			equal(t, "silent", published.Silent, false)
+		},
+		"the same set again, and one that comes back at once, open nothing": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			w.Set(some("A"))
+			in(time.Second)
+			w.Set(some("B"))
+			w.Set(some("A"))
+			in(time.Second)
+			equal(t, "streams", i.streams(), 1)
+		},
+		"a set is not changed by whoever handed it in": func(t *testing.T, i *istiod, w *world) {
+			mine := some("A")
+			w.Set(mine)
+			maps.Copy(mine, some("B"))
+			in(time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
+		},
+		"B18 C63 a thousand changes are one connection with one stream": func(t *testing.T, i *istiod, w *world) {
+			for n := range 1000 {
+				w.Set(some(fmt.Sprint("K", n)))
+				in(time.Second)
+				if accepted, open := i.connections(); accepted != 1 || open != 1 {
+					t.Fatalf("change %d: %d connections accepted, %d open", n, accepted, open)
+				}
+				if live := len(i.Connections()); live != 1 {
+					t.Fatalf("change %d: %d streams", n, live)
+				}
+			}
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("K999"))
+			equal(t, "streams", i.streams(), 1000)
+		},
+		"B22 a change is no error for anybody": func(t *testing.T, _ *istiod, w *world) {
+			for n := range 5 {
+				w.Set(some(fmt.Sprint("K", n)))
+				in(time.Second)
+				r := w.Status().Replicas[0]
+				if !r.Connected || r.Err != "" {
+					t.Errorf("status %+v", r)
+				}
+			}
+			equal(t, "failures and ends", w.count(keys.Failed)+w.count(keys.Ended), 0)
+			equal(t, "announcements", w.count(keys.Announced), 5)
+		},
+		"B20 nothing is subscribed to by an empty name, and no subscription outlives its stream": func(t *testing.T, i *istiod, w *world) {
+			for n := range 5 {
+				w.Set(some(fmt.Sprint("K", n)))
+				in(time.Second)
+			}
+			for _, r := range i.Requests("") {
+				if r.Type != adstest.ClusterType || len(r.Subscribe) != 0 {
+					t.Errorf("asked for %s %q", r.Type, r.Subscribe)
+				}
+			}
+			equal(t, "types watched", len(i.Connections()[0].Watches), 1)
+		},
+		"C63 the old stream lives until the new one is answered": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			i.Mute()
+			w.Set(some("B"))
+			in(10 * time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A")+"; bridge-0.istio-system "+text("B"))
+			equal(t, "keys", w.Status().Replicas[0].Keys, 1)
+			in(keys.DefaultTimeout)
+			if !strings.Contains(i.shown(), text("A")) {
+				t.Errorf("the old keys are gone: %s", i.shown())
+			}
+			i.Unmute()
+			in(2 * time.Minute)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("B"))
+			accepted, _ := i.connections()
+			equal(t, "connections", accepted, 1)
+		},
+		"C63 a new stream that is refused leaves the old one": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			i.Refuse(status.Error(codes.PermissionDenied, "not yours"))
+			w.Set(some("B"))
+			in(time.Minute)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
+			if err := w.Status().Replicas[0].Err; !strings.Contains(err, "node.namespace") || strings.Contains(err, "\n") {
+				t.Errorf("no remedy in %q", err)
+			}
+			i.Refuse(nil)
+			in(time.Minute)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("B"))
+			equal(t, "error", w.Status().Replicas[0].Err, "")
+		},
+		"a stream that istiod ends is opened again at once": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Minute)
+			i.Drop(nil)
+			in(0)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
+			equal(t, "ends", w.count(keys.Ended), 1)
+		},
+		"an istiod that answers and ends every stream is not pressed": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Minute)
+			before := i.streams()
+			for range 100 {
+				i.Drop(nil)
+				in(100 * time.Millisecond)
+			}
+			if opened := i.streams() - before; opened > 12 {
+				t.Errorf("%d streams in ten seconds", opened)
+			}
+		},
+		"an istiod that is away is asked ever more slowly, and found when it is back": func(t *testing.T, i *istiod, w *world) {
+			i.unplug(true)
+			w.Set(some("A"))
+			in(10 * time.Minute)
+			if n := w.count(keys.Failed); n < 15 || n > 35 {
+				t.Errorf("%d attempts in ten minutes", n)
+			}
+			equal(t, "connected", w.Status().Replicas[0].Connected, false)
+			i.unplug(false)
+			in(31 * time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
+			accepted, open := i.connections()
+			equal(t, "connections accepted and open", [2]int{accepted, open}, [2]int{1, 1})
+		},
+		"what was set while istiod was away is what it shows": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			i.unplug(true)
+			i.Refuse(errors.New("away"))
+			i.Drop(nil)
+			w.Set(some("B"))
+			in(time.Minute)
+			w.Set(some("C"))
+			in(time.Minute)
+			i.Refuse(nil)
+			i.unplug(false)
+			in(31 * time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("C"))
+		},
+		"the end of the publisher is the end of its streams and connections": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			w.end()
+			in(0)
+			_, open := i.connections()
+			equal(t, "streams and connections", [2]int{len(i.Connections()), open}, [2]int{})
+			if err := w.Run(t.Context()); err == nil {
+				t.Error("Run may be called twice")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { one(t, story) })
+	}
+}
+
+func TestKeysOfSeveralIstiods_A42(t *testing.T) {
+	two := func(t *testing.T, story func(t *testing.T, a, b *istiod, w *world)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			a, b := startIstiod(t), startIstiod(t)
+			story(t, a, b, start(t, map[string]*istiod{"a": a, "b": b}))
+		})
+	}
+	for name, story := range map[string]func(t *testing.T, a, b *istiod, w *world){
+		"every replica shows the keys": func(t *testing.T, a, b *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
+			equal(t, "a", a.shown(), "bridge-0.istio-system "+text("A"))
+			equal(t, "b", b.shown(), a.shown())
+		},
+		"a replica that comes later gets them, one that goes is left": func(t *testing.T, a, b *istiod, w *world) {
+			w.list("a")
+			w.Set(some("A"))
+			in(10 * time.Second)
+			w.list("b")
+			in(10 * time.Second)
+			equal(t, "b", b.shown(), "bridge-0.istio-system "+text("A"))
+			equal(t, "a", a.shown(), "")
+			if s := w.Status().Replicas; len(s) != 1 || s[0].Replica != "b" {
+				t.Errorf("status %+v", s)
+			}
+			_, open := a.connections()
+			equal(t, "connections to a", open, 0)
+		},
+		"a listing that fails or is empty changes nothing": func(t *testing.T, a, b *istiod, w *world) {
+			w.Set(some("A"))
+			in(10 * time.Second)
+			w.fail(errors.New("no such host"))
+			in(time.Minute)
+			if !strings.Contains(w.Status().Err, "no such host") {
+				t.Errorf("status %+v", w.Status())
+			}
+			w.Set(some("B"))
+			in(10 * time.Second)
+			equal(t, "a", a.shown(), "bridge-0.istio-system "+text("B"))
+			equal(t, "b", b.shown(), a.shown())
+			w.fail(nil)
+			in(10 * time.Second)
+			equal(t, "error", w.Status().Err, "")
+		},
+		"one that is away does not hold the other": func(t *testing.T, a, b *istiod, w *world) {
+			a.unplug(true)
+			w.Set(some("A"))
+			in(time.Second)
+			equal(t, "b", b.shown(), "bridge-0.istio-system "+text("A"))
+			equal(t, "a", a.shown(), "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { two(t, story) })
+	}
+}
+
+func TestKeysThatNeedSeveralNodes_A42(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := startIstiod(t)
+		w := start(t, map[string]*istiod{"a": i}, func(o *keys.Options) { o.MaxBytes = 4 << 10 })
+		var names []string
+		for n := range 200 {
+			names = append(names, fmt.Sprint("K", n))
+		}
+		read := func() map[naming.ServiceKey]naming.HostAddress {
+			all := make(map[naming.ServiceKey]naming.HostAddress)
+			for n, c := range i.Connections() {
+				if c.Node.GetId() == "" || len(label(c.Node, "DUBBO_GO")) > 4<<10 {
+					t.Errorf("node %d is %d bytes", n, len(label(c.Node, "DUBBO_GO")))
+				}
+				published, _ := metadata.ParsePublication(c.ID, label(c.Node, "DUBBO_GO"))
+				maps.Copy(all, published.Hosts)
+			}
+			return all
+		}
+		w.Set(some("A"))
+		in(time.Second)
+		w.Set(some(names...))
+		in(time.Second)
+		if !maps.Equal(read(), some(names...)) {
+			t.Error("not all keys are shown")
+		}
+		nodes := w.Status().Nodes
+		if nodes < 2 || len(i.Connections()) != nodes {
+			t.Fatalf("%d nodes and %d streams", nodes, len(i.Connections()))
+		}
+		for n := range nodes {
+			if !strings.Contains(i.shown(), fmt.Sprintf("bridge-0-%d.istio-system {", n+1)) {
+				t.Errorf("no node -%d", n+1)
+			}
+		}
+		before := i.streams()
+		w.Set(some(append(names, "L")...))
+		in(time.Second)
+		equal(t, "streams opened for one more key", i.streams()-before, 1)
+		w.Set(some("A"))
+		in(time.Second)
+		equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
+		accepted, _ := i.connections()
+		equal(t, "connections", accepted, 1)
+	})
+}
+
+func TestNodesAreMarked(t *testing.T) {
+	one(t, func(t *testing.T, i *istiod, w *world) {
+		w.Set(some("A"))
+		in(time.Second)
+		if label(i.Connections()[0].Node, metadata.MarkKey) == "" {
+			t.Error("a reader of a bridge would take these keys for those of an application")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		i := startIstiod(t)
+		n := node(t)
+		w := start(t, map[string]*istiod{"a": i}, func(o *keys.Options) { o.Node = n })
+		n.Id = "changed after New"
+		w.Set(some("A"))
+		in(time.Second)
+		equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
+	})
+}
+
+func TestOptionsThatAreRefused(t *testing.T) {
+	good := func() keys.Options {
+		return keys.Options{
+			Replicas: func(context.Context) ([]string, error) { return nil, nil },
+			Dial:     func(string) (grpc.ClientConnInterface, func(), error) { return nil, nil, errors.New("never") },
+			Node:     &corev3.Node{Id: "router~10.0.0.1~b.n~n.svc.cluster.local"},
+		}
+	}
+	for field, change := range map[string]func(*keys.Options){
+		"Replicas": func(o *keys.Options) { o.Replicas = nil },
+		"Dial":     func(o *keys.Options) { o.Dial = nil },
+		"Node":     func(o *keys.Options) { o.Node = nil },
+		"Gather":   func(o *keys.Options) { o.Gather = -1 },
+		"Interval": func(o *keys.Options) { o.Interval = -1 },
+		"Timeout":  func(o *keys.Options) { o.Timeout = -1 },
+		"MaxBytes": func(o *keys.Options) { o.MaxBytes = 100 },
+	} {
+		t.Run(field, func(t *testing.T) {
+			o := good()
+			change(&o)
+			if _, err := keys.New(o); err == nil || !strings.Contains(err.Error(), field) {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+	if _, err := keys.New(good()); err != nil {
+		t.Error(err)
+	}
+}

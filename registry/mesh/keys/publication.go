@@ -1,0 +1,128 @@
+package keys
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// publication is a set of keys as it is announced. It is never written again.
+type publication struct {
+	keys  int
+	parts []*part
+}
+
+// part is what one node announces.
+type part struct {
+	node *corev3.Node
+	text string // the label: a JSON object, its keys in order
+	keys int
+}
+
+// same says whether a stream that announces one part announces the other.
+func (p *part) same(o *part) bool { return p.node.GetId() == o.node.GetId() && p.text == o.text }
+
+func (p *publication) same(o *publication) bool {
+	return o != nil && slices.EqualFunc(p.parts, o.parts, (*part).same)
+}
+
+// publish makes the publication of a set. The same set makes the same one. A
+// set that fits one node is on the node as it is; a larger one is dealt out by a
+// hash of the keys, so that a change is a change of one node.
+func publish(set map[naming.ServiceKey]naming.HostAddress, node *corev3.Node, maxBytes int) (*publication, error) {
+	hosts := make(map[string]string, len(set))
+	for key, address := range set {
+		hosts[key.String()] = address.String()
+	}
+	p := &publication{keys: len(hosts)}
+	shares := deal(hosts, maxBytes)
+	for i, share := range shares {
+		suffix := ""
+		if len(shares) > 1 {
+			suffix = "-" + strconv.Itoa(i+1)
+		}
+		text, err := json.Marshal(share) // in order of keys
+		if err != nil {
+			return nil, fmt.Errorf("keys: %w", err)
+		}
+		p.parts = append(p.parts, &part{node: label(node, suffix, string(text)), text: string(text), keys: len(share)})
+	}
+	return p, nil
+}
+
+// deal returns the hosts in as few shares as fit, by powers of two.
+func deal(hosts map[string]string, maxBytes int) []map[string]string {
+	for n := 1; ; n *= 2 {
+		shares, sizes := make([]map[string]string, n), make([]int, n)
+		largest := 0
+		for key, host := range hosts {
+			at := hash(key) % uint32(n)
+			if shares[at] == nil {
+				shares[at] = make(map[string]string, len(hosts)/n)
+			}
+			shares[at][key] = host
+			sizes[at] += len(key) + len(host) + len(`"":"",`)
+			largest = max(largest, sizes[at])
+		}
+		if largest+len(`{}`) > maxBytes && n < len(hosts) {
+			continue
+		}
+		for i := range shares {
+			if shares[i] == nil {
+				shares[i] = map[string]string{} // is {} and not null
+			}
+		}
+		return shares
+	}
+}
+
+func hash(s string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s)) // never fails
+	return h.Sum32()
+}
+
+// label returns the node with the keys on it, and a mark where it has none. As a
+// proxyless client it is told of clusters that it names, which are none.
+func label(node *corev3.Node, suffix, text string) *corev3.Node {
+	n := proto.CloneOf(node)
+	n.Id = rename(n.GetId(), suffix)
+	if n.GetMetadata().GetFields() == nil {
+		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	}
+	fields := n.GetMetadata().GetFields()
+	fields["GENERATOR"] = structpb.NewStringValue("grpc")
+	if fields["LABELS"].GetStructValue().GetFields() == nil {
+		fields["LABELS"] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{}})
+	}
+	labels := fields["LABELS"].GetStructValue().GetFields()
+	labels[metadata.PublicationLabel] = structpb.NewStringValue(text)
+	if labels[metadata.MarkKey].GetStringValue() == "" {
+		labels[metadata.MarkKey] = structpb.NewStringValue("keys")
+	}
+	return n
+}
+
+// rename gives the name in a node's id (type~ip~name.namespace~domain) a suffix.
+func rename(id, suffix string) string {
+	parts := strings.Split(id, "~")
+	if len(parts) != 4 {
+		return id + suffix
+	}
+	name, namespace := parts[2], ""
+	if at := strings.LastIndexByte(name, '.'); at >= 0 {
+		name, namespace = name[:at], name[at:]
+	}
+	parts[2] = name + suffix + namespace
+	return strings.Join(parts, "~")
+}

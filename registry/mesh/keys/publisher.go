@@ -1,0 +1,209 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// Publisher shows one set of keys at every replica of istiod. Its methods may be
+// called from any goroutine.
+type Publisher struct {
+	o     Options
+	used  atomic.Bool   // Run was called
+	awake chan struct{} // the set changed
+
+	mu       sync.Mutex
+	wanted   map[naming.ServiceKey]naming.HostAddress // nil before the first Set
+	newest   *publication                             // of what was wanted last; nil before
+	newer    chan struct{}                            // closed once newest is replaced
+	replicas map[string]*ReplicaStatus
+	listErr  string
+}
+
+// New returns a publisher that does nothing before Run. The error names the
+// option that is wrong.
+func New(o Options) (*Publisher, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	o.complete()
+	o.Node = proto.CloneOf(o.Node)
+	return &Publisher{
+		o: o, awake: make(chan struct{}, 1), newer: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
+	}, nil
+}
+
+// Set makes these the keys that are shown, all of them and no others; none are
+// shown as `{}`. It copies the set and never blocks; of several sets in quick
+// succession the last is announced. Before the first Set nothing is.
+func (p *Publisher) Set(hosts map[naming.ServiceKey]naming.HostAddress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wanted != nil && maps.Equal(p.wanted, hosts) {
+		return
+	}
+	p.wanted = make(map[naming.ServiceKey]naming.HostAddress, len(hosts))
+	maps.Copy(p.wanted, hosts)
+	select {
+	case p.awake <- struct{}{}:
+	default:
+	}
+}
+
+// Run publishes until ctx ends, with which istiod forgets the keys. It returns
+// nil when every goroutine of the publisher ended and every connection was given
+// back. It may be called once.
+func (p *Publisher) Run(ctx context.Context) error {
+	if p.used.Swap(true) {
+		return errors.New("keys: Run was called before")
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	listings := make(chan listing)
+	group.Go(func() { p.list(ctx, listings) })
+	running := make(map[string]context.CancelFunc)
+	gather := time.NewTimer(0)
+	gather.Stop()
+	defer gather.Stop()
+	for gathering := false; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.awake:
+			if !gathering {
+				gather.Reset(p.o.Gather)
+				gathering = true
+			}
+		case <-gather.C:
+			gathering = false
+			p.advance()
+		case l := <-listings:
+			if p.listed(l) {
+				p.follow(ctx, &group, running, l.replicas)
+			}
+		}
+	}
+}
+
+// advance makes a publication of what is wanted, for every replica to announce.
+func (p *Publisher) advance() {
+	p.mu.Lock()
+	wanted, before := p.wanted, p.newest // a set is never written again
+	p.mu.Unlock()
+	next, err := publish(wanted, p.o.Node, p.o.MaxBytes)
+	if err != nil {
+		p.o.Log.Error("keys not published, those before stay", "err", err)
+		return
+	}
+	if next.same(before) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.newest = next
+	close(p.newer)
+	p.newer = make(chan struct{})
+}
+
+// latest returns what is to be announced, nil before the first Set, and what is
+// closed once it is something else.
+func (p *Publisher) latest() (*publication, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.newest, p.newer
+}
+
+// listing is what Replicas returned.
+type listing struct {
+	replicas []string
+	err      error
+}
+
+// list asks for the replicas, sooner after a failure, until ctx ends.
+func (p *Publisher) list(ctx context.Context, listings chan<- listing) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		l := p.ask(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case listings <- l:
+		}
+		timer.Reset(p.o.Interval)
+		if l.err != nil {
+			timer.Reset(min(p.o.Interval, time.Second))
+		}
+	}
+}
+
+func (p *Publisher) ask(ctx context.Context) listing {
+	ctx, cancel := context.WithTimeout(ctx, p.o.Timeout)
+	defer cancel()
+	replicas, err := p.o.Replicas(ctx)
+	if err == nil && len(replicas) == 0 {
+		err = errors.New("no replica of istiod is listed")
+	}
+	if err != nil {
+		return listing{err: fmt.Errorf("keys: replicas of istiod: %w; check the address of istiod", err)}
+	}
+	return listing{replicas: replicas}
+}
+
+// listed notes what became of a listing and says whether it can be followed.
+func (p *Publisher) listed(l listing) bool {
+	text := ""
+	if l.err != nil {
+		text = l.err.Error()
+	}
+	p.mu.Lock()
+	before := p.listErr
+	p.listErr = text
+	p.mu.Unlock()
+	if l.err != nil && text != before {
+		p.o.Log.Warn("replicas not listed, keys stay with those known", "err", l.err)
+	}
+	return l.err == nil
+}
+
+// follow starts what publishes to replicas that came and ends it for those that
+// went.
+func (p *Publisher) follow(ctx context.Context, group *sync.WaitGroup, running map[string]context.CancelFunc, listed []string) {
+	for address, end := range running {
+		if slices.Contains(listed, address) {
+			continue
+		}
+		end()
+		delete(running, address)
+		p.mu.Lock()
+		delete(p.replicas, address)
+		p.mu.Unlock()
+		p.o.Log.Info("replica of istiod gone, keys no longer published to it", "replica", address)
+	}
+	for _, address := range listed {
+		if running[address] != nil {
+			continue
+		}
+		p.mu.Lock()
+		p.replicas[address] = &ReplicaStatus{Replica: address, Since: time.Now()}
+		p.mu.Unlock()
+		ctx, end := context.WithCancel(ctx)
+		running[address] = end
+		group.Go(func() { newReplica(p, address).run(ctx) })
+	}
+}
