@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -99,45 +98,5 @@ func (r *Reading) refused(host string, port uint16) string {
 	if port == 0 {
 		return reasonPort
 	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return refusedName(host)
-	}
-	if ip.IsUnspecified() {
-		return "unspecified address"
-	}
-	if slices.ContainsFunc(r.allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return ""
-	}
-	switch {
-	case ip.IsLoopback():
-		return "loopback address, and allow does not list it"
-	case isMetadata(ip):
-		return "metadata service of a cloud, and allow does not list it"
-	case ip.IsLinkLocalUnicast():
-		return "link-local address, and allow does not list it"
-	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "multicast or broadcast address, and allow does not list it"
-	}
-	return ""
-}
-
-// isMetadata knows the metadata services of AWS, Azure, Google and others
-// (IPv4 and IPv6) and of Alibaba.
-func isMetadata(ip netip.Addr) bool {
-	switch ip.String() {
-	case "169.254.169.254", "fd00:ec2::254", "100.100.100.200":
-		return true
-	}
-	return false
-}
-
-func refusedName(host string) string {
-	switch {
-	case host == "localhost" || strings.HasSuffix(host, ".localhost"):
-		return "name of the caller's own machine"
-	case host == "metadata.google.internal":
-		return "metadata service of a cloud"
-	}
-	return ""
+	return naming.Reach{Allow: r.allow}.Refuse(host)
 }

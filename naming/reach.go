@@ -1,0 +1,66 @@
+package naming
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Reach says which addresses may be offered to consumers on other machines.
+// The zero value refuses what means something else there: loopback,
+// link-local, multicast and the metadata services of clouds.
+type Reach struct {
+	Allow []netip.Prefix // passes all the same
+	Only  []netip.Prefix // IP addresses elsewhere are refused; empty refuses none for that
+}
+
+// Refuse returns why a host, an IP address without brackets or a name, must
+// not be offered; empty if it may be.
+func (r Reach) Refuse(host string) string {
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil:
+		return refusedName(host)
+	case ip.IsUnspecified():
+		return "unspecified address"
+	case slices.ContainsFunc(r.Allow, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		return ""
+	case len(r.Only) > 0 && !slices.ContainsFunc(r.Only, func(p netip.Prefix) bool { return p.Contains(ip) }):
+		return "outside the networks that are allowed"
+	}
+	return refusedIP(ip)
+}
+
+func refusedIP(ip netip.Addr) string {
+	switch {
+	case ip.IsLoopback():
+		return "loopback address, and allow does not list it"
+	case isMetadata(ip):
+		return "metadata service of a cloud, and allow does not list it"
+	case ip.IsLinkLocalUnicast():
+		return "link-local address, and allow does not list it"
+	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "multicast or broadcast address, and allow does not list it"
+	}
+	return ""
+}
+
+// isMetadata knows the metadata services of AWS, Azure, Google and others
+// (IPv4 and IPv6) and of Alibaba.
+func isMetadata(ip netip.Addr) bool {
+	switch ip.String() {
+	case "169.254.169.254", "fd00:ec2::254", "100.100.100.200":
+		return true
+	}
+	return false
+}
+
+func refusedName(host string) string {
+	switch {
+	case host == "localhost" || strings.HasSuffix(host, ".localhost"):
+		return "name of the caller's own machine"
+	case host == "metadata.google.internal":
+		return "metadata service of a cloud"
+	}
+	return ""
+}
