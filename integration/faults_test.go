@@ -22,10 +22,10 @@ func TestIstiodFaults(t *testing.T) {
 	bridge.Start(t)
 	w.publish(t)
 
-	t.Run("A02 F11 a new service is written while istiod has just started", func(t *testing.T) {
+	t.Run("A02 a new service is written while istiod has just started", func(t *testing.T) {
 		w.awaitEntries(t, providers, 18101, 18102)
 	})
-	t.Run("A56 the bridge is ready once applications have had time to connect", func(t *testing.T) {
+	t.Run("the bridge is ready once applications have had time to connect", func(t *testing.T) {
 		bridge.AwaitReady(t)
 	})
 
@@ -46,7 +46,7 @@ func TestIstiodFaults(t *testing.T) {
 		w.toIstiod.Heal()
 		w.awaitEntries(t, providers, 18103)
 	})
-	t.Run("F11 F12 an istiod that comes back empty takes nothing away", func(t *testing.T) {
+	t.Run("F11 an istiod that comes back empty takes nothing away", func(t *testing.T) {
 		w.untouched(t, func() {
 			w.istiod.Kill()
 			w.mesh.Remove(t, greetHost)
@@ -175,7 +175,7 @@ func TestZooKeeperFaults(t *testing.T) {
 			harness.Eventually(t, soon, "it is back", func() error { return harness.Same(w.writes.Connections() > 0, true) })
 		})
 	})
-	t.Run("F36 what others deleted while it was away is written again", func(t *testing.T) {
+	t.Run("what others deleted while it was away is written again at the next refresh", func(t *testing.T) {
 		w.writes.Cut()
 		for _, name := range w.znodes.Children(t, providers)[:1] {
 			w.znodes.Delete(t, providers+"/"+name)
@@ -190,7 +190,7 @@ func TestZooKeeperFaults(t *testing.T) {
 		w.zookeeper.AwaitServing(t)
 		w.awaitEntries(t, providers, 18102, 18103)
 	})
-	t.Run("A48 F18 a half-open connection is given up and the rest is written", func(t *testing.T) {
+	t.Run("A48 a half-open connection is given up and the rest is written", func(t *testing.T) {
 		w.writes.BlackHole()
 		w.greet(t, 18103)
 		harness.Stays(t, 8*time.Second, "nothing is written", func() error {

@@ -63,14 +63,14 @@ func TestStory(t *testing.T) {
 		})
 		consumer.CallEach(t, first, second)
 	})
-	t.Run("F03 F07 a SIGTERM and a restart touch no znode", func(t *testing.T) {
+	t.Run("F07 a SIGTERM and a restart touch no znode", func(t *testing.T) {
 		w.untouched(t, func() {
 			bridge.Stop(t)
 			bridge.Start(t)
 			bridge.AwaitReady(t)
 		})
 	})
-	t.Run("F06 F07 after the restarts it still follows", func(t *testing.T) {
+	t.Run("after the restarts it still follows", func(t *testing.T) {
 		w.greet(t, first)
 		w.awaitEntries(t, providers, first)
 		consumer.AwaitOnly(t, soon, first)
@@ -113,7 +113,7 @@ func TestMesh(t *testing.T) {
 			}
 		})
 	})
-	t.Run("A82 version and group of a key stand in the entries", func(t *testing.T) {
+	t.Run("version and group of a key stand in the entries", func(t *testing.T) {
 		provider.Republish(t, map[string]string{"providers:" + harness.DubboInterface + ":1.0.0:blue": greetAddress})
 		harness.Eventually(t, soon, "version and group", func() error {
 			names := w.znodes.Children(t, providers)

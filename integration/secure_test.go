@@ -21,7 +21,7 @@ func TestSecureIstiod(t *testing.T) {
 	config.Istiod = w.istiod.Secure
 	config.Mapping = "from: debug-xds, interval: 200ms, connectionGrace: 1s"
 
-	t.Run("A14 A19 A62 F21 with a bearer token whose file is rewritten", func(t *testing.T) {
+	t.Run("A14 A19 A62 with a bearer token whose file is rewritten", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		write(t, file, "not a token\n")
 		config.Security = fmt.Sprintf("tls: { %s }\n      tokenFile: %s", tls, file)
