@@ -40,7 +40,7 @@ tidy: # say which go.mod is not what its module needs
 .PHONY: lint
 lint: ## run the linters over every module
 	linter=$$(scripts/install.sh golangci-lint); \
-	for module in . integration bench; do \
+	for module in . integration integration/compose/greet bench; do \
 	  (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
 	done
 
@@ -64,6 +64,15 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper and Java Dubbo
 	for server in zookeeper dubbo istiod; do scripts/install.sh $$server >/dev/null; done
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -count=1 -timeout 20m ./...
+
+.PHONY: compose
+compose: build ## build what docker-compose.yml makes its images of
+	CGO_ENABLED=0 go build -C integration/compose/greet -trimpath -ldflags '-s -w' -o $(CURDIR)/bin/greet .
+	dubbo=$$(scripts/install.sh dubbo) && rm -rf bin/dubbo && cp -r "$$dubbo" bin/dubbo
+
+.PHONY: compose-test
+compose-test: compose ## docker-compose.yml, all of it: calls in both directions, a killed registry, a cut network
+	scripts/compose-test.sh
 
 .PHONY: bench
 bench: ## benchmarks, as a table of ratios to a raw writer in the same run

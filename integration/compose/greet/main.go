@@ -6,6 +6,7 @@
 //	greet provide -listen :20001 -istiod istiod:15010 -host greet.shop.svc.cluster.local:20001 -key providers:I::G
 //	greet consume -listen :8080 zookeeper=HOST:PORT/GROUP ...
 //	greet get URL...
+//	greet dial HOST:PORT
 //	greet certificates -istiod FOLDER -bridge FOLDER
 //
 // The consumer answers GET /call/NAME/TEXT. Where istiod is, the environment
@@ -33,7 +34,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say provide, consume, get or certificates")
+		return errors.New("say provide, consume, get, dial or certificates")
 	}
 	verb, args := args[0], args[1:]
 	switch verb {
@@ -43,9 +44,11 @@ func run(ctx context.Context, args []string) error {
 		return consume(ctx, args)
 	case "get":
 		return get(ctx, args)
+	case "dial":
+		return dial(ctx, args)
 	case "certificates":
 		return certificates(args)
 	default:
-		return fmt.Errorf("unknown verb %q: say provide, consume, get or certificates", verb)
+		return fmt.Errorf("unknown verb %q: say provide, consume, get, dial or certificates", verb)
 	}
 }

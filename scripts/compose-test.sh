@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Runs docker-compose.yml as it stands and checks what it promises: calls in both directions, while all is well, while
+# a registry is down, while a network is cut, and afterwards. `make compose-test` builds what it needs and calls it.
+#
+# It uses the Docker engine that runs. Where none runs it installs and starts one of its own (root on Debian), makes
+# images of packages that stand in for the public ones, and takes everything back at the end.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+project=xds-bridge-test
+begun=$SECONDS passed=0 failed=0
+scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/xds-bridge-compose.XXXXXX")
+export BRIDGE_PORT=0 MESH_PORT=0 ZOOKEEPER_PORT=0 NACOS_PORT=0 # free ones
+export COMPOSE_PROJECT_NAME=$project COMPOSE_HTTP_TIMEOUT=180 PATH=$PATH:/usr/sbin
+
+say() { printf '%4ds %s\n' $((SECONDS - begun)) "$*"; }
+
+compose() {
+  if docker compose version >/dev/null 2>&1; then
+    docker compose "$@"
+  else
+    docker-compose "$@"
+  fi
+}
+
+# quietly COMMAND... shows what it prints only where it fails.
+quietly() {
+  "$@" >"$scratch/output" 2>&1 || { tail -30 "$scratch/output" >&2; return 1; }
+}
+
+# container SERVICE prints its container.
+container() { compose ps -q "$1"; }
+
+# state CONTAINER prints healthy, unhealthy, starting, or how it stands where it has no health check.
+state() { docker inspect -f '{{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}} {{.State.ExitCode}}{{end}}' "$1"; }
+
+# ailing prints the services that are not as they should be.
+ailing() {
+  local service id
+  for service in $(compose config --services); do
+    id=$(compose ps -a -q "$service" 2>/dev/null || container "$service")
+    case $([ -n "$id" ] && state "$id") in
+      healthy | "exited 0") ;;
+      *) echo "$service" ;;
+    esac
+  done
+}
+
+all_healthy() { [ -z "$(ailing)" ]; }
+
+# ask SERVICE PATH prints what the service answers at its published port.
+ask() { bin/greet get "http://$(docker port "$(container "$1")" 8080/tcp | head -1)/$2"; }
+
+mesh_calls_zookeeper() { [ "$(ask mesh-consumer call/zookeeper/bob)" = "hello bob from 20002" ]; }
+mesh_calls_nacos() { [ "$(ask mesh-consumer call/nacos/bob)" = "hello bob from 20003" ]; }
+zookeeper_calls_mesh() { [ "$(ask zookeeper-consumer call/greet/bob)" = "hello bob from 20001" ]; }
+nacos_calls_mesh() { [ "$(ask nacos-consumer call/greet/bob)" = "hello bob from 20001" ]; }
+both_ways_through_zookeeper() { mesh_calls_zookeeper && zookeeper_calls_mesh; }
+every_call() { both_ways_through_zookeeper && mesh_calls_nacos && nacos_calls_mesh; }
+bridge_lives() { [ "$(state "$(container bridge)")" = healthy ]; }
+bridge_synced() { bin/greet get "http://$(docker port "$(container bridge)" 9902/tcp | head -1)/readyz" >/dev/null; }
+well() { all_healthy && bridge_synced && every_call; }
+
+# within SECONDS COMMAND...: it succeeds in that time.
+within() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" 2>"$scratch/why"; do
+    [ $SECONDS -lt $end ] || return 1
+    sleep 1
+  done
+}
+
+# throughout SECONDS COMMAND...: it succeeds all that time.
+throughout() {
+  local end=$((SECONDS + $1))
+  shift
+  while [ $SECONDS -lt $end ]; do
+    "$@" 2>"$scratch/why" || return 1
+    sleep 1
+  done
+}
+
+fails() { ! "$@" >/dev/null 2>&1; }
+
+# check SENTENCE COMMAND... counts and prints one check.
+check() {
+  local sentence=$1 number=$((passed + failed + 1))
+  shift
+  if "$@"; then
+    passed=$((passed + 1))
+    say "ok   $number  $sentence"
+  else
+    failed=$((failed + 1))
+    say "FAIL $number  $sentence"
+    explain
+  fi
+}
+
+# explain prints why a check failed: the last error, and the last words of whoever is not well and of the bridge.
+explain() {
+  local service
+  sed 's/^/       /' "$scratch/why" 2>/dev/null | tail -3
+  for service in $( { ailing; echo bridge; } | sort -u); do
+    echo "       --- $service"
+    compose logs --tail=25 "$service" 2>&1 | sed 's/^/       /'
+  done
+}
+
+end() {
+  trap '' INT TERM
+  if [ -n "${up:-}" ]; then
+    say "taking everything down"
+    compose down -v -t 5 >/dev/null 2>&1 || true
+  fi
+  if [ -n "${engine:-}" ]; then
+    scripts/engine.sh stop "$engine"
+  fi
+  rm -rf "$scratch"
+}
+trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+engine_answers() { command -v docker >/dev/null && docker version >/dev/null 2>&1; }
+
+start_engine() {
+  if engine_answers; then
+    say "a Docker engine runs: its images are the public ones"
+    return
+  fi
+  engine=$scratch/engine
+  DOCKER_HOST=$(scripts/engine.sh start "$engine")
+  export DOCKER_HOST
+  say "a Docker engine of our own runs"
+  scripts/standins.sh 2>"$scratch/output" || { cat "$scratch/output" >&2; exit 1; }
+  say "the stand-in images are built"
+}
+
+# The network of docker-compose.yml can exist once.
+exec 8>"${TMPDIR:-/var/tmp}/xds-bridge-compose.lock"
+flock 8
+start_engine
+command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 || { echo "compose-test: Docker Compose is missing: apt-get install docker-compose" >&2; exit 1; }
+
+up=yes
+quietly compose build
+say "the images of this project are built"
+quietly compose up -d || true # check 1 tells who is not well
+check "A78 every container of docker-compose.yml becomes healthy" within 180 all_healthy
+check "A78 ZooKeeper's consumer calls the mesh's provider" within 30 zookeeper_calls_mesh
+check "A78 Nacos's consumer calls the mesh's provider" within 30 nacos_calls_mesh
+check "A78 the mesh's consumer calls ZooKeeper's provider" within 30 mesh_calls_zookeeper
+check "A78 the mesh's consumer calls Nacos's provider" within 30 mesh_calls_nacos
+check "A78 ZooKeeper's consumer cannot reach istiod" fails docker exec "$(container zookeeper-consumer)" greet dial istiod:15010
+check "A78 the mesh's consumer cannot reach ZooKeeper" fails docker exec "$(container mesh-consumer)" greet dial zookeeper:2181
+
+say "ZooKeeper is killed"
+quietly compose kill -s KILL zookeeper
+check "A78 both directions go on without ZooKeeper" throughout 15 both_ways_through_zookeeper
+check "A78 the bridge lives without ZooKeeper" bridge_lives
+say "ZooKeeper starts again"
+quietly compose start zookeeper
+check "A78 everything is well again" within 120 well
+
+say "the bridge is cut off from both registries"
+docker network disconnect "${project}_registries" "$(container bridge)"
+check "A78 both directions through ZooKeeper go on without the bridge" throughout 15 both_ways_through_zookeeper
+check "A78 the bridge lives without its registries" bridge_lives
+say "the network is healed"
+docker network connect --alias bridge "${project}_registries" "$(container bridge)"
+check "A78 everything is well again" within 120 well
+
+say "the bridge and istiod are killed"
+quietly compose kill -s KILL bridge istiod
+check "A78 both directions through ZooKeeper go on without both" throughout 10 both_ways_through_zookeeper
+quietly compose start bridge istiod
+check "A78 everything is well again" within 120 well
+
+say "ZooKeeper's provider stops, and a restarted one takes its place"
+quietly compose stop -t 5 zookeeper-provider
+check "A78 the mesh's consumer learns that nobody is left" within 60 fails mesh_calls_zookeeper
+quietly compose start zookeeper-provider
+check "A78 everything is well again" within 120 well
+
+trap - EXIT
+end
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
