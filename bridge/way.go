@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -106,13 +107,17 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 		return nil, service{reason: ReasonExcluded, detail: why}, nil
 	}
 	entries, err := w.Project(s)
-	if err != nil {
+	detail := ""
+	if left := (*LeftOut)(nil); errors.As(err, &left) {
+		detail, err = left.Error(), nil
+	}
+	switch {
+	case err != nil:
 		return nil, service{reason: ReasonInvalid, detail: err.Error()}, err
+	case len(entries) == 0:
+		return nil, service{reason: ReasonEmpty, detail: cmp.Or(detail, emptiness(s))}, nil
 	}
-	if len(entries) == 0 {
-		return nil, service{reason: ReasonEmpty, detail: emptiness(s)}, nil
-	}
-	return entries, service{}, nil
+	return entries, service{detail: detail}, nil
 }
 
 // excludes returns why a service is left out, empty where it is not.

@@ -5,7 +5,7 @@ import "net/netip"
 // Istiod is a mesh, reached through istiod.
 type Istiod struct {
 	Address       string  `yaml:"address" need:"true" doc:"istiod's xDS address as host:port: 15010 in plaintext, 15012 with TLS."`
-	ID            string  `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty."`
+	ID            string  `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a mesh have to call it the same."`
 	TLS           *TLS    `yaml:"tls" doc:"TLS to istiod; without it the connection is plaintext."`
 	TokenFile     string  `yaml:"tokenFile" doc:"A service account token of audience istio-ca; read again when it changes."`
 	Insecure      bool    `yaml:"insecure" doc:"Send the token over plaintext to other machines too."`
@@ -15,7 +15,7 @@ type Istiod struct {
 	Subsets       bool    `yaml:"subsets" doc:"Subscribe to subset clusters too, so that endpoints tell their subset."`
 	ClusterDomain string  `yaml:"clusterDomain" default:"cluster.local" doc:"The domain of the mesh's Kubernetes services."`
 	Limits        Limits  `yaml:"limits" doc:"What istiod may send."`
-	Import        *Import `yaml:"import" doc:"How services of other registries appear in this mesh."`
+	Import        Import  `yaml:"import" doc:"How services of other registries appear in this mesh."`
 }
 
 // TLS says whom to trust and who we are.
@@ -55,12 +55,13 @@ type Import struct {
 	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
 	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
 	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
-	Allow     []netip.Prefix `yaml:"allow" doc:"Networks that endpoints may lie in; empty takes all but loopback, link-local, multicast and metadata services."`
+	Allow     []netip.Prefix `yaml:"allow" doc:"Networks that endpoints may lie in; empty takes all. Loopback, link-local, multicast and metadata services need select.allow besides."`
 }
 
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
 	Servers        []string `yaml:"servers" need:"true" doc:"The ensemble, each as host:port."`
+	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a registry have to call it the same."`
 	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" doc:"How long the ensemble keeps our session when we are away."`
 	Timeout        Duration `yaml:"timeout" default:"10s" doc:"How long one call may take."`
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
@@ -74,6 +75,7 @@ type ZooKeeper struct {
 // Nacos is a Nacos cluster.
 type Nacos struct {
 	Servers      []string `yaml:"servers" need:"true" doc:"The servers, each as http://host:port or https://host:port."`
+	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a registry have to call it the same."`
 	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
 	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`

@@ -52,11 +52,9 @@ func (v *validator) istiod(path string, m *Istiod) {
 	v.domain(path+".clusterDomain", m.ClusterDomain)
 	v.mapping(path+".mapping", m)
 	v.limits(path+".limits", m.Limits)
-	if m.Import != nil {
-		v.domain(path+".import.suffix", m.Import.Suffix)
-		v.prefixes(path+".import.vips", []netip.Prefix{m.Import.VIPs})
-		v.prefixes(path+".import.allow", m.Import.Allow)
-	}
+	v.domain(path+".import.suffix", m.Import.Suffix)
+	v.prefixes(path+".import.vips", []netip.Prefix{m.Import.VIPs})
+	v.prefixes(path+".import.allow", m.Import.Allow)
 }
 
 // transport checks that address, TLS and token go together.
@@ -93,6 +91,9 @@ func (v *validator) mapping(path string, m *Istiod) {
 }
 
 func (v *validator) zookeeper(path string, z *ZooKeeper) {
+	if z.ID != "" {
+		v.name(path+".id", z.ID, "")
+	}
 	if len(z.Servers) == 0 {
 		v.fault(path+".servers", "missing; such as [127.0.0.1:2181]")
 	}
@@ -117,6 +118,9 @@ func (v *validator) zookeeper(path string, z *ZooKeeper) {
 const namespaceSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 func (v *validator) nacos(path string, n *Nacos) {
+	if n.ID != "" {
+		v.name(path+".id", n.ID, "")
+	}
 	if len(n.Servers) == 0 {
 		v.fault(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
 	}

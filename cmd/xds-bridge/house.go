@@ -47,6 +47,7 @@ type outlet struct {
 	state      func() admin.TargetState // nil where it has nothing to tell
 	fault      func() string            // why the target cannot be reached; empty where it can
 	close      func()                   // nil where nothing is held
+	back       <-chan struct{}          // ready after a lost connection is back, and others may have changed things meanwhile
 }
 
 // close gives back what the house holds, after it ran or in place of it.
@@ -120,8 +121,25 @@ func (h *house) loops() []func(context.Context) error {
 	all := make([]func(context.Context) error, 0, len(h.outlets))
 	for _, o := range h.outlets {
 		all = append(all, named("loop of "+o.name, o.loop.Run))
+		if o.back != nil {
+			all = append(all, o.rescan)
+		}
 	}
 	return all
+}
+
+// rescan makes the loop read everything again whenever a connection is back.
+func (o outlet) rescan(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.back:
+		}
+		if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("target %s: %w", o.name, err)
+		}
+	}
 }
 
 func (h *house) sources() []func(context.Context) error {

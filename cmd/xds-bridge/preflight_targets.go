@@ -49,6 +49,22 @@ func checkZooKeeper(z *config.ZooKeeper, target *zookeeper.Target) func(context.
 	}
 }
 
+// checkZooKeeperSource tries whether an ensemble can be read.
+func checkZooKeeperSource(source *zookeeper.Source) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		state, err := source.Check(ctx)
+		switch {
+		case state.Session == 0 && err != nil:
+			f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
+		case err != nil:
+			f.fail("list", err, "let our user read the root of each format")
+		default:
+			f.pass("reachable", "%s", state.Server)
+			f.pass("list", "the roots of all formats")
+		}
+	}
+}
+
 // checkNacos tries a Nacos cluster by an instance that is published and taken
 // back.
 func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {

@@ -14,15 +14,18 @@ func unsupported(cfg *config.Config) config.Faults {
 		return nil
 	}
 	var faults config.Faults
-	first := make(map[string]int) // the first bridge that reads a registry
+	first := make(map[string]int)     // the first bridge that reads a registry
+	listeners := make(map[string]int) // the first bridge that listens at an address
 	for i, b := range cfg.Bridges {
 		path := fmt.Sprintf("bridges[%d]", i)
 		from, to := cfg.Registries[b.From], cfg.Registries[b.To]
-		if from.Istiod == nil {
-			faults = append(faults, cfg.Fault(path+".from", "reading %q is not supported yet in this version, which reads meshes only", b.From))
+		if from.Istiod != nil && to.Istiod != nil {
+			faults = append(faults, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
 		}
-		if to.Istiod != nil {
-			faults = append(faults, cfg.Fault(path+".to", "writing into the mesh %q is not supported yet in this version", b.To))
+		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
+			faults = append(faults, cfg.Fault(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
+		} else if !ok {
+			listeners[b.Listen] = i
 		}
 		j, ok := first[b.From]
 		if !ok {
@@ -30,7 +33,7 @@ func unsupported(cfg *config.Config) config.Faults {
 			continue
 		}
 		o := cfg.Bridges[j]
-		if !slices.Equal(b.Select.Allow, o.Select.Allow) || b.Select.SkipMutualTLS != o.Select.SkipMutualTLS {
+		if from.Istiod != nil && (!slices.Equal(b.Select.Allow, o.Select.Allow) || b.Select.SkipMutualTLS != o.Select.SkipMutualTLS) {
 			faults = append(faults, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
 		}

@@ -60,35 +60,47 @@ func (c *cli) house(w wiring) (*house, error) {
 }
 
 // build makes one input for every registry that a bridge reads, and one
-// outlet for every registry that one writes.
+// outlet for every end that one writes to.
 func (b *builder) build() error {
-	for _, name := range order(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
+	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
 		in, err := b.input(name, b.cfg.Registries[name])
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
 		b.house.inputs = append(b.house.inputs, in)
 	}
-	for _, name := range order(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
-		if err := b.outlet(name, b.cfg.Registries[name]); err != nil {
-			return fmt.Errorf("registries.%s: %w", name, err)
+	for _, at := range distinct(b.cfg.Bridges, endOf) {
+		if err := b.outlet(at); err != nil {
+			return fmt.Errorf("registries.%s: %w", at.registry, err)
 		}
 	}
 	return nil
 }
 
-// order returns the registries that bridges name, each once, in the order of
-// the file.
-func order(bridges []config.Bridge, end func(config.Bridge) string) []string {
-	var names []string
-	seen := make(map[string]bool)
+// An end is what one loop writes to: a registry, or one address at which a
+// mesh is served. Bridges that name the same one wait for each other there.
+type end struct{ registry, listen string }
+
+func endOf(x config.Bridge) end { return end{x.To, x.Listen} }
+
+func (e end) String() string {
+	if e.listen == "" {
+		return e.registry
+	}
+	return e.registry + e.listen
+}
+
+// distinct returns what bridges name, each once, in the order of the file.
+func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T) []T {
+	var all []T
+	seen := make(map[T]bool)
 	for _, b := range bridges {
-		if name := end(b); !seen[name] {
-			seen[name] = true
-			names = append(names, name)
+		if t := what(b); !seen[t] {
+			seen[t] = true
+			all = append(all, t)
 		}
 	}
-	return names
+	return all
 }
 
 // input makes the source of a registry. A new kind of source has its line
@@ -97,26 +109,33 @@ func (b *builder) input(name string, r config.Registry) (input, error) {
 	switch {
 	case r.Istiod != nil:
 		return b.mesh(name, r.Istiod)
+	case r.ZooKeeper != nil:
+		return b.zookeeperSource(name, r.ZooKeeper)
 	default:
-		return input{}, errNoSource // unsupported told of it before
+		return input{}, errNoSource // validation told of it before
 	}
 }
 
-// outlet makes the target of a registry and the one loop of all bridges that
-// lead to it. A new kind of target has its line here.
-func (b *builder) outlet(name string, r config.Registry) error {
-	bridges := b.leadingTo(name)
-	var o outlet
-	var codecs []codec // of the formats of all bridges
-	var err error
-	switch {
+// target makes the target at an end, and the codecs of the bridges that lead
+// to it. A new kind of target has its line here.
+func (b *builder) target(at end, bridges []config.Bridge) (outlet, [][]codec, error) {
+	switch r := b.cfg.Registries[at.registry]; {
 	case r.ZooKeeper != nil:
-		o, codecs, err = b.zookeeper(name, r.ZooKeeper, bridges)
+		return b.zookeeper(at.registry, r.ZooKeeper, bridges)
 	case r.Nacos != nil:
-		o, codecs, err = b.nacos(name, r.Nacos, bridges)
+		return b.nacos(at.registry, r.Nacos, bridges)
+	case r.Istiod != nil:
+		return b.served(at, r.Istiod, bridges)
 	default:
-		err = errNoTarget // unsupported told of it before
+		return outlet{}, nil, errNoTarget // validation told of it before
 	}
+}
+
+// outlet makes the target at an end and the one loop of all bridges that lead
+// to it.
+func (b *builder) outlet(at end) error {
+	bridges := b.leadingTo(at)
+	o, codecs, err := b.target(at, bridges)
 	if err != nil {
 		return err
 	}
@@ -124,19 +143,19 @@ func (b *builder) outlet(name string, r config.Registry) error {
 	owner := metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen)
 	target := o.target
 	if b.dryRun {
-		target = &overlay{real: target, owner: owner, told: b.wouldWrite(name), groups: make(map[registry.Group][]registry.Held)}
+		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held)}
 	}
 	ways, err := b.ways(bridges, codecs)
 	if err != nil {
 		return err
 	}
-	t := r.Timing
+	t := b.cfg.Registries[at.registry].Timing
 	o.loop, err = bridge.New(target, ways, bridge.Options{
-		Target: name, Owner: owner, Workers: t.Workers,
+		Target: o.name, Owner: owner, Workers: t.Workers,
 		Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
 		Retry:   bridge.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
-		Log:     b.log.With("component", "bridge", "peer", name),
-		Observe: b.metrics.Target(name, o.kind),
+		Log:     b.log.With("component", "bridge", "peer", o.name),
+		Observe: b.metrics.Target(o.name, o.kind),
 	})
 	b.house.outlets[len(b.house.outlets)-1] = o
 	return err //nolint:wrapcheck // build names the registry
@@ -145,60 +164,56 @@ func (b *builder) outlet(name string, r config.Registry) error {
 // codec is what turns services into the entries of one format of one bridge.
 type codec interface {
 	Encode(s *registry.Service) ([]registry.Entry, error)
+	LeftOut(s *registry.Service) error
 }
 
-// leadingTo returns the bridges into a registry, in the order of the file.
-func (b *builder) leadingTo(name string) []config.Bridge {
+// leadingTo returns the bridges to an end, in the order of the file.
+func (b *builder) leadingTo(at end) []config.Bridge {
 	var all []config.Bridge
 	for _, x := range b.cfg.Bridges {
-		if x.To == name {
+		if endOf(x) == at {
 			all = append(all, x)
 		}
 	}
 	return all
 }
 
-// ways makes the bridges of one loop; codecs are those of all their formats,
-// one after the other.
-func (b *builder) ways(bridges []config.Bridge, codecs []codec) ([]bridge.Bridge, error) {
+// ways makes the bridges of one loop; codecs are those of each.
+func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
-	for _, x := range bridges {
-		own := codecs[:len(x.Formats)]
-		codecs = codecs[len(x.Formats):]
+	for i, x := range bridges {
 		in := b.house.input(x.From)
-		chosen, err := selection(x.Select)
+		chosen, err := b.selection(x)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: in.table, Recheck: in.recheck,
-			Select: chosen, Project: project(own),
+			Select: chosen, Project: project(b.reach(x), codecs[i]),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
 	return all, nil
 }
 
+// hop is what a registry is in the path of an entry.
+func (b *builder) hop(name string) string {
+	id := ""
+	switch r := b.cfg.Registries[name]; {
+	case r.Istiod != nil:
+		id = r.Istiod.ID
+	case r.ZooKeeper != nil:
+		id = r.ZooKeeper.ID
+	case r.Nacos != nil:
+		id = r.Nacos.ID
+	}
+	return metadata.Hop(orWord(id, name))
+}
+
 func guard(g config.Guard) bridge.Guard {
 	return bridge.Guard{
 		Mode: bridge.Mode(g.Mode), Share: g.Share, AtLeast: g.AtLeast, Window: g.Window.Std(),
 		LastEndpoint: g.LastEndpoint.Std(), Settle: g.Settle.Std(), Confirm: g.Confirm.Std(),
-	}
-}
-
-// project encodes a service in all formats of a bridge. One format that
-// cannot leaves the service as it is in all of them.
-func project(codecs []codec) bridge.Project {
-	return func(s *registry.Service) ([]registry.Entry, error) {
-		var all []registry.Entry
-		for _, c := range codecs {
-			entries, err := c.Encode(s)
-			if err != nil {
-				return nil, err //nolint:wrapcheck // the codec says which part
-			}
-			all = append(all, entries...)
-		}
-		return all, nil
 	}
 }
 

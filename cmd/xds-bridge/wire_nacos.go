@@ -18,22 +18,24 @@ import (
 
 // nacos makes the target that a Nacos cluster is, and the codecs of all
 // formats of the bridges that lead to it.
-func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (outlet, []codec, error) {
-	var codecs []codec
+func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (outlet, [][]codec, error) {
+	var codecs [][]codec
 	var layouts []nacos.Layout
 	groups := make(map[string]bool)
 	for _, x := range bridges {
+		var own []codec
 		for _, f := range x.Formats {
 			c, err := dubbo.NewNacos(b.dubbo(x, f))
 			if err != nil {
 				return outlet{}, nil, err //nolint:wrapcheck // build names the registry
 			}
-			codecs = append(codecs, c)
+			own = append(own, c)
 			if !groups[f.Group] {
 				groups[f.Group] = true
 				layouts = append(layouts, dubboScope{namespace: n.Namespace, group: f.Group})
 			}
 		}
+		codecs = append(codecs, own)
 	}
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),

@@ -11,29 +11,33 @@ import (
 
 // zookeeper makes the target that a ZooKeeper ensemble is, and the codecs of
 // all formats of the bridges that lead to it.
-func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.Bridge) (outlet, []codec, error) {
-	var codecs []codec
+func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.Bridge) (outlet, [][]codec, error) {
+	var codecs [][]codec
 	var layouts []zookeeper.Layout
 	roots := make(map[string]bool)
 	for _, x := range bridges {
+		var own []codec
 		for _, f := range x.Formats {
 			c, err := dubbo.NewZooKeeper(b.dubbo(x, f))
 			if err != nil {
 				return outlet{}, nil, err //nolint:wrapcheck // build names the registry
 			}
-			codecs = append(codecs, c)
+			own = append(own, c)
 			if !roots[f.Root] { // bridges may share a folder, which has one layout
 				roots[f.Root] = true
 				layouts = append(layouts, c)
 			}
 		}
+		codecs = append(codecs, own)
 	}
-	client, err := zookeeper.Dial(b.zookeeperOptions(name, z))
+	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
+	opts.Observe = onReturn(opts.Observe, back)
+	client, err := zookeeper.Dial(opts)
 	if err != nil {
 		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
 	}
 	o := outlet{
-		name: name, kind: "zookeeper", close: client.Close,
+		name: name, kind: "zookeeper", close: client.Close, back: back,
 		fault: func() string { return client.State().LastError },
 	}
 	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
@@ -51,6 +55,21 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.B
 		o.serve = func(ctx context.Context) error { target.KeepAlive(ctx); return nil }
 	}
 	return o, codecs, nil
+}
+
+// onReturn signals when a connection is back after it was lost.
+func onReturn(observe func(zookeeper.State), back chan<- struct{}) func(zookeeper.State) {
+	lost := false
+	return func(s zookeeper.State) {
+		observe(s)
+		if s.Connected && lost {
+			select {
+			case back <- struct{}{}:
+			default:
+			}
+		}
+		lost = !s.Connected && s.Session != 0
+	}
 }
 
 func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.Options {
@@ -85,8 +104,8 @@ func (b *builder) dubbo(x config.Bridge, f config.Format) dubbo.Options {
 	for _, r := range f.Rules {
 		o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
 	}
+	o.Hop, o.Target = b.hop(x.From), b.hop(x.To)
 	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
-		o.Hop = metadata.Hop(orWord(from.Istiod.ID, x.From))
 		o.Subsets = from.Istiod.Subsets
 	}
 	if to := b.cfg.Registries[x.To]; to.Nacos != nil {

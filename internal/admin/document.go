@@ -62,6 +62,16 @@ type TargetState struct {
 	Reconnects int       `json:"reconnects"`
 	LastError  string    `json:"last_error,omitempty"` // why it is not connected
 	Login      *Login    `json:"login,omitempty"`
+	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
+}
+
+// Reader is who reads a target that serves, such as an istiod.
+type Reader struct {
+	Node    string    `json:"node"`
+	Address string    `json:"address"`
+	Since   time.Time `json:"since"`
+	Sent    string    `json:"sent,omitempty"`  // version of the set it was sent last
+	Acked   string    `json:"acked,omitempty"` // and of the one it confirmed
 }
 
 // Login is how a user of ours is logged in at a registry.

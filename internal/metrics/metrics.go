@@ -27,6 +27,7 @@ type Metrics struct {
 	defined  []Definition
 	target   targetMetrics
 	stream   streamMetrics
+	served   servedMetrics
 	sessions *prometheus.CounterVec
 	limits   *prometheus.GaugeVec
 	logins   *prometheus.CounterVec
@@ -49,6 +50,7 @@ func New(b Build) *Metrics {
 	m.limits = m.gauge("limit_usage_ratio", "How much of a registry's limit the fullest group uses; 1 is all of it.", "peer", "limit")
 	m.target = newTargetMetrics(m)
 	m.stream = newStreamMetrics(m)
+	m.served = newServedMetrics(m)
 	return m
 }
 

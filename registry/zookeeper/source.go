@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -51,6 +53,8 @@ type Source struct {
 	conn Options
 	opts SourceOptions
 
+	rechecks chan struct{}
+
 	mu    sync.Mutex
 	state State
 }
@@ -74,7 +78,7 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{conn: conn, opts: opts}
+	s := &Source{conn: conn, opts: opts, rechecks: make(chan struct{}, 1)}
 	observe := conn.Observe
 	s.conn.Observe = func(state State) {
 		s.mu.Lock()
@@ -92,6 +96,32 @@ func (s *Source) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
+}
+
+// Recheck makes everything be read anew, over a new connection. It does not
+// block.
+func (s *Source) Recheck() {
+	select {
+	case s.rechecks <- struct{}{}:
+	default:
+	}
+}
+
+// Check lists the root of every format over a connection of its own and
+// returns how that connection was.
+func (s *Source) Check(ctx context.Context) (State, error) {
+	client, err := Dial(s.conn) //nolint:contextcheck // it ends by Close
+	if err != nil {
+		return State{}, err
+	}
+	defer client.Close()
+	for _, f := range s.opts.Formats {
+		root, _, _ := strings.Cut(f.Folders(), "/*")
+		if _, err := client.children(ctx, root); err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return client.State(), fmt.Errorf("list %s: %w", root, err)
+		}
+	}
+	return client.State(), nil
 }
 
 // Run implements registry.Source.
@@ -143,6 +173,9 @@ func (r *reading) connection(ctx context.Context) error {
 	}
 }
 
+// errRecheck says that a new connection was asked for.
+var errRecheck = errors.New("everything is being read anew, as was asked for")
+
 // A reading is what a source knows of the tree. Only Run's goroutine and
 // those it waits for touch it.
 type reading struct {
@@ -177,6 +210,8 @@ func (r *reading) follow(ctx context.Context) error {
 			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
 		case <-verify.C:
 			return nil
+		case <-r.rechecks:
+			return errRecheck
 		case <-r.events.ready:
 		}
 		sleep(ctx, r.opts.Gather)

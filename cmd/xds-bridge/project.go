@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// reach returns which addresses may pass a bridge, nil where its source sees
+// to that itself, as a mesh does.
+func (b *builder) reach(x config.Bridge) *naming.Reach {
+	if b.cfg.Registries[x.From].Istiod != nil {
+		return nil
+	}
+	r := &naming.Reach{Allow: x.Select.Allow}
+	if to := b.cfg.Registries[x.To].Istiod; to != nil {
+		r.Only = append(r.Only, to.Import.Allow...)
+	}
+	return r
+}
+
+// project encodes a service in all formats of a bridge. One format that
+// cannot leaves the service as it is in all of them.
+func project(reach *naming.Reach, codecs []codec) bridge.Project {
+	return func(s *registry.Service) ([]registry.Entry, error) {
+		s, refused := within(reach, s)
+		var all []registry.Entry
+		var left []error
+		for _, c := range codecs {
+			entries, err := c.Encode(s)
+			if err != nil {
+				return nil, err //nolint:wrapcheck // the codec says which part
+			}
+			all = append(all, entries...)
+			left = append(left, c.LeftOut(s))
+		}
+		if reason := errors.Join(append(left, refused)...); reason != nil {
+			return all, &bridge.LeftOut{Reason: reason}
+		}
+		return all, nil
+	}
+}
+
+// within returns a service without the endpoints that must not be offered,
+// and why they are not.
+func within(reach *naming.Reach, s *registry.Service) (*registry.Service, error) {
+	if reach == nil {
+		return s, nil
+	}
+	var refused []error
+	kept := make([]registry.Endpoint, 0, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		if reason := reach.Refuse(e.Host); reason != "" {
+			refused = append(refused, fmt.Errorf("endpoint %s: %s", naming.Quote(e.Address()), reason))
+			continue
+		}
+		kept = append(kept, e)
+	}
+	if len(refused) == 0 {
+		return s, nil
+	}
+	cut := *s
+	cut.Endpoints = kept
+	return &cut, errors.Join(refused...)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+)
+
+// served makes the target that istiods read at an address, and the codecs of
+// all bridges that lead to it.
+func (b *builder) served(at end, m *config.Istiod, bridges []config.Bridge) (outlet, [][]codec, error) {
+	imports := m.Import
+	var codecs [][]codec
+	for _, x := range bridges {
+		c, err := serviceentry.New(serviceentry.Options{
+			Hosts:     naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: imports.Suffix},
+			Namespace: imports.Namespace, VIPs: imports.VIPs,
+			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Hop: b.hop(x.From), Target: b.hop(x.To),
+			Protocol: x.Formats[0].Protocol,
+		})
+		if err != nil {
+			return outlet{}, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
+		}
+		codecs = append(codecs, []codec{c})
+	}
+	name := at.String()
+	o := mcp.Options{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
+	if b.cfg.State.Dir != "" {
+		o.State = &mcp.StateFile{Path: filepath.Join(b.cfg.State.Dir, "served-"+metadata.Fingerprint(name, 8)+".json")}
+	}
+	log := b.log.With("component", "mcp", "peer", name)
+	target, err := mcp.NewTarget(o)
+	if target == nil {
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	if err != nil {
+		log.Warn("the last known set is not used", "err", err)
+	}
+	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
+	return outlet{
+		name: name, kind: "mesh", target: target, check: checkListen(at.listen),
+		serve: func(ctx context.Context) error { return serveMesh(ctx, at.listen, target, server) },
+		state: func() admin.TargetState { return servedState(target, server) },
+	}, codecs, nil
+}
+
+// serveMesh opens the listener and answers istiods until ctx ends. It listens
+// from the first moment: an istiod whose source is away at its start ends.
+func serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen at %s for istiod: %w; another process may hold the port: change listen of the bridge", address, err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return target.Run(ctx) })
+	group.Go(func() error { return server.Serve(ctx, l) })
+	return group.Wait() //nolint:wrapcheck // named by the house
+}
+
+func servedState(target *mcp.Target, server *mcp.Server) admin.TargetState {
+	s := admin.TargetState{}
+	for _, p := range server.Peers() {
+		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked})
+	}
+	s.Connected = len(s.Readers) > 0
+	if err := target.Ready(); err != nil {
+		s.LastError = err.Error()
+	}
+	return s
+}
+
+// checkListen tries whether the address for istiod is free.
+func checkListen(address string) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err != nil {
+			f.fail("listen", err, "change listen of the bridge, or end who holds the port (a running bridge does)")
+			return
+		}
+		_ = l.Close()
+		f.pass("listen", "%s is free; istiod names it in meshConfig.configSources as xds://", address)
+	}
+}

@@ -1,0 +1,43 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+)
+
+// servedMetrics count what istiods are served.
+type servedMetrics struct {
+	pushes, faults     *prometheus.CounterVec
+	resources, streams *prometheus.GaugeVec
+	latency            *prometheus.HistogramVec
+}
+
+func newServedMetrics(m *Metrics) servedMetrics {
+	return servedMetrics{
+		pushes:    m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "peer"),
+		faults:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
+		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
+		streams:   m.gauge("mcp_streams", "Streams of istiods that are open.", "peer"),
+		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "peer"),
+	}
+}
+
+// Served returns a sink for what a mesh target observes. Peer is its name.
+func (m *Metrics) Served(peer string) func(mcp.Observation) {
+	s := m.served
+	return func(o mcp.Observation) {
+		switch o.Kind {
+		case mcp.ObservedPush:
+			s.pushes.WithLabelValues(peer).Inc()
+			s.resources.WithLabelValues(peer).Set(float64(o.Count))
+			s.latency.WithLabelValues(peer).Observe(o.Latency.Seconds())
+		case mcp.ObservedOpen:
+			s.streams.WithLabelValues(peer).Inc()
+		case mcp.ObservedClosed:
+			s.streams.WithLabelValues(peer).Dec()
+		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:
+			s.faults.WithLabelValues(peer, string(o.Kind)).Inc()
+		}
+	}
+}
