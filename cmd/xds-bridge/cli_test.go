@@ -52,7 +52,7 @@ func TestWrongUsage(t *testing.T) {
 		"healthcheck --telemetry off":            "no probes there",
 		"validate -f /none.yaml":                 "/none.yaml: no such file or directory; name the configuration with --config",
 		"demo --once --mesh /none.yaml":          "--mesh: open /none.yaml",
-		"preflight -f testdata/unsupported.yaml": "not supported yet in this version",
+		"preflight -f testdata/unsupported.yaml": "is not supported in this version",
 	} {
 		t.Run(line, func(t *testing.T) {
 			r := do(t, strings.Fields(line)...)
@@ -78,11 +78,11 @@ func TestValidate_A74(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	do(t, "validate", "../../config/testdata/design.yaml").want(t, exitUsage,
-		"tokenFile: secret file", `design.yaml:24:25: bridges[1].from: reading "zk" is not supported yet in this version`)
+		"tokenFile: secret file")
 	do(t, "validate", "testdata/unsupported.yaml").want(t, exitUsage,
-		`unsupported.yaml:8:67: bridges[1].select: allow and skipMutualTLS differ from bridges[0]`,
-		`unsupported.yaml:9:16: bridges[2].from: reading "zk" is not supported yet`,
-		`unsupported.yaml:9:26: bridges[2].to: writing into the mesh "mesh" is not supported yet`)
+		`unsupported.yaml:9:67: bridges[1].select: allow and skipMutualTLS differ from bridges[0]`,
+		`bridges[3].listen: bridges[2] listens there for "mesh"`,
+		`bridges[4].to: a bridge from a mesh into a mesh is not supported in this version`)
 }
 
 func TestEnvironmentSetsFlags(t *testing.T) {
