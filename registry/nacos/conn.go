@@ -32,6 +32,7 @@ type conn struct {
 
 	mu        sync.Mutex
 	published map[serviceKey]string // the batch of each service, as it was accepted
+	pushed    func(push)            // takes pushes; may be nil
 }
 
 // serviceKey names a service on a server.
@@ -157,6 +158,7 @@ func (cn *conn) receive() {
 		if pushed.kind == "ConnectResetRequest" {
 			cn.wantedGone()
 		}
+		cn.hand(pushed)
 	}
 }
 

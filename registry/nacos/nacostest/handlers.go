@@ -118,14 +118,22 @@ func (s *Server) handle(r Request, b body) answer {
 			s.publish(sv, r.Conn, []model.Instance{b.Instance})
 		}
 	case "ServiceQueryRequest":
-		return answer{ResultCode: ok, ServiceInfo: s.info(sv, s.cachedHosts(sv))}
+		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.cachedHosts(sv)))}
 	case "SubscribeServiceRequest":
-		s.conns[r.Conn].subscribed[sv] = b.Subscribe
-		return answer{ResultCode: ok, ServiceInfo: s.info(sv, s.hosts(sv))}
+		if b.Subscribe {
+			s.conns[r.Conn].subscribed[sv] = true
+		} else {
+			delete(s.conns[r.Conn].subscribed, sv)
+		}
+		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.hosts(sv)))}
 	case "ServiceListRequest":
 		names := s.names(b.Namespace, b.GroupName)
+		size := b.PageSize
+		if s.PageLimit > 0 {
+			size = min(size, s.PageLimit)
+		}
 		from := min(len(names), (b.PageNo-1)*b.PageSize)
-		return answer{ResultCode: ok, Count: len(names), ServiceNames: names[from:min(len(names), from+b.PageSize)]}
+		return answer{ResultCode: ok, Count: len(names), ServiceNames: names[from:min(len(names), from+size)]}
 	default:
 		return answer{ResultCode: failed, ErrorCode: failed, Message: "no handler for " + r.Type}
 	}
@@ -157,12 +165,7 @@ func (s *Server) publish(sv Service, conn string, instances []model.Instance) {
 		}
 		s.services[sv][conn] = stored
 	}
-	info := s.info(sv, s.hosts(sv))
-	for _, c := range s.conns {
-		if c.subscribed[sv] {
-			go s.push(c, "NotifySubscriberRequest", map[string]any{"requestId": strconv.FormatInt(s.next.Add(1), 10), "namespace": sv.Namespace, "serviceInfo": info})
-		}
-	}
+	s.notify(sv)
 }
 
 // cachedHosts answers a read as a real server does: as of Lag ago.

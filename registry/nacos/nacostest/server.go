@@ -50,6 +50,8 @@ type Server struct {
 	Password string
 	TokenTTL time.Duration
 
+	PageLimit int // of services in one page of a list, whatever is asked for; 0: none
+
 	mu       sync.Mutex
 	services map[Service]map[string][]model.Instance // by connection
 	shadow   map[Service]cached
@@ -58,6 +60,7 @@ type Server struct {
 	fault    Fault
 	lose     func(Request) bool
 	skew     time.Duration
+	post     func(Push) []Push
 	log      []Request
 	next     atomic.Int64
 	logins   int
@@ -78,6 +81,7 @@ type connection struct {
 	end        chan struct{} // closed to end the stream
 	ended      bool
 	send       sync.Mutex
+	sent       <-chan struct{} // closed when the last push has been sent; guarded by the server's mu
 }
 
 // NewServer returns a server without services.

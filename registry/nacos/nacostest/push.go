@@ -1,0 +1,103 @@
+package nacostest
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+)
+
+// Push is what the server tells the subscribers of a service of its own
+// accord. As with a real one the namespace is not in it.
+type Push struct {
+	Service Service
+	Info    model.Service
+}
+
+// Post makes a function decide what is sent in the place of each push: nothing
+// where it is to be lost, several where it is to be repeated; nil ends that.
+// It must not call the server.
+func (s *Server) Post(f func(Push) []Push) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.post = f
+}
+
+// Send pushes something to the subscribers of its service, whatever is true.
+func (s *Server) Send(p Push) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deliver(p)
+}
+
+// Remove drops services with their names, as a server does that cleans up; the
+// subscribers are told that nothing is left.
+func (s *Server) Remove(services ...Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sv := range services {
+		delete(s.services, sv)
+		delete(s.shadow, sv)
+		s.notify(sv)
+	}
+}
+
+// Subscriptions returns how many services are subscribed, over all clients.
+func (s *Server) Subscriptions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, c := range s.conns {
+		n += len(c.subscribed)
+	}
+	return n
+}
+
+// Unsubscribe makes the server forget every subscription, as one does that
+// lost its clients but for their connections.
+func (s *Server) Unsubscribe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		clear(c.subscribed)
+	}
+}
+
+// notify tells the subscribers of a service what it holds; pushes show
+// instances that are not enabled, as a real server's do. The caller holds mu.
+func (s *Server) notify(sv Service) {
+	p := Push{Service: sv, Info: *s.info(sv, s.hosts(sv))}
+	if s.post == nil {
+		s.deliver(p)
+		return
+	}
+	for _, q := range s.post(p) {
+		s.deliver(q)
+	}
+}
+
+// deliver sends a push in the order of its calls. The caller holds mu.
+func (s *Server) deliver(p Push) {
+	for _, id := range slices.Sorted(maps.Keys(s.conns)) {
+		c := s.conns[id]
+		if !c.subscribed[p.Service] {
+			continue
+		}
+		body := map[string]any{"requestId": strconv.FormatInt(s.next.Add(1), 10), "serviceInfo": p.Info}
+		last, done := c.sent, make(chan struct{})
+		c.sent = done
+		go func() { // ends with the stream
+			defer close(done)
+			if last != nil {
+				<-last
+			}
+			s.push(c, "NotifySubscriberRequest", body)
+		}()
+	}
+}
+
+// enabled returns what answers show of a service.
+func enabled(hosts []model.Instance) []model.Instance {
+	return slices.DeleteFunc(slices.Clone(hosts), func(i model.Instance) bool { return !i.Enable })
+}

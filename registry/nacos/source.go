@@ -1,0 +1,172 @@
+package nacos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Format is what a Source has to know of one format: which services are its
+// own and what their instances tell.
+type Format interface {
+	// Kind is the Group.Kind of its groups.
+	Kind() string
+
+	// GroupOf returns the group that a service of a server is, and false for
+	// a service that is none of the format's.
+	GroupOf(namespace, group, service string) (registry.Group, bool)
+
+	// Decode returns the services that entries tell of, each with a name that
+	// begins as Group.String of its entries does up to the service's name. The
+	// value of an entry is metadata.NacosInstance.String, the key its Key. An
+	// entry that cannot be read is a fault and costs its neighbours nothing.
+	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault)
+}
+
+// Scope is a namespace and a group of a server.
+type Scope struct {
+	Namespace string // id; empty is public
+	Group     string // empty: DEFAULT_GROUP
+}
+
+// SourceOptions tune a Source.
+type SourceOptions struct {
+	Formats         []Format
+	Scopes          []Scope          // what is read; none: the public namespace's DEFAULT_GROUP
+	Select          []naming.Pattern // of the names of services; none: all
+	OfferZeroWeight bool             // else an instance of weight 0 counts as disabled
+	ListInterval    time.Duration    // between lists of the names; 0: 5 s
+	VerifyInterval  time.Duration    // within which each service is asked for once more without a cause; 0: 60 s
+	ReadAhead       int              // requests under way at a time; 0: 64
+}
+
+// Source tells a table what providers register in Nacos. It lists the names
+// of the services at intervals and subscribes their instances, over
+// connections of its own: a subscription ends with its connection, so each is
+// read from the start, and what is published stays untouched by a server that
+// cannot keep up with its pushes.
+//
+// A push is a hint that may be lost, repeated, late or out of order. One that
+// is newer than all that is known of its connection is believed; any other,
+// and one that says that nothing is left, makes the source ask. Every service
+// is asked for once within VerifyInterval besides.
+//
+// Instances that are not enabled are left out: servers show them in pushes
+// alone, never in answers.
+type Source struct {
+	client *Client
+	opts   SourceOptions
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	stats SourceStats
+}
+
+// SourceStats count what a Source reads.
+type SourceStats struct {
+	Services   int // of our formats, subscribed
+	Foreign    int // services of the scopes that are of no format here or not selected
+	Unreadable int // services whose last reading failed
+	Pushes     int // taken in since the start
+	Repaired   int // differences that no push had told of
+}
+
+// NewSource returns a source. The error names the option that is wrong.
+func NewSource(conn Options, o SourceOptions) (*Source, error) {
+	client, err := New(conn)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Formats) == 0 {
+		return nil, errors.New("a Nacos source needs a format")
+	}
+	if len(o.Scopes) == 0 {
+		o.Scopes = []Scope{{}}
+	}
+	o.Scopes = slices.Clone(o.Scopes)
+	for i := range o.Scopes {
+		set(&o.Scopes[i].Group, "DEFAULT_GROUP")
+		if slices.Contains(o.Scopes[:i], o.Scopes[i]) {
+			return nil, fmt.Errorf("namespace %q group %q: named twice", o.Scopes[i].Namespace, o.Scopes[i].Group)
+		}
+		if err := metadata.CheckNacosService(o.Scopes[i].Namespace, o.Scopes[i].Group, "any"); err != nil {
+			return nil, err //nolint:wrapcheck // says what is wrong with it
+		}
+	}
+	set(&o.ListInterval, 5*time.Second)
+	set(&o.VerifyInterval, time.Minute)
+	set(&o.ReadAhead, 64)
+	return &Source{client: client, opts: o, log: client.opts.Log}, nil
+}
+
+// State returns what is known of the connection and the login.
+func (s *Source) State() State { return s.client.State() }
+
+// Stats returns what the source reads.
+func (s *Source) Stats() SourceStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+// Run implements registry.Source. It may be called once.
+func (s *Source) Run(ctx context.Context, table *registry.Table) error {
+	const lived = 10 * time.Second // a connection that lasts so long was a good one
+	c := s.client
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.goroutines.Wait()
+	defer cancel()
+	if c.opts.Username != "" {
+		c.goroutines.Go(func() { c.login.keep(ctx) })
+	}
+	r := newReading(s, table)
+	table.Stale(errors.New("not read yet"))
+	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
+	for attempt := 0; ; next++ {
+		began := time.Now()
+		cn, err := c.connect(ctx, c.servers[next%len(c.servers)])
+		if err == nil {
+			err = r.connection(ctx, cn)
+		} else {
+			c.failed(attempt+1, err)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		table.Stale(err)
+		if time.Since(began) >= lived {
+			attempt = 0
+			continue
+		}
+		if attempt++; attempt%len(c.servers) == 0 { // else the next server may be better
+			c.pause(ctx, c.opts.Backoff.after(attempt/len(c.servers)))
+		}
+	}
+}
+
+// connection reads and follows a server over one connection, and returns why
+// that ended.
+func (r *reading) connection(ctx context.Context, cn *conn) error {
+	c := r.client
+	r.inbox = newInbox()
+	cn.listen(r.received)
+	c.use(cn)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	c.goroutines.Go(func() { ended <- cn.watch(ctx) })
+	err := r.follow(ctx, cn, ended)
+	cancel()
+	c.drop(cn, err)
+	cn.close()
+	<-cn.dead
+	return err
+}

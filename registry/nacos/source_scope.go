@@ -1,0 +1,143 @@
+package nacos
+
+import (
+	"errors"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// given is how often something may fail for a reason of its own before the
+// first reading goes on without it.
+const given = 3
+
+// listed takes a list of names in, or why there is none: a service that is
+// new in it is subscribed, one that is missing is asked for before anything
+// is concluded.
+func (r *reading) listed(s *scope, names []string, err error) {
+	s.asking, r.unsure = false, true
+	t := time.Now()
+	if err != nil {
+		s.fails++
+		s.due = t.Add(max(r.opts.ListInterval, r.client.opts.Backoff.after(s.fails)))
+		if s.fails == 1 {
+			r.log.Warn("nacos services not listed, trying on", "namespace", s.Namespace, "group", s.Group, "err", err)
+		}
+		s.err = err
+		r.failed(err)
+		return
+	}
+	if r.synced && !s.listed {
+		r.synced = false // what is missing after so long was found missing, not told to be gone
+	}
+	r.throttled = 0
+	s.listed, s.fails, s.err, s.due, s.foreign = true, 0, nil, t.Add(r.opts.ListInterval), 0
+	here := make(map[string]bool, len(names))
+	for _, name := range names {
+		if !r.seen(s, name) {
+			s.foreign++
+			continue
+		}
+		here[name] = true
+	}
+	for name, w := range s.watched {
+		if !here[name] {
+			r.missing(w)
+		}
+	}
+}
+
+// seen has a service subscribed that is in a list, false where it is none to
+// read.
+func (r *reading) seen(s *scope, name string) bool {
+	w := s.watched[name]
+	if w == nil {
+		homes := r.homes(s.Scope, name)
+		if len(homes) == 0 {
+			return false
+		}
+		w = &watched{key: serviceKey{s.Namespace, s.Group, name}, homes: homes, scope: s}
+		s.watched[name] = w
+		r.watched[w.key] = w
+	}
+	w.listed = true
+	if !w.known && w.fails == 0 && !w.asking && !w.queued && !w.leaving {
+		if !r.synced {
+			w.pending = true
+			r.pending++
+		}
+		r.enqueue(w)
+	}
+	return true
+}
+
+// missing notes that a list did not name a service.
+func (r *reading) missing(w *watched) {
+	switch {
+	case !r.synced:
+		r.forget(w)
+	case w.listed && !w.leaving:
+		w.listed = false
+		r.schedule(w, now)
+	}
+}
+
+// homes returns the groups of a service in all formats, none where it is not
+// selected.
+func (r *reading) homes(s Scope, name string) []home {
+	selected := len(r.opts.Select) == 0
+	for _, p := range r.opts.Select {
+		selected = selected || p.Match(name)
+	}
+	if !selected {
+		return nil
+	}
+	var out []home
+	for _, f := range r.opts.Formats {
+		if g, ok := f.GroupOf(s.Namespace, s.Group, name); ok {
+			out = append(out, home{format: f, group: g})
+		}
+	}
+	return out
+}
+
+// settled reports whether the first reading need not wait for the list.
+func (s *scope) settled() bool {
+	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= given && !errors.Is(s.err, ErrThrottled))
+}
+
+// forget drops a service and what was told of its instances. Its rows go by
+// who calls it.
+func (r *reading) forget(w *watched) {
+	r.settle(w)
+	w.queued, r.unsure = false, true
+	for _, key := range w.skipped {
+		r.table.Skip(key, "")
+	}
+	delete(r.watched, w.key)
+	delete(w.scope.watched, w.key.name)
+	delete(w.scope.failing, w)
+}
+
+// settle notes that the first reading need not wait for a service any more.
+func (r *reading) settle(w *watched) {
+	if w.pending {
+		w.pending = false
+		r.pending--
+	}
+}
+
+// failed notes that a server did not answer as it should.
+func (r *reading) failed(err error) {
+	if t := time.Now(); errors.Is(err, ErrThrottled) && !t.Before(r.resume) {
+		r.throttled++
+		wait := r.client.opts.Backoff.after(r.throttled)
+		r.resume = t.Add(wait)
+		if r.throttled == 1 {
+			r.log.Warn("nacos throttles, reading is paused", "retry_in", wait, "err", err)
+		}
+	}
+	if !r.synced {
+		r.table.Stale(err)
+	}
+}

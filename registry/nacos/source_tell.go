@@ -1,0 +1,279 @@
+package nacos
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// received puts a push of instances into the inbox. The goroutine that
+// receives calls it.
+func (r *reading) received(p push) {
+	if p.kind != "NotifySubscriberRequest" {
+		return
+	}
+	k, info, err := p.notice()
+	if err != nil {
+		r.log.Warn("push left out", "err", err) // verifying makes up for it
+		return
+	}
+	r.inbox.put(k, r.read(info))
+}
+
+// pushes takes in what was pushed. Servers do not say which namespace a push
+// is of: where a service of that name is watched in several, each is asked.
+func (r *reading) pushes() {
+	latest, count := r.inbox.take()
+	r.mu.Lock()
+	r.stats.Pushes += count
+	r.mu.Unlock()
+	for k, n := range latest {
+		var of []*watched
+		for _, s := range r.scopes {
+			if w := s.watched[k.name]; w != nil && s.Group == k.group && !w.leaving {
+				of = append(of, w)
+			}
+		}
+		for _, w := range of {
+			if len(of) > 1 {
+				n.mixed = true
+			}
+			v := w.push(n)
+			if v.take {
+				r.take(w, n.told)
+			}
+			if v.ask != inTurn {
+				w.hinted = true
+				r.schedule(w, v.ask)
+			}
+		}
+	}
+}
+
+// answered takes in the answer to a question that was asked when before was
+// the newest stamp.
+func (r *reading) answered(w *watched, t told, before uint64, err error) {
+	if err != nil {
+		r.unanswered(w, err)
+		return
+	}
+	if w.err != nil {
+		w.err, r.unsure = nil, true
+		delete(w.scope.failing, w)
+	}
+	known, hinted := w.known, w.hinted
+	w.fails, w.hinted, r.throttled = 0, false, 0
+	v := w.answer(t, before, !r.synced)
+	if known && !hinted && t.sum != w.sum {
+		r.mu.Lock()
+		r.stats.Repaired++
+		r.mu.Unlock()
+	}
+	if v.take {
+		r.take(w, t)
+	}
+	r.settle(w)
+	switch {
+	case r.synced && !w.listed && w.count == 0:
+		r.part(w)
+	case v.ask == inTurn && !known:
+		w.due = time.Now().Add(rand.N(r.opts.VerifyInterval)) //nolint:gosec // spreads load, keeps no secret
+	default:
+		w.hinted = v.ask != inTurn
+		r.schedule(w, v.ask)
+	}
+}
+
+// unanswered notes why a service could not be read. It stays as it was.
+func (r *reading) unanswered(w *watched, err error) {
+	w.fails++
+	w.err, r.unsure = err, true
+	w.scope.failing[w] = struct{}{}
+	r.failed(err)
+	t := time.Now()
+	switch {
+	case errors.Is(err, ErrThrottled):
+		w.due = r.resume
+	case errors.Is(err, registry.ErrRefused):
+		w.due = t.Add(r.opts.VerifyInterval)
+		r.settle(w)
+	default:
+		w.due = t.Add(r.client.opts.Backoff.after(w.fails))
+		if w.fails >= given {
+			r.settle(w)
+		}
+	}
+}
+
+// take makes what was told of a service its new content.
+func (r *reading) take(w *watched, t told) {
+	if t.sum == w.sum {
+		return
+	}
+	old, skipped := w.services, w.skipped
+	w.sum, w.count, w.services, w.skipped = t.sum, len(t.instances), nil, nil
+	for _, h := range w.homes {
+		r.decode(w, h, t.instances)
+	}
+	for _, key := range skipped {
+		if !slices.Contains(w.skipped, key) {
+			r.table.Skip(key, "")
+		}
+	}
+	w.keepEmpty(old)
+	if r.synced {
+		r.put = append(r.put, w.services...)
+	}
+}
+
+// decode adds the services that instances tell of in one format. What cannot
+// be read is skipped with its reason.
+func (r *reading) decode(w *watched, h home, instances []instance) {
+	skip := func(key string, err error) {
+		key = h.group.String() + " " + key
+		w.skipped = append(w.skipped, key)
+		r.table.Skip(key, err.Error())
+	}
+	entries := make([]registry.Entry, 0, len(instances))
+	for _, in := range instances {
+		switch n := len(entries); {
+		case in.fault != nil:
+			skip(in.key, in.fault)
+		case n > 0 && entries[n-1].Key == in.key: // of another connection
+		default:
+			entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
+		}
+	}
+	services, faults := h.format.Decode(entries, nil)
+	for _, f := range faults {
+		skip(f.Entry.Key, f.Err)
+	}
+	w.services = append(w.services, services...)
+}
+
+// keepEmpty keeps services that lost their last endpoint, without endpoints: a
+// service that the server lists is known to have none.
+func (w *watched) keepEmpty(before []*registry.Service) {
+	there := make(map[registry.Name]bool, len(w.services))
+	for _, s := range w.services {
+		there[s.Name] = true
+	}
+	for _, s := range before {
+		if !there[s.Name] {
+			empty := *s
+			empty.Endpoints = nil
+			w.services = append(w.services, &empty)
+		}
+	}
+}
+
+// part lets a service go that the server neither lists nor has instances of.
+func (r *reading) part(w *watched) {
+	for _, s := range w.services {
+		r.gone = append(r.gone, s.Name)
+	}
+	w.services, w.leaving = nil, true
+	r.enqueue(w)
+}
+
+// publish tells the table what has changed since it was last called.
+func (r *reading) publish() {
+	if r.unsure {
+		r.mark()
+		r.unsure = false
+	}
+	switch {
+	case !r.synced && r.complete():
+		r.replace()
+	case r.synced && len(r.put)+len(r.gone) > 0:
+		r.table.Apply(r.put, r.gone)
+	}
+	if r.synced {
+		r.put, r.gone = nil, nil
+	}
+	r.count()
+}
+
+// complete reports whether the first reading of a connection is over.
+func (r *reading) complete() bool {
+	listed := false
+	for _, s := range r.scopes {
+		if !s.settled() {
+			return false
+		}
+		listed = listed || s.listed
+	}
+	return listed && r.pending == 0
+}
+
+func (r *reading) replace() {
+	r.table.Replace(func(yield func(*registry.Service) bool) {
+		for _, w := range r.watched {
+			for _, s := range w.services {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	})
+	r.synced = true
+	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
+}
+
+func (r *reading) count() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Services, r.stats.Foreign, r.stats.Unreadable = len(r.watched), 0, 0
+	for _, s := range r.scopes {
+		r.stats.Foreign += s.foreign
+		r.stats.Unreadable += len(s.failing)
+	}
+}
+
+// mark tells the table which scopes and services cannot be told. A scope of
+// which many services cannot be read is unknown as a whole.
+func (r *reading) mark() {
+	const many = 64
+	want := make(map[string]error)
+	for _, s := range r.scopes {
+		err := s.err
+		if err == nil && len(s.failing) > many {
+			for w := range s.failing {
+				err = w.err
+			}
+		}
+		if err != nil {
+			r.unknown(want, s, err)
+			continue
+		}
+		for w := range s.failing {
+			for _, h := range w.homes {
+				want[h.group.String()] = w.err
+			}
+			for _, row := range w.services {
+				want[string(row.Name)] = w.err
+			}
+		}
+	}
+	for key := range r.marked {
+		if want[key] == nil {
+			r.table.Unknown(key, nil)
+		}
+	}
+	for key, err := range want {
+		if r.marked[key] == nil || r.marked[key].Error() != err.Error() {
+			r.table.Unknown(key, err)
+		}
+	}
+	r.marked = want
+}
+
+// unknown adds the whole of a scope, whatever of it was seen.
+func (r *reading) unknown(to map[string]error, s *scope, err error) {
+	for _, f := range r.opts.Formats {
+		to[registry.Group{Kind: f.Kind(), Namespace: s.Namespace, Group: s.Group, Name: "*"}.String()] = err
+	}
+}

@@ -1,0 +1,109 @@
+package nacos
+
+import (
+	"crypto/sha256"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// lookAgain is when a service is asked for once more where what was told is
+// in doubt. It is longer than the reads of a server lag behind.
+const lookAgain = time.Second
+
+// A watched is one service of a server and what is known of it. Only the loop
+// of the reading touches it.
+type watched struct {
+	key      serviceKey
+	homes    []home // of each format whose service it is
+	scope    *scope
+	listed   bool // in the last list
+	services []*registry.Service
+	skipped  []string // instances that could not be read
+	count    int      // instances
+	sum      [sha256.Size]byte
+
+	// What holds for one connection.
+	known   bool   // it was answered
+	stamp   uint64 // of the newest that was told
+	behind  bool   // the last answer was older than what had been told before
+	doubted bool   // it was said to have lost all its instances
+	pending bool   // the first reading waits for it
+
+	queued, asking bool
+	again          bool      // to be asked once more after that
+	hinted         bool      // it was asked for a cause
+	leaving        bool      // it is no more, and the subscription has to end
+	asked, due     time.Time // due: when it is to be asked next
+	fails          int
+	err            error // of the last reading
+}
+
+// A home is a service's group in one format.
+type home struct {
+	format Format
+	group  registry.Group
+}
+
+// A verdict is what has to follow from what a server told.
+type verdict struct {
+	take bool // tell the table
+	ask  when
+}
+
+type when uint8
+
+const (
+	inTurn  when = iota // within the interval of verifying
+	now                 // to find out what is newest
+	shortly             // after the lag of a server's reads
+)
+
+// push judges what a push told. Stamps are compared within one connection,
+// that is by one server's clock; where that was set back, answers decide.
+func (w *watched) push(n notice) verdict {
+	switch t := n.told; {
+	case !w.known:
+		return verdict{ask: shortly}
+	case n.mixed:
+		return verdict{ask: now}
+	case t.sum == w.sum:
+		w.stamp = max(w.stamp, t.stamp)
+		return verdict{}
+	case t.stamp <= w.stamp:
+		return verdict{ask: now}
+	case len(t.instances) == 0 && w.count > 0:
+		w.doubted = true
+		return verdict{ask: now}
+	default:
+		w.stamp, w.doubted = t.stamp, false
+		return verdict{take: true}
+	}
+}
+
+// answer judges an answer to a question that was asked when before was the
+// newest stamp. Outside of a first reading it takes two looks to believe that
+// a service has lost everything.
+func (w *watched) answer(t told, before uint64, first bool) verdict {
+	if w.known && t.stamp < w.stamp && (w.stamp != before || !w.behind) {
+		w.behind = true // a push overtook it, or the clock was set back
+		return verdict{ask: shortly}
+	}
+	w.known, w.behind, w.stamp = true, false, t.stamp
+	doubted := w.doubted
+	w.doubted = len(t.instances) == 0 && w.count > 0 && !first
+	switch {
+	case w.doubted && !doubted:
+		return verdict{ask: shortly}
+	case doubted && len(t.instances) > 0:
+		return verdict{take: true, ask: shortly} // a push and an answer disagree
+	}
+	w.doubted = false
+	return verdict{take: true}
+}
+
+// renew forgets what held for an earlier connection.
+func (w *watched) renew() {
+	w.known, w.stamp, w.behind, w.doubted, w.pending, w.listed = false, 0, false, false, false, false
+	w.queued, w.asking, w.again, w.hinted, w.leaving, w.fails, w.due = false, false, false, false, false, 0, time.Time{}
+}

@@ -1,0 +1,135 @@
+package nacos
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+)
+
+// told is what a server told of one service, in an answer or a push.
+type told struct {
+	stamp     uint64 // the server's clock when it said so, in ms
+	instances []instance
+	sum       [sha256.Size]byte // of the instances; equal where nothing changed
+}
+
+// An instance is one that is enabled, in canonical form.
+type instance struct {
+	key, text string
+	fault     error // why it is none; text is empty then
+}
+
+// read puts what a server told in the canonical form. Answers hold enabled
+// instances alone and pushes all of them, so the others are left out of both.
+// Of several instances of one address, as connections that overlap publish
+// them, one that may be called counts.
+func (s *Source) read(info *model.Service) told {
+	t := told{stamp: info.LastRefTime}
+	for _, h := range info.Hosts {
+		if h.Enable {
+			t.instances = append(t.instances, s.instance(h))
+		}
+	}
+	slices.SortFunc(t.instances, func(a, b instance) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text)) })
+	sum := sha256.New()
+	for _, in := range t.instances {
+		fmt.Fprintf(sum, "%s\n%s\n", in.key, in.text)
+	}
+	sum.Sum(t.sum[:0])
+	return t
+}
+
+func (s *Source) instance(h model.Instance) instance {
+	key := net.JoinHostPort(h.Ip, strconv.FormatUint(h.Port, 10))
+	if h.Port > math.MaxUint16 {
+		return instance{key: clip(key), fault: errors.New("no such port")}
+	}
+	in := fromModel(h)
+	in.Enabled = in.Weight > 0 || s.opts.OfferZeroWeight
+	return instance{key: in.Key(), text: in.String()}
+}
+
+// subscribe asks for the instances of a service and for pushes of every
+// change of them. It may be repeated.
+func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (told, error) {
+	var out struct {
+		ServiceInfo *model.Service `json:"serviceInfo"`
+	}
+	r := rpc_request.NewSubscribeServiceRequest(k.namespace, k.name, k.group, "", true)
+	if err := cn.ask(ctx, r, &out); err != nil {
+		return told{}, err
+	}
+	if out.ServiceInfo == nil {
+		return told{}, errors.New("nacos SubscribeServiceRequest: the answer holds no serviceInfo")
+	}
+	return s.read(out.ServiceInfo), nil
+}
+
+func unsubscribe(ctx context.Context, cn *conn, k serviceKey) error {
+	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(k.namespace, k.name, k.group, "", false), nil)
+}
+
+// names lists the services of a scope.
+func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
+	return listAll(func(number, size int) (page, error) {
+		var p page
+		err := cn.ask(ctx, rpc_request.NewServiceListRequest(s.Namespace, "", s.Group, number, size, ""), &p)
+		return p, err
+	})
+}
+
+// ask sends a request on this connection, and once more with a new login
+// where the old one had expired or was revoked.
+func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out any) error {
+	token := cn.client.login.token()
+	err := cn.call(ctx, r, out)
+	if errors.Is(err, ErrDenied) && cn.client.login.renew(ctx, token) {
+		err = cn.call(ctx, r, out)
+	}
+	return err
+}
+
+// listen hands the pushes of a connection on. They wait for it.
+func (cn *conn) listen(take func(push)) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.pushed = take
+}
+
+// hand gives a push to whoever listens.
+func (cn *conn) hand(p push) {
+	cn.mu.Lock()
+	take := cn.pushed
+	cn.mu.Unlock()
+	if take != nil {
+		take(p)
+	}
+}
+
+// notice reads a push of instances, false where it is something else. Servers
+// of both versions leave the namespace out, so only group and name are known
+// of the service.
+func (p push) notice() (serviceKey, *model.Service, error) {
+	var body struct {
+		ServiceInfo *model.Service `json:"serviceInfo"`
+	}
+	if err := json.Unmarshal(p.body, &body); err != nil {
+		return serviceKey{}, nil, fmt.Errorf("push %s: %w", p.kind, err)
+	}
+	if body.ServiceInfo == nil {
+		return serviceKey{}, nil, fmt.Errorf("push %s: no serviceInfo", p.kind)
+	}
+	name := strings.TrimPrefix(body.ServiceInfo.Name, body.ServiceInfo.GroupName+"@@")
+	return serviceKey{group: body.ServiceInfo.GroupName, name: name}, body.ServiceInfo, nil
+}

@@ -1,0 +1,197 @@
+package nacos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+)
+
+var _ nacos.Format = (*dubbo.Nacos)(nil)
+
+// A readRig is a server in memory, a source that reads it and its table.
+type readRig struct {
+	server *nacostest.Server
+	source *nacos.Source
+	table  *registry.Table
+	stop   func()
+	down   atomic.Bool // the server cannot be reached
+	rpc    *bufconn.Listener
+	web    *bufconn.Listener
+}
+
+// tuning changes how a source is made.
+type tuning func(*nacos.Options, *nacos.SourceOptions)
+
+// newReadRig serves, and reads with all that is given. The source ends with
+// the test.
+func newReadRig(t *testing.T, tune ...tuning) *readRig {
+	t.Helper()
+	r := &readRig{server: nacostest.NewServer(), table: registry.NewTable(), rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
+	r.server.Serve(r.rpc, r.web)
+	t.Cleanup(func() { r.server.Close() })
+	codec, err := dubbo.NewNacos(dubbo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nacos.Options{Servers: []string{"http://nacos:8848"}, Dialer: r.dial}
+	so := nacos.SourceOptions{Formats: []nacos.Format{codec}}
+	for _, f := range tune {
+		f(&o, &so)
+	}
+	if r.source, err = nacos.NewSource(o, so); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// run starts the source, which ends with the test.
+func (r *readRig) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.source.Run(ctx, r.table) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(r.stop)
+}
+
+func (r *readRig) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	switch {
+	case r.down.Load():
+		return nil, errors.New("connection refused")
+	case strings.HasSuffix(address, ":9848"):
+		return r.rpc.DialContext(ctx)
+	}
+	return r.web.DialContext(ctx)
+}
+
+// restart replaces the server by one without data.
+func (r *readRig) restart() {
+	r.server.Close()
+	r.server, r.rpc, r.web = nacostest.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
+	r.server.Serve(r.rpc, r.web)
+}
+
+func named(iface string) nacostest.Service {
+	return nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:" + iface + "::"}
+}
+
+// instanceOf is what a Dubbo provider registers.
+func instanceOf(iface, ip string, change ...func(*model.Instance)) model.Instance {
+	in := model.Instance{
+		Ip: ip, Port: 20000, Weight: 1, Healthy: true, Enable: true, Ephemeral: true, ClusterName: "DEFAULT",
+		Metadata: map[string]string{"protocol": "tri", "path": iface, "interface": iface, "side": "provider"},
+	}
+	for _, f := range change {
+		f(&in)
+	}
+	return in
+}
+
+// register makes addresses all that providers of an interface register.
+func (r *readRig) register(iface string, ips ...string) { r.registerAt(named(iface), iface, ips...) }
+
+func (r *readRig) registerAt(sv nacostest.Service, iface string, ips ...string) {
+	var all []model.Instance
+	for _, ip := range ips {
+		all = append(all, instanceOf(iface, ip))
+	}
+	r.server.Set(sv, "providers", all...)
+}
+
+// tells fails the test unless the table holds these services, each an
+// interface and its hosts.
+func (r *readRig) tells(t *testing.T, want ...string) {
+	t.Helper()
+	if got := r.told(); !slices.Equal(got, want) {
+		t.Errorf("told of %q, want %q", got, want)
+	}
+}
+
+func (r *readRig) told() []string {
+	rows, _ := r.table.Snapshot()
+	var out []string
+	for _, s := range rows {
+		var hosts []string
+		for _, e := range s.Endpoints {
+			host := e.Host
+			if !e.Health.Offered() {
+				host += "(" + e.Health.String() + ")"
+			}
+			hosts = append(hosts, host)
+		}
+		out = append(out, s.Interfaces[0].Name+"="+strings.Join(hosts, ","))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (r *readRig) knows() registry.Knowledge {
+	_, k := r.table.Snapshot()
+	return k
+}
+
+// fresh fails the test unless everything is known.
+func (r *readRig) fresh(t *testing.T) {
+	t.Helper()
+	if k := r.knows(); !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
+		t.Errorf("knowledge %+v", k)
+	}
+}
+
+// unknown returns the interfaces of the rows that cannot be told.
+func (r *readRig) unknown() []string {
+	rows, k := r.table.Snapshot()
+	out := make(map[string]bool)
+	for name, s := range rows {
+		if k.Of(name) != nil {
+			out[s.Interfaces[0].Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(out))
+}
+
+// later lets virtual time pass.
+func later(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// refuse fails requests of a type for services that a name is part of.
+func refuse(kind, part string, code int) nacostest.Fault {
+	return func(r nacostest.Request) (int, string) {
+		if r.Type == kind && strings.Contains(string(r.Body), part) {
+			return code, "refused by the test"
+		}
+		return 0, ""
+	}
+}
+
+func services(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("api.S%05d", i)
+	}
+	return out
+}
