@@ -81,7 +81,7 @@ func (p *tap) tell(passed chan passage) {
 	p.passed = passed
 }
 
-func start(t *testing.T, f *fleet, server, root string) *pipe {
+func start(t *testing.T, f *fleet, server string) *pipe {
 	t.Helper()
 	mark := metadata.NewMark("bench", "bench")
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: root, Mark: mark, Hop: metadata.Hop("bench")})

@@ -2,8 +2,10 @@ package bench_test
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,45 +18,76 @@ func TestSync(t *testing.T) {
 	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 2}} {
 		t.Run(fmt.Sprintf("%d services", size.services), func(t *testing.T) {
 			f := newFleet(t, size.services)
-			server := harness.StartZooKeeper(t).Address
-			p, root := initial(t, f, server, size.rounds)
+			p, server := initial(t, f, size.rounds)
 			if size.services == 1_000 {
 				single(t, f, p, server)
 			}
 			memory(t, f, p)
-			restart(t, f, server, root)
+			restart(t, f, server)
 		})
 	}
 }
 
-// initial measures P01 in turns with the floor, and returns the last pipe.
-func initial(t *testing.T, f *fleet, server string, rounds int) (p *pipe, root string) {
+// root is where the bridge writes.
+const root = "/dubbo"
+
+// initial measures P01 in turns with the floor, each on a server of its own,
+// and returns the last pipe and its server.
+func initial(t *testing.T, f *fleet, rounds int) (p *pipe, server string) {
 	t.Helper()
-	r := dialRaw(t, server)
 	var ours, floor []time.Duration
 	var used time.Duration
 	for round := range rounds {
-		if p != nil {
-			p.end()
-		}
+		z := empty(t)
+		r := dialRaw(t, z.Address)
 		began := time.Now()
-		r.write(t, fmt.Sprintf("/floor%d", round), f.services)
+		r.write(t, root, f.services)
 		floor = append(floor, time.Since(began))
+		r.conn.Close()
+		z.Kill()
 
-		root = fmt.Sprintf("/bridge%d", round)
+		z = empty(t)
+		server = z.Address
 		before := cpu(t)
 		began = time.Now()
-		p = start(t, f, server, root)
+		p = start(t, f, server)
 		p.settle(t, f.services*perService)
 		ours = append(ours, time.Since(began))
 		used = cpu(t) - before
+		t.Logf("round %d: floor %s, ours %s, CPU %s, %s", round, short(floor[round]), short(ours[round]), short(used), load())
+		r = dialRaw(t, server)
 		if n := r.count(t, root, f.services); n != f.services*perService {
 			t.Fatalf("a second client sees %d nodes", n)
+		}
+		r.conn.Close()
+		if round < rounds-1 {
+			p.end()
+			z.Kill()
 		}
 	}
 	results.add(t, against("P01", fmt.Sprintf("initial sync, %d x %d (CPU, the mesh's included: %s)", f.services, perService, short(used)),
 		quantile(ours, 0.5), quantile(floor, 0.5), 1.5))
-	return p, root
+	return p, server
+}
+
+// empty starts a server that holds next to nothing and is warm. It has room:
+// one that collects garbage all the time is measured for that alone.
+func empty(t *testing.T) *harness.ZooKeeper {
+	t.Helper()
+	z := harness.StartZooKeeper(t, "-Xmx2g")
+	r := dialRaw(t, z.Address)
+	r.write(t, "/warm", 500)
+	r.conn.Close()
+	return z
+}
+
+// load tells how busy the machine is.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	return "load " + strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
 // memory measures P07, what a bridge gives back when it ends, and ends it.
@@ -80,7 +113,7 @@ func heap() uint64 {
 }
 
 // restart measures P09: a bridge that starts where all is as it should be.
-func restart(t *testing.T, f *fleet, server, root string) {
+func restart(t *testing.T, f *fleet, server string) {
 	t.Helper()
 	proxy := harness.StartZooKeeperProxy(t, server)
 	r := dialRaw(t, proxy.Address)
@@ -90,7 +123,7 @@ func restart(t *testing.T, f *fleet, server, root string) {
 
 	proxy.Forget()
 	began = time.Now()
-	p := start(t, f, proxy.Address, root)
+	p := start(t, f, proxy.Address)
 	p.settle(t, f.services*perService)
 	took := time.Since(began)
 	p.end()

@@ -26,14 +26,16 @@ type ZooKeeper struct {
 
 	owner   testing.TB // which the server ends with, whichever subtest starts it
 	dir     string
+	java    []string // options beside those that all servers have
 	process *Process
 }
 
-// StartZooKeeper starts a server of its own and waits until it serves.
-func StartZooKeeper(t testing.TB) *ZooKeeper {
+// StartZooKeeper starts a server of its own and waits until it serves. Options
+// of Java may be given, such as -Xmx2g for one that has to hold much.
+func StartZooKeeper(t testing.TB, java ...string) *ZooKeeper {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(freeAddress(t))
-	z := &ZooKeeper{owner: t, Address: net.JoinHostPort(host, port), dir: t.TempDir()}
+	z := &ZooKeeper{owner: t, Address: net.JoinHostPort(host, port), dir: t.TempDir(), java: java}
 	z.configure(t, "clientPortAddress="+host, "clientPort="+port)
 	z.Start(t)
 	z.AwaitServing(t)
@@ -74,18 +76,15 @@ func Addresses(nodes ...*ZooKeeper) []string {
 // Start starts the server once more after a Kill, with the data it had.
 func (z *ZooKeeper) Start(t testing.TB) {
 	t.Helper()
-	z.process = Start(z.owner, Command{
-		Name: "zookeeper",
-		Path: "java",
-		Args: []string{
-			"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-			"-Dzookeeper.forceSync=no", "-Dzookeeper.jmxremote=false", "-Dzookeeper.jmx.log4j.disable=true",
-			"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-			"-cp", filepath.Join(installed(t, "zookeeper"), "*"),
-			"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"),
-		},
-		Dir: z.dir,
-	})
+	args := []string{
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Dzookeeper.forceSync=no", "-Dzookeeper.jmxremote=false", "-Dzookeeper.jmx.log4j.disable=true",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+	}
+	args = append(args, z.java...)
+	args = append(args, "-cp", filepath.Join(installed(t, "zookeeper"), "*"),
+		"org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(z.dir, "zoo.cfg"))
+	z.process = Start(z.owner, Command{Name: "zookeeper", Path: "java", Args: args, Dir: z.dir})
 }
 
 // Kill ends the server at once; sessions live on in its data.
