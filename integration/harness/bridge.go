@@ -17,14 +17,15 @@ type BridgeConfig struct {
 	Security  string   // tls and tokenFile of the istiod registry
 	Mapping   string   // settings of the mapping
 	ZooKeeper []string // addresses
-	Timing    string   // of the writes to ZooKeeper, or empty for the defaults
+	Nacos     string   // settings of a Nacos to write to in place of ZooKeeper
+	Timing    string   // of the writes, or empty for the defaults
 	Guard     string   // settings of the guard: Swift, or empty for the defaults
 }
 
 // Swift is a guard that lets deletions go at once, for tests about speed.
 const Swift = "lastEndpoint: 0s, settle: 0s, share: 1"
 
-// Bridge is xds-bridge, which keeps the mesh of an istiod in a ZooKeeper.
+// Bridge is xds-bridge, which keeps the mesh of an istiod in a registry.
 type Bridge struct {
 	Config    string // the file
 	Telemetry string // address of probes and metrics
@@ -37,29 +38,36 @@ type Bridge struct {
 // NewBridge writes a configuration; Start starts the bridge with it.
 func NewBridge(t testing.TB, c BridgeConfig) *Bridge {
 	t.Helper()
-	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: Program(t)}
-	text := fmt.Sprintf(`apiVersion: xds-bridge/v1
-owner: integration
+	name, registry := "zk", fmt.Sprintf("zk:\n    zookeeper: { servers: [%s], sessionTimeout: 6s }", quoted(c.ZooKeeper))
+	if c.Nacos != "" {
+		name, registry = "nacos", fmt.Sprintf("nacos:\n    nacos: { %s }", c.Nacos)
+	}
+	return ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
   mesh:
     istiod:
       address: %s
       mapping: { %s }
       %s
-  zk:
-    zookeeper: { servers: [%s], sessionTimeout: 6s }
+  %s
     timing: { %s }
 bridges:
-  - name: mesh-to-zk
+  - name: mesh-to-%s
     from: mesh
-    to: zk
+    to: %[6]s
     formats: [dubbo-interface]
     select: { allow: [127.0.0.0/8] }
-    guard: { %s }
-admin: { address: "%s" }
-telemetry: { address: "%s" }
-log: { level: debug }
-`, c.Istiod, c.Mapping, c.Security, quoted(c.ZooKeeper), c.Timing, c.Guard, freeAddress(t), b.Telemetry)
+    guard: { %[7]s }
+`, c.Istiod, c.Mapping, c.Security, registry, c.Timing, name, c.Guard))
+}
+
+// ConfiguredBridge writes a configuration of owner, registries and bridges;
+// Start starts the bridge with it.
+func ConfiguredBridge(t testing.TB, text string) *Bridge {
+	t.Helper()
+	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: Program(t)}
+	text = fmt.Sprintf("apiVersion: xds-bridge/v1\n%s\nadmin: { address: %q }\ntelemetry: { address: %q }\nlog: { level: debug }\n",
+		text, freeAddress(t), b.Telemetry)
 	must(t, os.WriteFile(b.Config, []byte(text), 0o600))
 	return b
 }
@@ -91,6 +99,18 @@ func (b *Bridge) AwaitReady(t testing.TB) {
 	})
 }
 
+// AwaitServed waits until istiods are answered by the bridge.
+func (b *Bridge) AwaitServed(t testing.TB) {
+	t.Helper()
+	Eventually(t, startTime, "an istiod confirmed what it was sent", func() error {
+		_, out, _ := b.Do(t, "status", "-o", "json")
+		if !strings.Contains(out, `"acked": "`) {
+			return fmt.Errorf("status: %s", out)
+		}
+		return nil
+	})
+}
+
 // Kill ends the bridge at once.
 func (b *Bridge) Kill() { b.process.Kill() }
 
@@ -113,6 +133,9 @@ func (b *Bridge) Do(t testing.TB, verb string, args ...string) (code int, stdout
 	t.Helper()
 	return Run(t, b.path, append([]string{verb, "--config", b.Config}, args...)...)
 }
+
+// Log returns what the bridge printed since its last start.
+func (b *Bridge) Log() string { return b.process.Log() }
 
 // Metrics returns what the bridge serves for Prometheus.
 func (b *Bridge) Metrics(t testing.TB) string {

@@ -78,19 +78,33 @@ func (d *Dubbo) StopProvider(t testing.TB, port int) {
 	}
 }
 
-// Consumer is a Java Dubbo consumer that knows nothing but a ZooKeeper.
+// Consumer is a Java Dubbo consumer that knows nothing but a registry.
 type Consumer struct {
 	dubbo *Dubbo
 	id    string
 }
 
-// Refer starts a consumer with settings such as version=1.0.0 and group=g.
+// Refer starts a consumer that knows a ZooKeeper, with settings such as
+// version=1.0.0 and group=g.
 func (d *Dubbo) Refer(t testing.TB, id, zookeeper string, settings ...string) Consumer {
 	t.Helper()
-	if _, err := d.command(t, append([]string{"refer", id, "zookeeper://" + zookeeper}, settings...)...); err != nil {
+	return d.ReferAt(t, id, "zookeeper://"+zookeeper, settings...)
+}
+
+// ReferAt starts a consumer that knows a registry by its URL.
+func (d *Dubbo) ReferAt(t testing.TB, id, registry string, settings ...string) Consumer {
+	t.Helper()
+	if _, err := d.command(t, append([]string{"refer", id, registry}, settings...)...); err != nil {
 		t.Fatal(err)
 	}
 	return Consumer{d, id}
+}
+
+// Stop ends the consumer.
+func (c Consumer) Stop(t testing.TB) {
+	t.Helper()
+	_, err := c.dubbo.command(t, "stop", c.id)
+	must(t, err)
 }
 
 // Call calls the service once and returns the port of the provider that

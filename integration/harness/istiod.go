@@ -23,7 +23,14 @@ type Istiod struct {
 // StartIstiod starts an istiod that reads the mesh and waits until it serves.
 func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
 	t.Helper()
-	i := &Istiod{owner: t, GRPC: freeAddress(t), Secure: freeAddress(t), HTTP: freeAddress(t), CA: NewCA(t), mesh: mesh}
+	return StartIstiodAt(t, mesh, freeAddress(t), freeAddress(t))
+}
+
+// StartIstiodAt is StartIstiod for an istiod whose addresses of xDS and of the
+// debug API had to be known before.
+func StartIstiodAt(t testing.TB, mesh *Mesh, grpc, http string) *Istiod {
+	t.Helper()
+	i := &Istiod{owner: t, GRPC: grpc, Secure: freeAddress(t), HTTP: http, CA: NewCA(t), mesh: mesh}
 	i.Start(t)
 	return i
 }
@@ -36,7 +43,8 @@ func (i *Istiod) Start(t testing.TB) {
 		Name: "istiod",
 		Path: installed(t, "istiod"),
 		Args: append(i.mesh.arguments(t), "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP),
-		Env:  []string{"PILOT_DEBOUNCE_AFTER=10ms", "ROOT_CA_DIR=" + i.CA.Dir},
+		// The filter of metadata exchange is in istio's build of Envoy alone.
+		Env: []string{"PILOT_DEBOUNCE_AFTER=10ms", "PILOT_ENABLE_METADATA_EXCHANGE=false", "ROOT_CA_DIR=" + i.CA.Dir},
 	})
 	Eventually(t, startTime, "istiod is ready", func() error {
 		if !i.process.Running() {

@@ -10,8 +10,9 @@ import (
 // Mesh is a folder of Istio configuration that an Istiod watches, and the
 // MCP servers that it reads beside the folder.
 type Mesh struct {
-	dir     string
-	sources []string
+	dir       string
+	sources   []string
+	plaintext bool
 }
 
 // NewMesh returns a mesh without services.
@@ -24,17 +25,21 @@ func NewMesh(t testing.TB) *Mesh {
 // listen before they start: an istiod whose source is away at its start ends.
 func (m *Mesh) From(address string) { m.sources = append(m.sources, address) }
 
+// WithoutMutualTLS makes istiods that are started later not prepare clients for
+// endpoints that want mutual TLS, for which each would need a certificate.
+func (m *Mesh) WithoutMutualTLS() { m.plaintext = true }
+
 // arguments returns what an istiod is told of the mesh.
 func (m *Mesh) arguments(t testing.TB) []string {
 	t.Helper()
-	if len(m.sources) == 0 {
+	if len(m.sources) == 0 && !m.plaintext {
 		return []string{"-configDir", m.dir}
 	}
 	sources := []object{{"address": "fs://" + m.dir}}
 	for _, address := range m.sources {
 		sources = append(sources, object{"address": "xds://" + address})
 	}
-	text, err := json.Marshal(object{"configSources": sources})
+	text, err := json.Marshal(object{"configSources": sources, "enableAutoMtls": !m.plaintext})
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "mesh.yaml")
 	must(t, os.WriteFile(file, text, 0o600))

@@ -60,6 +60,18 @@ func FreePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// Address returns an address of 127.0.0.1 that nobody listens at.
+func Address(t testing.TB) string {
+	t.Helper()
+	return freeAddress(t)
+}
+
+// Listens reports an error where nobody answers at an address.
+func Listens(t testing.TB, address string) error {
+	t.Helper()
+	return listens(t, address)
+}
+
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	return fmt.Sprintf("127.0.0.1:%d", FreePort(t))

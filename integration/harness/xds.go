@@ -79,8 +79,14 @@ type EndpointsWatch struct {
 // WatchEndpoints watches the endpoints of a cluster over a stream of its own.
 func WatchEndpoints(t testing.TB, address, cluster string) *EndpointsWatch {
 	t.Helper()
+	return WatchEndpointsAs(t, address, "router", cluster)
+}
+
+// WatchEndpointsAs is WatchEndpoints for a node of a type, sidecar or router.
+func WatchEndpointsAs(t testing.TB, address, nodeType, cluster string) *EndpointsWatch {
+	t.Helper()
 	w := &EndpointsWatch{names: []string{cluster}}
-	node := &corev3.Node{Id: "router~127.0.0.1~watch.istio-system~istio-system.svc.cluster.local"}
+	node := &corev3.Node{Id: nodeType + "~127.0.0.1~watch.istio-system~istio-system.svc.cluster.local"}
 	s := dial(t, address)
 	must(t, s.stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: endpointType, ResourceNames: w.names}))
 	s.names, s.see = w.names, w.note
@@ -105,6 +111,24 @@ func (w *EndpointsWatch) AwaitPush(t testing.TB, within time.Duration, addresses
 		return Same(last.names, addresses)
 	})
 	return at
+}
+
+// Pushes returns how many different answers there were.
+func (w *EndpointsWatch) Pushes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.seen)
+}
+
+// Endpoints returns how many endpoints the last answer had, 0 where there was
+// none.
+func (w *EndpointsWatch) Endpoints() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.seen) == 0 {
+		return 0
+	}
+	return len(w.seen[len(w.seen)-1].names)
 }
 
 // note keeps an answer, and of equal answers in a row the first.

@@ -1,0 +1,187 @@
+// Package nacossdk is a consumer and a provider that are written with
+// nacos-sdk-go, as applications are, for tests of what they see.
+package nacossdk
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/clients/nacos_client"
+	"github.com/nacos-group/nacos-sdk-go/v2/clients/naming_client"
+	"github.com/nacos-group/nacos-sdk-go/v2/common/constant"
+	"github.com/nacos-group/nacos-sdk-go/v2/common/http_agent"
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+	"github.com/nacos-group/nacos-sdk-go/v2/vo"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// Group is the group of all services here.
+const Group = constant.DEFAULT_GROUP
+
+// Client is a client of the SDK.
+type Client struct{ naming naming_client.INamingClient }
+
+// Connect returns a client that ends with the test. It writes nothing outside
+// a folder of the test, and tells its subscribers of empty lists too.
+func Connect(t testing.TB, server string) *Client {
+	t.Helper()
+	u, err := url.Parse(server)
+	must(t, err)
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	must(t, err)
+	dir := t.TempDir()
+	config := *constant.NewClientConfig(
+		constant.WithLogDir(dir), constant.WithCacheDir(dir), constant.WithLogLevel("error"),
+		constant.WithNotLoadCacheAtStart(true), constant.WithUpdateCacheWhenEmpty(true), constant.WithTimeoutMs(10_000),
+	)
+	var nc nacos_client.NacosClient
+	must(t, nc.SetClientConfig(config))
+	must(t, nc.SetServerConfig([]constant.ServerConfig{*constant.NewServerConfig(u.Hostname(), port)}))
+	must(t, nc.SetHttpAgent(&http_agent.HttpAgent{}))
+	naming, err := naming_client.NewNamingClient(&nc)
+	must(t, err)
+	t.Cleanup(naming.CloseClient)
+	return &Client{naming}
+}
+
+// Register publishes instances as the whole of what this client provides of a
+// service.
+func (c *Client) Register(t testing.TB, service string, instances ...model.Instance) {
+	t.Helper()
+	p := vo.BatchRegisterInstanceParam{ServiceName: service, GroupName: Group}
+	for _, in := range instances {
+		p.Instances = append(p.Instances, vo.RegisterInstanceParam{
+			Ip: in.Ip, Port: in.Port, Weight: in.Weight, Enable: in.Enable, Healthy: in.Healthy,
+			Metadata: in.Metadata, ClusterName: in.ClusterName, Ephemeral: in.Ephemeral,
+		})
+	}
+	ok, err := c.naming.BatchRegisterInstance(p)
+	if err != nil || !ok {
+		t.Fatalf("register %s: %t, %v", service, ok, err)
+	}
+}
+
+// Loop publishes a batch for each of so many services, one after the other in
+// each of several workers, as an application of the SDK would.
+func (c *Client) Loop(services, workers int, batch func(i int) (string, []model.Instance)) error {
+	next, errs := make(chan int), make(chan error, workers)
+	for range workers {
+		go func() {
+			var first error
+			for i := range next {
+				service, instances := batch(i)
+				p := vo.BatchRegisterInstanceParam{ServiceName: service, GroupName: Group}
+				for _, in := range instances {
+					p.Instances = append(p.Instances, vo.RegisterInstanceParam{
+						Ip: in.Ip, Port: in.Port, Weight: in.Weight, Enable: true, Healthy: true, Metadata: in.Metadata, Ephemeral: true,
+					})
+				}
+				if ok, err := c.naming.BatchRegisterInstance(p); err != nil || !ok {
+					first = cmp.Or(first, fmt.Errorf("register %s: %t, %w", service, ok, err))
+				}
+			}
+			errs <- first
+		}()
+	}
+	for i := range services {
+		next <- i
+	}
+	close(next)
+	var err error
+	for range workers {
+		err = cmp.Or(err, <-errs)
+	}
+	return err
+}
+
+// Watch is a subscription to one service.
+type Watch struct {
+	service string
+
+	mu     sync.Mutex
+	seen   []Seen
+	latest []model.Instance
+}
+
+// Seen is one list that the SDK told of.
+type Seen struct {
+	At        time.Time
+	Addresses []string // ip:port of those a consumer may call, in order
+}
+
+// Subscribe watches a service for the rest of the test.
+func (c *Client) Subscribe(t testing.TB, service string) *Watch {
+	t.Helper()
+	w := &Watch{service: service}
+	must(t, c.naming.Subscribe(&vo.SubscribeParam{
+		ServiceName: service, GroupName: Group,
+		SubscribeCallback: func(list []model.Instance, _ error) { w.tell(list) },
+	}))
+	return w
+}
+
+func (w *Watch) tell(list []model.Instance) {
+	s := Seen{At: time.Now(), Addresses: []string{}}
+	for _, in := range list {
+		if in.Enable && in.Healthy {
+			s.Addresses = append(s.Addresses, fmt.Sprintf("%s:%d", in.Ip, in.Port))
+		}
+	}
+	slices.Sort(s.Addresses)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen, w.latest = append(w.seen, s), slices.Clone(list)
+}
+
+// Await waits until the SDK's last list is exactly these addresses.
+func (w *Watch) Await(t testing.TB, within time.Duration, addresses ...string) {
+	t.Helper()
+	slices.Sort(addresses)
+	harness.Eventually(t, within, "the SDK sees "+strings.Join(addresses, " ")+" of "+w.service, func() error {
+		return harness.Same(w.last(), addresses)
+	})
+}
+
+func (w *Watch) last() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.seen) == 0 {
+		return []string{}
+	}
+	return w.seen[len(w.seen)-1].Addresses
+}
+
+// Instances returns the SDK's last list as it is.
+func (w *Watch) Instances() []model.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.latest)
+}
+
+// Since returns the lists that the SDK told of after a moment.
+func (w *Watch) Since(at time.Time) []Seen {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var after []Seen
+	for _, s := range w.seen {
+		if s.At.After(at) {
+			after = append(after, s)
+		}
+	}
+	return after
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

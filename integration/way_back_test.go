@@ -1,0 +1,137 @@
+package integration_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// registered is how a Java provider of an interface stands in ZooKeeper.
+func registered(iface string, port int) string {
+	return fmt.Sprintf("/dubbo/%s/providers/%s", iface,
+		url.QueryEscape(fmt.Sprintf("tri://127.0.0.1:%d/%s?application=app&interface=%s&side=provider", port, iface, iface)))
+}
+
+// importedCluster is the cluster in which istiod serves an interface of a
+// registry.
+func importedCluster(registry, iface string) string {
+	host := naming.MeshHosts{Registry: registry, Suffix: "bridge.internal"}.Of(naming.MeshName{
+		Key: naming.ServiceKey{Category: naming.Providers, Interface: iface}, Protocol: "tri",
+	})
+	return "outbound|50051||" + host
+}
+
+// wayBack is a configuration that serves a ZooKeeper to istiod, and exports
+// the mesh into it where it is told how to reach the mesh.
+func wayBack(zookeeper, listen, istiod, debug string) string {
+	text := fmt.Sprintf(`owner: integration
+registries:
+  mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 200ms, connectionGrace: 1s } } }
+  zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }
+`, istiod, debug, zookeeper, listen, harness.Swift)
+	return text
+}
+
+const meshToZooKeeper = `  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }
+`
+
+func TestTheWayBackFromZooKeeper(t *testing.T) {
+	zookeeper := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, zookeeper.Address)
+	znodes.Create(t, registered("api.Greeter", 20001), "")
+	znodes.Create(t, registered("api.Greeter", 20002), "")
+	listen := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	mesh := harness.NewMesh(t)
+	mesh.From(listen)
+	bridge := harness.ConfiguredBridge(t, wayBack(zookeeper.Address, listen, "127.0.0.1:1", "127.0.0.1:1"))
+	bridge.Start(t)
+	harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
+	istiod := harness.StartIstiod(t, mesh)
+	watch := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Greeter"))
+
+	t.Run("A27 a provider that only registers in ZooKeeper is served by istiod", func(t *testing.T) {
+		watch.AwaitPush(t, soon, "127.0.0.1:20001", "127.0.0.1:20002")
+	})
+	t.Run("A28 an endpoint that goes is gone from EDS within a second", func(t *testing.T) {
+		began := time.Now()
+		znodes.Delete(t, registered("api.Greeter", 20001))
+		if took := watch.AwaitPush(t, soon, "127.0.0.1:20002").Sub(began); took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+	t.Run("one node that is no provider costs nobody", func(t *testing.T) {
+		znodes.Create(t, "/dubbo/api.Greeter/providers/not%20a%20url", "")
+		znodes.Create(t, registered("api.Hello", 20003), "")
+		harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Hello")).AwaitPush(t, soon, "127.0.0.1:20003")
+		watch.AwaitPush(t, soon, "127.0.0.1:20002")
+	})
+	t.Run("A33 a restart of the bridge is not noticed", func(t *testing.T) {
+		bridge.Kill()
+		bridge.Start(t)
+		bridge.AwaitServed(t)
+		harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
+		watch.AwaitPush(t, soon, "127.0.0.1:20002")
+	})
+	t.Run("A32 F35 a ZooKeeper that is away takes nothing with it", func(t *testing.T) {
+		zookeeper.Kill()
+		harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
+		zookeeper.Start(t)
+		zookeeper.AwaitServing(t)
+		znodes.Create(t, registered("api.Greeter", 20004), "")
+		watch.AwaitPush(t, soon, "127.0.0.1:20002", "127.0.0.1:20004")
+	})
+}
+
+func TestBothDirectionsAtOnce_A43(t *testing.T) {
+	zookeeper := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, zookeeper.Address)
+	listen := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	mesh := harness.NewMesh(t)
+	mesh.From(listen)
+	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012)})
+	// istiod needs the bridge to listen, and the bridge's mesh needs istiod: the
+	// bridge listens at once, and goes on trying.
+	address, debug := harness.Address(t), harness.Address(t)
+	bridge := harness.ConfiguredBridge(t, wayBack(zookeeper.Address, listen, address, debug)+fmt.Sprintf(meshToZooKeeper, harness.Swift))
+	bridge.Start(t)
+	harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
+	istiod := harness.StartIstiodAt(t, mesh, address, debug)
+	harness.Publish(t, istiod.GRPC, "greet-1", map[string]string{greetKey: greetAddress})
+	znodes.Create(t, registered("api.Back", 20021), "")
+	bridge.AwaitReady(t)
+
+	greet := func() error {
+		return harness.Same(entryAddresses(znodes.Children(t, providers)), addresses([]int{20011, 20012}))
+	}
+	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper", greet)
+	back := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Back"))
+	back.AwaitPush(t, soon, "127.0.0.1:20021")
+
+	for i := range 20 {
+		port := 20100 + i
+		znodes.Create(t, registered("api.Back", port), "")
+		mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012, port)})
+		znodes.Delete(t, registered("api.Back", port))
+		mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012)})
+	}
+	back.AwaitPush(t, soon, "127.0.0.1:20021")
+	harness.Eventually(t, soon, "the mesh's service is in ZooKeeper as it is", greet)
+	harness.Quiet(t, "nothing goes round", func() string {
+		return fmt.Sprint(znodes.Children(t, "/dubbo/api.Back/providers"), znodes.Children(t, providers))
+	})
+	if names := znodes.Children(t, "/dubbo/api.Back/providers"); len(names) != 1 || strings.Contains(names[0], "xdsb") {
+		t.Errorf("what came from ZooKeeper went back: %v", names)
+	}
+	loop := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", harness.DubboInterface))
+	harness.Quiet(t, "what came from the mesh is not served to it", func() int { return loop.Endpoints() })
+	if n := loop.Endpoints(); n != 0 {
+		t.Errorf("%d endpoints of the mesh came back into it", n)
+	}
+}
