@@ -182,9 +182,9 @@ func (r *reading) changed(s debug.Snapshot) {
 func (r *reading) keys() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var keys []string
+	var all []string
 	for key := range r.last.Mapping.All() {
-		keys = append(keys, key.String())
+		all = append(all, key.String())
 	}
-	return keys
+	return all
 }
