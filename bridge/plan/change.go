@@ -209,7 +209,7 @@ func (d *diff) row(r row) {
 func (d *diff) contend(r row) {
 	first := r.want[0]
 	for _, w := range r.want[1:] {
-		if w.value != first.value {
+		if w.pair != first.pair {
 			d.conflicts = append(d.conflicts, Conflict{
 				Group: d.change.Group, Key: r.key, Origin: w.origin, Rival: first.origin, Ours: true,
 			})
@@ -219,7 +219,7 @@ func (d *diff) contend(r row) {
 
 // keep makes one of what is held, all of it ours, into what is wanted.
 func (d *diff) keep(want pair, list []held) {
-	entry := registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value}
+	entry := registry.Entry{Group: d.change.Group, Key: want.key, Value: want.value()}
 	d.change.Want = append(d.change.Want, entry)
 	if len(list) == 0 {
 		d.change.Put = append(d.change.Put, registry.Write{New: entry})
@@ -227,11 +227,11 @@ func (d *diff) keep(want pair, list []held) {
 	}
 	best := 0
 	for i, h := range list {
-		if h.value == want.value && (h.live || list[best].value != want.value) {
+		if h.pair == want && (h.live || list[best].pair != want) {
 			best = i
 		}
 	}
-	if h := list[best]; h.value != want.value || !h.live {
+	if h := list[best]; h.pair != want || !h.live {
 		old := d.export(h)
 		d.change.Put = append(d.change.Put, registry.Write{New: entry, Old: &old})
 	}
@@ -249,7 +249,7 @@ func (d *diff) remove(list []held) {
 
 func (d *diff) export(h held) registry.Held {
 	return registry.Held{
-		Entry: registry.Entry{Group: d.change.Group, Key: h.key, Value: h.value},
+		Entry: registry.Entry{Group: d.change.Group, Key: h.key, Value: h.value()},
 		Owner: h.owner, Version: h.version, Live: h.live,
 	}
 }

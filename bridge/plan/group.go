@@ -8,7 +8,7 @@ import (
 )
 
 // A group holds both sides of one registry.Group. Its lists are sorted, and
-// equal texts of both sides are one string: most of the memory of a bridge is
+// equal texts of both sides are one string: much of the memory of a bridge is
 // here.
 type group struct {
 	exclusive bool
@@ -20,15 +20,6 @@ type group struct {
 type claim struct {
 	origin  Origin
 	entries []pair // by key, then value
-}
-
-type pair struct{ key, value string }
-
-func (a pair) compare(b pair) int {
-	if c := strings.Compare(a.key, b.key); c != 0 {
-		return c
-	}
-	return strings.Compare(a.value, b.value)
 }
 
 type held struct {
@@ -62,7 +53,7 @@ func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) boo
 	if ok {
 		before = g.claims[i].entries
 	}
-	if slices.EqualFunc(before, entries, func(p pair, e registry.Entry) bool { return p.key == e.Key && p.value == e.Value }) {
+	if slices.EqualFunc(before, entries, pair.is) {
 		return false
 	}
 	next := pairs(entries)
@@ -70,7 +61,7 @@ func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) boo
 		return false
 	}
 	g.remember(origin, how, before, next)
-	g.shareHeld(next)
+	g.share(next)
 	switch {
 	case len(next) == 0:
 		g.claims = slices.Delete(g.claims, i, i+1)
@@ -86,7 +77,7 @@ func (g *group) claim(origin Origin, how Evidence, entries []registry.Entry) boo
 func pairs(entries []registry.Entry) []pair {
 	out := make([]pair, len(entries))
 	for i, e := range entries {
-		out[i] = pair{e.Key, e.Value}
+		out[i] = newPair(e.Key, e.Value)
 	}
 	if !slices.IsSortedFunc(out, pair.compare) {
 		slices.SortFunc(out, pair.compare)
@@ -112,13 +103,19 @@ func (g *group) remember(origin Origin, how Evidence, before, next []pair) {
 	}
 }
 
-// shareHeld makes claims use the strings of what is held, where they are equal.
-func (g *group) shareHeld(claimed []pair) {
+// share makes claims use the strings of what is held and of each other, where
+// they are equal.
+func (g *group) share(claimed []pair) {
+	var rests pool
+	for _, h := range g.held[:min(len(g.held), len(rests.recent))] {
+		rests.share(h.rest)
+	}
 	for i, e := range claimed {
 		j, _ := slices.BinarySearchFunc(g.held, e, func(h held, e pair) int { return h.compare(e) })
 		if j < len(g.held) && g.held[j].pair == e {
 			claimed[i] = g.held[j].pair
 		}
+		claimed[i].rest = rests.share(claimed[i].rest)
 	}
 }
 
@@ -145,7 +142,7 @@ func (g *group) observe(owner string, list []registry.Held) bool {
 	for _, h := range list {
 		e := held{pair: pair{key: h.Key}, owner: h.Owner, version: h.Version, live: h.Live}
 		if h.Owner == owner {
-			e.pair, e.owner = g.shareClaimed(pair{h.Key, h.Value}), owner
+			e.pair, e.owner = g.shareClaimed(newPair(h.Key, h.Value)), owner
 		}
 		next = append(next, e)
 	}
@@ -191,11 +188,11 @@ func (g *group) findHeld(key string) (int, bool) {
 func (g *group) apply(owner string, c registry.Change) {
 	gone := make([]pair, 0, len(c.Delete)+len(c.Put))
 	for _, h := range c.Delete {
-		gone = append(gone, pair{h.Key, h.Value})
+		gone = append(gone, newPair(h.Key, h.Value))
 	}
 	for _, w := range c.Put {
 		if w.Old != nil {
-			gone = append(gone, pair{w.Old.Key, w.Old.Value})
+			gone = append(gone, newPair(w.Old.Key, w.Old.Value))
 		}
 	}
 	slices.SortFunc(gone, pair.compare)
@@ -211,7 +208,7 @@ func (g *group) apply(owner string, c registry.Change) {
 		next = append(next, h)
 	}
 	for _, w := range c.Put {
-		next = append(next, held{pair: g.shareClaimed(pair{w.New.Key, w.New.Value}), owner: owner, live: true})
+		next = append(next, held{pair: g.shareClaimed(newPair(w.New.Key, w.New.Value)), owner: owner, live: true})
 	}
 	slices.SortStableFunc(next, func(a, b held) int { return a.compare(b.pair) })
 	g.held = next
