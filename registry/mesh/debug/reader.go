@@ -137,7 +137,6 @@ func (s *state) answered(res result) {
 	s.dirty = true
 	switch born := res.part.at.Add(-res.part.age); {
 	case restarted(w.part, res.part):
-		s.o.Log.Info("replica of istiod restarted, keys wait for their clients to come back", "replica", res.replica)
 		w.born = res.part.at
 	case w.part == nil || born.Before(w.born):
 		w.born = born
@@ -175,6 +174,7 @@ func (s *state) tell(changed func(Snapshot)) {
 	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
 	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	next.Restarting = now.Before(s.ledger.hold)
+	s.returning(next.Restarting)
 	next.Mapping = s.ledger.mapping()
 	next.Faults, next.FaultTotal = faultsOf(s.watches)
 	if s.told == nil && next.Err == nil && !s.anyAnswer() {
@@ -183,6 +183,17 @@ func (s *state) tell(changed func(Snapshot)) {
 	if s.told == nil || next.news(*s.told) {
 		s.told = &next
 		changed(next)
+	}
+}
+
+// returning logs when clients begin to be waited for, and when that ends.
+func (s *state) returning(now bool) {
+	before := s.told != nil && s.told.Restarting
+	switch {
+	case now && !before:
+		s.o.Log.Info("a replica of istiod came up lately, keys wait for their clients to come back", "until", s.ledger.hold)
+	case before && !now:
+		s.o.Log.Info("the clients of istiod had the time to come back")
 	}
 }
 

@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -273,6 +274,26 @@ func TestReplicas(t *testing.T) {
 		if w.snapshot().Restarting {
 			t.Error("the restart has no end")
 		}
+	})
+	run("clients that come anew with each reading are told of once", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1")
+		var logged lines
+		o.Log = slog.New(slog.NewTextHandler(&logged, nil))
+		istiods[0].connect("a.shop", oneA)
+		w := watch(t, o)
+		for range 20 {
+			in(15 * time.Second)
+			istiods[0].restart()
+			istiods[0].connect("a.shop", oneA)
+		}
+		if n := logged.count("come back"); n != 1 || !w.snapshot().Restarting {
+			t.Errorf("told %d times of clients that have to come back, restarting %v", n, w.snapshot().Restarting)
+		}
+		in(10 * time.Minute)
+		if n := logged.count("had the time to come back"); n != 1 {
+			t.Errorf("told %d times of the end", n)
+		}
+		expect(t, w, "A a")
 	})
 	run("replicas are asked for anew, sooner after a failure", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
