@@ -85,12 +85,22 @@ func (t *Target) versions(ctx context.Context, layout Layout, folder string, cha
 	}
 	versions := make(map[string]int32, len(olds))
 	for _, f := range olds {
-		if f.gone || f.node.stat.Mzxid != f.held.Version {
+		if f.gone || !unchanged(layout, f) {
 			return nil, fmt.Errorf("%w: entry %q", registry.ErrConflict, f.held.Key)
 		}
 		versions[f.name] = f.node.stat.Version
 	}
 	return versions, nil
+}
+
+// unchanged reports whether a node still is what was held. What was written
+// and not read since has no version: then its content tells.
+func unchanged(layout Layout, f found) bool {
+	if f.held.Version != 0 {
+		return f.node.stat.Mzxid == f.held.Version
+	}
+	now, mark := layout.Entry(f.held.Group, f.name, f.node.data)
+	return mark.Owner == f.held.Owner && now.Value == f.held.Value
 }
 
 func replaced(change registry.Change) []registry.Held {

@@ -147,6 +147,35 @@ func TestWrite_NothingChanged_F07(t *testing.T) {
 	}
 }
 
+func TestWrite_WhatWasNotReadSinceIsToldByItsContent(t *testing.T) {
+	t.Parallel()
+	for name, tune := range map[string]func(*zookeeper.TargetOptions){
+		"names": func(*zookeeper.TargetOptions) {}, "data": withData,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target := target(t, dial(t, serve(t)), tune)
+			believed := func(e registry.Entry) *registry.Held { return &registry.Held{Entry: e, Owner: metadata.NewMark(owner, "b").Owner, Live: true} }
+			replace := func(old, now registry.Entry) registry.Change {
+				return registry.Change{Group: groupN(0), Put: []registry.Write{{New: now, Old: believed(old)}}, Want: []registry.Entry{now}}
+			}
+			first, second, third := ours(0, 0, 0), ours(0, 0, 1), ours(0, 0, 2)
+			write(t, target, creating(first))
+			write(t, target, replace(first, second))
+			if err := target.Write(t.Context(), replace(first, third)); !errors.Is(err, registry.ErrConflict) {
+				t.Errorf("replaced what is not there any more: %v", err)
+			}
+			if held := read(t, target, groupN(0)); len(held) != 1 || held[0].Entry != second {
+				t.Errorf("held: %v", held)
+			}
+			write(t, target, registry.Change{Group: groupN(0), Delete: []registry.Held{*believed(second)}})
+			if held := read(t, target, groupN(0)); len(held) != 0 {
+				t.Errorf("held: %v", held)
+			}
+		})
+	}
+}
+
 func TestWrite_TheRootIsDeletedByAnOperator_F40(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
