@@ -72,7 +72,7 @@ type Held struct {
 	Entry
 	Owner   string // whose it is, as the mark of the entry says; empty where nobody claims it
 	Version int64  // for conditional writes; the target's own business, 0 for what was written and not read since
-	Live    bool   // false where an earlier session or connection of ours holds it
+	Live    bool   // false where an earlier session or connection of ours holds it, or held it
 }
 
 // Write is one entry to be stored.

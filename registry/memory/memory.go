@@ -168,6 +168,8 @@ func (t *Target) checkOld(group registry.Group, key string, old *registry.Held) 
 		return nil
 	case t.opts.Owner != "" && old.Owner != t.opts.Owner:
 		return fmt.Errorf("%w: entry %q: owned by %q", registry.ErrRefused, key, old.Owner)
+	case !ok && !old.Live: // it went with the session that held it
+		return nil
 	case !ok || now.Entry != old.Entry || old.Version != 0 && now.Version != old.Version:
 		return fmt.Errorf("%w: entry %q", registry.ErrConflict, key)
 	}
