@@ -65,6 +65,24 @@ func checkZooKeeperSource(source *zookeeper.Source) func(context.Context, *findi
 	}
 }
 
+// checkNacosSource tries whether a cluster can be read.
+func checkNacosSource(source *nacos.Source) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		state, services, err := source.Check(ctx)
+		switch {
+		case state.Login.LastError != "":
+			f.fail("login", errors.New(state.Login.LastError), "check username and passwordFile of the registry")
+		case err != nil && !state.Connected:
+			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
+		case err != nil:
+			f.fail("list", err, "let our user read the namespace and the groups of each format")
+		default:
+			f.pass("reachable", "%s", state.Server)
+			f.pass("list", "%d services", services)
+		}
+	}
+}
+
 // checkNacos tries a Nacos cluster by an instance that is published and taken
 // back.
 func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) func(context.Context, *findings) {

@@ -111,6 +111,8 @@ func (b *builder) input(name string, r config.Registry) (input, error) {
 		return b.mesh(name, r.Istiod)
 	case r.ZooKeeper != nil:
 		return b.zookeeperSource(name, r.ZooKeeper)
+	case r.Nacos != nil:
+		return b.nacosSource(name, r.Nacos)
 	default:
 		return input{}, errNoSource // validation told of it before
 	}

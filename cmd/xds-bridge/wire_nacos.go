@@ -37,6 +37,23 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 		}
 		codecs = append(codecs, own)
 	}
+	client, err := nacos.New(b.nacosOptions(name, n))
+	if err != nil {
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts})
+	if err != nil {
+		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+	}
+	return outlet{
+		name: name, kind: "nacos", target: target, serve: client.Run, check: checkNacos(n, client, target),
+		state: func() admin.TargetState { return nacosState(client.State()) },
+		fault: func() string { return client.State().LastError },
+	}, codecs, nil
+}
+
+// nacosOptions says how a Nacos cluster is reached and as whom.
+func (b *builder) nacosOptions(name string, n *config.Nacos) nacos.Options {
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
 		Log: b.log.With("component", "nacos", "peer", name), Observe: b.metrics.Nacos(name),
@@ -50,19 +67,7 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 	if n.TLS != nil {
 		o.TLS = func() (*tls.Config, error) { return tlsConfig(n.TLS) }
 	}
-	client, err := nacos.New(o)
-	if err != nil {
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
-	}
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts})
-	if err != nil {
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
-	}
-	return outlet{
-		name: name, kind: "nacos", target: target, serve: client.Run, check: checkNacos(n, client, target),
-		state: func() admin.TargetState { return nacosState(client.State()) },
-		fault: func() string { return client.State().LastError },
-	}, codecs, nil
+	return o
 }
 
 func nacosState(s nacos.State) admin.TargetState {

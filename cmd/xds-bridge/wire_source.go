@@ -5,6 +5,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -47,6 +48,34 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (input, erro
 		name: name, kind: "zookeeper", table: registry.NewTable(), source: source, recheck: source.Recheck,
 		state: func() admin.SourceState { return zookeeperState(source.State()) },
 		check: checkZooKeeperSource(source),
+	}, nil
+}
+
+// nacosSource makes the source that a Nacos cluster is.
+func (b *builder) nacosSource(name string, n *config.Nacos) (input, error) {
+	var formats []nacos.Format
+	var scopes []nacos.Scope
+	for _, f := range b.formatsFrom(name, func(f config.Format) string { return f.Group }) {
+		c, err := dubbo.NewNacos(dubbo.Options{Namespace: n.Namespace, Group: f.Group})
+		if err != nil {
+			return input{}, err //nolint:wrapcheck // build names the registry
+		}
+		formats = append(formats, c)
+		scopes = append(scopes, nacos.Scope{Namespace: n.Namespace, Group: f.Group})
+	}
+	source, err := nacos.NewSource(b.nacosOptions(name, n), nacos.SourceOptions{
+		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(),
+	})
+	if err != nil {
+		return input{}, err //nolint:wrapcheck // build names the registry
+	}
+	return input{
+		name: name, kind: "nacos", table: registry.NewTable(), source: source, recheck: source.Recheck,
+		state: func() admin.SourceState {
+			s := source.State()
+			return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
+		},
+		check: checkNacosSource(source),
 	}, nil
 }
 

@@ -67,6 +67,8 @@ type Source struct {
 	opts   SourceOptions
 	log    *slog.Logger
 
+	rechecks chan struct{}
+
 	mu    sync.Mutex
 	stats SourceStats
 }
@@ -105,7 +107,7 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 	set(&o.ListInterval, 5*time.Second)
 	set(&o.VerifyInterval, time.Minute)
 	set(&o.ReadAhead, 64)
-	return &Source{client: client, opts: o, log: client.opts.Log}, nil
+	return &Source{client: client, opts: o, log: client.opts.Log, rechecks: make(chan struct{}, 1)}, nil
 }
 
 // State returns what is known of the connection and the login.
@@ -160,11 +162,15 @@ func (r *reading) connection(ctx context.Context, cn *conn) error {
 	r.inbox = newInbox()
 	cn.listen(r.received)
 	c.use(cn)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	c.goroutines.Go(func() { ended <- cn.watch(ctx) })
+	c.goroutines.Go(func() { r.awaitRecheck(ctx, cancel) })
 	err := r.follow(ctx, cn, ended)
-	cancel()
+	if errors.Is(context.Cause(ctx), errRecheck) {
+		err = errRecheck
+	}
+	cancel(nil)
 	c.drop(cn, err)
 	cn.close()
 	<-cn.dead
