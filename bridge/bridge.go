@@ -93,6 +93,7 @@ type Options struct {
 	Target   string        // the target's name in the configuration
 	Owner    string        // as registry.Held.Owner tells it: marks what the loop may change and delete
 	Workers  int           // calls to the target at a time
+	Timeout  time.Duration // how long one call may take; 0 is 30 s
 	Quiet    time.Duration // how long followers of a first change are gathered
 	MaxQuiet time.Duration // how long a group that never stops changing waits at most
 	Refresh  time.Duration // how long a belief about a group is trusted before it is read again

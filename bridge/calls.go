@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -51,9 +52,20 @@ func (l *loop) dispatch(ctx context.Context) {
 		l.calls++
 		go func() {
 			o := outcome{step: s.name, item: it, began: now}
-			s.call(ctx, &o)
+			s.within(ctx, l.opts.Timeout, &o)
 			l.outcomes <- o
 		}()
+	}
+}
+
+// within makes the call and gives it up after the timeout, so that a target
+// that never answers keeps no worker.
+func (s step) within(ctx context.Context, timeout time.Duration, o *outcome) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s.call(limited, o)
+	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
+		o.err = fmt.Errorf("not done within %s: %w", timeout, o.err)
 	}
 }
 

@@ -28,6 +28,20 @@ func (c crowded) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	return held, err
 }
 
+// stuck is a target that never answers a write of one group.
+type stuck struct {
+	session
+	group registry.Group
+}
+
+func (s stuck) Write(ctx context.Context, c registry.Change) error {
+	if c.Group == s.group {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.session.Write(ctx, c)
+}
+
 // silent is a target whose sessions ended for good.
 type silent struct{ session }
 
@@ -102,6 +116,17 @@ func TestFaults(t *testing.T) {
 			s.in(10 * time.Second).holds("a 10.0.0.1:80")
 			if n := len(s.when(memory.OpRead, "a")); n != 1 {
 				t.Errorf("read %d times", n)
+			}
+		},
+		"a call without an answer is given up, says so, and keeps no worker": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.opts.Workers = 1
+			s.make()
+			s.starts(stuck{session{s.target}, group("a")}).has(service("a", "10.0.0.1:80")).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80"))
+			s.in(29 * time.Second).holds()
+			s.in(2*time.Second).holds("b 10.0.0.2:80").reason("b", bridge.ReasonSynced, "")
+			if err := s.status().LastError; !strings.Contains(err, "not done within 30s") {
+				t.Errorf("last error %q", err)
 			}
 		},
 		"a target whose sessions ended for good does not keep the loop busy": func(t *testing.T) {

@@ -11,6 +11,9 @@ func (o Options) withDefaults() Options {
 	if o.Workers <= 0 {
 		o.Workers = 16
 	}
+	if o.Timeout <= 0 {
+		o.Timeout = 30 * time.Second
+	}
 	o.Quiet = max(o.Quiet, 0)
 	if o.MaxQuiet <= 0 {
 		o.MaxQuiet = 10 * o.Quiet
