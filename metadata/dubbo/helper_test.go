@@ -2,7 +2,6 @@ package dubbo_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,13 +14,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 // golden compares text with a golden file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".txt")
-	if *update {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package mesh_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -27,12 +26,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", "golden", name+".txt")
-	if *update {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}
