@@ -33,7 +33,7 @@ func (n *notes[T]) each(name string, do func(e *Event[T])) {
 	for s := range n.topic.all {
 		do(n.event(s))
 	}
-	for s := range n.topic.named[name] {
+	for _, s := range n.topic.named[name] {
 		if _, both := n.topic.all[s]; !both {
 			do(n.event(s))
 		}

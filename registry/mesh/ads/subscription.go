@@ -166,10 +166,7 @@ func (t *topicOf[T]) join(s *Subscription[T], name string) {
 		t.all[s] = struct{}{}
 		return
 	}
-	if t.named[name] == nil {
-		t.named[name] = map[*Subscription[T]]struct{}{}
-	}
-	t.named[name][s] = struct{}{}
+	t.named[name] = append(t.named[name], s)
 }
 
 // leave notes that a subscription wants a name no more. What nobody wants leaves,
@@ -177,7 +174,9 @@ func (t *topicOf[T]) join(s *Subscription[T], name string) {
 func (t *topicOf[T]) leave(s *Subscription[T], name string) {
 	if name == Wildcard {
 		delete(t.all, s)
-	} else if delete(t.named[name], s); len(t.named[name]) == 0 {
+	} else if left := slices.DeleteFunc(t.named[name], func(o *Subscription[T]) bool { return o == s }); len(left) > 0 {
+		t.named[name] = left
+	} else {
 		delete(t.named, name)
 	}
 	if !t.ledger.drop(name) || name != Wildcard {

@@ -1,7 +1,6 @@
 package ads
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,7 +64,10 @@ func (t *topicOf[T]) whole(f frame) bool {
 // open reads a response. What was not asked for is left out; a name that stands
 // twice is a fault, since either could be meant.
 func (t *topicOf[T]) open(r response, f frame) delivery[T] {
-	d := delivery[T]{seen: map[string]struct{}{}, faults: map[string]error{}, nameless: map[string]error{}}
+	d := delivery[T]{
+		parcels: make([]parcel[T], 0, len(r.resources)), seen: make(map[string]struct{}, len(r.resources)),
+		faults: map[string]error{}, nameless: map[string]error{},
+	}
 	twice := map[string]struct{}{}
 	for i := range r.resources {
 		p := t.read(r.resources[i])
@@ -105,21 +107,29 @@ func (t *topicOf[T]) read(r raw) parcel[T] {
 	if r.err != nil || r.beat {
 		return p
 	}
-	p.sum = sha256.Sum256(r.data)
-	name, held := t.sums[p.sum]
-	if held {
-		p.same = true
-	} else {
-		name, p.value, p.err = t.decode(r.data)
+	p.sum = t.hasher.sum(r.data)
+	if !r.named {
+		p.name = t.sums[p.sum]
 	}
+	if p.same = t.holds(p.name, p.sum); p.same {
+		return p
+	}
+	var name string
+	name, p.value, p.err = t.decode(r.data)
 	switch {
 	case !r.named:
 		p.name = name
+		p.same = p.err == nil && t.holds(name, p.sum)
 	case p.err == nil && name != r.name:
-		p.same = false
 		p.err = fmt.Errorf("envelope names it %s, the resource itself %s", brief(r.name), brief(name))
 	}
 	return p
+}
+
+// holds reports whether exactly these bytes are held under a name.
+func (t *topicOf[T]) holds(name string, sum digest) bool {
+	r := t.records[name]
+	return r != nil && r.held && r.sum == sum
 }
 
 // decode calls the subscriber's Decode, whose panic costs one resource and not
@@ -141,8 +151,10 @@ func (t *topicOf[T]) keep(p *parcel[T], n *notes[T], f frame) {
 	if !p.same {
 		t.unhold(r)
 		r.held, r.value, r.sum = true, p.value, p.sum
-		t.sums[p.sum] = p.name
 		t.ledger.held++
+	}
+	if !p.raw.named {
+		t.sums[p.sum] = p.name
 	}
 	r.version, r.absent, r.invalid, r.epoch = p.raw.version, false, nil, f.epoch
 	t.setUnknown(r, nil)

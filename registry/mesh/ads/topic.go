@@ -2,8 +2,8 @@ package ads
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
+	"hash/maphash"
 	"maps"
 	"slices"
 )
@@ -46,7 +46,19 @@ type frame struct {
 // resync says that removals are found by comparison with an earlier stream.
 func (f frame) resync() bool { return f.first && f.epoch > 1 }
 
-type digest = [sha256.Size]byte
+// digest tells the bytes of one resource from those of another, so that they
+// need not be kept. It is of this process only.
+type digest [2]uint64
+
+// hasher makes digests. Its seeds are secret, so that nobody can make two
+// resources that have the same.
+type hasher [2]maphash.Seed
+
+func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
+
+func (h hasher) sum(data []byte) digest {
+	return digest{maphash.Bytes(h[0], data), maphash.Bytes(h[1], data)}
+}
 
 // topicOf is a topic whose resources are read as T.
 type topicOf[T any] struct {
@@ -54,12 +66,13 @@ type topicOf[T any] struct {
 	ledger   *ledger
 	epoch    *int // of the stream that delivers now
 	records  map[string]*record[T]
-	sums     map[digest]string // names of held resources
+	hasher   hasher
+	sums     map[digest]string // names of held resources that came without an envelope
 	nameless map[string]string // errors without a name told last
 	complete int               // epoch in which the whole set was told
 
 	all   map[*Subscription[T]]struct{}
-	named map[string]map[*Subscription[T]]struct{}
+	named map[string][]*Subscription[T]
 }
 
 // record is what is known of one name.
@@ -77,8 +90,8 @@ type record[T any] struct {
 func newTopic[T any](k Kind[T], l *ledger, epoch *int) *topicOf[T] {
 	t := &topicOf[T]{
 		kind: k, ledger: l, epoch: epoch,
-		records: map[string]*record[T]{}, sums: map[digest]string{}, nameless: map[string]string{},
-		all: map[*Subscription[T]]struct{}{}, named: map[string]map[*Subscription[T]]struct{}{},
+		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
+		all: map[*Subscription[T]]struct{}{}, named: map[string][]*Subscription[T]{},
 	}
 	l.release = t.release
 	return t
@@ -160,7 +173,9 @@ func (t *topicOf[T]) down(err error, epoch int) {
 func (t *topicOf[T]) subscribers() []*Subscription[T] {
 	set := maps.Clone(t.all)
 	for _, subs := range t.named {
-		maps.Copy(set, subs)
+		for _, s := range subs {
+			set[s] = struct{}{}
+		}
 	}
 	return slices.SortedFunc(maps.Keys(set), byAge)
 }
