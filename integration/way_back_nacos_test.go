@@ -1,0 +1,126 @@
+package integration_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+)
+
+// offers makes a provider's instances of an interface what Nacos has of it.
+func offers(t *testing.T, target *nacos.Target, iface string, ports ...int) {
+	t.Helper()
+	g := nacosGroup(iface)
+	var entries []registry.Entry
+	for _, port := range ports {
+		in := metadata.NacosInstance{
+			IP: "127.0.0.1", Port: uint16(port), Weight: 1, Healthy: true, Enabled: true, Ephemeral: true,
+			Metadata: map[string]string{"protocol": "tri", "path": iface, "interface": iface, "category": "providers", "side": "provider"},
+		}
+		entries = append(entries, registry.Entry{Group: g, Key: in.Key(), Value: in.String()})
+	}
+	if err := target.Write(t.Context(), nacosChange(g, entries...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheWayBackFromNacos(t *testing.T) {
+	eachNacos(t, func(t *testing.T, version int) {
+		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: 50 * time.Millisecond})
+		zookeeper := harness.StartZooKeeper(t)
+		znodes := harness.Connect(t, zookeeper.Address)
+		provider, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		offers(t, provider, "api.Greeter", 20001, 20002)
+		znodes.Create(t, registered("api.Old", 20031), "")
+
+		listen := harness.Address(t)
+		mesh := harness.NewMesh(t)
+		mesh.From(listen)
+		bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
+registries:
+  mesh: { istiod: { address: "127.0.0.1:1" } }
+  nacos: { nacos: { servers: [%q], listInterval: 500ms } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: nacos-to-mesh, from: nacos, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }
+  - { name: nacos-to-zk, from: nacos, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }
+  - { name: zk-to-nacos, from: zk, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }`,
+			server.URL, zookeeper.Address, listen, harness.Swift))
+		bridge.Start(t)
+		harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
+		istiod := harness.StartIstiod(t, mesh)
+		watch := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("nacos", "api.Greeter"))
+		inZooKeeper := func(ports ...int) {
+			t.Helper()
+			harness.Eventually(t, soon, "the service of Nacos in ZooKeeper", func() error {
+				return harness.Same(entryAddresses(znodes.Children(t, "/dubbo/api.Greeter/providers")), addresses(ports))
+			})
+		}
+		t.Run("A26 a provider that only registers in Nacos is served by istiod and kept in ZooKeeper", func(t *testing.T) {
+			watch.AwaitPush(t, soon, "127.0.0.1:20001", "127.0.0.1:20002")
+			inZooKeeper(20001, 20002)
+		})
+		t.Run("A28 what goes and comes is gone and there", func(t *testing.T) {
+			offers(t, provider, "api.Greeter", 20002, 20003)
+			watch.AwaitPush(t, soon, "127.0.0.1:20002", "127.0.0.1:20003")
+			inZooKeeper(20002, 20003)
+		})
+		t.Run("a provider of ZooKeeper is kept in Nacos", func(t *testing.T) {
+			harness.Eventually(t, soon, "the service of ZooKeeper in Nacos", func() error {
+				return harness.Same(nacosKeys(t, provider, nacosGroup("api.Old")), []string{"127.0.0.1:20031"})
+			})
+		})
+		t.Run("A43 F46 nothing goes round", func(t *testing.T) {
+			harness.Quiet(t, "both registries", func() string {
+				return fmt.Sprint(znodes.Children(t, "/dubbo/api.Greeter/providers"), znodes.Children(t, "/dubbo/api.Old/providers"),
+					nacosKeys(t, provider, nacosGroup("api.Old")), nacosKeys(t, provider, nacosGroup("api.Greeter")))
+			})
+			if names := znodes.Children(t, "/dubbo/api.Old/providers"); len(names) != 1 || strings.Contains(names[0], metadata.MarkKey) {
+				t.Errorf("what came from ZooKeeper went back: %v", names)
+			}
+		})
+		t.Run("A32 F23 a Nacos that is away takes nothing with it", func(t *testing.T) {
+			server.Kill()
+			harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
+			inZooKeeper(20002, 20003)
+		})
+	})
+}
+
+// TestARingOfThreeRegistriesEnds_F46 has three bridges of three owners lead
+// round a ring of three ensembles, each under its own names for them but with
+// the same ids.
+func TestARingOfThreeRegistriesEnds_F46(t *testing.T) {
+	var servers []*harness.ZooKeeper
+	for range 3 {
+		servers = append(servers, harness.StartZooKeeper(t))
+	}
+	first := harness.Connect(t, servers[0].Address)
+	first.Create(t, registered("api.Ring", 20001), "")
+	for i := range servers {
+		from, to := servers[i], servers[(i+1)%3]
+		harness.ConfiguredBridge(t, fmt.Sprintf(`owner: owner-%[1]d
+registries:
+  near: { zookeeper: { servers: [%[2]q], id: ring-%[1]d } }
+  far: { zookeeper: { servers: [%[3]q], id: ring-%[4]d } }
+bridges:
+  - { name: onward, from: near, to: far, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[5]s } }`,
+			i, from.Address, to.Address, (i+1)%3, harness.Swift)).Start(t)
+	}
+	counts := func() string {
+		var out []int
+		for _, s := range servers {
+			out = append(out, len(harness.Connect(t, s.Address).Children(t, "/dubbo/api.Ring/providers")))
+		}
+		return fmt.Sprint(out)
+	}
+	harness.Eventually(t, soon, "the provider is in all three", func() error { return harness.Same(counts(), "[1 1 1]") })
+	harness.Quiet(t, "the ring", counts)
+	first.Delete(t, registered("api.Ring", 20001))
+	harness.Eventually(t, soon, "it is gone from all three", func() error { return harness.Same(counts(), "[0 0 0]") })
+}
