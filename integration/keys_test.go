@@ -14,18 +14,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
 // publisher publishes keys to istiods until the test ends.
-func publisher(t *testing.T, istiods ...*harness.Istiod) *keys.Publisher {
+func publisher(t *testing.T, replicas ...string) *keys.Publisher {
 	t.Helper()
-	var replicas []string
-	for _, i := range istiods {
-		replicas = append(replicas, i.GRPC)
-	}
 	node, err := ads.Identity{Type: "router", IP: "127.0.0.1", Name: "bridge-0", Namespace: "istio-system"}.Node()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +85,7 @@ func TestKeysAreShownByEveryIstiod_A42(t *testing.T) {
 	mesh := harness.NewMesh(t)
 	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(18101)})
 	one, two := harness.StartIstiod(t, mesh), harness.StartIstiod(t, mesh)
-	p := publisher(t, one, two)
+	p := publisher(t, one.GRPC, two.GRPC)
 	t.Run("A42 B23 both replicas show them, as one node", func(t *testing.T) {
 		p.Set(hosts("api.A"))
 		p.Set(hosts("api.A", "api.B"))
@@ -133,7 +131,7 @@ func TestKeysAreShownByEveryIstiod_A42(t *testing.T) {
 func TestManyKeysAreShown_A42(t *testing.T) {
 	t.Parallel()
 	i := harness.StartIstiod(t, harness.NewMesh(t))
-	p := publisher(t, i)
+	p := publisher(t, i.GRPC)
 	many := make(map[naming.ServiceKey]naming.HostAddress)
 	for n := range 40_000 {
 		maps.Copy(many, hosts(fmt.Sprintf("api.company.department.Service%d", n)))
@@ -154,6 +152,26 @@ func TestManyKeysAreShown_A42(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func TestKeysOfWhatIstiodConfirmedAreShown_A42(t *testing.T) {
+	t.Parallel()
+	xds, http := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	p := publisher(t, xds)
+	server := startMCP(t, func(o *mcp.Options) { o.Served = p.Set })
+	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter", Version: "1.0"}}}
+	server.provide(t, greeter, "10.0.0.1:20001")
+	server.target.Settled()
+	mesh := harness.NewMesh(t)
+	mesh.From(server.address)
+	i := harness.StartIstiodAt(t, mesh, xds, http)
+	host := naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}.Of(naming.MeshName{
+		Key: naming.ServiceKey{Category: naming.Providers, Interface: "api.Greeter", Version: "1.0"}, Protocol: "tri",
+	})
+	awaitShown(t, i, `{"providers:api.Greeter:1.0:":"`+host+`:50051"}`)
+	harness.WatchEndpoints(t, i.GRPC, "outbound|50051||"+host).AwaitPush(t, soon, "10.0.0.1:20001")
+	server.withdraw(t, greeter)
+	awaitShown(t, i, "{}")
 }
 
 // reading is what a reader of the mapping told last.

@@ -24,7 +24,7 @@ type mcpServer struct {
 	codec   *serviceentry.Codec
 }
 
-func startMCP(t *testing.T) *mcpServer {
+func startMCP(t *testing.T, change ...func(*mcp.Options)) *mcpServer {
 	t.Helper()
 	codec, err := serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}, Namespace: "xds-bridge",
@@ -33,7 +33,11 @@ func startMCP(t *testing.T) *mcpServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := mcp.NewTarget(mcp.Options{Owner: metadata.NewMark("me", "b").Owner, VIPs: netip.MustParsePrefix("240.64.0.0/12")})
+	o := mcp.Options{Owner: metadata.NewMark("me", "b").Owner, VIPs: netip.MustParsePrefix("240.64.0.0/12")}
+	for _, f := range change {
+		f(&o)
+	}
+	target, err := mcp.NewTarget(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +92,7 @@ func imported(iface string) string {
 	host := naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}.Of(naming.MeshName{
 		Key: naming.ServiceKey{Category: naming.Providers, Interface: iface}, Protocol: "tri",
 	})
-	return fmt.Sprintf("outbound|50051||%s", host)
+	return "outbound|50051||" + host
 }
 
 func TestIstiodReadsTheBridge(t *testing.T) {

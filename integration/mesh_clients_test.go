@@ -168,6 +168,23 @@ func (m *mcpServer) provide(t *testing.T, s registry.Service, addresses ...strin
 	}
 }
 
+// withdraw takes everything back that is held of a service.
+func (m *mcpServer) withdraw(t *testing.T, s registry.Service) {
+	t.Helper()
+	s.Endpoints = []registry.Endpoint{{Host: "127.0.0.1", Port: 1}} // one without has no group
+	entries, err := m.codec.Encode(&s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := m.target.Read(t.Context(), entries[0].Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.target.Write(t.Context(), registry.Change{Group: entries[0].Group, Delete: held}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestMeshClientsFindWhatARegistryProvides_A26(t *testing.T) {
 	t.Parallel()
 	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}
