@@ -101,7 +101,7 @@ func (cn *conn) setUp(ctx context.Context) error {
 	cn.stream = stream
 	setup := rpc_request.NewConnectionSetupRequest()
 	setup.ClientVersion = clientVersion
-	setup.Tenant = cn.client.opts.Namespace
+	setup.Tenant = onWire(cn.client.opts.Namespace)
 	setup.Labels = map[string]string{"source": "sdk", "module": "naming", "AppName": "xds-bridge"}
 	payload, err := encode(setup, cn.client.headers(), cn.localIP())
 	if err != nil {

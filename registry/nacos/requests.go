@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,11 @@ import (
 // publish makes a batch the whole of what the connection publishes for a
 // service; an empty one takes the publication back.
 func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
-	var r rpc_request.IRequest = rpc_request.NewBatchInstanceRequest(k.namespace, k.name, k.group, "batchRegisterInstance", b.instances)
+	var r rpc_request.IRequest = rpc_request.NewBatchInstanceRequest(onWire(k.namespace), k.name, k.group, "batchRegisterInstance", b.instances)
 	if len(b.instances) == 0 {
 		// Which instance is named does not matter: the publication goes whole.
 		one := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
-		r = rpc_request.NewInstanceRequest(k.namespace, k.name, k.group, "deregisterInstance", one)
+		r = rpc_request.NewInstanceRequest(onWire(k.namespace), k.name, k.group, "deregisterInstance", one)
 	}
 	cn, err := c.call(ctx, r, nil)
 	if cn != nil {
@@ -53,7 +54,7 @@ func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInsta
 	var out struct {
 		ServiceInfo *model.Service `json:"serviceInfo"`
 	}
-	if _, err := c.call(ctx, rpc_request.NewServiceQueryRequest(k.namespace, k.name, k.group, "", false, 0), &out); err != nil {
+	if _, err := c.call(ctx, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0), &out); err != nil {
 		return nil, err
 	}
 	if out.ServiceInfo == nil {
@@ -74,7 +75,7 @@ func (c *Client) list(ctx context.Context, namespace, group string) ([]string, e
 		Count        int      `json:"count"`
 		ServiceNames []string `json:"serviceNames"`
 	}
-	if _, err := c.call(ctx, rpc_request.NewServiceListRequest(namespace, "", group, 1, page, ""), &out); err != nil {
+	if _, err := c.call(ctx, rpc_request.NewServiceListRequest(onWire(namespace), "", group, 1, page, ""), &out); err != nil {
 		return nil, err
 	}
 	if out.Count != len(out.ServiceNames) {
@@ -82,6 +83,13 @@ func (c *Client) list(ctx context.Context, namespace, group string) ([]string, e
 	}
 	return out.ServiceNames, nil
 }
+
+// publicNamespace is the id of the namespace that a configuration leaves empty.
+// Every other client sends it, and a server takes an empty id for yet another
+// namespace, which nobody looks into.
+const publicNamespace = "public"
+
+func onWire(namespace string) string { return cmp.Or(namespace, publicNamespace) }
 
 func toModel(i metadata.NacosInstance) model.Instance {
 	return model.Instance{

@@ -44,7 +44,7 @@ func (s *Source) read(info *model.Service) told {
 	slices.SortFunc(t.instances, func(a, b instance) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text)) })
 	sum := sha256.New()
 	for _, in := range t.instances {
-		fmt.Fprintf(sum, "%s\n%s\n", in.key, in.text)
+		sum.Write([]byte(in.key + "\n" + in.text + "\n"))
 	}
 	sum.Sum(t.sum[:0])
 	return t
@@ -66,7 +66,7 @@ func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (told, e
 	var out struct {
 		ServiceInfo *model.Service `json:"serviceInfo"`
 	}
-	r := rpc_request.NewSubscribeServiceRequest(k.namespace, k.name, k.group, "", true)
+	r := rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true)
 	if err := cn.ask(ctx, r, &out); err != nil {
 		return told{}, err
 	}
@@ -77,14 +77,14 @@ func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (told, e
 }
 
 func unsubscribe(ctx context.Context, cn *conn, k serviceKey) error {
-	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(k.namespace, k.name, k.group, "", false), nil)
+	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), nil)
 }
 
 // names lists the services of a scope.
 func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
 	return listAll(func(number, size int) (page, error) {
 		var p page
-		err := cn.ask(ctx, rpc_request.NewServiceListRequest(s.Namespace, "", s.Group, number, size, ""), &p)
+		err := cn.ask(ctx, rpc_request.NewServiceListRequest(onWire(s.Namespace), "", s.Group, number, size, ""), &p)
 		return p, err
 	})
 }

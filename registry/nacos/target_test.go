@@ -16,6 +16,18 @@ import (
 )
 
 func TestTarget(t *testing.T) {
+	bubble(t, "A01 the namespace that is left empty is public, where everybody else looks", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		r.read(t)
+		for _, kind := range []string{"BatchInstanceRequest", "ServiceQueryRequest"} {
+			for _, q := range r.server.Requests(kind) {
+				if !strings.Contains(string(q.Body), `"namespace":"public"`) {
+					t.Errorf("%s %s", kind, q.Body)
+				}
+			}
+		}
+	})
 	bubble(t, "A01 a batch is the whole set, and nothing of it is lost on the way", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		want := []registry.Entry{entry(greeter, "10.0.0.1", mine, "weight", "100", "path", "api.Greeter"), entry(greeter, "10.0.0.2", mine)}

@@ -28,6 +28,7 @@ func (s *Server) Post(f func(Push) []Push) {
 func (s *Server) Send(p Push) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	p.Service = p.Service.public()
 	s.deliver(p)
 }
 
@@ -37,6 +38,7 @@ func (s *Server) Remove(services ...Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sv := range services {
+		sv = sv.public()
 		delete(s.services, sv)
 		delete(s.shadow, sv)
 		s.notify(sv)

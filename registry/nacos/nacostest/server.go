@@ -28,8 +28,17 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Service names a service of the server.
+// Service names a service of the server. Where a test names one, an
+// empty namespace is the public one; over the wire it is one of its own, as it
+// is on a real server.
 type Service struct{ Namespace, Group, Name string }
+
+func (s Service) public() Service {
+	if s.Namespace == "" {
+		s.Namespace = "public"
+	}
+	return s
+}
 
 // Request is one request that the server took in.
 type Request struct {
@@ -178,7 +187,7 @@ func (s *Server) Connections() int {
 func (s *Server) Set(sv Service, client string, instances ...model.Instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.publish(sv, "other-"+client, instances)
+	s.publish(sv.public(), "other-"+client, instances)
 }
 
 // Forget drops every publication while the connections live on, as a server
@@ -233,7 +242,7 @@ func (c *connection) finish() {
 func (s *Server) Instances(sv Service) []model.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hosts(sv)
+	return s.hosts(sv.public())
 }
 
 func (s *Server) hosts(sv Service) []model.Instance {
