@@ -64,10 +64,10 @@ func (r *reading) answered(w *watched, t told, before uint64, err error) {
 		w.err, r.unsure = nil, true
 		delete(w.scope.failing, w)
 	}
-	known, hinted := w.known, w.hinted
+	first, silent := !w.known, w.known && !w.hinted
 	w.fails, w.hinted, r.throttled = 0, false, 0
 	v := w.answer(t, before, !r.synced)
-	if known && !hinted && t.sum != w.sum {
+	if silent && t.sum != w.sum {
 		r.mu.Lock()
 		r.stats.Repaired++
 		r.mu.Unlock()
@@ -76,15 +76,16 @@ func (r *reading) answered(w *watched, t told, before uint64, err error) {
 		r.take(w, t)
 	}
 	r.settle(w)
-	switch {
-	case r.synced && !w.listed && w.count == 0:
+	if r.synced && !w.listed && w.count == 0 {
 		r.part(w)
-	case v.ask == inTurn && !known:
-		w.due = time.Now().Add(rand.N(r.opts.VerifyInterval)) //nolint:gosec // spreads load, keeps no secret
-	default:
-		w.hinted = v.ask != inTurn
-		r.schedule(w, v.ask)
+		return
 	}
+	w.hinted = v.ask != inTurn
+	if first && v.ask == inTurn {
+		w.due = time.Now().Add(rand.N(r.opts.VerifyInterval)) //nolint:gosec // spreads load, keeps no secret
+		return
+	}
+	r.schedule(w, v.ask)
 }
 
 // unanswered notes why a service could not be read. It stays as it was.
@@ -236,26 +237,16 @@ func (r *reading) count() {
 // mark tells the table which scopes and services cannot be told. A scope of
 // which many services cannot be read is unknown as a whole.
 func (r *reading) mark() {
-	const many = 64
 	want := make(map[string]error)
 	for _, s := range r.scopes {
-		err := s.err
-		if err == nil && len(s.failing) > many {
-			for w := range s.failing {
-				err = w.err
+		if err := s.unreadable(); err != nil {
+			for _, f := range r.opts.Formats {
+				want[registry.Group{Kind: f.Kind(), Namespace: s.Namespace, Group: s.Group, Name: "*"}.String()] = err
 			}
-		}
-		if err != nil {
-			r.unknown(want, s, err)
 			continue
 		}
 		for w := range s.failing {
-			for _, h := range w.homes {
-				want[h.group.String()] = w.err
-			}
-			for _, row := range w.services {
-				want[string(row.Name)] = w.err
-			}
+			w.unknown(want)
 		}
 	}
 	for key := range r.marked {
@@ -271,9 +262,24 @@ func (r *reading) mark() {
 	r.marked = want
 }
 
-// unknown adds the whole of a scope, whatever of it was seen.
-func (r *reading) unknown(to map[string]error, s *scope, err error) {
-	for _, f := range r.opts.Formats {
-		to[registry.Group{Kind: f.Kind(), Namespace: s.Namespace, Group: s.Group, Name: "*"}.String()] = err
+// unreadable returns why all of a scope is unknown, nil where it is not.
+func (s *scope) unreadable() error {
+	const many = 64
+	if s.err == nil && len(s.failing) > many {
+		for w := range s.failing {
+			return w.err
+		}
+	}
+	return s.err
+}
+
+// unknown adds a service that could not be read: its groups, so that nothing
+// is concluded from what was never seen of it, and what was seen.
+func (w *watched) unknown(to map[string]error) {
+	for _, h := range w.homes {
+		to[h.group.String()] = w.err
+	}
+	for _, s := range w.services {
+		to[string(s.Name)] = w.err
 	}
 }
