@@ -37,10 +37,10 @@ type Interface struct {
 type Endpoint struct {
 	Host       string // an IP address without brackets, or a host name
 	Port       uint16
-	PortName   string
-	Protocol   string // empty: the service's
 	Health     Health
 	Weight     uint32 // 0: not told
+	PortName   string
+	Protocol   string // empty: the service's
 	Zone       string // region/zone/subzone, as far as told
 	Instance   string // ties the ports of one process together; may be empty
 	Attributes Attributes

@@ -3,7 +3,6 @@ package dubbo
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,21 +156,33 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 	if o.Tags {
 		all = append(all, param{paramTag, attribute(s, e, paramTag)})
 	}
-	rest := maps.Clone(s.Attributes)
-	if rest == nil {
-		rest = make(registry.Attributes, len(e.Attributes))
-	}
-	maps.Copy(rest, e.Attributes)
-	for _, k := range slices.Sorted(maps.Keys(rest)) {
-		if _, fixed := o.Params[k]; !fixed && passed(k) {
-			all = append(all, param{k, rest[k]})
+	var rest []string
+	for k := range s.Attributes {
+		if _, own := e.Attributes[k]; !own && o.passes(k) {
+			rest = append(rest, k)
 		}
+	}
+	for k := range e.Attributes {
+		if o.passes(k) {
+			rest = append(rest, k)
+		}
+	}
+	slices.Sort(rest)
+	for _, k := range rest {
+		value, own := e.Attributes[k]
+		if !own {
+			value = s.Attributes[k]
+		}
+		all = append(all, param{k, value})
 	}
 	return all
 }
 
-// passed reports whether an attribute is written as it is.
-func passed(key string) bool {
+// passes reports whether an attribute is written as it is.
+func (o *Options) passes(key string) bool {
+	if _, fixed := o.Params[key]; fixed {
+		return false
+	}
 	switch key {
 	case "", paramApplication, paramMeshSubset, paramMeshHost, paramMeshCluster, paramTag:
 		return false

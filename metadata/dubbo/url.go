@@ -127,9 +127,14 @@ func escapeParam(b *strings.Builder, s string) {
 
 // plain reports whether escapeParam has nothing to do.
 func plain(s string) bool {
-	for _, c := range []byte(s) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`%&=?#;"`, c) >= 0 {
+	for i := range len(s) {
+		switch c := s[i]; c {
+		case '%', '&', '=', '?', '#', ';', '"':
 			return false
+		default:
+			if c <= ' ' || c >= 0x7f {
+				return false
+			}
 		}
 	}
 	return true
@@ -149,9 +154,38 @@ func unescapeParam(s string) string {
 }
 
 // escapeNode encodes a text as java.net.URLEncoder does, which is how Dubbo
-// names its nodes. Go's QueryEscape differs from it in two characters.
+// names its nodes.
 func escapeNode(s string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape(s), "%2A", "*"), "~", "%7E")
+	const digits = "0123456789ABCDEF"
+	escaped := 0
+	for i := range len(s) {
+		if !nodeByte(s[i]) {
+			escaped++
+		}
+	}
+	if escaped == 0 {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s) + 2*escaped)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case nodeByte(c):
+			b.WriteByte(c)
+		case c == ' ':
+			b.WriteByte('+')
+		default:
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		}
+	}
+	return b.String()
+}
+
+// nodeByte reports whether URLEncoder leaves a byte as it is.
+func nodeByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '-' || c == '_' || c == '*'
 }
 
 var errNode = errors.New("is not a name that Dubbo writes")

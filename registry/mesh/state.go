@@ -15,7 +15,7 @@ type state struct {
 	naming Naming
 	view   View
 	hosts  map[naming.HostAddress]*host
-	users  map[string]map[naming.HostAddress]struct{} // hosts by the EDS names they need
+	users  map[string][]naming.HostAddress // hosts by the EDS names they need
 	dirty  map[naming.HostAddress]struct{}
 	rows   map[naming.HostAddress]row // of hosts with anything to tell
 	odd    map[string]string          // clusters that are no service, with the reason; empty: no longer
@@ -30,7 +30,7 @@ func newState(n Naming, extra naming.HostAddress) *state {
 			Clusters: map[string]*Cluster{}, Assignments: map[string]*Assignment{},
 			Rejected: map[string]error{}, Silent: map[string]error{},
 		},
-		hosts: map[naming.HostAddress]*host{}, users: map[string]map[naming.HostAddress]struct{}{},
+		hosts: map[naming.HostAddress]*host{}, users: map[string][]naming.HostAddress{},
 		dirty: map[naming.HostAddress]struct{}{}, rows: map[naming.HostAddress]row{}, odd: map[string]string{},
 	}
 }
@@ -75,7 +75,7 @@ func set(m map[string]error, key string, err error) {
 }
 
 func (s *state) touch(eds string) {
-	for a := range s.users[eds] {
+	for _, a := range s.users[eds] {
 		s.dirty[a] = struct{}{}
 	}
 }
@@ -189,17 +189,21 @@ func (s *state) join(a naming.HostAddress) row {
 // nobody needed before or needs any more.
 func (s *state) need(a naming.HostAddress, before, now, watch, unwatch []string) (w, u []string) {
 	for _, name := range now {
-		if s.users[name] == nil {
-			s.users[name] = map[naming.HostAddress]struct{}{}
+		users := s.users[name]
+		if len(users) == 0 {
 			watch = append(watch, name)
 		}
-		s.users[name][a] = struct{}{}
+		if !slices.Contains(users, a) {
+			s.users[name] = append(users, a)
+		}
 	}
 	for _, name := range before {
 		if slices.Contains(now, name) {
 			continue
 		}
-		if delete(s.users[name], a); len(s.users[name]) == 0 {
+		left := slices.DeleteFunc(s.users[name], func(o naming.HostAddress) bool { return o == a })
+		s.users[name] = left
+		if len(left) == 0 {
 			delete(s.users, name)
 			delete(s.view.Assignments, name)
 			delete(s.view.Silent, name)

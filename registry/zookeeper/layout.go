@@ -73,8 +73,11 @@ func checkName(name string) error {
 }
 
 func validRune(r rune) bool {
+	if r > 0x1f && r < 0x7f { // nearly all
+		return true
+	}
 	if utf16.RuneLen(r) != 1 { // a pair of surrogates
 		return false
 	}
-	return r > 0x1f && (r < 0x7f || r > 0x9f) && (r < 0xd800 || r > 0xf8ff) && r < 0xfff0
+	return r > 0x9f && (r < 0xd800 || r > 0xf8ff) && r < 0xfff0
 }
