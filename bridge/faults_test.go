@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,6 +60,32 @@ func TestFaults(t *testing.T) {
 			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.3:80", "a 10.0.0.4:80")
 			if c := s.target.Counts(); c.Put != 2 || c.Deleted != 0 {
 				t.Errorf("%+v", c)
+			}
+		},
+		"F02 killed after any number of writes: the next start writes the rest, once": func(t *testing.T) {
+			for killed := range 21 {
+				s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
+				writes := 0
+				var mu sync.Mutex
+				s.target.Fail(func(op memory.Op, _ registry.Group) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if op == memory.OpWrite {
+						writes++
+					}
+					if writes > killed {
+						return errDown
+					}
+					return nil
+				})
+				s.starts().has(fleet(20, 2)...).in(100 * ms).holdsN(2 * killed).stop()
+				s.target.Fail(nil)
+				next := newStory(t).bridge("b", bridge.DefaultGuard())
+				next.target = s.target
+				next.starts().has(fleet(20, 2)...).in(time.Hour).holdsN(40).stop()
+				if c := s.target.Counts(); c.Put != 40 || c.Deleted != 0 {
+					t.Errorf("killed after %d writes: %+v, want each entry written once and none deleted", killed, c)
+				}
 			}
 		},
 		"F37 a group that cannot be read keeps no leftover of another group": func(t *testing.T) {
