@@ -48,11 +48,24 @@ func nacosChange(g registry.Group, entries ...registry.Entry) registry.Change {
 // function is called.
 func nacosTarget(t *testing.T, o nacos.Options) (*nacos.Target, context.CancelFunc) {
 	t.Helper()
-	client, err := nacos.New(o)
+	client, stop := runNacosClient(t, o)
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.NewMark("me", "b").Owner, Layouts: []nacos.Layout{nacosLayout{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.NewMark("me", "b").Owner, Layouts: []nacos.Layout{nacosLayout{}}})
+	return target, stop
+}
+
+// nacosClient connects to a server until the test ends.
+func nacosClient(t *testing.T, o nacos.Options) *nacos.Client {
+	t.Helper()
+	client, _ := runNacosClient(t, o)
+	return client
+}
+
+func runNacosClient(t *testing.T, o nacos.Options) (*nacos.Client, context.CancelFunc) {
+	t.Helper()
+	client, err := nacos.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +79,7 @@ func nacosTarget(t *testing.T, o nacos.Options) (*nacos.Target, context.CancelFu
 	}()
 	stop := func() { cancel(); <-done }
 	t.Cleanup(stop)
-	return target, stop
+	return client, stop
 }
 
 func nacosKeys(t *testing.T, target *nacos.Target, g registry.Group) []string {

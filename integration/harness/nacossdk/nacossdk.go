@@ -63,10 +63,12 @@ func (c *Client) Register(t testing.TB, service string, instances ...model.Insta
 			Metadata: in.Metadata, ClusterName: in.ClusterName, Ephemeral: in.Ephemeral,
 		})
 	}
-	ok, err := c.naming.BatchRegisterInstance(p)
-	if err != nil || !ok {
-		t.Fatalf("register %s: %t, %v", service, ok, err)
-	}
+	harness.Eventually(t, time.Minute, "the SDK registers in "+service, func() error {
+		if ok, err := c.naming.BatchRegisterInstance(p); err != nil || !ok {
+			return fmt.Errorf("%t, %w", ok, err)
+		}
+		return nil
+	})
 }
 
 // Loop publishes a batch for each of so many services, one after the other in
@@ -121,10 +123,12 @@ type Seen struct {
 func (c *Client) Subscribe(t testing.TB, service string) *Watch {
 	t.Helper()
 	w := &Watch{service: service}
-	must(t, c.naming.Subscribe(&vo.SubscribeParam{
+	p := &vo.SubscribeParam{
 		ServiceName: service, GroupName: Group,
 		SubscribeCallback: func(list []model.Instance, _ error) { w.tell(list) },
-	}))
+	}
+	// A new client of the SDK connects beside its first calls, which it fails.
+	harness.Eventually(t, time.Minute, "the SDK subscribes to "+service, func() error { return c.naming.Subscribe(p) })
 	return w
 }
 
