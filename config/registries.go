@@ -55,6 +55,7 @@ type Import struct {
 	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
 	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
 	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	Keys      string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
 	Allow     []netip.Prefix `yaml:"allow" doc:"Networks that endpoints may lie in; empty takes all. Loopback, link-local, multicast and metadata services need select.allow besides."`
 }
 

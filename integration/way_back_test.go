@@ -114,6 +114,15 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 	back := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Back"))
 	back.AwaitPush(t, soon, "127.0.0.1:20021")
 
+	t.Run("A42 the service key of what was imported is published through istiod", func(t *testing.T) {
+		harness.Eventually(t, soon, "the key in the debug API", func() error {
+			keys, err := istiod.PublishedKeys(t)
+			if err == nil && !strings.Contains(fmt.Sprint(keys), "providers:api.Back::") {
+				err = fmt.Errorf("published: %v", keys)
+			}
+			return err
+		})
+	})
 	for i := range 20 {
 		port := 20100 + i
 		znodes.Create(t, registered("api.Back", port), "")

@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 // wiring says how a configuration is made into a house.
@@ -29,6 +30,7 @@ type builder struct {
 	metrics *metrics.Metrics
 	dryRun  bool
 	house   *house
+	istiods map[string]*debug.Endpoints // of a mesh that is read: its istiod's, as its own mesh tells them
 }
 
 // house makes the configuration that the flags name into a house that does
@@ -48,7 +50,7 @@ func (c *cli) house(w wiring) (*house, error) {
 	}
 	v := thisBuild()
 	b := &builder{
-		cfg: cfg, log: log, dryRun: w.dryRun,
+		cfg: cfg, log: log, dryRun: w.dryRun, istiods: make(map[string]*debug.Endpoints),
 		metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
 	b.house = &house{owner: cfg.Owner, telemetry: cfg.Telemetry.Address, admin: cfg.Admin.Address, log: log, metrics: b.metrics}

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
@@ -39,6 +40,13 @@ func (b *builder) served(at end, m *config.Istiod, bridges []config.Bridge) (out
 	if b.cfg.State.Dir != "" {
 		o.State = &mcp.StateFile{Path: filepath.Join(b.cfg.State.Dir, "served-"+metadata.Fingerprint(name, 8)+".json")}
 	}
+	publisher, err := b.publisher(at.registry, m)
+	if err != nil {
+		return outlet{}, nil, err
+	}
+	if publisher != nil {
+		o.Served = publisher.Set
+	}
 	log := b.log.With("component", "mcp", "peer", name)
 	target, err := mcp.NewTarget(o)
 	if target == nil {
@@ -50,14 +58,14 @@ func (b *builder) served(at end, m *config.Istiod, bridges []config.Bridge) (out
 	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
 	return outlet{
 		name: name, kind: "mesh", target: target, check: checkListen(at.listen),
-		serve: func(ctx context.Context) error { return serveMesh(ctx, at.listen, target, server) },
+		serve: func(ctx context.Context) error { return serveMesh(ctx, at.listen, target, server, publisher) },
 		state: func() admin.TargetState { return servedState(target, server) },
 	}, codecs, nil
 }
 
 // serveMesh opens the listener and answers istiods until ctx ends. It listens
 // from the first moment: an istiod whose source is away at its start ends.
-func serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server) error {
+func serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server, publisher *keys.Publisher) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen at %s for istiod: %w; another process may hold the port: change listen of the bridge", address, err)
@@ -65,6 +73,9 @@ func serveMesh(ctx context.Context, address string, target *mcp.Target, server *
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return target.Run(ctx) })
 	group.Go(func() error { return server.Serve(ctx, l) })
+	if publisher != nil {
+		group.Go(func() error { return publisher.Run(ctx) })
+	}
 	return group.Wait() //nolint:wrapcheck // named by the house
 }
 

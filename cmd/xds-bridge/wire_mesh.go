@@ -44,7 +44,9 @@ func (b *builder) mesh(name string, m *config.Istiod) (input, error) {
 			}
 		}
 	}
-	if err := mapping(m, &o, b.metrics.Mapping(name)); err != nil {
+	endpoints := &debug.Endpoints{}
+	b.istiods[name] = endpoints
+	if err := mapping(m, &o, endpoints, b.metrics.Mapping(name)); err != nil {
 		return input{}, err
 	}
 	source, err := mesh.New(o)
@@ -150,7 +152,7 @@ func mappingFrom(m *config.Istiod) string {
 }
 
 // mapping adds the reader of the mapping to the options of a mesh.
-func mapping(m *config.Istiod, o *mesh.Options, observe func(debug.Observation)) error {
+func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, observe func(debug.Observation)) error {
 	from := mappingFrom(m)
 	if from == "none" {
 		return nil
@@ -168,7 +170,7 @@ func mapping(m *config.Istiod, o *mesh.Options, observe func(debug.Observation))
 	} else {
 		d.HTTP = debugHTTP(m)
 	}
-	d.Replicas = replicas(m, from, o)
+	d.Replicas = replicas(m, from, o, endpoints)
 	reader, err := debug.New(d)
 	if err != nil {
 		return err //nolint:wrapcheck // build names the registry
@@ -205,7 +207,7 @@ const patience = 20 * time.Second
 
 // replicas says where the replicas of istiod are: where the configuration
 // says, or at the endpoints of istiod's own service, or at its address.
-func replicas(m *config.Istiod, from string, o *mesh.Options) func(context.Context) ([]string, error) {
+func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.Endpoints) func(context.Context) ([]string, error) {
 	if len(m.Mapping.Addresses) > 0 {
 		return debug.Static(m.Mapping.Addresses...)
 	}
@@ -222,7 +224,6 @@ func replicas(m *config.Istiod, from string, o *mesh.Options) func(context.Conte
 	if from == "debug-xds" {
 		o.Istiod.Port = portOf(port)
 	}
-	endpoints := &debug.Endpoints{}
 	o.Replicas = endpoints.Set
 	return orElse(endpoints.Replicas, debug.DNS(net.DefaultResolver, at), patience)
 }

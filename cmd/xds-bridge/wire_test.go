@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/memory"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
@@ -25,7 +26,7 @@ func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var o mesh.Options
-			ask := replicas(&config.Istiod{Address: tc.address, ClusterDomain: "corp.example"}, tc.from, &o)
+			ask := replicas(&config.Istiod{Address: tc.address, ClusterDomain: "corp.example"}, tc.from, &o, &debug.Endpoints{})
 			if tc.want != "" {
 				if got := o.Istiod.String(); got != tc.want || o.Replicas == nil {
 					t.Errorf("endpoints of %s, want %s", got, tc.want)
