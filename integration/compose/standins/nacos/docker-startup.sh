@@ -24,8 +24,10 @@ nacos.core.auth.plugin.nacos.token.secret.key=${NACOS_AUTH_TOKEN:?}
 nacos.k8s.sync.enabled=false
 END
 [ "$MODE" = standalone ] || { echo "docker-startup.sh: only MODE=standalone exists here" >&2; exit 2; }
+# A busy machine that is too slow for Derby's patience leaves half a database behind, which no later start gets over.
+[ -f $home/data/derby-data/service.properties ] || rm -rf $home/data/derby-data
 # com.caucho:hessian has to come before com.alipay.sofa:hessian, which carries older copies of its classes.
 exec java -Xms"${JVM_XMS:-256m}" -Xmx"${JVM_XMX:-512m}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-  -Duser.home=$home -Dnacos.standalone=true -Dnacos.home=$home -Dnacos.member.list= \
+  -Duser.home=$home -Dderby.system.durability=test -Dnacos.standalone=true -Dnacos.home=$home -Dnacos.member.list= \
   -Dspring.config.additional-location=file:$home/conf/ \
   -cp "/nacos/classes:$(echo /nacos/jars/hessian-4*.jar):/nacos/jars/*" NacosMain
