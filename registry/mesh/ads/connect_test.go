@@ -97,17 +97,19 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "error shown", c.State().Err, nil)
 		},
 		"C28 a refusal of who we are is told with the remedy, and tried again slowly": func(t *testing.T) {
-			for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
-				s, n := istiod(t)
-				s.Refuse(status.Error(code, "authentication failure"))
-				w := &witness{}
-				c := connect(t, n, w.observe)
-				v, _ := watch(c, clusters(nil), ads.Wildcard)
-				in(5 * time.Minute)
-				is(t, "told", errors.Is(v.one(t).Disconnected, ads.ErrDenied), true)
-				is(t, "shown", errors.Is(c.State().Err, ads.ErrDenied), true)
-				attempts := w.failures()
-				is(t, "slowly but for ever", len(attempts) > 8 && len(attempts) < 15, true)
+			for _, m := range variants() {
+				for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
+					s, n := istiod(t)
+					s.Refuse(status.Error(code, "authentication failure"))
+					w := &witness{}
+					c := connect(t, n, w.observe, speaking(m))
+					v, _ := watch(c, clusters(nil), ads.Wildcard)
+					in(5 * time.Minute)
+					is(t, "told", errors.Is(v.one(t).Disconnected, ads.ErrDenied), true)
+					is(t, "shown", errors.Is(c.State().Err, ads.ErrDenied), true)
+					attempts := w.failures()
+					is(t, "slowly but for ever", len(attempts) > 8 && len(attempts) < 15, true)
+				}
 			}
 		},
 		"C28 F21 a rotated token is read at the next attempt, without its white space": func(t *testing.T) {
@@ -138,18 +140,20 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "still connected: a token counts when the stream opens", c.State().Connected, true)
 		},
 		"C29 a rate limit is met with waits": func(t *testing.T) {
-			s, n := istiod(t)
-			s.Set(cluster("a", 1))
-			s.Refuse(adstest.ErrRateLimit)
-			w := &witness{}
-			c := connect(t, n, w.observe)
-			v, _ := watch(c, clusters(nil), ads.Wildcard)
-			in(4 * time.Second)
-			is(t, "attempts", len(w.failures()) <= 4, true)
-			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
-			s.Refuse(nil)
-			in(10 * time.Second)
-			equal(t, "held", v.names(), "a")
+			for _, m := range variants() {
+				s, n := istiod(t)
+				s.Set(cluster("a", 1))
+				s.Refuse(adstest.ErrRateLimit)
+				w := &witness{}
+				c := connect(t, n, w.observe, speaking(m))
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				in(4 * time.Second)
+				is(t, "attempts", len(w.failures()) <= 4, true)
+				is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
+				s.Refuse(nil)
+				in(10 * time.Second)
+				equal(t, "held", v.names(), "a")
+			}
 		},
 		"A59 a missing node is told": func(t *testing.T) {
 			_, n := istiod(t)

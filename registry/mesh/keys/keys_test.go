@@ -68,7 +68,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			published, _ := metadata.ParsePublication("c", "{}")
 			equal(t, "silent", published.Silent, false)
 		},
-		"the same set again, and one that comes back at once, open nothing": func(t *testing.T, i *istiod, w *world) {
+		"B35 the same set again, and one that comes back at once, open nothing": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			w.Set(some("A"))

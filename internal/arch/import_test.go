@@ -1,0 +1,85 @@
+package arch_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// compiled are the calls and conversions that a package variable may be made
+// with: they look at nothing but their arguments.
+var compiled = regexp.MustCompile(`^(errors\.New|fmt\.Errorf|regexp\.MustCompile|netip\.Must\w+|strings\.NewReplacer|status\.Error|len|\(\*\w+\))$`)
+
+// TestNoPackageDoesAnythingWhenItIsImported_B51 reads the source of every
+// package: none has an init, or a variable whose value has to be found out.
+func TestNoPackageDoesAnythingWhenItIsImported_B51(t *testing.T) {
+	root := list(t, "-m", "-f", "{{.Dir}}")[0]
+	files := 0
+	for _, file := range list(t, "-f", "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}", "./...") {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files++
+		name, _ := filepath.Rel(root, file)
+		for _, fault := range atImport(parsed) {
+			t.Errorf("%s: %s", name, fault)
+		}
+	}
+	if files < 100 {
+		t.Errorf("only %d files were read", files)
+	}
+}
+
+// atImport returns what a file makes happen when its package is imported.
+func atImport(file *ast.File) (faults []string) {
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil && d.Name.Name == "init" {
+				faults = append(faults, "it has an init")
+			}
+		case *ast.GenDecl:
+			if d.Tok == token.VAR {
+				faults = append(faults, called(d)...)
+			}
+		}
+	}
+	return faults
+}
+
+// called returns the calls by which variables get their values.
+func called(d *ast.GenDecl) (faults []string) {
+	ast.Inspect(d, func(n ast.Node) bool {
+		if _, later := n.(*ast.FuncLit); later {
+			return false
+		}
+		if call, ok := n.(*ast.CallExpr); ok {
+			if name := nameOf(call.Fun); !compiled.MatchString(name) {
+				faults = append(faults, fmt.Sprintf("a variable calls %s", name))
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+func nameOf(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return nameOf(e.X) + "." + e.Sel.Name
+	case *ast.ParenExpr:
+		return "(" + nameOf(e.X) + ")"
+	case *ast.StarExpr:
+		return "*" + nameOf(e.X)
+	default:
+		return strings.TrimPrefix(fmt.Sprintf("%T", e), "*ast.")
+	}
+}

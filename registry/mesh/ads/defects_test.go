@@ -1,0 +1,115 @@
+package ads_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+)
+
+// TestDefectsOfOthers shows, for defects that no other test is about, that
+// they are not here.
+func TestDefectsOfOthers(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"B4 the last subscription ends while a removal is told to it": func(t *testing.T) {
+			for name, m := range variants() {
+				s, n := istiod(t)
+				s.Set(cluster("a", 1))
+				c := connect(t, n, speaking(m))
+				removed := 0
+				var sub *ads.Subscription[int64]
+				sub = ads.Subscribe(c, clusters(nil), func(e ads.Event[int64]) {
+					if removed += len(e.Removed); removed > 0 {
+						sub.Close()
+					}
+				})
+				sub.Watch(ads.Wildcard)
+				settle()
+				s.Remove(cds, "a")
+				settle()
+				<-sub.Done()
+				is(t, name, removed, 1)
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				s.Set(cluster("b", 1))
+				settle()
+				equal(t, name, v.names(), "b")
+			}
+		},
+		"B6 what was closed is called and asked for no more, however often": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(load("kept", "10.0.0.1"))
+			c := connect(t, n)
+			watch(c, endpoints(), "kept")
+			calls := 0
+			for i := range 200 {
+				sub := ads.Subscribe(c, endpoints(), func(ads.Event[string]) { calls++ })
+				sub.Watch("kept", fmt.Sprint("gone-", i))
+				settle()
+				sub.Close()
+				<-sub.Done()
+			}
+			settle()
+			before := calls
+			s.Set(load("kept", "10.0.0.2"), load("gone-7", "10.0.0.3"))
+			settle()
+			is(t, "calls", calls, before)
+			equal(t, "asked", s.Connections()[0].Watches[eds], "kept")
+			is(t, "held", c.State().Types[eds].Resources, 1)
+		},
+		"B13 B53 a client that no endpoint stands for is served at once, and so is one that comes to be one": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1), load("a", "10.9.9.9"))
+			c := connect(t, n) // as 10.0.0.1
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			w, _ := watch(c, endpoints(), "a")
+			settle()
+			equal(t, "clusters", v.names(), "a")
+			is(t, "endpoints", w.held["a"], "10.9.9.9")
+			s.Set(load("a", "10.9.9.9", "10.0.0.1"))
+			settle()
+			is(t, "endpoints", w.held["a"], "10.9.9.9,10.0.0.1")
+			is(t, "streams", s.Streams(), 1)
+		},
+		"B36 a name is given up at once while the server is away, and not asked for when it is back": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(load("a", "10.0.0.1"), load("b", "10.0.0.2"))
+			c := connect(t, n)
+			v, sub := watch(c, endpoints(), "a", "b")
+			settle()
+			n.cut(errors.New("no route"))
+			n.reset()
+			began := time.Now()
+			sub.Unwatch("a")
+			is(t, "took", time.Since(began), 0)
+			in(time.Minute)
+			before := len(s.Requests(eds))
+			n.heal()
+			in(time.Minute)
+			for _, r := range s.Requests(eds)[before:] {
+				is(t, "asked for what was given up", slices.Contains(r.Subscribe, "a"), false)
+			}
+			equal(t, "asked", s.Connections()[0].Watches[eds], "b")
+			is(t, "held", v.held["b"], "10.0.0.2")
+		},
+		"B37 a client without a server says so, and says when it has one": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(cluster("a", 1))
+			n.cut(errors.New("no route"))
+			c := connect(t, n)
+			watch(c, clusters(nil), ads.Wildcard)
+			in(time.Second)
+			is(t, "connected", c.State().Connected, false)
+			is(t, "why", c.State().Err != nil, true)
+			n.heal()
+			in(31 * time.Second)
+			is(t, "connected", c.State().Connected, true)
+			n.cut(errors.New("no route"))
+			n.reset()
+			in(time.Second)
+			is(t, "connected", c.State().Connected, false)
+		},
+	})
+}
