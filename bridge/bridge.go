@@ -4,7 +4,8 @@
 //
 // One goroutine, the loop, owns all state. Beside it run the calls to the
 // target, at most Options.Workers of them, and one goroutine per bridge that
-// passes the wake-ups of its table on.
+// passes the wake-ups of its table on. While the loop projects many services,
+// it waits for as many as there are processors.
 package bridge
 
 import (
@@ -15,8 +16,9 @@ import (
 )
 
 // Project turns a service into the entries that the target should hold for
-// it. It must be pure. An error leaves the service's entries as they are,
-// unless it is a *LeftOut, which stands beside the entries.
+// it. It must be pure, and is called from several goroutines. An error leaves
+// the service's entries as they are, unless it is a *LeftOut, which stands
+// beside the entries.
 type Project func(*registry.Service) ([]registry.Entry, error)
 
 // LeftOut says what a Project left out of the entries that it returns, and
@@ -33,7 +35,7 @@ func (l *LeftOut) Unwrap() error { return l.Reason }
 type Bridge struct {
 	Name    string
 	Table   *registry.Table
-	Select  func(*registry.Service) error // why a service is left out; nil takes all
+	Select  func(*registry.Service) error // why a service is left out; nil takes all; as pure as Project
 	Project Project
 	Policy  Policy
 	Guard   Guard

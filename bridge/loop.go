@@ -161,8 +161,8 @@ func (l *loop) look(now time.Time) {
 	for _, w := range l.ways {
 		d := w.reader.Drain()
 		mayGo := w.learn(d.Knowledge, now)
-		for name, row := range d.Rows {
-			l.claim(w, name, row, now)
+		for p := range w.projectAll(d.Rows) {
+			l.claim(w, p, now)
 		}
 		if mayGo {
 			l.review(now)
@@ -171,18 +171,17 @@ func (l *loop) look(now time.Time) {
 }
 
 // claim hands what became of a service to the planner.
-func (l *loop) claim(w *way, name registry.Name, row registry.Row, now time.Time) {
-	entries, state, err := w.project(row.Service)
-	if err == nil {
-		for _, group := range l.planner.Claim(plan.Origin{Bridge: w.index, Service: name}, w.evidence(row), entries) {
+func (l *loop) claim(w *way, p *projected, now time.Time) {
+	if p.err == nil {
+		for _, group := range l.planner.Claim(plan.Origin{Bridge: w.index, Service: p.name}, w.evidence(p.row), p.entries) {
 			if l.listed != nil { // else it becomes due once the target is listed
 				l.touch(group, now)
 			}
 		}
 	}
-	if w.note(name, state) && err != nil {
-		l.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: err})
-		l.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", name, "err", err)
+	if w.note(p.name, p.state) && p.err != nil {
+		l.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
+		l.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", p.name, "err", p.err)
 	}
 }
 
