@@ -17,6 +17,7 @@ type demoOptions struct {
 	output    output
 	once      bool
 	zookeeper string
+	nacos     string
 	root      string
 	mesh      string
 	interval  time.Duration
@@ -27,12 +28,13 @@ func (c *cli) demoVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Show the bridge at work on an embedded mesh", Args: noArgs,
 		Long: "demo starts a small mesh in this process and shows what the bridge writes of it\n" +
-			"into an embedded registry, or into a real ZooKeeper, which it leaves as it was.",
+			"into an embedded registry, or into a real ZooKeeper or Nacos, which it leaves as it was.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.demo(cmd.Context(), o) },
 	}
 	outputFlag(cmd, &o.output)
 	cmd.Flags().BoolVar(&o.once, "once", false, "print the final state and exit")
 	cmd.Flags().StringVar(&o.zookeeper, "zookeeper", "", "host:port of a real ZooKeeper to write to")
+	cmd.Flags().StringVar(&o.nacos, "nacos", "", "http://host:port of a real Nacos to write to, in place of a ZooKeeper")
 	cmd.Flags().StringVar(&o.root, "root", "/dubbo", "the folder of the interfaces")
 	cmd.Flags().StringVar(&o.mesh, "mesh", "", "a file that describes the mesh, as examples/mesh.yaml does")
 	cmd.Flags().DurationVar(&o.interval, "interval", 0, "the time between two changes of the mesh; 0 is what the file says")
@@ -43,12 +45,15 @@ func (c *cli) demo(ctx context.Context, o demoOptions) error {
 	if o.output == outputJSON && !o.once {
 		return usage("demo -o json prints one document and needs --once")
 	}
+	if o.zookeeper != "" && o.nacos != "" {
+		return usage("demo writes to one registry: give --zookeeper or --nacos")
+	}
 	log, err := c.logger(config.Log{Level: "warn", Format: "text"}, false)
 	if err != nil {
 		return err
 	}
 	options := demo.Options{
-		Out: c.out, Once: o.once, JSON: o.output == outputJSON, ZooKeeper: o.zookeeper, Root: o.root,
+		Out: c.out, Once: o.once, JSON: o.output == outputJSON, ZooKeeper: o.zookeeper, Nacos: o.nacos, Root: o.root,
 		Interval: o.interval, Log: log,
 	}
 	if o.mesh != "" {

@@ -24,6 +24,7 @@ type Options struct {
 	Once      bool          // print the state once all is in sync, and return
 	JSON      bool          // print the state as one document; needs Once
 	ZooKeeper string        // host:port of a real one; empty: a registry in memory
+	Nacos     string        // http://host:port of a real one; at most one of both
 	Root      string        // folder of the interfaces; empty: /dubbo
 	Mesh      []byte        // as examples/mesh.yaml, which is taken if it is empty
 	Interval  time.Duration // between two steps of the mesh; 0: what the mesh says
@@ -42,6 +43,9 @@ const patience = 20 * time.Second
 func Run(ctx context.Context, o Options) (err error) {
 	if o.JSON && !o.Once {
 		return errors.New("demo: a JSON document is printed once: add --once")
+	}
+	if o.ZooKeeper != "" && o.Nacos != "" {
+		return errors.New("demo: --zookeeper and --nacos: it writes to one registry")
 	}
 	if len(o.Mesh) == 0 {
 		o.Mesh = examples.Mesh()
@@ -102,6 +106,8 @@ func (s *stage) settle(ctx context.Context) (bridge.Status, error) {
 		return status, ctx.Err()
 	case s.options.ZooKeeper != "":
 		return status, fmt.Errorf("demo: ZooKeeper at %s %w (%s): check --zookeeper", s.options.ZooKeeper, ErrUnreachable, status.LastError)
+	case s.options.Nacos != "":
+		return status, fmt.Errorf("demo: Nacos at %s %w (%s): check --nacos", s.options.Nacos, ErrUnreachable, status.LastError)
 	default:
 		return status, fmt.Errorf("demo: not in sync after %s: %s", patience, status.LastError)
 	}

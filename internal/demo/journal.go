@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -121,6 +122,13 @@ func difference(before, after string) string {
 }
 
 func queryOf(value string) url.Values {
+	if in, err := metadata.ParseNacosInstance(value); err == nil {
+		all := make(url.Values, len(in.Metadata))
+		for k, v := range in.Metadata {
+			all.Set(k, v)
+		}
+		return all
+	}
 	u, err := url.Parse(value)
 	if err != nil {
 		return nil

@@ -18,7 +18,7 @@ type State struct {
 // Folder is one folder of the registry.
 type Folder struct {
 	Path      string   `json:"path"`
-	Providers []string `json:"providers"` // URLs, as consumers read them
+	Providers []string `json:"providers"` // URLs or, in Nacos, instances, as consumers read them
 }
 
 // show prints the state of both sides.
@@ -33,7 +33,7 @@ func (s *stage) show(ctx context.Context, status bridge.Status) error {
 		if err != nil {
 			return fmt.Errorf("demo: read %s: %w", g, err)
 		}
-		path, err := s.codec.Folder(g)
+		path, err := s.folder(g)
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -23,6 +24,7 @@ import (
 const (
 	ownerID    = "xds-bridge demo"
 	bridgeName = "demo"
+	hop        = "demo mesh"
 )
 
 // stage is everything that plays: the mesh, the bridge and the registry.
@@ -31,10 +33,12 @@ type stage struct {
 	istiod  *istiod
 	table   *registry.Table
 	source  *mesh.Source
-	codec   *dubbo.ZooKeeper
+	encode  bridge.Project
+	folder  func(registry.Group) (string, error) // how consumers call a group
 	journal *journal
 	loop    *bridge.Loop
-	real    *realRegistry // nil: in memory
+	real    *realRegistry // a ZooKeeper; nil: none
+	nacos   *nacos.Client // nil: none
 }
 
 func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error) {
@@ -45,14 +49,11 @@ func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error)
 		}
 	}()
 	mark := metadata.NewMark(ownerID, bridgeName)
-	if s.codec, err = dubbo.NewZooKeeper(dubbo.Options{Root: o.Root, Mark: mark, Hop: metadata.Hop("demo mesh")}); err != nil {
-		return s, fmt.Errorf("demo: %w", err)
-	}
-	target, err := s.target(ctx, mark.Owner, m)
+	target, err := s.target(ctx, mark, m)
 	if err != nil {
 		return s, err
 	}
-	s.journal = &journal{Target: target, folder: s.codec.Folder}
+	s.journal = &journal{Target: target, folder: s.folder}
 	if s.istiod, err = newIstiod(ctx, m); err != nil {
 		return s, err
 	}
@@ -60,7 +61,7 @@ func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error)
 		return s, err
 	}
 	s.loop, err = bridge.New(s.journal, []bridge.Bridge{{
-		Name: bridgeName, Table: s.table, Project: s.codec.Encode, Guard: bridge.DefaultGuard(),
+		Name: bridgeName, Table: s.table, Project: s.encode, Guard: bridge.DefaultGuard(),
 	}}, bridge.Options{
 		Target: "demo", Owner: mark.Owner, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second,
 		Retry: bridge.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}, Log: o.Log,
@@ -95,22 +96,30 @@ func newSource(i *istiod, o Options) (*mesh.Source, error) {
 }
 
 // target returns the registry that is written to.
-func (s *stage) target(ctx context.Context, owner string, m *meshFile) (registry.Target, error) {
+func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (registry.Target, error) {
+	if s.options.Nacos != "" {
+		return s.nacosTarget(mark)
+	}
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: s.options.Root, Mark: mark, Hop: metadata.Hop(hop)})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	s.encode, s.folder = codec.Encode, codec.Folder
 	if s.options.ZooKeeper == "" {
-		return memory.New(memory.Options{Owner: owner}), nil
+		return memory.New(memory.Options{Owner: mark.Owner}), nil
 	}
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{s.options.ZooKeeper}, Log: s.options.Log}) //nolint:contextcheck // a client outlives the call; close ends it
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
-		Owner: ownerID, Layouts: []zookeeper.Layout{s.codec}, Log: s.options.Log,
+		Owner: ownerID, Layouts: []zookeeper.Layout{codec}, Log: s.options.Log,
 	})
 	if err != nil {
 		client.Close()
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	s.real = &realRegistry{address: s.options.ZooKeeper, client: client, target: target, owner: owner}
+	s.real = &realRegistry{address: s.options.ZooKeeper, client: client, target: target, owner: mark.Owner}
 	return target, s.real.remember(ctx, m.folders(s.options.Root))
 }
 
@@ -118,11 +127,15 @@ func (s *stage) target(ctx context.Context, owner string, m *meshFile) (registry
 // part that fails ends the others.
 func (s *stage) start(ctx context.Context, end context.CancelCauseFunc) (wait func()) {
 	var running sync.WaitGroup
-	for name, run := range map[string]func(context.Context) error{
+	parts := map[string]func(context.Context) error{
 		"mesh":   s.istiod.run,
 		"source": func(ctx context.Context) error { return s.source.Run(ctx, s.table) },
 		"loop":   s.loop.Run,
-	} {
+	}
+	if s.nacos != nil {
+		parts["nacos"] = s.nacos.Run
+	}
+	for name, run := range parts {
 		running.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
 				end(fmt.Errorf("demo: %s: %w", name, err))
@@ -146,6 +159,9 @@ func (s *stage) header() string {
 	where := "in memory, root " + s.options.Root
 	if s.real != nil {
 		where = "ZooKeeper at " + s.real.address + ", root " + s.options.Root + "; it is left as it was"
+	}
+	if s.nacos != nil {
+		where = "Nacos at " + s.options.Nacos + "; what is published there goes with the demo"
 	}
 	return fmt.Sprintf("mesh:     %d services; xDS on %s, debug API on http://%s/debug/adsz\nregistry: %s",
 		len(s.istiod.mesh.Services), s.istiod.xds.Addr(), s.istiod.debug.Addr(), where)

@@ -1,0 +1,46 @@
+package demo
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+)
+
+// nacosGroup is where Dubbo's consumers look.
+const nacosGroup = "DEFAULT_GROUP"
+
+// nacosTarget returns a real Nacos. There is nothing to restore in one: what
+// is published goes with the connection, and a service without instances some
+// time later.
+func (s *stage) nacosTarget(mark metadata.Mark) (registry.Target, error) {
+	codec, err := dubbo.NewNacos(dubbo.Options{Group: nacosGroup, Mark: mark, Hop: metadata.Hop(hop)})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	s.encode = codec.Encode
+	s.folder = func(g registry.Group) (string, error) { return g.Name, nil }
+	if s.nacos, err = nacos.New(nacos.Options{Servers: []string{s.options.Nacos}, Log: s.options.Log}); err != nil {
+		return nil, fmt.Errorf("demo: --nacos: %w", err)
+	}
+	target, err := nacos.NewTarget(s.nacos, nacos.TargetOptions{Owner: mark.Owner, Layouts: []nacos.Layout{providers{}}})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	return target, nil
+}
+
+// providers is where Dubbo's interface-level services lie in Nacos.
+type providers struct{}
+
+// Scopes implements nacos.Layout.
+func (providers) Scopes() []registry.Group { return []registry.Group{{Group: nacosGroup}} }
+
+// GroupOf implements nacos.Layout.
+func (providers) GroupOf(namespace, group, service string) (registry.Group, bool) {
+	g := registry.Group{Kind: dubbo.Kind, Namespace: namespace, Group: group, Name: service}
+	return g, strings.HasPrefix(service, "providers:")
+}
