@@ -1,0 +1,151 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func TestPartitions(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"F19 two istiods with different views in turn: nothing goes, and nothing flaps": func(t *testing.T) {
+			s := newStory(t).bridge("mesh-to-zk", bridge.DefaultGuard())
+			whole := fleet(5, 2)
+			s.starts().has(whole...)
+			s.in(time.Minute).holdsN(10)
+			writes := s.writes()
+			for i := range 60 {
+				s.has(whole[:5-3*(i%2)]...).in(20 * time.Second).holdsN(10)
+			}
+			if n := s.writes() - writes; n != 0 {
+				t.Errorf("%d writes while the views took turns", n)
+			}
+		},
+		"F48 reads that work and writes that fail delete nothing, and are told": func(t *testing.T) {
+			s := newStory(t).bridge("mesh-to-zk", speed)
+			s.starts().has(fleet(3, 2)...)
+			s.in(time.Second).holdsN(6)
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					return errDown
+				}
+				return nil
+			})
+			s.has(fleet(1, 1)...)
+			s.in(time.Hour).holdsN(6)
+			if status := s.status(); status.InSync() || !strings.Contains(status.LastError, "down") {
+				t.Errorf("in sync %v, last error %q", status.InSync(), status.LastError)
+			}
+			s.reason("s0", bridge.ReasonRetrying, "down")
+			s.fail(nil)
+			s.in(time.Minute).holdsN(1)
+		},
+		"A45 the order of the bridges decides who has a service that two of them bring": func(t *testing.T) {
+			for _, order := range [][]string{{"from-mesh", "from-nacos"}, {"from-nacos", "from-mesh"}} {
+				s := newStory(t).bridge(order[0], speed).bridge(order[1], speed)
+				s.starts()
+				s.tables["from-mesh"].Replace(slices.Values([]*registry.Service{service("a", "10.0.0.1:80*1")}))
+				s.tables["from-nacos"].Replace(slices.Values([]*registry.Service{service("a", "10.0.0.1:80*2")}))
+				s.in(time.Minute)
+				want := map[string]string{"from-mesh": `{"weight":1}`, "from-nacos": `{"weight":2}`}[order[0]]
+				if got := s.target.Entries(); len(got) != 1 || got[0].Value != want {
+					t.Errorf("%v: the target holds %v, want %s", order, got, want)
+				}
+				if c := s.status().Conflicts; len(c) != 1 || c[0].Bridge != order[1] {
+					t.Errorf("%v: conflicts %+v", order, c)
+				}
+				s.stop()
+			}
+		},
+	})
+}
+
+// TestTwoDeploymentsOfOneService_F45 has two bridges of different owners bring
+// the same address into one ZooKeeper.
+func TestTwoDeploymentsOfOneService_F45(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := zktest.New(zktest.Options{})
+		defer server.Close() //nolint:errcheck // it has no listener
+		tables := make(map[string]*registry.Table)
+		loops := make(map[string]*bridge.Loop)
+		for _, owner := range []string{"first", "second"} {
+			tables[owner], loops[owner] = registry.NewTable(), nil
+			loops[owner] = into(t, server, owner, tables[owner])
+			tables[owner].Replace(slices.Values([]*registry.Service{shared()}))
+			time.Sleep(time.Minute)
+		}
+		before := server.Changes()
+		time.Sleep(time.Hour)
+		if n := server.Changes() - before; n != 0 {
+			t.Errorf("%d changes in an hour in which nothing happened", n)
+		}
+		names := server.Children("/dubbo/api.Shared/providers")
+		if len(names) != 1 || !strings.Contains(names[0], metadata.NewMark("first", "b").Owner) {
+			t.Errorf("the folder holds %v, want the entry of the first", names)
+		}
+		status, err := loops["second"].Status(t.Context())
+		if err != nil || len(status.Conflicts) != 1 {
+			t.Errorf("conflicts of the second: %+v, %v", status.Conflicts, err)
+		}
+		tables["first"].Delete("shared")
+		time.Sleep(10 * time.Minute)
+		names = server.Children("/dubbo/api.Shared/providers")
+		if len(names) != 1 || !strings.Contains(names[0], metadata.NewMark("second", "b").Owner) {
+			t.Errorf("after the first took it back: %v, want the entry of the second", names)
+		}
+	})
+}
+
+func shared() *registry.Service {
+	return &registry.Service{
+		Name: "shared", Interfaces: []registry.Interface{{Name: "api.Shared"}},
+		Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 20000}},
+	}
+}
+
+// into runs the loop of an owner that writes a table to a ZooKeeper.
+func into(t *testing.T, server *zktest.Server, owner string, table *registry.Table) *bridge.Loop {
+	t.Helper()
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(owner, "b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"server:2181"}, Dial: server.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{Owner: owner, Layouts: []zookeeper.Layout{codec}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: codec.Encode, Guard: bridge.DefaultGuard()}}, bridge.Options{
+		Target: "zk", Owner: metadata.Fingerprint(owner, metadata.OwnerLen), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(fmt.Errorf("loop of %s: %w", owner, err))
+		}
+		client.Close()
+	})
+	return loop
+}
