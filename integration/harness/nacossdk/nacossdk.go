@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +38,8 @@ func Connect(t testing.TB, server string) *Client {
 	must(t, err)
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	must(t, err)
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "nacossdk-") //nolint:usetesting // the SDK writes to it even after it was closed
+	must(t, err)
 	config := *constant.NewClientConfig(
 		constant.WithLogDir(dir), constant.WithCacheDir(dir), constant.WithLogLevel("error"),
 		constant.WithNotLoadCacheAtStart(true), constant.WithUpdateCacheWhenEmpty(true), constant.WithTimeoutMs(10_000),
@@ -48,7 +50,10 @@ func Connect(t testing.TB, server string) *Client {
 	must(t, nc.SetHttpAgent(&http_agent.HttpAgent{}))
 	naming, err := naming_client.NewNamingClient(&nc)
 	must(t, err)
-	t.Cleanup(naming.CloseClient)
+	t.Cleanup(func() {
+		naming.CloseClient()
+		_ = os.RemoveAll(dir) // as far as it goes
+	})
 	return &Client{naming}
 }
 
