@@ -97,7 +97,10 @@ func NewSource(conn Options, o SourceOptions) (*Source, error) {
 	o.Scopes = slices.Clone(o.Scopes)
 	for i := range o.Scopes {
 		set(&o.Scopes[i].Group, "DEFAULT_GROUP")
-		if slices.Contains(o.Scopes[:i], o.Scopes[i]) {
+		same := func(at Scope) bool {
+			return at.Group == o.Scopes[i].Group && onWire(at.Namespace) == onWire(o.Scopes[i].Namespace)
+		}
+		if slices.ContainsFunc(o.Scopes[:i], same) {
 			return nil, fmt.Errorf("namespace %q group %q: named twice", o.Scopes[i].Namespace, o.Scopes[i].Group)
 		}
 		if err := metadata.CheckNacosService(o.Scopes[i].Namespace, o.Scopes[i].Group, "any"); err != nil {

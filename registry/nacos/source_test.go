@@ -213,6 +213,7 @@ func TestSourceOptions(t *testing.T) {
 		"no server":                {nil, nacos.SourceOptions{Formats: formats}, "servers"},
 		"no format":                {[]string{"http://n:8848"}, nacos.SourceOptions{}, "format"},
 		"a scope named twice":      {[]string{"http://n:8848"}, nacos.SourceOptions{Formats: formats, Scopes: []nacos.Scope{{}, {Group: "DEFAULT_GROUP"}}}, "twice"},
+		"public by both its names": {[]string{"http://n:8848"}, nacos.SourceOptions{Formats: formats, Scopes: []nacos.Scope{{}, {Namespace: "public"}}}, "twice"},
 		"a group that cannot be":   {[]string{"http://n:8848"}, nacos.SourceOptions{Formats: formats, Scopes: []nacos.Scope{{Group: "a b"}}}, `group "a b"`},
 		"a namespace out of range": {[]string{"http://n:8848"}, nacos.SourceOptions{Formats: formats, Scopes: []nacos.Scope{{Namespace: "a/b"}}}, "namespace"},
 	} {
