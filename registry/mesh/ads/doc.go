@@ -7,5 +7,6 @@
 //
 // A Client runs one goroutine of its own (Run), in which every handler is called,
 // and two per stream: one that receives and one that sends, so that neither side
-// of a stream can block the other.
+// of a stream can block the other. While Run's reads many resources, it waits for
+// as many as there are processors.
 package ads

@@ -9,8 +9,9 @@ type Kind[T any] struct {
 	URL string
 	// Decode reads one resource, whose bytes are of type URL. It returns the name
 	// even beside an error where it could be read, so that the error is told
-	// under it. It is called only for bytes that are new; the value may be shared
-	// among subscribers and must not refer to data.
+	// under it. It is called only for bytes that are new, from several goroutines
+	// where many are; the value may be shared among subscribers and must not
+	// refer to data.
 	Decode func(data []byte) (name string, value T, err error)
 	// Full says that a state-of-the-world response holds all resources, so that
 	// absence means gone: clusters and listeners.

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 )
 
 // maxComplaints bounds what one rejection tells the server, in resources.
@@ -64,13 +67,13 @@ func (t *topicOf[T]) whole(f frame) bool {
 // open reads a response. What was not asked for is left out; a name that stands
 // twice is a fault, since either could be meant.
 func (t *topicOf[T]) open(r response, f frame) delivery[T] {
+	all := t.readAll(r.resources)
 	d := delivery[T]{
-		parcels: make([]parcel[T], 0, len(r.resources)), seen: make(map[string]struct{}, len(r.resources)),
+		parcels: all[:0], seen: make(map[string]struct{}, len(all)),
 		faults: map[string]error{}, nameless: map[string]error{},
 	}
 	twice := map[string]struct{}{}
-	for i := range r.resources {
-		p := t.read(r.resources[i])
+	for i, p := range all {
 		if p.name == Wildcard {
 			p.name, p.err = "", errors.New("named *, which stands for everything")
 		}
@@ -99,6 +102,35 @@ func (t *topicOf[T]) open(r response, f frame) delivery[T] {
 	}
 	d.parcels = slices.DeleteFunc(d.parcels, func(p parcel[T]) bool { return d.faults[p.name] != nil })
 	return d
+}
+
+// readByOne is how many resources are worth a goroutine.
+const readByOne = 32
+
+// readAll reads resources, many of them on all processors: what is known
+// changes only after that. It returns when all is done.
+func (t *topicOf[T]) readAll(resources []raw) []parcel[T] {
+	parcels := make([]parcel[T], len(resources))
+	var next atomic.Int64
+	work := func() {
+		for {
+			to := int(next.Add(readByOne))
+			from := to - readByOne
+			if from >= len(resources) {
+				return
+			}
+			for i := from; i < min(to, len(resources)); i++ {
+				parcels[i] = t.read(resources[i])
+			}
+		}
+	}
+	var others sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), (len(resources)+readByOne-1)/readByOne) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	return parcels
 }
 
 // read reads one resource, decoding it only if its bytes are new.
