@@ -18,7 +18,7 @@ type forgetful struct {
 	forgets int
 }
 
-func (f *forgetful) VerifyAfter() time.Duration { return time.Second }
+func (*forgetful) VerifyAfter() time.Duration { return time.Second }
 
 func (f *forgetful) Write(ctx context.Context, c registry.Change) error {
 	if f.forgets > 0 {

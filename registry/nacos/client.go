@@ -232,7 +232,7 @@ func (c *Client) connection(ctx context.Context) (*conn, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, ctx.Err() //nolint:wrapcheck // call wraps it
+			return nil, ctx.Err()
 		case <-timer.C:
 			return nil, fmt.Errorf("%w: %s", ErrNotConnected, c.State().LastError)
 		}
@@ -247,7 +247,7 @@ func (c *Client) headers() map[string]string {
 	return h
 }
 
-func (c *Client) pause(ctx context.Context, d time.Duration) {
+func (*Client) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

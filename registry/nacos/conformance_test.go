@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
-
-	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
 func groupN(n int) registry.Group {

@@ -74,7 +74,7 @@ func (cn *conn) dial() error {
 			cn.clientIP, _, _ = net.SplitHostPort(nc.LocalAddr().String())
 			cn.mu.Unlock()
 		}
-		return nc, err //nolint:wrapcheck // grpc wraps it with the address
+		return nc, err
 	}
 	cc, err := grpc.NewClient("passthrough:///"+cn.server.grpc, grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(dialer), grpc.WithDisableServiceConfig(),
@@ -213,7 +213,7 @@ func (cn *conn) watch(ctx context.Context) error {
 	for missed := 0; ; {
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the caller compares it
+			return ctx.Err()
 		case <-cn.dead:
 			return cn.err
 		case <-cn.reset:

@@ -219,7 +219,7 @@ func TestDeadConnectionIsNoticed_F23(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
-		r.server.Fail(func(q nacostest.Request) (int, string) { return 500, "frozen" })
+		r.server.Fail(func(nacostest.Request) (int, string) { return 500, "frozen" })
 		time.Sleep(20 * time.Second)
 		if r.client.State().Connected {
 			t.Error("still taken for connected after four failed health checks")

@@ -18,7 +18,6 @@ import (
 // expires.
 type login struct {
 	client *Client
-	http   *http.Client
 
 	turn chan struct{} // holds one: who logs in
 
@@ -191,7 +190,7 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 	if err != nil {
 		return 0, fmt.Errorf("request: %w", err)
 	}
-	defer res.Body.Close() //nolint:errcheck // read-only
+	defer res.Body.Close()
 	const most = 64 << 10
 	body, err := io.ReadAll(io.LimitReader(res.Body, most))
 	if err != nil {

@@ -50,7 +50,7 @@ type body struct {
 // Request implements the unary half of the protocol.
 func (s *Server) Request(ctx context.Context, p *nacosgrpc.Payload) (*nacosgrpc.Payload, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err //nolint:wrapcheck // grpc knows it as it is
+		return nil, err
 	}
 	kind := p.GetMetadata().GetType()
 	r := Request{Type: kind, Conn: connOf(ctx), Body: p.GetBody().GetValue(), Token: p.GetMetadata().GetHeaders()["accessToken"]}
@@ -233,7 +233,7 @@ func (s *Server) gone(id string) {
 	}
 }
 
-func (s *Server) push(c *connection, kind string, b any) {
+func (*Server) push(c *connection, kind string, b any) {
 	c.send.Lock()
 	defer c.send.Unlock()
 	if !c.ended {
