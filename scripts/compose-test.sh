@@ -28,22 +28,31 @@ quietly() {
   "$@" >"$scratch/output" 2>&1 || { tail -5 "$scratch/output" >&2; return 1; }
 }
 
+# containers [FILTER] prints the project's containers: id and service.
+containers() {
+  docker ps -a --filter "label=com.docker.compose.project=$project" ${1:+--filter "$1"} \
+    --format '{{.ID}} {{.Label "com.docker.compose.service"}}'
+}
+
 # container SERVICE prints its container.
-container() { compose ps -q "$1"; }
+container() { containers "label=com.docker.compose.service=$1" | cut -d' ' -f1; }
 
 # state CONTAINER prints healthy, unhealthy, starting, or how it stands where it has no health check.
 state() { docker inspect -f '{{if .State.Health}}{{.State.Health.Status}}{{else}}{{.State.Status}} {{.State.ExitCode}}{{end}}' "$1"; }
 
 # ailing prints the services that are not as they should be.
 ailing() {
-  local service id
-  for service in $(compose config --services); do
-    id=$(compose ps -a -q "$service" 2>/dev/null || container "$service")
-    case $([ -n "$id" ] && state "$id") in
+  local id service
+  containers >"$scratch/containers"
+  for service in $services; do
+    grep -q " $service$" "$scratch/containers" || echo "$service"
+  done
+  while read -r id service; do
+    case $(state "$id") in
       healthy | "exited 0") ;;
       *) echo "$service" ;;
     esac
-  done
+  done <"$scratch/containers"
 }
 
 all_healthy() { [ -z "$(ailing)" ]; }
@@ -143,7 +152,7 @@ start_engine() {
     return
   fi
   engine=$scratch/engine
-  DOCKER_HOST=$(scripts/engine.sh start "$engine")
+  DOCKER_HOST=$(scripts/engine.sh start "$engine" 8>&-)
   export DOCKER_HOST
   say "a Docker engine of our own runs"
   scripts/standins.sh 2>"$scratch/output" || { cat "$scratch/output" >&2; exit 1; }
@@ -157,6 +166,7 @@ start_engine
 command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1 || { echo "compose-test: Docker Compose is missing: apt-get install docker-compose" >&2; exit 1; }
 
 up=yes
+services=$(compose config --services)
 quietly compose build
 say "the images of this project are built"
 check "A78 every container of docker-compose.yml becomes healthy" within 300 comes_up
