@@ -62,7 +62,7 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper and Java Dubbo
-	for server in zookeeper dubbo istiod; do scripts/install.sh $$server >/dev/null; done
+	for server in zookeeper dubbo istiod nacos2 nacos3; do scripts/install.sh $$server >/dev/null; done
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -count=1 -timeout 20m ./...
 
 .PHONY: compose
