@@ -15,7 +15,7 @@ import (
 // TestSync writes a whole mesh into a real ZooKeeper, beside a bare writer of
 // the same nodes, and then lives with it.
 func TestSync(t *testing.T) {
-	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 2}} {
+	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {
 		t.Run(fmt.Sprintf("%d services", size.services), func(t *testing.T) {
 			f := newFleet(t, size.services)
 			p, server := initial(t, f, size.rounds)
@@ -90,18 +90,24 @@ func load() string {
 	return "load " + strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
-// memory measures P07, what a bridge gives back when it ends, and ends it.
+// memory measures P07, what a bridge gives back when it ends, and ends it. Of
+// that the ZooKeeper library takes 3 MB, however much there is to hold, so that
+// a small mesh says nothing about an endpoint.
 func memory(t *testing.T, f *fleet, p *pipe) {
 	t.Helper()
-	const limit = 1000
+	const aim = 1000
 	with := heap()
 	p.end()
 	*p = pipe{}
 	each := float64(int64(with)-int64(heap())) / float64(f.services*perService)
-	results.add(t, row{
+	r := row{
 		id: "P07", what: fmt.Sprintf("memory per endpoint, %d x %d", f.services, perService),
-		ours: fmt.Sprintf("%.0f B", each), floor: fmt.Sprintf("%d B", limit), ratio: each / limit,
-	})
+		ours: fmt.Sprintf("%.0f B", each), floor: fmt.Sprintf("%d B", aim), ratio: each / aim,
+	}
+	if f.services >= 10_000 {
+		r.limit = 1
+	}
+	results.add(t, r)
 }
 
 func heap() uint64 {

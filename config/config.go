@@ -46,7 +46,7 @@ type Registry struct {
 
 // Timing tunes the loop that writes to a registry.
 type Timing struct {
-	Workers  int      `yaml:"workers" default:"8" doc:"Calls to the registry at a time."`
+	Workers  int      `yaml:"workers" default:"16" doc:"Calls to the registry at a time."`
 	Quiet    Duration `yaml:"quiet" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
 	MaxQuiet Duration `yaml:"maxQuiet" default:"1s" doc:"How long a group that never stops changing waits at most."`
 	Refresh  Duration `yaml:"refresh" default:"5m" doc:"How long what was read is trusted before it is read and repaired again."`
