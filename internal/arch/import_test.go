@@ -61,7 +61,7 @@ func called(d *ast.GenDecl) (faults []string) {
 		}
 		if call, ok := n.(*ast.CallExpr); ok {
 			if name := nameOf(call.Fun); !compiled.MatchString(name) {
-				faults = append(faults, fmt.Sprintf("a variable calls %s", name))
+				faults = append(faults, "a variable calls "+name)
 			}
 		}
 		return true

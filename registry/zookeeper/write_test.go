@@ -155,7 +155,9 @@ func TestWrite_WhatWasNotReadSinceIsToldByItsContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target := target(t, dial(t, serve(t)), tune)
-			believed := func(e registry.Entry) *registry.Held { return &registry.Held{Entry: e, Owner: metadata.NewMark(owner, "b").Owner, Live: true} }
+			believed := func(e registry.Entry) *registry.Held {
+				return &registry.Held{Entry: e, Owner: metadata.NewMark(owner, "b").Owner, Live: true}
+			}
 			replace := func(old, now registry.Entry) registry.Change {
 				return registry.Change{Group: groupN(0), Put: []registry.Write{{New: now, Old: believed(old)}}, Want: []registry.Entry{now}}
 			}

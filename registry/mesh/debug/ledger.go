@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -77,7 +78,7 @@ func (l *ledger) update(clients iter.Seq[*client], known knowledge, now time.Tim
 	l.next = time.Time{}
 	for k, s := range l.claims {
 		if !said[k] {
-			l.judge(k, s, nodes[k.node], known, now)
+			l.judge(k, s, cmp.Or(nodes[k.node], new(node)), known, now)
 		}
 	}
 }
@@ -96,9 +97,6 @@ func (l *ledger) say(k claimKey, client string) {
 // address of the key; what went with its connection waits for its return. Time
 // alone ends nothing: it takes a reading from after the end.
 func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now time.Time) {
-	if n == nil {
-		n = new(node)
-	}
 	if n.unread || slices.Contains(n.unreadKeys, k.key) {
 		*s = standing{client: s.client} // nobody can tell
 		return
