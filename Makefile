@@ -20,7 +20,7 @@ build: ## build bin/xds-bridge
 
 .PHONY: demo
 demo: build ## start the bridge between an embedded mesh and an embedded registry, live; needs Go alone
-	bin/xds-bridge demo
+	bin/xds-bridge demo || [ $$? = 130 ] # Ctrl-C is how it ends
 
 .PHONY: run
 run: build ## run the bridge with the file that CONFIG names, xds-bridge.yaml otherwise
