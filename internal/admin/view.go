@@ -41,7 +41,9 @@ func (s *Server) Document(ctx context.Context) Document {
 	}
 	for _, t := range s.opts.Targets {
 		if t.State != nil {
-			d.Targets = append(d.Targets, TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
+			peer := TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()}
+			d.Targets = append(d.Targets, peer)
+			d.InSync = d.InSync && peer.Connected // what it held may have gone with the connection
 		}
 	}
 	d.Loops = s.statuses(ctx)
