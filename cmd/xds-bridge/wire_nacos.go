@@ -1,11 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"crypto/tls"
-	"crypto/x509"
-	"fmt"
-	"os"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -14,6 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // nacos makes the target that a Nacos cluster is, and the codecs of all
@@ -95,23 +92,10 @@ func (s dubboScope) GroupOf(namespace, group, service string) (registry.Group, b
 
 // tlsConfig reads the files anew, so that rotated ones need no restart.
 func tlsConfig(t *config.TLS) (*tls.Config, error) {
-	c := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls.caFile: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls.caFile: %s holds no certificate", t.CAFile)
-		}
+	c, err := tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile}.Config()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file and the setting
 	}
-	if cmp.Or(t.CertFile, t.KeyFile) != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("tls.certFile: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
+	c.ServerName = t.ServerName
 	return c, nil
 }

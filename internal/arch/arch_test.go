@@ -25,15 +25,16 @@ type layer struct {
 // unclean is what code that does no I/O and knows no time has no use for.
 const unclean = `^(context|log/slog|net/http|os|sync|time)$`
 
-const adapters = `registry|metadata(/.*)?|naming`
+const adapters = `registry|registry/tlsfile|metadata(/.*)?|naming`
 
 var layers = map[string]layer{
 	"./naming":                 {own: `^naming$`, sdk: none, apart: unclean},
 	"./registry":               {own: `^registry$`, sdk: none},
-	"./metadata/...":           {own: `^(` + adapters + `)$`, sdk: none, apart: unclean},
+	"./metadata/...":           {own: `^(registry|metadata(/.*)?|naming)$`, sdk: none, apart: unclean},
 	"./bridge/plan":            {own: `^(registry|bridge/plan)$`, sdk: none, apart: unclean},
 	"./bridge":                 {own: `^(registry|bridge|bridge/plan)$`, sdk: none},
 	"./config":                 {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
+	"./registry/tlsfile":       {own: `^registry/tlsfile$`, sdk: none},
 	"./registry/memory":        {own: `^(` + adapters + `|registry/memory)$`, sdk: none},
 	"./registry/registrytest":  {own: `^(` + adapters + `|registry/registrytest)$`, sdk: none},
 	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane|istio.io/api)|^golang.org/x/sync/`},

@@ -2,14 +2,16 @@ package zookeeper
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // TLS says how connections are secured. The files are read again for every
@@ -80,25 +82,11 @@ func (o Options) tls(host string) (*tls.Config, error) {
 	if o.TLS == nil {
 		return nil, nil //nolint:nilnil // plaintext was asked for
 	}
-	config := &tls.Config{ServerName: o.TLS.ServerName, MinVersion: tls.VersionTLS12}
-	defaultTo(&config.ServerName, host)
-	if o.TLS.CAFile != "" {
-		pem, err := os.ReadFile(o.TLS.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("zookeeper: tls.caFile: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("zookeeper: tls.caFile: %s holds no certificate in PEM form", o.TLS.CAFile)
-		}
+	config, err := tlsfile.Files{CA: o.TLS.CAFile, Cert: o.TLS.CertFile, Key: o.TLS.KeyFile}.Config()
+	if err != nil {
+		return nil, fmt.Errorf("zookeeper: %w", err)
 	}
-	if o.TLS.CertFile != "" || o.TLS.KeyFile != "" {
-		pair, err := tls.LoadX509KeyPair(o.TLS.CertFile, o.TLS.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("zookeeper: tls.certFile and tls.keyFile: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
+	config.ServerName = cmp.Or(o.TLS.ServerName, host)
 	return config, nil
 }
 

@@ -245,7 +245,7 @@ func TestTLS_A62(t *testing.T) {
 			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), file), true)
 			write(t, file, "not a certificate")
 			in(31 * time.Second)
-			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "no certificate in it"), true)
+			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "holds no certificate"), true)
 			write(t, file, r.ca.pem)
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")

@@ -1,0 +1,42 @@
+package tlsfile_test
+
+import (
+	"crypto/tls"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
+)
+
+func TestNoFiles(t *testing.T) {
+	c, err := tlsfile.Files{}.Config()
+	if err != nil || c.RootCAs != nil || len(c.Certificates) != 0 || c.MinVersion < tls.VersionTLS12 {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestFilesThatDoNotServe: the adapters show files that do.
+func TestFilesThatDoNotServe(t *testing.T) {
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		files tlsfile.Files
+		says  string
+	}{
+		"no authorities":              {tlsfile.Files{CA: garbage + ".none"}, "tls.caFile: open " + garbage + ".none"},
+		"authorities that are none":   {tlsfile.Files{CA: garbage}, "tls.caFile: " + garbage + " holds no certificate"},
+		"a certificate that is none":  {tlsfile.Files{Cert: garbage, Key: garbage}, "tls.certFile and tls.keyFile"},
+		"a certificate without a key": {tlsfile.Files{Cert: garbage}, "tls.certFile and tls.keyFile"},
+		"a key without a certificate": {tlsfile.Files{Key: garbage}, "tls.certFile and tls.keyFile"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if config, err := c.files.Config(); err == nil || config != nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, %v, want %q", config, err, c.says)
+			}
+		})
+	}
+}
