@@ -8,14 +8,14 @@
 set -euo pipefail
 dir=${2:?say start or stop, and a folder}
 socket=$dir/docker.sock
-packages=(docker.io docker-compose iptables)
+packages=(docker.io docker-compose iptables debootstrap) # the last makes images where none can be pulled
 
 fail() { echo "engine: $*" >&2; exit 1; }
 
 # missing prints which of the programs that the packages bring are not there.
 missing() {
   local program
-  for program in dockerd containerd docker-compose iptables; do
+  for program in dockerd containerd docker-compose iptables debootstrap; do
     PATH=$PATH:/usr/sbin command -v "$program" >/dev/null || echo "$program"
   done
 }
