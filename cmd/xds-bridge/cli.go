@@ -146,7 +146,7 @@ func (c *cli) load() (*config.Config, error) {
 // noArgs refuses arguments in one line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage("%s takes no argument, found %q", cmd.CommandPath(), args[0])
+		return usage("%s takes no argument, found %q", cmd.Name(), args[0])
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usage("%s takes one %s, found %d arguments", cmd.CommandPath(), what, len(args))
+			return usage("%s takes one %s, found %d arguments", cmd.Name(), what, len(args))
 		}
 		return nil
 	}

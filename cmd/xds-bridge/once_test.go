@@ -38,7 +38,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		do(t, "run", "--once", "-f", file).want(t, exitOK)
 		sameNodes(t, before, w.touched())
 	})
-	t.Run("F01 a running bridge is stopped and started again", func(t *testing.T) {
+	t.Run("F07 a running bridge is stopped and started again", func(t *testing.T) {
 		for range 2 {
 			r := w.start(file)
 			eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
