@@ -35,7 +35,7 @@ format: # say what is not formatted
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/istiod bench; do (cd $$module && go mod tidy -diff); done
+	for module in . integration integration/compose/greet integration/istiod bench; do (cd $$module && go mod tidy -diff); done
 
 .PHONY: lint
 lint: ## run the linters over every module

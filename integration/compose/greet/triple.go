@@ -144,7 +144,7 @@ func greetService() *grpc.ServiceDesc {
 	}
 }
 
-func answer(server any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+func answer(server any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the order is gRPC's
 	var request []byte
 	if err := decode(&request); err != nil {
 		return nil, err
