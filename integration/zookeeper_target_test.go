@@ -282,7 +282,7 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 	}
 	anybody := zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}}), f)
 
-	t.Run("A19 F37 others read, and are refused when they write", func(t *testing.T) {
+	t.Run("F37 others read, and are refused when they write", func(t *testing.T) {
 		if held := eventuallyReads(t, anybody, f.group(0)); len(held) != 2 {
 			t.Errorf("held: %v", held)
 		}
@@ -293,7 +293,7 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 			t.Errorf("elsewhere: %v", err)
 		}
 	})
-	t.Run("A19 a password that changes in its file serves without a restart", func(t *testing.T) {
+	t.Run("a password that changes in its file serves without a restart", func(t *testing.T) {
 		conn, _, err := zk.Connect([]string{server.Address}, 10*time.Second, zk.WithLogInfo(false))
 		if err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func TestDigest(t *testing.T) {
 	password := file(t, filepath.Join(t.TempDir(), "password"), "first\n")
 	user := func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }
 	private := func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }
-	inTime(t, "A19 F37 what is private is refused to others and not absent", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "F37 what is private is refused to others and not absent", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		write(t, target(t, client, private), creating(ours(0, 0, 0)))
@@ -49,7 +49,7 @@ func TestDigest(t *testing.T) {
 		}
 		write(t, target(t, others), creating(ours(1, 0, 0))) // beside it all is open
 	})
-	inTime(t, "A19 the user is told on every connection, before anything else", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "the user is told on every connection, before anything else", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
@@ -65,7 +65,7 @@ func TestDigest(t *testing.T) {
 			t.Errorf("%d times, want 4", got)
 		}
 	})
-	inTime(t, "A19 a password that changes in its file serves from the next refusal on", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a password that changes in its file serves from the next refusal on", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
@@ -185,7 +185,7 @@ func (a authority) files(t testing.TB, dir, name string) (certFile, keyFile stri
 		file(t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", der))
 }
 
-func TestTLS(t *testing.T) {
+func TestTLS_F22(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	right, wrong := newAuthority(t), newAuthority(t)
@@ -212,14 +212,14 @@ func TestTLS(t *testing.T) {
 	for client.State().LastError == "" {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := target.Groups(ctx); err == nil {
-			t.Fatal("A19 a server of another authority was trusted")
+			t.Fatal("F22 a server of another authority was trusted")
 		}
 		cancel()
 	}
 	if last := client.State().LastError; !strings.Contains(last, "TLS with "+address) {
 		t.Errorf("the state says %q", last)
 	}
-	// A19: the files are read again for the next connection.
+	// F22: the files are read again for the next connection.
 	file(t, caFile, pemOf("CERTIFICATE", right.cert.Raw))
 	right.files(t, dir, "bridge")
 	write(t, target, creating(ours(0, 0, 0)))
