@@ -31,22 +31,25 @@ func (b *builder) selection(x config.Bridge) (func(*registry.Service) error, err
 	if len(include)+len(exclude)+len(imported) == 0 {
 		return nil, nil //nolint:nilnil // nothing is left out
 	}
-	return func(sv *registry.Service) error {
-		for _, p := range imported {
-			if matches(p, sv.Name) && !namedBy(include, sv.Name) {
-				return fmt.Errorf("it was imported: its host is under %q; name it in select.include to export it all the same", p)
-			}
+	return func(sv *registry.Service) error { return leftOut(sv.Name, include, exclude, imported) }, nil
+}
+
+// leftOut says why a service of that name is not taken, nil where it is.
+func leftOut(name registry.Name, include, exclude, imported []naming.Pattern) error {
+	for _, p := range imported {
+		if matches(p, name) && !namedBy(include, name) {
+			return fmt.Errorf("it was imported: its host is under %q; name it in select.include to export it all the same", p)
 		}
-		for _, p := range exclude {
-			if matches(p, sv.Name) {
-				return fmt.Errorf("select.exclude names it by %q", p)
-			}
+	}
+	for _, p := range exclude {
+		if matches(p, name) {
+			return fmt.Errorf("select.exclude names it by %q", p)
 		}
-		if len(include) == 0 || namedBy(include, sv.Name) || matchesAny(include, sv.Name) {
-			return nil
-		}
-		return errNotIncluded
-	}, nil
+	}
+	if len(include) == 0 || namedBy(include, name) || matchesAny(include, name) {
+		return nil
+	}
+	return errNotIncluded
 }
 
 // imported returns the hosts of a mesh that came out of other registries:

@@ -32,11 +32,15 @@ func unsupported(cfg *config.Config) config.Faults {
 			first[b.From] = i
 			continue
 		}
-		o := cfg.Bridges[j]
-		if from.Istiod != nil && (!slices.Equal(b.Select.Allow, o.Select.Allow) || b.Select.SkipMutualTLS != o.Select.SkipMutualTLS) {
+		if from.Istiod != nil && readsOtherwise(b, cfg.Bridges[j]) {
 			faults = append(faults, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
 		}
 	}
 	return faults
+}
+
+// readsOtherwise reports whether two bridges ask different things of a source.
+func readsOtherwise(a, b config.Bridge) bool {
+	return a.Select.SkipMutualTLS != b.Select.SkipMutualTLS || !slices.Equal(a.Select.Allow, b.Select.Allow)
 }
