@@ -18,7 +18,7 @@ func TestDeploy_TheManifestHoldsAConfigurationThatIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var config string
+	var config []string
 	for document := range strings.SplitSeq(string(manifest), "\n---\n") {
 		var object struct {
 			Kind string            `yaml:"kind"`
@@ -27,10 +27,15 @@ func TestDeploy_TheManifestHoldsAConfigurationThatIsValid(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 			t.Fatal(err)
 		}
-		config += object.Data["config.yaml"]
+		if text, held := object.Data["config.yaml"]; held {
+			config = append(config, text)
+		}
 	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, file, config)
+	if len(config) != 1 {
+		t.Fatalf("%d configurations, want one", len(config))
+	}
+	write(t, file, config[0])
 	t.Setenv("POD_NAME", "xds-bridge-0")
 	t.Setenv("POD_IP", "192.0.2.1")
 	if code, _, errOut := harness.Run(t, harness.Program(t), "validate", "--skip-files", file); code != 0 {

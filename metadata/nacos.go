@@ -159,27 +159,3 @@ func SizeOf(m map[string]string) int {
 	}
 	return n
 }
-
-// FitMetadata returns the metadata without as many of the keys named in order
-// as have to go for the limit, and those keys. The input stays as it is. The
-// error wraps ErrNacosLimit where even all of them do not suffice.
-func FitMetadata(m map[string]string, limit int, order []string) (map[string]string, []string, error) {
-	size := SizeOf(m)
-	if size <= limit {
-		return m, nil, nil
-	}
-	fitted := maps.Clone(m)
-	var dropped []string
-	for _, key := range order {
-		value, ok := fitted[key]
-		if !ok {
-			continue
-		}
-		delete(fitted, key)
-		dropped = append(dropped, key)
-		if size -= len(key) + len(value); size <= limit {
-			return fitted, dropped, nil
-		}
-	}
-	return nil, dropped, fmt.Errorf("%w: metadata of %d bytes, at most %d, and nothing more to leave out", ErrNacosLimit, size, limit)
-}

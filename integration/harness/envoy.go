@@ -52,7 +52,7 @@ func StartEnvoy(t testing.TB, istiod *Istiod, o EnvoyOptions) *Envoy {
 		if !p.Running() {
 			t.Fatalf("envoy ended: %s", p.tail())
 		}
-		_, err := get(t, "http://"+admin+"/ready", http.StatusOK)
+		_, err := get(t, "http://"+admin+"/ready")
 		return err
 	})
 	return e

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// get returns the body that is served at a URL; any other status than the
-// wanted is an error.
-func get(t testing.TB, url string, want int) ([]byte, error) {
+// get returns the body that is served at a URL; any status but 200 is an error.
+func get(t testing.TB, url string) ([]byte, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	must(t, err)
@@ -21,7 +20,7 @@ func get(t testing.TB, url string, want int) ([]byte, error) {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != want {
+	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
 	}
 	return body, err

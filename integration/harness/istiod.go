@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 )
 
@@ -28,9 +27,9 @@ func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
 
 // StartIstiodAt is StartIstiod for an istiod whose addresses of xDS and of the
 // debug API had to be known before.
-func StartIstiodAt(t testing.TB, mesh *Mesh, grpc, http string) *Istiod {
+func StartIstiodAt(t testing.TB, mesh *Mesh, xds, debug string) *Istiod {
 	t.Helper()
-	i := &Istiod{owner: t, GRPC: grpc, Secure: freeAddress(t), HTTP: http, CA: NewCA(t), mesh: mesh}
+	i := &Istiod{owner: t, GRPC: xds, Secure: freeAddress(t), HTTP: debug, CA: NewCA(t), mesh: mesh}
 	i.Start(t)
 	return i
 }
@@ -91,5 +90,5 @@ func (i *Istiod) PublishedKeys(t testing.TB) (map[string]string, error) {
 
 func (i *Istiod) get(t testing.TB, path string) ([]byte, error) {
 	t.Helper()
-	return get(t, "http://"+i.HTTP+path, http.StatusOK)
+	return get(t, "http://"+i.HTTP+path)
 }
