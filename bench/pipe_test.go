@@ -83,22 +83,36 @@ func (p *tap) tell(passed chan passage) {
 
 func start(t *testing.T, f *fleet, server string) *pipe {
 	t.Helper()
-	mark := metadata.NewMark("bench", "bench")
-	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: root, Mark: mark, Hop: metadata.Hop("bench")})
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: root, Mark: mark(), Hop: metadata.Hop("bench")})
 	must(t, err)
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{server}})
 	must(t, err)
 	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{Owner: "bench", Layouts: []zookeeper.Layout{codec}})
 	must(t, err)
+	return f.into(t, target, codec.Encode, client.Close)
+}
+
+func mark() metadata.Mark { return metadata.NewMark("bench", "bench") }
+
+// into keeps the fleet in a target.
+func (f *fleet) into(t *testing.T, target registry.Target, project bridge.Project, closed func()) *pipe {
+	t.Helper()
 	node, err := ads.Identity{Type: "router", IP: "127.0.0.1", Name: "bench", Namespace: "istio-system"}.Node()
 	must(t, err)
 	source, err := mesh.New(mesh.Options{ADS: ads.Options{Address: f.address, Node: node}, Mapping: f.mapping()})
 	must(t, err)
+	return run(t, source, target, project, closed)
+}
+
+// run keeps a source in a target.
+func run(t *testing.T, source registry.Source, target registry.Target, project bridge.Project, closed func()) *pipe {
+	t.Helper()
 	table := registry.NewTable()
 	p := &pipe{tap: &tap{Target: target}}
-	p.loop, err = bridge.New(p.tap, []bridge.Bridge{{
-		Name: "bench", Table: table, Project: codec.Encode, Guard: bridge.DefaultGuard(),
-	}}, bridge.Options{Target: "zk", Owner: mark.Owner, Workers: workers, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second})
+	var err error
+	p.loop, err = bridge.New(p.through(), []bridge.Bridge{{
+		Name: "bench", Table: table, Project: project, Guard: bridge.DefaultGuard(),
+	}}, bridge.Options{Target: "bench", Owner: mark().Owner, Workers: workers, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -107,10 +121,31 @@ func start(t *testing.T, f *fleet, server string) *pipe {
 	p.end = sync.OnceFunc(func() {
 		cancel()
 		running.Wait()
-		client.Close()
+		closed()
 	})
 	t.Cleanup(p.end)
 	return p
+}
+
+// through is the tap as the loop has it: with what else its target can do.
+func (p *pipe) through() registry.Target {
+	switch target := p.tap.Target.(type) {
+	case registry.Serving:
+		return struct {
+			*tap
+			registry.Serving
+		}{p.tap, target}
+	case interface {
+		registry.Sessioned
+		registry.Verified
+	}:
+		return struct {
+			*tap
+			registry.Sessioned
+			registry.Verified
+		}{p.tap, target, target}
+	}
+	return p.tap
 }
 
 // settle waits until the target holds what the mesh has.

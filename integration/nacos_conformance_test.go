@@ -20,61 +20,57 @@ import (
 
 // TestNacosTarget_Conformance runs the suite of all targets against real
 // servers, and what these refuse.
-func TestNacosTarget_Conformance(t *testing.T) {
-	t.Parallel()
-	eachNacos(t, func(t *testing.T, version int) {
-		const delay = 50 * time.Millisecond
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: delay})
-		namespaces := 0 // each test has one of its own: servers keep empty services for a minute
-		registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
-			t.Helper()
-			namespaces++
-			return nacosFixture(t, server.URL, "n"+strconv.Itoa(namespaces), delay)
-		})
-		t.Run("an instance of the other kind is refused, and nothing else is hurt", func(t *testing.T) {
-			g, neighbour := nacosGroup("kind"), nacosGroup("neighbour")
-			persistent(t, server, g.Name)
-			target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-			err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me")))
-			if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "persistent") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v, want one line that says why", err)
+func nacosConforms(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	namespaces := 0 // each test has one of its own: servers keep empty services for a minute
+	registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+		t.Helper()
+		namespaces++
+		return nacosFixture(t, server.URL, "n"+strconv.Itoa(namespaces), swift)
+	})
+	t.Run("an instance of the other kind is refused, and nothing else is hurt", func(t *testing.T) {
+		g, neighbour := nacosGroup("kind"), nacosGroup("neighbour")
+		persistent(t, server, g.Name)
+		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me")))
+		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "persistent") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want one line that says why", err)
+		}
+		if err := target.Write(t.Context(), nacosChange(neighbour, nacosEntry(neighbour, 1, "me"))); err != nil {
+			t.Error(err)
+		}
+		if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.8.8.8:20000"}) {
+			t.Errorf("the service holds %v, want what was there", got)
+		}
+	})
+	t.Run("F55 metadata of exactly the limit is taken, and one byte more is not sent", func(t *testing.T) {
+		g := nacosGroup("limit")
+		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		entry := func(more int) registry.Entry {
+			in, err := metadata.ParseNacosInstance(nacosEntry(g, 1, "me").Value)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if err := target.Write(t.Context(), nacosChange(neighbour, nacosEntry(neighbour, 1, "me"))); err != nil {
-				t.Error(err)
-			}
-			if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.8.8.8:20000"}) {
-				t.Errorf("the service holds %v, want what was there", got)
-			}
-		})
-		t.Run("F55 metadata of exactly the limit is taken, and one byte more is not sent", func(t *testing.T) {
-			g := nacosGroup("limit")
-			target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-			entry := func(more int) registry.Entry {
-				in, err := metadata.ParseNacosInstance(nacosEntry(g, 1, "me").Value)
-				if err != nil {
-					t.Fatal(err)
-				}
-				in.Metadata["x"] = strings.Repeat("x", metadata.MaxNacosMetadata-metadata.SizeOf(in.Metadata)-1+more)
-				return registry.Entry{Group: g, Key: in.Key(), Value: in.String()}
-			}
-			if err := target.Write(t.Context(), nacosChange(g, entry(0))); err != nil {
-				t.Errorf("exactly the limit: %v", err)
-			}
-			if err := target.Write(t.Context(), nacosChange(g, entry(1), nacosEntry(g, 2, "me"))); !errors.Is(err, metadata.ErrNacosLimit) {
-				t.Errorf("one byte more: %v", err)
-			}
-			if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.0.0.2:20000"}) {
-				t.Errorf("the neighbour alone is there: %v", got)
-			}
-		})
-		t.Run("F59 a server that is away among several is passed over", func(t *testing.T) {
-			away := "http://127.0.0.1:" + strconv.Itoa(harness.FreePort(t))
-			g := nacosGroup("several")
-			target, _ := nacosTarget(t, nacos.Options{Servers: []string{away, server.URL, away}})
-			if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
-				t.Error(err)
-			}
-		})
+			in.Metadata["x"] = strings.Repeat("x", metadata.MaxNacosMetadata-metadata.SizeOf(in.Metadata)-1+more)
+			return registry.Entry{Group: g, Key: in.Key(), Value: in.String()}
+		}
+		if err := target.Write(t.Context(), nacosChange(g, entry(0))); err != nil {
+			t.Errorf("exactly the limit: %v", err)
+		}
+		if err := target.Write(t.Context(), nacosChange(g, entry(1), nacosEntry(g, 2, "me"))); !errors.Is(err, metadata.ErrNacosLimit) {
+			t.Errorf("one byte more: %v", err)
+		}
+		if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.0.0.2:20000"}) {
+			t.Errorf("the neighbour alone is there: %v", got)
+		}
+	})
+	t.Run("F59 a server that is away among several is passed over", func(t *testing.T) {
+		away := "http://127.0.0.1:" + strconv.Itoa(harness.FreePort(t))
+		g := nacosGroup("several")
+		target, _ := nacosTarget(t, nacos.Options{Servers: []string{away, server.URL, away}})
+		if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -99,7 +95,7 @@ func nacosFixture(t *testing.T, server, namespace string, delay time.Duration) r
 	connect := func(owner string) *nacos.Target {
 		client := nacosClient(t, nacos.Options{Servers: []string{server}, Namespace: namespace})
 		target, err := nacos.NewTarget(client, nacos.TargetOptions{
-			Owner: metadata.NewMark(owner, "b").Owner, Layouts: []nacos.Layout{nacosScope{namespace}}, ReadBack: 6 * delay,
+			Owner: metadata.NewMark(owner, "b").Owner, Layouts: []nacos.Layout{nacosScope{namespace}}, ReadBack: delay + tick,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +118,7 @@ func nacosFixture(t *testing.T, server, namespace string, delay time.Duration) r
 			if err := other.Write(t.Context(), nacosChange(e.Group, e)); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(6 * delay)
+			time.Sleep(delay + tick)
 		},
 	}
 }

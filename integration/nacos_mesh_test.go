@@ -92,7 +92,6 @@ func inStep(t *testing.T, b *harness.Bridge) {
 
 // TestNacosMesh is the main job with Nacos, told once for each version.
 func TestNacosMesh(t *testing.T) {
-	t.Parallel()
 	w := &nacosMesh{mesh: harness.NewMesh(t)}
 	w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
 	dubbo := harness.StartDubbo(t)

@@ -101,130 +101,150 @@ func eachNacos(t *testing.T, test func(t *testing.T, version int)) {
 	}
 }
 
-func TestNacosTarget(t *testing.T) {
-	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version})
-		target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-		other, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-		write := func(t *testing.T, target *nacos.Target, c registry.Change) {
-			t.Helper()
-			if err := target.Write(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-		}
-		t.Run("A01 what is written is read back byte for byte", func(t *testing.T) {
-			g := nacosGroup("a01")
-			want := []registry.Entry{nacosEntry(g, 1, "me"), nacosEntry(g, 2, "me")}
-			write(t, target, nacosChange(g, want...))
-			held, err := target.Read(t.Context(), g)
-			if err != nil || len(held) != 2 || held[0].Entry != want[0] || held[1].Entry != want[1] || !held[0].Live {
-				t.Errorf("read %+v, %v\nwant %+v", held, err, want)
-			}
-			groups, err := target.Groups(t.Context())
-			if err != nil || !slices.Contains(groups, g) {
-				t.Errorf("groups %v, %v", groups, err)
-			}
-		})
-		t.Run("A04 A44 what another connection holds stays when ours goes", func(t *testing.T) {
-			g := nacosGroup("a44")
-			write(t, target, nacosChange(g, nacosEntry(g, 1, "me")))
-			write(t, other, nacosChange(g, nacosEntry(g, 2, "another")))
-			write(t, target, registry.Change{Group: g})
-			time.Sleep(time.Second)
-			if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.0.0.2:20000"}) {
-				t.Errorf("left %v", got)
-			}
-		})
-		t.Run("F55 a batch of five thousand instances is one request", func(t *testing.T) {
-			g := nacosGroup("big")
-			var want []registry.Entry
-			for i := 1; i <= 5000; i++ {
-				want = append(want, nacosEntry(g, i, "me"))
-			}
-			write(t, target, nacosChange(g, want...))
-			if got := len(nacosKeys(t, target, g)); got != len(want) {
-				t.Errorf("read %d of %d", got, len(want))
-			}
-		})
-		t.Run("F03 two publishers of the same records, and either may go", func(t *testing.T) {
-			g := nacosGroup("overlap")
-			e := nacosEntry(g, 1, "me")
-			write(t, target, nacosChange(g, e))
-			write(t, other, nacosChange(g, e))
-			time.Sleep(time.Second)
-			stop()
-			harness.Stays(t, 3*time.Second, "the instance is visible", func() error {
-				return harness.Same(nacosKeys(t, other, g), []string{"10.0.0.1:20000"})
-			})
-		})
-	})
-}
+// swift is the push delay of servers whose reads tests wait for again and
+// again.
+const (
+	swift = 20 * time.Millisecond
+	tick  = 250 * time.Millisecond // a server looks ten times a second what is due
+)
 
-func TestNacosRestart_A48(t *testing.T) {
+// TestNacos runs what is written and read against one real server of each
+// version, and against one that wants a login: a server takes ten seconds to
+// start.
+func TestNacos(t *testing.T) {
 	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version})
-		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
-		g := nacosGroup("restart")
-		if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
-			t.Fatal(err)
-		}
+		t.Parallel()
+		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift})
+		t.Run("a source", func(t *testing.T) { nacosSourceReads(t, server) })
+		t.Run("a target", func(t *testing.T) { nacosTargetWrites(t, server) })
+		t.Run("conformance", func(t *testing.T) { nacosConforms(t, server) })
+		t.Run("A48 a restart of the server", func(t *testing.T) { nacosRestarts(t, server) })
+		t.Run("A32 a source outlives an outage", func(t *testing.T) { nacosSourceOutlives(t, server) })
 		server.Kill()
-		if held, err := target.Read(t.Context(), g); held != nil || !errors.Is(err, nacos.ErrNotConnected) && err == nil {
-			t.Errorf("F24 while the server is away: %v, %v, want an error and no list", held, err)
-		}
-		server.Start(t)
-		select {
-		case <-target.Lost():
-		case <-time.After(time.Minute):
-			t.Fatal("the loss was not told")
-		}
-		if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
-			t.Fatal(err)
-		}
-		if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.0.0.1:20000"}) {
-			t.Errorf("after the restart %v", got)
-		}
+		locked := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift, Auth: true, TokenTTL: 5 * time.Second})
+		t.Run("a login", func(t *testing.T) { nacosLogsIn(t, locked) })
+		t.Run("F26 a source that is denied", func(t *testing.T) { nacosSourceIsDenied(t, locked) })
 	})
 }
 
-func TestNacosLogin(t *testing.T) {
-	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, Auth: true, TokenTTL: 5 * time.Second})
-		options := func(password string) nacos.Options {
-			return nacos.Options{
-				Servers: []string{server.URL}, Username: harness.NacosUser, Timeout: 3 * time.Second,
-				Password: func() (string, error) { return password, nil },
-			}
+func nacosTargetWrites(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+	other, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+	write := func(t *testing.T, target *nacos.Target, c registry.Change) {
+		t.Helper()
+		if err := target.Write(t.Context(), c); err != nil {
+			t.Fatal(err)
 		}
-		g := nacosGroup("login")
-		t.Run("F27 a token that lives five seconds never interrupts", func(t *testing.T) {
-			target, _ := nacosTarget(t, options(harness.NacosPassword))
-			for i := range 12 {
-				if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1+i%2, "me"))); err != nil {
-					t.Fatalf("after %d s: %v", i, err)
-				}
-				time.Sleep(time.Second)
-			}
+	}
+	t.Run("A01 what is written is read back byte for byte", func(t *testing.T) {
+		g := nacosGroup("a01")
+		want := []registry.Entry{nacosEntry(g, 1, "me"), nacosEntry(g, 2, "me")}
+		write(t, target, nacosChange(g, want...))
+		held, err := target.Read(t.Context(), g)
+		if err != nil || len(held) != 2 || held[0].Entry != want[0] || held[1].Entry != want[1] || !held[0].Live {
+			t.Errorf("read %+v, %v\nwant %+v", held, err, want)
+		}
+		groups, err := target.Groups(t.Context())
+		if err != nil || !slices.Contains(groups, g) {
+			t.Errorf("groups %v, %v", groups, err)
+		}
+	})
+	t.Run("A04 A44 what another connection holds stays when ours goes", func(t *testing.T) {
+		g := nacosGroup("a44")
+		write(t, target, nacosChange(g, nacosEntry(g, 1, "me")))
+		write(t, other, nacosChange(g, nacosEntry(g, 2, "another")))
+		write(t, target, registry.Change{Group: g})
+		time.Sleep(time.Second)
+		if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.0.0.2:20000"}) {
+			t.Errorf("left %v", got)
+		}
+	})
+	t.Run("F55 a batch of five thousand instances is one request", func(t *testing.T) {
+		g := nacosGroup("big")
+		var want []registry.Entry
+		for i := 1; i <= 5000; i++ {
+			want = append(want, nacosEntry(g, i, "me"))
+		}
+		write(t, target, nacosChange(g, want...))
+		if got := len(nacosKeys(t, target, g)); got != len(want) {
+			t.Errorf("read %d of %d", got, len(want))
+		}
+	})
+	t.Run("F03 two publishers of the same records, and either may go", func(t *testing.T) {
+		g := nacosGroup("overlap")
+		e := nacosEntry(g, 1, "me")
+		write(t, target, nacosChange(g, e))
+		write(t, other, nacosChange(g, e))
+		time.Sleep(time.Second)
+		stop()
+		harness.Stays(t, 3*time.Second, "the instance is visible", func() error {
+			return harness.Same(nacosKeys(t, other, g), []string{"10.0.0.1:20000"})
 		})
-		t.Run("F26 a wrong password is an error and never an empty list", func(t *testing.T) {
-			target, _ := nacosTarget(t, options("wrong"))
-			groups, err := target.Groups(t.Context())
-			if groups != nil || err == nil || !strings.Contains(err.Error(), `nacos login as "nacos"`) {
-				t.Errorf("%v, %v", groups, err)
+	})
+}
+
+func nacosRestarts(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
+	g := nacosGroup("restart")
+	if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	if held, err := target.Read(t.Context(), g); held != nil || !errors.Is(err, nacos.ErrNotConnected) && err == nil {
+		t.Errorf("F24 while the server is away: %v, %v, want an error and no list", held, err)
+	}
+	server.Start(t)
+	select {
+	case <-target.Lost():
+	case <-time.After(time.Minute):
+		t.Fatal("the loss was not told")
+	}
+	if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := nacosKeys(t, target, g); !slices.Equal(got, []string{"10.0.0.1:20000"}) {
+		t.Errorf("after the restart %v", got)
+	}
+}
+
+func nacosLogsIn(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	options := func(password string) nacos.Options {
+		return nacos.Options{
+			Servers: []string{server.URL}, Username: harness.NacosUser, Timeout: 3 * time.Second,
+			Password: func() (string, error) { return password, nil },
+		}
+	}
+	g := nacosGroup("login")
+	t.Run("F27 a token that lives five seconds never interrupts", func(t *testing.T) {
+		target, _ := nacosTarget(t, options(harness.NacosPassword))
+		for i := range 7 {
+			if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1+i%2, "me"))); err != nil {
+				t.Fatalf("after %d s: %v", i, err)
 			}
-		})
-		t.Run("F26 no user where one is needed is an error and never an empty list", func(t *testing.T) {
-			target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-			groups, err := target.Groups(t.Context())
-			if groups != nil || !errors.Is(err, nacos.ErrDenied) {
-				t.Errorf("groups: %v, %v", groups, err)
-			}
-			if held, err := target.Read(t.Context(), g); held != nil || !errors.Is(err, nacos.ErrDenied) {
-				t.Errorf("read: %v, %v", held, err)
-			}
-			if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); !errors.Is(err, registry.ErrRefused) {
-				t.Errorf("write: %v", err)
-			}
-		})
+			time.Sleep(time.Second)
+		}
+	})
+	t.Run("F26 a wrong password is an error and never an empty list", func(t *testing.T) {
+		target, _ := nacosTarget(t, options("wrong"))
+		groups, err := target.Groups(t.Context())
+		if groups != nil || err == nil || !strings.Contains(err.Error(), `nacos login as "nacos"`) {
+			t.Errorf("%v, %v", groups, err)
+		}
+	})
+	t.Run("F26 no user where one is needed is an error and never an empty list", func(t *testing.T) {
+		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		groups, err := target.Groups(t.Context())
+		if groups != nil || !errors.Is(err, nacos.ErrDenied) {
+			t.Errorf("groups: %v, %v", groups, err)
+		}
+		if held, err := target.Read(t.Context(), g); held != nil || !errors.Is(err, nacos.ErrDenied) {
+			t.Errorf("read: %v, %v", held, err)
+		}
+		if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); !errors.Is(err, registry.ErrRefused) {
+			t.Errorf("write: %v", err)
+		}
 	})
 }

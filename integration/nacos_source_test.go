@@ -92,52 +92,49 @@ func nacosProvider(iface, ip string, change ...func(*model.Instance)) model.Inst
 
 func nacosServiceOf(iface string) string { return "providers:" + iface + "::" }
 
-func TestNacosSource(t *testing.T) {
-	t.Parallel()
-	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: pushDelay})
-		sdk := nacossdk.Connect(t, server.URL)
-		sdk.Register(t, nacosServiceOf("api.A"), nacosProvider("api.A", "10.0.0.1"), nacosProvider("api.A", "10.0.0.2"))
-		sdk.Register(t, "spring-shop", nacosProvider("x", "10.0.0.3"))
-		r := readNacos(t, nacos.Options{Servers: []string{server.URL}})
+func nacosSourceReads(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	sdk := nacossdk.Connect(t, server.URL)
+	sdk.Register(t, nacosServiceOf("api.A"), nacosProvider("api.A", "10.0.0.1"), nacosProvider("api.A", "10.0.0.2"))
+	sdk.Register(t, "spring-shop", nacosProvider("x", "10.0.0.3"))
+	r := readNacos(t, nacos.Options{Servers: []string{server.URL}})
 
-		r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy") // A26
-		if k := r.knows(); !k.Synced || k.Stale != nil || r.source.Stats().Foreign != 1 {
-			t.Errorf("A56 %+v, %+v", k, r.source.Stats())
-		}
-		t.Run("A28 an instance that goes, comes, and turns unhealthy or disabled", func(t *testing.T) {
-			register := func(all ...model.Instance) { sdk.Register(t, nacosServiceOf("api.A"), all...) }
-			first, second := nacosProvider("api.A", "10.0.0.1"), nacosProvider("api.A", "10.0.0.2")
-			register(second)
-			r.await(t, "api.A", "known", "10.0.0.2 healthy")
-			register(first, second)
-			r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
-			register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Healthy = false }))
-			r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 unhealthy")
-			register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Enable = false }))
-			r.await(t, "api.A", "known", "10.0.0.1 healthy")
-			register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Weight = 0 }))
-			r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 disabled")
-		})
-		t.Run("A26 a service that is new is found", func(t *testing.T) {
-			sdk.Register(t, nacosServiceOf("api.B"), nacosProvider("api.B", "10.0.0.5"))
-			r.await(t, "api.B", "known", "10.0.0.5 healthy")
-		})
-		t.Run("A28 a provider that dies takes its instances along, and others stay", func(t *testing.T) {
-			target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-			g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.C")}
-			if err := target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.C", "10.0.0.6"))); err != nil {
-				t.Fatal(err)
-			}
-			r.await(t, "api.C", "known", "10.0.0.6 healthy")
-			stop()
-			r.await(t, "api.C", "known")
-			r.await(t, "api.B", "known", "10.0.0.5 healthy")
-		})
-		if s := r.source.Stats(); s.Repaired != 0 || s.Pushes == 0 {
-			t.Errorf("%+v: pushes have to tell of everything", s)
-		}
+	r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy") // A26
+	if k := r.knows(); !k.Synced || k.Stale != nil || r.source.Stats().Foreign != 1 {
+		t.Errorf("A56 %+v, %+v", k, r.source.Stats())
+	}
+	t.Run("A28 an instance that goes, comes, and turns unhealthy or disabled", func(t *testing.T) {
+		register := func(all ...model.Instance) { sdk.Register(t, nacosServiceOf("api.A"), all...) }
+		first, second := nacosProvider("api.A", "10.0.0.1"), nacosProvider("api.A", "10.0.0.2")
+		register(second)
+		r.await(t, "api.A", "known", "10.0.0.2 healthy")
+		register(first, second)
+		r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
+		register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Healthy = false }))
+		r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 unhealthy")
+		register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Enable = false }))
+		r.await(t, "api.A", "known", "10.0.0.1 healthy")
+		register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Weight = 0 }))
+		r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 disabled")
 	})
+	t.Run("A26 a service that is new is found", func(t *testing.T) {
+		sdk.Register(t, nacosServiceOf("api.B"), nacosProvider("api.B", "10.0.0.5"))
+		r.await(t, "api.B", "known", "10.0.0.5 healthy")
+	})
+	t.Run("A28 a provider that dies takes its instances along, and others stay", func(t *testing.T) {
+		target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.C")}
+		if err := target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.C", "10.0.0.6"))); err != nil {
+			t.Fatal(err)
+		}
+		r.await(t, "api.C", "known", "10.0.0.6 healthy")
+		stop()
+		r.await(t, "api.C", "known")
+		r.await(t, "api.B", "known", "10.0.0.5 healthy")
+	})
+	if s := r.source.Stats(); s.Repaired != 0 || s.Pushes == 0 {
+		t.Errorf("%+v: pushes have to tell of everything", s)
+	}
 }
 
 func nacosProviderEntry(g registry.Group, iface, ip string) registry.Entry {
@@ -148,76 +145,70 @@ func nacosProviderEntry(g registry.Group, iface, ip string) registry.Entry {
 	return registry.Entry{Group: g, Key: ip + ":20000", Value: value}
 }
 
-func TestNacosSourceOutage_A32(t *testing.T) {
-	t.Parallel()
-	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: pushDelay})
-		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
-		g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.A")}
-		write := func() error {
-			return target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.A", "10.0.0.1")))
-		}
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
-		r := readNacos(t, nacos.Options{Servers: []string{server.URL}})
-		r.await(t, "api.A", "known", "10.0.0.1 healthy")
-		reader := r.table.Reader()
-		reader.Drain()
+func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
+	g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.A")}
+	write := func() error {
+		return target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.A", "10.0.0.1")))
+	}
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	r := readNacos(t, nacos.Options{Servers: []string{server.URL}})
+	r.await(t, "api.A", "known", "10.0.0.1 healthy")
+	reader := r.table.Reader()
+	reader.Drain()
 
-		server.Kill()
-		harness.Eventually(t, 30*time.Second, "the table is stale", func() error {
-			if r.knows().Stale == nil {
-				return errors.New("not stale")
-			}
-			return nil
-		})
-		harness.Stays(t, 3*time.Second, "the rows stay while the server is away", func() error {
-			return harness.Same(r.told("api.A"), []string{"known", "10.0.0.1 healthy"})
-		})
-		epoch := r.knows().Epoch
-		server.Wipe(t)
-		server.Start(t)
-		harness.Eventually(t, time.Minute, "F24 the wiped server is read anew", func() error {
-			if k := r.knows(); k.Stale != nil || k.Epoch <= epoch {
-				return fmt.Errorf("%+v", k)
-			}
-			return nil
-		})
-		for name, row := range reader.Drain().Rows {
-			if !row.Found {
-				t.Errorf("F24 %s: a change that the restart made was told, want found: %+v", name, row.Service)
-			}
+	server.Kill()
+	harness.Eventually(t, 30*time.Second, "the table is stale", func() error {
+		if r.knows().Stale == nil {
+			return errors.New("not stale")
 		}
-		harness.Eventually(t, time.Minute, "the provider registers again", write)
-		r.await(t, "api.A", "known", "10.0.0.1 healthy")
+		return nil
 	})
+	harness.Stays(t, 3*time.Second, "the rows stay while the server is away", func() error {
+		return harness.Same(r.told("api.A"), []string{"known", "10.0.0.1 healthy"})
+	})
+	epoch := r.knows().Epoch
+	server.Wipe(t)
+	server.Start(t)
+	harness.Eventually(t, time.Minute, "F24 the wiped server is read anew", func() error {
+		if k := r.knows(); k.Stale != nil || k.Epoch <= epoch {
+			return fmt.Errorf("%+v", k)
+		}
+		return nil
+	})
+	for name, row := range reader.Drain().Rows {
+		if !row.Found {
+			t.Errorf("F24 %s: a change that the restart made was told, want found: %+v", name, row.Service)
+		}
+	}
+	harness.Eventually(t, time.Minute, "the provider registers again", write)
+	r.await(t, "api.A", "known", "10.0.0.1 healthy")
 }
 
-func TestNacosSourceDenied_F26(t *testing.T) {
-	t.Parallel()
-	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, Auth: true, TokenTTL: 5 * time.Second, PushDelay: pushDelay})
-		password := func(p string) func() (string, error) { return func() (string, error) { return p, nil } }
-		options := nacos.Options{Servers: []string{server.URL}, Username: harness.NacosUser, Password: password(harness.NacosPassword)}
-		target, _ := nacosTarget(t, options)
-		g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.A")}
-		if err := target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.A", "10.0.0.1"))); err != nil {
-			t.Fatal(err)
+func nacosSourceIsDenied(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	password := func(p string) func() (string, error) { return func() (string, error) { return p, nil } }
+	options := nacos.Options{Servers: []string{server.URL}, Username: harness.NacosUser, Password: password(harness.NacosPassword)}
+	target, _ := nacosTarget(t, options)
+	g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.A")}
+	if err := target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.A", "10.0.0.1"))); err != nil {
+		t.Fatal(err)
+	}
+	r, anonymous := readNacos(t, options), readNacos(t, nacos.Options{Servers: []string{server.URL}})
+	r.await(t, "api.A", "known", "10.0.0.1 healthy")
+	harness.Stays(t, 7*time.Second, "F27 a token of five seconds never interrupts, and who has none is never told of an empty registry", func() error {
+		if k := r.knows(); k.Stale != nil || len(k.Unknown) > 0 {
+			return fmt.Errorf("%+v", k)
 		}
-		r, anonymous := readNacos(t, options), readNacos(t, nacos.Options{Servers: []string{server.URL}})
-		r.await(t, "api.A", "known", "10.0.0.1 healthy")
-		harness.Stays(t, 12*time.Second, "F27 a token of five seconds never interrupts, and who has none is never told of an empty registry", func() error {
-			if k := r.knows(); k.Stale != nil || len(k.Unknown) > 0 {
-				return fmt.Errorf("%+v", k)
-			}
-			if k := anonymous.knows(); k.Synced || k.Stale == nil {
-				return fmt.Errorf("without a user: %+v", k)
-			}
-			return nil
-		})
-		if k := anonymous.knows(); !errors.Is(k.Stale, nacos.ErrDenied) {
-			t.Errorf("without a user: %v, want denied", k.Stale)
+		if k := anonymous.knows(); k.Synced || k.Stale == nil {
+			return fmt.Errorf("without a user: %+v", k)
 		}
+		return nil
 	})
+	if k := anonymous.knows(); !errors.Is(k.Stale, nacos.ErrDenied) {
+		t.Errorf("without a user: %v, want denied", k.Stale)
+	}
 }

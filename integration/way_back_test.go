@@ -143,4 +143,8 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 	if n := loop.Endpoints(); n != 0 {
 		t.Errorf("%d endpoints of the mesh came back into it", n)
 	}
+	_, why, _ := bridge.Do(t, "why", harness.DubboInterface)
+	if !strings.Contains(why, "loop") {
+		t.Errorf("why does not say that the loop was ended:\n%s", why)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -159,6 +160,9 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 			continue
 		}
 		detail := "connected to " + t.Server
+		if t.Kind == "mesh" {
+			detail = readBy(t.Readers)
+		}
 		if t.Login != nil {
 			detail += " as " + t.Login.Username
 		}
@@ -191,4 +195,16 @@ func ago(now, at time.Time) string {
 		return "-"
 	}
 	return now.Sub(at).Truncate(100*time.Millisecond).String() + " ago"
+}
+
+// readBy says who reads a target that serves.
+func readBy(readers []admin.Reader) string {
+	if len(readers) == 0 {
+		return "read by nobody"
+	}
+	names := make([]string, 0, len(readers))
+	for _, r := range readers {
+		names = append(names, r.Address)
+	}
+	return fmt.Sprintf("read by %d: %s", len(readers), strings.Join(names, ", "))
 }

@@ -35,6 +35,7 @@ type Nacos struct {
 	URL  string // http://127.0.0.1:port
 	GRPC string // where its clients connect
 
+	owner   testing.TB // which the server ends with, whichever subtest starts it
 	version int
 	port    int
 	dir     string
@@ -47,7 +48,7 @@ func NacosVersions() []int { return []int{2, 3} }
 // StartNacos starts a server of its own and waits until it serves.
 func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 	t.Helper()
-	n := &Nacos{version: o.Version, port: freeNacosPort(t), dir: t.TempDir()}
+	n := &Nacos{owner: t, version: o.Version, port: freeNacosPort(t), dir: t.TempDir()}
 	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
 	n.GRPC = "127.0.0.1:" + strconv.Itoa(n.port+1000)
 	must(t, os.MkdirAll(filepath.Join(n.dir, "conf"), 0o700))
@@ -91,7 +92,7 @@ func (n *Nacos) Start(t testing.TB) {
 	// start, without the other it never pushes.
 	path := append([]string{filepath.Join(home, "classes")}, hessian...)
 	path = append(path, filepath.Join(home, "jars", "*"))
-	n.process = Start(t, Command{
+	n.process = Start(n.owner, Command{
 		Name: "nacos" + strconv.Itoa(n.version),
 		Path: "java",
 		Args: []string{

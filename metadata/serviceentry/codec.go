@@ -39,7 +39,7 @@ func New(o Options) (*Codec, error) {
 
 // Encode implements metadata.Codec.
 func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
-	if c.o.Target != "" && s.Path.Has(c.o.Target) {
+	if c.loops(s) {
 		return nil, nil
 	}
 	byProtocol, refused := c.endpoints(s)
@@ -65,11 +65,30 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 // LeftOut implements metadata.Codec.
 func (c *Codec) LeftOut(s *registry.Service) error {
 	var faults []error
-	if c.o.Target != "" && s.Path.Has(c.o.Target) {
-		faults = append(faults, fmt.Errorf("loop: it came from here (path %s)", s.Path))
+	if c.loops(s) {
+		faults = append(faults, errors.New("loop: it came from this mesh"))
 	}
 	_, refused := c.endpoints(s)
 	return errors.Join(append(faults, refused)...)
+}
+
+// loops reports whether all that there is of a service came from the mesh it
+// would be written to, or passed so many registries that its path holds no
+// more: one that long is taken for a loop.
+func (c *Codec) loops(s *registry.Service) bool {
+	if c.cameFromHere(s.Path) {
+		return true
+	}
+	for _, e := range s.Endpoints {
+		if !c.cameFromHere(e.Path) {
+			return false
+		}
+	}
+	return len(s.Endpoints) > 0
+}
+
+func (c *Codec) cameFromHere(p registry.Path) bool {
+	return c.o.Target != "" && p.Has(c.o.Target) || p.Hops() >= metadata.MaxHops
 }
 
 // meshNames returns what a service is called in the mesh.
@@ -94,7 +113,7 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry)
 	for _, e := range s.Endpoints {
-		if !e.Health.Offered() || c.o.Target != "" && e.Path.Has(c.o.Target) {
+		if !e.Health.Offered() || c.cameFromHere(e.Path) {
 			continue
 		}
 		ip, err := netip.ParseAddr(e.Host)
@@ -151,9 +170,6 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[string]string {
 	mark := c.o.Mark
 	mark.Path = s.Path + registry.Path(c.o.Hop)
-	if n := mark.Path.Hops(); n > metadata.MaxHops {
-		mark.Path = mark.Path[(n-metadata.MaxHops)*registry.HopLen:]
-	}
 	out := map[string]string{AnnotationMark: mark.String(), AnnotationName: name.Name}
 	if name.Name == "" {
 		out[AnnotationName] = name.Key.String()

@@ -139,6 +139,22 @@ func TestEncode(t *testing.T) {
 			t.Errorf("endpoints %+v", r.Endpoints)
 		}
 	})
+	t.Run("A43 a service of nothing but what came from the mesh has no host there", func(t *testing.T) {
+		t.Parallel()
+		c := codec(t, options())
+		s := dubbo(at("10.0.0.1", 1))
+		s.Endpoints[0].Path = registry.Path(metadata.Hop("mesh"))
+		if entries, err := c.Encode(s); len(entries) != 0 || err != nil {
+			t.Errorf("%v, %v", entries, err)
+		}
+		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), "loop") {
+			t.Errorf("the reason is %v", err)
+		}
+		s.Endpoints[0].Path = registry.Path("aaaabbbbccccdddd")
+		if entries, err := c.Encode(s); len(entries) != 0 || err != nil {
+			t.Errorf("after four registries: %v, %v", entries, err)
+		}
+	})
 	t.Run("A43 the path names the registry it came from", func(t *testing.T) {
 		t.Parallel()
 		r := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 1)))[0]

@@ -37,7 +37,7 @@ type Format interface {
 type SourceOptions struct {
 	Formats   []Format
 	ReadAhead int           // requests under way at a time; 0: 64
-	Gather    time.Duration // how long further changes of a folder are gathered after one; 0: 10 ms
+	Gather    time.Duration // how long changes that follow another are gathered; 0: 10 ms
 	Verify    time.Duration // between full readings without cause; 0: 5 min
 	Log       *slog.Logger  // nil: none
 }
@@ -204,6 +204,7 @@ type folder struct {
 func (r *reading) follow(ctx context.Context) error {
 	verify := time.NewTimer(r.opts.Verify)
 	defer verify.Stop()
+	var last time.Time // the first change is taken in at once, its followers together
 	for {
 		select {
 		case <-ctx.Done():
@@ -214,7 +215,10 @@ func (r *reading) follow(ctx context.Context) error {
 			return errRecheck
 		case <-r.events.ready:
 		}
-		sleep(ctx, r.opts.Gather)
+		if wait := r.opts.Gather - time.Since(last); wait > 0 {
+			sleep(ctx, wait)
+		}
+		last = time.Now()
 		paths, broken := r.events.take()
 		if state := r.client.State(); broken || !state.Connected {
 			return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
