@@ -88,7 +88,7 @@ func (f *fleet) intoNacos(t *testing.T, server *harness.Nacos, proxy *harness.Pr
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	p := &nacosPipe{}
-	p.start = func() {
+	p.start = func() { //nolint:contextcheck // the pipe has the test's context
 		go func() {
 			defer close(done)
 			check(t, client.Run(ctx))

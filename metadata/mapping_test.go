@@ -244,3 +244,17 @@ func FuzzMapping(f *testing.F) {
 		}
 	})
 }
+
+func TestLegacyKeysAreTakenWhereAskedFor_A82(t *testing.T) {
+	const value = `{"provider::api.Old":"a.shop:1","api.Bare:1.0:g":"a.shop:2","providers:api.New::":"a.shop:3"}`
+	if p, faults := metadata.ParsePublication("c", value); len(p.Hosts) != 1 || len(faults) != 2 {
+		t.Errorf("strictly: %v, %v", p.Hosts, faults)
+	}
+	p, faults := metadata.ParseLegacyPublication("c", value)
+	if len(p.Hosts) != 3 || len(faults) != 0 {
+		t.Errorf("with old forms: %v, %v", p.Hosts, faults)
+	}
+	if got := p.Hosts[naming.ServiceKey{Category: naming.Providers, Interface: "api.Bare", Version: "1.0", Group: "g"}]; got.Port != 2 {
+		t.Errorf("api.Bare is at %v", got)
+	}
+}

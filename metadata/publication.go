@@ -70,6 +70,18 @@ func (p Publication) Claims() iter.Seq[Claim] {
 // read is a fault and costs itself alone; where the whole is not JSON the
 // publication is Unread.
 func ParsePublication(client, value string) (Publication, []PublicationFault) {
+	return parsePublication(client, value, naming.ParseServiceKey)
+}
+
+// ParseLegacyPublication is ParsePublication, and takes keys in the forms of
+// naming.ParseLegacyServiceKey too.
+func ParseLegacyPublication(client, value string) (Publication, []PublicationFault) {
+	return parsePublication(client, value, naming.ParseLegacyServiceKey)
+}
+
+type keyParser func(string) (naming.ServiceKey, error)
+
+func parsePublication(client, value string, parse keyParser) (Publication, []PublicationFault) {
 	p := Publication{Client: client}
 	if value == "" {
 		p.Silent = true
@@ -83,7 +95,7 @@ func ParsePublication(client, value string) (Publication, []PublicationFault) {
 	p.Hosts = make(map[naming.ServiceKey]naming.HostAddress, len(pairs))
 	var faults []PublicationFault
 	for _, pair := range pairs {
-		if text, reason := add(&p, pair); reason != "" {
+		if text, reason := add(&p, pair, parse); reason != "" {
 			faults = append(faults, PublicationFault{Client: client, Text: naming.Quote(text), Reason: reason})
 		}
 	}
@@ -91,8 +103,8 @@ func ParsePublication(client, value string) (Publication, []PublicationFault) {
 }
 
 // add takes one pair over, or returns the text that cannot be read and why.
-func add(p *Publication, pair jsonPair) (text, reason string) {
-	key, err := naming.ParseServiceKey(pair.key)
+func add(p *Publication, pair jsonPair, parse keyParser) (text, reason string) {
+	key, err := parse(pair.key)
 	if err != nil {
 		return pair.key, reasonOf(err)
 	}

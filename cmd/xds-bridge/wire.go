@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
@@ -158,11 +159,25 @@ func (b *builder) outlet(at end) error {
 		Target: o.name, Owner: owner, Workers: t.Workers,
 		Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
 		Retry:   bridge.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
+		Timeout: max(minCall, 2*callTimeout(b.cfg.Registries[at.registry])),
 		Log:     b.log.With("component", "bridge", "peer", o.name),
 		Observe: b.metrics.Target(o.name, o.kind),
 	})
 	b.house.outlets[len(b.house.outlets)-1] = o
 	return err //nolint:wrapcheck // build names the registry
+}
+
+// minCall is what a call to a target may take at least before the loop gives
+// it up: the adapter's own, shorter times come first.
+const minCall = 30 * time.Second
+
+// callTimeout returns how long one call to a registry may take by its own
+// setting; 0 where it has none.
+func callTimeout(r config.Registry) time.Duration {
+	if r.ZooKeeper != nil {
+		return r.ZooKeeper.Timeout.Std()
+	}
+	return 0
 }
 
 // codec is what turns services into the entries of one format of one bridge.

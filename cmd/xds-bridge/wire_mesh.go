@@ -160,7 +160,7 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 	d := debug.Options{
 		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Limits.MaxReceive),
 		Grace: m.Mapping.Grace.Std(), ConnectionGrace: m.Mapping.ConnectionGrace.Std(), Log: o.Log, Observe: observe,
-		OwnNodes: []string{ownNode(o.ADS)},
+		OwnNodes: []string{ownNode(o.ADS)}, Legacy: m.Mapping.LegacyKeys,
 	}
 	if from == "debug-xds" {
 		c := xdsCredentials(m)

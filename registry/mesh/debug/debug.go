@@ -60,6 +60,9 @@ type Options struct {
 	// metadata.MarkKey: what a bridge publishes it must not import.
 	OwnNodes []string
 
+	// Legacy takes keys in the forms of naming.ParseLegacyServiceKey too.
+	Legacy bool
+
 	Log     *slog.Logger      // nil: nothing is logged
 	Observe func(Observation) // nil, or called after each question, from several goroutines at once
 }

@@ -44,13 +44,14 @@ type answer struct {
 type DecodeOptions struct {
 	MaxBytes int64    // 0: DefaultMaxBytes
 	OwnNodes []string // as in Options
+	Legacy   bool     // as in Options
 }
 
 // Decode reads one answer to adsz as it streams in: what each client publishes
 // and what of that could not be read, both in order of connection. An answer
 // that is not whole is an error, with nothing beside it.
 func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationFault, error) {
-	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes}
+	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes, legacy: o.Legacy}
 	a, err := d.decode(body)
 	if err != nil {
 		return nil, nil, err
@@ -72,6 +73,7 @@ func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata
 type decoder struct {
 	maxBytes int64
 	own      []string
+	legacy   bool
 }
 
 // decode reads a whole answer as it streams in; only one client is ever held
@@ -229,7 +231,7 @@ func (d *decoder) take(said statement, err error, a *answer) {
 	if !published {
 		return
 	}
-	p, faults := parse(c.id, raw)
+	p, faults := d.parse(c.id, raw)
 	c.publication, c.faults = &p, faults
 }
 
@@ -243,11 +245,14 @@ func moment(s string) time.Time {
 	return t
 }
 
-func parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationFault) {
+func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationFault) {
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
 		return metadata.Publication{Client: id, Unread: true},
 			[]metadata.PublicationFault{{Client: id, Text: naming.Quote(string(raw)), Reason: "the label is not a string"}}
+	}
+	if d.legacy {
+		return metadata.ParseLegacyPublication(id, *value)
 	}
 	return metadata.ParsePublication(id, *value)
 }
