@@ -123,7 +123,7 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 			return err
 		})
 	})
-	for i := range 20 {
+	for i := range 100 {
 		port := 20100 + i
 		znodes.Create(t, registered("api.Back", port), "")
 		mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012, port)})

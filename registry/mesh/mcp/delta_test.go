@@ -10,7 +10,6 @@ import (
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
