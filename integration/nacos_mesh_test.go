@@ -94,9 +94,9 @@ func inStep(t *testing.T, b *harness.Bridge) {
 func TestNacosMesh(t *testing.T) {
 	w := &nacosMesh{mesh: harness.NewMesh(t)}
 	w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
-	dubbo := harness.StartDubbo(t)
-	first, second := dubbo.Provide(t, "tri"), dubbo.Provide(t, "tri")
 	eachNacos(t, func(t *testing.T, version int) {
+		dubbo := harness.StartDubbo(t)
+		first, second := dubbo.Provide(t, "tri"), dubbo.Provide(t, "tri")
 		w.server = harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: pushDelay})
 		w.watch(t)
 		consumer := dubbo.ReferAt(t, fmt.Sprintf("nacos%d", version), "nacos://"+strings.TrimPrefix(w.server.URL, "http://"))
@@ -408,6 +408,7 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 // replicas has a key that only the second istiod knows.
 func (w *nacosMesh) replicas(t *testing.T, first, second int) {
 	t.Helper()
+	w.watch(t) // the SDK does not always take its subscriptions up again after a server was wiped
 	harness.Publish(t, w.second.GRPC, "other-1", map[string]string{otherKey: greetAddress})
 	w.others.Await(t, soon, addresses([]int{first, second})...)
 	w.unseen(t, w.second.Kill)
