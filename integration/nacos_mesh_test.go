@@ -36,6 +36,7 @@ type nacosMesh struct {
 	greets *nacossdk.Watch
 	others *nacossdk.Watch
 	target *nacos.Target // a reader of our own
+	life   *testing.T    // how long whoever looks at the server stays connected
 }
 
 func (w *nacosMesh) config() harness.BridgeConfig {
@@ -58,11 +59,11 @@ func (w *nacosMesh) await(t *testing.T, ports ...int) {
 }
 
 // watch connects everybody who looks at the server.
-func (w *nacosMesh) watch(t *testing.T) {
-	t.Helper()
-	w.sdk = nacossdk.Connect(t, w.server.URL)
-	w.greets, w.others = w.sdk.Subscribe(t, greetKey), w.sdk.Subscribe(t, otherKey)
-	w.target, _ = nacosTarget(t, nacos.Options{Servers: []string{w.server.URL}})
+func (w *nacosMesh) watch() {
+	w.life.Helper()
+	w.sdk = nacossdk.Connect(w.life, w.server.URL)
+	w.greets, w.others = w.sdk.Subscribe(w.life, greetKey), w.sdk.Subscribe(w.life, otherKey)
+	w.target, _ = nacosTarget(w.life, nacos.Options{Servers: []string{w.server.URL}})
 }
 
 // unseen does something that no subscriber may notice for some seconds.
@@ -98,7 +99,8 @@ func TestNacosMesh(t *testing.T) {
 		dubbo := harness.StartDubbo(t)
 		first, second := dubbo.Provide(t, "tri"), dubbo.Provide(t, "tri")
 		w.server = harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: pushDelay})
-		w.watch(t)
+		w.life = t
+		w.watch()
 		consumer := dubbo.ReferAt(t, fmt.Sprintf("nacos%d", version), "nacos://"+strings.TrimPrefix(w.server.URL, "http://"))
 		w.greet(t, first, second)
 		bridge := harness.StartBridge(t, w.config())
@@ -135,12 +137,8 @@ func TestNacosMesh(t *testing.T) {
 		consumer.Stop(t) // the server is about to end
 		step("the server is away", func(t *testing.T) { w.serverAway(t, bridge, first, second) })
 		step("A12 the keys of an istiod that is away stay", func(t *testing.T) { w.replicas(t, first, second) })
-		step("A05 a service that leaves the mesh leaves Nacos, and others stay", func(t *testing.T) {
-			w.mesh.Remove(t, greetHost)
-			w.await(t)
-		})
+		step("A05 a service that leaves the mesh leaves Nacos, and others stay", func(t *testing.T) { w.withdrawn(t, provider) })
 		provider.Leave()
-		w.second.Start(t)
 	})
 }
 
@@ -389,7 +387,7 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 	})
 	w.server.Start(t)
 	began := time.Now()
-	w.watch(t)
+	w.watch()
 	t.Run("F24 F25 A48 everything is back within ten seconds of its start, with its data wiped", func(t *testing.T) {
 		w.await(t, first, second)
 		if took := time.Since(began); took > 10*time.Second {
@@ -408,8 +406,21 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 // replicas has a key that only the second istiod knows.
 func (w *nacosMesh) replicas(t *testing.T, first, second int) {
 	t.Helper()
-	w.watch(t) // the SDK does not always take its subscriptions up again after a server was wiped
 	harness.Publish(t, w.second.GRPC, "other-1", map[string]string{otherKey: greetAddress})
 	w.others.Await(t, soon, addresses([]int{first, second})...)
+	t.Cleanup(func() { w.second.Start(w.life) }) // t is over by then
 	w.unseen(t, w.second.Kill)
+}
+
+// withdrawn takes one of two services out of the mesh.
+func (w *nacosMesh) withdrawn(t *testing.T, provider *harness.Provider) {
+	t.Helper()
+	provider.Republish(t, map[string]string{greetKey: greetAddress, otherKey: blueHost + ":20000"})
+	w.others.Await(t, soon, addresses([]int{18201})...) // once the key of the other istiod's client has left
+	at := time.Now()
+	w.mesh.Remove(t, greetHost)
+	w.await(t)
+	if seen := w.others.Since(at); len(seen) > 0 {
+		t.Errorf("the other service was seen as %v", seen)
+	}
 }

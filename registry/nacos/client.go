@@ -256,6 +256,10 @@ func (*Client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// patient is the wait before a request is repeated that failed: of those there
+// may be thousands, of connections one.
+func (b Backoff) patient() Backoff { return Backoff{Min: b.Min, Max: 6 * b.Max} }
+
 // after returns the wait before the next attempt.
 func (b Backoff) after(attempts int) time.Duration {
 	d := b.Min

@@ -225,7 +225,7 @@ func TestDeadConnectionIsNoticed_F23(t *testing.T) {
 			t.Error("still taken for connected after four failed health checks")
 		}
 		time.Sleep(10 * time.Minute)
-		if n := len(r.server.Requests("ServerCheckRequest")); n > 60 {
+		if n := len(r.server.Requests("ServerCheckRequest")); n > 160 {
 			t.Errorf("%d attempts to connect in ten minutes", n)
 		}
 		r.server.Fail(nil)

@@ -26,7 +26,7 @@ type Options struct {
 	Overlap     time.Duration               // how long a connection that the server wants gone outlives its successor; 0 is 10 s
 	MaxInFlight int                         // requests at a time; 0 is 64
 	MaxReceive  int                         // bytes of one message; 0 is 64 MiB
-	Backoff     Backoff                     // between attempts to connect
+	Backoff     Backoff                     // between attempts to connect; 0 is 500 ms to 5 s
 	Log         *slog.Logger                // nil: none
 	Observe     func(Observation)           // told of every request and connection; may be nil
 
@@ -63,7 +63,7 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxInFlight, 64)
 	set(&o.MaxReceive, 64<<20)
 	set(&o.Backoff.Min, 500*time.Millisecond)
-	set(&o.Backoff.Max, 30*time.Second)
+	set(&o.Backoff.Max, 5*time.Second) // what a server forgot at its restart has to be back within 10 s of it
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

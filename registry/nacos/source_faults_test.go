@@ -34,8 +34,8 @@ func TestSourceOutages(t *testing.T) {
 				if k := r.knows(); k.Stale == nil || !strings.Contains(k.Stale.Error(), "connection refused") {
 					t.Errorf("stale: %v", k.Stale)
 				}
-				if s := r.source.State(); s.Connected || s.Attempts < 15 || s.Attempts > 40 {
-					t.Errorf("%+v, want an attempt each half minute", s)
+				if s := r.source.State(); s.Connected || s.Attempts < 100 || s.Attempts > 160 {
+					t.Errorf("%+v, want an attempt each five seconds", s)
 				}
 				r.register("api.A", "10.0.0.9")
 				r.down.Store(false)
