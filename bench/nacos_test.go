@@ -88,12 +88,12 @@ func (f *fleet) intoNacos(t *testing.T, server *harness.Nacos, proxy *harness.Pr
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
 	p := &nacosPipe{}
-	p.start = func() { //nolint:contextcheck // the pipe has the test's context
+	p.start = func() {
 		go func() {
 			defer close(done)
 			check(t, client.Run(ctx))
 		}()
-		p.pipe = f.into(t, target, codec.Encode, func() { cancel(); <-done })
+		p.pipe = f.into(t, target, codec.Encode, func() { cancel(); <-done }) //nolint:contextcheck // the pipe has a context of its own
 	}
 	return p
 }
