@@ -10,8 +10,8 @@ const (
 	backoffJitter = 0.2
 )
 
-// after returns the wait after so many failures in a row, from 1.
-func (b Backoff) after(failures int) time.Duration {
+// After returns the wait after so many failures in a row, from 1.
+func (b Backoff) After(failures int) time.Duration {
 	wait := float64(b.Base)
 	for i := 1; i < failures && wait < float64(b.Cap); i++ {
 		wait *= backoffFactor

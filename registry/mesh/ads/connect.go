@@ -131,7 +131,7 @@ func (e *engine) fallBack(s *session, err error) bool {
 // failed notes an attempt without a message, and when to try again.
 func (e *engine) failed(err error) {
 	e.failures++
-	wait := e.options.Backoff.after(e.failures)
+	wait := e.options.Backoff.After(e.failures)
 	if slow(err) {
 		wait = e.options.Backoff.slow()
 	}

@@ -3,21 +3,18 @@ package keys
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// Attempts are spaced by the base, times the factor at each failure, give or
-// take the jitter, at most the cap.
 const (
-	backoffBase   = time.Second
-	backoffCap    = 30 * time.Second
-	backoffFactor = 1.6
-	backoffJitter = 0.2
+	backoffBase = time.Second
+	backoffCap  = 30 * time.Second
 )
 
 // replica publishes to one replica of istiod. Its goroutine alone touches it.
@@ -136,13 +133,8 @@ func (r *replica) announce(ctx context.Context, next *publication) (opened []*st
 }
 
 func (r *replica) failed(err error) {
-	wait := float64(backoffBase)
-	for i := 0; i < r.failures && wait < float64(backoffCap); i++ {
-		wait *= backoffFactor
-	}
-	wait *= 1 + backoffJitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, keeps no secret
-	delay := min(time.Duration(wait), backoffCap)
 	r.failures++
+	delay := ads.Backoff{Base: backoffBase, Cap: backoffCap}.After(r.failures)
 	r.due = time.Now().Add(delay)
 	r.hangUp()
 	r.note(err)
