@@ -98,6 +98,24 @@ func (h Health) String() string {
 	return "invalid"
 }
 
+// KeepEmpty returns services and, without endpoints, those of before that are
+// not among them: whoever reads a group that is still there knows that a service
+// which lost its last endpoint has none.
+func KeepEmpty(services, before []*Service) []*Service {
+	there := make(map[Name]bool, len(services))
+	for _, s := range services {
+		there[s.Name] = true
+	}
+	for _, s := range before {
+		if !there[s.Name] {
+			empty := *s
+			empty.Endpoints = nil
+			services = append(services, &empty)
+		}
+	}
+	return services
+}
+
 // Equal reports whether two services are the same in every respect.
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&

@@ -124,7 +124,7 @@ func (r *reading) take(w *watched, t told) {
 			r.table.Skip(key, "")
 		}
 	}
-	w.keepEmpty(old)
+	w.services = registry.KeepEmpty(w.services, old)
 	if r.synced {
 		r.put = append(r.put, w.services...)
 	}
@@ -153,22 +153,6 @@ func (r *reading) decode(w *watched, h home, instances []instance) {
 		skip(f.Entry.Key, f.Err)
 	}
 	w.services = append(w.services, services...)
-}
-
-// keepEmpty keeps services that lost their last endpoint, without endpoints: a
-// service that the server lists is known to have none.
-func (w *watched) keepEmpty(before []*registry.Service) {
-	there := make(map[registry.Name]bool, len(w.services))
-	for _, s := range w.services {
-		there[s.Name] = true
-	}
-	for _, s := range before {
-		if !there[s.Name] {
-			empty := *s
-			empty.Endpoints = nil
-			w.services = append(w.services, &empty)
-		}
-	}
 }
 
 // part lets a service go that the server neither lists nor has instances of.

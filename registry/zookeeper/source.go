@@ -289,26 +289,10 @@ func (r *reading) update(ctx context.Context, p string) error {
 		return err
 	}
 	if next := r.folders[p]; next.denied == nil {
-		next.keepEmpty(old.services)
+		next.services = registry.KeepEmpty(next.services, old.services)
 		r.publish(p, old, next)
 	}
 	return nil
-}
-
-// keepEmpty keeps services that lost their last endpoint, without endpoints: a
-// group whose folder is there is known to have none.
-func (f *folder) keepEmpty(before []*registry.Service) {
-	there := make(map[registry.Name]bool, len(f.services))
-	for _, s := range f.services {
-		there[s.Name] = true
-	}
-	for _, s := range before {
-		if !there[s.Name] {
-			empty := *s
-			empty.Endpoints = nil
-			f.services = append(f.services, &empty)
-		}
-	}
 }
 
 // publish tells the table what became of a folder.
