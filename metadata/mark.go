@@ -6,7 +6,6 @@ package metadata
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,22 +19,29 @@ const MarkKey = "xdsb"
 
 // The lengths of the parts of a mark, in bytes.
 const (
-	OwnerLen  = 6
-	BridgeLen = 3
-	MaxHops   = 4
+	OwnerLen     = 6
+	BridgeLen    = 3
+	MaxHops      = 4
+	SignatureLen = 8
 )
+
+// signed stands before a signature. It is none of the digits, and needs no
+// escaping anywhere.
+const signed = "."
 
 // ErrMark is wrapped by every error about a mark that cannot be read.
 var ErrMark = errors.New("not an owner mark")
 
 // Mark says whose an entry is and which registries it passed. Written it is
-// owner, bridge and up to MaxHops hops without separators, at most 25 bytes of
-// [0-9a-v], so that it fits a URL, a label and a JSON string unescaped; it is
+// owner, bridge and up to MaxHops hops without separators and, where a Signer
+// vouches for it, a full stop and the signature: at most 34 bytes of
+// [0-9a-v.], so that it fits a URL, a label and a JSON string unescaped; it is
 // the same on every replica.
 type Mark struct {
-	Owner  string // Fingerprint of the owner id, OwnerLen bytes
-	Bridge string // Fingerprint of the bridge's name, BridgeLen bytes
-	Path   registry.Path
+	Owner     string // Fingerprint of the owner id, OwnerLen bytes
+	Bridge    string // Fingerprint of the bridge's name, BridgeLen bytes
+	Path      registry.Path
+	Signature string // SignatureLen bytes, or empty; see Signer
 }
 
 // NewMark returns the mark of a bridge without a path.
@@ -50,22 +56,30 @@ func Hop(registryID string) string { return Fingerprint(registryID, registry.Hop
 // [0-9a-v]; n is at most 32.
 func Fingerprint(s string, n int) string {
 	sum := sha256.Sum256([]byte(s))
-	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:20]))[:n]
+	return digits(sum[:], n)
 }
 
 // String returns the mark as it is stored.
-func (m Mark) String() string { return m.Owner + m.Bridge + string(m.Path) }
+func (m Mark) String() string {
+	s := m.Owner + m.Bridge + string(m.Path)
+	if m.Signature != "" {
+		s += signed + m.Signature
+	}
+	return s
+}
 
 // ParseMark reads a stored mark. The error wraps ErrMark.
 func ParseMark(s string) (Mark, error) {
 	const fixed = OwnerLen + BridgeLen
-	if len(s) < fixed || (len(s)-fixed)%registry.HopLen != 0 || len(s) > fixed+MaxHops*registry.HopLen {
-		return Mark{}, fmt.Errorf("%w: %q: %d bytes long", ErrMark, s, len(s))
+	what, signature, isSigned := strings.Cut(s, signed)
+	if len(what) < fixed || (len(what)-fixed)%registry.HopLen != 0 || len(what) > fixed+MaxHops*registry.HopLen ||
+		isSigned && len(signature) != SignatureLen {
+		return Mark{}, fmt.Errorf("%w: %.80q: %d bytes long", ErrMark, s, len(s))
 	}
-	for _, r := range s {
+	for _, r := range what + signature {
 		if (r < '0' || r > '9') && (r < 'a' || r > 'v') {
 			return Mark{}, fmt.Errorf("%w: %q: %q is none of its digits", ErrMark, s, r)
 		}
 	}
-	return Mark{Owner: s[:OwnerLen], Bridge: s[OwnerLen:fixed], Path: registry.Path(s[fixed:])}, nil
+	return Mark{Owner: what[:OwnerLen], Bridge: what[OwnerLen:fixed], Path: registry.Path(what[fixed:]), Signature: signature}, nil
 }

@@ -37,6 +37,7 @@ func TestParseMarkRefuses(t *testing.T) {
 func FuzzMark(f *testing.F) {
 	f.Add("abcdef123")
 	f.Add("abcdef123aaaabbbb")
+	f.Add("abcdef123aaaabbbb.12345678")
 	f.Fuzz(func(t *testing.T, s string) {
 		m, err := metadata.ParseMark(s)
 		if err != nil {

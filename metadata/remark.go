@@ -1,0 +1,93 @@
+package metadata
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Remark returns an entry with another mark in place of its own; one without
+// a mark that can be read comes back as it is.
+func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
+	from, to, ok := markIn(e.Value)
+	if !ok {
+		return e
+	}
+	m, err := ParseMark(e.Value[from:to])
+	if err != nil {
+		return e
+	}
+	e.Value = e.Value[:from] + change(m).String() + e.Value[to:]
+	return e
+}
+
+// MarkOf returns the mark in the value of an entry. The error wraps ErrMark.
+func MarkOf(e registry.Entry) (Mark, error) {
+	from, to, ok := markIn(e.Value)
+	if !ok {
+		return Mark{}, fmt.Errorf("%w: there is none", ErrMark)
+	}
+	return ParseMark(e.Value[from:to])
+}
+
+// Bare returns an entry without its mark, whatever that says.
+func Bare(e registry.Entry) registry.Entry {
+	from, to, ok := markIn(e.Value)
+	if !ok {
+		return e
+	}
+	v := e.Value
+	if isJSON(v) {
+		from, to = from-len(jsonMark), to+1
+		switch {
+		case strings.HasPrefix(v[to:], ","):
+			to++
+		case strings.HasSuffix(v[:from], ","):
+			from--
+		}
+	} else {
+		from -= len(urlMark)
+		if to < len(v) {
+			to++ // the & after it; what stands before it stays
+		} else {
+			from--
+		}
+	}
+	e.Value = v[:from] + v[to:]
+	return e
+}
+
+// How the mark stands in a value: as a parameter of a URL, or as a field of
+// JSON in canonical form.
+const (
+	urlMark  = MarkKey + "="
+	jsonMark = `"` + MarkKey + `":"`
+)
+
+func isJSON(value string) bool { return strings.HasPrefix(value, "{") }
+
+// markIn returns where the mark lies in a value.
+func markIn(value string) (from, to int, ok bool) {
+	if isJSON(value) {
+		i := strings.Index(value, jsonMark)
+		if i < 0 {
+			return 0, 0, false
+		}
+		from = i + len(jsonMark)
+		n := strings.IndexByte(value[from:], '"')
+		return from, from + n, n >= 0
+	}
+	for rest := value; ; {
+		i := strings.Index(rest, urlMark)
+		if i < 0 {
+			return 0, 0, false
+		}
+		rest = rest[i+len(urlMark):]
+		from = len(value) - len(rest)
+		if before := from - len(urlMark) - 1; before >= 0 && (value[before] == '?' || value[before] == '&') {
+			to, _, _ := strings.Cut(rest, "&")
+			return from, from + len(to), true
+		}
+	}
+}
