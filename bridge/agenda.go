@@ -12,6 +12,7 @@ import (
 // and retries go before refreshes.
 type agenda struct {
 	quiet, maxQuiet time.Duration
+	shards          int // that groups are divided into
 	items           map[registry.Group]*item
 	changes         queue
 	refreshes       queue
@@ -21,6 +22,8 @@ type agenda struct {
 // The zero group stands for the list of all groups.
 type item struct {
 	group  registry.Group
+	shard  int
+	tenure int       // of its post, when it was last as that asks for
 	at     time.Time // when it is due
 	in     *queue    // where it waits
 	index  int
@@ -36,6 +39,8 @@ type item struct {
 	attempts  int       // failures in a row
 	races     int       // conflicts with other writers in a row
 	err       error
+
+	published bool // by this replica, in a shared target
 
 	wakeAt  time.Time // when a deletion that waits may go
 	notes   []note    // what is left undone, and why
@@ -95,7 +100,7 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 	if it := a.items[group]; it != nil {
 		return it, false
 	}
-	it := &item{group: group}
+	it := &item{group: group, shard: Shard(group, a.shards)}
 	a.items[group] = it
 	return it, true
 }
@@ -182,17 +187,30 @@ func (a *agenda) due(now time.Time) (int, time.Time) {
 // each group in the last quarter of the interval, so that groups read together
 // are not read together again.
 func spread(group registry.Group, interval time.Duration) time.Duration {
+	return interval - interval/4*time.Duration(hash(group)%1024)/1024
+}
+
+// hash returns a number that is the same for a group everywhere.
+func hash(group registry.Group) uint32 {
 	hash := uint32(2166136261) // FNV-1a
 	for _, part := range []string{group.Namespace, group.Group, group.Name} {
 		for i := range len(part) {
 			hash = (hash ^ uint32(part[i])) * 16777619
 		}
 	}
-	return interval - interval/4*time.Duration(hash%1024)/1024
+	return hash
 }
 
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// soonest returns the earlier of two times, of which a zero one is none.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a

@@ -100,6 +100,7 @@ type Options struct {
 	MaxQuiet time.Duration // how long a group that never stops changing waits at most
 	Refresh  time.Duration // how long a belief about a group is trusted before it is read again
 	Retry    Backoff
+	Gate     *Gate // which groups may be written; nil: all of them, always
 	Log      *slog.Logger
 	Observe  func(Observation) // told of every call and hold, from the loop's goroutine; may be nil
 }

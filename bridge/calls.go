@@ -13,8 +13,9 @@ const recent = time.Second
 
 // A step is one call to the target.
 type step struct {
-	name string
-	call func(context.Context, *outcome)
+	name  string
+	call  func(context.Context, *outcome)
+	until time.Time // after which it must not go on; zero: no such time
 }
 
 // The steps, as logs and observations call them.
@@ -22,6 +23,7 @@ const (
 	stepList  = "list"
 	stepRead  = "read"
 	stepWrite = "write"
+	stepLeave = "retract"
 )
 
 // An outcome is what came of a step.
@@ -61,7 +63,11 @@ func (l *loop) dispatch(ctx context.Context) {
 // within makes the call and gives it up after the timeout, so that a target
 // that never answers keeps no worker.
 func (s step) within(ctx context.Context, timeout time.Duration, o *outcome) {
-	limited, cancel := context.WithTimeout(ctx, timeout)
+	deadline := time.Now().Add(timeout)
+	if !s.until.IsZero() {
+		deadline = earlier(deadline, s.until)
+	}
+	limited, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	s.call(limited, o)
 	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
@@ -73,11 +79,18 @@ func (s step) within(ctx context.Context, timeout time.Duration, o *outcome) {
 // nothing.
 func (l *loop) next(it *item, now time.Time) (step, bool) {
 	if it.group.IsZero() {
-		return step{stepList, func(ctx context.Context, o *outcome) { o.groups, o.err = l.target.Groups(ctx) }}, true
+		return step{name: stepList, call: func(ctx context.Context, o *outcome) { o.groups, o.err = l.target.Groups(ctx) }}, true
 	}
-	read := step{stepRead, func(ctx context.Context, o *outcome) { o.held, o.err = l.target.Read(ctx, it.group) }}
+	role := l.role(it)
+	if role == RoleAway {
+		return l.leave(it)
+	}
+	read := step{name: stepRead, call: func(ctx context.Context, o *outcome) { o.held, o.err = l.target.Read(ctx, it.group) }}
 	if !l.trusted(it, now) {
 		return read, true
+	}
+	if !l.acts(role) {
+		return step{}, false
 	}
 	change := l.permit(it, now)
 	if change.Empty() || l.dry {
@@ -90,10 +103,24 @@ func (l *loop) next(it *item, now time.Time) (step, bool) {
 	if first.IsZero() {
 		first = now
 	}
-	return step{stepWrite, func(ctx context.Context, o *outcome) {
+	write := step{name: stepWrite, call: func(ctx context.Context, o *outcome) {
 		o.first, o.change = first, change
 		o.err = l.target.Write(ctx, change)
-	}}, true
+	}}
+	if l.posts != nil && l.shared == nil {
+		write.until = l.opts.Gate.Stand(it.shard).Until
+	}
+	it.published = l.shared != nil
+	return write, true
+}
+
+// leave returns what is left to do about a group that this replica has no
+// part in any more.
+func (l *loop) leave(it *item) (step, bool) {
+	if !it.published || l.dry {
+		return step{}, false
+	}
+	return step{name: stepLeave, call: func(ctx context.Context, o *outcome) { o.err = l.shared.Retract(ctx, it.group) }}, true
 }
 
 // trusted reports whether what is believed of a group needs no reading. For a

@@ -141,6 +141,10 @@ func (l *loop) last(it *item, now time.Time) (*surplus, time.Time) {
 // account brings what is known of the surplus keys of a group up to date.
 func (l *loop) account(it *item, now time.Time) {
 	var next map[string]*surplus
+	if !l.acts(l.role(it)) {
+		l.forgetSurplus(it, now)
+		return
+	}
 	for found := range l.planner.Surplus(it.group) {
 		s := it.surplus[found.Key]
 		if s == nil || s.Surplus != found {
@@ -162,6 +166,16 @@ func (l *loop) account(it *item, now time.Time) {
 	} else {
 		delete(l.owing, it)
 	}
+}
+
+// forgetSurplus drops what is known of the surplus keys of a group that is
+// another replica's to judge.
+func (l *loop) forgetSurplus(it *item, now time.Time) {
+	for _, s := range it.surplus {
+		l.wanted(s, now)
+	}
+	it.surplus = nil
+	delete(l.owing, it)
 }
 
 // missing takes a key in that became surplus.

@@ -16,6 +16,8 @@ type loop struct {
 	planner  *plan.Planner
 	agenda   *agenda
 	ways     []*way
+	shared   registry.Shared // nil where the target is not
+	posts    []post          // by shard; nil without a gate
 	outcomes chan outcome
 	calls    int           // under way
 	dry      bool          // nothing is written
@@ -31,6 +33,8 @@ type loop struct {
 	strict *ward
 	holds  []*hold
 	owing  map[*item]struct{} // items with surplus keys
+
+	confirmedAt time.Time // when shards were last looked at that are not ready
 
 	waiters   []chan<- Status
 	failing   int       // groups whose last call failed
@@ -52,6 +56,10 @@ func newLoop(l *Loop) *loop {
 	}
 	if v, ok := l.target.(registry.Verified); ok {
 		r.verify = v.VerifyAfter()
+	}
+	if g := l.opts.Gate; g != nil {
+		r.agenda.shards, r.posts = g.Shards, openPosts(g, time.Now())
+		r.shared, _ = l.target.(registry.Shared)
 	}
 	for i, b := range l.bridges {
 		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service)}
@@ -77,10 +85,7 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 	defer stop()
 	defer l.drain()
 	defer cancel()
-	var lost <-chan struct{}
-	if s, ok := l.target.(registry.Sessioned); ok && !l.dry {
-		lost = s.Lost()
-	}
+	lost := l.sessions()
 	list, _ := l.agenda.item(registry.Group{})
 	list.wait(&l.agenda.changes, time.Now())
 	timer := time.NewTimer(0)
@@ -101,15 +106,25 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 			l.lose(time.Now())
 		case f := <-asks:
 			f(l)
+		case <-l.changed():
+			l.restand(time.Now())
 		case <-timer.C:
 		}
 		l.turn(ctx, timer)
 	}
 }
 
+// sessions returns what is ready when the target lost a session of ours.
+func (l *loop) sessions() <-chan struct{} {
+	if s, ok := l.target.(registry.Sessioned); ok && !l.dry {
+		return s.Lost()
+	}
+	return nil
+}
+
 // turn does what is due and sets the timer for what comes next.
 func (l *loop) turn(ctx context.Context, timer *time.Timer) {
-	next := l.watch(time.Now())
+	next := soonest(l.watch(time.Now()), l.confirm(time.Now()))
 	l.dispatch(ctx)
 	l.answer()
 	if at := l.agenda.next(); !at.IsZero() && l.calls < l.opts.Workers && (next.IsZero() || at.Before(next)) {
@@ -173,10 +188,16 @@ func (l *loop) look(now time.Time) {
 // claim hands what became of a service to the planner.
 func (l *loop) claim(w *way, p *projected, now time.Time) {
 	if p.err == nil {
-		for _, group := range l.planner.Claim(plan.Origin{Bridge: w.index, Service: p.name}, w.evidence(p.row), p.entries) {
+		origin := plan.Origin{Bridge: w.index, Service: p.name}
+		before := l.elsewhere(origin)
+		for _, group := range l.planner.Claim(origin, w.evidence(p.row), p.entries) {
 			if l.listed != nil { // else it becomes due once the target is listed
 				l.touch(group, now)
 			}
+		}
+		if lost := before - l.elsewhere(origin); lost > 0 {
+			b := l.wards[w.index]
+			b.others.add(removal{now, lost}, b.guard.Window)
 		}
 	}
 	if w.note(p.name, p.state) && p.err != nil {

@@ -22,8 +22,13 @@ func (l *loop) settle(o outcome, now time.Time) {
 		l.repeat(o.item, now)
 	case stepRead:
 		l.sawHeld(o, now)
+		l.repeat(o.item, now)
 	case stepWrite:
 		l.wrote(o, now)
+	case stepLeave:
+		o.item.published = false
+		l.rest(o.item, now)
+		l.repeat(o.item, now)
 	}
 }
 
@@ -91,6 +96,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.account(it, now)
 	l.succeeded(it)
 	it.wroteAt, l.lastWrite = now, now
+	l.done(it)
 	l.readBack(it, now)
 	if it.change.pending() {
 		l.agenda.pace(it)
@@ -111,7 +117,12 @@ func (l *loop) repeat(it *item, now time.Time) {
 // rest puts a group aside in which there is nothing to do.
 func (l *loop) rest(it *item, now time.Time) {
 	l.succeeded(it)
+	l.done(it)
 	it.change.first = time.Time{}
+	if l.role(it) == RoleAway {
+		l.setAside(it, now)
+		return
+	}
 	if !it.unchecked() {
 		it.missed = 0
 	}
@@ -121,6 +132,18 @@ func (l *loop) rest(it *item, now time.Time) {
 		return
 	}
 	l.park(it)
+}
+
+// setAside parks a group that is another replica's to read and to write.
+func (l *loop) setAside(it *item, now time.Time) {
+	l.planner.Observe(it.group, nil)
+	l.wasRead(it.group, now)
+	it.readAt, it.checkAt = time.Time{}, time.Time{}
+	if l.planner.Drop(it.group) {
+		l.agenda.drop(it)
+		return
+	}
+	it.wait(&l.agenda.refreshes, now.Add(l.opts.Refresh))
 }
 
 // park makes a group due when a deletion that waits may go, or for a refresh.

@@ -102,7 +102,11 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 	}
 	for _, group := range out.Groups {
 		it := l.agenda.items[group]
-		v.add(it.finding())
+		if who, standby := l.standby(it); standby {
+			v.add(ReasonStandby, who)
+		} else {
+			v.add(it.finding())
+		}
 		if it != nil {
 			out.LastWrite = later(out.LastWrite, it.wroteAt)
 			if it.err != nil {
@@ -157,7 +161,7 @@ func (s *summary) detail() string {
 // rank returns how bad a reason is.
 func (r Reason) rank() int {
 	return slices.Index([]Reason{
-		"", ReasonSynced, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		"", ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
 		ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
 	}, r)
 }

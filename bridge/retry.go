@@ -24,6 +24,7 @@ func (l *loop) failed(o outcome, now time.Time) {
 	}
 	queue, wait := &l.agenda.changes, l.opts.Retry.after(it.attempts)
 	if it.refused() {
+		l.done(it) // it cannot be brought further
 		queue, wait = &l.agenda.refreshes, l.opts.Retry.Max
 	}
 	it.notBefore = now.Add(wait)

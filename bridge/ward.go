@@ -15,7 +15,8 @@ type ward struct {
 	ways    []*way // whose knowledge counts
 	pending map[*surplus]struct{}
 	held    int
-	done    []removal
+	done    removals
+	others  removals   // what the source withdrew in groups that other replicas decide
 	entries func() int // claimed, or owned
 }
 
@@ -87,35 +88,41 @@ func (b *ward) excess(now time.Time) string {
 	if b.guard.Share == 0 {
 		return ""
 	}
-	done := b.recent(now)
-	removals := done + len(b.pending)
-	base := b.entries() + done
+	gone := b.done.within(b.guard.Window, now) + b.others.within(b.guard.Window, now)
+	removals := gone + len(b.pending)
+	base := b.entries() + gone
 	if removals <= b.guard.AtLeast || float64(removals) <= b.guard.Share*float64(base) {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d entries would go within %s", removals, base, b.guard.Window)
 }
 
-// recent returns how many removals were permitted within the window.
-func (b *ward) recent(now time.Time) int {
-	for len(b.done) > 0 && now.Sub(b.done[0].at) >= b.guard.Window {
-		b.done = b.done[1:]
+// spend counts a removal that is permitted.
+func (b *ward) spend(now time.Time) { b.done.add(removal{now, 1}, b.guard.Window) }
+
+// removals are those of a window, in their order.
+type removals []removal
+
+// within returns how many there were within the window, and forgets others.
+func (r *removals) within(window time.Duration, now time.Time) int {
+	for len(*r) > 0 && now.Sub((*r)[0].at) >= window {
+		*r = (*r)[1:]
 	}
 	n := 0
-	for _, r := range b.done {
-		n += r.n
+	for _, one := range *r {
+		n += one.n
 	}
 	return n
 }
 
-// spend counts a removal. Those close to each other are counted as one, so
-// that the list stays short.
-func (b *ward) spend(now time.Time) {
-	if n := len(b.done); n > 0 && now.Sub(b.done[n-1].at) < b.guard.Window/128 {
-		b.done[n-1].n++
+// add counts a removal. Those close to each other are counted as one, so that
+// the list stays short.
+func (r *removals) add(next removal, window time.Duration) {
+	if n := len(*r); n > 0 && next.at.Sub((*r)[n-1].at) < window/128 {
+		(*r)[n-1].n += next.n
 		return
 	}
-	b.done = append(b.done, removal{now, 1})
+	*r = append(*r, next)
 }
 
 func (l *loop) ward(s *surplus) *ward {

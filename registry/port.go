@@ -43,6 +43,14 @@ type Sessioned interface {
 	Lost() <-chan struct{}
 }
 
+// A Shared target keeps apart what each of several replicas publishes and
+// shows its readers the sum, so that more than one may publish the same.
+// Retract takes back what this replica published in a group, and leaves what
+// others published.
+type Shared interface {
+	Retract(ctx context.Context, group Group) error
+}
+
 // A Verified target may confirm a write and lose it all the same, or shows
 // what was written only some time later. VerifyAfter is how long after a write
 // a group should be read back; 0 for never. It is asked once.
@@ -60,6 +68,10 @@ type Serving interface {
 
 // ErrConflict says that a group was changed by another since it was read.
 var ErrConflict = errors.New("changed by another since it was read")
+
+// ErrFenced says that another replica has taken over the right to write a
+// group, so that nothing of a change was applied.
+var ErrFenced = errors.New("another replica has taken the lease")
 
 // ErrRefused is wrapped by errors of a Target for which a repetition of the
 // same call cannot help: the entry or the group breaks a limit or a rule of

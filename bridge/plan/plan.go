@@ -175,9 +175,17 @@ func (p *Planner) ClaimedIn(origin Origin) []registry.Group { return p.spread[or
 func (p *Planner) ClaimedBy(origin Origin) int {
 	n := 0
 	for _, name := range p.spread[origin] {
-		n += len(p.groups[name].claimOf(origin))
+		n += p.ClaimedOf(origin, name)
 	}
 	return n
+}
+
+// ClaimedOf returns how many entries an origin claims in a group.
+func (p *Planner) ClaimedOf(origin Origin, name registry.Group) int {
+	if g := p.groups[name]; g != nil {
+		return len(g.claimOf(origin))
+	}
+	return 0
 }
 
 // Claimed returns how many entries a bridge claims.
