@@ -76,7 +76,8 @@ type Bridge struct {
 	From    string     `yaml:"from" need:"true" doc:"The registry that is read."`
 	To      string     `yaml:"to" need:"true" doc:"The registry that is written."`
 	Listen  string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
-	Formats []Format   `yaml:"formats" need:"true" doc:"The forms in which services are stored or read."`
+	Formats []Format   `yaml:"formats" need:"true" doc:"The formats in which services are stored: those of a mesh in each of them, those of a registry in the one they were read in. Into a mesh: the formats that are read."`
+	Reads   []Format   `yaml:"reads" doc:"Between registries: the formats that are read, where they are not formats; each service is then stored in each of formats."`
 	Select  Select     `yaml:"select" doc:"Which services and addresses pass."`
 	Names   []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
 	Policy  string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
@@ -84,13 +85,17 @@ type Bridge struct {
 }
 
 // Format is one form in which services are stored. In the file it is the
-// name of the format, or an object.
+// name of the format, or an object. What stands empty is the format's own:
+// see traits.
 type Format struct {
-	Format   string         `yaml:"format" short:"true" need:"true" enum:"dubbo-interface" doc:"The name of the format."`
-	Root     string         `yaml:"root" default:"/dubbo" doc:"The ZooKeeper folder, which consumers call the group of their registry."`
+	Format   string         `yaml:"format" short:"true" need:"true" enum:"dubbo-interface|dubbo-application|spring-cloud|kratos|gozero|hertz|kitex|plain" doc:"The name of the format."`
+	Root     string         `yaml:"root" doc:"The ZooKeeper folder, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
-	Protocol string         `yaml:"protocol" default:"tri" doc:"The RPC protocol where nothing else tells; a consumer is lost without it."`
+	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives."`
+	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of one plain name together; otherwise the second is refused whole."`
+	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else tells; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
+	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`
 }
 
 // ProtocolRule says which RPC protocol a host or a port speaks.
@@ -108,11 +113,13 @@ type Select struct {
 	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`
 }
 
-// NameRule says which interface a mesh host provides.
+// NameRule says which interface a mesh host provides, or what a service is
+// called in formats with plain names, or both.
 type NameRule struct {
-	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts; * stands for any text."`
+	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts, or for service of native names; * stands for any text."`
 	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
-	Interface string `yaml:"interface" need:"true" doc:"The interface the host provides; a * stands for what the star of host stands for."`
+	Interface string `yaml:"interface" doc:"The interface the host provides; a * stands for what the star of host stands for."`
+	Service   string `yaml:"service" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name."`
 	Version   string `yaml:"version" doc:"The version of the interface."`
 	Group     string `yaml:"group" doc:"The group of the interface."`
 	Protocol  string `yaml:"protocol" doc:"The RPC protocol; empty leaves that to the format."`

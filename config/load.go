@@ -43,6 +43,7 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 	c := &Config{}
 	d.root(c, root)
 	c.places = d.places
+	c.complete()
 	faults := d.faults
 	wrong := make(map[string]bool, len(faults))
 	for _, f := range faults {

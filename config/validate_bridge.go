@@ -25,7 +25,7 @@ func (v *validator) bridge(path string, b Bridge, registries map[string]Registry
 		v.fault(path+".to", "a bridge from %q to itself; name two registries", b.From)
 	}
 	v.listen(path, b, registries)
-	v.formats(path+".formats", b.Formats)
+	v.formats(path, b, registries)
 	v.patterns(path+".select.include", b.Select.Include)
 	v.patterns(path+".select.exclude", b.Select.Exclude)
 	v.prefixes(path+".select.allow", b.Select.Allow)
@@ -48,31 +48,6 @@ func (v *validator) listen(path string, b Bridge, registries map[string]Registry
 	}
 }
 
-func (v *validator) formats(path string, formats []Format) {
-	if len(formats) == 0 {
-		v.fault(path, "missing; such as [dubbo-interface]")
-	}
-	for i, f := range formats {
-		at := path + "[" + strconv.Itoa(i) + "]"
-		if f.Format == "" {
-			v.fault(at+".format", "missing; such as dubbo-interface")
-		}
-		if !folder(f.Root) {
-			v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
-		}
-		if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
-			v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
-		}
-		v.word(at+".protocol", f.Protocol)
-		v.protocolRules(at+".rules", f.Rules)
-		for j, o := range formats[:i] {
-			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group {
-				v.fault(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
-			}
-		}
-	}
-}
-
 func (v *validator) protocolRules(path string, rules []ProtocolRule) {
 	for i, r := range rules {
 		at := path + "[" + strconv.Itoa(i) + "]"
@@ -81,14 +56,16 @@ func (v *validator) protocolRules(path string, rules []ProtocolRule) {
 	}
 }
 
-func folder(path string) bool {
-	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
-}
-
 func (v *validator) nameRule(path string, r NameRule) {
 	v.pattern(path+".host", r.Host)
-	if r.Interface == "" {
-		v.fault(path+".interface", "missing; the interface that the host provides")
+	if r.Interface == "" && r.Service == "" {
+		v.fault(path+".interface", "missing; the interface that the host provides, or a service for formats with plain names")
+	}
+	if strings.Count(r.Service, "*") > strings.Count(r.Host, "*") {
+		v.fault(path+".service", "%q has more stars than host, whose star its own stands for", r.Service)
+	}
+	if r.Service != "" && strings.Trim(r.Service, nameSigns+"*") != "" {
+		v.fault(path+".service", "%q is no plain name: letters, digits and - _ . only", r.Service)
 	}
 	if strings.Count(r.Interface, "*") > strings.Count(r.Host, "*") {
 		v.fault(path+".interface", "%q has more stars than host, whose star its own stands for", r.Interface)

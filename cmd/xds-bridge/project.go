@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
@@ -23,14 +24,14 @@ func (b *builder) reach(x config.Bridge) *naming.Reach {
 	return r
 }
 
-// project encodes a service in all formats of a bridge. One format that
+// project encodes a service in the formats of a bridge. One format that
 // cannot leaves the service as it is in all of them.
-func project(reach *naming.Reach, codecs []codec) bridge.Project {
+func project(reach *naming.Reach, codecs func(*registry.Service) []codec) bridge.Project {
 	return func(s *registry.Service) ([]registry.Entry, error) {
 		s, refused := within(reach, s)
 		var all []registry.Entry
 		var left []error
-		for _, c := range codecs {
+		for _, c := range codecs(s) {
 			entries, err := c.Encode(s)
 			if err != nil {
 				return nil, err //nolint:wrapcheck // the codec says which part
@@ -42,6 +43,23 @@ func project(reach *naming.Reach, codecs []codec) bridge.Project {
 			return all, &bridge.LeftOut{Reason: reason}
 		}
 		return all, nil
+	}
+}
+
+// inFormats says in which formats a service is written: in all of them, or
+// where a bridge keeps what it reads in one format in that, in this one.
+func (b *builder) inFormats(x config.Bridge, codecs []codec) func(*registry.Service) []codec {
+	from, to := b.cfg.Registries[x.From], b.cfg.Registries[x.To]
+	if from.Istiod != nil || to.Istiod != nil || len(x.Reads) > 0 {
+		return func(*registry.Service) []codec { return codecs }
+	}
+	byKind := make(map[string][]codec)
+	for i, f := range x.Formats {
+		byKind[f.Format] = append(byKind[f.Format], codecs[i])
+	}
+	return func(s *registry.Service) []codec {
+		kind, _, _ := strings.Cut(string(s.Name), ":")
+		return byKind[kind]
 	}
 }
 

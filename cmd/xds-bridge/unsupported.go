@@ -18,6 +18,8 @@ func unsupported(cfg *config.Config) config.Faults {
 	listeners := make(map[string]int) // the first bridge that listens at an address
 	for i, b := range cfg.Bridges {
 		path := fmt.Sprintf("bridges[%d]", i)
+		faults = append(faults, withoutForm(cfg, path+".formats", b.Formats)...)
+		faults = append(faults, withoutForm(cfg, path+".reads", b.Reads)...)
 		from, to := cfg.Registries[b.From], cfg.Registries[b.To]
 		if from.Istiod != nil && to.Istiod != nil {
 			faults = append(faults, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
@@ -35,6 +37,16 @@ func unsupported(cfg *config.Config) config.Faults {
 		if from.Istiod != nil && readsOtherwise(b, cfg.Bridges[j]) {
 			faults = append(faults, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
+		}
+	}
+	return faults
+}
+
+// withoutForm returns the formats that this version does not have.
+func withoutForm(cfg *config.Config, path string, formats []config.Format) (faults config.Faults) {
+	for i, f := range formats {
+		if known := forms()[f.Format]; known.zookeeper == nil && known.nacos == nil {
+			faults = append(faults, cfg.Fault(fmt.Sprintf("%s[%d]", path, i), "the format %s is not there yet in this version", f.Format))
 		}
 	}
 	return faults

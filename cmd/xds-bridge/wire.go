@@ -208,7 +208,7 @@ func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Brid
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: in.table, Recheck: in.recheck,
-			Select: chosen, Project: project(b.reach(x), codecs[i]),
+			Select: chosen, Project: project(b.reach(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"crypto/tls"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
@@ -16,23 +13,17 @@ import (
 // nacos makes the target that a Nacos cluster is, and the codecs of all
 // formats of the bridges that lead to it.
 func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (outlet, [][]codec, error) {
-	var codecs [][]codec
+	codecs, places, err := written(b, name, bridges, b.nacosForm)
+	if err != nil {
+		return outlet{}, nil, err
+	}
 	var layouts []nacos.Layout
-	groups := make(map[string]bool)
-	for _, x := range bridges {
-		var own []codec
-		for _, f := range x.Formats {
-			c, err := dubbo.NewNacos(b.dubbo(x, f))
-			if err != nil {
-				return outlet{}, nil, err //nolint:wrapcheck // build names the registry
-			}
-			own = append(own, c)
-			if !groups[f.Group] {
-				groups[f.Group] = true
-				layouts = append(layouts, dubboScope{namespace: n.Namespace, group: f.Group})
+	for _, named := range []bool{true, false} { // the first that claims a service has it
+		for _, p := range places {
+			if forms()[p.format.Format].named == named {
+				layouts = append(layouts, scoped{p.codec, n.Namespace, p.format.Group})
 			}
 		}
-		codecs = append(codecs, own)
 	}
 	client, err := nacos.New(b.nacosOptions(name, n))
 	if err != nil {
@@ -73,21 +64,6 @@ func nacosState(s nacos.State) admin.TargetState {
 		t.Login = &admin.Login{Username: l.Username, Expires: l.Expires, LastError: l.LastError}
 	}
 	return t
-}
-
-// dubboScope is where the services of Dubbo's interface-level format lie in
-// Nacos: those of one group whose names are service keys of providers.
-type dubboScope struct{ namespace, group string }
-
-// Scopes implements nacos.Layout.
-func (s dubboScope) Scopes() []registry.Group {
-	return []registry.Group{{Kind: dubbo.Kind, Namespace: s.namespace, Group: s.group}}
-}
-
-// GroupOf implements nacos.Layout.
-func (s dubboScope) GroupOf(namespace, group, service string) (registry.Group, bool) {
-	g := registry.Group{Kind: dubbo.Kind, Namespace: namespace, Group: group, Name: service}
-	return g, namespace == s.namespace && group == s.group && strings.HasPrefix(service, "providers:")
 }
 
 // tlsConfig reads the files anew, so that rotated ones need no restart.

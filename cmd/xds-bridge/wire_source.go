@@ -1,42 +1,24 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// formatsFrom returns the formats in which bridges read a registry, each once
-// by the key that place makes of it.
-func (b *builder) formatsFrom(name string, place func(config.Format) string) []config.Format {
-	var all []config.Format
-	seen := make(map[string]bool)
-	for _, x := range b.cfg.Bridges {
-		if x.From != name {
-			continue
-		}
-		for _, f := range x.Formats {
-			if at := f.Format + " " + place(f); !seen[at] {
-				seen[at] = true
-				all = append(all, f)
-			}
-		}
-	}
-	return all
-}
-
 // zookeeperSource makes the source that a ZooKeeper ensemble is.
 func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (input, error) {
 	var formats []zookeeper.Format
-	for _, f := range b.formatsFrom(name, func(f config.Format) string { return f.Root }) {
-		c, err := dubbo.NewZooKeeper(dubbo.Options{Root: f.Root})
+	for _, u := range b.readings(name) {
+		f, err := b.zookeeperForm(u)
 		if err != nil {
-			return input{}, err //nolint:wrapcheck // build names the registry
+			return input{}, err
 		}
-		formats = append(formats, c)
+		formats = append(formats, f)
 	}
 	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
 		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name),
@@ -55,13 +37,15 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (input, erro
 func (b *builder) nacosSource(name string, n *config.Nacos) (input, error) {
 	var formats []nacos.Format
 	var scopes []nacos.Scope
-	for _, f := range b.formatsFrom(name, func(f config.Format) string { return f.Group }) {
-		c, err := dubbo.NewNacos(dubbo.Options{Namespace: n.Namespace, Group: f.Group})
+	for _, u := range b.readings(name) {
+		f, err := b.nacosForm(u)
 		if err != nil {
-			return input{}, err //nolint:wrapcheck // build names the registry
+			return input{}, err
 		}
-		formats = append(formats, c)
-		scopes = append(scopes, nacos.Scope{Namespace: n.Namespace, Group: f.Group})
+		formats = append(formats, scoped{f, n.Namespace, u.format.Group})
+		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
+			scopes = append(scopes, at)
+		}
 	}
 	source, err := nacos.NewSource(b.nacosOptions(name, n), nacos.SourceOptions{
 		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(),

@@ -12,23 +12,13 @@ import (
 // zookeeper makes the target that a ZooKeeper ensemble is, and the codecs of
 // all formats of the bridges that lead to it.
 func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.Bridge) (outlet, [][]codec, error) {
-	var codecs [][]codec
-	var layouts []zookeeper.Layout
-	roots := make(map[string]bool)
-	for _, x := range bridges {
-		var own []codec
-		for _, f := range x.Formats {
-			c, err := dubbo.NewZooKeeper(b.dubbo(x, f))
-			if err != nil {
-				return outlet{}, nil, err //nolint:wrapcheck // build names the registry
-			}
-			own = append(own, c)
-			if !roots[f.Root] { // bridges may share a folder, which has one layout
-				roots[f.Root] = true
-				layouts = append(layouts, c)
-			}
-		}
-		codecs = append(codecs, own)
+	codecs, places, err := written(b, name, bridges, b.zookeeperForm)
+	if err != nil {
+		return outlet{}, nil, err
+	}
+	layouts := make([]zookeeper.Layout, len(places))
+	for i, p := range places {
+		layouts[i] = p.codec
 	}
 	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
 	opts.Observe = onReturn(opts.Observe, back)
@@ -91,10 +81,11 @@ func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.O
 	return o
 }
 
-// dubbo returns how a bridge writes a format of Dubbo.
-func (b *builder) dubbo(x config.Bridge, f config.Format) dubbo.Options {
+// dubbo returns how a bridge writes and reads a format of Dubbo.
+func (b *builder) dubbo(u use) dubbo.Options {
+	x, f := u.bridge, u.format
 	o := dubbo.Options{
-		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name),
+		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name), Tags: f.Tags,
 	}
 	for _, r := range x.Names {
 		if r.Protocol != "" {
@@ -108,8 +99,8 @@ func (b *builder) dubbo(x config.Bridge, f config.Format) dubbo.Options {
 	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
 		o.Subsets = from.Istiod.Subsets
 	}
-	if to := b.cfg.Registries[x.To]; to.Nacos != nil {
-		o.Namespace = to.Nacos.Namespace
+	if at := b.cfg.Registries[u.registry]; at.Nacos != nil {
+		o.Namespace = at.Nacos.Namespace
 	}
 	return o
 }

@@ -29,7 +29,7 @@ type Naming struct {
 type Rule struct {
 	Host      naming.Pattern
 	Port      uint16 // 0: all
-	Interface string // a * stands for what the star of Host stood for
+	Interface string // a * stands for what the star of Host stood for; empty: a host without interfaces
 	Version   string
 	Group     string
 }
@@ -183,7 +183,7 @@ func (n *Naming) row(h *host, v View) row {
 	switch {
 	case len(n.Only) > 0 && !matches(n.Only, h.address.Host):
 		return row{skipped: reasonExcluded}
-	case len(interfaces) == 0 && !matches(n.Plain, h.address.Host):
+	case len(interfaces) == 0 && !n.plain(h.address):
 		return row{skipped: reasonUnnamed}
 	case h.whole == nil:
 		if err := v.Rejected[wholeName(h.address)]; err != nil {
@@ -259,16 +259,32 @@ func (n *Naming) interfaces(a naming.HostAddress, m metadata.Mapping) []registry
 	if len(out) > 0 {
 		return out
 	}
-	for _, r := range n.Rules {
+	if r, star := n.rule(a); r != nil && r.Interface != "" {
+		name := strings.ReplaceAll(r.Interface, "*", star)
+		return []registry.Interface{{Name: name, Version: r.Version, Group: r.Group}}
+	}
+	return nil
+}
+
+// rule returns the first rule that fits an address, and what its star stands
+// for; nil where none does.
+func (n *Naming) rule(a naming.HostAddress) (*Rule, string) {
+	for i := range n.Rules {
+		r := &n.Rules[i]
 		if r.Port != 0 && r.Port != a.Port {
 			continue
 		}
 		if star, ok := r.Host.Capture(a.Host); ok {
-			name := strings.ReplaceAll(r.Interface, "*", star)
-			return []registry.Interface{{Name: name, Version: r.Version, Group: r.Group}}
+			return r, star
 		}
 	}
-	return nil
+	return nil, ""
+}
+
+// plain reports whether an address becomes a service without interfaces.
+func (n *Naming) plain(a naming.HostAddress) bool {
+	r, _ := n.rule(a)
+	return r != nil || matches(n.Plain, a.Host)
 }
 
 func matches(patterns []naming.Pattern, host string) bool {

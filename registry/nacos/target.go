@@ -79,20 +79,25 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 				return nil, fmt.Errorf("list namespace %q group %q: %w", at.namespace, at.group, err)
 			}
 			for _, name := range names {
-				out = t.appendGroups(out, at.namespace, at.group, name)
+				if g, ok := t.groupOf(at.namespace, at.group, name); ok {
+					out = append(out, g)
+				}
 			}
 		}
 	}
 	return out, nil
 }
 
-func (t *Target) appendGroups(out []registry.Group, namespace, group, service string) []registry.Group {
+// groupOf returns the group that a service of a server is. Where several
+// formats may have a service of that name the first has it, because all that
+// we publish of a service is one set.
+func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool) {
 	for _, layout := range t.opts.Layouts {
 		if g, ok := layout.GroupOf(namespace, group, service); ok {
-			out = append(out, g)
+			return g, true
 		}
 	}
-	return out
+	return registry.Group{}, false
 }
 
 // Read returns all instances of a service. It waits out the lag of the
@@ -213,12 +218,13 @@ func (t *Target) known(g registry.Group) error {
 	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
 		return err //nolint:wrapcheck // says what is wrong with it
 	}
-	for _, layout := range t.opts.Layouts {
-		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
-			return nil
-		}
+	switch found, ok := t.groupOf(g.Namespace, g.Group, g.Name); {
+	case !ok:
+		return errors.New("it is of no format that is written here")
+	case found != g:
+		return fmt.Errorf("a service of that name is of the format %s here", found.Kind)
 	}
-	return errors.New("it is of no format that is written here")
+	return nil
 }
 
 func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }

@@ -45,6 +45,20 @@ type Nodes interface {
 	HasData() bool
 }
 
+// Named is implemented by layouts whose nodes are told by their names from
+// what else may stand under their root. The data of others is not asked for.
+type Named interface {
+	Named(node string) bool
+}
+
+// Jealous is implemented by layouts whose readers lose a whole folder to one
+// node of another format. Nothing is added to a folder that holds one.
+type Jealous interface {
+	// Alien says of which other format a node is, nil where it is of this
+	// format or of none.
+	Alien(name string, data []byte) error
+}
+
 // place returns the layout and the folder of a group.
 func (t *Target) place(group registry.Group) (Layout, string, error) {
 	var last error

@@ -70,15 +70,10 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	for i, name := range names {
 		nodes[i].name = name
 	}
-	if layout.HasData() {
-		err = t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
-			f.node, err = t.client.get(ctx, folder+"/"+f.name)
-			return err
-		})
-	}
-	if err != nil {
+	if err := t.load(ctx, layout, folder, nodes); err != nil {
 		return nil, err
 	}
+	t.aliens.see(layout, group, nodes)
 	for i := range nodes {
 		t.identify(layout, group, &nodes[i])
 	}
@@ -89,6 +84,20 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 		return nil, err
 	}
 	return t.assemble(nodes), nil
+}
+
+// load reads the data of the nodes, where the layout has them have any.
+func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes []found) error {
+	if !layout.HasData() {
+		return nil
+	}
+	named, _ := layout.(Named)
+	return t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
+		if named == nil || named.Named(f.name) {
+			f.node, err = t.client.get(ctx, folder+"/"+f.name)
+		}
+		return err
+	})
 }
 
 func listSize(names []string) int {

@@ -116,7 +116,7 @@ func (s *Source) Check(ctx context.Context) (State, error) {
 	}
 	defer client.Close()
 	for _, f := range s.opts.Formats {
-		root, _, _ := strings.Cut(f.Folders(), "/*")
+		root, _ := parts(f)
 		if _, err := client.children(ctx, root); err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return client.State(), fmt.Errorf("list %s: %w", root, err)
 		}
@@ -126,7 +126,7 @@ func (s *Source) Check(ctx context.Context) (State, error) {
 
 // Run implements registry.Source.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
-	r := &reading{Source: s, table: table, folders: make(map[string]*folder), rows: make(map[registry.Name]string), rooted: make(map[string]bool)}
+	r := &reading{Source: s, table: table, folders: make(map[place]*folder), rows: make(map[registry.Name]place), rooted: make(map[string]bool)}
 	table.Stale(errors.New("not read yet"))
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -183,11 +183,22 @@ type reading struct {
 	table   *registry.Table
 	client  *Client
 	events  *inbox
-	folders map[string]*folder
-	known   map[string]*folder       // as they were before a reading
-	rows    map[registry.Name]string // the folder that each row came from
-	rooted  map[string]bool          // roots that existed once
-	wait    time.Duration            // before the next connection
+	folders map[place]*folder
+	known   map[place]*folder       // as they were before a reading
+	rows    map[registry.Name]place // the folder that each row came from
+	rooted  map[string]bool         // roots that existed once
+	wait    time.Duration           // before the next connection
+}
+
+// A place is a folder as one format sees it: several formats may have their
+// services under one root.
+type place struct {
+	format Format
+	path   string
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(cmp.Compare(p.path, o.path), cmp.Compare(p.format.Kind(), o.format.Kind()))
 }
 
 // A folder is what is known of one group.
@@ -234,17 +245,27 @@ func (r *reading) follow(ctx context.Context) error {
 // changed reads again what a watch told of.
 func (r *reading) changed(ctx context.Context, p string) error {
 	for _, f := range r.opts.Formats {
-		before, after, _ := strings.Cut(f.Folders(), "/*")
-		switch {
-		case p == before:
-			return r.again(ctx, f)
-		case r.folders[p] != nil:
-			return r.update(ctx, p)
-		case after != "" && r.folders[p+after] != nil: // it came or went
-			return r.update(ctx, p+after)
+		if err := r.changedIn(ctx, f, p); err != nil {
+			return err
 		}
-		if parent := path.Dir(p); r.folders[parent] != nil { // a node's data
-			return r.update(ctx, parent)
+	}
+	return nil
+}
+
+func (r *reading) changedIn(ctx context.Context, f Format, p string) error {
+	root, after := parts(f)
+	if p == root {
+		if err := r.again(ctx, f); err != nil {
+			return err
+		}
+	}
+	folders := []string{p, path.Dir(p)} // it came or went, or the data of a node in it changed
+	if after != "" {
+		folders = append(folders, p+after)
+	}
+	for _, folder := range folders {
+		if at := (place{f, folder}); r.folders[at] != nil {
+			return r.update(ctx, at)
 		}
 	}
 	return nil
@@ -260,43 +281,43 @@ func (r *reading) again(ctx context.Context, f Format) error {
 	var added []string
 	for _, p := range names {
 		here[p] = true
-		if r.folders[p] == nil {
+		if r.folders[place{f, p}] == nil {
 			added = append(added, p)
 		}
 	}
 	if err := r.read(ctx, f, added); err != nil {
 		return err
 	}
-	for p, old := range r.folders {
-		if old.format == f && !here[p] {
-			delete(r.folders, p)
+	for at, old := range r.folders {
+		if at.format == f && !here[at.path] {
+			delete(r.folders, at)
 			old.denied = nil
 			r.unknown(old)
-			r.publish(p, old, &folder{})
+			r.publish(at, old, &folder{})
 		}
 	}
 	for _, p := range added {
-		r.publish(p, nil, r.folders[p])
+		r.publish(place{f, p}, nil, r.folders[place{f, p}])
 	}
 	return nil
 }
 
 // update reads one folder again and tells what changed in it.
-func (r *reading) update(ctx context.Context, p string) error {
-	old := r.folders[p]
+func (r *reading) update(ctx context.Context, at place) error {
+	old := r.folders[at]
 	r.known = r.folders
-	if err := r.read(ctx, old.format, []string{p}); err != nil {
+	if err := r.read(ctx, at.format, []string{at.path}); err != nil {
 		return err
 	}
-	if next := r.folders[p]; next.denied == nil {
+	if next := r.folders[at]; next.denied == nil {
 		next.services = registry.KeepEmpty(next.services, old.services)
-		r.publish(p, old, next)
+		r.publish(at, old, next)
 	}
 	return nil
 }
 
 // publish tells the table what became of a folder.
-func (r *reading) publish(p string, old, next *folder) {
+func (r *reading) publish(at place, old, next *folder) {
 	if old != nil {
 		for _, key := range old.skipped {
 			if !slices.Contains(next.skipped, key) {
@@ -306,14 +327,14 @@ func (r *reading) publish(p string, old, next *folder) {
 	}
 	there := make(map[registry.Name]bool, len(next.services))
 	for _, s := range next.services {
-		there[s.Name], r.rows[s.Name] = true, p
+		there[s.Name], r.rows[s.Name] = true, at
 		r.table.Put(s)
 	}
 	if old == nil {
 		return
 	}
 	for _, s := range old.services {
-		if !there[s.Name] && r.rows[s.Name] == p {
+		if !there[s.Name] && r.rows[s.Name] == at {
 			delete(r.rows, s.Name)
 			r.table.Delete(s.Name)
 		}
@@ -324,7 +345,7 @@ func (r *reading) publish(p string, old, next *folder) {
 func (r *reading) all(ctx context.Context) error {
 	r.events.reset()
 	before := r.folders
-	r.known, r.folders = before, make(map[string]*folder, len(before))
+	r.known, r.folders = before, make(map[place]*folder, len(before))
 	for _, f := range r.opts.Formats {
 		paths, err := r.list(ctx, f)
 		if err == nil {
@@ -337,14 +358,21 @@ func (r *reading) all(ctx context.Context) error {
 	}
 	clear(r.rows)
 	var rows []*registry.Service
-	for _, p := range slices.Sorted(maps.Keys(r.folders)) {
-		for _, s := range r.folders[p].services {
-			r.rows[s.Name] = p
+	for _, at := range slices.SortedFunc(maps.Keys(r.folders), place.compare) {
+		for _, s := range r.folders[at].services {
+			r.rows[s.Name] = at
 			rows = append(rows, s)
 		}
 	}
 	r.table.Replace(slices.Values(rows))
 	return nil
+}
+
+// parts returns the folder above those of a format, and what of their paths
+// comes after the part that differs.
+func parts(f Folders) (root, after string) {
+	root, after, _ = strings.Cut(f.Folders(), "/*")
+	return cmp.Or(root, "/"), after
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -19,7 +19,7 @@ var ErrRootGone = errors.New("the root has gone")
 
 // list returns the folders of a format, and watches for others.
 func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
-	root, rest, _ := strings.Cut(f.Folders(), "/*")
+	root, rest := parts(f)
 	names, err := r.client.watchChildren(ctx, root)
 	switch {
 	case errors.Is(err, zk.ErrNoNode) && r.rooted[root]:
@@ -32,7 +32,7 @@ func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	r.rooted[root] = true
 	var out []string
 	for _, name := range names {
-		p := root + "/" + name + rest
+		p := strings.TrimSuffix(root, "/") + "/" + name + rest
 		if _, ok := f.Group(p); ok {
 			out = append(out, p)
 		}
@@ -60,10 +60,11 @@ func (r *reading) read(ctx context.Context, f Format, paths []string) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if old := r.known[p]; err != nil && old != nil {
+			at := place{f, p}
+			if old := r.known[at]; err != nil && old != nil {
 				next.services = old.services
 			}
-			r.folders[p] = next
+			r.folders[at] = next
 			r.unknown(next)
 			return nil
 		})
@@ -105,7 +106,12 @@ func (r *reading) entries(ctx context.Context, f Format, p string) ([]registry.E
 	}
 	g, _ := f.Group(p)
 	out := make([]registry.Entry, 0, len(names))
-	for _, name := range names {
+	own, others := ownNames(f, names)
+	for _, name := range others {
+		e, _ := f.Entry(g, name, nil)
+		out = append(out, e)
+	}
+	for _, name := range own {
 		var data []byte
 		if f.HasData() {
 			data, err = r.client.watchData(ctx, p+"/"+name)
@@ -121,6 +127,26 @@ func (r *reading) entries(ctx context.Context, f Format, p string) ([]registry.E
 	}
 	slices.SortFunc(out, registry.Entry.Compare)
 	return out, nil
+}
+
+// ownNames parts the nodes of a folder that a format reads from those that it
+// cannot. In a folder without one of its own nothing is of the format.
+func ownNames(f Format, names []string) (own, others []string) {
+	named, ok := f.(Named)
+	if !ok {
+		return names, nil
+	}
+	for _, name := range names {
+		if named.Named(name) {
+			own = append(own, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	if len(own) == 0 {
+		others = nil
+	}
+	return own, others
 }
 
 // watchChildren lists a node and watches its children, or where it does not

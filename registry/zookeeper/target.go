@@ -66,6 +66,7 @@ type Target struct {
 	owner   string // as marks hold it
 	folders folders
 	sizes   sizes
+	aliens  aliens
 	lost    <-chan struct{}
 	marker  atomic.Int32 // whether entries of ours may be ephemeral; see mayBeEphemeral
 }

@@ -138,7 +138,12 @@ type writing struct {
 // units turns a change into operations, in the order they are to be applied.
 func (w *writing) units(change registry.Change) []unit {
 	var units []unit
+	alien := w.target.aliens.in(change.Group)
 	for _, put := range change.Put {
+		if alien != nil && put.Old == nil {
+			w.refused = alien
+			continue
+		}
 		u, err := w.put(put)
 		if err != nil {
 			w.refused = errors.Join(w.refused, err)

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// zookeeperFormat is all that a format is in ZooKeeper: what turns services
+// into entries and back, and where these lie.
+type zookeeperFormat interface {
+	metadata.Codec
+	zookeeper.Format
+}
+
+// nacosFormat is all that a format is in Nacos.
+type nacosFormat interface {
+	metadata.Codec
+	nacos.Format
+}
+
+// form makes a format in each kind of registry that has it; nil elsewhere.
+type form struct {
+	named     bool // its services in Nacos are told from all others by their names
+	zookeeper func(*builder, use) (zookeeperFormat, error)
+	nacos     func(*builder, use) (nacosFormat, error)
+}
+
+// use is one format of one bridge, in the registry at one of its ends.
+type use struct {
+	bridge   config.Bridge
+	format   config.Format
+	registry string // where the format is read or written
+}
+
+// forms returns every format there is. A new one has its line here, and one
+// in config.
+func forms() map[string]form {
+	return map[string]form{
+		dubbo.Kind: {
+			named:     true,
+			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeper(b.dubbo(u)) },
+			nacos:     func(b *builder, u use) (nacosFormat, error) { return dubbo.NewNacos(b.dubbo(u)) },
+		},
+	}
+}
+
+// place is where a use of a format lies in its registry: uses of one place
+// are one layout.
+func (u use) place(in config.Registry) string {
+	if in.ZooKeeper != nil {
+		return u.format.Format + " " + u.format.Root + " " + u.format.Service
+	}
+	return u.format.Format + " " + u.format.Group + " " + u.format.Service
+}
+
+// readings returns the formats in which bridges read a registry, each place
+// once.
+func (b *builder) readings(name string) []use {
+	var all []use
+	seen := make(map[string]bool)
+	for _, x := range b.cfg.Bridges {
+		if x.From != name {
+			continue
+		}
+		for _, f := range x.Read() {
+			u := use{bridge: x, format: f, registry: name}
+			if at := u.place(b.cfg.Registries[name]); !seen[at] {
+				seen[at] = true
+				all = append(all, u)
+			}
+		}
+	}
+	return all
+}
+
+// A placed format is one with its first use.
+type placed[T any] struct {
+	use
+	codec T
+}
+
+// written makes the formats in which bridges write a registry: the codecs of
+// each bridge, and each place once.
+func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge, how func(use) (T, error)) (codecs [][]codec, places []placed[T], err error) {
+	seen := make(map[string]bool)
+	for _, x := range bridges {
+		var own []codec
+		for _, f := range x.Formats {
+			u := use{bridge: x, format: f, registry: name}
+			c, err := how(u)
+			if err != nil {
+				return nil, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
+			}
+			own = append(own, c)
+			if at := u.place(b.cfg.Registries[name]); !seen[at] { // bridges may share a place, which has one layout
+				seen[at] = true
+				places = append(places, placed[T]{u, c})
+			}
+		}
+		codecs = append(codecs, own)
+	}
+	return codecs, places, nil
+}
+
+func (b *builder) zookeeperForm(u use) (zookeeperFormat, error) {
+	f := forms()[u.format.Format]
+	if f.zookeeper == nil {
+		return nil, fmt.Errorf("format %s has no form in ZooKeeper", u.format.Format)
+	}
+	return f.zookeeper(b, u)
+}
+
+func (b *builder) nacosForm(u use) (nacosFormat, error) {
+	f := forms()[u.format.Format]
+	if f.nacos == nil {
+		return nil, fmt.Errorf("format %s has no form in Nacos", u.format.Format)
+	}
+	return f.nacos(b, u)
+}
+
+// scoped is a format of Nacos within one namespace and group. It implements
+// nacos.Layout.
+type scoped struct {
+	nacosFormat
+	namespace, group string
+}
+
+// Scopes implements nacos.Layout.
+func (s scoped) Scopes() []registry.Group {
+	return []registry.Group{{Kind: s.Kind(), Namespace: s.namespace, Group: s.group}}
+}
+
+// GroupOf implements nacos.Layout.
+func (s scoped) GroupOf(namespace, group, service string) (registry.Group, bool) {
+	if namespace != s.namespace || group != s.group {
+		return registry.Group{}, false
+	}
+	return s.nacosFormat.GroupOf(namespace, group, service)
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+)
+
+// nameSigns is what plain names consist of.
+const nameSigns = namespaceSigns + "."
+
+// formats checks the formats of a bridge, each by itself and against those
+// before it.
+func (v *validator) formats(path string, b Bridge, registries map[string]Registry) {
+	if len(b.Formats) == 0 {
+		v.fault(path+".formats", "missing; such as [dubbo-interface]")
+	}
+	from, to := registries[b.From], registries[b.To]
+	if len(b.Reads) > 0 && (from.Istiod != nil || to.Istiod != nil) {
+		v.fault(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
+	}
+	v.formatList(path+".formats", b.Formats, to)
+	v.formatList(path+".reads", b.Reads, from)
+	if len(b.Reads) == 0 && to.ZooKeeper == nil {
+		v.formatsIn(path+".formats", b.Formats, from)
+	}
+}
+
+// formatList checks a list of formats and that a registry can hold them.
+func (v *validator) formatList(path string, formats []Format, in Registry) {
+	v.formatsIn(path, formats, in)
+	for i, f := range formats {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		v.format(at, f)
+		for j, o := range formats[:i] {
+			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group && o.Service == f.Service {
+				v.fault(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
+			}
+		}
+	}
+}
+
+func (v *validator) formatsIn(path string, formats []Format, in Registry) {
+	for i, f := range formats {
+		if t, known := traits()[f.Format]; known && t.root == "" && in.ZooKeeper != nil {
+			v.fault(path+"["+strconv.Itoa(i)+"]", "%s has no form in ZooKeeper: no client of it looks there", f.Format)
+		}
+	}
+}
+
+func (v *validator) format(at string, f Format) {
+	if f.Format == "" {
+		v.fault(at+".format", "missing; such as dubbo-interface")
+	}
+	if traits()[f.Format].root != "" && !folder(f.Root) && f.Root != traits()[f.Format].root {
+		v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
+	}
+	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
+		v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
+	}
+	if strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "" {
+		v.fault(at+".service", "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
+	}
+	if _, known := traits()[f.Format]; known {
+		v.word(at+".protocol", f.Protocol)
+	}
+	v.protocolRules(at+".rules", f.Rules)
+}
+
+func folder(path string) bool {
+	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
+}
+
+// meetings refuses formats that would meet in one folder of ZooKeeper or in
+// one service of Nacos: a single entry of another format costs consumers all
+// providers there, or one format's writes replace the other's.
+func (v *validator) meetings(bridges []Bridge, registries map[string]Registry) {
+	type written struct {
+		path string
+		to   string
+		Format
+	}
+	var before []written
+	for i, b := range bridges {
+		to := registries[b.To]
+		for j, f := range b.Formats {
+			w := written{"bridges[" + strconv.Itoa(i) + "].formats[" + strconv.Itoa(j) + "]", b.To, f}
+			for _, o := range before {
+				if o.to != b.To || o.Format.Format == f.Format {
+					continue
+				}
+				switch {
+				case to.ZooKeeper != nil && meetInZooKeeper(f, o.Format):
+					v.fault(w.path, "%s would meet %s of %s in the folders of %s, where one node of another format costs consumers the whole service; give one of them another root",
+						f.Format, o.Format.Format, o.path, o.Root)
+				case to.Nacos != nil && meetInNacos(f, o.Format):
+					v.fault(w.path, "%s would meet %s of %s in the services of group %s; give one of them another group, or each a service pattern of its own",
+						f.Format, o.Format.Format, o.path, o.Group)
+				}
+			}
+			before = append(before, w)
+		}
+	}
+}
+
+func meetInZooKeeper(a, b Format) bool {
+	if traits()[a.Format].root == "" || traits()[b.Format].root == "" {
+		return false
+	}
+	if strings.HasPrefix(a.Root, b.Root+"/") || strings.HasPrefix(b.Root, a.Root+"/") {
+		return true
+	}
+	interfaces := a.Format == "dubbo-interface" || b.Format == "dubbo-interface"
+	return a.Root == b.Root && (interfaces || patternsMeet(a.Service, b.Service))
+}
+
+func meetInNacos(a, b Format) bool {
+	return a.Group == b.Group && !traits()[a.Format].named && !traits()[b.Format].named && patternsMeet(a.Service, b.Service)
+}
+
+// patternsMeet reports whether a name may fit two patterns.
+func patternsMeet(a, b string) bool {
+	before, after, _ := strings.Cut(a, "*")
+	otherBefore, otherAfter, _ := strings.Cut(b, "*")
+	return (strings.HasPrefix(before, otherBefore) || strings.HasPrefix(otherBefore, before)) &&
+		(strings.HasSuffix(after, otherAfter) || strings.HasSuffix(otherAfter, after))
+}
