@@ -103,6 +103,7 @@ type Options struct {
 	Gate     *Gate // which groups may be written; nil: all of them, always
 	Log      *slog.Logger
 	Observe  func(Observation) // told of every call and hold, from the loop's goroutine; may be nil
+	Tell     func(Event)       // told of what a person may ask about later, from the loop's goroutine; may be nil
 }
 
 // Backoff is the wait between attempts: Min, doubled up to Max.

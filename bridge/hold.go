@@ -28,6 +28,7 @@ type hold struct {
 	epochs    []int // of the ways of the ward when it began
 	set       map[*surplus]struct{}
 	id        string // empty while it has to be worked out
+	shown     string // the last id
 	denied    string // by whom
 	rechecked bool
 	warned    *Hold // the guard only warns: what it would have held
@@ -47,6 +48,14 @@ func (l *loop) hold(b *ward, why string, now time.Time) {
 	if b.guard.Mode == GuardWarn {
 		h.warn()
 	}
+	what := "held back"
+	switch {
+	case h.warned != nil:
+		what = "would be held back"
+	case !isNew:
+		what = "held back, more of them"
+	}
+	l.tellOf(h, what)
 	if isNew {
 		l.observe(Observation{Kind: ObservedHold, Bridge: b.name, Op: "delete", Count: len(h.set)})
 		l.opts.Log.Warn("deletions exceed what the guard permits",
@@ -95,6 +104,7 @@ func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 	s.hold, h.id = nil, ""
 	h.ward.held--
 	if h.denied != "" {
+		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
 		h.denied, h.since, h.rechecked = "", now, false
 		for i, w := range h.ward.ways {
 			h.epochs[i] = w.known.Epoch
@@ -107,19 +117,19 @@ func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 
 // release ends a hold by letting its removals go ahead.
 func (l *loop) release(h *hold, why string, now time.Time) {
-	name := h.name()
+	h.name() // so that it is known when the set is not
 	for s := range h.set {
 		l.agenda.touch(s.item, now)
 	}
 	h.free()
-	h.id = name
 	l.end(h, why)
 }
 
 func (l *loop) end(h *hold, why string) {
+	l.tell(Event{Kind: EventRelease, Bridge: h.ward.name, Subject: h.shown, What: "hold ended", Why: why, Since: h.since})
 	l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
 	l.observe(Observation{Kind: ObservedRelease, Bridge: h.ward.name, Op: "delete", Count: 1})
-	l.opts.Log.Info("hold ended", "bridge", h.ward.name, "hold", h.id, "reason", why)
+	l.opts.Log.Info("hold ended", "bridge", h.ward.name, "hold", h.shown, "reason", why)
 }
 
 // confirms returns when a hold ends because the source still says the same,
@@ -203,6 +213,7 @@ func (l *loop) deny(id, who string) error {
 	h, err := l.find(id)
 	if err == nil {
 		h.denied = who
+		l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: id, What: "hold denied", Who: who, Since: h.since, Release: h.ends()})
 		l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", id, "who", who)
 	}
 	return err
@@ -226,6 +237,7 @@ func (h *hold) name() string {
 			sum.Write([]byte(s.item.group.String() + "\x00" + s.Key + "\x00"))
 		}
 		h.id = hex.EncodeToString(sum.Sum(nil)[:6])
+		h.shown = h.id
 	}
 	return h.id
 }

@@ -39,6 +39,7 @@ type loop struct {
 	waiters   []chan<- Status
 	failing   int       // groups whose last call failed
 	warnedAt  time.Time // when that was last logged
+	driftedAt time.Time // when drift was last logged
 	lastRead  time.Time
 	lastWrite time.Time
 	lastError error
@@ -202,6 +203,7 @@ func (l *loop) claim(w *way, p *projected, now time.Time) {
 	}
 	if w.note(p.name, p.state) && p.err != nil {
 		l.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
+		l.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: "left as it was", Why: p.err.Error()})
 		l.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", p.name, "err", p.err)
 	}
 }
@@ -234,6 +236,7 @@ func (l *loop) review(now time.Time) {
 // once more, without a reading in between. A write under way may have gone to
 // either session, so its group is read.
 func (l *loop) lose(now time.Time) {
+	l.tell(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
 	l.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", l.opts.Target)
 	for _, it := range l.agenda.items {
 		it.again = it.again || it.busy

@@ -64,7 +64,7 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	differs := l.planner.Observe(it.group, o.held) && believed
 	it.wasReadBack(differs)
 	if differs {
-		l.observe(Observation{Kind: ObservedDrift, Count: 1})
+		l.drifted(it, now)
 	}
 	it.readAt, l.lastRead = now, now
 	l.account(it, now)
@@ -74,6 +74,22 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	} else {
 		it.wait(&l.agenda.changes, now)
 	}
+}
+
+// drifted tells of a group that another changed since it was written or read.
+// Restoring it waits for the next reading, so that no other writer is fought
+// more often than a group is refreshed or read back.
+func (l *loop) drifted(it *item, now time.Time) {
+	l.observe(Observation{Kind: ObservedDrift, Count: 1})
+	l.tell(Event{
+		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
+		Why: "another writer changed them, or the registry lost them", Release: "they are written once more",
+	})
+	level := l.opts.Log.Debug
+	if now.Sub(l.driftedAt) >= l.opts.Retry.Max { // the first of many
+		level, l.driftedAt = l.opts.Log.Warn, now
+	}
+	level("entries of ours are not as they were written; they are written once more", "target", l.opts.Target, "group", it.group.String())
 }
 
 // wasRead records that a group was read or cannot be; when it was the last of

@@ -43,6 +43,10 @@ func (l *loop) conflict(it *item, before []note, c *plan.Conflict) {
 	}
 	bridge := l.ways[c.Origin.Bridge].Name
 	l.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
+	l.tell(Event{
+		Kind: EventConflict, Bridge: bridge, Subject: it.group.String(), What: "claim to " + c.Key + " refused",
+		Why: "it belongs to " + l.winner(*c), Release: "the other entry goes, or adopt takes it over",
+	})
 	l.opts.Log.Warn("claim refused", "bridge", bridge, "service", c.Origin.Service,
 		"group", it.group.String(), "key", c.Key, "winner", l.winner(*c))
 }

@@ -25,6 +25,9 @@ func (l *loop) failed(o outcome, now time.Time) {
 	queue, wait := &l.agenda.changes, l.opts.Retry.after(it.attempts)
 	if it.refused() {
 		l.done(it) // it cannot be brought further
+		if it.attempts == 1 {
+			l.tell(Event{Kind: EventRefused, Subject: it.group.String(), What: o.step + " refused", Why: o.err.Error()})
+		}
 		queue, wait = &l.agenda.refreshes, l.opts.Retry.Max
 	}
 	it.notBefore = now.Add(wait)

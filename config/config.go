@@ -26,6 +26,7 @@ type Config struct {
 	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"The ways between registries, in the order in which they win conflicts."`
 	Admin      Admin               `yaml:"admin" doc:"The status API, for this machine only."`
 	Telemetry  Telemetry           `yaml:"telemetry" doc:"Probes and metrics."`
+	Audit      Audit               `yaml:"audit" doc:"Where it is kept what people decide."`
 	Log        Log                 `yaml:"log" doc:"What is logged, and how."`
 
 	places places
@@ -62,6 +63,12 @@ type Admin struct {
 // Telemetry is the listener of probes and metrics.
 type Telemetry struct {
 	Address string `yaml:"address" default:":9902" doc:"host:port, or off."`
+}
+
+// Audit says where it is kept what people decide: approvals, denials, and what
+// was adopted, released or purged by hand.
+type Audit struct {
+	File string `yaml:"file" doc:"A file that one line of JSON is appended to for each decision; empty leaves them to the log."`
 }
 
 // Log says what is logged, and how.

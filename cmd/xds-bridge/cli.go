@@ -67,7 +67,7 @@ func (c *cli) root() *cobra.Command {
 	c.shortcuts(root)
 	root.AddCommand(
 		c.runVerb(), c.validateVerb(), c.planVerb(), c.preflightVerb(), c.statusVerb(), c.whyVerb(),
-		c.approveVerb(), c.denyVerb(), c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
+		c.holdsVerb(), c.eventsVerb(), c.approveVerb(), c.denyVerb(), c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
 	)
 	return root
 }

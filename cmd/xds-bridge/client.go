@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/user"
 	"strings"
 	"time"
 
@@ -79,6 +81,7 @@ func (a *adminClient) ask(ctx context.Context, method, path string, into any) er
 	if err != nil {
 		return usage("--admin: %w", err)
 	}
+	req.Header.Set(admin.UserHeader, thisUser())
 	resp, err := a.http.Do(req)
 	if err != nil {
 		return unreachable("%w; is the bridge running, and is this its admin.address?", err)
@@ -107,4 +110,16 @@ func problem(resp *http.Response, body []byte) error {
 		return exit{exitFindings, errors.New(p.Error)}
 	}
 	return unreachable("%s: %s", resp.Request.URL.Path, p.Error)
+}
+
+// thisUser says who runs the command, for the record.
+func thisUser() string {
+	name := "somebody"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -24,6 +25,8 @@ type house struct {
 	outlets          []outlet
 	log              *slog.Logger
 	metrics          *metrics.Metrics
+	events           *admin.Events
+	audit            *audit.Log
 }
 
 // input is one source with its table. It runs once, however many bridges

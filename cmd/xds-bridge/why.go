@@ -69,6 +69,7 @@ func (c *cli) printWhy(w admin.Why) {
 	for _, k := range w.Conflicts {
 		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
+	c.printEvents(w.Events)
 	if len(w.Services) == 0 {
 		c.say("No bridge claims it.")
 	}

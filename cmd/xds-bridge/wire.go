@@ -9,6 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -54,7 +55,10 @@ func (c *cli) house(w wiring) (*house, error) {
 		cfg: cfg, log: log, dryRun: w.dryRun, istiods: make(map[string]*debug.Endpoints),
 		metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
-	b.house = &house{owner: cfg.Owner, telemetry: cfg.Telemetry.Address, admin: cfg.Admin.Address, log: log, metrics: b.metrics}
+	b.house = &house{
+		owner: cfg.Owner, telemetry: cfg.Telemetry.Address, admin: cfg.Admin.Address, log: log, metrics: b.metrics,
+		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
+	}
 	if err := b.build(); err != nil {
 		b.house.close()
 		return nil, exit{exitUsage, err}
@@ -162,6 +166,7 @@ func (b *builder) outlet(at end) error {
 		Timeout: max(minCall, 2*callTimeout(b.cfg.Registries[at.registry])),
 		Log:     b.log.With("component", "bridge", "peer", o.name),
 		Observe: b.metrics.Target(o.name, o.kind),
+		Tell:    b.house.events.Add,
 	})
 	b.house.outlets[len(b.house.outlets)-1] = o
 	return err //nolint:wrapcheck // build names the registry
@@ -253,7 +258,7 @@ func (b *builder) wouldWrite(name string) func(registry.Change) {
 func listeners(ctx context.Context, h *house) (*admin.Server, error) {
 	o := admin.Options{
 		Telemetry: h.telemetry, Admin: h.admin, Version: thisBuild().Version, Owner: h.owner,
-		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"),
+		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
 	}
 	for _, in := range h.inputs {
 		o.Inputs = append(o.Inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -52,6 +53,8 @@ type Options struct {
 	Inputs    []Input
 	Targets   []Target
 	Metrics   http.Handler // answers /metrics; may be nil
+	Events    *Events      // may be nil
+	Audit     *audit.Log   // is told of each word on a hold; may be nil
 	Log       *slog.Logger // may be nil
 }
 

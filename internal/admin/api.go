@@ -1,16 +1,12 @@
 package admin
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
 // Admin returns the handler of the API. Only requests that name loopback as
@@ -30,8 +26,9 @@ func (s *Server) Admin() http.Handler {
 		list := conflicts(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
-	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide("approved", Loop.Approve))
-	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide("denied", Loop.Deny))
+	mux.HandleFunc("GET /api/v1/events", s.getEvents)
+	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(word{"approve", "approved", "the deletions go ahead", Loop.Approve}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(word{"deny", "denied", "the entries stay until their set changes", Loop.Deny}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 	})
@@ -91,40 +88,6 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply(w, http.StatusOK, why)
-}
-
-// decide passes the word on a hold to the loop that has it, which logs who gave it.
-func (s *Server) decide(result string, act func(loop Loop, ctx context.Context, id, who string) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		id := r.PathValue("id")
-		t, err := s.holder(r.Context(), id)
-		if err == nil {
-			ctx, cancel := context.WithTimeout(r.Context(), ask)
-			defer cancel()
-			err = act(t.Loop, ctx, id, r.RemoteAddr)
-		}
-		switch {
-		case err == nil:
-			reply(w, http.StatusOK, Decision{ID: id, Target: t.Name, Result: result})
-		case errors.Is(err, bridge.ErrNoHold):
-			problem(w, http.StatusNotFound, "no such hold: what it held may have changed; look at /api/v1/holds again")
-		case errors.Is(err, context.DeadlineExceeded):
-			problem(w, http.StatusGatewayTimeout, err.Error())
-		default:
-			problem(w, http.StatusConflict, err.Error())
-		}
-	}
-}
-
-// holder returns the target whose deletions a hold keeps back.
-func (s *Server) holder(ctx context.Context, id string) (Target, error) {
-	for _, t := range s.opts.Targets {
-		st, err := s.status(ctx, t)
-		if err == nil && slices.ContainsFunc(st.Holds, func(h bridge.Hold) bool { return h.ID == id }) {
-			return t, nil
-		}
-	}
-	return Target{}, bridge.ErrNoHold
 }
 
 // reply writes a document. The encoder escapes <, > and &, so that a name

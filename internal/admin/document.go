@@ -143,6 +143,7 @@ type Why struct {
 	Holds     []Hold     `json:"holds"`
 	Conflicts []Conflict `json:"conflicts"`
 	Skipped   []Skipped  `json:"skipped"`
+	Events    []Event    `json:"events"` // of the service, its groups and its holds, the oldest first
 }
 
 // Seen is a service as a source tells it.

@@ -12,7 +12,7 @@ import (
 // Why returns what is known of a service. The query is a service's name as
 // its registry has it, the name of an interface, or a service key.
 func (s *Server) Why(ctx context.Context, query string) Why {
-	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}}
+	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
 	names := make(map[registry.Name]bool)
 	for _, in := range s.opts.Inputs {
 		for _, seen := range lookup(in, query) {
@@ -26,6 +26,7 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 		}
 	}
 	why.follow(s.statuses(ctx), names)
+	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
 }
 
@@ -53,6 +54,24 @@ func (w *Why) follow(all []bridge.Status, names map[registry.Name]bool) {
 			w.Conflicts = append(w.Conflicts, c)
 		}
 	}
+}
+
+// subjects returns what the events that matter here are about.
+func (w *Why) subjects(names map[registry.Name]bool) map[string]bool {
+	all := make(map[string]bool)
+	for name := range names {
+		all[string(name)] = true
+	}
+	for _, sv := range w.Services {
+		all[string(sv.Service)] = true
+		for _, g := range sv.Groups {
+			all[g.String()] = true
+		}
+	}
+	for _, h := range w.Holds {
+		all[h.ID] = true
+	}
+	return all
 }
 
 func (w *Why) empty() bool {

@@ -1,0 +1,55 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+)
+
+// Event is something that happened and that a person may ask about later:
+// what, why, since when, and what would end it.
+type Event struct {
+	Time    time.Time `json:"time"`
+	Kind    EventKind `json:"kind"`
+	Target  string    `json:"target,omitempty"`
+	Bridge  string    `json:"bridge,omitempty"`
+	Subject string    `json:"subject,omitempty"` // the hold, service or group that it is about
+	What    string    `json:"what"`
+	Why     string    `json:"why,omitempty"`
+	Who     string    `json:"who,omitempty"`     // who decided it
+	Since   time.Time `json:"since,omitzero"`    // of what it ends
+	Release string    `json:"release,omitempty"` // what would end it
+}
+
+// EventKind tells events apart.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventHold     EventKind = "hold"     // deletions began to be held back, or their set changed
+	EventRelease  EventKind = "release"  // a hold ended
+	EventDenied   EventKind = "denied"   // a hold was denied
+	EventConflict EventKind = "conflict" // a claim cannot be honoured
+	EventInvalid  EventKind = "invalid"  // a service cannot be written and is left as it was
+	EventDrift    EventKind = "drift"    // another changed what was written
+	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
+	EventSession  EventKind = "session"  // the target lost its session
+)
+
+// tell tells of an event, where anybody listens.
+func (l *loop) tell(e Event) {
+	if l.opts.Tell != nil {
+		e.Time, e.Target = time.Now(), l.opts.Target
+		l.opts.Tell(e)
+	}
+}
+
+// tellOf tells of a hold that is new or whose set changed.
+func (l *loop) tellOf(h *hold, what string) {
+	if l.opts.Tell == nil {
+		return // a report of thousands of entries is not made for nobody
+	}
+	l.tell(Event{
+		Kind: EventHold, Bridge: h.ward.name, Subject: h.name(), Why: h.reason, Since: h.since, Release: h.ends(),
+		What: fmt.Sprintf("%s: %d deletions", what, len(h.set)),
+	})
+}

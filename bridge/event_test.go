@@ -1,0 +1,75 @@
+package bridge_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// listens keeps the events of a story.
+func listens(s *story) *[]bridge.Event {
+	var events []bridge.Event
+	s.opts.Tell = func(e bridge.Event) { events = append(events, e) } // read between steps alone
+	return &events
+}
+
+func TestEvents(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"A38 a hold tells what, why, since when and what would release it, and by whom it ended": func(t *testing.T) {
+			var events *[]bridge.Event
+			s := held(t, func(s *story) { events = listens(s) })
+			id := s.hold().ID
+			if len(*events) != 1 {
+				t.Fatalf("%+v", *events)
+			}
+			e := (*events)[0]
+			if e.Kind != bridge.EventHold || e.Subject != id || e.Bridge != "b" || e.Target != "memory" || e.Since.IsZero() ||
+				!strings.Contains(e.What, "20 deletions") || !strings.Contains(e.Why, "20 of 40") || !strings.Contains(e.Release, "approval") {
+				t.Errorf("%+v", e)
+			}
+			s.in(time.Minute)
+			if err := s.loop.Deny(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.loop.Approve(t.Context(), id, "bob"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(0)
+			if len(*events) != 3 || (*events)[1].Kind != bridge.EventDenied || (*events)[1].Who != "ann" ||
+				(*events)[2].Kind != bridge.EventRelease || (*events)[2].Subject != id || !strings.Contains((*events)[2].Why, "bob") {
+				t.Errorf("%+v", (*events)[1:])
+			}
+		},
+		"F42 what another changed is told of and restored, once a refresh": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			events := listens(s)
+			s.starts().has(service("a", "10.0.0.1:80")).in(time.Second)
+			edits := 0
+			for range 60 { // another writer that never gives up
+				if e := s.target.Entries()[0]; e.Value != "edited" {
+					edits++
+					s.target.Set(registry.Held{Entry: registry.Entry{Group: e.Group, Key: e.Key, Value: "edited"}, Owner: "me", Live: true})
+				}
+				s.in(10 * time.Second)
+			}
+			s.in(5 * time.Minute)
+			if e := s.target.Entries()[0]; e.Value == "edited" || edits > 4 {
+				t.Errorf("%d edits in ten minutes, and %q in the end", edits, e.Value)
+			}
+			if len(*events) == 0 || (*events)[0].Kind != bridge.EventDrift || !strings.HasSuffix((*events)[0].Subject, "a") {
+				t.Errorf("%+v", *events)
+			}
+		},
+		"F43 a conflict is told of once": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.1:80"))
+			events := listens(s)
+			s.starts().has(service("a", "10.0.0.1:80")).in(time.Hour)
+			if len(*events) != 1 || (*events)[0].Kind != bridge.EventConflict || !strings.Contains((*events)[0].Why, "belongs to") {
+				t.Errorf("%+v", *events)
+			}
+		},
+	})
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+func (c *cli) holdsVerb() *cobra.Command {
+	var o clientOptions
+	var form output
+	cmd := &cobra.Command{
+		Use: "holds", Short: "List the deletions that the running bridge holds back", Args: noArgs,
+		Long: "holds asks the running bridge which deletions its guards hold back: what, why,\n" +
+			"since when, and what would release them. It exits with 5 where there are any.\n" +
+			"See approve and deny.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.holds(cmd.Context(), o, form) },
+	}
+	clientFlags(cmd, &o)
+	outputFlag(cmd, &form)
+	return cmd
+}
+
+func (c *cli) holds(ctx context.Context, o clientOptions, form output) error {
+	client, err := c.client(o)
+	if err != nil {
+		return err
+	}
+	var page admin.Page[admin.Hold]
+	if err := client.get(ctx, "/api/v1/holds", &page); err != nil {
+		return err
+	}
+	if form == outputJSON {
+		err = c.document(page)
+	} else {
+		c.printHolds(page.Items)
+	}
+	if err == nil && len(page.Items) > 0 {
+		err = exit{code: exitHeld}
+	}
+	return err
+}
+
+// shownEntries is how many entries of a hold are listed.
+const shownEntries = 20
+
+func (c *cli) printHolds(holds []admin.Hold) {
+	now := time.Now()
+	for _, h := range holds {
+		c.warn("hold %s in %s", h.ID, h.Target)
+		c.say("  bridge    %s", orWord(h.Bridge, "of several, which is not known"))
+		c.say("  what      %d deletions in %d groups", len(h.Entries), len(h.Groups))
+		c.say("  why       %s", h.Reason)
+		c.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
+		c.say("  release   %s", h.Release)
+		for _, e := range h.Entries[:min(len(h.Entries), shownEntries)] {
+			c.say("  entry     %s", e)
+		}
+		if more := len(h.Entries) - shownEntries; more > 0 {
+			c.say("  and %d more; see holds -o json", more)
+		}
+	}
+	if len(holds) == 0 {
+		c.say("Nothing is held back.")
+	}
+}
+
+func (c *cli) eventsVerb() *cobra.Command {
+	var o clientOptions
+	var form output
+	after := int64(0)
+	cmd := &cobra.Command{
+		Use: "events", Short: "List what happened in the running bridge", Args: noArgs,
+		Long: "events asks the running bridge for the last events of each kind: holds, their\n" +
+			"ends, denials, conflicts, entries that others changed, and what was refused.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := c.client(o)
+			if err != nil {
+				return err
+			}
+			var page admin.Page[admin.Event]
+			if err := client.get(cmd.Context(), "/api/v1/events?after="+strconv.FormatInt(after, 10), &page); err != nil {
+				return err
+			}
+			if form == outputJSON {
+				return c.document(page)
+			}
+			c.printEvents(page.Items)
+			return nil
+		},
+	}
+	clientFlags(cmd, &o)
+	outputFlag(cmd, &form)
+	cmd.Flags().Int64Var(&after, "after", 0, "only those after the one of this number")
+	return cmd
+}
+
+func (c *cli) printEvents(events []admin.Event) {
+	for _, e := range events {
+		by, ends := e.Who, e.Release
+		if by != "" {
+			by = ", by " + by
+		}
+		if ends != "" {
+			ends = "; ends " + ends
+		}
+		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
+		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(e.Why), by, ends)
+	}
+}

@@ -1,0 +1,68 @@
+package admin_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
+)
+
+func TestEachWordOnAHoldIsKept_A38_R1(t *testing.T) {
+	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "h1", Bridge: "b", Entries: []string{"g 10.0.0.1:80", "g 10.0.0.2:80"}}}}}
+	file := filepath.Join(t.TempDir(), "audit.ndjson")
+	s, err := admin.New(t.Context(), admin.Options{
+		Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l}},
+		Audit: audit.New(file, slog.New(slog.DiscardHandler)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call(s.Admin(), "POST", "/api/v1/holds/h1/deny", admin.UserHeader, "ann@laptop\x1b[31m")
+	call(s.Admin(), "POST", "/api/v1/holds/h9/approve")
+	text, err := os.ReadFile(file)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if err != nil || len(lines) != 2 {
+		t.Fatalf("%q, %v", text, err)
+	}
+	for _, want := range []string{`"who":"ann@laptop[31m (`, `"action":"deny"`, `"owner":"shop"`, `"target":"zk"`, `"subject":"h1"`, `"count":2`, `"g 10.0.0.2:80"`, `"after":"the entries stay`} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("%s is not in %s", want, lines[0])
+		}
+	}
+	if !strings.Contains(lines[1], `"error":`) || !strings.Contains(lines[1], `"after":"nothing changed"`) {
+		t.Errorf("of a hold that is not there: %s", lines[1])
+	}
+}
+
+func TestEvents(t *testing.T) {
+	events := &admin.Events{}
+	s, err := admin.New(t.Context(), admin.Options{Events: events})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "h1", What: "held back"})
+	for i := range 5000 {
+		events.Add(bridge.Event{Kind: bridge.EventConflict, Subject: fmt.Sprint("g", i), What: "<refused>"})
+	}
+	w := call(s.Admin(), "GET", "/api/v1/events")
+	page := decode[admin.Page[admin.Event]](t, w)
+	if n := len(page.Items); n == 0 || n > 500 || page.Total != n || page.Items[0].Subject != "h1" || page.Items[n-1].Number != 5001 {
+		t.Errorf("%d events, first %+v", len(page.Items), page.Items[0])
+	}
+	if bytes.Contains(w.Body.Bytes(), []byte("<")) {
+		t.Error("a name of others is written unescaped")
+	}
+	if page = decode[admin.Page[admin.Event]](t, call(s.Admin(), "GET", "/api/v1/events?after=5000")); len(page.Items) != 1 {
+		t.Errorf("after the last but one: %+v", page.Items)
+	}
+	if w := call(s.Admin(), "GET", "/api/v1/events?after=x"); w.Code != 400 {
+		t.Errorf("after=x: %d", w.Code)
+	}
+}

@@ -1,0 +1,84 @@
+package admin
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+)
+
+// keptEvents is how many events of each kind are kept, so that many of one
+// push out none of another.
+const keptEvents = 200
+
+// Event is a bridge.Event and its place in the order of all.
+type Event struct {
+	Number int64 `json:"number"`
+	bridge.Event
+}
+
+// Events keeps the last events of each kind. It is safe for concurrent use;
+// the zero value is ready.
+type Events struct {
+	mu    sync.Mutex
+	last  int64
+	kinds map[bridge.EventKind][]Event
+}
+
+// Add keeps an event, in place of the oldest of its kind where there are too
+// many.
+func (e *Events) Add(event bridge.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.kinds == nil {
+		e.kinds = make(map[bridge.EventKind][]Event)
+	}
+	e.last++
+	kept := e.kinds[event.Kind]
+	if len(kept) == keptEvents {
+		kept = slices.Delete(kept, 0, 1)
+	}
+	e.kinds[event.Kind] = append(kept, Event{Number: e.last, Event: event})
+}
+
+// List returns what is kept and comes after a number, in order.
+func (e *Events) List(after int64) []Event {
+	list := []Event{}
+	if e == nil {
+		return list
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, kept := range e.kinds {
+		for _, event := range kept {
+			if event.Number > after {
+				list = append(list, event)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(a.Number, b.Number) })
+	return list
+}
+
+// getEvents answers with the events after a number, the oldest first.
+func (s *Server) getEvents(w http.ResponseWriter, r *http.Request) {
+	after := int64(0)
+	if text := r.URL.Query().Get("after"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			problem(w, http.StatusBadRequest, "after: the number of an event")
+			return
+		}
+		after = n
+	}
+	list := s.opts.Events.List(after)
+	reply(w, http.StatusOK, Page[Event]{Items: list, Total: len(list)})
+}
+
+// about returns the events of the given subjects.
+func (e *Events) about(subjects map[string]bool) []Event {
+	return slices.DeleteFunc(e.List(0), func(event Event) bool { return !subjects[event.Subject] })
+}

@@ -1,0 +1,83 @@
+// Package audit keeps who changed what by hand: a line of JSON for each word
+// of a person, appended to a file and logged. It decides nothing.
+package audit
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Entry is one thing that a person had done.
+type Entry struct {
+	Time    time.Time `json:"time"`
+	Who     string    `json:"who"`
+	Action  string    `json:"action"` // approve, deny, adopt, release, purge
+	Owner   string    `json:"owner,omitempty"`
+	Target  string    `json:"target,omitempty"`
+	Bridge  string    `json:"bridge,omitempty"`
+	Subject string    `json:"subject,omitempty"` // the id of a hold, or an owner
+	Count   int       `json:"count"`             // of the entries concerned
+	Before  []string  `json:"before,omitempty"`  // those entries, the first of them where there are many
+	After   string    `json:"after"`             // what becomes of them
+	Error   string    `json:"error,omitempty"`   // why it was not done, or not all of it
+}
+
+// maxBefore is how many entries are named.
+const maxBefore = 1000
+
+// Log writes entries. It is safe for concurrent use, and the nil Log keeps
+// nothing.
+type Log struct {
+	file string
+	log  *slog.Logger
+	mu   sync.Mutex
+}
+
+// New returns a log that appends to a file; with an empty name it only logs.
+func New(file string, log *slog.Logger) *Log { return &Log{file: file, log: log} }
+
+// Record keeps an entry. A file that cannot be written costs no decision: the
+// entry is logged all the same, and that it is missing from the file as well.
+func (l *Log) Record(e Entry) {
+	if l == nil {
+		return
+	}
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	e.Before = e.Before[:min(len(e.Before), maxBefore)]
+	l.log.Info("audit", "who", e.Who, "action", e.Action, "peer", e.Target, "bridge", e.Bridge,
+		"subject", e.Subject, "entries", e.Count, "after", e.After, "err", e.Error)
+	if l.file == "" {
+		return
+	}
+	if err := l.append(e); err != nil {
+		l.log.Error("audit.file was not written; the line above is all there is", "err", err)
+	}
+}
+
+// append opens the file for each line, so that it can be rotated.
+func (l *Log) append(e Entry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, err := os.OpenFile(l.file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err //nolint:wrapcheck // names the file
+	}
+	_, err = f.Write(append(line, '\n'))
+	if synced := f.Sync(); err == nil {
+		err = synced
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}

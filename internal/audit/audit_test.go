@@ -1,0 +1,47 @@
+package audit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/audit"
+)
+
+func TestEachWordIsALineOfTheFileAndOfTheLog_R1(t *testing.T) {
+	var logged bytes.Buffer
+	file := filepath.Join(t.TempDir(), "audit.ndjson")
+	l := audit.New(file, slog.New(slog.NewTextHandler(&logged, nil)))
+	l.Record(audit.Entry{Who: "ann@host\n(127.0.0.1:1)", Action: "approve", Subject: "0123", Count: 2, Before: []string{"g a", "g b"}, After: "they go"})
+	if err := os.Rename(file, file+".1"); err != nil { // rotated
+		t.Fatal(err)
+	}
+	l.Record(audit.Entry{Who: "bob", Action: "deny", Subject: "0123", Before: make([]string, 5000)})
+	for name, want := range map[string]audit.Entry{file + ".1": {Who: "ann@host\n(127.0.0.1:1)", Action: "approve"}, file: {Who: "bob", Action: "deny"}} {
+		text, err := os.ReadFile(name)
+		if err != nil || bytes.Count(text, []byte("\n")) != 1 {
+			t.Fatalf("%s: %q, %v", name, text, err)
+		}
+		var got audit.Entry
+		if err := json.Unmarshal(text, &got); err != nil || got.Who != want.Who || got.Action != want.Action || got.Time.IsZero() || len(got.Before) > 1000 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if n := strings.Count(logged.String(), "\n"); n != 2 || !strings.Contains(logged.String(), "ann@host") {
+		t.Errorf("logged: %s", logged.String())
+	}
+}
+
+func TestFileThatCannotBeWrittenCostsNoDecision_F58(t *testing.T) {
+	var logged bytes.Buffer
+	l := audit.New(t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
+	l.Record(audit.Entry{Who: "ann", Action: "approve"})
+	if got := logged.String(); !strings.Contains(got, "action=approve") || !strings.Contains(got, "audit.file was not written") {
+		t.Errorf("logged: %s", got)
+	}
+	(*audit.Log)(nil).Record(audit.Entry{})
+}
