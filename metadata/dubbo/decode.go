@@ -23,27 +23,30 @@ type found struct {
 }
 
 // read turns the address and the parameters of a provider into the model.
-// The parameters are used up.
-func read(u parsedURL) (found, error) {
+func read(u parsedURL) (*found, error) {
 	take := func(key string) string {
-		v := u.params[key]
-		delete(u.params, key)
-		return v
+		value := ""
+		for _, p := range u.params {
+			if p.key == key {
+				value = p.value
+			}
+		}
+		return value
 	}
 	if err := checkKind(u.protocol, orElse(take(paramCategory), take("nacos.category"))); err != nil {
-		return found{}, err
+		return nil, err
 	}
-	f := found{iface: registry.Interface{
+	f := &found{iface: registry.Interface{
 		Name:    orElse(take(paramInterface), canonicalPath(u.path)),
 		Version: take(paramVersion),
 		Group:   take(paramGroup),
 	}}
 	if err := checkInterface(f.iface); err != nil {
-		return found{}, err
+		return nil, err
 	}
 	path, err := readMark(take(metadata.MarkKey))
 	if err != nil {
-		return found{}, err
+		return nil, err
 	}
 	f.application = take(paramApplication)
 	f.endpoint = registry.Endpoint{
@@ -54,9 +57,24 @@ func read(u parsedURL) (found, error) {
 	if take(paramEnabled) == "false" {
 		f.endpoint.Health = registry.Disabled
 	}
-	maps.DeleteFunc(u.params, func(k, v string) bool { return k == "" || v == "" || reserved(k) || volatile(k) })
-	f.endpoint.Attributes = u.params
+	f.endpoint.Attributes = attributes(u.params)
 	return f, nil
+}
+
+// attributes returns what the model has no field for.
+func attributes(params []param) registry.Attributes {
+	var out registry.Attributes
+	for _, p := range params {
+		if p.key == "" || p.key == paramApplication || reserved(p.key) || volatile(p.key) {
+			continue
+		}
+		if out == nil {
+			out = make(registry.Attributes)
+		}
+		out[p.key] = p.value
+	}
+	maps.DeleteFunc(out, func(_, v string) bool { return v == "" })
+	return out
 }
 
 // checkKind refuses what stands beside providers in other folders.
@@ -97,8 +115,8 @@ func readWeight(mesh, dubbo string, bridged bool) uint32 {
 
 // services gathers providers of one group, interface, version and group into
 // one service each. What all its endpoints say is said by the service.
-func services(all []found) []*registry.Service {
-	slices.SortStableFunc(all, func(a, b found) int {
+func services(all []*found) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b *found) int {
 		return cmp.Or(a.group.Compare(b.group), cmp.Compare(a.iface.Name, b.iface.Name),
 			cmp.Compare(a.iface.Version, b.iface.Version), cmp.Compare(a.iface.Group, b.iface.Group),
 			a.endpoint.Compare(b.endpoint))
@@ -116,7 +134,7 @@ func services(all []found) []*registry.Service {
 	return out
 }
 
-func gather(all []found) *registry.Service {
+func gather(all []*found) *registry.Service {
 	first := all[0]
 	s := &registry.Service{
 		Name:        nameOf(first.group, first.iface),
@@ -135,6 +153,9 @@ func gather(all []found) *registry.Service {
 		e := f.endpoint
 		maps.DeleteFunc(e.Attributes, func(k, _ string) bool { return s.Attributes[k] != "" })
 		if s.Application == "" && f.application != "" {
+			if e.Attributes == nil {
+				e.Attributes = make(registry.Attributes, 1)
+			}
 			e.Attributes[paramApplication] = f.application
 		}
 		if len(e.Attributes) == 0 {

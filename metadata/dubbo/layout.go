@@ -72,15 +72,30 @@ func (*ZooKeeper) Entry(g registry.Group, name string, _ []byte) (registry.Entry
 		return registry.Entry{Group: g, Key: name, Value: name}, metadata.Mark{}
 	}
 	e := registry.Entry{Group: g, Key: url, Value: url}
-	u, err := parseURL(url)
+	u, err := splitURL(url)
 	if err != nil {
 		return e, metadata.Mark{}
 	}
-	mark, err := metadata.ParseMark(u.params[metadata.MarkKey])
+	if strings.Count(u.query, "&") >= maxParams {
+		return e, metadata.Mark{}
+	}
+	// Of all parameters these three are needed, and a target lists many nodes.
+	var iface registry.Interface
+	var text string
+	for k, v := range paramsOf(u.query) {
+		switch unescapeParam(k) {
+		case paramVersion:
+			iface.Version = unescapeParam(v)
+		case paramGroup:
+			iface.Group = unescapeParam(v)
+		case metadata.MarkKey:
+			text = unescapeParam(v)
+		}
+	}
+	e.Key = instanceKey(u.protocol, hostPort(u.host, u.port), iface)
+	mark, err := metadata.ParseMark(text)
 	if err != nil {
 		mark = metadata.Mark{}
 	}
-	iface := registry.Interface{Version: u.params[paramVersion], Group: u.params[paramGroup]}
-	e.Key = instanceKey(u.protocol, hostPort(u.host, u.port), iface)
 	return e, mark
 }

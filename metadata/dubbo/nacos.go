@@ -50,7 +50,7 @@ func (*Nacos) Needs([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
 func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
-	var all []found
+	all := make([]*found, 0, len(entries))
 	var faults []metadata.Fault
 	for _, e := range entries {
 		f, err := readInstance(e)
@@ -90,30 +90,30 @@ func (n *Nacos) group(name string) registry.Group {
 
 var errMetadata = errors.New("has no protocol in its metadata")
 
-func readInstance(e registry.Entry) (found, error) {
+func readInstance(e registry.Entry) (*found, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return found{}, err //nolint:wrapcheck // says what was read
+		return nil, err //nolint:wrapcheck // says what was read
 	}
 	if err := checkAddress(i.IP, i.Port); err != nil {
-		return found{}, err
+		return nil, err
 	}
 	protocol := i.Metadata[paramProtocol]
 	if protocol == "" {
-		return found{}, errMetadata
+		return nil, errMetadata
 	}
 	if len(i.Metadata) > maxParams {
-		return found{}, fmt.Errorf("more than %d metadata keys", maxParams)
+		return nil, fmt.Errorf("more than %d metadata keys", maxParams)
 	}
 	if err := checkProtocol(protocol); err != nil {
-		return found{}, err
+		return nil, err
 	}
-	f, err := read(parsedURL{protocol: protocol, host: i.IP, port: i.Port, path: i.Metadata[paramPath], params: i.Metadata})
+	f, err := read(parsedURL{protocol: protocol, host: i.IP, port: i.Port, path: i.Metadata[paramPath], params: paramsIn(i.Metadata)})
 	if err != nil {
-		return found{}, err
+		return nil, err
 	}
 	if key := serviceKey(f.iface); key != e.Group.Name {
-		return found{}, fmt.Errorf("is of %q, in the service %q", key, e.Group.Name)
+		return nil, fmt.Errorf("is of %q, in the service %q", key, e.Group.Name)
 	}
 	switch {
 	case !i.Enabled || f.endpoint.Health == registry.Disabled:
@@ -125,4 +125,12 @@ func readInstance(e registry.Entry) (found, error) {
 	}
 	f.group = e.Group
 	return f, nil
+}
+
+func paramsIn(m map[string]string) []param {
+	params := make([]param, 0, len(m))
+	for k, v := range m {
+		params = append(params, param{k, v})
+	}
+	return params
 }

@@ -3,6 +3,7 @@ package dubbo
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/url"
 	"strconv"
 	"strings"
@@ -38,13 +39,23 @@ type parsedURL struct {
 	host     string
 	port     uint16
 	path     string
-	params   map[string]string
+	query    string
+	params   []param // of the query; of several under one key the last counts
 }
 
 // parseURL reads a provider URL the way Java Dubbo does: nothing but the
 // syntax is decoded twice, a host may be an IPv6 address with or without
 // brackets, and a user name or password before the host is dropped.
 func parseURL(s string) (parsedURL, error) {
+	u, err := splitURL(s)
+	if err == nil {
+		u.params, err = parseQuery(u.query)
+	}
+	return u, err
+}
+
+// splitURL is parseURL up to the query.
+func splitURL(s string) (parsedURL, error) {
 	protocol, rest, ok := strings.Cut(s, "://")
 	if !ok {
 		return parsedURL{}, fmt.Errorf("%.80q is no URL", s)
@@ -61,11 +72,7 @@ func parseURL(s string) (parsedURL, error) {
 	if err != nil {
 		return parsedURL{}, err
 	}
-	params, err := parseQuery(query)
-	if err != nil {
-		return parsedURL{}, err
-	}
-	return parsedURL{protocol: protocol, host: host, port: port, path: path, params: params}, nil
+	return parsedURL{protocol: protocol, host: host, port: port, path: path, query: query}, nil
 }
 
 func splitAuthority(s string) (string, uint16, error) {
@@ -87,22 +94,27 @@ func splitAuthority(s string) (string, uint16, error) {
 // maxParams bounds what one hostile entry can cost.
 const maxParams = 512
 
-func parseQuery(s string) (map[string]string, error) {
-	params := make(map[string]string)
-	if s == "" {
-		return params, nil
+func parseQuery(s string) ([]param, error) {
+	n := strings.Count(s, "&") + 1
+	if n > maxParams {
+		return nil, fmt.Errorf("more than %d parameters", maxParams)
 	}
-	for part := range strings.SplitSeq(s, "&") {
-		k, v, _ := strings.Cut(part, "=")
-		if k == "" {
-			continue
-		}
-		params[unescapeParam(k)] = unescapeParam(v)
-		if len(params) > maxParams {
-			return nil, fmt.Errorf("more than %d parameters", maxParams)
-		}
+	params := make([]param, 0, n)
+	for k, v := range paramsOf(s) {
+		params = append(params, param{unescapeParam(k), unescapeParam(v)})
 	}
 	return params, nil
+}
+
+// paramsOf yields the parameters of a query as they are written.
+func paramsOf(s string) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for part := range strings.SplitSeq(s, "&") {
+			if k, v, _ := strings.Cut(part, "="); k != "" && !yield(k, v) {
+				return
+			}
+		}
+	}
 }
 
 // escapeParam percent-encodes what would break a URL apart, and what cannot
@@ -193,9 +205,52 @@ var errNode = errors.New("is not a name that Dubbo writes")
 // unescapeNode undoes escapeNode; the error tells of a name that it would not
 // have written so.
 func unescapeNode(s string) (string, error) {
-	u, err := url.QueryUnescape(s)
-	if err != nil || escapeNode(u) != s {
-		return u, fmt.Errorf("%.80q %w", s, errNode)
+	var b strings.Builder
+	b.Grow(len(s))
+	canonical := true
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case nodeByte(c):
+		case c == '+':
+			c = ' '
+		case c == '%':
+			var ok bool
+			if c, ok = unescapeByte(s[i+1:]); !ok {
+				return "", fmt.Errorf("%.80q %w", s, errNode)
+			}
+			canonical = canonical && c != ' ' && !nodeByte(c) && s[i+1] < 'a' && s[i+2] < 'a'
+			i += 2
+		default:
+			canonical = false
+		}
+		b.WriteByte(c)
 	}
-	return u, nil
+	if !canonical {
+		return b.String(), fmt.Errorf("%.80q %w", s, errNode)
+	}
+	return b.String(), nil
+}
+
+// unescapeByte returns the byte that the two digits stand for with which s
+// begins.
+func unescapeByte(s string) (byte, bool) {
+	if len(s) < 2 {
+		return 0, false
+	}
+	high, low := hexDigit(s[0]), hexDigit(s[1])
+	return high<<4 | low, high|low < 16
+}
+
+// hexDigit returns what a digit stands for, 16 for what is none.
+func hexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10
+	}
+	return 16
 }

@@ -52,7 +52,7 @@ func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
 func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
-	var all []found
+	all := make([]*found, 0, len(entries))
 	var faults []metadata.Fault
 	for _, e := range entries {
 		f, err := readURL(e)
@@ -79,21 +79,21 @@ func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
 	}, tooMuch(p, z.o.MaxMetadata, dropped)
 }
 
-func readURL(e registry.Entry) (found, error) {
+func readURL(e registry.Entry) (*found, error) {
 	value := e.Value
 	if !strings.Contains(value, "://") {
 		value, _ = unescapeNode(value) // a name that was not in the canonical form
 	}
 	u, err := parseURL(value)
 	if err != nil {
-		return found{}, err
+		return nil, err
 	}
 	f, err := read(u)
 	if err != nil {
-		return found{}, err
+		return nil, err
 	}
 	if f.iface.Name != e.Group.Name {
-		return found{}, fmt.Errorf("is of interface %q, in the folder of %q", f.iface.Name, e.Group.Name)
+		return nil, fmt.Errorf("is of interface %q, in the folder of %q", f.iface.Name, e.Group.Name)
 	}
 	f.group = e.Group
 	return f, nil
