@@ -111,8 +111,8 @@ func serviceKey(i registry.Interface) naming.ServiceKey {
 // groups still to be set, and why others are left out.
 func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, error) {
 	var refused []error
-	byProtocol := make(map[string][]registry.Entry)
-	for _, e := range s.Endpoints {
+	byProtocol := make(map[string][]registry.Entry, 1)
+	for i, e := range s.Endpoints {
 		if !e.Health.Offered() || c.cameFromHere(e.Path) {
 			continue
 		}
@@ -122,23 +122,28 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 			continue
 		}
 		protocol := c.protocol(s, e)
+		if byProtocol[protocol] == nil {
+			byProtocol[protocol] = make([]registry.Entry, 0, len(s.Endpoints)-i)
+		}
 		byProtocol[protocol] = append(byProtocol[protocol], endpointEntry(ip.Unmap(), e))
 	}
 	return byProtocol, errors.Join(refused...)
 }
 
 func endpointEntry(ip netip.Addr, e registry.Endpoint) registry.Entry {
-	labels := make(map[string]string)
+	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight}
 	for k, v := range e.Attributes {
 		if labelKey(k) && labelValue(v) {
-			labels[k] = v
+			if value.Labels == nil {
+				value.Labels = make(map[string]string, len(e.Attributes))
+			}
+			value.Labels[k] = v
 		}
 	}
-	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight, Labels: labels}
 	if locality(e.Zone) {
 		value.Locality = e.Zone
 	}
-	return registry.Entry{Key: net.JoinHostPort(ip.String(), strconv.Itoa(int(e.Port))), Value: encode(value)}
+	return registry.Entry{Key: net.JoinHostPort(value.Address, strconv.Itoa(int(e.Port))), Value: value.encode()}
 }
 
 // group returns the entries of one ServiceEntry.

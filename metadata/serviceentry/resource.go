@@ -32,16 +32,6 @@ type Port struct {
 	Protocol string `json:"protocol"` // istio's
 }
 
-// Endpoint is one endpoint of a ServiceEntry, as the value of its entry has
-// it in JSON.
-type Endpoint struct {
-	Address  string            `json:"address"` // an IP address
-	Port     uint16            `json:"port"`
-	Weight   uint32            `json:"weight,omitempty"`
-	Locality string            `json:"locality,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
-}
-
 // Resource is a whole ServiceEntry.
 type Resource struct {
 	Namespace string
@@ -63,6 +53,9 @@ func Parse(group registry.Group, entries []registry.Entry) (Resource, error) {
 	}
 	r.Endpoints = make([]Endpoint, len(entries)-1)
 	for i, e := range entries[1:] {
+		if r.Endpoints[i].read(e.Value) {
+			continue
+		}
 		if err := decode(e, &r.Endpoints[i]); err != nil {
 			return Resource{}, err
 		}
