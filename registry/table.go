@@ -107,10 +107,14 @@ func (t *Table) Stale(err error) {
 func (t *Table) Unknown(scope string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
-		delete(t.unknown, scope)
-	} else {
+	_, was := t.unknown[scope]
+	switch {
+	case err != nil:
 		t.unknown[scope] = err
+	case was:
+		delete(t.unknown, scope)
+	default:
+		return // a source that reads thousands of services says so of each
 	}
 	t.signal()
 }
