@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	mcpv1 "istio.io/api/mcp/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
@@ -516,6 +517,26 @@ func TestKeysAreToldAfterTheirHostIsServed_A42(t *testing.T) {
 		}
 		if got := told[key].String(); got != "api.a.k0-0-tri.zk1.bridge.internal:50051" {
 			t.Errorf("told of %v", told)
+		}
+	})
+}
+
+func TestEndpointsOnTheWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		s := greeter("api.a", "10.0.0.1", "::1")
+		s.Endpoints[0].Zone, s.Endpoints[0].Attributes = "eu-1/eu-1a", registry.Attributes{"version": "v1", "app": "a"}
+		s.Endpoints[1].Weight = 0
+		r.put(s)
+		r.target.Settled()
+		got := decode(t, r.connect("", newType).answers(newType)[0])[0].spec.GetEndpoints()
+		port := map[string]uint32{"grpc-tri": 20001}
+		want := []*networking.WorkloadEntry{
+			{Address: "10.0.0.1", Ports: port, Weight: 100, Locality: "eu-1/eu-1a", Labels: map[string]string{"version": "v1", "app": "a"}},
+			{Address: "::1", Ports: port},
+		}
+		if !slices.EqualFunc(got, want, func(a, b *networking.WorkloadEntry) bool { return proto.Equal(a, b) }) {
+			t.Errorf("istiod reads %v, want %v", got, want)
 		}
 	})
 }

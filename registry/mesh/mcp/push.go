@@ -2,11 +2,8 @@ package mcp
 
 import (
 	"context"
-	"maps"
-	"strconv"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -42,8 +39,8 @@ func (t *Target) confirm() {
 	acked, isNew := t.acked, t.acked.version != t.told
 	t.told = t.acked.version
 	t.mu.Unlock()
-	if isNew {
-		t.o.Served(acked.keys)
+	if isNew && t.o.Served != nil {
+		t.o.Served(acked.keys())
 	}
 }
 
@@ -57,7 +54,7 @@ func (t *Target) push() bool {
 	}
 	since := t.changed
 	t.changed = time.Time{}
-	next := t.build()
+	next := t.served.snapshot()
 	if next.version == t.pushed.version {
 		return false
 	}
@@ -72,41 +69,6 @@ func (t *Target) push() bool {
 	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.content), Waiting: waiting, Latency: time.Since(since)})
 	return true
 }
-
-// build returns what is held as a set to be served. Its version is a hash of
-// the versions of its resources: the same on every replica. The caller holds
-// mu.
-func (t *Target) build() snapshot {
-	s := snapshot{content: make([]*resource, len(t.sorted)), keys: make(map[naming.ServiceKey]naming.HostAddress)}
-	var sum hash
-	for i, g := range t.sorted {
-		s.content[i] = g.resource
-		sum.add(g.resource.name, g.resource.version)
-		maps.Copy(s.keys, g.keys)
-	}
-	s.version = sum.String() + "-" + strconv.Itoa(len(s.content))
-	return s
-}
-
-// hash is FNV-1a of 64 bits; enough to tell two sets apart that follow each
-// other, and a hundred times faster than what resists attacks.
-type hash uint64
-
-func (h *hash) add(texts ...string) {
-	const offset, prime = 14695981039346656037, 1099511628211
-	if *h == 0 {
-		*h = offset
-	}
-	for _, s := range texts {
-		for i := range len(s) {
-			*h = (*h ^ hash(s[i])) * prime
-		}
-		*h = (*h ^ 0xff) * prime
-	}
-}
-
-// String returns the hash in hexadecimal.
-func (h *hash) String() string { return strconv.FormatUint(uint64(*h), 16) }
 
 // save keeps what is held for the next start.
 func (t *Target) save() {

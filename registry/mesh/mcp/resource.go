@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 // created is the creation time of every resource. Without one istiod takes
@@ -30,8 +32,11 @@ const revisionLabel = "istio.io/rev"
 type resource struct {
 	name     string // namespace/name
 	version  string // a hash of the content: istiod skips what has not changed by it
+	sum      uint64 // the same as a number
 	revision string
 	wire     *anypb.Any
+	keys     []naming.ServiceKey // that are found here
+	host     naming.HostAddress  // where that is
 }
 
 // encode returns a resource with the given address, which may be empty.
@@ -42,19 +47,12 @@ func encode(r serviceentry.Resource, vip netip.Addr) (*resource, error) {
 		Resolution: networking.ServiceEntry_STATIC,
 		ExportTo:   r.ExportTo,
 		Ports:      []*networking.ServicePort{{Number: uint32(r.Port.Number), Name: r.Port.Name, Protocol: r.Port.Protocol}},
-		Endpoints:  make([]*networking.WorkloadEntry, len(r.Endpoints)),
 	}
 	if r.External {
 		spec.Location = networking.ServiceEntry_MESH_EXTERNAL
 	}
 	if vip.IsValid() {
 		spec.Addresses = []string{vip.String()}
-	}
-	for i, e := range r.Endpoints {
-		spec.Endpoints[i] = &networking.WorkloadEntry{
-			Address: e.Address, Weight: e.Weight, Locality: e.Locality, Labels: e.Labels,
-			Ports: map[string]uint32{r.Port.Name: uint32(e.Port)},
-		}
 	}
 	return wrap(r, spec)
 }
@@ -65,25 +63,36 @@ func wrap(r serviceentry.Resource, spec *networking.ServiceEntry) (*resource, er
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", r.Name, err)
 	}
-	out := &mcpv1.Resource{
-		Metadata: &mcpv1.Metadata{
-			Name: r.Namespace + "/" + r.Name, CreateTime: timestamppb.New(created()),
-			Labels: r.Labels, Annotations: r.Annotations,
-		},
-		Body: &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: body},
+	body = appendEndpoints(body, r)
+	meta := &mcpv1.Metadata{
+		Name: r.Namespace + "/" + r.Name, CreateTime: timestamppb.New(created()),
+		Labels: r.Labels, Annotations: r.Annotations,
 	}
-	whole, err := deterministic.Marshal(out)
+	head, err := deterministic.Marshal(meta)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", r.Name, err)
 	}
-	sum := sha256.Sum256(whole)
-	out.Metadata.Version = hex.EncodeToString(sum[:8])
-	whole, err = deterministic.Marshal(out)
+	sum := sha256.Sum256(append(head, body...))
+	meta.Version = hex.EncodeToString(sum[:8])
+	whole, err := deterministic.Marshal(&mcpv1.Resource{
+		Metadata: meta, Body: &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: body},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", r.Name, err)
 	}
 	return &resource{
-		name: out.GetMetadata().GetName(), version: out.GetMetadata().GetVersion(), revision: r.Labels[revisionLabel],
+		name: meta.GetName(), version: meta.GetVersion(), sum: binary.BigEndian.Uint64(sum[:8]), revision: r.Labels[revisionLabel],
 		wire: &anypb.Any{TypeUrl: "type.googleapis.com/istio.mcp.v1alpha1.Resource", Value: slices.Clip(whole)},
+		keys: keysOf(r), host: naming.HostAddress{Host: r.Host, Port: r.Port.Number},
 	}, nil
+}
+
+func keysOf(r serviceentry.Resource) []naming.ServiceKey {
+	keys := make([]naming.ServiceKey, 0, len(r.Keys))
+	for _, text := range r.Keys {
+		if k, err := naming.ParseServiceKey(text); err == nil { // the codec wrote it
+			keys = append(keys, k)
+		}
+	}
+	return keys
 }
