@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -116,22 +115,8 @@ func addresses(ports []int) []string {
 	return names
 }
 
-// entryAddresses returns the address of each entry, in order; what is no URL
-// stands there as it is.
-func entryAddresses(names []string) []string {
-	var hosts []string
-	for _, name := range names {
-		host := name
-		if text, err := url.QueryUnescape(name); err == nil {
-			if u, err := url.Parse(text); err == nil {
-				host = u.Host
-			}
-		}
-		hosts = append(hosts, host)
-	}
-	slices.Sort(hosts)
-	return hosts
-}
+// entryAddresses returns the address of each entry, in order.
+func entryAddresses(names []string) []string { return harness.EntryAddresses(names) }
 
 // lacks says whether no entry names the port.
 func lacks(port int) func([]string) bool {

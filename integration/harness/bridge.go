@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,10 @@ const Swift = "lastEndpoint: 0s, settle: 0s, share: 1"
 type Bridge struct {
 	Config    string // the file
 	Telemetry string // address of probes and metrics
+	Admin     string // address of the status API
+
+	Env    []string // what it is started with, beside the test's own
+	Before []string // a program and its arguments that becomes the bridge, such as prlimit
 
 	owner   testing.TB // which the bridge ends with, whichever subtest starts it
 	path    string
@@ -64,9 +69,9 @@ bridges:
 // Start starts the bridge with it.
 func ConfiguredBridge(t testing.TB, text string) *Bridge {
 	t.Helper()
-	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), path: Program(t)}
+	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), Admin: freeAddress(t), path: Program(t)}
 	text = fmt.Sprintf("apiVersion: xds-bridge/v1\n%s\nadmin: { address: %q }\ntelemetry: { address: %q }\nlog: { level: debug }\n",
-		text, freeAddress(t), b.Telemetry)
+		text, b.Admin, b.Telemetry)
 	must(t, os.WriteFile(b.Config, []byte(text), 0o600))
 	return b
 }
@@ -83,7 +88,8 @@ func StartBridge(t testing.TB, c BridgeConfig) *Bridge {
 // Start starts the bridge, for the first time or once more.
 func (b *Bridge) Start(t testing.TB) {
 	t.Helper()
-	b.process = Start(b.owner, Command{Name: "xds-bridge", Path: b.path, Args: []string{"run", "--config", b.Config}})
+	command := append(slices.Clone(b.Before), b.path, "run", "--config", b.Config)
+	b.process = Start(b.owner, Command{Name: "xds-bridge", Path: command[0], Args: command[1:], Env: b.Env})
 }
 
 // AwaitReady waits until the bridge has read the mesh completely.
@@ -109,6 +115,9 @@ func (b *Bridge) AwaitServed(t testing.TB) {
 		return nil
 	})
 }
+
+// Process returns the running bridge.
+func (b *Bridge) Process() *Process { return b.process }
 
 // Kill ends the bridge at once.
 func (b *Bridge) Kill() { b.process.Kill() }

@@ -25,3 +25,9 @@ func get(t testing.TB, url string) ([]byte, error) {
 	}
 	return body, err
 }
+
+// Get returns the body that is served at a URL; any status but 200 is an error.
+func Get(t testing.TB, url string) ([]byte, error) {
+	t.Helper()
+	return get(t, url)
+}

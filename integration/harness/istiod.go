@@ -57,6 +57,12 @@ func (i *Istiod) Start(t testing.TB) {
 	})
 }
 
+// Running reports whether istiod runs.
+func (i *Istiod) Running() bool { return i.process.Running() }
+
+// Process returns the running istiod.
+func (i *Istiod) Process() *Process { return i.process }
+
 // Kill ends istiod at once.
 func (i *Istiod) Kill() { i.process.Kill() }
 

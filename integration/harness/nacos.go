@@ -185,3 +185,27 @@ func (n *Nacos) post(t testing.TB, path string, form url.Values) error {
 	}
 	return nil
 }
+
+// NacosProxy is a proxy before both ports of a Nacos.
+type NacosProxy struct {
+	URL        string
+	HTTP, GRPC *Proxy
+}
+
+// StartNacosProxy starts such a proxy for the length of the test.
+func StartNacosProxy(t testing.TB, n *Nacos) *NacosProxy {
+	t.Helper()
+	port := freeNacosPort(t)
+	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+	return &NacosProxy{
+		URL:  "http://" + at(port),
+		HTTP: StartProxyAt(t, at(port), strings.TrimPrefix(n.URL, "http://")),
+		GRPC: StartProxyAt(t, at(port+1000), n.GRPC),
+	}
+}
+
+// Both does something to both proxies.
+func (p *NacosProxy) Both(do func(*Proxy)) {
+	do(p.HTTP)
+	do(p.GRPC)
+}

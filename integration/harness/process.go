@@ -120,6 +120,9 @@ func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 	}
 }
 
+// Pid returns the program's process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
 // Log returns everything the program has printed.
 func (p *Process) Log() string {
 	b, err := os.ReadFile(p.log)

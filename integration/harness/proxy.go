@@ -20,6 +20,7 @@ type Proxy struct {
 	conns  map[net.Conn]bool
 	closed bool          // refuse
 	hole   chan struct{} // not nil: nothing passes until it is closed
+	deaf   chan struct{} // likewise for what the target sends alone
 	delay  time.Duration
 	bytes  int64 // from the target
 }
@@ -30,9 +31,20 @@ func StartProxy(t testing.TB, target string) *Proxy {
 	return startProxy(t, target, func() io.Writer { return io.Discard })
 }
 
+// StartProxyAt is StartProxy for a proxy whose address has to be known before.
+func StartProxyAt(t testing.TB, address, target string) *Proxy {
+	t.Helper()
+	return startProxyAt(t, address, target, func() io.Writer { return io.Discard })
+}
+
 func startProxy(t testing.TB, target string, inspect func() io.Writer) *Proxy {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	return startProxyAt(t, "127.0.0.1:0", target, inspect)
+}
+
+func startProxyAt(t testing.TB, address, target string, inspect func() io.Writer) *Proxy {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 	must(t, err)
 	p := &Proxy{Address: listener.Addr().String(), target: target, inspect: inspect, conns: make(map[net.Conn]bool)}
 	var running sync.WaitGroup
@@ -71,6 +83,23 @@ func (p *Proxy) BlackHole() {
 	}
 }
 
+// Deafen passes on what clients send and nothing of what the target answers,
+// as a network that is cut in one direction does, until Heal.
+func (p *Proxy) Deafen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.deaf == nil {
+		p.deaf = make(chan struct{})
+	}
+}
+
+// Lead makes the proxy pass new connections on to another address.
+func (p *Proxy) Lead(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // Delay holds back for so long what the target sends from now on.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
@@ -78,16 +107,18 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
-// Heal ends Cut, BlackHole and Delay. What a black hole swallowed is gone with
+// Heal ends Cut, BlackHole, Deafen and Delay. What was swallowed is gone with
 // its connections.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed, p.delay = false, 0
-	if p.hole != nil {
-		close(p.hole)
-		p.hole = nil
-		p.closeAll()
+	for _, held := range []*chan struct{}{&p.hole, &p.deaf} {
+		if *held != nil {
+			p.closeAll()
+			close(*held)
+			*held = nil
+		}
 	}
 }
 
@@ -129,7 +160,7 @@ func (p *Proxy) forward(client net.Conn) {
 		return
 	}
 	defer p.remove(client)
-	target, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", p.target)
+	target, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", p.leadsTo())
 	if err != nil {
 		return
 	}
@@ -137,21 +168,23 @@ func (p *Proxy) forward(client net.Conn) {
 	seen := p.inspect()
 	var back sync.WaitGroup
 	back.Go(func() {
-		p.copy(client, target, p.count)
+		pump(client, target, p.answered)
 		_ = client.Close() // ends the copy in the other direction
 	})
-	p.copy(target, client, func(b []byte) { _, _ = seen.Write(b) })
+	pump(target, client, func(b []byte) {
+		p.pass()
+		_, _ = seen.Write(b)
+	})
 	_ = target.Close() // likewise
 	back.Wait()
 }
 
-// copy passes on what it reads, as the state of the proxy lets it.
-func (p *Proxy) copy(to io.Writer, from io.Reader, see func([]byte)) {
+// pump passes on what it reads once see lets it.
+func pump(to io.Writer, from io.Reader, see func([]byte)) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
-			p.pass()
 			see(buffer[:n])
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
@@ -178,10 +211,24 @@ func (p *Proxy) pass() {
 	}
 }
 
-func (p *Proxy) count(b []byte) {
+// answered waits as long as no answer may pass, and counts it.
+func (p *Proxy) answered(b []byte) {
+	p.pass()
+	p.mu.Lock()
+	deaf := p.deaf
+	p.mu.Unlock()
+	if deaf != nil {
+		<-deaf
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bytes += int64(len(b))
+}
+
+func (p *Proxy) leadsTo() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
 }
 
 func (p *Proxy) add(conn net.Conn) bool {

@@ -195,3 +195,12 @@ func (s *adsStream) acknowledge(node *corev3.Node) {
 		}
 	}
 }
+
+// Stall asks a server for ServiceEntries as istiod does and never reads the
+// answers, until the test ends.
+func Stall(t testing.TB, address string) {
+	t.Helper()
+	s := dial(t, address)
+	node := &corev3.Node{Id: "sidecar~127.0.0.1~stalled.istio-system~istio-system.svc.cluster.local"}
+	must(t, s.stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: "networking.istio.io/v1/ServiceEntry"}))
+}

@@ -3,6 +3,7 @@ package harness
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -21,21 +22,28 @@ type Znode struct {
 }
 
 // Znodes is a client of ZooKeeper for a test's own eyes.
-type Znodes struct{ conn *zk.Conn }
+type Znodes struct {
+	conn *zk.Conn
+	done chan struct{} // closed when the test has ended
+}
 
 // Connect connects to the servers for the length of the test.
 func Connect(t testing.TB, servers ...string) *Znodes {
 	t.Helper()
 	conn, events, err := zk.Connect(servers, 10*time.Second, zk.WithLogger(quiet{}))
 	must(t, err)
-	t.Cleanup(conn.Close)
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		close(done)
+		conn.Close()
+	})
 	timer := time.NewTimer(startTime)
 	defer timer.Stop()
 	for {
 		select {
 		case e := <-events:
 			if e.State == zk.StateHasSession {
-				return &Znodes{conn}
+				return &Znodes{conn, done}
 			}
 		case <-timer.C:
 			t.Fatalf("no session with %v", servers)
@@ -111,6 +119,36 @@ func (z *Znodes) Create(t testing.TB, at, data string) {
 	must(t, err)
 }
 
+// Prune deletes a znode and everything below it, in one step.
+func (z *Znodes) Prune(t testing.TB, root string) {
+	t.Helper()
+	var steps []any
+	for _, at := range slices.Backward(slices.Sorted(maps.Keys(z.Tree(t, root)))) {
+		steps = append(steps, &zk.DeleteRequest{Path: at, Version: -1})
+	}
+	_, err := z.conn.Multi(steps...)
+	must(t, err)
+}
+
+// Deny takes permissions of a znode, such as zk.PermRead, from everybody but
+// that to give them back.
+func (z *Znodes) Deny(t testing.TB, at string, permissions int32) {
+	t.Helper()
+	z.acl(t, at, zk.PermAll&^permissions)
+}
+
+// Allow gives everybody every permission.
+func (z *Znodes) Allow(t testing.TB, at string) {
+	t.Helper()
+	z.acl(t, at, zk.PermAll)
+}
+
+func (z *Znodes) acl(t testing.TB, at string, permissions int32) {
+	t.Helper()
+	_, err := z.conn.SetACL(at, zk.WorldACL(permissions|zk.PermAdmin), -1)
+	must(t, err)
+}
+
 // Delete deletes one znode.
 func (z *Znodes) Delete(t testing.TB, at string) {
 	t.Helper()
@@ -128,22 +166,47 @@ type sighting struct {
 	names []string
 }
 
-// Watch watches the children of a path for the length of the test.
+// Watch watches the children of a path for the length of the test. As a
+// subscriber does it outlives servers and sessions, and a path that is not
+// there has no children.
 func (z *Znodes) Watch(t testing.TB, at string) *ChildrenWatch {
 	t.Helper()
 	w := &ChildrenWatch{}
-	names, _, events, err := z.conn.ChildrenW(at)
+	events, err := z.look(at, w)
 	must(t, err)
-	w.note(names)
 	go func() {
 		for err == nil {
-			<-events // closed when the test has ended, and then ChildrenW fails
-			if names, _, events, err = z.conn.ChildrenW(at); err == nil {
-				w.note(names)
+			select {
+			case <-events:
+				events, err = z.look(at, w)
+			case <-z.done:
+				return
 			}
 		}
 	}()
 	return w
+}
+
+// look notes the children of a path and watches them; it tries until the test
+// ends.
+func (z *Znodes) look(at string, w *ChildrenWatch) (<-chan zk.Event, error) {
+	for {
+		names, _, events, err := z.conn.ChildrenW(at)
+		if errors.Is(err, zk.ErrNoNode) {
+			_, _, events, err = z.conn.ExistsW(at)
+		}
+		if err == nil {
+			w.note(names)
+			return events, nil
+		}
+		timer := time.NewTimer(poll)
+		select {
+		case <-timer.C:
+		case <-z.done:
+			timer.Stop()
+			return nil, err
+		}
+	}
 }
 
 func (w *ChildrenWatch) note(names []string) {

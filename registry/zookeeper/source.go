@@ -213,8 +213,9 @@ type folder struct {
 // follow takes changes in until the connection goes, and returns why; nil
 // where all of it is to be read again without a cause.
 func (r *reading) follow(ctx context.Context) error {
-	verify := time.NewTimer(r.opts.Verify)
+	verify, denied := time.NewTimer(r.opts.Verify), time.NewTicker(deniedAgain)
 	defer verify.Stop()
+	defer denied.Stop()
 	var last time.Time // the first change is taken in at once, its followers together
 	for {
 		select {
@@ -224,11 +225,14 @@ func (r *reading) follow(ctx context.Context) error {
 			return nil
 		case <-r.rechecks:
 			return errRecheck
+		case <-denied.C:
+			if err := r.retryDenied(ctx); err != nil {
+				return err
+			}
+			continue
 		case <-r.events.ready:
 		}
-		if wait := r.opts.Gather - time.Since(last); wait > 0 {
-			sleep(ctx, wait)
-		}
+		sleep(ctx, r.opts.Gather-time.Since(last))
 		last = time.Now()
 		paths, broken := r.events.take()
 		if state := r.client.State(); broken || !state.Connected {
@@ -240,6 +244,22 @@ func (r *reading) follow(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// deniedAgain is how often a folder that is denied is tried again: no watch
+// tells that its permissions have changed.
+const deniedAgain = 15 * time.Second
+
+// retryDenied reads again what is denied.
+func (r *reading) retryDenied(ctx context.Context) error {
+	for _, p := range slices.SortedFunc(maps.Keys(r.folders), place.compare) {
+		if r.folders[p].denied != nil {
+			if err := r.update(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // changed reads again what a watch told of.
@@ -376,6 +396,9 @@ func parts(f Folders) (root, after string) {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

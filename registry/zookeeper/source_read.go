@@ -23,7 +23,7 @@ func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	names, err := r.client.watchChildren(ctx, root)
 	switch {
 	case errors.Is(err, zk.ErrNoNode) && r.rooted[root]:
-		return nil, fmt.Errorf("zookeeper: %s: %w: everything stays as it was last seen until it is back", root, ErrRootGone)
+		return nil, rootGone(root)
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, nil // nobody has registered anything yet
 	case err != nil:
@@ -94,13 +94,29 @@ func (r *reading) decode(f *folder, entries []registry.Entry) {
 	}
 }
 
+// rootThere says whether the root of a format went: then a folder that went
+// with it is no word of its providers.
+func (r *reading) rootThere(ctx context.Context, f Format) error {
+	root, _, _ := strings.Cut(f.Folders(), "/*")
+	if _, err := r.client.children(ctx, root); errors.Is(err, zk.ErrNoNode) && r.rooted[root] {
+		return rootGone(root)
+	} else if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("list %s: %w", root, err)
+	}
+	return nil
+}
+
+func rootGone(root string) error {
+	return fmt.Errorf("zookeeper: %s: %w: everything stays as it was last seen until it is back", root, ErrRootGone)
+}
+
 // entries returns what a folder holds and watches it. A folder that does not
 // exist holds nothing.
 func (r *reading) entries(ctx context.Context, f Format, p string) ([]registry.Entry, error) {
 	names, err := r.client.watchChildren(ctx, p)
 	if err != nil {
 		if errors.Is(err, zk.ErrNoNode) {
-			return nil, nil
+			return nil, r.rootThere(ctx, f)
 		}
 		return nil, err
 	}

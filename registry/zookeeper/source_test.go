@@ -217,7 +217,7 @@ func TestSource(t *testing.T) {
 				}
 			}
 			s.SetFault(nil)
-			later(10 * time.Minute)
+			later(20 * time.Second) // long before everything is read again
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
 		},
 		"F40 a root that vanished holds everything": func(t *testing.T, s *zktest.Server) {

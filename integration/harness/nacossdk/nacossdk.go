@@ -114,14 +114,8 @@ type Watch struct {
 	service string
 
 	mu     sync.Mutex
-	seen   []Seen
+	seen   []harness.Seen // the addresses of those a consumer may call
 	latest []model.Instance
-}
-
-// Seen is one list that the SDK told of.
-type Seen struct {
-	At        time.Time
-	Addresses []string // ip:port of those a consumer may call, in order
 }
 
 // Subscribe watches a service for the rest of the test.
@@ -138,7 +132,7 @@ func (c *Client) Subscribe(t testing.TB, service string) *Watch {
 }
 
 func (w *Watch) tell(list []model.Instance) {
-	s := Seen{At: time.Now(), Addresses: []string{}}
+	s := harness.Seen{At: time.Now(), Addresses: []string{}}
 	for _, in := range list {
 		if in.Enable && in.Healthy {
 			s.Addresses = append(s.Addresses, fmt.Sprintf("%s:%d", in.Ip, in.Port))
@@ -175,11 +169,14 @@ func (w *Watch) Instances() []model.Instance {
 	return slices.Clone(w.latest)
 }
 
+// Lists returns everything that the SDK told of, oldest first.
+func (w *Watch) Lists() []harness.Seen { return w.Since(time.Time{}) }
+
 // Since returns the lists that the SDK told of after a moment.
-func (w *Watch) Since(at time.Time) []Seen {
+func (w *Watch) Since(at time.Time) []harness.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var after []Seen
+	var after []harness.Seen
 	for _, s := range w.seen {
 		if s.At.After(at) {
 			after = append(after, s)

@@ -1,0 +1,98 @@
+package faults_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// TestZooKeeperEnsemble keeps the mesh in three servers, in entries that go
+// with the bridge's session.
+func TestZooKeeperEnsemble(t *testing.T) {
+	t.Parallel()
+	t.Attr(reliability.With, "istiod and three ZooKeepers")
+	nodes := harness.StartEnsemble(t)
+	znodes := harness.Connect(t, harness.Addresses(nodes...)...)
+	m := faults.StartMesh(t)
+	bridge := kept(t, m, znodes, meshToZooKeeper(m, "lifetime: session", patient, harness.Addresses(nodes...)...))
+	restart := func(t *testing.T, killed ...*harness.ZooKeeper) {
+		t.Helper()
+		for _, n := range killed {
+			n.Start(t)
+		}
+		for _, n := range killed {
+			n.AwaitServing(t)
+		}
+	}
+
+	var leader *harness.ZooKeeper
+	m.Try(t, faults.Fault{
+		Name: "F35 the leader dies: the session goes on, and changes are written under the next one",
+		Break: func(t *testing.T) {
+			for _, n := range nodes {
+				if n.Leads(t) {
+					leader = n
+				}
+			}
+			leader.Kill()
+		},
+		Lasts: session,
+		Heal:  func(t *testing.T) { restart(t, leader) },
+	})
+	m.Try(t, faults.Fault{
+		Name: "F35 without a quorum changes wait, and what is there stays",
+		Break: func(*testing.T) {
+			nodes[0].Kill()
+			nodes[1].Kill()
+		},
+		Lasts: session,
+		Heal:  func(t *testing.T) { restart(t, nodes[:2]...) },
+	})
+	m.Try(t, faults.Fault{
+		Name: "F35 all three die and come back with their data",
+		Break: func(*testing.T) {
+			for _, n := range nodes {
+				n.Kill()
+			}
+		},
+		Heal: func(t *testing.T) { restart(t, nodes...) },
+	})
+	m.Try(t, faults.Fault{
+		Name:    "F04 F33 frozen for longer than its session, the bridge writes its entries again, once",
+		MayLose: true,
+		Break:   func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
+		Change: func(t *testing.T) {
+			m.Change(t)
+			harness.Eventually(t, faults.HealTime, "the entries are gone with the session", func() error {
+				return harness.Same(len(znodes.Children(t, faults.Folder(faults.MovingInterface))), 0)
+			})
+		},
+		Heal: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F34 A47 after a kill -9 the next process takes over what the old session holds",
+		Break: func(*testing.T) { bridge.Kill() },
+		Heal:  func(t *testing.T) { bridge.Start(t) },
+		After: func(t *testing.T) {
+			harness.Stays(t, session+time.Second, "the end of the old session takes nothing along", func() error {
+				return m.Shown(faults.MovingService)
+			})
+		},
+	})
+	m.Try(t, faults.Fault{
+		Name:    "A47 on SIGTERM the entries of the session go at once, and those of others stay",
+		MayLose: true,
+		Break:   func(t *testing.T) { bridge.Stop(t) },
+		Change: func(t *testing.T) {
+			m.Change(t)
+			harness.Eventually(t, faults.HealTime, "our entries are gone", func() error {
+				return harness.Same(len(znodes.Children(t, faults.Folder(faults.MovingInterface))), 0)
+			})
+		},
+		Heal: func(t *testing.T) { bridge.Start(t) },
+	})
+}

@@ -1,0 +1,164 @@
+package faults_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// patient is a guard that is about safety and does not keep a test waiting for
+// a minute.
+const patient = "settle: 5s, share: 1"
+
+// session is how long a server keeps a session without its client.
+const session = 6 * time.Second
+
+// meshToZooKeeper is the configuration of a bridge that keeps a mesh in a
+// ZooKeeper.
+func meshToZooKeeper(m *faults.Mesh, settings, guard string, servers ...string) string {
+	return fmt.Sprintf(`owner: faults
+registries:
+  %s
+  zk:
+    zookeeper: { servers: [%s], sessionTimeout: %s, timeout: 2s, %s }
+    timing: { refresh: 5s, retryMax: 2s }
+bridges:
+  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
+		m.Registry(), quoted(servers), session, settings, guard)
+}
+
+func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }
+
+// kept starts a bridge from the mesh into a ZooKeeper in which others are
+// already, and waits until all agree.
+func kept(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, config string) *harness.Bridge {
+	t.Helper()
+	others := faults.PlantOthers(t, znodes)
+	bridge := harness.ConfiguredBridge(t, config)
+	bridge.Start(t)
+	oracle := faults.NewOracle(bridge, others)
+	for service, iface := range map[string]string{faults.SteadyService: faults.SteadyInterface, faults.MovingService: faults.MovingInterface} {
+		oracle.Subscribe(service, faults.WithoutOthers(znodes.Watch(t, faults.Folder(iface)).Lists))
+	}
+	m.Judge(oracle)
+	oracle.Agree(t)
+	return bridge
+}
+
+// TestMeshToZooKeeper has everything go wrong between istiod, the bridge and
+// one ZooKeeper, one thing after the other.
+func TestMeshToZooKeeper(t *testing.T) {
+	t.Parallel()
+	t.Attr(reliability.With, "istiod and ZooKeeper")
+	server := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, server.Address)
+	toZooKeeper := harness.StartZooKeeperProxy(t, server.Address)
+	m := faults.StartMesh(t)
+	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", patient, toZooKeeper.Address))
+
+	m.Try(t, faults.Fault{
+		Name:  "F01 A47 kill -9 while endpoints change: what stays is never gone, and nothing is there twice",
+		Break: func(*testing.T) { bridge.Kill() },
+		Heal:  func(t *testing.T) { bridge.Start(t) },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F03 A47 a SIGTERM and the next start lose nothing",
+		Break: func(t *testing.T) { bridge.Stop(t) },
+		Heal:  func(t *testing.T) { bridge.Start(t) },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F04 frozen for longer than its session, the bridge goes on where the mesh is by then",
+		Break: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
+		Lasts: 2 * session,
+		Heal:  func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F14 a stream that is reset is opened again",
+		Break: func(*testing.T) { m.ToIstiod.Reset() },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F15 what was removed while the stream was away is removed after it is back",
+		Break: func(*testing.T) { m.ToIstiod.Cut() },
+		Lasts: time.Second,
+		Heal:  func(*testing.T) { m.ToIstiod.Heal() },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F20 without the debug API the known keys go on",
+		Break: func(*testing.T) { m.ToDebug.Cut() },
+		After: func(*testing.T) { m.ToDebug.Heal() },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F32 a connection that is lost for less than the session is no loss",
+		Break: func(*testing.T) { toZooKeeper.Cut() },
+		Lasts: session / 3,
+		Heal:  func(*testing.T) { toZooKeeper.Heal() },
+	})
+	m.Try(t, faults.Fault{
+		Name: "F36 what somebody changed while the connection was lost is seen and mended",
+		Break: func(t *testing.T) {
+			toZooKeeper.Cut()
+			znodes.Delete(t, m.NodeOf(t, znodes, 0))
+		},
+		Heal: func(*testing.T) { toZooKeeper.Heal() },
+	})
+	m.Try(t, faults.Fault{
+		Name: "F37 a folder that is denied is an error, and the other goes on",
+		Break: func(t *testing.T) {
+			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermAll)
+		},
+		Change: func(t *testing.T) {
+			m.Change(t)
+			harness.Eventually(t, faults.HealTime, "the other folder follows", func() error { return m.Shown(faults.MovingService) })
+		},
+		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F48 reads work and writes are denied: nothing goes, and the status tells of it",
+		Break: func(t *testing.T) { znodes.Deny(t, faults.Folder(faults.MovingInterface), zk.PermCreate|zk.PermDelete) },
+		Change: func(t *testing.T) {
+			m.Change(t)
+			m.SaysReason(t, faults.MovingService, "refused")
+		},
+		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.MovingInterface)) },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F38 F48 writes arrive and no answer does: nothing is written twice, nothing is lost",
+		Break: func(*testing.T) { toZooKeeper.Deafen() },
+		Lasts: 2 * session,
+		Heal:  func(*testing.T) { toZooKeeper.Heal() },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F49 a ZooKeeper that takes a second for each answer is slow and nothing else",
+		Break: func(*testing.T) { toZooKeeper.Delay(time.Second) },
+		Lasts: 2 * time.Second,
+		Heal:  func(*testing.T) { toZooKeeper.Heal() },
+	})
+	m.Try(t, faults.Fault{
+		Name:  "F35 a ZooKeeper that is killed and comes back finds the changes of its absence",
+		Break: func(*testing.T) { server.Kill() },
+		Heal: func(t *testing.T) {
+			server.Start(t)
+			server.AwaitServing(t)
+		},
+	})
+	rootDeleted(t, m, znodes)
+}
+
+// rootDeleted is the last of its world: what is others' goes too.
+func rootDeleted(t *testing.T, m *faults.Mesh, znodes *harness.Znodes) {
+	t.Helper()
+	t.Run("F40 a root that somebody deletes is written again", func(t *testing.T) {
+		znodes.Prune(t, "/dubbo")
+		m.Change(t)
+		took := m.Agree(t)
+		t.Attr(reliability.Healed, took.String())
+	})
+}

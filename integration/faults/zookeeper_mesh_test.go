@@ -1,0 +1,164 @@
+package faults_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// TestZooKeeperToMesh has everything go wrong while providers of a ZooKeeper
+// are served to istiod.
+func TestZooKeeperToMesh(t *testing.T) {
+	t.Parallel()
+	t.Attr(reliability.With, "ZooKeeper and istiod")
+	server := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, server.Address)
+	toZooKeeper := harness.StartProxy(t, server.Address)
+	i := faults.NewImports(t, faults.InZooKeeper(znodes))
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: faults
+registries:
+  mesh: { istiod: { address: "127.0.0.1:1", import: { keys: "off" } } }
+  zk: { zookeeper: { servers: [%q], sessionTimeout: %s, timeout: 2s } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { settle: 5s, lastEndpoint: 1s } }`,
+		toZooKeeper.Address, session, i.Listen))
+	bridge.Start(t)
+	oracle := faults.NewOracle(bridge, faults.Below(znodes, faults.Folder(faults.SteadyInterface)))
+	oracle.Heads = 1
+	i.Serve(t, oracle, "zk")
+	i.Agree(t)
+
+	i.Try(t, faults.Fault{
+		Name:  "F01 kill -9 of the bridge: istiod keeps what it has until the next one has read all",
+		Break: func(*testing.T) { bridge.Kill() },
+		Heal:  func(t *testing.T) { bridge.Start(t) },
+	})
+	i.Try(t, faults.Fault{
+		Name:  "F32 F36 what changed while the connection was lost is read when it is back",
+		Break: func(*testing.T) { toZooKeeper.Cut() },
+		Heal:  func(*testing.T) { toZooKeeper.Heal() },
+	})
+	i.Try(t, faults.Fault{
+		Name:  "F33 F36 what changed while the session ended is read in the next",
+		Break: func(*testing.T) { toZooKeeper.BlackHole() },
+		Lasts: session + 2*time.Second,
+		Heal:  func(*testing.T) { toZooKeeper.Heal() },
+	})
+	i.Try(t, faults.Fault{
+		Name:   "F35 a ZooKeeper that is away takes nothing with it",
+		Break:  func(*testing.T) { server.Kill() },
+		Change: func(*testing.T) {},
+		Lasts:  3 * time.Second,
+		Heal: func(t *testing.T) {
+			server.Start(t)
+			server.AwaitServing(t)
+		},
+	})
+	i.Try(t, faults.Fault{
+		Name: "F37 a folder that may no longer be read stays as it was, and the other follows",
+		Break: func(t *testing.T) {
+			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermRead)
+			toZooKeeper.Reset() // everything is read once more
+		},
+		Change: func(t *testing.T) {
+			i.Change(t)
+			harness.Eventually(t, faults.HealTime, "the other follows", func() error { return i.Shown(faults.MovingInterface) })
+		},
+		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
+	})
+	i.Others = func(testing.TB) string { return "" } // they go with the root
+	i.Try(t, faults.Fault{
+		Name:   "F40 a root that somebody deletes in one step is held: nothing is withdrawn",
+		Break:  func(t *testing.T) { znodes.Prune(t, "/dubbo") },
+		Change: func(*testing.T) {},
+		Lasts:  3 * time.Second,
+		Heal:   func(t *testing.T) { i.Again(t) },
+	})
+	i.Try(t, faults.Fault{
+		Name:   "F50 a reader of ours that never reads holds nobody up",
+		Break:  func(t *testing.T) { harness.Stall(t, i.Listen) },
+		Change: func(t *testing.T) { manyChanges(t, i) },
+	})
+	t.Run("F54 F55 F56 F57", func(t *testing.T) { hostile(t, i, znodes) })
+	t.Run("A38", func(t *testing.T) { leaves(t, i, znodes) })
+}
+
+func manyChanges(t *testing.T, i *faults.Imports) {
+	t.Helper()
+	for range 30 {
+		i.Change(t)
+	}
+}
+
+// leaves has a service leave the registry, and then most of a large one.
+func leaves(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
+	t.Helper()
+	const mass = 30
+	for port := range mass {
+		znodes.Create(t, faults.Registered("api.Mass", 17000+port), "")
+	}
+	znodes.Create(t, faults.Registered("api.Leaves", 16001), "")
+	massive := harness.WatchEndpoints(t, i.Istiod.GRPC, faults.ImportedCluster("zk", "api.Mass"))
+	served := func(iface string) error {
+		for _, cluster := range harness.Clusters(t, i.Istiod.GRPC, "router") {
+			if cluster == faults.ImportedCluster("zk", iface) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no cluster of %s", iface)
+	}
+	all := func(n int) func() error {
+		return func() error { return harness.Same(massive.Endpoints(), n) }
+	}
+	harness.Eventually(t, faults.HealTime, "both are served", func() error {
+		if err := served("api.Leaves"); err != nil {
+			return err
+		}
+		return all(mass)()
+	})
+
+	t.Run("A38 a service that leaves the registry leaves the mesh, and no other does", func(t *testing.T) {
+		znodes.Prune(t, "/dubbo/api.Leaves")
+		harness.Eventually(t, faults.HealTime, "its cluster is gone", func() error {
+			if served("api.Leaves") == nil {
+				return errors.New("it is still served")
+			}
+			return nil
+		})
+		i.Agree(t)
+	})
+	t.Run("A38 a mass of deletions is held, and goes when approved", func(t *testing.T) {
+		for port := range mass - 2 {
+			znodes.Delete(t, faults.Registered("api.Mass", 17000+port))
+		}
+		var held string
+		harness.Eventually(t, faults.HealTime, "a hold", func() error {
+			holds, err := faults.Holds(t, i.Bridge)
+			if err == nil && len(holds) != 1 {
+				err = fmt.Errorf("holds %v", holds)
+			}
+			if err == nil {
+				held = holds[0]
+			}
+			return err
+		})
+		harness.Stays(t, 2*time.Second, "more stay than the guard lets go", func() error {
+			if n := massive.Endpoints(); n < mass-10 {
+				return fmt.Errorf("%d are left", n)
+			}
+			return nil
+		})
+		if answer := faults.Post(t, i.Bridge, "/api/v1/holds/"+held+"/approve"); !strings.Contains(answer, "approved") {
+			t.Errorf("approval: %s", answer)
+		}
+		harness.Eventually(t, faults.HealTime, "the rest", all(2))
+	})
+}
