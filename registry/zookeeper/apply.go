@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
@@ -20,7 +21,11 @@ const attempts = 16
 // server says so, and changes nothing.
 func (w *writing) apply(ctx context.Context, part []unit) error {
 	for range attempts {
+		ledger := w.ledgerOp()
 		folders := w.target.makeFolders(w.folder)
+		if _, creates := ledger.(*zk.CreateRequest); creates {
+			folders = append(folders, w.target.makeFolders(w.target.home()+ledgerFolder)...)
+		}
 		ops := folders
 		for _, u := range part {
 			ops = append(ops, u.ops...)
@@ -28,14 +33,19 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 		if len(ops) == len(folders) {
 			return nil
 		}
+		if ledger != nil {
+			ops = append(ops, ledger)
+		}
 		at, err := w.target.client.multi(ctx, ops)
 		if err == nil {
-			w.done(part)
+			w.done(part, ledger)
 			return nil
 		}
 		switch {
 		case at < 0:
 			return err
+		case ops[at] == ledger:
+			err = w.mendLedger(ledger, err)
 		case at < len(folders):
 			err = w.mendFolder(folders[at], err)
 		default:
@@ -48,8 +58,9 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 	return fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, w.folder)
 }
 
-func (w *writing) done(part []unit) {
+func (w *writing) done(part []unit, ledger any) {
 	w.target.folders.know(w.folder)
+	w.kept(ledger)
 	now := w.target.sizes.get(w.group)
 	for _, u := range part {
 		now += u.grows
@@ -66,6 +77,8 @@ func (w *writing) mendFolder(op any, err error) error {
 		w.target.folders.know(path)
 	case errors.Is(err, zk.ErrNoNode):
 		w.target.folders.forget(parentOf(path))
+	case strings.HasPrefix(path, home):
+		return w.target.giveUpLedger(fmt.Errorf("%s: %w", path, err))
 	default:
 		return fmt.Errorf("%s: %w", path, err)
 	}

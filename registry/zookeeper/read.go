@@ -77,6 +77,9 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	for i := range nodes {
 		t.identify(layout, group, &nodes[i])
 	}
+	if err := t.claimBare(ctx, group, layout, nodes); err != nil {
+		return nil, err
+	}
 	if ephemeral {
 		err = t.each(ctx, nodes, func(ctx context.Context, f *found) error { return t.inspect(ctx, folder, f) })
 	}
@@ -137,11 +140,11 @@ func (*Target) each(ctx context.Context, nodes []found, ask func(context.Context
 func (t *Target) identify(layout Layout, group registry.Group, f *found) {
 	entry, mark := layout.Entry(group, f.name, f.node.data)
 	entry.Group = group
-	f.held = registry.Held{Entry: entry, Owner: mark.Owner, Live: true}
+	f.held = registry.Held{Entry: entry, Owner: t.opts.Signer.Owner(entry, mark, t.owner), Live: true}
 	if f.node.stat != nil {
 		f.held.Version = f.node.stat.Mzxid
 	}
-	if mark.Owner != t.owner {
+	if f.held.Owner != t.owner {
 		f.same = true // never written by us, so its name does not matter
 		return
 	}

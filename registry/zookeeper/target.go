@@ -50,10 +50,11 @@ const (
 type TargetOptions struct {
 	Owner         string // the owner id of the configuration
 	Layouts       []Layout
-	Lifetime      Lifetime // empty: Persistent
-	Access        Access   // empty: Open
-	ChildrenLimit int      // 0: DefaultChildrenLimit
-	DataLimit     int      // 0: DefaultDataLimit
+	Lifetime      Lifetime         // empty: Persistent
+	Access        Access           // empty: Open
+	Signer        *metadata.Signer // nil: marks are not signed, and taken at their word
+	ChildrenLimit int              // 0: DefaultChildrenLimit
+	DataLimit     int              // 0: DefaultDataLimit
 	Log           *slog.Logger
 	Usage         func(Usage) // told of the fullest folder whenever that changes, as Target.Usage; may be nil
 }
@@ -68,6 +69,7 @@ type Target struct {
 	sizes   sizes
 	aliens  aliens
 	lost    <-chan struct{}
+	ledger  ledger
 	marker  atomic.Int32 // whether entries of ours may be ephemeral; see mayBeEphemeral
 }
 

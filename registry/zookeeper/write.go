@@ -53,7 +53,9 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions}
 	units := w.units(change)
 	units = w.fit(units)
-	for _, part := range split(units) {
+	parts := split(units)
+	for i, part := range parts {
+		w.tell(change, i, len(parts))
 		if err := w.apply(ctx, part); err != nil {
 			return errors.Join(err, w.refused)
 		}
@@ -99,8 +101,8 @@ func unchanged(layout Layout, f found) bool {
 	if f.held.Version != 0 {
 		return f.node.stat.Mzxid == f.held.Version
 	}
-	now, mark := layout.Entry(f.held.Group, f.name, f.node.data)
-	return mark.Owner == f.held.Owner && now.Value == f.held.Value
+	now, _ := layout.Entry(f.held.Group, f.name, f.node.data)
+	return now.Value == f.held.Value
 }
 
 func replaced(change registry.Change) []registry.Held {
@@ -133,6 +135,8 @@ type writing struct {
 	group    registry.Group
 	versions map[string]int32 // by name; no version where the name says it all
 	refused  error
+	account  []registry.Entry // what the ledger has to tell of with the next transaction; nil where it is to stay as it is
+	noLedger bool             // there is no node of the ledger that could be deleted
 }
 
 // units turns a change into operations, in the order they are to be applied.

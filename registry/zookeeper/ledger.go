@@ -1,0 +1,250 @@
+package zookeeper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// The ledger tells an entry of ours whose mark another tool took off. Of each
+// group in which we hold anything there is a node
+//
+//	/xds-bridge/<owner>/ledger/<hash of the group>    the tags of our entries there, 8 bytes each
+//
+// that is written in the same transaction as the entries. It only ever adds
+// to what the marks say: where it is missing or damaged an entry without a
+// mark is nobody's, as it would be without a ledger.
+const ledgerFolder = "/ledger"
+
+// ledger remembers what is known of the ledger's nodes, so that writing need
+// not ask. It may be wrong: the server is the one to say.
+type ledger struct {
+	mu    sync.Mutex
+	nodes map[registry.Group]bool // whether they exist, as far as it is known
+	off   bool                    // we may not write it
+}
+
+func (l *ledger) has(g registry.Group) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes[g]
+}
+
+func (l *ledger) set(g registry.Group, exists bool) { //nolint:revive // a fact, not a flag
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.nodes == nil {
+		l.nodes = make(map[registry.Group]bool)
+	}
+	l.nodes[g] = exists
+}
+
+// guess takes it that a group has a node in which something of ours was found.
+func (l *ledger) guess(g registry.Group) {
+	l.mu.Lock()
+	_, known := l.nodes[g]
+	l.mu.Unlock()
+	if !known {
+		l.set(g, true)
+	}
+}
+
+// forget drops what is known of a group that holds nothing of ours.
+func (l *ledger) forget(g registry.Group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes, g)
+}
+
+// refuse gives the ledger up and reports whether it was kept until then.
+func (l *ledger) refuse() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := !l.off
+	l.off = true
+	return was
+}
+
+func (l *ledger) isOff() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.off
+}
+
+// ledgerPath returns the node of a group. Names of groups have any length and
+// any signs, so that a hash of them stands for them.
+func (t *Target) ledgerPath(g registry.Group) string {
+	name := strings.Join([]string{g.Kind, g.Namespace, g.Group, g.Name}, "\x00")
+	return t.home() + ledgerFolder + "/" + metadata.Fingerprint(name, 20)
+}
+
+// tell says what the ledger has to tell of with a part of a change: with the
+// last one all that is ours from then on, and before that also what still is.
+func (w *writing) tell(change registry.Change, part, parts int) {
+	switch {
+	case part == parts-1:
+		w.account = append([]registry.Entry{}, change.Want...)
+	case part == 0:
+		w.account = slices.Clone(change.Want)
+		for _, h := range replaced(change) {
+			w.account = append(w.account, h.Entry)
+		}
+	default:
+		w.account = nil
+	}
+}
+
+// ledgerOp returns the operation that makes the ledger of the group tell what
+// it has to; nil where there is nothing to do.
+func (w *writing) ledgerOp() any {
+	t := w.target
+	path, has := t.ledgerPath(w.group), t.ledger.has(w.group)
+	switch {
+	case w.account == nil, t.ledger.isOff(), len(w.account) == 0 && w.noLedger:
+		return nil
+	case len(w.account) == 0:
+		return &zk.DeleteRequest{Path: path, Version: -1}
+	}
+	data := make([]byte, 0, len(w.account)*metadata.TagLen)
+	for _, e := range w.account {
+		tag := t.opts.Signer.Tags(e)[0]
+		data = append(data, tag[:]...)
+	}
+	if has {
+		return &zk.SetDataRequest{Path: path, Data: data, Version: -1}
+	}
+	return &zk.CreateRequest{Path: path, Data: data, Acl: t.acl()}
+}
+
+// kept takes note of an operation on the ledger that was done.
+func (w *writing) kept(op any) {
+	if op == nil {
+		return
+	}
+	switch op.(type) {
+	case *zk.DeleteRequest:
+		w.target.ledger.forget(w.group)
+	case *zk.CreateRequest:
+		w.target.folders.know(w.target.home() + ledgerFolder)
+		w.target.ledger.set(w.group, true)
+	}
+}
+
+// mendLedger takes note of why an operation on the ledger could not be done,
+// nil where the transaction is worth another attempt.
+func (w *writing) mendLedger(op any, err error) error {
+	t := w.target
+	_, isDelete := op.(*zk.DeleteRequest)
+	_, isCreate := op.(*zk.CreateRequest)
+	switch {
+	case errors.Is(err, zk.ErrNodeExists):
+		t.ledger.set(w.group, true)
+		return nil
+	case errors.Is(err, zk.ErrNoNode) && isDelete:
+		w.noLedger = true
+		return nil
+	case errors.Is(err, zk.ErrNoNode) && isCreate:
+		t.folders.forget(t.home() + ledgerFolder)
+		return nil
+	case errors.Is(err, zk.ErrNoNode):
+		t.ledger.set(w.group, false)
+		return nil
+	}
+	return t.giveUpLedger(err)
+}
+
+// giveUpLedger goes on without a ledger where we may not write it: it only
+// adds to what the marks say. It returns any other error.
+func (t *Target) giveUpLedger(err error) error {
+	if !errors.Is(err, registry.ErrRefused) {
+		return err
+	}
+	if t.ledger.refuse() {
+		t.opts.Log.Warn("no ledger is kept: entries whose marks other tools take off will not be known again", "err", err)
+	}
+	return nil
+}
+
+// claimBare makes ours, among the nodes without an owner, those that are what
+// we wrote but for the mark. Another session's ephemeral node is not: who
+// holds it registered it.
+func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Layout, nodes []found) error {
+	var bare []*found
+	marked := make(map[string]bool)
+	for i := range nodes {
+		switch f := &nodes[i]; {
+		case f.gone:
+		case f.held.Owner == "":
+			bare = append(bare, f)
+		case f.held.Owner == t.owner:
+			marked[f.held.Key] = true
+		}
+	}
+	if len(marked) > 0 {
+		t.ledger.guess(group)
+	}
+	if len(bare) == 0 {
+		return nil
+	}
+	ledger, err := t.client.get(ctx, t.ledgerPath(group))
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, registry.ErrRefused) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range bare {
+		if marked[f.held.Key] || !t.tagged(ledger.data, f.held.Entry) {
+			continue
+		}
+		if err := t.claim(ctx, layout, group, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tagged reports whether the data of a ledger hold a tag of an entry.
+func (t *Target) tagged(data []byte, e registry.Entry) bool {
+	for _, tag := range t.opts.Signer.Tags(e) {
+		for rest := data; len(rest) >= metadata.TagLen; rest = rest[metadata.TagLen:] {
+			if bytes.Equal(rest[:metadata.TagLen], tag[:]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// claim makes a node without a mark ours, unless another session holds it.
+func (t *Target) claim(ctx context.Context, layout Layout, group registry.Group, f *found) error {
+	stat := f.node.stat
+	if stat == nil {
+		_, folder, err := t.place(group)
+		if err != nil {
+			return err
+		}
+		if stat, err = t.client.exists(ctx, folder+"/"+f.name); err != nil {
+			return err
+		}
+		if stat == nil {
+			f.gone = true
+			return nil
+		}
+	}
+	if stat.EphemeralOwner != 0 && stat.EphemeralOwner != t.ephemeralOwner() {
+		return nil
+	}
+	f.held.Owner = t.owner
+	name, _, err := layout.Node(f.held.Entry)
+	f.same = err == nil && name == f.name
+	return nil
+}

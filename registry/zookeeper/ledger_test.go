@@ -1,0 +1,201 @@
+package zookeeper_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// codec is Dubbo's own format, whose values are URLs.
+func codec(t testing.TB) *dubbo.ZooKeeper {
+	t.Helper()
+	c, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(owner, "b")})
+	must(t, err)
+	return c
+}
+
+// greeter returns the entries of a service of n endpoints.
+func greeter(t testing.TB, n int) []registry.Entry {
+	t.Helper()
+	s := &registry.Service{Name: "greet", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}
+	for i := range n {
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0." + string(rune('1'+i)), Port: 20000, Health: registry.Healthy})
+	}
+	entries, err := codec(t).Encode(s)
+	must(t, err)
+	return entries
+}
+
+// strip takes the mark of an entry off as another tool would: it stores the
+// URL anew without what it does not know.
+func strip(t testing.TB, server *zktest.Server, e registry.Entry, session int64) {
+	t.Helper()
+	marked, _ := pathOf(t, codec(t), e)
+	bare, _ := pathOf(t, codec(t), metadata.Bare(e))
+	server.Delete(marked)
+	must(t, server.PutEphemeral(bare, nil, session))
+}
+
+func withDubbo(t testing.TB, signer *metadata.Signer) func(*zookeeper.TargetOptions) {
+	t.Helper()
+	return func(o *zookeeper.TargetOptions) {
+		o.Layouts, o.Signer = []zookeeper.Layout{codec(t)}, signer
+	}
+}
+
+// mended returns what a planner that wants entries would do about a group.
+func mended(held []registry.Held, want []registry.Entry) (registry.Change, []plan.Conflict) {
+	p := plan.New(metadata.NewMark(owner, "").Owner)
+	p.Claim(plan.Origin{Service: "greet"}, plan.Told, want)
+	p.Observe(want[0].Group, held)
+	return p.Change(want[0].Group)
+}
+
+func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing.T) {
+	t.Parallel()
+	server, entries := serve(t), greeter(t, 3)
+	write(t, target(t, dial(t, server), withDubbo(t, nil)), creating(entries...))
+	strip(t, server, entries[1], 0)
+
+	again := target(t, dial(t, server), withDubbo(t, nil)) // a new process
+	held := read(t, again, entries[0].Group)
+	change, conflicts := mended(held, entries)
+	if len(conflicts) > 0 || len(change.Put) != 1 || change.Put[0].Old == nil || len(change.Delete) > 0 {
+		t.Fatalf("%+v, %v", change, conflicts)
+	}
+	write(t, again, change)
+	if held := read(t, again, entries[0].Group); len(held) != 3 || held[1].Entry != entries[1] {
+		t.Errorf("after the repair: %v", held)
+	}
+
+	strip(t, server, entries[2], 0) // and once the service is gone
+	held = read(t, again, entries[0].Group)
+	if change, _ := mended(held, entries[:2]); len(change.Delete) != 1 || change.Delete[0].Key != entries[2].Key {
+		t.Errorf("%+v", change)
+	}
+}
+
+func TestLedger_OnlyAddsToWhatTheMarksSay_T3(t *testing.T) {
+	t.Parallel()
+	ledgerOf := func(s *zktest.Server) string {
+		return "/xds-bridge/" + owner + "/ledger/" + s.Children("/xds-bridge/" + owner + "/ledger")[0]
+	}
+	for name, tt := range map[string]struct {
+		signed bool
+		act    func(t *testing.T, s *zktest.Server, e registry.Entry)
+	}{
+		"it is missing": {act: func(_ *testing.T, s *zktest.Server, _ registry.Entry) { s.Delete("/xds-bridge") }},
+		"it is damaged": {act: func(t *testing.T, s *zktest.Server, _ registry.Entry) {
+			must(t, s.Put(ledgerOf(s), []byte("not what it was, and of no length that it could be")))
+		}},
+		"it is cut short": {act: func(t *testing.T, s *zktest.Server, _ registry.Entry) {
+			must(t, s.Put(ledgerOf(s), []byte{1, 2, 3}))
+		}},
+		"the entry has another value": {act: func(t *testing.T, s *zktest.Server, e registry.Entry) {
+			path, _ := pathOf(t, codec(t), metadata.Bare(e))
+			s.Delete(path)
+			must(t, s.Put(path+"%26weight%3D7", nil))
+		}},
+		"a provider holds the entry itself": {act: func(t *testing.T, s *zktest.Server, e registry.Entry) {
+			provider := dial(t, s)
+			if _, err := target(t, provider).Check(t.Context()); err != nil { // so that it has a session
+				t.Fatal(err)
+			}
+			path, _ := pathOf(t, codec(t), metadata.Bare(e))
+			s.Delete(path)
+			must(t, s.PutEphemeral(path, nil, provider.State().Session))
+		}},
+		"it was made without the key": {signed: true, act: func(t *testing.T, s *zktest.Server, e registry.Entry) {
+			tag := (*metadata.Signer)(nil).Tags(e)[0]
+			must(t, s.Put(ledgerOf(s), tag[:]))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var signer *metadata.Signer
+			entries := greeter(t, 2)
+			if tt.signed {
+				signer = metadata.NewSigner([]byte("a key"))
+				for i := range entries {
+					entries[i] = signer.Sign(entries[i])
+				}
+			}
+			server := serve(t)
+			write(t, target(t, dial(t, server), withDubbo(t, signer)), creating(entries...))
+			strip(t, server, entries[0], 0)
+			tt.act(t, server, entries[0])
+			again := target(t, dial(t, server), withDubbo(t, signer))
+			held := read(t, again, entries[0].Group)
+			i := slices.IndexFunc(held, func(h registry.Held) bool { return strings.Contains(h.Value, "10.0.0.1") })
+			if len(held) != 2 || held[i].Owner != "" || held[1-i].Entry != entries[1] {
+				t.Fatalf("%+v", held)
+			}
+			if change, _ := mended(held, entries[1:]); !change.Empty() {
+				t.Errorf("it would change %+v", change)
+			}
+		})
+	}
+}
+
+func TestLedger_GoesWithTheLastEntry(t *testing.T) {
+	t.Parallel()
+	server, entries := serve(t), greeter(t, 2)
+	tg := target(t, dial(t, server), withDubbo(t, nil))
+	write(t, tg, creating(entries...))
+	folder := "/xds-bridge/" + owner + "/ledger"
+	if names := server.Children(folder); len(names) != 1 {
+		t.Fatalf("%q", names)
+	}
+	for range 2 { // by who wrote it, and by a process that did not
+		write(t, tg, registry.Change{Group: entries[0].Group, Delete: read(t, tg, entries[0].Group)})
+		if names := server.Children(folder); len(names) != 0 {
+			t.Errorf("%q is left", names)
+		}
+		tg = target(t, dial(t, server), withDubbo(t, nil))
+		write(t, tg, creating(entries...))
+	}
+}
+
+func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"the folder": "/xds-bridge", "below it": "/xds-bridge/" + owner} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, entries := serve(t), greeter(t, 2)
+			must(t, server.Put(path, nil))
+			must(t, server.SetACL(path, zktest.DigestACL(zktest.PermAll, "someone", "else")))
+			tg := target(t, dial(t, server), withDubbo(t, nil))
+			write(t, tg, creating(entries...))
+			if held := read(t, tg, entries[0].Group); len(held) != 2 {
+				t.Errorf("%v", held)
+			}
+		})
+	}
+}
+
+func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet_S5(t *testing.T) {
+	t.Parallel()
+	server, entries := serve(t), greeter(t, 2)
+	write(t, target(t, dial(t, server), withDubbo(t, nil)), creating(entries...))
+	signer := metadata.NewSigner([]byte("a key"))
+	tg := target(t, dial(t, server), withDubbo(t, signer))
+	held := read(t, tg, entries[0].Group)
+	for _, h := range held {
+		if !strings.Contains(h.Owner, "not signed") {
+			t.Errorf("owner %q", h.Owner)
+		}
+	}
+	if change, conflicts := mended(held, []registry.Entry{signer.Sign(entries[0])}); !change.Empty() || len(conflicts) != 1 {
+		t.Errorf("%+v, %v", change, conflicts)
+	}
+	if err := tg.Write(t.Context(), registry.Change{Group: entries[0].Group, Delete: held}); err == nil {
+		t.Error("a forged entry was deleted")
+	}
+}
