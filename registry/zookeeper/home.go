@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -19,6 +18,8 @@ import (
 //
 //	/xds-bridge/id                  the registry's own id, made once by whoever comes first
 //	/xds-bridge/<owner>/alive       ephemeral, there while a bridge of the owner lives
+//	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, by which a changed owner is noticed
+//	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
 //	/xds-bridge/<owner>/session     there once a bridge of the owner has written ephemeral entries
 //	/xds-bridge/<owner>/probe-<x>   ephemeral, written and deleted by Check
 const (
@@ -26,7 +27,9 @@ const (
 	idNode = home + "/id"
 )
 
-func (t *Target) home() string { return home + "/" + url.PathEscape(t.opts.Owner) }
+func (t *Target) home() string { return homeOf(t.opts.Owner) }
+
+func homeOf(owner string) string { return home + "/" + url.PathEscape(owner) }
 
 // ID returns the registry's own id, from which metadata.Hop makes the hop that
 // stands for it in a path. The first who asks makes it.
@@ -88,13 +91,12 @@ const aliveInterval = 10 * time.Second
 // lives, until ctx ends; the node goes with the client's session. What it
 // cannot write it logs once.
 func (t *Target) KeepAlive(ctx context.Context) {
-	host, _ := os.Hostname() // only for who looks at the node
 	lost := t.client.onLost()
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
 	failed := false
 	for {
-		err := t.make(ctx, t.own("alive", host, zk.FlagEphemeral))
+		err := t.make(ctx, t.own("alive", t.life(), zk.FlagEphemeral))
 		if err != nil && !failed && ctx.Err() == nil {
 			t.opts.Log.Warn("cannot show that the bridge lives", "err", err)
 		}

@@ -38,7 +38,7 @@ func (l *ledger) has(g registry.Group) bool {
 	return l.nodes[g]
 }
 
-func (l *ledger) set(g registry.Group, exists bool) { //nolint:revive // a fact, not a flag
+func (l *ledger) set(g registry.Group, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nodes == nil {
@@ -89,10 +89,10 @@ func (t *Target) ledgerPath(g registry.Group) string {
 // tell says what the ledger has to tell of with a part of a change: with the
 // last one all that is ours from then on, and before that also what still is.
 func (w *writing) tell(change registry.Change, part, parts int) {
-	switch {
-	case part == parts-1:
+	switch part {
+	case parts - 1:
 		w.account = append([]registry.Entry{}, change.Want...)
-	case part == 0:
+	case 0:
 		w.account = slices.Clone(change.Want)
 		for _, h := range replaced(change) {
 			w.account = append(w.account, h.Entry)
@@ -177,17 +177,7 @@ func (t *Target) giveUpLedger(err error) error {
 // we wrote but for the mark. Another session's ephemeral node is not: who
 // holds it registered it.
 func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Layout, nodes []found) error {
-	var bare []*found
-	marked := make(map[string]bool)
-	for i := range nodes {
-		switch f := &nodes[i]; {
-		case f.gone:
-		case f.held.Owner == "":
-			bare = append(bare, f)
-		case f.held.Owner == t.owner:
-			marked[f.held.Key] = true
-		}
-	}
+	bare, marked := t.divide(nodes)
 	if len(marked) > 0 {
 		t.ledger.guess(group)
 	}
@@ -210,6 +200,22 @@ func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Lay
 		}
 	}
 	return nil
+}
+
+// divide returns the nodes without an owner, and the keys of those with our
+// mark.
+func (t *Target) divide(nodes []found) (bare []*found, marked map[string]bool) {
+	marked = make(map[string]bool)
+	for i := range nodes {
+		switch f := &nodes[i]; {
+		case f.gone:
+		case f.held.Owner == "":
+			bare = append(bare, f)
+		case f.held.Owner == t.owner:
+			marked[f.held.Key] = true
+		}
+	}
+	return bare, marked
 }
 
 // tagged reports whether the data of a ledger hold a tag of an entry.

@@ -50,6 +50,8 @@ const (
 type TargetOptions struct {
 	Owner         string // the owner id of the configuration
 	Layouts       []Layout
+	Bridges       []string         // what identifies the bridges that lead here whatever their owner; empty: Admit does not look for another owner
+	Shared        bool             // other processes of the owner may write at the same time, as leases decide
 	Lifetime      Lifetime         // empty: Persistent
 	Access        Access           // empty: Open
 	Signer        *metadata.Signer // nil: marks are not signed, and taken at their word
@@ -70,7 +72,11 @@ type Target struct {
 	aliens  aliens
 	lost    <-chan struct{}
 	ledger  ledger
-	marker  atomic.Int32 // whether entries of ours may be ephemeral; see mayBeEphemeral
+
+	admission  admission
+	remembered atomic.Bool // that the record of our bridges is there
+
+	marker atomic.Int32 // whether entries of ours may be ephemeral; see mayBeEphemeral
 }
 
 // NewTarget returns a target that writes through a client, which stays the

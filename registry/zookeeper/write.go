@@ -43,7 +43,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if change.Empty() {
 		return nil
 	}
-	if err := t.markSession(ctx); err != nil {
+	if err := t.ready(ctx); err != nil {
 		return err
 	}
 	versions, err := t.versions(ctx, layout, folder, change)
@@ -61,6 +61,16 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 		}
 	}
 	return w.refused
+}
+
+// ready does what has to come before a first write.
+func (t *Target) ready(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{t.admit, t.markSession, t.remember} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // versions returns the versions of the nodes that the change replaces or
