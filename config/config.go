@@ -21,6 +21,7 @@ const Version = "xds-bridge/v1"
 type Config struct {
 	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
 	Owner      string              `yaml:"owner" need:"true" doc:"Unique per deployment: marks what this bridge may change and delete."`
+	OwnerKeys  string              `yaml:"ownerKeyFile" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed where it is empty."`
 	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
 	Registries map[string]Registry `yaml:"registries" need:"true" doc:"The registries, each under a name of your choice."`
 	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"The ways between registries, in the order in which they win conflicts."`

@@ -13,6 +13,11 @@ import (
 // certificates that are none.
 func (c *Config) CheckFiles() Faults {
 	v := &validator{places: c.places}
+	if c.OwnerKeys != "" {
+		if _, err := ReadKeys(c.OwnerKeys); err != nil {
+			v.fault("ownerKeyFile", "%v", err)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		r, path := c.Registries[name], "registries."+name
 		if m := r.Istiod; m != nil {

@@ -83,6 +83,29 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText hides the secret.
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
+// minKey is the least length of a key, so that nobody guesses it.
+const minKey = 16
+
+// ReadKeys reads the keys of a file, one on a line; empty lines are none.
+func ReadKeys(path string) ([]Secret, error) {
+	text, err := ReadSecret(path)
+	if err != nil {
+		return nil, err
+	}
+	var keys []Secret
+	for line := range strings.Lines(text.Reveal()) {
+		key := strings.TrimSpace(line)
+		if key == "" {
+			continue
+		}
+		if len(key) < minKey {
+			return nil, fmt.Errorf("secret file %s: key %d is shorter than %d characters; make one with: openssl rand -base64 32", path, len(keys)+1, minKey)
+		}
+		keys = append(keys, Secret(key))
+	}
+	return keys, nil
+}
+
 // ReadSecret reads a secret from a file; white space around it, such as a
 // trailing newline, does not belong to it. An empty file is an error.
 func ReadSecret(path string) (Secret, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -25,8 +26,9 @@ func (b *builder) reach(x config.Bridge) *naming.Reach {
 }
 
 // project encodes a service in the formats of a bridge. One format that
-// cannot leaves the service as it is in all of them.
-func project(reach *naming.Reach, codecs func(*registry.Service) []codec) bridge.Project {
+// cannot leaves the service as it is in all of them. A signer vouches for what
+// is stored where others write too; nil where nobody does.
+func project(reach *naming.Reach, signer *metadata.Signer, codecs func(*registry.Service) []codec) bridge.Project {
 	return func(s *registry.Service) ([]registry.Entry, error) {
 		s, refused := within(reach, s)
 		var all []registry.Entry
@@ -38,6 +40,9 @@ func project(reach *naming.Reach, codecs func(*registry.Service) []codec) bridge
 			}
 			all = append(all, entries...)
 			left = append(left, c.LeftOut(s))
+		}
+		for i := range all {
+			all[i] = signer.Sign(all[i])
 		}
 		if reason := errors.Join(append(left, refused)...); reason != nil {
 			return all, &bridge.LeftOut{Reason: reason}

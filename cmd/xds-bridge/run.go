@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -58,6 +59,9 @@ func (c *cli) keep(ctx context.Context, h *house) error {
 	h.log.Info("started", "version", b.Version, "config", c.file, "peers", h.peers())
 	h.log.Info("listening", "telemetry", address(server.TelemetryAddr()), "admin", address(server.AdminAddr()))
 	err = h.run(ctx, server.Run)
+	if e, ok := errors.AsType[exit](err); ok {
+		return exit{e.code, err}
+	}
 	if err != nil {
 		return exit{exitFindings, err}
 	}

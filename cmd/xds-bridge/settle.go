@@ -58,6 +58,8 @@ func (h *house) judge(ctx context.Context, err error, statuses []bridge.Status, 
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx) //nolint:wrapcheck // the signal itself
+	case errors.As(err, new(exit)):
+		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return unreachable("not complete after %s: %s", timeout, h.missing(statuses))
 	}

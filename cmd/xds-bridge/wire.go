@@ -30,6 +30,7 @@ type builder struct {
 	cfg     *config.Config
 	log     *slog.Logger
 	metrics *metrics.Metrics
+	signer  *metadata.Signer // nil: marks are not signed
 	dryRun  bool
 	house   *house
 	istiods map[string]*debug.Endpoints // of a mesh that is read: its istiod's, as its own mesh tells them
@@ -50,9 +51,14 @@ func (c *cli) house(w wiring) (*house, error) {
 	if err != nil {
 		return nil, err
 	}
+	signs, err := signer(cfg.OwnerKeys)
+	if err != nil {
+		return nil, usage("ownerKeyFile: %w", err)
+	}
 	v := thisBuild()
 	b := &builder{
-		cfg: cfg, log: log, dryRun: w.dryRun, istiods: make(map[string]*debug.Endpoints),
+		signer: signs,
+		cfg:    cfg, log: log, dryRun: w.dryRun, istiods: make(map[string]*debug.Endpoints),
 		metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
 	b.house = &house{
@@ -213,7 +219,7 @@ func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Brid
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: in.table, Recheck: in.recheck,
-			Select: chosen, Project: project(b.reach(x), b.inFormats(x, codecs[i])),
+			Select: chosen, Project: project(b.reach(x), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}

@@ -29,7 +29,7 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 	if err != nil {
 		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
 	}
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts})
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts, Signer: b.signer})
 	if err != nil {
 		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
 	}

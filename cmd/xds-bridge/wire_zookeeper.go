@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
@@ -31,7 +29,7 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.B
 		fault: func() string { return client.State().LastError },
 	}
 	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
-		Owner: b.cfg.Owner, Layouts: layouts,
+		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
 		Log:   b.log.With("component", "zookeeper", "peer", name),
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
@@ -42,7 +40,7 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.B
 	}
 	o.target, o.check = target, checkZooKeeper(z, target)
 	if !b.dryRun {
-		o.serve = func(ctx context.Context) error { target.KeepAlive(ctx); return nil }
+		o.serve = alive(target)
 	}
 	return o, codecs, nil
 }
@@ -86,6 +84,7 @@ func (b *builder) dubbo(u use) dubbo.Options {
 	x, f := u.bridge, u.format
 	o := dubbo.Options{
 		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name), Tags: f.Tags,
+		Reserve: b.reserve(),
 	}
 	for _, r := range x.Names {
 		if r.Protocol != "" {

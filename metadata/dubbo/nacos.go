@@ -36,6 +36,7 @@ func NewNacos(o Options) (*Nacos, error) {
 	if o.MaxMetadata <= 0 {
 		o.MaxMetadata = metadata.MaxNacosMetadata
 	}
+	o.MaxMetadata -= o.Reserve
 	return &Nacos{o: o}, nil
 }
 

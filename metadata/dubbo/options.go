@@ -40,6 +40,7 @@ type Options struct {
 	Tags        bool              // write dubbo.tag, which hides a provider from consumers without the tag
 	Params      map[string]string // written to every provider as they are
 	MaxMetadata int               // bytes of names and values that one provider may have; 0: the form's own limit
+	Reserve     int               // bytes of that which are added later, as by the signature of a mark
 }
 
 // Rule says which protocol the endpoints of some services speak.

@@ -36,6 +36,7 @@ func NewZooKeeper(o Options) (*ZooKeeper, error) {
 	if o.MaxMetadata <= 0 {
 		o.MaxMetadata = maxURL
 	}
+	o.MaxMetadata -= o.Reserve
 	return &ZooKeeper{o: o}, nil
 }
 

@@ -27,9 +27,10 @@ type Layout interface {
 
 // TargetOptions say what a Target writes.
 type TargetOptions struct {
-	Owner    string        // metadata.Mark.Owner of what this target may change
-	Layouts  []Layout      // of all formats that are written
-	ReadBack time.Duration // how long a server's reads lag behind its writes; 0 is 1 s
+	Owner    string           // metadata.Mark.Owner of what this target may change
+	Layouts  []Layout         // of all formats that are written
+	Signer   *metadata.Signer // nil: marks are not signed, and taken at their word
+	ReadBack time.Duration    // how long a server's reads lag behind its writes; 0 is 1 s
 }
 
 // A Target writes to Nacos. It holds what it wrote as long as its client's
@@ -120,7 +121,7 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	}
 	byKey := make(map[string]registry.Held, len(instances))
 	for _, in := range instances {
-		h := held(g, in, ours)
+		h := t.held(g, in, ours)
 		if old, twice := byKey[h.Key]; !twice || preferred(h, old, t.opts.Owner) {
 			byKey[h.Key] = h
 		}
@@ -150,11 +151,11 @@ func (t *Target) settled(ctx context.Context, k serviceKey) error {
 	return nil
 }
 
-func held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Held {
+func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Held {
 	text := in.String()
 	h := registry.Held{Entry: registry.Entry{Group: g, Key: in.Key(), Value: text}}
 	if mark, err := in.Mark(); err == nil {
-		h.Owner, h.Live = mark.Owner, ours[text]
+		h.Owner, h.Live = t.opts.Signer.Owner(h.Entry, mark, t.opts.Owner), ours[text]
 	}
 	return h
 }

@@ -82,7 +82,7 @@ func (t *Target) Admit(ctx context.Context) error {
 			return err
 		}
 		if sleep(ctx, admitEvery); ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ended, and the caller knows
 		}
 	}
 }

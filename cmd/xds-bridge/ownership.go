@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// signer returns what signs marks with the keys of a file; nil without one.
+func signer(file string) (*metadata.Signer, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // nobody signs
+	}
+	keys, err := config.ReadKeys(file)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the file
+	}
+	raw := make([][]byte, 0, len(keys))
+	for _, k := range keys {
+		raw = append(raw, []byte(k.Reveal()))
+	}
+	return metadata.NewSigner(raw...), nil
+}
+
+// signerFor returns what signs the entries of a bridge: in a mesh they are
+// served by ourselves alone, and nobody has to vouch for them.
+func (b *builder) signerFor(x config.Bridge) *metadata.Signer {
+	if b.cfg.Registries[x.To].Istiod != nil {
+		return nil
+	}
+	return b.signer
+}
+
+// reserve returns how much room a signature takes in an entry.
+func (b *builder) reserve() int {
+	if b.signer == nil {
+		return 0
+	}
+	return metadata.SignedLen
+}
+
+// identities name bridges so that they are known again under another owner.
+func identities(bridges []config.Bridge) []string {
+	var all []string
+	for _, x := range bridges {
+		for _, f := range x.Formats {
+			all = append(all, x.Name+" from "+x.From+" into "+f.Format+" "+f.Root)
+		}
+	}
+	return all
+}
+
+// alive keeps the sign of life of a ZooKeeper target, once it may write. That
+// it may not ends the process: a person has to decide.
+func alive(target *zookeeper.Target) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := target.Admit(ctx)
+		switch {
+		case errors.Is(err, zookeeper.ErrTwin), errors.Is(err, zookeeper.ErrOwner):
+			return exit{exitUsage, err}
+		case err != nil:
+			return err //nolint:wrapcheck // house names the target
+		}
+		target.KeepAlive(ctx)
+		return nil
+	}
+}
