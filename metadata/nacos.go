@@ -37,7 +37,7 @@ const (
 	maxNacosService  = 512
 	maxNacosGroup    = 128
 	maxNacosCluster  = 64
-	maxNacosWeight   = 10_000
+	MaxNacosWeight   = 10_000
 )
 
 // ErrNacosLimit is wrapped by every error about a limit of Nacos.
@@ -106,8 +106,8 @@ func (i NacosInstance) Check() error {
 		return fmt.Errorf("%w: ip %.100q is no IP address", ErrNacosLimit, i.IP)
 	case i.Port == 0:
 		return fmt.Errorf("%w: port 0", ErrNacosLimit)
-	case i.Weight < 0 || i.Weight > maxNacosWeight:
-		return fmt.Errorf("%w: weight %v is not within 0 and %d", ErrNacosLimit, i.Weight, maxNacosWeight)
+	case i.Weight < 0 || i.Weight > MaxNacosWeight:
+		return fmt.Errorf("%w: weight %v is not within 0 and %d", ErrNacosLimit, i.Weight, MaxNacosWeight)
 	}
 	if !only(i.Cluster, "-_") || len(i.Cluster) > maxNacosCluster {
 		return fmt.Errorf("%w: cluster %.100q", ErrNacosLimit, i.Cluster)

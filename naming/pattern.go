@@ -63,3 +63,7 @@ func capture(pattern, s string) (string, bool) {
 	}
 	return s[len(prefix) : len(s)-len(suffix)], true
 }
+
+// CaptureName is Match, and tells what the star stood for; empty where the
+// pattern has none.
+func (p Pattern) CaptureName(name string) (string, bool) { return capture(p.text, name) }

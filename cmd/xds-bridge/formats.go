@@ -5,7 +5,14 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/gozero"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/metadata/kratos"
+	hosts "github.com/xds-bridge/xds-bridge/metadata/plain"
+	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -47,7 +54,74 @@ func forms() map[string]form {
 			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeper(b.dubbo(u)) },
 			nacos:     func(b *builder, u use) (nacosFormat, error) { return dubbo.NewNacos(b.dubbo(u)) },
 		},
+		kratos.Kind:      plainForm(kratos.NewZooKeeper, kratos.NewNacos).byName(),
+		springcloud.Kind: plainForm(springcloud.NewZooKeeper, springcloud.NewNacos),
+		gozero.Kind:      plainForm(nil, gozero.NewNacos),
+		cloudwego.Hertz:  plainForm(cloudwego.NewZooKeeper(cloudwego.Hertz), cloudwego.NewNacos(cloudwego.Hertz)),
+		cloudwego.Kitex:  plainForm(cloudwego.NewZooKeeper(cloudwego.Kitex), cloudwego.NewNacos(cloudwego.Kitex)),
+		hosts.Kind:       plainForm(hosts.NewZooKeeper, hosts.NewNacos),
 	}
+}
+
+// plainForm is a format of plain services, by what makes its codecs.
+func plainForm(nodes func(instance.Options) (*instance.ZooKeeper, error), records func(instance.Options) (*instance.Nacos, error)) form {
+	var f form
+	if nodes != nil {
+		f.zookeeper = func(b *builder, u use) (zookeeperFormat, error) { return withOptions(b, u, nodes) }
+	}
+	if records != nil {
+		f.nacos = func(b *builder, u use) (nacosFormat, error) { return withOptions(b, u, records) }
+	}
+	return f
+}
+
+func withOptions[T any](b *builder, u use, how func(instance.Options) (T, error)) (T, error) {
+	o, err := b.instanceOptions(u)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return how(o)
+}
+
+// byName says that services of the format are told by their names.
+func (f form) byName() form {
+	f.named = true
+	return f
+}
+
+// instanceOptions returns how a bridge writes and reads a plain format.
+func (b *builder) instanceOptions(u use) (instance.Options, error) {
+	x, f := u.bridge, u.format
+	o := instance.Options{
+		Root: f.Root, Group: f.Group, Join: f.Join, Protocol: f.Protocol, Tags: f.Tags,
+		Names: instance.Names{Pattern: f.Service},
+		Trace: metadata.Trace{Mark: metadata.NewMark(b.cfg.Owner, x.Name), Hop: b.hop(x.From), Target: b.hop(x.To)},
+	}
+	for _, r := range x.Names {
+		host, err := naming.ParsePattern(r.Host)
+		if err != nil {
+			return o, err //nolint:wrapcheck // it names kind and text
+		}
+		o.Names.Rules = append(o.Names.Rules, instance.NameRule{Host: host, Port: r.Port, Service: r.Service})
+		if r.Protocol != "" {
+			o.Protocols = append(o.Protocols, instance.Rule{Host: host, Port: r.Port, Protocol: r.Protocol})
+		}
+	}
+	for _, r := range f.Rules {
+		host, err := naming.ParsePattern(r.Host)
+		if err != nil {
+			return o, err //nolint:wrapcheck // as above
+		}
+		o.Protocols = append(o.Protocols, instance.Rule{Host: host, Port: r.Port, Protocol: r.Protocol})
+	}
+	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
+		o.Subsets = from.Istiod.Subsets
+	}
+	if at := b.cfg.Registries[u.registry]; at.Nacos != nil {
+		o.Namespace = at.Nacos.Namespace
+	}
+	return o, nil
 }
 
 // place is where a use of a format lies in its registry: uses of one place

@@ -91,22 +91,7 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) 
 // markOf returns the mark of an endpoint, which adds the hop of its source to
 // the path it came.
 func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, error) {
-	if o.Mark.Owner == "" {
-		return "", nil
-	}
-	m := o.Mark
-	m.Path = e.Path
-	if m.Path == "" {
-		m.Path = s.Path
-	}
-	if o.Target != "" && m.Path.Has(o.Target) {
-		return "", errors.New("came from this registry; writing it back would be a loop")
-	}
-	m.Path += registry.Path(o.Hop)
-	if m.Path.Hops() > metadata.MaxHops {
-		return "", fmt.Errorf("passed %d registries, at most %d", m.Path.Hops(), metadata.MaxHops)
-	}
-	return m.String(), nil
+	return metadata.Trace{Mark: o.Mark, Hop: o.Hop, Target: o.Target}.Of(s, e) //nolint:wrapcheck // says what is wrong
 }
 
 func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site) provider {

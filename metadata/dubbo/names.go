@@ -3,24 +3,15 @@ package dubbo
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// maxHost is the length of the longest host name.
-const maxHost = 253
-
-// The reasons why something cannot be written.
-var (
-	errEmpty    = errors.New("is empty")
-	errReserved = errors.New("is a folder of Dubbo's own")
-	errPort     = errors.New("port 0 cannot be called")
-	errHost     = errors.New("is neither an IP address nor a host name")
-)
+var errReserved = errors.New("is a folder of Dubbo's own")
 
 // checkInterface refuses service keys that no consumer could ask for or that
 // would reach into the path of another one.
@@ -52,51 +43,9 @@ func checkRoot(root string) error {
 	return nil
 }
 
-func checkProtocol(s string) error {
-	if s == "" {
-		return fmt.Errorf("protocol %w", errEmpty)
-	}
-	for i, r := range s {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-		if !letter && (i == 0 || (r < '0' || r > '9') && !strings.ContainsRune("+-._", r)) {
-			return fmt.Errorf("protocol %.40q: %q is not allowed", s, r)
-		}
-	}
-	return nil
-}
+func checkProtocol(s string) error { return metadata.CheckProtocol(s) } //nolint:wrapcheck // says what is wrong with which
 
-// checkAddress refuses addresses that cannot be called. Which of the others
-// may be offered is decided where they come from.
-func checkAddress(host string, port uint16) error {
-	if port == 0 {
-		return fmt.Errorf("%.80q: %w", host, errPort)
-	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if addr.IsUnspecified() || addr.Zone() != "" {
-			return fmt.Errorf("%q cannot be called from elsewhere", host)
-		}
-		return nil
-	}
-	if host == "" || len(host) > maxHost {
-		return fmt.Errorf("%.80q %w", host, errHost)
-	}
-	last := ""
-	for label := range strings.SplitSeq(strings.TrimSuffix(host, "."), ".") {
-		if !validLabel(label) {
-			return fmt.Errorf("%.80q %w", host, errHost)
-		}
-		last = label
-	}
-	if strings.Trim(last, "0123456789") == "" {
-		return fmt.Errorf("%.80q %w", host, errHost) // a broken IP address
-	}
-	return nil
-}
-
-func validLabel(s string) bool {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-	return s != "" && len(s) <= 63 && s[0] != '-' && s[len(s)-1] != '-' && strings.Trim(s, allowed) == ""
-}
+func checkAddress(host string, port uint16) error { return metadata.CheckAddress(host, port) } //nolint:wrapcheck // as above
 
 // splitName takes a mesh row's name `fqdn:port` apart; for any other name the
 // port is 0.

@@ -1,0 +1,66 @@
+// Package gozero writes and reads services as go-zero's zrpc registers them
+// in Nacos. It is pure: no I/O, no time, no state.
+package gozero
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+)
+
+// Kind is the Group.Kind of every entry of this format.
+const Kind = "gozero"
+
+// Nacos is the format as the registry of go-zero stores it in Nacos:
+//
+//	service <name>, group DEFAULT_GROUP
+//	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{…,"xdsb":"<mark>"}}
+//
+// Consumers take the port that gRPC_port names before the instance's own, and
+// look neither at weight nor at health: what must not be called is not there.
+type Nacos struct{}
+
+const keyGRPC = "gRPC_port"
+
+// NewNacos returns the codec of the format in Nacos.
+func NewNacos(o instance.Options) (*instance.Nacos, error) {
+	return instance.NewNacos(Nacos{}, o) //nolint:wrapcheck // names the format
+}
+
+// Kind implements instance.Form.
+func (Nacos) Kind() string { return Kind }
+
+// Speaks implements instance.Form.
+func (Nacos) Speaks(f convert.Family) bool { return f == convert.GRPC }
+
+// Joins implements instance.Form.
+func (Nacos) Joins([]instance.Port) bool { return false }
+
+// Own implements instance.Form.
+func (Nacos) Own(instance.Instance) map[string]string { return nil }
+
+// Take implements instance.Form.
+func (Nacos) Take(i *instance.Instance) error {
+	text := i.Metadata[keyGRPC]
+	delete(i.Metadata, keyGRPC)
+	if text == "" {
+		return nil
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return fmt.Errorf("%s %.20q is no port", keyGRPC, text)
+	}
+	i.Ports[0].Port = uint16(port)
+	return nil
+}
+
+// Scale implements instance.RecordForm.
+func (Nacos) Scale() convert.Scale { return convert.Nacos() }
+
+// Name implements instance.RecordForm.
+func (Nacos) Name(service, _ string) string { return service }
+
+// Parse implements instance.RecordForm.
+func (Nacos) Parse(service string) (string, bool) { return service, true }

@@ -1,0 +1,176 @@
+package instance
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// maxKeys bounds what one hostile entry can cost.
+const maxKeys = 512
+
+// found is an endpoint that was read.
+type found struct {
+	group    registry.Group
+	endpoint registry.Endpoint
+}
+
+// decode makes services of entries, one of each group. An entry that cannot
+// be read is a fault.
+func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Instance, error)) ([]*registry.Service, []metadata.Fault) {
+	var all []found
+	var faults []metadata.Fault
+	for _, e := range entries {
+		i, err := read(e)
+		if err == nil {
+			var endpoints []registry.Endpoint
+			if endpoints, err = c.endpoints(i); err == nil {
+				for _, p := range endpoints {
+					all = append(all, found{e.Group, p})
+				}
+				continue
+			}
+		}
+		faults = append(faults, metadata.Fault{Entry: e, Err: err})
+	}
+	return c.services(all), faults
+}
+
+// endpoints returns the ports of an instance as endpoints of one instance.
+func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
+	if len(i.Metadata) > maxKeys {
+		return nil, fmt.Errorf("more than %d metadata keys", maxKeys)
+	}
+	i.Metadata = maps.Clone(i.Metadata)
+	if err := c.form.Take(&i); err != nil {
+		return nil, err //nolint:wrapcheck // says what is wrong with it
+	}
+	common, err := read(i)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]registry.Endpoint, 0, len(i.Ports))
+	for _, p := range i.Ports {
+		e := common
+		e.Host, e.Port, e.Protocol, e.Attributes = p.Host, p.Port, cmp.Or(p.Protocol, c.o.Protocol), maps.Clone(common.Attributes)
+		if err := metadata.CheckAddress(p.Host, p.Port); err != nil {
+			return nil, err //nolint:wrapcheck // says what is wrong with which
+		}
+		if err := metadata.CheckProtocol(e.Protocol); err != nil {
+			return nil, err //nolint:wrapcheck // as above
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// read returns what all ports of an instance have in common. The metadata is
+// used up.
+func read(i Instance) (registry.Endpoint, error) {
+	m := i.Metadata
+	take := func(key string) string {
+		v := m[key]
+		delete(m, key)
+		return v
+	}
+	e := registry.Endpoint{Health: i.Health, Weight: i.Share, Instance: take(keyInstance), Zone: localityOf(m)}
+	if mark := take(metadata.MarkKey); mark != "" {
+		parsed, err := metadata.ParseMark(mark)
+		if err != nil {
+			return e, err //nolint:wrapcheck // names the mark and what is wrong with it
+		}
+		e.Path = parsed.Path
+	}
+	if mesh, err := strconv.ParseUint(take(keyMeshWeight), 10, 32); err == nil {
+		e.Weight = uint32(mesh)
+	} else if m[keyMeshHost] != "" {
+		e.Weight /= convert.Normal
+	}
+	if e.Instance == "" && len(i.Ports) > 1 {
+		e.Instance = i.Key()
+	}
+	maps.DeleteFunc(m, func(k, v string) bool { return v == "" || !passes(k) && !fromMesh(k) })
+	e.Attributes = m
+	return e, nil
+}
+
+// localityOf takes the locality out of metadata: the mesh's own words, or
+// region and zone.
+func localityOf(m map[string]string) string {
+	locality := m[keyMeshLocality]
+	delete(m, keyMeshLocality)
+	if locality == "" {
+		locality = convert.Locality(m[keyRegion], m[keyZone])
+	}
+	if region, zone := convert.RegionZone(locality); region != "" && region == m[keyRegion] && zone == m[keyZone] {
+		delete(m, keyRegion)
+		delete(m, keyZone)
+	}
+	return locality
+}
+
+// services gathers endpoints into one service for each group. What all its
+// endpoints say is said by the service.
+func (c *codec) services(all []found) []*registry.Service {
+	slices.SortStableFunc(all, func(a, b found) int {
+		return cmp.Or(a.group.Compare(b.group), a.endpoint.Compare(b.endpoint))
+	})
+	var out []*registry.Service
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].group == all[0].group {
+			n++
+		}
+		out = append(out, c.gather(all[:n]))
+		all = all[n:]
+	}
+	return out
+}
+
+func (c *codec) gather(all []found) *registry.Service {
+	s := &registry.Service{
+		Name:        registry.Name(all[0].group.String()),
+		Application: c.application(all[0].group.Name),
+		Protocol:    all[0].endpoint.Protocol, // of one that lost its endpoints
+		Attributes:  maps.Clone(all[0].endpoint.Attributes),
+		Endpoints:   make([]registry.Endpoint, 0, len(all)),
+	}
+	for _, f := range all[1:] {
+		maps.DeleteFunc(s.Attributes, func(k, v string) bool { return f.endpoint.Attributes[k] != v })
+	}
+	for _, f := range all {
+		e := f.endpoint
+		maps.DeleteFunc(e.Attributes, func(k, _ string) bool { return s.Attributes[k] != "" })
+		if len(e.Attributes) == 0 {
+			e.Attributes = nil
+		}
+		if n := len(s.Endpoints); n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
+			continue // one address told twice is one endpoint
+		}
+		s.Endpoints = append(s.Endpoints, e)
+	}
+	if len(s.Attributes) == 0 {
+		s.Attributes = nil
+	}
+	return s
+}
+
+// application returns the name that a service's name was made of.
+func (c *codec) application(service string) string {
+	if f, ok := c.form.(RecordForm); ok {
+		if name, ok := f.Parse(service); ok {
+			service = name
+		}
+	}
+	name, ok := c.o.Names.Parse(service)
+	if !ok {
+		return service
+	}
+	return name
+}

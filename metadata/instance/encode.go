@@ -1,0 +1,217 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// codec is what the codecs of both registries are made of.
+type codec struct {
+	o     Options
+	form  Form
+	limit int // of the metadata of one instance
+}
+
+// site is an endpoint that may be written.
+type site struct {
+	endpoint *registry.Endpoint
+	ports    []Port
+	mark     string
+	may      []pair // most useful first
+}
+
+// instances returns what is to be written for a service and why the rest is
+// left out; failed tells which of that lies in the service and not in what
+// consumers of the format speak.
+func (c *codec) instances(s *registry.Service) (all []Instance, left []error, failed bool) {
+	sites, left, failed := c.sites(s)
+	if len(sites) == 0 {
+		return nil, left, failed
+	}
+	name, err := c.o.Names.Of(s)
+	if err != nil {
+		return nil, append(left, err), failed || !errors.Is(err, errNameless)
+	}
+	sites = join(c.form, sites)
+	for i := range sites {
+		in, err := c.instance(s, name, &sites[i])
+		if err != nil {
+			left = append(left, err)
+		}
+		if len(in.Ports) > 0 {
+			all = append(all, in)
+		} else {
+			failed = true
+		}
+	}
+	return all, left, failed
+}
+
+func (c *codec) sites(s *registry.Service) (all []site, left []error, failed bool) {
+	seen := make(map[Port]struct{}, len(s.Endpoints))
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if !e.Health.Offered() {
+			continue
+		}
+		st, err := c.site(s, e)
+		if err == nil {
+			if _, twice := seen[st.ports[0]]; twice {
+				err = fmt.Errorf("endpoint %s is there twice", e.Address())
+			}
+		}
+		if err != nil {
+			left, failed = append(left, err), failed || !errors.Is(err, errSpeaks)
+			continue
+		}
+		seen[st.ports[0]] = struct{}{}
+		all = append(all, st)
+	}
+	return all, left, failed
+}
+
+var errSpeaks = errors.New("which consumers of this format do not")
+
+func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
+	if err := metadata.CheckAddress(e.Host, e.Port); err != nil {
+		return site{}, fmt.Errorf("endpoint %w", err)
+	}
+	protocol := strings.ToLower(c.o.protocolOf(s, e))
+	if err := metadata.CheckProtocol(protocol); err != nil {
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
+	}
+	if !c.form.Speaks(convert.FamilyOf(protocol)) {
+		return site{}, fmt.Errorf("endpoint %s speaks %s, %w", e.Address(), protocol, errSpeaks)
+	}
+	mark, err := c.o.Trace.Of(s, e)
+	if err != nil {
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
+	}
+	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e)}, nil
+}
+
+// instance renders a site. An error beside an instance tells of metadata that
+// was left out.
+func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
+	share := st.endpoint.Weight
+	if attribute(s, st.endpoint, keyMeshHost) != "" {
+		share = convert.FromMesh(share)
+	}
+	i := Instance{Service: name, Ports: st.ports, Share: share}
+	must := c.form.Own(i)
+	if must == nil {
+		must = make(map[string]string, len(st.may)+1)
+	}
+	if st.mark != "" {
+		must[metadata.MarkKey] = st.mark
+	}
+	if n := sizeOf(must); n > c.limit {
+		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
+	}
+	dropped := fit(must, st.may, c.limit)
+	i.Metadata = must
+	if len(dropped) > 0 {
+		return i, fmt.Errorf("%s: metadata over %d bytes or not UTF-8, left out: %.200q", i.Key(), c.limit, strings.Join(dropped, ", "))
+	}
+	return i, nil
+}
+
+// fit adds to all as much of may, in its order, as the limit allows, and
+// returns the keys that found no room or that JSON could not hold.
+func fit(all map[string]string, may []pair, limit int) (dropped []string) {
+	size := sizeOf(all)
+	for _, p := range may {
+		n := len(p.key) + len(p.value)
+		if _, there := all[p.key]; there || p.value == "" {
+			continue
+		}
+		if size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
+			dropped = append(dropped, p.key)
+			continue
+		}
+		size += n
+		all[p.key] = p.value
+	}
+	return dropped
+}
+
+// may returns what an endpoint tells beside what a format itself writes: the
+// first is the last to be trimmed.
+func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
+	region, zone := convert.RegionZone(e.Zone)
+	all := make([]pair, 0, 12+len(s.Attributes)+len(e.Attributes))
+	if len(s.Interfaces) == 1 {
+		all = append(all, pair{keyVersion, s.Interfaces[0].Version}, pair{keyGroup, s.Interfaces[0].Group})
+	}
+	meshHost := attribute(s, e, keyMeshHost)
+	if meshHost != "" && e.Weight != 0 {
+		all = append(all, pair{keyMeshWeight, strconv.FormatUint(uint64(e.Weight), 10)})
+	}
+	all = append(all, pair{keyMeshLocality, e.Zone})
+	if attribute(s, e, keyZone) == "" && attribute(s, e, keyRegion) == "" {
+		all = append(all, pair{keyRegion, region}, pair{keyZone, zone})
+	}
+	all = append(all, pair{keyInstance, e.Instance})
+	if c.o.Subsets {
+		all = append(all, pair{keyMeshSubset, attribute(s, e, keyMeshSubset)})
+	}
+	all = append(all, pair{keyMeshHost, meshHost}, pair{keyMeshCluster, attribute(s, e, keyMeshCluster)})
+	if c.o.Tags {
+		all = append(all, pair{keyTag, attribute(s, e, keyTag)})
+	}
+	rest := make(map[string]string, len(s.Attributes)+len(e.Attributes))
+	maps.Copy(rest, s.Attributes)
+	maps.Copy(rest, e.Attributes)
+	maps.DeleteFunc(rest, func(k, _ string) bool { return !passes(k) })
+	return append(all, sortedPairs(rest)...)
+}
+
+// attribute returns what an endpoint says of itself, or else its service.
+func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
+	if v := e.Attributes[key]; v != "" {
+		return v
+	}
+	return s.Attributes[key]
+}
+
+// render turns a service into entries by the form of a registry.
+func (c *codec) render(s *registry.Service, write func(Instance) (registry.Entry, error)) (entries []registry.Entry, left []error, failed bool) {
+	all, left, failed := c.instances(s)
+	for _, i := range all {
+		e, err := write(i)
+		if err != nil {
+			left, failed = append(left, err), true
+			continue
+		}
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, registry.Entry.Compare)
+	return slices.CompactFunc(entries, sameKey), left, failed
+}
+
+func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
+
+func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry, error)) ([]registry.Entry, error) {
+	entries, left, failed := c.render(s, write)
+	if len(entries) == 0 && failed {
+		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
+	}
+	return entries, nil
+}
+
+func (c *codec) leftOut(s *registry.Service, write func(Instance) (registry.Entry, error)) error {
+	_, left, _ := c.render(s, write)
+	for i, err := range left {
+		left[i] = fmt.Errorf("%s: %w", c.form.Kind(), err)
+	}
+	return errors.Join(left...)
+}

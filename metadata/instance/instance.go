@@ -1,0 +1,187 @@
+// Package instance is what the formats of plain services have in common: a
+// service is a name, and a list of instances that are hosts and ports with a
+// weight and metadata. Each format adds how one instance is written. It is
+// pure: no I/O, no time, no state.
+package instance
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// An Instance is one entry of a plain format before it takes its form.
+type Instance struct {
+	Service  string          // its name in the registry
+	Ports    []Port          // at least one; the first is the one it is known by
+	Share    uint32          // of the calls, in hundredths of a normal one; 0: not told
+	Health   registry.Health // of one that was read
+	Metadata map[string]string
+}
+
+// Port is one address of an instance.
+type Port struct {
+	Protocol string // empty: not told
+	Host     string
+	Port     uint16
+}
+
+// Key returns what identifies the instance within its service.
+func (i Instance) Key() string { return i.Ports[0].address() }
+
+func (p Port) address() string { return registry.Endpoint{Host: p.Host, Port: p.Port}.Address() }
+
+// A Form is how one format has instances, in whatever registry. It is a value
+// without state.
+type Form interface {
+	// Kind is the format's name, the Kind of its groups.
+	Kind() string
+
+	// Speaks reports whether consumers of the format call such endpoints.
+	Speaks(family convert.Family) bool
+
+	// Joins reports whether one instance may have all of these ports, in their
+	// order.
+	Joins(ports []Port) bool
+
+	Keys
+}
+
+// Keys is the metadata by which a format tells what it has no other place for.
+type Keys interface {
+	// Own returns the metadata that the format itself has for an instance; it
+	// stands before all other.
+	Own(i Instance) map[string]string
+
+	// Take makes ports, health and weight of the metadata that Own writes, and
+	// takes it out.
+	Take(i *Instance) error
+}
+
+// A NodeForm is how a format writes an instance to a node of ZooKeeper.
+type NodeForm interface {
+	Form
+	NodeNames
+
+	// Write returns the data of a node in canonical form.
+	Write(i Instance) string
+
+	// Read returns the instance of a node. The metadata is all there is.
+	Read(name string, data []byte) (Instance, error)
+}
+
+// NodeNames is how a format names its nodes.
+type NodeNames interface {
+	// Prefix begins the names of nodes that are written; host and port follow.
+	Prefix() string
+
+	// Named reports whether a node may be of the format by its name.
+	Named(node string) bool
+}
+
+// A RecordForm is how a format writes an instance to Nacos.
+type RecordForm interface {
+	Form
+
+	// Scale is that of the weights.
+	Scale() convert.Scale
+
+	// Name returns what the service of a protocol is called, Parse undoes it;
+	// false for a service that is not of the format.
+	Name(service, protocol string) string
+	Parse(service string) (string, bool)
+}
+
+// join puts endpoints of one instance together where the format allows it.
+func join(form Form, all []site) []site {
+	byID := make(map[string]int)
+	var out []site
+	for _, s := range all {
+		at, ok := byID[s.endpoint.Instance]
+		if ok && s.endpoint.Instance != "" {
+			ports := append(slices.Clone(out[at].ports), s.ports...)
+			slices.SortFunc(ports, Port.compare)
+			if form.Joins(ports) {
+				out[at].ports, out[at].may = ports, merge(out[at].may, s.may)
+				continue
+			}
+		}
+		byID[s.endpoint.Instance] = len(out)
+		out = append(out, s)
+	}
+	return out
+}
+
+// compare orders the ports of an instance: http first, then grpc, then all
+// others, which is the port that formats of one port know them by.
+func (p Port) compare(o Port) int {
+	rank := func(p Port) int {
+		switch convert.FamilyOf(p.Protocol) {
+		case convert.HTTP:
+			return 0
+		case convert.GRPC:
+			return 1
+		default:
+			return 2
+		}
+	}
+	return cmp.Or(rank(p)-rank(o), cmp.Compare(p.Host, o.Host), cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol))
+}
+
+func merge(a, b []pair) []pair {
+	have := make(map[string]bool, len(a))
+	for _, p := range a {
+		have[p.key] = true
+	}
+	for _, p := range b {
+		if !have[p.key] {
+			a = append(a, p)
+		}
+	}
+	return a
+}
+
+// pair is one key of metadata.
+type pair struct{ key, value string }
+
+func sizeOf(m map[string]string) int {
+	n := 0
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+func sortedPairs(m map[string]string) []pair {
+	out := make([]pair, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, pair{k, m[k]})
+	}
+	return out
+}
+
+// keyProtocol tells the protocol in formats that have no place for it.
+const keyProtocol = "protocol"
+
+// OwnProtocol returns the metadata that tells the protocol of an instance,
+// none where it is the usual one.
+func OwnProtocol(i Instance, usual string) map[string]string {
+	if p := i.Ports[0].Protocol; p != usual {
+		return map[string]string{keyProtocol: p}
+	}
+	return nil
+}
+
+// TakeProtocol makes that metadata the protocol of the first port.
+func TakeProtocol(i *Instance) {
+	if p := i.Metadata[keyProtocol]; p != "" {
+		i.Ports[0].Protocol = p
+	}
+	delete(i.Metadata, keyProtocol)
+}
+
+// SortPorts puts the ports of an instance in their order.
+func SortPorts(ports []Port) { slices.SortFunc(ports, Port.compare) }

@@ -1,0 +1,138 @@
+package instance
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Nacos is a plain format as it lies in Nacos:
+//
+//	service <name>, group DEFAULT_GROUP
+//	instance {"ip":"10.0.0.1","port":8080,"weight":1,"healthy":true,"enabled":true,"ephemeral":true,
+//	          "clusterName":"DEFAULT","metadata":{…,"xdsb":"<mark>"}}
+//
+// An Entry of it has metadata.NacosInstance in its canonical form as its value
+// and its Key as its key. Nacos takes IP addresses only.
+type Nacos struct {
+	codec
+	form RecordForm
+}
+
+// NewNacos returns the codec of a format in Nacos. The error names every
+// option that cannot be used.
+func NewNacos(form RecordForm, o Options) (*Nacos, error) {
+	o, err := defaults(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", form.Kind(), err)
+	}
+	if err := metadata.CheckNacosService(o.Namespace, o.Group, "any"); err != nil {
+		return nil, fmt.Errorf("%s: %w", form.Kind(), err)
+	}
+	limit := o.MaxMetadata
+	if limit <= 0 {
+		limit = metadata.MaxNacosMetadata
+	}
+	return &Nacos{codec{o, form, limit}, form}, nil
+}
+
+// Encode implements metadata.Codec.
+func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.encode(s, n.entry) }
+
+// LeftOut implements metadata.Codec.
+func (n *Nacos) LeftOut(s *registry.Service) error { return n.leftOut(s, n.entry) }
+
+// Needs implements metadata.Codec: the format needs nothing else.
+func (*Nacos) Needs([]registry.Entry) []metadata.Ref { return nil }
+
+// Decode implements metadata.Codec.
+func (n *Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+	return n.decode(entries, n.read)
+}
+
+func (n *Nacos) entry(i Instance) (registry.Entry, error) {
+	if _, err := netip.ParseAddr(i.Ports[0].Host); err != nil {
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", i.Key())
+	}
+	in := metadata.NacosInstance{
+		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.form.Scale().Of(i.Share), metadata.MaxNacosWeight),
+		Enabled: true, Healthy: true, Ephemeral: true, Cluster: metadata.DefaultNacosCluster, Metadata: i.Metadata,
+	}
+	g := n.group(n.o.Namespace, n.o.Group, n.form.Name(i.Service, i.Ports[0].Protocol))
+	if err := metadata.CheckNacosService(g.Namespace, g.Group, g.Name); err != nil {
+		return registry.Entry{}, err //nolint:wrapcheck // says what is wrong with it
+	}
+	return registry.Entry{Group: g, Key: in.Key(), Value: in.String()}, nil
+}
+
+func (n *Nacos) read(e registry.Entry) (Instance, error) {
+	in, err := metadata.ParseNacosInstance(e.Value)
+	if err != nil {
+		return Instance{}, err //nolint:wrapcheck // says what was read
+	}
+	if err := alien(n.form.Kind(), e.Group.Name, in.Metadata); err != nil {
+		return Instance{}, err
+	}
+	i := Instance{
+		Service: e.Group.Name, Ports: []Port{{Host: in.IP, Port: in.Port}},
+		Share: n.form.Scale().Share(in.Weight), Metadata: in.Metadata,
+	}
+	switch {
+	case !in.Enabled:
+		i.Health = registry.Disabled
+	case in.Healthy:
+		i.Health = registry.Healthy
+	default:
+		i.Health = registry.Unhealthy
+	}
+	return i, nil
+}
+
+// alien says of which other format an instance is, as far as instances tell
+// that of themselves.
+func alien(kind, service string, m map[string]string) error {
+	of := ""
+	switch {
+	case m["dubbo.metadata.revision"] != "":
+		of = "dubbo-application"
+	case m["preserved.register.source"] == "SPRING_CLOUD":
+		of = "spring-cloud"
+	case m["kind"] != "" && strings.HasSuffix(service, "."+m["kind"]):
+		of = "kratos"
+	default:
+		return nil
+	}
+	if of == kind {
+		return nil
+	}
+	return fmt.Errorf("is an instance of %s, not of %s", of, kind)
+}
+
+func (n *Nacos) group(namespace, group, service string) registry.Group {
+	return registry.Group{Kind: n.form.Kind(), Namespace: namespace, Group: group, Name: service, Exclusive: !n.o.Join}
+}
+
+// Kind returns the format's name, the Kind of its groups.
+func (n *Nacos) Kind() string { return n.form.Kind() }
+
+// GroupOf returns the group that a service of a server is, in whatever
+// namespace and group it lies; false for one of another format's names.
+func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool) {
+	name, ok := n.form.Parse(service)
+	if ok {
+		_, ok = n.o.Names.Parse(name)
+	}
+	for _, other := range []string{"providers:", "consumers:", "routers:", "configurators:"} {
+		ok = ok && !strings.HasPrefix(service, other)
+	}
+	return n.group(namespace, group, service), ok
+}
+
+// Alien says of which other format an instance is, nil where it is of this
+// one or does not say.
+func (n *Nacos) Alien(service string, in metadata.NacosInstance) error {
+	return alien(n.form.Kind(), service, in.Metadata)
+}

@@ -1,0 +1,111 @@
+package instance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Names says what services are called in formats that have plain names: as
+// the first rule that fits says, or else as the application that provides
+// them. The pattern puts that name into its place, and Parse takes it out.
+type Names struct {
+	Rules   []NameRule
+	Pattern string // with one * for the name; empty: *
+}
+
+// NameRule names some services.
+type NameRule struct {
+	Host    naming.Pattern // of the mesh host, or of the application or native name
+	Port    uint16         // of the host; 0: all
+	Service string         // a * stands for what the star of Host stands for
+}
+
+var errNameless = errors.New("has no application and no rule names it; write a rule with a service into names")
+
+// Of returns the name of a service.
+func (n Names) Of(s *registry.Service) (string, error) {
+	name := n.nameOf(s)
+	if name == "" {
+		return "", errNameless
+	}
+	before, after, _ := strings.Cut(cmp.Or(n.Pattern, "*"), "*")
+	name = before + name + after
+	return name, checkPart(name)
+}
+
+func (n Names) nameOf(s *registry.Service) string {
+	native := nativeOf(s)
+	for _, r := range n.Rules {
+		if r.Service == "" || r.Port != 0 && r.Port != native.port {
+			continue
+		}
+		if star, fits := native.fits(r.Host); fits {
+			return strings.ReplaceAll(r.Service, "*", star)
+		}
+	}
+	return s.Application
+}
+
+// Parse returns the name that a service's name in the registry was made of,
+// false where the pattern does not fit.
+func (n Names) Parse(service string) (string, bool) {
+	before, after, _ := strings.Cut(cmp.Or(n.Pattern, "*"), "*")
+	if len(service) <= len(before)+len(after) || !strings.HasPrefix(service, before) || !strings.HasSuffix(service, after) {
+		return "", false
+	}
+	return service[len(before) : len(service)-len(after)], true
+}
+
+func (n Names) check() error {
+	if n.Pattern != "" && strings.Count(n.Pattern, "*") != 1 {
+		return fmt.Errorf("service pattern %q: it needs one *", n.Pattern)
+	}
+	return nil
+}
+
+// native is what a service is called where it comes from.
+type native struct {
+	name string
+	port uint16 // of a mesh host
+}
+
+func nativeOf(s *registry.Service) native {
+	if a, err := naming.ParseHostAddress(string(s.Name)); err == nil {
+		return native{a.Host, a.Port}
+	}
+	if s.Application != "" {
+		return native{name: s.Application}
+	}
+	return native{name: string(s.Name)[strings.LastIndexByte(string(s.Name), '/')+1:]}
+}
+
+// fits reports whether a pattern does, and what its star stands for: of hosts
+// in any case, of native names exactly.
+func (n native) fits(p naming.Pattern) (string, bool) {
+	if n.port != 0 {
+		return p.Capture(n.name)
+	}
+	return p.CaptureName(n.name)
+}
+
+// maxPart is the length of the longest name that any registry takes here.
+const maxPart = 255
+
+var errPart = errors.New("cannot be a service: it is empty, too long or has a sign that no consumer could ask for")
+
+// checkPart takes what can be a folder of ZooKeeper and a part of a consumer's
+// address.
+func checkPart(s string) error {
+	bad := func(r rune) bool { return r <= ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`/\%?#@,;"`, r) }
+	if s == "" || s == "." || s == ".." || len(s) > maxPart || !utf8.ValidString(s) || strings.ContainsFunc(s, bad) {
+		return fmt.Errorf("name %s %w", naming.Quote(s), errPart)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package instance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Options tune a codec of a plain format.
+type Options struct {
+	Root        string // ZooKeeper: the folder of the services; / for the top
+	Namespace   string // Nacos: the namespace id; empty is public
+	Group       string // Nacos: the group; empty: DEFAULT_GROUP
+	Names       Names
+	Join        bool   // several services may share a name; otherwise the second is refused whole
+	Protocol    string // of endpoints that neither a rule nor their registry names one for
+	Protocols   []Rule // the first that fits decides
+	Trace       metadata.Trace
+	Subsets     bool // write meshSubset where the source tells it
+	Tags        bool // write dubbo.tag
+	MaxMetadata int  // bytes of keys and values of one instance; 0: the registry's own limit
+}
+
+// Rule says which protocol the endpoints of some services speak.
+type Rule struct {
+	Host     naming.Pattern // of the service's host or native name
+	Port     uint16         // of the service, or where it has none of the endpoint; 0: all
+	Protocol string
+}
+
+// DefaultGroup is the group of Nacos where none is named.
+const DefaultGroup = "DEFAULT_GROUP"
+
+func defaults(o Options) (Options, error) {
+	o.Root = "/" + strings.Trim(o.Root, "/")
+	o.Group = cmp.Or(o.Group, DefaultGroup)
+	faults := []error{o.Trace.Check(), metadata.CheckProtocol(o.Protocol), o.Names.check()}
+	if err := checkRoot(o.Root); err != nil {
+		faults = append(faults, err)
+	}
+	for i, r := range o.Protocols {
+		if err := metadata.CheckProtocol(r.Protocol); err != nil {
+			faults = append(faults, fmt.Errorf("protocols[%d]: %w", i, err))
+		}
+	}
+	return o, errors.Join(faults...)
+}
+
+func checkRoot(root string) error {
+	if root == "/" {
+		return nil
+	}
+	for part := range strings.SplitSeq(root[1:], "/") {
+		if err := checkPart(part); err != nil {
+			return fmt.Errorf("root: %w", err)
+		}
+	}
+	return nil
+}
+
+// protocolOf returns what an endpoint speaks. A rule is an explicit word of
+// the operator and wins over what the registry says.
+func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
+	name := nativeOf(s)
+	port := name.port
+	if port == 0 {
+		port = e.Port
+	}
+	for _, r := range o.Protocols {
+		if _, fits := name.fits(r.Host); fits && (r.Port == 0 || r.Port == port) {
+			return r.Protocol
+		}
+	}
+	return cmp.Or(e.Protocol, s.Protocol, o.Protocol)
+}

@@ -1,0 +1,157 @@
+package instance
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// ZooKeeper is a plain format as it lies in ZooKeeper:
+//
+//	<root>/<service>/<prefix><host>:<port>    JSON
+//
+// A node is made with all of its data at once. An Entry of it has the data as
+// its value and host:port of its first port as its key, so that another's
+// node of the same address is a conflict and not a second endpoint.
+type ZooKeeper struct {
+	codec
+	form NodeForm
+}
+
+// maxNode is the limit of the metadata of one instance in ZooKeeper: a folder
+// of a thousand has to be read in seconds.
+const maxNode = 8192
+
+// NewZooKeeper returns the codec of a format in ZooKeeper. The error names
+// every option that cannot be used.
+func NewZooKeeper(form NodeForm, o Options) (*ZooKeeper, error) {
+	o, err := defaults(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", form.Kind(), err)
+	}
+	limit := o.MaxMetadata
+	if limit <= 0 {
+		limit = maxNode
+	}
+	return &ZooKeeper{codec{o, form, limit}, form}, nil
+}
+
+// Encode implements metadata.Codec.
+func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
+	return z.encode(s, z.entry)
+}
+
+// LeftOut implements metadata.Codec.
+func (z *ZooKeeper) LeftOut(s *registry.Service) error { return z.leftOut(s, z.entry) }
+
+// Needs implements metadata.Codec: the format needs nothing else.
+func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
+
+// Decode implements metadata.Codec.
+func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+	return z.decode(entries, func(e registry.Entry) (Instance, error) {
+		i, err := z.form.Read(e.Key, []byte(e.Value))
+		if err == nil && i.Service != "" && i.Service != e.Group.Name {
+			err = fmt.Errorf("is of service %.80q, in the folder of %q", i.Service, e.Group.Name)
+		}
+		return i, err
+	})
+}
+
+func (z *ZooKeeper) entry(i Instance) (registry.Entry, error) {
+	if z.o.Root == "/" && reserved(i.Service) {
+		return registry.Entry{}, fmt.Errorf("name %q is the root of another format; write a rule with another service into names", i.Service)
+	}
+	return registry.Entry{Group: z.group(i.Service), Key: i.Key(), Value: z.form.Write(i)}, nil
+}
+
+// reserved reports whether a folder at the top belongs to another format, to
+// ZooKeeper or to us.
+func reserved(name string) bool {
+	switch name {
+	case "zookeeper", "dubbo", "services", "microservices", "xds-bridge", "plain":
+		return true
+	}
+	return false
+}
+
+func (z *ZooKeeper) group(service string) registry.Group {
+	return registry.Group{Kind: z.form.Kind(), Namespace: z.o.Root, Name: service, Exclusive: !z.o.Join}
+}
+
+// Kind returns the format's name, the Kind of its groups.
+func (z *ZooKeeper) Kind() string { return z.form.Kind() }
+
+// Folders returns the pattern of the folders that hold entries, with * for one
+// part of a path.
+func (z *ZooKeeper) Folders() string { return z.under() + "*" }
+
+func (z *ZooKeeper) under() string { return strings.TrimSuffix(z.o.Root, "/") + "/" }
+
+// Folder returns the folder of a group. The error tells of a name that cannot
+// be a folder, or a group of another format or root.
+func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
+	if g != z.group(g.Name) {
+		return "", fmt.Errorf("group %s is not of %s:%s", g, z.form.Kind(), z.o.Root)
+	}
+	if err := checkPart(g.Name); err != nil {
+		return "", err
+	}
+	return z.under() + g.Name, nil
+}
+
+// Group returns the group of a folder, false where the folder is none of this
+// format's.
+func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
+	name, ok := strings.CutPrefix(folder, z.under())
+	if !ok || checkPart(name) != nil || z.o.Root == "/" && reserved(name) {
+		return registry.Group{}, false
+	}
+	if _, ok := z.o.Names.Parse(name); !ok {
+		return registry.Group{}, false
+	}
+	return z.group(name), true
+}
+
+// HasData reports whether nodes of this format carry data: all of them do.
+func (*ZooKeeper) HasData() bool { return true }
+
+// Named implements zookeeper.Named.
+func (z *ZooKeeper) Named(node string) bool { return z.form.Named(node) }
+
+// Alien implements zookeeper.Jealous.
+func (z *ZooKeeper) Alien(name string, data []byte) error {
+	if !z.Named(name) {
+		return fmt.Errorf("is no host and port, and so no instance of %s", z.form.Kind())
+	}
+	if f, ok := z.form.(interface{ Alien(data []byte) error }); ok {
+		return f.Alien(data) //nolint:wrapcheck // says what the node is
+	}
+	return nil
+}
+
+// Node returns the name and the data of the node that stores an entry.
+func (z *ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error) {
+	if !strings.HasPrefix(e.Value, "{") {
+		return "", nil, fmt.Errorf("%.80q is no value of %s", e.Value, z.form.Kind())
+	}
+	return z.form.Prefix() + e.Key, []byte(e.Value), nil
+}
+
+// Entry returns what a node stores and whose it is. It never fails: a node
+// that cannot be read is an entry that nobody claims, with its name as key.
+func (z *ZooKeeper) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
+	e := registry.Entry{Group: g, Key: name, Value: string(data)}
+	i, err := z.form.Read(name, data)
+	if err != nil || len(i.Ports) == 0 {
+		return e, metadata.Mark{}
+	}
+	mark, err := metadata.ParseMark(i.Metadata[metadata.MarkKey])
+	if err != nil {
+		mark = metadata.Mark{}
+	}
+	e.Key = i.Key()
+	return e, mark
+}

@@ -1,0 +1,63 @@
+package kratos
+
+import (
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+)
+
+// Nacos is the format as the registry of Kratos stores it in Nacos:
+//
+//	service <name>.<scheme>, one for each of grpc, grpcs, http and https; group DEFAULT_GROUP
+//	instance {"ip":"10.0.0.1","port":9000,"weight":100,…,"metadata":{"kind":"grpc"[,"version":"v1"],…,"xdsb":"<mark>"}}
+type Nacos struct{ common }
+
+// NewNacos returns the codec of the format in Nacos.
+func NewNacos(o instance.Options) (*instance.Nacos, error) {
+	return instance.NewNacos(Nacos{}, o) //nolint:wrapcheck // names the format
+}
+
+// Joins implements instance.Form.
+func (Nacos) Joins([]instance.Port) bool { return false }
+
+// Own implements instance.Form.
+func (Nacos) Own(i instance.Instance) map[string]string {
+	return map[string]string{keyKind: convert.Scheme(i.Ports[0].Protocol)}
+}
+
+// Take implements instance.Form.
+func (Nacos) Take(i *instance.Instance) error {
+	_, scheme := cutScheme(i.Service)
+	if kind := i.Metadata[keyKind]; kind != "" {
+		scheme = kind
+	}
+	i.Ports[0].Protocol = scheme
+	delete(i.Metadata, keyKind)
+	return takeWeight(i)
+}
+
+// Scale implements instance.RecordForm.
+func (Nacos) Scale() convert.Scale { return convert.Kratos() }
+
+// Name implements instance.RecordForm.
+func (Nacos) Name(service, protocol string) string { return service + "." + convert.Scheme(protocol) }
+
+// Parse implements instance.RecordForm.
+func (Nacos) Parse(service string) (string, bool) {
+	name, scheme := cutScheme(service)
+	return name, scheme != "" && name != ""
+}
+
+// cutScheme takes the scheme off a service's name.
+func cutScheme(service string) (name, scheme string) {
+	at := strings.LastIndexByte(service, '.')
+	if at < 0 {
+		return service, ""
+	}
+	switch scheme = service[at+1:]; scheme {
+	case "grpc", "grpcs", "http", "https":
+		return service[:at], scheme
+	}
+	return service, ""
+}

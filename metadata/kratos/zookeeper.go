@@ -1,0 +1,145 @@
+package kratos
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+)
+
+// ZooKeeper is the format as the registry of Kratos stores it in ZooKeeper:
+//
+//	/microservices/<name>/<id>
+//	{"id":"<id>","name":"<name>","version":"v1","metadata":{…,"xdsb":"<mark>"},
+//	 "endpoints":["grpc://10.0.0.1:9000","http://10.0.0.1:8000"]}
+//
+// All ports of an instance are one node. Our id is xdsb-<host>:<port>: a
+// registrar deletes what stands at its own id. A node that is no JSON fails
+// every consumer of the service.
+type ZooKeeper struct{ common }
+
+// NewZooKeeper returns the codec of the format in ZooKeeper.
+func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
+	return instance.NewZooKeeper(ZooKeeper{}, o) //nolint:wrapcheck // names the format
+}
+
+type node struct {
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Version   string            `json:"version"`
+	Metadata  map[string]string `json:"metadata"`
+	Endpoints []string          `json:"endpoints"`
+}
+
+const prefix = "xdsb-"
+
+// Prefix implements instance.NodeForm.
+func (ZooKeeper) Prefix() string { return prefix }
+
+// Named implements instance.NodeForm: ids are of any form.
+func (ZooKeeper) Named(string) bool { return true }
+
+// Joins implements instance.Form.
+func (ZooKeeper) Joins([]instance.Port) bool { return true }
+
+// Own implements instance.Form.
+func (ZooKeeper) Own(i instance.Instance) map[string]string {
+	if w := convert.Kratos().Of(i.Share); w != convert.Kratos().Normal {
+		return map[string]string{keyWeight: strconv.FormatFloat(w, 'f', 0, 64)}
+	}
+	return nil
+}
+
+// Take implements instance.Form.
+func (ZooKeeper) Take(i *instance.Instance) error { return takeWeight(i) }
+
+// Write implements instance.NodeForm.
+func (ZooKeeper) Write(i instance.Instance) string {
+	n := node{ID: prefix + i.Key(), Name: i.Service, Version: i.Metadata[keyVersion], Metadata: maps.Clone(i.Metadata)}
+	delete(n.Metadata, keyVersion)
+	for _, p := range i.Ports {
+		n.Endpoints = append(n.Endpoints, convert.Scheme(p.Protocol)+"://"+address(p))
+	}
+	slices.Sort(n.Endpoints)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(n); err != nil {
+		panic(err) // strings and a map of strings
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func address(p instance.Port) string { return instance.Instance{Ports: []instance.Port{p}}.Key() }
+
+var (
+	errNoEndpoint = errors.New("has no endpoint")
+	errCurator    = errors.New("is of Curator and not of Kratos")
+)
+
+// Read implements instance.NodeForm.
+func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
+	var n node
+	if err := json.Unmarshal(data, &n); err != nil {
+		return instance.Instance{}, fmt.Errorf("is no JSON of Kratos: %w", err)
+	}
+	if len(n.Endpoints) == 0 {
+		return instance.Instance{}, errNoEndpoint
+	}
+	i := instance.Instance{Service: n.Name, Metadata: n.Metadata}
+	if n.Version != "" {
+		i.Metadata = maps.Clone(n.Metadata)
+		if i.Metadata == nil {
+			i.Metadata = make(map[string]string)
+		}
+		i.Metadata[keyVersion] = n.Version
+	}
+	for _, e := range n.Endpoints {
+		p, err := readEndpoint(e)
+		if err != nil {
+			return instance.Instance{}, err
+		}
+		i.Ports = append(i.Ports, p)
+	}
+	instance.SortPorts(i.Ports)
+	return i, nil
+}
+
+// readEndpoint reads grpc://host:port; old versions say ?isSecure=true where
+// newer ones say grpcs.
+func readEndpoint(s string) (instance.Port, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" {
+		return instance.Port{}, fmt.Errorf("endpoint %.80q is no URL", s)
+	}
+	p, err := instance.ParseAddress(u.Host)
+	if err != nil {
+		return instance.Port{}, fmt.Errorf("endpoint %.80q: %w", s, err)
+	}
+	p.Protocol = strings.ToLower(u.Scheme)
+	if u.Query().Get("isSecure") == "true" && !convert.Secure(p.Protocol) {
+		p.Protocol += "s"
+	}
+	return p, nil
+}
+
+// Alien says of which other format the data of a node is, nil where it is of
+// this one or cannot be read.
+func (ZooKeeper) Alien(data []byte) error {
+	var other struct {
+		Payload   *json.RawMessage `json:"payload"`
+		Endpoints *json.RawMessage `json:"endpoints"`
+	}
+	if err := json.Unmarshal(data, &other); err == nil && other.Payload != nil && other.Endpoints == nil {
+		return errCurator
+	}
+	return nil
+}

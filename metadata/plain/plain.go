@@ -1,0 +1,121 @@
+// Package plain writes and reads services as hosts and ports, for consumers
+// of no framework that is known here. It is pure: no I/O, no time, no state.
+package plain
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+)
+
+// Kind is the Group.Kind of every entry of this format.
+const Kind = "plain"
+
+// form is what the format is in both registries.
+type form struct{ protocol string }
+
+// Kind implements instance.Form.
+func (form) Kind() string { return Kind }
+
+// Speaks implements instance.Form: nobody knows what.
+func (form) Speaks(convert.Family) bool { return true }
+
+// Joins implements instance.Form.
+func (form) Joins([]instance.Port) bool { return false }
+
+// Nacos is the format in Nacos:
+//
+//	service <name>, group DEFAULT_GROUP
+//	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{["protocol":"grpc",]…,"xdsb":"<mark>"}}
+type Nacos struct{ form }
+
+// NewNacos returns the codec of the format in Nacos.
+func NewNacos(o instance.Options) (*instance.Nacos, error) {
+	return instance.NewNacos(Nacos{form{o.Protocol}}, o) //nolint:wrapcheck // names the format
+}
+
+// Own implements instance.Form.
+func (n Nacos) Own(i instance.Instance) map[string]string { return instance.OwnProtocol(i, n.protocol) }
+
+// Take implements instance.Form.
+func (Nacos) Take(i *instance.Instance) error {
+	instance.TakeProtocol(i)
+	return nil
+}
+
+// Scale implements instance.RecordForm.
+func (Nacos) Scale() convert.Scale { return convert.Nacos() }
+
+// Name implements instance.RecordForm.
+func (Nacos) Name(service, _ string) string { return service }
+
+// Parse implements instance.RecordForm.
+func (Nacos) Parse(service string) (string, bool) { return service, true }
+
+// ZooKeeper is the format in ZooKeeper:
+//
+//	/plain/<name>/<host>:<port>
+//	{"host":"10.0.0.1","port":8080,"protocol":"tcp","weight":1,"metadata":{…,"xdsb":"<mark>"}}
+//
+// Whoever lists a folder has all addresses; the data says the same and more.
+// What is read may have any data, or have host:port as its data and any name.
+type ZooKeeper struct{ form }
+
+// NewZooKeeper returns the codec of the format in ZooKeeper.
+func NewZooKeeper(o instance.Options) (*instance.ZooKeeper, error) {
+	return instance.NewZooKeeper(ZooKeeper{form{o.Protocol}}, o) //nolint:wrapcheck // names the format
+}
+
+type node struct {
+	Host     string            `json:"host"`
+	Port     uint16            `json:"port"`
+	Protocol string            `json:"protocol"`
+	Weight   float64           `json:"weight"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// Prefix implements instance.NodeForm.
+func (ZooKeeper) Prefix() string { return "" }
+
+// Named implements instance.NodeForm.
+func (ZooKeeper) Named(string) bool { return true }
+
+// Own implements instance.Form.
+func (ZooKeeper) Own(instance.Instance) map[string]string { return nil }
+
+// Take implements instance.Form.
+func (ZooKeeper) Take(*instance.Instance) error { return nil }
+
+// Write implements instance.NodeForm.
+func (ZooKeeper) Write(i instance.Instance) string {
+	p := i.Ports[0]
+	n := node{Host: p.Host, Port: p.Port, Protocol: p.Protocol, Weight: convert.Nacos().Of(i.Share), Metadata: i.Metadata}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(n); err != nil {
+		panic(err) // strings, numbers and a map of strings
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Read implements instance.NodeForm.
+func (ZooKeeper) Read(name string, data []byte) (instance.Instance, error) {
+	p, err := instance.ParseAddress(name)
+	if err != nil {
+		if p, err = instance.ParseAddress(strings.TrimSpace(string(data))); err != nil {
+			return instance.Instance{}, err //nolint:wrapcheck // says what it is not
+		}
+		return instance.Instance{Ports: []instance.Port{p}}, nil
+	}
+	i := instance.Instance{Ports: []instance.Port{p}}
+	var n node
+	if json.Unmarshal(data, &n) == nil {
+		i.Ports[0].Protocol, i.Metadata = n.Protocol, n.Metadata
+		i.Share = convert.Nacos().Share(n.Weight)
+	}
+	return i, nil
+}

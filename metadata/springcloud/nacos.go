@@ -1,0 +1,56 @@
+package springcloud
+
+import (
+	"fmt"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+)
+
+// Nacos is the format as Spring Cloud Alibaba 2023 stores it:
+//
+//	service <spring.application.name>, group DEFAULT_GROUP
+//	instance {"ip":"10.0.0.1","port":8080,"weight":1,…,"metadata":{
+//	  "preserved.register.source":"SPRING_CLOUD"[,"secure":"true"][,"gRPC_port":"9090"],…,"xdsb":"<mark>"}}
+//
+// secure makes consumers use https. Instances without the source are not read
+// as this format: they say of themselves that somebody else registered them.
+type Nacos struct{ common }
+
+// NewNacos returns the codec of the format in Nacos.
+func NewNacos(o instance.Options) (*instance.Nacos, error) {
+	return instance.NewNacos(Nacos{}, o) //nolint:wrapcheck // names the format
+}
+
+// Own implements instance.Form.
+func (Nacos) Own(i instance.Instance) map[string]string {
+	m := map[string]string{keySource: sourceSpring}
+	if convert.Secure(i.Ports[0].Protocol) {
+		m[keySecure] = "true"
+	}
+	return grpcPort(i, m)
+}
+
+// Take implements instance.Form.
+func (Nacos) Take(i *instance.Instance) error {
+	if s := i.Metadata[keySource]; s != sourceSpring {
+		return fmt.Errorf("%s is %.40q and not %s, so Spring Cloud did not register it; read it as plain", keySource, s, sourceSpring)
+	}
+	i.Ports[0].Protocol = "http"
+	if i.Metadata[keySecure] == "true" {
+		i.Ports[0].Protocol = "https"
+	}
+	delete(i.Metadata, keySource)
+	delete(i.Metadata, keySecure)
+	takeStatus(i)
+	return takePorts(i)
+}
+
+// Scale implements instance.RecordForm.
+func (Nacos) Scale() convert.Scale { return convert.Nacos() }
+
+// Name implements instance.RecordForm.
+func (Nacos) Name(service, _ string) string { return service }
+
+// Parse implements instance.RecordForm.
+func (Nacos) Parse(service string) (string, bool) { return service, true }

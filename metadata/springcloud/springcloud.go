@@ -1,0 +1,83 @@
+// Package springcloud writes and reads services as Spring Cloud registers
+// them in ZooKeeper and, as Spring Cloud Alibaba does, in Nacos. It is pure: no
+// I/O, no time, no state.
+package springcloud
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Kind is the Group.Kind of every entry of this format.
+const Kind = "spring-cloud"
+
+// The metadata with a meaning of its own.
+const (
+	keySource = "preserved.register.source" // Nacos: who registered it
+	keySecure = "secure"                    // Nacos: called over https
+	keyStatus = "instance_status"           // ZooKeeper: UP, or hidden
+	keyGRPC   = "gRPC_port"                 // where the instance speaks gRPC besides
+	keyIPv6   = "IPv6"                      // another address of the same instance
+)
+
+const (
+	sourceSpring = "SPRING_CLOUD"
+	statusUp     = "UP"
+)
+
+// common is what the format is in both registries.
+type common struct{}
+
+// Kind implements instance.Form.
+func (common) Kind() string { return Kind }
+
+// Speaks implements instance.Form.
+func (common) Speaks(f convert.Family) bool { return f != convert.Other }
+
+// Joins implements instance.Form: an http port, and a gRPC port beside it.
+func (common) Joins(ports []instance.Port) bool {
+	return len(ports) == 2 && ports[0].Host == ports[1].Host &&
+		convert.FamilyOf(ports[0].Protocol) == convert.HTTP && convert.FamilyOf(ports[1].Protocol) == convert.GRPC
+}
+
+// grpcPort adds where an instance speaks gRPC.
+func grpcPort(i instance.Instance, m map[string]string) map[string]string {
+	if last := i.Ports[len(i.Ports)-1]; convert.FamilyOf(last.Protocol) == convert.GRPC {
+		m[keyGRPC] = strconv.Itoa(int(last.Port))
+	}
+	return m
+}
+
+// takePorts reads which ports an instance has beside its own.
+func takePorts(i *instance.Instance) error {
+	first := &i.Ports[0]
+	text := i.Metadata[keyGRPC]
+	delete(i.Metadata, keyGRPC)
+	delete(i.Metadata, keyIPv6)
+	if text == "" {
+		return nil
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	switch {
+	case err != nil || port == 0:
+		return fmt.Errorf("%s %.20q is no port", keyGRPC, text)
+	case uint16(port) == first.Port:
+		first.Protocol = "grpc"
+	default:
+		i.Ports = append(i.Ports, instance.Port{Protocol: "grpc", Host: first.Host, Port: uint16(port)})
+	}
+	return nil
+}
+
+// takeStatus reads what hides an instance from consumers: whatever is not UP.
+func takeStatus(i *instance.Instance) {
+	if s := i.Metadata[keyStatus]; s != "" && !strings.EqualFold(s, statusUp) {
+		i.Health = registry.Disabled
+	}
+	delete(i.Metadata, keyStatus)
+}
