@@ -33,6 +33,7 @@ const (
 	EventDrift    EventKind = "drift"    // another changed what was written
 	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
 	EventSession  EventKind = "session"  // the target lost its session
+	EventReload   EventKind = "reload"   // the configuration was reloaded, or was not taken
 )
 
 // tell tells of an event, where anybody listens.

@@ -29,6 +29,7 @@ type Config struct {
 	Telemetry  Telemetry           `yaml:"telemetry" doc:"Probes and metrics."`
 	Audit      Audit               `yaml:"audit" doc:"Where it is kept what people decide."`
 	Log        Log                 `yaml:"log" doc:"What is logged, and how."`
+	Reload     Reload              `yaml:"reload" doc:"How a change of this file is taken up."`
 
 	places places
 }
@@ -70,6 +71,11 @@ type Telemetry struct {
 // was adopted, released or purged by hand.
 type Audit struct {
 	File string `yaml:"file" doc:"A file that one line of JSON is appended to for each decision; empty leaves them to the log."`
+}
+
+// Reload says how a change of the file is taken up.
+type Reload struct {
+	Interval Duration `yaml:"interval" default:"10s" doc:"How often it is looked at whether this file changed; 0s leaves it to SIGHUP and the verb reload."`
 }
 
 // Log says what is logged, and how.

@@ -101,6 +101,18 @@ func (t *Table) Stale(err error) {
 	t.signal()
 }
 
+// Renew makes the table ready for another source of the same registry: the
+// rows stay, out of date for the given reason until the new source has told of
+// everything, and what the old one could not tell or left out is forgotten.
+func (t *Table) Renew(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stale = err
+	clear(t.unknown)
+	clear(t.skipped)
+	t.signal()
+}
+
 // Unknown reports that the services within a scope cannot be told, and why,
 // while all others can; nil takes that back. A scope is the name of a service
 // or, with a trailing *, the beginning of names.

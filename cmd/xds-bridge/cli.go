@@ -66,7 +66,7 @@ func (c *cli) root() *cobra.Command {
 	})
 	c.shortcuts(root)
 	root.AddCommand(
-		c.runVerb(), c.validateVerb(), c.planVerb(), c.preflightVerb(), c.statusVerb(), c.whyVerb(),
+		c.runVerb(), c.reloadVerb(), c.validateVerb(), c.planVerb(), c.preflightVerb(), c.statusVerb(), c.whyVerb(),
 		c.holdsVerb(), c.eventsVerb(), c.approveVerb(), c.denyVerb(), c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
 	)
 	return root

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -68,19 +70,24 @@ func newAdminClient(address string, timeout time.Duration) *adminClient {
 
 // get reads a document of the API.
 func (a *adminClient) get(ctx context.Context, path string, into any) error {
-	return a.ask(ctx, http.MethodGet, path, into)
+	return a.ask(ctx, http.MethodGet, path, nil, into)
 }
 
-// post has something done and reads the answer.
-func (a *adminClient) post(ctx context.Context, path string, into any) error {
-	return a.ask(ctx, http.MethodPost, path, into)
+// post has something done, as the request says, and reads the answer.
+func (a *adminClient) post(ctx context.Context, path string, request, into any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	return a.ask(ctx, http.MethodPost, path, bytes.NewReader(body), into)
 }
 
-func (a *adminClient) ask(ctx context.Context, method, path string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.host+path, nil)
+func (a *adminClient) ask(ctx context.Context, method, path string, request io.Reader, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.host+path, request)
 	if err != nil {
 		return usage("--admin: %w", err)
 	}
+	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(admin.UserHeader, thisUser())
 	resp, err := a.http.Do(req)
 	if err != nil {
@@ -91,7 +98,7 @@ func (a *adminClient) ask(ctx context.Context, method, path string, into any) er
 	if err != nil {
 		return unreachable("read %s: %w", path, err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
 		return problem(resp, body)
 	}
 	if err := json.Unmarshal(body, into); err != nil {

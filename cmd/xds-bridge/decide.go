@@ -47,5 +47,5 @@ func (c *cli) decide(ctx context.Context, o clientOptions, path string) (admin.D
 	if err != nil {
 		return d, err
 	}
-	return d, client.post(ctx, path, &d)
+	return d, client.post(ctx, path, struct{}{}, &d)
 }

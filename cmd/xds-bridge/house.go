@@ -6,72 +6,115 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// house is a configuration made into things that run.
+// house is a configuration made into things that run. The parts of a house
+// that a reload does not touch go over into the next one as they are.
 type house struct {
-	owner            string
-	telemetry, admin string // addresses; off for none
-	inputs           []input
-	outlets          []outlet
-	log              *slog.Logger
-	metrics          *metrics.Metrics
-	events           *admin.Events
-	audit            *audit.Log
+	cfg     *config.Config
+	owner   string
+	inputs  []*input
+	outlets []*outlet
+	log     *slog.Logger
+	metrics *metrics.Metrics
+	events  *admin.Events
+	audit   *audit.Log
 }
 
 // input is one source with its table. It runs once, however many bridges
 // read it.
 type input struct {
 	name, kind string
-	table      *registry.Table
-	source     registry.Source
-	state      func() admin.SourceState
-	recheck    func() // asks for a fresh reading
-	check      func(context.Context, *findings)
+	key        string // of all that the source depends on
+	*feed
+	source registry.Source
+	state  func() admin.SourceState
+	again  func() // asks for a fresh reading
+	check  func(context.Context, *findings)
+}
+
+// link is the connection to a target. It outlives loops: what is over it
+// depends on bridges as well, the link on the registry alone.
+type link struct {
+	name, kind string
+	key        string                      // of all that the connection depends on
+	listen     string                      // the address at which it serves; empty where it connects
+	serve      func(context.Context) error // keeps the target reachable; nil where nothing has to
+	state      func() admin.TargetState    // nil where it has nothing to tell
+	fault      func() string               // why the target cannot be reached; empty where it can
+	close      func()                      // nil where nothing is held
+	back       <-chan struct{}             // ready after a lost connection is back, and others may have changed things meanwhile
+
+	// over makes the target that the connection leads to, for the bridges of
+	// a loop.
+	over func(b *builder, bridges []config.Bridge) (*reached, error)
+}
+
+// reached is a target over a link, and what goes with it.
+type reached struct {
+	target registry.Target
+	codecs [][]codec // of each bridge
+	check  func(context.Context, *findings)
+	beside func(context.Context) error // runs beside the loop; nil where nothing has to
 }
 
 // outlet is one target with the loop of all bridges that lead to it.
 type outlet struct {
-	name, kind string
-	target     registry.Target
-	loop       *bridge.Loop
-	serve      func(context.Context) error // keeps the target reachable; nil where nothing has to
-	check      func(context.Context, *findings)
-	state      func() admin.TargetState // nil where it has nothing to tell
-	fault      func() string            // why the target cannot be reached; empty where it can
-	close      func()                   // nil where nothing is held
-	back       <-chan struct{}          // ready after a lost connection is back, and others may have changed things meanwhile
+	*link
+	*reached
+	at   end
+	key  string // of all that the loop depends on beside the link
+	loop *bridge.Loop
 }
 
 // close gives back what the house holds, after it ran or in place of it.
-func (h *house) close() {
+func (h *house) close() { h.closeBut(nil) }
+
+// closeBut gives back what the house holds and another does not; nil: all.
+func (h *house) closeBut(other *house) {
 	for _, o := range h.outlets {
-		if o.close != nil {
-			o.close()
+		if other == nil || !other.has(o.link) {
+			o.end()
 		}
 	}
 }
 
-// input returns the input of a name.
-func (h *house) input(name string) input {
-	i := slices.IndexFunc(h.inputs, func(in input) bool { return in.name == name })
-	return h.inputs[i]
+func (l *link) end() {
+	if l.close != nil {
+		l.close()
+	}
 }
 
-// run keeps everything going until ctx ends or a part cannot go on, and
-// returns after all of it has ended. What serves beside it ends last.
-func (h *house) run(ctx context.Context, serve ...func(context.Context) error) error {
-	return h.stages(ctx, h.loops(), serve)
+// outlet returns the outlet at an end, nil where there is none.
+func (h *house) outlet(at end) *outlet {
+	return first(h.outlets, func(o *outlet) bool { return o.at == at })
+}
+
+// input returns the input of a registry, nil where there is none.
+func (h *house) input(name string) *input {
+	return first(h.inputs, func(in *input) bool { return in.name == name })
+}
+
+// has reports whether a link is part of the house.
+func (h *house) has(l *link) bool {
+	return slices.ContainsFunc(h.outlets, func(o *outlet) bool { return o.link == l })
+}
+
+// first returns the first that fits, nil where none does.
+func first[T any](all []*T, fits func(*T) bool) *T {
+	if i := slices.IndexFunc(all, fits); i >= 0 {
+		return all[i]
+	}
+	return nil
 }
 
 // during keeps a part of the house going for as long as work takes, at most
@@ -80,22 +123,22 @@ func (h *house) during(ctx context.Context, timeout time.Duration, loops []func(
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var result error
-	failed := h.stages(ctx, loops, []func(context.Context) error{func(context.Context) error {
+	failed := h.stages(ctx, loops, func(context.Context) error {
 		defer cancel()
 		result = work(ctx)
 		return nil
-	}})
+	})
 	return errors.Join(failed, result)
 }
 
 // stages runs sources, loops and connections. Each stage is ended after the
 // one that feeds it: sources, then loops, which finish the calls under way,
 // then the connections of the targets. Nothing is deleted on the way out.
-func (h *house) stages(ctx context.Context, loops, serve []func(context.Context) error) error {
+func (h *house) stages(ctx context.Context, loops []func(context.Context) error, work func(context.Context) error) error {
 	base := context.WithoutCancel(ctx)
 	failed := make(chan error, 1)
 	running := []*stage{
-		begin(base, failed, slices.Concat(h.connections(), serve)),
+		begin(base, failed, append(h.connections(), work)),
 		begin(base, failed, loops),
 		begin(base, failed, h.sources()),
 	}
@@ -113,50 +156,70 @@ func (h *house) stages(ctx context.Context, loops, serve []func(context.Context)
 func (h *house) connections() []func(context.Context) error {
 	var all []func(context.Context) error
 	for _, o := range h.outlets {
-		if o.serve != nil {
-			all = append(all, named("target "+o.name, o.serve))
-		}
+		all = append(all, o.link.parts()...)
 	}
 	return all
 }
 
 func (h *house) loops() []func(context.Context) error {
-	all := make([]func(context.Context) error, 0, len(h.outlets))
+	var all []func(context.Context) error
 	for _, o := range h.outlets {
-		all = append(all, named("loop of "+o.name, o.loop.Run))
-		if o.back != nil {
-			all = append(all, o.rescan)
-		}
+		all = append(all, o.parts()...)
 	}
 	return all
 }
 
+func (h *house) sources() []func(context.Context) error {
+	var all []func(context.Context) error
+	for _, in := range h.inputs {
+		all = append(all, in.parts()...)
+	}
+	return all
+}
+
+// parts returns what runs while the connection is wanted.
+func (l *link) parts() []func(context.Context) error {
+	if l.serve == nil {
+		return nil
+	}
+	return []func(context.Context) error{named("target "+l.name, l.serve)}
+}
+
+// parts returns what runs while the target is written to.
+func (o *outlet) parts() []func(context.Context) error {
+	all := []func(context.Context) error{named("loop of "+o.name, o.loop.Run)}
+	if o.back != nil {
+		all = append(all, o.rescan)
+	}
+	if o.beside != nil {
+		all = append(all, named("target "+o.name, o.beside))
+	}
+	return all
+}
+
+// parts returns what runs while the source is read.
+func (in *input) parts() []func(context.Context) error {
+	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
+		return in.source.Run(ctx, in.table)
+	})}
+}
+
 // rescan makes the loop read everything again whenever a connection is back.
-func (o outlet) rescan(ctx context.Context) error {
+func (o *outlet) rescan(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-o.back:
 		}
-		if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil {
+		if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
 			return fmt.Errorf("target %s: %w", o.name, err)
 		}
 	}
 }
 
-func (h *house) sources() []func(context.Context) error {
-	all := make([]func(context.Context) error, 0, len(h.inputs))
-	for _, in := range h.inputs {
-		all = append(all, named("source "+in.name, func(ctx context.Context) error {
-			return in.source.Run(ctx, in.table)
-		}))
-	}
-	return all
-}
-
-// peers names what the house speaks to.
-func (h *house) peers() string {
+// names returns what the house speaks to, each once.
+func (h *house) names() []string {
 	var names []string
 	for _, in := range h.inputs {
 		names = append(names, in.name)
@@ -166,7 +229,7 @@ func (h *house) peers() string {
 			names = append(names, o.name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func named(name string, run func(context.Context) error) func(context.Context) error {

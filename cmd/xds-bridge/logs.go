@@ -11,28 +11,38 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
 )
 
-// logger returns the logger of the configuration, unless flags say otherwise.
-// A quiet one logs errors alone.
-func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, error) { //nolint:revive // a plan is quiet, a run is not
+// logger returns the logger of the configuration, unless flags say otherwise,
+// and its level, which may be changed while it is used. A quiet one logs errors
+// alone.
+func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, error) { //nolint:revive // a plan is quiet, a run is not
 	level, format := orWord(c.logLevel, l.Level), orWord(c.logFormat, l.Format)
 	if quiet && c.logLevel == "" {
 		level = "error" // what matters is said at the end
 	}
-	var least slog.Level
+	least := new(slog.LevelVar)
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, level) || least.UnmarshalText([]byte(level)) != nil {
-		return nil, usage("--log-level %q: write debug, info, warn or error", level)
+		return nil, nil, usage("--log-level %q: write debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: least, ReplaceAttr: utc}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(c.err, options)), nil
+		return slog.New(slog.NewTextHandler(c.err, options)), least, nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(c.err, options)), nil
+		return slog.New(slog.NewJSONHandler(c.err, options)), least, nil
 	case "gost":
 		gost.SetLoggerLevel(level)
-		return slog.New(gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, least)), nil
+		return slog.New(gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, least)), least, nil
 	}
-	return nil, usage("--log-format %q: write text, json or gost", format)
+	return nil, nil, usage("--log-format %q: write text, json or gost", format)
+}
+
+// relevel makes the level what the configuration says by now, unless flags say
+// otherwise.
+func (c *cli) relevel(least *slog.LevelVar, l config.Log) {
+	level := orWord(c.logLevel, l.Level)
+	if least.UnmarshalText([]byte(level)) == nil && orWord(c.logFormat, l.Format) == "gost" {
+		gost.SetLoggerLevel(level)
+	}
 }
 
 // utc writes times as RFC 3339 with milliseconds, in UTC.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -10,19 +13,19 @@ import (
 )
 
 // signer returns what signs marks with the keys of a file; nil without one.
-func signer(file string) (*metadata.Signer, error) {
+func signer(file string) (s *metadata.Signer, which string, err error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // nobody signs
+		return nil, "", nil
 	}
 	keys, err := config.ReadKeys(file)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file
+		return nil, "", err //nolint:wrapcheck // it names the file
 	}
 	raw := make([][]byte, 0, len(keys))
 	for _, k := range keys {
 		raw = append(raw, []byte(k.Reveal()))
 	}
-	return metadata.NewSigner(raw...), nil
+	return metadata.NewSigner(raw...), fmt.Sprintf("%x", sha256.Sum256(bytes.Join(raw, []byte("\n")))), nil
 }
 
 // signerFor returns what signs the entries of a bridge: in a mesh they are

@@ -72,7 +72,7 @@ func (c *cli) plan(ctx context.Context, o planOptions) error {
 		return err
 	}
 	defer h.close()
-	c.note("reading %s", h.peers())
+	c.note("reading %s", strings.Join(h.names(), ", "))
 	plans, statuses, err := h.plans(ctx, o.timeout)
 	if err != nil {
 		return err

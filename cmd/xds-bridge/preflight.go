@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,7 +79,7 @@ func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
 		return err
 	}
 	defer h.close()
-	c.note("asking %s", h.peers())
+	c.note("asking %s", strings.Join(h.names(), ", "))
 	all := h.examine(ctx, o.timeout)
 	if ctx.Err() != nil {
 		return context.Cause(ctx) //nolint:wrapcheck // the signal itself

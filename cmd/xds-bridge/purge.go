@@ -80,14 +80,14 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 
 // purge deletes what an owner holds in a target, group by group, or only
 // tells of it.
-func (t outlet) purge(ctx context.Context, owner string, do bool) ([]step, error) { //nolint:revive // do is a flag of the user's
-	groups, err := t.target.Groups(ctx)
+func (o *outlet) purge(ctx context.Context, owner string, do bool) ([]step, error) { //nolint:revive // do is a flag of the user's
+	groups, err := o.target.Groups(ctx)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the target
 	}
 	var all []step
 	for _, g := range groups {
-		held, err := t.target.Read(ctx, g)
+		held, err := o.target.Read(ctx, g)
 		if err != nil {
 			return all, err //nolint:wrapcheck // the caller names the target
 		}
@@ -101,12 +101,12 @@ func (t outlet) purge(ctx context.Context, owner string, do bool) ([]step, error
 			continue
 		}
 		if do {
-			if err := t.target.Write(ctx, change); err != nil {
+			if err := o.target.Write(ctx, change); err != nil {
 				return all, err //nolint:wrapcheck // the caller names the target
 			}
 		}
 		for _, h := range change.Delete {
-			all = append(all, step{Target: t.name, Op: "delete", Group: g.String(), Key: h.Key, Old: h.Value})
+			all = append(all, step{Target: o.name, Op: "delete", Group: g.String(), Key: h.Key, Old: h.Value})
 		}
 	}
 	return all, nil

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"net"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,39 +39,11 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case o.once:
 		return c.once(ctx, o.timeout)
 	}
-	h, err := c.house(wiring{dryRun: o.dryRun}) //nolint:contextcheck // connections outlive what makes them
+	b, h, err := c.built(wiring{dryRun: o.dryRun}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
-	defer h.close()
-	return c.keep(ctx, h)
-}
-
-// keep runs a house with its listeners until ctx ends, which is no fault.
-func (c *cli) keep(ctx context.Context, h *house) error {
-	server, err := listeners(ctx, h)
-	if err != nil {
-		return exit{exitUsage, err}
-	}
-	b := thisBuild()
-	h.log.Info("started", "version", b.Version, "config", c.file, "peers", h.peers())
-	h.log.Info("listening", "telemetry", address(server.TelemetryAddr()), "admin", address(server.AdminAddr()))
-	err = h.run(ctx, server.Run)
-	if e, ok := errors.AsType[exit](err); ok {
-		return exit{e.code, err}
-	}
-	if err != nil {
-		return exit{exitFindings, err}
-	}
-	h.log.Info("stopped; every entry stays as it is")
-	return nil
-}
-
-func address(a net.Addr) string {
-	if a == nil {
-		return "off"
-	}
-	return a.String()
+	return c.keep(ctx, b, h)
 }
 
 // once brings everything in step and exits.

@@ -69,6 +69,9 @@ func verdictOf(d admin.Document) error {
 }
 
 func (c *cli) printStatus(d admin.Document) error {
+	if d.Reload != nil && !d.Reload.OK {
+		c.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Faults, "; "))
+	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
 	c.say("")
 	t := newTable(c.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -14,7 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 // wiring says how a configuration is made into a house.
@@ -24,21 +23,56 @@ type wiring struct {
 	owner  string // in place of the configuration's; empty: that one
 }
 
-// builder makes a house. This file and those named wire_ know every adapter;
-// nothing else does.
+// builder makes houses: the first one, and after each change of the
+// configuration the next, which takes over what did not change. This file and
+// those named wire_ know every adapter; nothing else does.
 type builder struct {
 	cfg     *config.Config
 	log     *slog.Logger
+	level   *slog.LevelVar
 	metrics *metrics.Metrics
 	signer  *metadata.Signer // nil: marks are not signed
+	signed  string           // which keys it signs with, as a text that changes with them
+	events  *admin.Events
+	audit   *audit.Log
 	dryRun  bool
-	house   *house
-	istiods map[string]*debug.Endpoints // of a mesh that is read: its istiod's, as its own mesh tells them
+	doors   *doors
+	house   *house           // that is being made
+	before  *house           // that runs; nil while there is none
+	feeds   map[string]*feed // of the registries that are read
 }
 
 // house makes the configuration that the flags name into a house that does
 // not run yet. It connects to nobody.
 func (c *cli) house(w wiring) (*house, error) {
+	_, h, err := c.built(w)
+	return h, err
+}
+
+// built returns a house and what makes the ones after it.
+func (c *cli) built(w wiring) (*builder, *house, error) {
+	cfg, err := c.usable()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.Owner = orWord(w.owner, cfg.Owner)
+	log, level, err := c.logger(cfg.Log, w.quiet)
+	if err != nil {
+		return nil, nil, err
+	}
+	v := thisBuild()
+	b := &builder{
+		log: log, level: level, dryRun: w.dryRun, doors: newDoors(),
+		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
+		feeds: make(map[string]*feed), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
+	}
+	h, err := b.make(cfg)
+	return b, h, err
+}
+
+// usable returns the configuration that the flags name, or everything that
+// is wrong with it.
+func (c *cli) usable() (*config.Config, error) {
 	cfg, err := c.load()
 	if err != nil {
 		return nil, err
@@ -46,27 +80,20 @@ func (c *cli) house(w wiring) (*house, error) {
 	if faults := append(cfg.CheckFiles(), unsupported(cfg)...); len(faults) > 0 {
 		return nil, faults
 	}
-	cfg.Owner = orWord(w.owner, cfg.Owner)
-	log, err := c.logger(cfg.Log, w.quiet)
-	if err != nil {
-		return nil, err
-	}
-	signs, err := signer(cfg.OwnerKeys)
-	if err != nil {
+	return cfg, nil
+}
+
+// make makes a configuration into a house. The parts of the house before it
+// that depend on nothing that changed are parts of the new one as they are.
+func (b *builder) make(cfg *config.Config) (*house, error) {
+	var err error
+	if b.signer, b.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
-	v := thisBuild()
-	b := &builder{
-		signer: signs,
-		cfg:    cfg, log: log, dryRun: w.dryRun, istiods: make(map[string]*debug.Endpoints),
-		metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
-	}
-	b.house = &house{
-		owner: cfg.Owner, telemetry: cfg.Telemetry.Address, admin: cfg.Admin.Address, log: log, metrics: b.metrics,
-		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
-	}
+	b.cfg = cfg
+	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
 	if err := b.build(); err != nil {
-		b.house.close()
+		b.house.closeBut(b.before)
 		return nil, exit{exitUsage, err}
 	}
 	return b.house, nil
@@ -76,7 +103,7 @@ func (c *cli) house(w wiring) (*house, error) {
 // outlet for every end that one writes to.
 func (b *builder) build() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
-		in, err := b.input(name, b.cfg.Registries[name])
+		in, err := b.reused(name)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
@@ -88,6 +115,23 @@ func (b *builder) build() error {
 		}
 	}
 	return nil
+}
+
+// reused returns the input of a registry: the one that runs where it depends
+// on nothing that changed, or a new one over the same table.
+func (b *builder) reused(name string) (*input, error) {
+	key := sourceKey(b.cfg, name)
+	if b.before != nil {
+		if in := b.before.input(name); in != nil && in.key == key {
+			return in, nil
+		}
+	}
+	in, err := b.input(name, b.cfg.Registries[name])
+	if err != nil {
+		return nil, err
+	}
+	in.key, in.feed = key, b.feed(name)
+	return in, nil
 }
 
 // An end is what one loop writes to: a registry, or one address at which a
@@ -118,7 +162,7 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 
 // input makes the source of a registry. A new kind of source has its line
 // here.
-func (b *builder) input(name string, r config.Registry) (input, error) {
+func (b *builder) input(name string, r config.Registry) (*input, error) {
 	switch {
 	case r.Istiod != nil:
 		return b.mesh(name, r.Istiod)
@@ -127,55 +171,86 @@ func (b *builder) input(name string, r config.Registry) (input, error) {
 	case r.Nacos != nil:
 		return b.nacosSource(name, r.Nacos)
 	default:
-		return input{}, errNoSource // validation told of it before
+		return nil, errNoSource // validation told of it before
 	}
 }
 
-// target makes the target at an end, and the codecs of the bridges that lead
-// to it. A new kind of target has its line here.
-func (b *builder) target(at end, bridges []config.Bridge) (outlet, [][]codec, error) {
+// link makes the connection that an end is reached by. A new kind of target
+// has its line here.
+func (b *builder) link(at end) (*link, error) {
 	switch r := b.cfg.Registries[at.registry]; {
 	case r.ZooKeeper != nil:
-		return b.zookeeper(at.registry, r.ZooKeeper, bridges)
+		return b.zookeeper(at.registry, r.ZooKeeper)
 	case r.Nacos != nil:
-		return b.nacos(at.registry, r.Nacos, bridges)
+		return b.nacos(at.registry, r.Nacos)
 	case r.Istiod != nil:
-		return b.served(at, r.Istiod, bridges)
+		return b.served(at, r.Istiod)
 	default:
-		return outlet{}, nil, errNoTarget // validation told of it before
+		return nil, errNoTarget // validation told of it before
 	}
 }
 
 // outlet makes the target at an end and the one loop of all bridges that lead
-// to it.
+// to it. The link of before, and the loop over it, stay where they depend on
+// nothing that changed.
 func (b *builder) outlet(at end) error {
-	bridges := b.leadingTo(at)
-	o, codecs, err := b.target(at, bridges)
-	if err != nil {
-		return err
+	o := &outlet{at: at, key: loopKey(b.cfg, at) + b.signed}
+	var old *outlet
+	if b.before != nil {
+		old = b.before.outlet(at)
+	}
+	key := linkKey(b.cfg, at)
+	if old != nil && old.link.key == key {
+		if old.key == o.key {
+			b.house.outlets = append(b.house.outlets, old)
+			return nil
+		}
+		o.link = old.link
+	} else {
+		l, err := b.link(at)
+		if err != nil {
+			return err
+		}
+		l.key, o.link = key, l
 	}
 	b.house.outlets = append(b.house.outlets, o) // so that it is closed whatever comes
-	owner := metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen)
-	target := o.target
+	bridges := leadingTo(b.cfg, at)
+	var err error
+	if o.reached, err = o.over(b, bridges); err != nil {
+		return err
+	}
+	o.loop, err = b.loop(o, bridges)
+	return err
+}
+
+// loop makes the loop of an outlet.
+func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error) {
+	owner, target := metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), o.target
 	if b.dryRun {
 		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held)}
 	}
-	ways, err := b.ways(bridges, codecs)
+	ways, err := b.ways(bridges, o.codecs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t := b.cfg.Registries[at.registry].Timing
-	o.loop, err = bridge.New(target, ways, bridge.Options{
-		Target: o.name, Owner: owner, Workers: t.Workers,
-		Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
+	options := b.tuning(o.at)
+	options.Target, options.Owner = o.name, owner
+	options.Log = b.log.With("component", "bridge", "peer", o.name)
+	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
+	l, err := bridge.New(target, ways, options)
+	return l, err //nolint:wrapcheck // build names the registry
+}
+
+// tuning returns how the loop at an end goes about its work, which may change
+// while it runs.
+func (b *builder) tuning(at end) bridge.Options {
+	r := b.cfg.Registries[at.registry]
+	t := r.Timing
+	return bridge.Options{
+		Workers: t.Workers, Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
 		Retry:   bridge.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
-		Timeout: max(minCall, 2*callTimeout(b.cfg.Registries[at.registry])),
-		Log:     b.log.With("component", "bridge", "peer", o.name),
-		Observe: b.metrics.Target(o.name, o.kind),
-		Tell:    b.house.events.Add,
-	})
-	b.house.outlets[len(b.house.outlets)-1] = o
-	return err //nolint:wrapcheck // build names the registry
+		Timeout: max(minCall, 2*callTimeout(r)),
+	}
 }
 
 // minCall is what a call to a target may take at least before the loop gives
@@ -197,33 +272,26 @@ type codec interface {
 	LeftOut(s *registry.Service) error
 }
 
-// leadingTo returns the bridges to an end, in the order of the file.
-func (b *builder) leadingTo(at end) []config.Bridge {
-	var all []config.Bridge
-	for _, x := range b.cfg.Bridges {
-		if endOf(x) == at {
-			all = append(all, x)
-		}
-	}
-	return all
-}
-
 // ways makes the bridges of one loop; codecs are those of each.
 func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
 	for i, x := range bridges {
-		in := b.house.input(x.From)
 		chosen, err := b.selection(x)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, bridge.Bridge{
-			Name: x.Name, Table: in.table, Recheck: in.recheck,
+			Name: x.Name, Table: b.feed(x.From).table, Recheck: b.feed(x.From).recheck,
 			Select: chosen, Project: project(b.reach(x), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
 	return all, nil
+}
+
+// leadingTo returns the bridges to an end, in the order of the file.
+func leadingTo(cfg *config.Config, at end) []config.Bridge {
+	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return endOf(x) != at })
 }
 
 // hop is what a registry is in the path of an entry.
@@ -258,26 +326,6 @@ func (b *builder) wouldWrite(name string) func(registry.Change) {
 			log.Info("would delete", "group", h.Group.String(), "key", h.Key)
 		}
 	}
-}
-
-// listeners opens probes, metrics and the status API of a house.
-func listeners(ctx context.Context, h *house) (*admin.Server, error) {
-	o := admin.Options{
-		Telemetry: h.telemetry, Admin: h.admin, Version: thisBuild().Version, Owner: h.owner,
-		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
-	}
-	for _, in := range h.inputs {
-		o.Inputs = append(o.Inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
-	}
-	for _, t := range h.outlets {
-		o.Targets = append(o.Targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state})
-	}
-	s, err := admin.New(ctx, o)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the setting
-	}
-	h.metrics.Watch(s.Document)
-	return s, nil
 }
 
 // patterns reads patterns that the configuration has been validated for.

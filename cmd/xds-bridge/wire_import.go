@@ -18,31 +18,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-// served makes the target that istiods read at an address, and the codecs of
-// all bridges that lead to it.
-func (b *builder) served(at end, m *config.Istiod, bridges []config.Bridge) (outlet, [][]codec, error) {
-	imports := m.Import
-	var codecs [][]codec
-	for _, x := range bridges {
-		c, err := serviceentry.New(serviceentry.Options{
-			Hosts:     naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: imports.Suffix},
-			Namespace: imports.Namespace, VIPs: imports.VIPs,
-			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Hop: b.hop(x.From), Target: b.hop(x.To),
-			Protocol: x.Formats[0].Protocol,
-		})
-		if err != nil {
-			return outlet{}, nil, fmt.Errorf("bridge %s: %w", x.Name, err)
-		}
-		codecs = append(codecs, []codec{c})
-	}
-	name := at.String()
+// served makes the link at which istiods read what is imported.
+func (b *builder) served(at end, m *config.Istiod) (*link, error) {
+	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
 	if b.cfg.State.Dir != "" {
 		o.State = &mcp.StateFile{Path: filepath.Join(b.cfg.State.Dir, "served-"+metadata.Fingerprint(name, 8)+".json")}
 	}
 	publisher, err := b.publisher(at.registry, m)
 	if err != nil {
-		return outlet{}, nil, err
+		return nil, err
 	}
 	if publisher != nil {
 		o.Served = publisher.Set
@@ -50,25 +35,48 @@ func (b *builder) served(at end, m *config.Istiod, bridges []config.Bridge) (out
 	log := b.log.With("component", "mcp", "peer", name)
 	target, err := mcp.NewTarget(o)
 	if target == nil {
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	if err != nil {
 		log.Warn("the last known set is not used", "err", err)
 	}
 	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
-	return outlet{
-		name: name, kind: "mesh", target: target, check: checkListen(at.listen),
-		serve: func(ctx context.Context) error { return serveMesh(ctx, at.listen, target, server, publisher) },
+	return &link{
+		name: name, kind: "mesh", listen: at.listen,
+		serve: func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server, publisher) },
 		state: func() admin.TargetState { return servedState(target, server) },
-	}, codecs, nil
+		fault: func() string { return servedState(target, server).LastError },
+		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
+			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
+			return &reached{target: target, codecs: codecs, check: checkListen(at.listen)}, err
+		},
+	}, nil
+}
+
+// serviceEntries returns the codecs of all bridges that lead into a mesh.
+func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][]codec, error) {
+	var codecs [][]codec
+	for _, x := range bridges {
+		c, err := serviceentry.New(serviceentry.Options{
+			Hosts:     naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Import.Suffix},
+			Namespace: m.Import.Namespace, VIPs: m.Import.VIPs,
+			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Hop: b.hop(x.From), Target: b.hop(x.To),
+			Protocol: x.Formats[0].Protocol,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
+		}
+		codecs = append(codecs, []codec{c})
+	}
+	return codecs, nil
 }
 
 // serveMesh opens the listener and answers istiods until ctx ends. It listens
 // from the first moment: an istiod whose source is away at its start ends.
-func serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server, publisher *keys.Publisher) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+func (b *builder) serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server, publisher *keys.Publisher) error {
+	l, err := b.doors.listen(ctx, address)
 	if err != nil {
-		return fmt.Errorf("listen at %s for istiod: %w; another process may hold the port: change listen of the bridge", address, err)
+		return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return target.Run(ctx) })

@@ -36,7 +36,10 @@ func (b *builder) publisher(name string, m *config.Istiod) (*keys.Publisher, err
 // istiod's own service where its mesh is read, or else where its name leads.
 func (b *builder) xdsReplicas(name string, m *config.Istiod) func(context.Context) ([]string, error) {
 	resolved := debug.DNS(net.DefaultResolver, m.Address)
-	known := b.istiods[name]
+	var known *debug.Endpoints
+	if f := b.feeds[name]; f != nil {
+		known = f.replicas(m.Address)
+	}
 	_, port, _ := net.SplitHostPort(m.Address)
 	return func(ctx context.Context) ([]string, error) {
 		if known == nil {

@@ -18,23 +18,22 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/naming"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 // mesh makes the source that a mesh is.
-func (b *builder) mesh(name string, m *config.Istiod) (input, error) {
+func (b *builder) mesh(name string, m *config.Istiod) (*input, error) {
 	log := b.log.With("component", "mesh", "peer", name)
 	stream, err := adsOptions(m)
 	if err != nil {
-		return input{}, err
+		return nil, err
 	}
 	stream.Log, stream.Observe = log, b.metrics.Stream(name)
 	o := mesh.Options{ADS: stream, Log: log}
 	if o.Naming, err = b.naming(name, m); err != nil {
-		return input{}, err
+		return nil, err
 	}
 	for _, x := range b.cfg.Bridges {
 		if x.From == name { // unsupported sees to it that they agree
@@ -44,18 +43,16 @@ func (b *builder) mesh(name string, m *config.Istiod) (input, error) {
 			}
 		}
 	}
-	endpoints := &debug.Endpoints{}
-	b.istiods[name] = endpoints
-	if err := mapping(m, &o, endpoints, b.metrics.Mapping(name)); err != nil {
-		return input{}, err
+	if err := mapping(m, &o, b.feed(name).replicas(m.Address), b.metrics.Mapping(name)); err != nil {
+		return nil, err
 	}
 	source, err := mesh.New(o)
 	if err != nil {
-		return input{}, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return input{
-		name: name, kind: "mesh", table: registry.NewTable(), source: source,
-		recheck: source.Recheck, check: checkMesh(m, source),
+	return &input{
+		name: name, kind: "mesh", source: source,
+		again: source.Recheck, check: checkMesh(m, source),
 		state: func() admin.SourceState { return meshState(source.Status(), mappingFrom(m)) },
 	}, nil
 }

@@ -10,12 +10,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// nacos makes the target that a Nacos cluster is, and the codecs of all
-// formats of the bridges that lead to it.
-func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (outlet, [][]codec, error) {
+// nacos makes the link to a Nacos cluster.
+func (b *builder) nacos(name string, n *config.Nacos) (*link, error) {
+	client, err := nacos.New(b.nacosOptions(name, n))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &link{
+		name: name, kind: "nacos", serve: client.Run,
+		state: func() admin.TargetState { return nacosState(client.State()) },
+		fault: func() string { return client.State().LastError },
+		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
+			return b.overNacos(name, client, bridges)
+		},
+	}, nil
+}
+
+// overNacos makes the target and the codecs of all formats of the bridges that
+// lead to it.
+func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.Bridge) (*reached, error) {
+	n, r := b.cfg.Registries[name].Nacos, &reached{}
 	codecs, places, err := written(b, name, bridges, b.nacosForm)
 	if err != nil {
-		return outlet{}, nil, err
+		return nil, err
 	}
 	var layouts []nacos.Layout
 	for _, named := range []bool{true, false} { // the first that claims a service has it
@@ -25,19 +42,13 @@ func (b *builder) nacos(name string, n *config.Nacos, bridges []config.Bridge) (
 			}
 		}
 	}
-	client, err := nacos.New(b.nacosOptions(name, n))
-	if err != nil {
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
-	}
+	r.codecs = codecs
 	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts, Signer: b.signer})
 	if err != nil {
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return outlet{
-		name: name, kind: "nacos", target: target, serve: client.Run, check: checkNacos(n, client, target),
-		state: func() admin.TargetState { return nacosState(client.State()) },
-		fault: func() string { return client.State().LastError },
-	}, codecs, nil
+	r.target, r.check = target, checkNacos(n, client, target)
+	return r, nil
 }
 
 // nacosOptions says how a Nacos cluster is reached and as whom.

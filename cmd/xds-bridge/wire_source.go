@@ -5,18 +5,17 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // zookeeperSource makes the source that a ZooKeeper ensemble is.
-func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (input, error) {
+func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, error) {
 	var formats []zookeeper.Format
 	for _, u := range b.readings(name) {
 		f, err := b.zookeeperForm(u)
 		if err != nil {
-			return input{}, err
+			return nil, err
 		}
 		formats = append(formats, f)
 	}
@@ -24,23 +23,23 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (input, erro
 		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name),
 	})
 	if err != nil {
-		return input{}, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return input{
-		name: name, kind: "zookeeper", table: registry.NewTable(), source: source, recheck: source.Recheck,
+	return &input{
+		name: name, kind: "zookeeper", source: source, again: source.Recheck,
 		state: func() admin.SourceState { return zookeeperState(source.State()) },
 		check: checkZooKeeperSource(source),
 	}, nil
 }
 
 // nacosSource makes the source that a Nacos cluster is.
-func (b *builder) nacosSource(name string, n *config.Nacos) (input, error) {
+func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 	var formats []nacos.Format
 	var scopes []nacos.Scope
 	for _, u := range b.readings(name) {
 		f, err := b.nacosForm(u)
 		if err != nil {
-			return input{}, err
+			return nil, err
 		}
 		formats = append(formats, scoped{f, n.Namespace, u.format.Group})
 		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
@@ -51,10 +50,10 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (input, error) {
 		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(),
 	})
 	if err != nil {
-		return input{}, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return input{
-		name: name, kind: "nacos", table: registry.NewTable(), source: source, recheck: source.Recheck,
+	return &input{
+		name: name, kind: "nacos", source: source, again: source.Recheck,
 		state: func() admin.SourceState {
 			s := source.State()
 			return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}

@@ -7,26 +7,35 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// zookeeper makes the target that a ZooKeeper ensemble is, and the codecs of
-// all formats of the bridges that lead to it.
-func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.Bridge) (outlet, [][]codec, error) {
-	codecs, places, err := written(b, name, bridges, b.zookeeperForm)
-	if err != nil {
-		return outlet{}, nil, err
-	}
-	layouts := make([]zookeeper.Layout, len(places))
-	for i, p := range places {
-		layouts[i] = p.codec
-	}
+// zookeeper makes the link to a ZooKeeper ensemble.
+func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
 	opts.Observe = onReturn(opts.Observe, back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	o := outlet{
+	return &link{
 		name: name, kind: "zookeeper", close: client.Close, back: back,
 		fault: func() string { return client.State().LastError },
+		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
+			return b.overZooKeeper(name, client, bridges)
+		},
+	}, nil
+}
+
+// overZooKeeper makes the target and the codecs of all formats of the bridges
+// that lead to it.
+func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge) (*reached, error) {
+	z, r := b.cfg.Registries[name].ZooKeeper, &reached{}
+	codecs, places, err := written(b, name, bridges, b.zookeeperForm)
+	if err != nil {
+		return nil, err
+	}
+	r.codecs = codecs
+	layouts := make([]zookeeper.Layout, len(places))
+	for i, p := range places {
+		layouts[i] = p.codec
 	}
 	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
 		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
@@ -35,14 +44,13 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper, bridges []config.B
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
 	})
 	if err != nil {
-		client.Close()
-		return outlet{}, nil, err //nolint:wrapcheck // build names the registry
+		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	o.target, o.check = target, checkZooKeeper(z, target)
+	r.target, r.check = target, checkZooKeeper(z, target)
 	if !b.dryRun {
-		o.serve = alive(target)
+		r.beside = alive(target)
 	}
-	return o, codecs, nil
+	return r, nil
 }
 
 // onReturn signals when a connection is back after it was lost.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -128,6 +129,12 @@ func (b *Bridge) Stop(t testing.TB) {
 	if code := b.process.Stop(t); code != 0 {
 		t.Errorf("the bridge ended with %d, want 0", code)
 	}
+}
+
+// Signal sends the bridge a signal.
+func (b *Bridge) Signal(t testing.TB, s syscall.Signal) {
+	t.Helper()
+	b.process.Signal(t, s)
 }
 
 // Running reports whether the bridge runs.

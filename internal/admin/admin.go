@@ -55,7 +55,13 @@ type Options struct {
 	Metrics   http.Handler // answers /metrics; may be nil
 	Events    *Events      // may be nil
 	Audit     *audit.Log   // is told of each word on a hold; may be nil
-	Log       *slog.Logger // may be nil
+
+	// Reload reads the configuration again, and Reloaded tells how that went
+	// last; both may be nil.
+	Reload   func(context.Context, ReloadRequest) (Reload, error)
+	Reloaded func() *Reload
+
+	Log *slog.Logger // may be nil
 }
 
 // Server serves both listeners.

@@ -92,6 +92,7 @@ func server(t *testing.T, table *registry.Table, l *loop) *admin.Server {
 func call(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, target, nil)
 	r.Host = "127.0.0.1:9901"
+	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i+1 < len(header); i += 2 {
 		if header[i] == "Host" {
 			r.Host = header[i+1]

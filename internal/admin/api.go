@@ -29,6 +29,7 @@ func (s *Server) Admin() http.Handler {
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
 	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(word{"approve", "approved", "the deletions go ahead", Loop.Approve}))
 	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(word{"deny", "denied", "the entries stay until their set changes", Loop.Deny}))
+	mux.HandleFunc("POST /api/v1/reload", s.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 	})
@@ -36,7 +37,7 @@ func (s *Server) Admin() http.Handler {
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusForbidden, "requests that pages of other origins make are refused")
 	}))
-	return plain(local(origin.Handler(mux)))
+	return plain(local(origin.Handler(typed(mux))))
 }
 
 // The number of items in a page: unless told, and at most.

@@ -33,7 +33,7 @@ func (s *Server) decide(w word) http.HandlerFunc {
 			err = w.act(t.Loop, ctx, id, who)
 		}
 		entry := audit.Entry{
-			Who: who, Action: w.action, Owner: s.opts.Owner, Target: t.Name, Bridge: hold.Bridge, Subject: id,
+			Who: who, Action: w.action, Owner: s.owner(), Target: t.Name, Bridge: hold.Bridge, Subject: id,
 			Count: len(hold.Entries), Before: hold.Entries, After: w.after,
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func who(r *http.Request) string {
 
 // holder returns a hold and the target whose deletions it keeps back.
 func (s *Server) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
-	for _, t := range s.opts.Targets {
+	for _, t := range s.targets() {
 		st, err := s.status(ctx, t)
 		if err != nil {
 			continue

@@ -19,6 +19,7 @@ type Document struct {
 	Sources []Source        `json:"sources"`
 	Targets []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
 	Loops   []bridge.Status `json:"loops"`
+	Reload  *Reload         `json:"reload,omitempty"` // how the last reload went; nil before the first
 }
 
 // Source is one registry that the bridge reads.

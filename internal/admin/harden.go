@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -66,6 +67,19 @@ func local(next http.Handler) http.Handler {
 		if !loopback(host) {
 			problem(w, http.StatusMisdirectedRequest,
 				"the Host header names no loopback address; call the API as 127.0.0.1 or localhost")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// typed takes what changes something only as JSON: a form on a page of
+// another origin cannot be sent as that without asking first.
+func typed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		if r.Method == http.MethodPost && kind != "application/json" {
+			problem(w, http.StatusUnsupportedMediaType, "send it with Content-Type: application/json")
 			return
 		}
 		next.ServeHTTP(w, r)

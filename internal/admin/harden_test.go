@@ -33,6 +33,7 @@ func TestAdmin_answersOnlyItsOwn(t *testing.T) {
 		"a name that begins like loopback":        {"GET", "/api/v1/status", []string{"Host", "127.0.0.1.evil.example"}, 421},
 		"no host at all":                          {"GET", "/api/v1/status", []string{"Host", ""}, 421},
 		"a post from another page":                {"POST", "/api/v1/holds/h/approve", []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, 403},
+		"a post of a form":                        {"POST", "/api/v1/holds/h/approve", []string{"Content-Type", "text/plain"}, 415},
 		"an unknown path":                         {"GET", "/api/v2", nil, 404},
 		"a path that a mux would redirect":        {"GET", "/api/v1//status", nil, 404},
 		"a path with dots":                        {"GET", "/api/v1/../../etc", nil, 404},

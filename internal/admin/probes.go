@@ -57,7 +57,7 @@ func (s *Server) live(context.Context) []check {
 // to peers: a peer that is down at start must not make the kubelet kill us.
 func (s *Server) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, t := range s.opts.Targets {
+	for _, t := range s.targets() {
 		c := check{name: "loop/" + t.Name}
 		if _, err := s.status(ctx, t); err != nil {
 			c.fault = "not running yet"
@@ -72,7 +72,7 @@ func (s *Server) startup(ctx context.Context) []check {
 // outage afterwards is shown by status, not here.
 func (s *Server) ready(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
-	for _, in := range s.opts.Inputs {
+	for _, in := range s.inputs() {
 		c := check{name: "source/" + in.Name}
 		if !s.sourceSynced(in) {
 			c.fault = "no complete snapshot yet"
@@ -82,7 +82,7 @@ func (s *Server) ready(ctx context.Context) []check {
 		}
 		checks = append(checks, c)
 	}
-	for _, t := range s.opts.Targets {
+	for _, t := range s.targets() {
 		c := check{name: "target/" + t.Name}
 		if listed, err := s.targetListed(ctx, t); !listed {
 			c.fault = "not listed yet"
@@ -166,7 +166,7 @@ func (s *Server) pulse(ctx context.Context) {
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	for {
-		for _, t := range s.opts.Targets {
+		for _, t := range s.targets() {
 			if _, err := s.status(ctx, t); err != nil && ctx.Err() == nil {
 				s.opts.Log.Warn("loop does not answer", "peer", t.Name, "err", err)
 			}

@@ -31,20 +31,23 @@ func (s *Server) status(ctx context.Context, t Target) (bridge.Status, error) {
 // within two seconds is shown with that as its last error.
 func (s *Server) Document(ctx context.Context) Document {
 	d := Document{
-		Version: s.opts.Version, Owner: s.opts.Owner, Started: s.started, Time: time.Now(),
-		InSync: true, Sources: make([]Source, 0, len(s.opts.Inputs)), Targets: []TargetPeer{},
+		Version: s.opts.Version, Owner: s.owner(), Started: s.started, Time: time.Now(),
+		InSync: true, Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetPeer{},
 	}
-	for _, in := range s.opts.Inputs {
+	for _, in := range s.inputs() {
 		src := source(in)
 		d.Sources = append(d.Sources, src)
 		d.InSync = d.InSync && src.Synced && src.Stale == ""
 	}
-	for _, t := range s.opts.Targets {
+	for _, t := range s.targets() {
 		if t.State != nil {
 			peer := TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()}
 			d.Targets = append(d.Targets, peer)
 			d.InSync = d.InSync && peer.Connected // what it held may have gone with the connection
 		}
+	}
+	if s.opts.Reloaded != nil {
+		d.Reload = s.opts.Reloaded()
 	}
 	d.Loops = s.statuses(ctx)
 	for _, st := range d.Loops {
@@ -55,8 +58,8 @@ func (s *Server) Document(ctx context.Context) Document {
 }
 
 func (s *Server) statuses(ctx context.Context) []bridge.Status {
-	all := make([]bridge.Status, 0, len(s.opts.Targets))
-	for _, t := range s.opts.Targets {
+	all := make([]bridge.Status, 0, len(s.targets()))
+	for _, t := range s.targets() {
 		st, err := s.status(ctx, t)
 		if err != nil {
 			st = bridge.Status{LastError: err.Error()}

@@ -14,7 +14,7 @@ import (
 func (s *Server) Why(ctx context.Context, query string) Why {
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
 	names := make(map[registry.Name]bool)
-	for _, in := range s.opts.Inputs {
+	for _, in := range s.inputs() {
 		for _, seen := range lookup(in, query) {
 			names[seen.Service] = true
 			why.Sources = append(why.Sources, seen)

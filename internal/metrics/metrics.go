@@ -31,6 +31,8 @@ type Metrics struct {
 	sessions *prometheus.CounterVec
 	limits   *prometheus.GaugeVec
 	logins   *prometheus.CounterVec
+	config   configMetrics
+	vectors  []vector
 }
 
 // Definition describes one metric.
@@ -51,6 +53,7 @@ func New(b Build) *Metrics {
 	m.target = newTargetMetrics(m)
 	m.stream = newStreamMetrics(m)
 	m.served = newServedMetrics(m)
+	m.config = newConfigMetrics(m)
 	return m
 }
 
@@ -78,21 +81,21 @@ func (m *Metrics) LimitUsage(peer, limit string, ratio float64) {
 func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	m.define("counter", name, help, labels)
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: Prefix + name, Help: help}, labels)
-	m.registry.MustRegister(v)
+	m.register(v)
 	return v
 }
 
 func (m *Metrics) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	m.define("gauge", name, help, labels)
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: Prefix + name, Help: help}, labels)
-	m.registry.MustRegister(v)
+	m.register(v)
 	return v
 }
 
 func (m *Metrics) histogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	m.define("histogram", name, help, labels)
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: Prefix + name, Help: help, Buckets: buckets()}, labels)
-	m.registry.MustRegister(v)
+	m.register(v)
 	return v
 }
 

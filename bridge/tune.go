@@ -1,0 +1,38 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Tune changes how a loop goes about its work without stopping it: the guards
+// of bridges, by name, and of the options Workers, Timeout, Quiet, MaxQuiet,
+// Refresh and Retry. Calls under way and holds go on; what is held is judged by
+// the new guards from then on.
+func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
+	for name, g := range guards {
+		if err := g.validate(); err != nil {
+			return fmt.Errorf("bridge %q: %w", name, err)
+		}
+	}
+	return l.ask(ctx, func(r *loop) { r.tune(guards, opts, time.Now()) })
+}
+
+func (l *loop) tune(guards map[string]Guard, opts Options, now time.Time) {
+	opts = opts.withDefaults()
+	l.opts.Workers, l.opts.Timeout, l.opts.Retry = opts.Workers, opts.Timeout, opts.Retry
+	l.opts.Quiet, l.opts.MaxQuiet, l.opts.Refresh = opts.Quiet, opts.MaxQuiet, opts.Refresh
+	l.agenda.quiet, l.agenda.maxQuiet = opts.Quiet, opts.MaxQuiet
+	for i, w := range l.ways {
+		if g, ok := guards[w.Name]; ok {
+			w.Guard = g
+			if g.Mode == "" {
+				w.Guard.Mode = GuardEnforce
+			}
+			l.wards[i].guard = w.Guard
+		}
+	}
+	l.strict.guard = strictest(l.ways, nil).guard
+	l.review(now)
+}

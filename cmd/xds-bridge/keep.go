@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// keeper runs a house, and the one that each change of the configuration
+// makes of it. One goroutine, that of keep, owns all but last.
+type keeper struct {
+	cli     *cli
+	builder *builder
+	house   *house
+	life    *life
+	server  *admin.Server
+	asks    chan ask
+	file    watched
+
+	mu   sync.Mutex
+	last *admin.Reload // how the last reload went; nil before the first
+}
+
+// ask is a request to read the configuration again.
+type ask struct {
+	request admin.ReloadRequest
+	answer  chan admin.Reload
+}
+
+// keep runs what the configuration says until ctx ends, which is no fault.
+func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
+	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: watched{path: c.file}}
+	defer b.doors.shut(func(string) bool { return false })
+	k.file.taken()
+	if err := k.listen(ctx); err != nil {
+		h.close()
+		return exit{exitUsage, err}
+	}
+	v := thisBuild()
+	h.log.Info("started", "version", v.Version, "config", c.file, "peers", strings.Join(h.names(), ", "))
+	h.log.Info("listening", "telemetry", address(k.server.TelemetryAddr()), "admin", address(k.server.AdminAddr()))
+	err := k.run(ctx)
+	if e, ok := errors.AsType[exit](err); ok {
+		return exit{e.code, err}
+	}
+	if err != nil {
+		return exit{exitFindings, err}
+	}
+	k.house.log.Info("stopped; every entry stays as it is")
+	return nil
+}
+
+// run keeps the parts of the house going. What serves beside them ends last.
+func (k *keeper) run(ctx context.Context) error {
+	base := context.WithoutCancel(ctx)
+	serving := begin(base, k.life.failed, []func(context.Context) error{k.server.Run})
+	defer serving.end()
+	defer k.life.close()
+	k.life.become(base, k.house)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	look := time.NewTimer(k.interval())
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-k.life.failed:
+			return err
+		case old := <-k.life.left:
+			k.life.leave(old)
+		case a := <-k.asks:
+			a.answer <- k.reload(base, a.request, "request")
+		case <-hup:
+			k.reload(base, admin.ReloadRequest{}, "signal")
+		case <-look.C:
+			if k.house.cfg.Reload.Interval > 0 && k.file.changed() {
+				k.reload(base, admin.ReloadRequest{}, "file")
+			}
+			look.Reset(k.interval())
+		}
+	}
+}
+
+// interval returns how long the file is left alone between two looks.
+func (k *keeper) interval() time.Duration {
+	if i := k.house.cfg.Reload.Interval.Std(); i > 0 {
+		return i
+	}
+	return time.Minute // whether it is looked at may change
+}
+
+// listen opens probes, metrics and the status API.
+func (k *keeper) listen(ctx context.Context) error {
+	h := k.house
+	o := admin.Options{
+		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: thisBuild().Version, Owner: h.owner,
+		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
+		Reload: k.ask, Reloaded: k.reloaded,
+	}
+	o.Inputs, o.Targets = h.shown()
+	s, err := admin.New(ctx, o)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the setting
+	}
+	h.metrics.Watch(s.Document)
+	h.metrics.Reloaded(true)
+	k.server = s
+	return nil
+}
+
+// shown returns what the status API tells of.
+func (h *house) shown() (inputs []admin.Input, targets []admin.Target) {
+	for _, in := range h.inputs {
+		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
+	}
+	for _, t := range h.outlets {
+		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state})
+	}
+	return inputs, targets
+}
+
+// patience with a reload that is under way before another is refused.
+const reloadWait = 25 * time.Second
+
+// ask has the configuration read again, after a reload that is under way.
+func (k *keeper) ask(ctx context.Context, request admin.ReloadRequest) (admin.Reload, error) {
+	ctx, cancel := context.WithTimeout(ctx, reloadWait)
+	defer cancel()
+	a := ask{request, make(chan admin.Reload, 1)}
+	select {
+	case k.asks <- a:
+	case <-ctx.Done():
+		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
+	}
+	select {
+	case r := <-a.answer:
+		return r, nil
+	case <-ctx.Done():
+		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
+	}
+}
+
+func (k *keeper) reloaded() *admin.Reload {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
+func address(a net.Addr) string {
+	if a == nil {
+		return "off"
+	}
+	return a.String()
+}

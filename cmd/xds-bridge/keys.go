@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+// The key of a part is the text of all settings that it depends on. A part
+// whose key is the same before and after a reload goes on as it is. What is
+// taken out of a key is what the part does not depend on, or what can be
+// changed while it runs: a setting that is new to the configuration restarts
+// what it belongs to until somebody says otherwise here.
+
+// sourceKey returns the key of the source that reads a registry.
+func sourceKey(cfg *config.Config, name string) string {
+	r := connection(cfg.Registries[name])
+	if r.Istiod != nil {
+		r.Istiod.Import = config.Import{}
+	}
+	type asked struct {
+		Formats []config.Format
+		Select  config.Select
+		Names   []config.NameRule
+	}
+	var all []string
+	for _, x := range cfg.Bridges {
+		if x.From != name {
+			continue
+		}
+		a := asked{Select: x.Select, Names: x.Names}
+		if r.Istiod == nil { // elsewhere bridges choose from all that a registry holds
+			a = asked{Formats: x.Read(), Names: x.Names}
+		}
+		a.Select.Exclude = nil
+		if k := text(a); !slices.Contains(all, k) {
+			all = append(all, k)
+		}
+	}
+	return text(r, all)
+}
+
+// linkKey returns the key of the connection to an end.
+func linkKey(cfg *config.Config, at end) string {
+	r := connection(cfg.Registries[at.registry])
+	if z := r.ZooKeeper; z != nil {
+		z.ID = ""
+	}
+	if n := r.Nacos; n != nil {
+		n.ID, n.ListInterval = "", 0
+	}
+	read := false
+	if m := r.Istiod; m != nil {
+		keys := m.Import.Keys
+		vips := m.Import.VIPs
+		m.Import, m.Mapping, m.ExportAll, m.Subsets, m.ID = config.Import{VIPs: vips, Keys: keys}, config.Mapping{}, false, false, ""
+		if keys == "off" { // then nothing is asked of istiod
+			r.Istiod = &config.Istiod{Import: m.Import}
+		}
+		// Where the mesh is read, the replicas of istiod are found by that.
+		read = slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return x.From == at.registry })
+	}
+	return text(cfg.Owner, cfg.State, at.listen, r, read)
+}
+
+// loopKey returns the key of the target and the loop at an end, beside its
+// link. Guards and timing are not in it: they are changed while it runs.
+func loopKey(cfg *config.Config, at end) string {
+	type way struct {
+		Bridge config.Bridge
+		From   config.Registry
+	}
+	var all []way
+	for _, x := range leadingTo(cfg, at) {
+		x.Guard = config.Guard{}
+		all = append(all, way{x, identity(cfg.Registries[x.From])})
+	}
+	var suffixes []string
+	for _, r := range cfg.Registries {
+		if r.Istiod != nil {
+			suffixes = append(suffixes, r.Istiod.Import.Suffix)
+		}
+	}
+	slices.Sort(suffixes)
+	return text(cfg.Owner, all, connection(cfg.Registries[at.registry]), slices.Compact(suffixes))
+}
+
+// connection returns a copy of a registry without what only its loop needs.
+func connection(r config.Registry) config.Registry {
+	r.Timing = config.Timing{}
+	switch {
+	case r.Istiod != nil:
+		m := *r.Istiod
+		r.Istiod = &m
+	case r.ZooKeeper != nil:
+		z := *r.ZooKeeper
+		r.ZooKeeper = &z
+	case r.Nacos != nil:
+		n := *r.Nacos
+		r.Nacos = &n
+	}
+	return r
+}
+
+// identity returns what entries tell of the registry that they came from.
+func identity(r config.Registry) config.Registry {
+	switch {
+	case r.Istiod != nil:
+		return config.Registry{Istiod: &config.Istiod{ID: r.Istiod.ID, Subsets: r.Istiod.Subsets}}
+	case r.ZooKeeper != nil:
+		return config.Registry{ZooKeeper: &config.ZooKeeper{ID: r.ZooKeeper.ID}}
+	case r.Nacos != nil:
+		return config.Registry{Nacos: &config.Nacos{ID: r.Nacos.ID, Namespace: r.Nacos.Namespace}}
+	}
+	return config.Registry{}
+}
+
+// text returns settings as one text, equal where they are.
+func text(settings ...any) string {
+	raw, err := json.Marshal(settings)
+	if err != nil {
+		panic(fmt.Sprintf("settings cannot be written down: %v", err)) // all are plain values
+	}
+	return string(raw)
+}

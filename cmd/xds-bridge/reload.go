@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// reload reads the configuration and makes the house what it says. A file
+// that is wrong, or asks for what may not change, leaves everything as it is.
+func (k *keeper) reload(ctx context.Context, request admin.ReloadRequest, trigger string) admin.Reload {
+	k.file.taken()
+	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
+	next, err := k.next(ctx, request)
+	if err != nil {
+		r.Faults = strings.Split(err.Error(), "\n")
+	} else {
+		r.OK, r.Changed, r.Waits = true, changes(k.house, next), k.waits(next.cfg)
+		k.move(ctx, next)
+	}
+	k.tell(r)
+	return r
+}
+
+// next makes the house that the file asks for, which does not run yet.
+func (k *keeper) next(ctx context.Context, request admin.ReloadRequest) (*house, error) {
+	cfg, err := k.cli.usable()
+	if err != nil {
+		return nil, err
+	}
+	if faults := moved(k.house.cfg, cfg); len(faults) > 0 && !request.AllowMove {
+		return nil, faults
+	}
+	k.builder.before = k.house
+	next, err := k.builder.make(cfg) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range next.outlets {
+		if o.listen == "" {
+			continue
+		}
+		l, err := k.builder.doors.listen(ctx, o.listen) // while the old house can still go on
+		if err != nil {
+			next.closeBut(k.house)
+			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
+		}
+		_ = l.Close()
+	}
+	return next, nil
+}
+
+// move makes the next house the one that runs.
+func (k *keeper) move(ctx context.Context, next *house) {
+	before := k.house
+	k.house = next
+	k.life.become(ctx, next)
+	for _, o := range next.outlets {
+		if old := before.outlet(o.at); old == o {
+			k.tune(ctx, o)
+		}
+	}
+	k.builder.doors.shut(func(address string) bool {
+		return slices.ContainsFunc(next.outlets, func(o *outlet) bool { return o.listen == address })
+	})
+	k.cli.relevel(k.builder.level, next.cfg.Log)
+	inputs, targets := next.shown()
+	k.server.Show(next.owner, inputs, targets)
+	for _, name := range before.names() {
+		if !slices.Contains(next.names(), name) {
+			next.metrics.Forget(name)
+		}
+	}
+	for name := range k.builder.feeds {
+		if next.input(name) == nil {
+			delete(k.builder.feeds, name)
+		}
+	}
+}
+
+// tune hands a loop that goes on its guards and its timing, which may be new.
+func (k *keeper) tune(ctx context.Context, o *outlet) {
+	guards := make(map[string]bridge.Guard)
+	for _, x := range leadingTo(k.house.cfg, o.at) {
+		guards[x.Name] = guard(x.Guard)
+	}
+	if err := o.loop.Tune(ctx, guards, k.builder.tuning(o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
+		k.house.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
+	}
+}
+
+// tell makes known how a reload went.
+func (k *keeper) tell(r admin.Reload) {
+	k.mu.Lock()
+	k.last = &r
+	k.mu.Unlock()
+	h := k.house
+	h.metrics.Reloaded(r.OK)
+	event := bridge.Event{Time: r.Time, Kind: bridge.EventReload, Who: r.Trigger, What: "the configuration was reloaded", Why: strings.Join(r.Changed, "; ")}
+	if r.OK {
+		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
+	} else {
+		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Faults, "; ")
+		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Faults)
+	}
+	h.events.Add(event)
+}
+
+// changes says what a reload begins, restarts or ends.
+func changes(before, after *house) []string {
+	all := []string{}
+	note := func(part, name, how string) {
+		if how != "" {
+			all = append(all, part+" "+name+": "+how)
+		}
+	}
+	for _, in := range after.inputs {
+		switch old := before.input(in.name); {
+		case old == nil:
+			note("source", in.name, "begun")
+		case old != in:
+			note("source", in.name, "restarted")
+		}
+	}
+	for _, in := range before.inputs {
+		if after.input(in.name) == nil {
+			note("source", in.name, "ended")
+		}
+	}
+	for _, o := range after.outlets {
+		part, how := o.since(before, after)
+		note(part, o.at.String(), how)
+	}
+	for _, o := range before.outlets {
+		if after.outlet(o.at) == nil {
+			note("target", o.at.String(), "ended; its entries stay")
+		}
+	}
+	if before.cfg.Log.Level != after.cfg.Log.Level {
+		note("log", "level", after.cfg.Log.Level)
+	}
+	return all
+}
+
+// since says which part of an outlet is another than in a house before it.
+func (o *outlet) since(before, after *house) (part, how string) {
+	switch old := before.outlet(o.at); {
+	case old == nil:
+		return "target", "begun"
+	case old.link != o.link:
+		return "target", "connected anew"
+	case old != o:
+		return "loop", "restarted"
+	case tunable(before.cfg, o.at) != tunable(after.cfg, o.at):
+		return "loop", "guards and timing changed"
+	}
+	return "", ""
+}
+
+// tunable returns the settings that a loop takes while it runs, as one text.
+func tunable(cfg *config.Config, at end) string {
+	var guards []config.Guard
+	for _, x := range leadingTo(cfg, at) {
+		guards = append(guards, x.Guard)
+	}
+	return text(guards, cfg.Registries[at.registry].Timing)
+}
+
+// waits names the settings that differ and wait for a restart.
+func (k *keeper) waits(after *config.Config) []string {
+	before, all := k.house.cfg, []string{}
+	for name, differs := range map[string]bool{
+		"admin":      text(before.Admin) != text(after.Admin),
+		"telemetry":  text(before.Telemetry) != text(after.Telemetry),
+		"audit":      text(before.Audit) != text(after.Audit),
+		"log.format": before.Log.Format != after.Log.Format,
+	} {
+		if differs {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// lastReload returns how the last reload went, as status has it.
+func lastReload(t *testing.T, file string) admin.Reload {
+	t.Helper()
+	if r := statusOf(t, file).Reload; r != nil {
+		return *r
+	}
+	return admin.Reload{}
+}
+
+func inStep(t *testing.T, file string) {
+	t.Helper()
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+}
+
+// TestABadFileLeavesTheOldOneRunning_F08 shows that everything that is wrong
+// is told, in all the places where a user looks.
+func TestABadFileLeavesTheOldOneRunning_F08(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	w.config(fileOptions{bridge: quick + ", polcy: sync", file: "nonsense: 1\n"})
+	do(t, "validate", "-f", file).want(t, exitUsage)
+	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage, `unknown key "polcy"`, `unknown key "nonsense"`, "goes on")
+	_, metrics := r.probe(t, "/metrics")
+	for place, text := range map[string]string{"metrics": metrics, "log": r.log.String(), "events": do(t, "events", "--admin", "unix:"+w.dir+"/a").out} {
+		want := map[string]string{"metrics": "xdsbridge_config_last_reload_successful 0", "log": `"level":"ERROR","msg":"configuration not taken`, "events": "not taken"}[place]
+		if !strings.Contains(text, want) {
+			t.Errorf("%s do not tell of it: no %s", place, want)
+		}
+	}
+	w.config(fileOptions{bridge: quick})
+	if last := lastReload(t, file); last.OK || len(last.Faults) != 2 {
+		t.Errorf("status: %+v", last)
+	}
+	do(t, "status", "-f", file).want(t, exitOK, "was not taken", "polcy")
+	w.offer(orders, "10.0.0.1", "10.0.0.7")
+	eventually(t, "the old configuration still works", func() bool {
+		return slices.ContainsFunc(w.providers("api.Orders"), func(n string) bool { return strings.Contains(n, "10.0.0.7") })
+	})
+	do(t, "reload", "-f", file).want(t, exitOK, "nothing differs")
+	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, "xdsbridge_config_last_reload_successful 1") {
+		t.Error("a file that is good again is not told of")
+	}
+}
+
+// TestOnlyWhatChangedIsRestarted shows for each kind of change which parts go
+// on, by the connections that the servers see.
+func TestOnlyWhatChangedIsRestarted(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	w.start(file)
+	inStep(t, file)
+	untouched := w.touched()
+	streams, session := w.mesh.Streams(), w.zk.Sessions()
+	for _, step := range []struct {
+		what       string
+		options    fileOptions
+		changed    []string
+		streams    int  // that are new
+		newSession bool // in place of the old one
+	}{
+		{"the guard and the log level", fileOptions{bridge: quick, file: "#"}, []string{"loop zk: guards and timing changed"}, 0, false},
+		{"the selection of a bridge", fileOptions{bridge: quick + ", select: { exclude: [nobody] }"}, []string{"loop zk: restarted"}, 0, false},
+		{"the name rules of a mesh", fileOptions{bridge: quick + ", select: { exclude: [nobody] }, names: [{ host: none, interface: api.None }]"}, []string{"source mesh: restarted", "loop zk: restarted"}, 1, false},
+		{"the connection to ZooKeeper", fileOptions{bridge: quick, zk: ", sessionTimeout: 20s"}, []string{"source mesh: restarted", "target zk: connected anew"}, 1, true},
+	} {
+		t.Run(step.what, func(t *testing.T) {
+			w.config(step.options)
+			r := do(t, "reload", "-f", file)
+			r.want(t, exitOK, step.changed...)
+			if n := strings.Count(r.out, "\n"); n != len(step.changed) {
+				t.Errorf("more than that changed: %s", r.out)
+			}
+			inStep(t, file)
+			streams += step.streams
+			eventually(t, "one session, the new one where the connection changed", func() bool {
+				now := w.zk.Sessions()
+				return len(now) == 1 && slices.Equal(now, session) != step.newSession
+			})
+			if session = w.zk.Sessions(); w.mesh.Streams() != streams {
+				t.Errorf("%d streams to the mesh so far, want %d", w.mesh.Streams(), streams)
+			}
+			sameNodes(t, untouched, w.touched())
+		})
+	}
+}
+
+func TestReloadIsAskedForInThreeWays(t *testing.T) {
+	w := newWorld(t)
+	level := func(l string) string {
+		return w.config(fileOptions{bridge: ", guard: { settle: " + l + " }", file: "reload: { interval: 20ms }\n"})
+	}
+	file := level("1s")
+	w.start(file)
+	inStep(t, file)
+	level("2s")
+	eventually(t, "a change of the file is taken up", func() bool { l := lastReload(t, file); return l.OK && l.Trigger == "file" })
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "SIGHUP", func() bool { return lastReload(t, file).Trigger == "signal" })
+	do(t, "reload", "-f", file).want(t, exitOK, "nothing differs")
+	if l := lastReload(t, file); l.Trigger != "request" {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestAMoveIsRefused_F10 shows that a change of what says whose entries are
+// and where they lie needs a word of its own.
+func TestAMoveIsRefused_F10(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	inStep(t, file)
+	before := w.touched()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := strings.Replace(string(text), "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, root: /other }]", 1)
+	w.file("config.yaml", strings.Replace(moved, "owner: shop", "owner: shop2", 1))
+	do(t, "reload", "-f", file).want(t, exitUsage, `owner: changes from "shop" to "shop2"`, `root: changes from "/dubbo" to "/other"`, "--allow-move")
+	sameNodes(t, before, w.touched())
+	if w.zk.Children("/other") != nil {
+		t.Error("written elsewhere all the same")
+	}
+	do(t, "reload", "-f", file, "--allow-move").want(t, exitOK, "target zk: connected anew")
+	eventually(t, "written at the new place", func() bool { return len(w.zk.Children("/other/api.Orders/providers")) == 2 })
+	sameNodes(t, before, w.touched())
+}
+
+// TestARemovedEndKeepsItsEntries_F09 shows what becomes of the entries of a
+// registry that no bridge leads to any more, and that it can come back.
+func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
+	w := newWorld(t)
+	other := zktest.New(zktest.Options{})
+	at, err := other.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	file := w.config(fileOptions{bridge: quick})
+	one, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := strings.Replace(string(one), "bridges:\n", fmt.Sprintf("  zk2: { zookeeper: { servers: [%q] } }\nbridges:\n  - { name: second, from: mesh, to: zk2, formats: [dubbo-interface] %s }\n", at, quick), 1)
+	w.start(file)
+	inStep(t, file)
+	w.file("config.yaml", both)
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: begun")
+	eventually(t, "the second registry", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 2 })
+	w.file("config.yaml", string(one))
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: ended; its entries stay")
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	eventually(t, "the first registry goes on", func() bool { return len(w.providers("api.Orders")) == 3 })
+	if n := len(other.Children("/dubbo/api.Orders/providers")); n != 2 {
+		t.Errorf("%d entries are left in the second registry, want the 2 it had", n)
+	}
+	w.file("config.yaml", both)
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: begun")
+	eventually(t, "the second registry is back", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+func (c *cli) reloadVerb() *cobra.Command {
+	var o clientOptions
+	var form output
+	var request admin.ReloadRequest
+	cmd := &cobra.Command{
+		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
+		Long: "reload has the running bridge read its file again. What changed is restarted, and\n" +
+			"everything else goes on. A file that is wrong changes nothing: every fault of it\n" +
+			"is printed, and the exit code is 2.\n\n" +
+			"SIGHUP does the same, and so does a change of the file within reload.interval.",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.reload(cmd.Context(), o, request, form) },
+	}
+	clientFlags(cmd, &o)
+	outputFlag(cmd, &form)
+	cmd.Flags().BoolVar(&request.AllowMove, "allow-move", false, "let the owner change, and where entries are written; what was written before stays behind")
+	return cmd
+}
+
+func (c *cli) reload(ctx context.Context, o clientOptions, request admin.ReloadRequest, form output) error {
+	client, err := c.client(o)
+	if err != nil {
+		return err
+	}
+	o.timeout = max(o.timeout, reloadWait)
+	var r admin.Reload
+	if err := client.post(ctx, "/api/v1/reload", request, &r); err != nil {
+		return err
+	}
+	if form == outputJSON {
+		if err := c.document(r); err != nil {
+			return err
+		}
+	} else {
+		c.printReload(r)
+	}
+	if !r.OK {
+		return exit{code: exitUsage}
+	}
+	return nil
+}
+
+func (c *cli) printReload(r admin.Reload) {
+	for _, fault := range r.Faults {
+		c.note("%s", fault)
+	}
+	if !r.OK {
+		c.note("nothing was changed; the configuration before goes on")
+		return
+	}
+	for _, what := range r.Changed {
+		c.say("%s", what)
+	}
+	for _, what := range r.Waits {
+		c.warn("%s: waits for a restart", what)
+	}
+	if len(r.Changed)+len(r.Waits) == 0 {
+		c.say("nothing differs")
+	}
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"sync/atomic"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// feed is what outlives the sources of a registry: the table, and which of
+// them fills it.
+type feed struct {
+	table   *registry.Table
+	current atomic.Pointer[input]
+	istiods map[string]*debug.Endpoints // of a mesh, by istiod's address: its replicas, as the mesh itself tells them
+}
+
+// feed returns the feed of a registry.
+func (b *builder) feed(name string) *feed {
+	if b.feeds[name] == nil {
+		b.feeds[name] = &feed{table: registry.NewTable(), istiods: make(map[string]*debug.Endpoints)}
+	}
+	return b.feeds[name]
+}
+
+// recheck asks for a fresh reading.
+func (f *feed) recheck() {
+	if in := f.current.Load(); in != nil && in.again != nil {
+		in.again()
+	}
+}
+
+// replicas returns where the replicas of the istiod at an address are noted.
+func (f *feed) replicas(address string) *debug.Endpoints {
+	if f.istiods[address] == nil {
+		f.istiods[address] = &debug.Endpoints{}
+	}
+	return f.istiods[address]
+}
