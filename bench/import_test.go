@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -65,7 +64,7 @@ func serveZooKeeper(t *testing.T, z *harness.ZooKeeper) *imported {
 	t.Helper()
 	vips := netip.MustParsePrefix("240.64.0.0/12")
 	codec, err := serviceentry.New(serviceentry.Options{
-		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "xds-bridge", Mark: mark(), Hop: metadata.Hop("zk"), VIPs: vips,
+		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "xds-bridge", Mark: mark(), VIPs: vips,
 	})
 	must(t, err)
 	in := &imported{got: make(chan struct{}, 1), pushed: make(chan time.Time, 16)}

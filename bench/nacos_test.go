@@ -21,7 +21,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
@@ -74,7 +73,7 @@ func (scope) Scopes() []registry.Group { return []registry.Group{{Kind: dubbo.Ki
 
 func (f *fleet) intoNacos(t *testing.T, server *harness.Nacos, proxy *harness.Proxy) *nacosPipe {
 	t.Helper()
-	codec, err := dubbo.NewNacos(dubbo.Options{Group: "OURS", Mark: mark(), Hop: metadata.Hop("bench")})
+	codec, err := dubbo.NewNacos(dubbo.Options{Group: "OURS", Mark: mark()})
 	must(t, err)
 	client, err := nacos.New(nacos.Options{
 		Servers: []string{server.URL},

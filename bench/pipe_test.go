@@ -83,7 +83,7 @@ func (p *tap) tell(passed chan passage) {
 
 func start(t *testing.T, f *fleet, server string) *pipe {
 	t.Helper()
-	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: root, Mark: mark(), Hop: metadata.Hop("bench")})
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: root, Mark: mark()})
 	must(t, err)
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{server}})
 	must(t, err)

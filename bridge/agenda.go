@@ -223,17 +223,6 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// after returns how long to wait after so many failures in a row.
-func (b Backoff) after(attempts int) time.Duration {
-	d := b.Min
-	for range attempts - 1 {
-		if d *= 2; d >= b.Max {
-			return b.Max
-		}
-	}
-	return min(d, b.Max)
-}
-
 // A queue is a heap of items, the one that is due first on top.
 type queue []*item
 

@@ -9,6 +9,7 @@
 package bridge
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -39,6 +40,11 @@ type Bridge struct {
 	Project Project
 	Policy  Policy
 	Guard   Guard
+
+	// Begin returns once the bridge may look at its table, or an error where ctx
+	// ended before. Until then the bridge knows nothing of its source. nil: it
+	// may at once.
+	Begin func(ctx context.Context) error
 
 	// Recheck asks the source for a fresh reading of everything, such as by a
 	// new connection, so that Knowledge.Epoch advances; it is called when a
@@ -99,12 +105,9 @@ type Options struct {
 	Quiet    time.Duration // how long followers of a first change are gathered
 	MaxQuiet time.Duration // how long a group that never stops changing waits at most
 	Refresh  time.Duration // how long a belief about a group is trusted before it is read again
-	Retry    Backoff
+	Retry    registry.Backoff
 	Gate     *Gate // which groups may be written; nil: all of them, always
 	Log      *slog.Logger
 	Observe  func(Observation) // told of every call and hold, from the loop's goroutine; may be nil
 	Tell     func(Event)       // told of what a person may ask about later, from the loop's goroutine; may be nil
 }
-
-// Backoff is the wait between attempts: Min, doubled up to Max.
-type Backoff struct{ Min, Max time.Duration }

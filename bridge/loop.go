@@ -144,10 +144,10 @@ func (l *loop) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	done := make(chan struct{}, len(l.ways))
 	for _, w := range l.ways {
-		w.reader = w.Table.Reader()
+		w.open()
 		go func() {
 			defer func() { done <- struct{}{} }()
-			forward(ctx, w.reader.Wake(), wake)
+			w.forward(ctx, wake)
 		}()
 	}
 	return wake, func() {
@@ -175,6 +175,9 @@ func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
 // look takes in what changed in the tables.
 func (l *loop) look(now time.Time) {
 	for _, w := range l.ways {
+		if !w.mayLook() {
+			continue
+		}
 		d := w.reader.Drain()
 		mayGo := w.learn(d.Knowledge, now)
 		for p := range w.projectAll(d.Rows) {

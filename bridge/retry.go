@@ -22,7 +22,7 @@ func (l *loop) failed(o outcome, now time.Time) {
 	if it.attempts == 1 {
 		l.failing++
 	}
-	queue, wait := &l.agenda.changes, l.opts.Retry.after(it.attempts)
+	queue, wait := &l.agenda.changes, l.opts.Retry.After(it.attempts)
 	if it.refused() {
 		l.done(it) // it cannot be brought further
 		if it.attempts == 1 {
@@ -44,7 +44,7 @@ func (l *loop) raced(it *item, now time.Time) {
 	it.races++
 	it.notBefore = now
 	if it.races > 1 {
-		it.notBefore = now.Add(l.opts.Retry.after(it.races - 1))
+		it.notBefore = now.Add(l.opts.Retry.After(it.races - 1))
 	}
 	it.wait(&l.agenda.changes, it.notBefore)
 	l.observe(Observation{Kind: ObservedRetry, Op: stepWrite, Count: 1, Err: registry.ErrConflict})

@@ -157,7 +157,7 @@ func newStory(t *testing.T) *story {
 	s.opts = bridge.Options{
 		Target: "memory", Owner: "me", Workers: 4,
 		Quiet: 100 * time.Millisecond, MaxQuiet: time.Second, Refresh: 5 * time.Minute,
-		Retry: bridge.Backoff{Min: time.Second, Max: 30 * time.Second},
+		Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second},
 	}
 	s.hooks = memory.Options{Owner: "me"}
 	return s

@@ -1,6 +1,10 @@
 package bridge
 
-import "time"
+import (
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
 
 // readBack makes a group that was just written due to be read, where the
 // target asks for that. After a reading back that found something missing it
@@ -8,7 +12,7 @@ import "time"
 // more than its refreshes in the end.
 func (l *loop) readBack(it *item, now time.Time) {
 	if l.verify > 0 {
-		it.checkAt = now.Add(Backoff{Min: l.verify, Max: max(l.verify, l.opts.Refresh)}.after(it.missed + 1))
+		it.checkAt = now.Add(registry.Backoff{Min: l.verify, Max: max(l.verify, l.opts.Refresh)}.After(it.missed + 1))
 	}
 }
 

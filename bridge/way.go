@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ type way struct {
 	Bridge
 	index    int
 	reader   *registry.Reader
+	begun    chan struct{} // closed once the table may be looked at
 	known    registry.Knowledge
 	fresh    time.Time // since when the source is complete and fresh
 	toldAt   time.Time // when the source last told of everything anew
@@ -32,6 +34,36 @@ type service struct {
 }
 
 var errUnsynced = errors.New("the source has not told of everything yet")
+
+// open opens a reader on the bridge's table.
+func (w *way) open() {
+	w.reader, w.begun = w.Table.Reader(), make(chan struct{})
+	if w.Begin == nil {
+		close(w.begun)
+	}
+}
+
+// forward waits until the bridge may look at its table, and then passes the
+// table's wake-ups on until ctx ends.
+func (w *way) forward(ctx context.Context, wake chan<- struct{}) {
+	if w.Begin != nil {
+		if w.Begin(ctx) != nil {
+			return
+		}
+		close(w.begun)
+	}
+	forward(ctx, w.reader.Wake(), wake)
+}
+
+// mayLook reports whether the bridge may look at its table.
+func (w *way) mayLook() bool {
+	select {
+	case <-w.begun:
+		return true
+	default:
+		return false
+	}
+}
 
 // complete reports whether the source told of everything and still does.
 func (w *way) complete() bool { return w.known.Synced && w.known.Stale == nil }

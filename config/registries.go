@@ -63,7 +63,7 @@ type Import struct {
 // ZooKeeper is a ZooKeeper ensemble.
 type ZooKeeper struct {
 	Servers        []string `yaml:"servers" need:"true" doc:"The ensemble, each as host:port."`
-	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a registry have to call it the same."`
+	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; where it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" doc:"How long the ensemble keeps our session when we are away."`
 	Timeout        Duration `yaml:"timeout" default:"10s" doc:"How long one call may take."`
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
@@ -77,7 +77,7 @@ type ZooKeeper struct {
 // Nacos is a Nacos cluster.
 type Nacos struct {
 	Servers      []string `yaml:"servers" need:"true" doc:"The servers, each as http://host:port or https://host:port."`
-	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a registry have to call it the same."`
+	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; where it is empty the one that the registry keeps of itself, which the first bridge makes."`
 	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
 	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`

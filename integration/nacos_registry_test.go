@@ -118,6 +118,7 @@ func TestNacos(t *testing.T) {
 		t.Run("a source", func(t *testing.T) { nacosSourceReads(t, server) })
 		t.Run("a target", func(t *testing.T) { nacosTargetWrites(t, server) })
 		t.Run("conformance", func(t *testing.T) { nacosConforms(t, server) })
+		t.Run("an id", func(t *testing.T) { nacosKeepsAnID(t, server) })
 		t.Run("A48 a restart of the server", func(t *testing.T) { nacosRestarts(t, server) })
 		t.Run("A32 a source outlives an outage", func(t *testing.T) { nacosSourceOutlives(t, server) })
 		server.Kill()
@@ -186,7 +187,7 @@ func nacosTargetWrites(t *testing.T, server *harness.Nacos) {
 
 func nacosRestarts(t *testing.T, server *harness.Nacos) {
 	t.Helper()
-	target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
+	target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: registry.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
 	g := nacosGroup("restart")
 	if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func readNacos(t *testing.T, o nacos.Options) *nacosReading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Backoff = nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	o.Backoff = registry.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 	source, err := nacos.NewSource(o, nacos.SourceOptions{
 		Formats: []nacos.Format{codec}, ListInterval: time.Second, VerifyInterval: 10 * time.Minute, // so that pushes have to do it
 	})
@@ -147,7 +147,7 @@ func nacosProviderEntry(g registry.Group, iface, ip string) registry.Entry {
 
 func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
 	t.Helper()
-	target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: nacos.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
+	target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}, Backoff: registry.Backoff{Min: 100 * time.Millisecond, Max: time.Second}})
 	g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.A")}
 	write := func() error {
 		return target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.A", "10.0.0.1")))

@@ -91,36 +91,3 @@ bridges:
 		})
 	})
 }
-
-// TestARingOfThreeRegistriesEnds_F46 has three bridges of three owners lead
-// round a ring of three ensembles, each under its own names for them but with
-// the same ids.
-func TestARingOfThreeRegistriesEnds_F46(t *testing.T) {
-	var servers []*harness.ZooKeeper
-	for range 3 {
-		servers = append(servers, harness.StartZooKeeper(t))
-	}
-	first := harness.Connect(t, servers[0].Address)
-	first.Create(t, registered("api.Ring", 20001), "")
-	for i := range servers {
-		from, to := servers[i], servers[(i+1)%3]
-		harness.ConfiguredBridge(t, fmt.Sprintf(`owner: owner-%[1]d
-registries:
-  near: { zookeeper: { servers: [%[2]q], id: ring-%[1]d } }
-  far: { zookeeper: { servers: [%[3]q], id: ring-%[4]d } }
-bridges:
-  - { name: onward, from: near, to: far, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[5]s } }`,
-			i, from.Address, to.Address, (i+1)%3, harness.Swift)).Start(t)
-	}
-	counts := func() string {
-		var out []int
-		for _, s := range servers {
-			out = append(out, len(harness.Connect(t, s.Address).Children(t, "/dubbo/api.Ring/providers")))
-		}
-		return fmt.Sprint(out)
-	}
-	harness.Eventually(t, soon, "the provider is in all three", func() error { return harness.Same(counts(), "[1 1 1]") })
-	harness.Quiet(t, "the ring", counts)
-	first.Delete(t, registered("api.Ring", 20001))
-	harness.Eventually(t, soon, "it is gone from all three", func() error { return harness.Same(counts(), "[0 0 0]") })
-}

@@ -276,11 +276,12 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 	}
 	secret("first")
 	options := zookeeper.Options{Servers: []string{server.Address}, User: "bridge", PasswordFile: password}
-	target := zookeeperTarget(t, zookeeperClient(t, options), f, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.ReadOnly })
+	client, stranger := zookeeperClient(t, options), zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}})
+	target := zookeeperTarget(t, client, f, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.ReadOnly })
 	if err := target.Write(t.Context(), f.creates(0, 0, 2)); err != nil {
 		t.Fatal(err)
 	}
-	anybody := zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}}), f)
+	anybody := zookeeperTarget(t, stranger, f)
 
 	t.Run("F37 others read, and are refused when they write", func(t *testing.T) {
 		if held := eventuallyReads(t, anybody, f.group(0)); len(held) != 2 {
@@ -323,9 +324,11 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 			report.Granted != report.Asked || report.Skew.Abs() > time.Minute {
 			t.Errorf("%+v, %v", report, err)
 		}
-		id, err := target.ID(t.Context())
-		again, err2 := anybody.ID(t.Context())
-		if err != nil || err2 != nil || id == "" || id != again {
+	})
+	t.Run("an id that a private bridge makes is everybody's to read", func(t *testing.T) {
+		id, err := client.ID(t.Context(), "made", zookeeper.Private)
+		again, err2 := stranger.ID(t.Context(), "another", zookeeper.Open)
+		if err != nil || err2 != nil || id != "made" || id != again {
 			t.Errorf("%q, %v and %q, %v", id, err, again, err2)
 		}
 	})

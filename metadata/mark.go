@@ -5,6 +5,7 @@
 package metadata
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -47,6 +48,19 @@ type Mark struct {
 // NewMark returns the mark of a bridge without a path.
 func NewMark(owner, bridge string) Mark {
 	return Mark{Owner: Fingerprint(owner, OwnerLen), Bridge: Fingerprint(bridge, BridgeLen)}
+}
+
+// Of returns the mark of an endpoint with the path that it came, empty where
+// the mark has no owner.
+func (m Mark) Of(s *registry.Service, e *registry.Endpoint) (string, error) {
+	if m.Owner == "" {
+		return "", nil
+	}
+	m.Path = cmp.Or(e.Path, s.Path)
+	if m.Path.Hops() > MaxHops {
+		return "", fmt.Errorf("passed %d registries, at most %d", m.Path.Hops(), MaxHops)
+	}
+	return m.String(), nil
 }
 
 // Hop returns the hop that a registry's id stands as in a path.

@@ -4,6 +4,7 @@
 package registry
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -100,7 +101,8 @@ func (h Health) String() string {
 
 // KeepEmpty returns services and, without endpoints, those of before that are
 // not among them: whoever reads a group that is still there knows that a service
-// which lost its last endpoint has none.
+// which lost its last endpoint has none. It keeps the path that all of them
+// came, so that it does not go back there without them.
 func KeepEmpty(services, before []*Service) []*Service {
 	there := make(map[Name]bool, len(services))
 	for _, s := range services {
@@ -109,11 +111,26 @@ func KeepEmpty(services, before []*Service) []*Service {
 	for _, s := range before {
 		if !there[s.Name] {
 			empty := *s
-			empty.Endpoints = nil
+			empty.Path, empty.Endpoints = s.way(), nil
 			services = append(services, &empty)
 		}
 	}
 	return services
+}
+
+// way returns the path that a service and all its endpoints came, empty where
+// they came different ones.
+func (s *Service) way() Path {
+	if len(s.Endpoints) == 0 {
+		return s.Path
+	}
+	first := cmp.Or(s.Endpoints[0].Path, s.Path)
+	for _, e := range s.Endpoints {
+		if cmp.Or(e.Path, s.Path) != first {
+			return ""
+		}
+	}
+	return first
 }
 
 // Equal reports whether two services are the same in every respect.

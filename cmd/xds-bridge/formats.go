@@ -96,7 +96,7 @@ func (b *builder) instanceOptions(u use) (instance.Options, error) {
 	o := instance.Options{
 		Root: f.Root, Group: f.Group, Join: f.Join, Protocol: f.Protocol, Tags: f.Tags,
 		Names: instance.Names{Pattern: f.Service},
-		Trace: metadata.Trace{Mark: metadata.NewMark(b.cfg.Owner, x.Name), Hop: b.hop(x.From), Target: b.hop(x.To)},
+		Mark:  metadata.NewMark(b.cfg.Owner, x.Name),
 	}
 	for _, r := range x.Names {
 		host, err := naming.ParsePattern(r.Host)

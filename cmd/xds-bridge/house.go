@@ -20,14 +20,15 @@ import (
 // house is a configuration made into things that run. The parts of a house
 // that a reload does not touch go over into the next one as they are.
 type house struct {
-	cfg     *config.Config
-	owner   string
-	inputs  []*input
-	outlets []*outlet
-	log     *slog.Logger
-	metrics *metrics.Metrics
-	events  *admin.Events
-	audit   *audit.Log
+	cfg       *config.Config
+	owner     string
+	inputs    []*input
+	outlets   []*outlet
+	waypoints []*waypoint
+	log       *slog.Logger
+	metrics   *metrics.Metrics
+	events    *admin.Events
+	audit     *audit.Log
 }
 
 // input is one source with its table. It runs once, however many bridges
@@ -174,6 +175,9 @@ func (h *house) sources() []func(context.Context) error {
 	for _, in := range h.inputs {
 		all = append(all, in.parts()...)
 	}
+	for _, w := range h.waypoints {
+		all = append(all, w.parts()...)
+	}
 	return all
 }
 
@@ -202,6 +206,11 @@ func (in *input) parts() []func(context.Context) error {
 	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
 		return in.source.Run(ctx, in.table)
 	})}
+}
+
+// parts returns what runs while the registry is on the way of an entry.
+func (w *waypoint) parts() []func(context.Context) error {
+	return []func(context.Context) error{named("id of "+w.name, w.run)}
 }
 
 // rescan makes the loop read everything again whenever a connection is back.

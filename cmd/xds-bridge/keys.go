@@ -104,15 +104,16 @@ func connection(r config.Registry) config.Registry {
 	return r
 }
 
-// identity returns what entries tell of the registry that they came from.
+// identity returns what entries tell of the registry that they came from, or
+// what that depends on.
 func identity(r config.Registry) config.Registry {
 	switch {
 	case r.Istiod != nil:
 		return config.Registry{Istiod: &config.Istiod{ID: r.Istiod.ID, Subsets: r.Istiod.Subsets}}
 	case r.ZooKeeper != nil:
-		return config.Registry{ZooKeeper: &config.ZooKeeper{ID: r.ZooKeeper.ID}}
+		return config.Registry{ZooKeeper: &config.ZooKeeper{ID: r.ZooKeeper.ID, Servers: r.ZooKeeper.Servers}}
 	case r.Nacos != nil:
-		return config.Registry{Nacos: &config.Nacos{ID: r.Nacos.ID, Namespace: r.Nacos.Namespace}}
+		return config.Registry{Nacos: &config.Nacos{ID: r.Nacos.ID, Namespace: r.Nacos.Namespace, Servers: r.Nacos.Servers}}
 	}
 	return config.Registry{}
 }

@@ -13,6 +13,7 @@ type life struct {
 	log      *slog.Logger
 	failed   chan error // takes the first error of any part
 	sources  map[*input]*stage
+	ids      map[*waypoint]*stage
 	loops    map[*outlet]*stage
 	links    map[*link]*stage
 	leaving  map[*link]end // that end once the loop at their end has brought its new link in step
@@ -24,7 +25,7 @@ type life struct {
 func newLife(log *slog.Logger) *life {
 	return &life{
 		log: log, failed: make(chan error, 1), left: make(chan *link), over: make(chan struct{}),
-		sources: make(map[*input]*stage), loops: make(map[*outlet]*stage),
+		sources: make(map[*input]*stage), ids: make(map[*waypoint]*stage), loops: make(map[*outlet]*stage),
 		links: make(map[*link]*stage), leaving: make(map[*link]end),
 	}
 }
@@ -43,6 +44,12 @@ func (l *life) become(ctx context.Context, h *house) {
 			in.table.Renew(errReconfigured)
 		}
 	}
+	for w, s := range l.ids {
+		if first(h.waypoints, func(o *waypoint) bool { return o == w }) == nil {
+			s.end()
+			delete(l.ids, w)
+		}
+	}
 	for o, s := range l.loops {
 		if first(h.outlets, func(other *outlet) bool { return other == o }) == nil {
 			s.end()
@@ -56,6 +63,11 @@ func (l *life) become(ctx context.Context, h *house) {
 		}
 		if l.loops[o] == nil {
 			l.loops[o] = begin(ctx, l.failed, o.parts())
+		}
+	}
+	for _, w := range h.waypoints {
+		if l.ids[w] == nil {
+			l.ids[w] = begin(ctx, l.failed, w.parts())
 		}
 	}
 	for _, in := range h.inputs {
@@ -121,6 +133,7 @@ func (l *life) end(old *link) {
 // connections of the targets. Nothing is deleted on the way out.
 func (l *life) close() {
 	endAll(l.sources)
+	endAll(l.ids)
 	endAll(l.loops)
 	close(l.over)
 	l.handover.Wait()

@@ -118,14 +118,22 @@ func (h *house) examine(ctx context.Context, timeout time.Duration) []finding {
 	for _, o := range h.outlets {
 		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.name})
 	}
+	for _, i := range h.waypoints {
+		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name})
+	}
 	var running sync.WaitGroup
 	for i, check := range checks {
 		running.Go(func() { check(ctx, lists[i]) })
 	}
 	running.Wait()
 	all := []finding{}
-	for _, l := range lists {
-		all = append(all, l.all...)
+	for _, first := range lists {
+		for _, l := range lists { // what is about one peer stands together
+			if l.peer == first.peer {
+				all = append(all, l.all...)
+				l.all = nil
+			}
+		}
 	}
 	return all
 }

@@ -25,14 +25,19 @@ func (b *builder) reach(x config.Bridge) *naming.Reach {
 	return r
 }
 
-// project encodes a service in the formats of a bridge. One format that
-// cannot leaves the service as it is in all of them. A signer vouches for what
+// project encodes a service in the formats of a bridge, as it arrives on its
+// route. One format that cannot leaves the service as it is in all of them.
+// The route is asked for once the bridge has begun. A signer vouches for what
 // is stored where others write too; nil where nobody does.
-func project(reach *naming.Reach, signer *metadata.Signer, codecs func(*registry.Service) []codec) bridge.Project {
+func project(reach *naming.Reach, route func() metadata.Route, signer *metadata.Signer, codecs func(*registry.Service) []codec) bridge.Project {
 	return func(s *registry.Service) ([]registry.Entry, error) {
 		s, refused := within(reach, s)
+		s, loops := route().Pass(s)
+		if s == nil {
+			return nil, &bridge.LeftOut{Reason: loops}
+		}
+		left := []error{refused, loops}
 		var all []registry.Entry
-		var left []error
 		for _, c := range codecs(s) {
 			entries, err := c.Encode(s)
 			if err != nil {
@@ -44,7 +49,7 @@ func project(reach *naming.Reach, signer *metadata.Signer, codecs func(*registry
 		for i := range all {
 			all[i] = signer.Sign(all[i])
 		}
-		if reason := errors.Join(append(left, refused)...); reason != nil {
+		if reason := errors.Join(left...); reason != nil {
 			return all, &bridge.LeftOut{Reason: reason}
 		}
 		return all, nil

@@ -52,7 +52,7 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 		return err
 	}
 	defer h.close()
-	h.inputs = nil // nothing has to be known of the sources
+	h.inputs, h.waypoints = nil, nil // nothing has to be known of the sources
 	out := purged{Owner: o.owner, Deleted: o.yes, Entries: []step{}}
 	found := false
 	err = h.during(ctx, o.timeout, nil, func(ctx context.Context) error {

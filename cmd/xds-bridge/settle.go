@@ -74,6 +74,11 @@ func (h *house) missing(all []bridge.Status) string {
 			parts = append(parts, "source "+in.name+": "+fault)
 		}
 	}
+	for _, i := range h.waypoints {
+		if err := i.fault(); err != nil {
+			parts = append(parts, fmt.Sprintf("id of %s: %v", i.name, err))
+		}
+	}
 	for i, st := range all {
 		name := h.outlets[i].name
 		switch {

@@ -109,6 +109,9 @@ func (b *builder) build() error {
 		}
 		b.house.inputs = append(b.house.inputs, in)
 	}
+	for _, name := range b.named() {
+		b.house.waypoints = append(b.house.waypoints, b.joined(name))
+	}
 	for _, at := range distinct(b.cfg.Bridges, endOf) {
 		if err := b.outlet(at); err != nil {
 			return fmt.Errorf("registries.%s: %w", at.registry, err)
@@ -248,7 +251,7 @@ func (b *builder) tuning(at end) bridge.Options {
 	t := r.Timing
 	return bridge.Options{
 		Workers: t.Workers, Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
-		Retry:   bridge.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
+		Retry:   registry.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
 		Timeout: max(minCall, 2*callTimeout(r)),
 	}
 }
@@ -276,13 +279,15 @@ type codec interface {
 func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
 	for i, x := range bridges {
+		from, to := b.waypoint(x.From), b.waypoint(x.To)
 		chosen, err := b.selection(x)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: b.feed(x.From).table, Recheck: b.feed(x.From).recheck,
-			Select: chosen, Project: project(b.reach(x), b.signerFor(x), b.inFormats(x, codecs[i])),
+			Begin:  known(from, to),
+			Select: chosen, Project: project(b.reach(x), routeBetween(from, to), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
@@ -292,20 +297,6 @@ func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Brid
 // leadingTo returns the bridges to an end, in the order of the file.
 func leadingTo(cfg *config.Config, at end) []config.Bridge {
 	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return endOf(x) != at })
-}
-
-// hop is what a registry is in the path of an entry.
-func (b *builder) hop(name string) string {
-	id := ""
-	switch r := b.cfg.Registries[name]; {
-	case r.Istiod != nil:
-		id = r.Istiod.ID
-	case r.ZooKeeper != nil:
-		id = r.ZooKeeper.ID
-	case r.Nacos != nil:
-		id = r.Nacos.ID
-	}
-	return metadata.Hop(orWord(id, name))
 }
 
 func guard(g config.Guard) bridge.Guard {

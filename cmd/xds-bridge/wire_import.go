@@ -60,8 +60,7 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 		c, err := serviceentry.New(serviceentry.Options{
 			Hosts:     naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Import.Suffix},
 			Namespace: m.Import.Namespace, VIPs: m.Import.VIPs,
-			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Hop: b.hop(x.From), Target: b.hop(x.To),
-			Protocol: x.Formats[0].Protocol,
+			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)

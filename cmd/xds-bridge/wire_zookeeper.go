@@ -102,7 +102,6 @@ func (b *builder) dubbo(u use) dubbo.Options {
 	for _, r := range f.Rules {
 		o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
 	}
-	o.Hop, o.Target = b.hop(x.From), b.hop(x.To)
 	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
 		o.Subsets = from.Istiod.Subsets
 	}

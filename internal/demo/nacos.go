@@ -17,7 +17,7 @@ const nacosGroup = "DEFAULT_GROUP"
 // is published goes with the connection, and a service without instances some
 // time later.
 func (s *stage) nacosTarget(mark metadata.Mark) (registry.Target, error) {
-	codec, err := dubbo.NewNacos(dubbo.Options{Group: nacosGroup, Mark: mark, Hop: metadata.Hop(hop)})
+	codec, err := dubbo.NewNacos(dubbo.Options{Group: nacosGroup, Mark: mark})
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}

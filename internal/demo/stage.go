@@ -24,7 +24,6 @@ import (
 const (
 	ownerID    = "xds-bridge demo"
 	bridgeName = "demo"
-	hop        = "demo mesh"
 )
 
 // stage is everything that plays: the mesh, the bridge and the registry.
@@ -64,7 +63,7 @@ func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error)
 		Name: bridgeName, Table: s.table, Project: s.encode, Guard: bridge.DefaultGuard(),
 	}}, bridge.Options{
 		Target: "demo", Owner: mark.Owner, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second,
-		Retry: bridge.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}, Log: o.Log,
+		Retry: registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}, Log: o.Log,
 	})
 	if err != nil {
 		return s, fmt.Errorf("demo: %w", err)
@@ -100,7 +99,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 	if s.options.Nacos != "" {
 		return s.nacosTarget(mark)
 	}
-	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: s.options.Root, Mark: mark, Hop: metadata.Hop(hop)})
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: s.options.Root, Mark: mark})
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}

@@ -88,10 +88,9 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) 
 	return site{protocol: protocol, mark: mark, endpoint: e, may: o.may(s, e)}, nil
 }
 
-// markOf returns the mark of an endpoint, which adds the hop of its source to
-// the path it came.
+// markOf returns the mark of an endpoint with the path it came.
 func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, error) {
-	return metadata.Trace{Mark: o.Mark, Hop: o.Hop, Target: o.Target}.Of(s, e) //nolint:wrapcheck // says what is wrong
+	return o.Mark.Of(s, e) //nolint:wrapcheck // says what is wrong
 }
 
 func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site) provider {

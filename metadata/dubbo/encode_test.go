@@ -144,28 +144,25 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 	}
 }
 
-func TestPathGrowsByTheHopOfTheSource(t *testing.T) {
+func TestTheMarkTellsThePath(t *testing.T) {
 	hops := make([]string, 5)
 	for i := range hops {
 		hops[i] = metadata.Hop(strconv.Itoa(i))
 	}
-	o := marked()
-	o.Hop, o.Target = hops[3], hops[4]
 	for name, tt := range map[string]struct {
 		service, endpoint registry.Path
 		want              registry.Path
 		refused           string
 	}{
-		"a first hop":                  {want: registry.Path(hops[3])},
-		"after the service's":          {service: registry.Path(hops[0]), want: registry.Path(hops[0] + hops[3])},
-		"the endpoint's own way first": {service: registry.Path(hops[0]), endpoint: registry.Path(hops[1]), want: registry.Path(hops[1] + hops[3])},
-		"it came from the target":      {service: registry.Path(hops[4]), refused: "loop"},
-		"four hops and no more":        {service: registry.Path(hops[0] + hops[1] + hops[2] + hops[0]), refused: "at most 4"},
+		"none":                      {},
+		"the service's":             {service: registry.Path(hops[0] + hops[3]), want: registry.Path(hops[0] + hops[3])},
+		"the endpoint's own first":  {service: registry.Path(hops[0]), endpoint: registry.Path(hops[1]), want: registry.Path(hops[1])},
+		"one that no mark can hold": {service: registry.Path(hops[0] + hops[1] + hops[2] + hops[3] + hops[4]), refused: "at most 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Path: tt.endpoint})
 			s.Path = tt.service
-			entries, err := zookeeper(t, o).Encode(s)
+			entries, err := zookeeper(t, marked()).Encode(s)
 			if tt.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Fatalf("error %v, want %q", err, tt.refused)
@@ -176,7 +173,7 @@ func TestPathGrowsByTheHopOfTheSource(t *testing.T) {
 				t.Fatal(err)
 			}
 			m, err := metadata.ParseMark(query(t, entries[0].Value).Get(metadata.MarkKey))
-			if err != nil || m.Path != tt.want || m.Owner != o.Mark.Owner {
+			if err != nil || m.Path != tt.want || m.Owner != marked().Mark.Owner {
 				t.Errorf("mark %+v %v, want path %q", m, err, tt.want)
 			}
 		})
@@ -194,7 +191,6 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 		"a rule with a broken pattern":   {dubbo.Options{Protocols: []dubbo.Rule{{Host: "a*b*", Protocol: "tri"}}}, "protocols[0].host"},
 		"a parameter of the bridge":      {dubbo.Options{Params: map[string]string{"interface": "x"}}, "params"},
 		"a parameter that never settles": {dubbo.Options{Params: map[string]string{"timestamp": "x"}}, "params"},
-		"a hop of the wrong length":      {dubbo.Options{Hop: "abc"}, "hop"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := dubbo.NewZooKeeper(tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {

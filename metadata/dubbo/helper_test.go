@@ -140,7 +140,7 @@ func nacosEntries(t testing.TB, name string) []registry.Entry {
 // greeter is a mesh row with everything that a mesh row can have.
 func greeter() *registry.Service {
 	return &registry.Service{
-		Name: "greeter.shop.svc.cluster.local:20880", Namespace: "shop",
+		Name: "greeter.shop.svc.cluster.local:20880", Namespace: "shop", Path: registry.Path(metadata.Hop("mesh")),
 		Interfaces: []registry.Interface{{Name: "api.Greeter"}, {Name: "api.Greeter", Version: "1.0.0", Group: "g1"}},
 		Attributes: registry.Attributes{
 			"meshClusterID": "outbound|20880||greeter.shop.svc.cluster.local",
@@ -158,5 +158,5 @@ func greeter() *registry.Service {
 }
 
 func marked() dubbo.Options {
-	return dubbo.Options{Mark: metadata.NewMark("shop-migration", "mesh-to-zk"), Hop: metadata.Hop("mesh")}
+	return dubbo.Options{Mark: metadata.NewMark("shop-migration", "mesh-to-zk")}
 }

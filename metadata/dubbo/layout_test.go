@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -11,6 +12,7 @@ import (
 func TestNodesAreNamedAsJavaNamesThem_A02(t *testing.T) {
 	z := zookeeper(t, marked())
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000, Attributes: registry.Attributes{"x": "a*b~c d|é"}})
+	s.Path = registry.Path(metadata.Hop("mesh"))
 	e := encode(t, z, s)[0]
 	folder, err := z.Folder(e.Group)
 	if err != nil || folder != "/dubbo/api.Greeter/providers" {
@@ -29,7 +31,7 @@ func TestNodesAreNamedAsJavaNamesThem_A02(t *testing.T) {
 	if back != e {
 		t.Errorf("read back %+v, want %+v", back, e)
 	}
-	if mark.Owner != marked().Mark.Owner || mark.Path.Hops() != 1 {
+	if mark.Owner != marked().Mark.Owner || mark.Path != registry.Path(metadata.Hop("mesh")) {
 		t.Errorf("mark %+v", mark)
 	}
 }

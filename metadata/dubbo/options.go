@@ -33,9 +33,7 @@ type Options struct {
 	Group       string            // Nacos: the group; empty: DefaultGroup
 	Protocol    string            // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
 	Protocols   []Rule            // the first that matches decides
-	Mark        metadata.Mark     // whose the entries are; its path is not used
-	Hop         string            // of the registry the services come from, appended to the path of each entry; may be empty
-	Target      string            // hop of the registry written to: what already passed it is left out; may be empty
+	Mark        metadata.Mark     // whose the entries are; the path is that of each endpoint
 	Subsets     bool              // write meshSubset where the source tells it
 	Tags        bool              // write dubbo.tag, which hides a provider from consumers without the tag
 	Params      map[string]string // written to every provider as they are
@@ -86,11 +84,6 @@ func defaults(o Options) (Options, error) {
 	for _, k := range slices.Sorted(maps.Keys(o.Params)) {
 		if k == "" || reserved(k) || volatile(k) {
 			faults = append(faults, fmt.Errorf("params: %q is written by the bridge itself; take it out", k))
-		}
-	}
-	for name, hop := range map[string]string{"hop": o.Hop, "target": o.Target} {
-		if hop != "" && len(hop) != registry.HopLen {
-			faults = append(faults, fmt.Errorf("%s: %q is not %d characters long", name, hop, registry.HopLen))
 		}
 	}
 	return o, errors.Join(faults...)

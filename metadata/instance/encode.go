@@ -92,7 +92,7 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	if !c.form.Speaks(convert.FamilyOf(protocol)) {
 		return site{}, fmt.Errorf("endpoint %s speaks %s, %w", e.Address(), protocol, errSpeaks)
 	}
-	mark, err := c.o.Trace.Of(s, e)
+	mark, err := c.o.Mark.Of(s, e)
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}

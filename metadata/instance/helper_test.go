@@ -69,9 +69,7 @@ func each(t *testing.T, test func(t *testing.T, f format)) {
 }
 
 func marked() instance.Options {
-	return instance.Options{Trace: metadata.Trace{
-		Mark: metadata.NewMark("shop-migration", "mesh-out"), Hop: metadata.Hop("mesh"), Target: metadata.Hop("there"),
-	}}
+	return instance.Options{Mark: metadata.NewMark("shop-migration", "mesh-out")}
 }
 
 // one is a mesh row without interfaces and with one endpoint.

@@ -17,13 +17,13 @@ type Options struct {
 	Namespace   string // Nacos: the namespace id; empty is public
 	Group       string // Nacos: the group; empty: DEFAULT_GROUP
 	Names       Names
-	Join        bool   // several services may share a name; otherwise the second is refused whole
-	Protocol    string // of endpoints that neither a rule nor their registry names one for
-	Protocols   []Rule // the first that fits decides
-	Trace       metadata.Trace
-	Subsets     bool // write meshSubset where the source tells it
-	Tags        bool // write dubbo.tag
-	MaxMetadata int  // bytes of keys and values of one instance; 0: the registry's own limit
+	Join        bool          // several services may share a name; otherwise the second is refused whole
+	Protocol    string        // of endpoints that neither a rule nor their registry names one for
+	Protocols   []Rule        // the first that fits decides
+	Mark        metadata.Mark // whose the entries are; the path is that of each endpoint
+	Subsets     bool          // write meshSubset where the source tells it
+	Tags        bool          // write dubbo.tag
+	MaxMetadata int           // bytes of keys and values of one instance; 0: the registry's own limit
 }
 
 // Rule says which protocol the endpoints of some services speak.
@@ -39,7 +39,7 @@ const DefaultGroup = "DEFAULT_GROUP"
 func defaults(o Options) (Options, error) {
 	o.Root = "/" + strings.Trim(o.Root, "/")
 	o.Group = cmp.Or(o.Group, DefaultGroup)
-	faults := []error{o.Trace.Check(), metadata.CheckProtocol(o.Protocol), o.Names.check()}
+	faults := []error{metadata.CheckProtocol(o.Protocol), o.Names.check()}
 	if err := checkRoot(o.Root); err != nil {
 		faults = append(faults, err)
 	}

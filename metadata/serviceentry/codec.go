@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -39,9 +38,6 @@ func New(o Options) (*Codec, error) {
 
 // Encode implements metadata.Codec.
 func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
-	if c.loops(s) {
-		return nil, nil
-	}
 	byProtocol, refused := c.endpoints(s)
 	if len(byProtocol) == 0 {
 		// Known without endpoints, and so it stays in the mesh.
@@ -64,31 +60,8 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 
 // LeftOut implements metadata.Codec.
 func (c *Codec) LeftOut(s *registry.Service) error {
-	var faults []error
-	if c.loops(s) {
-		faults = append(faults, errors.New("loop: it came from this mesh"))
-	}
 	_, refused := c.endpoints(s)
-	return errors.Join(append(faults, refused)...)
-}
-
-// loops reports whether all that there is of a service came from the mesh it
-// would be written to, or passed so many registries that its path holds no
-// more: one that long is taken for a loop.
-func (c *Codec) loops(s *registry.Service) bool {
-	if c.cameFromHere(s.Path) {
-		return true
-	}
-	for _, e := range s.Endpoints {
-		if !c.cameFromHere(e.Path) {
-			return false
-		}
-	}
-	return len(s.Endpoints) > 0
-}
-
-func (c *Codec) cameFromHere(p registry.Path) bool {
-	return c.o.Target != "" && p.Has(c.o.Target) || p.Hops() >= metadata.MaxHops
+	return refused
 }
 
 // meshNames returns what a service is called in the mesh.
@@ -113,7 +86,7 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 	var refused []error
 	byProtocol := make(map[string][]registry.Entry, 1)
 	for i, e := range s.Endpoints {
-		if !e.Health.Offered() || c.cameFromHere(e.Path) {
+		if !e.Health.Offered() {
 			continue
 		}
 		ip, err := netip.ParseAddr(e.Host)
@@ -174,7 +147,7 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 // annotations hold what does not fit labels.
 func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[string]string {
 	mark := c.o.Mark
-	mark.Path = s.Path + registry.Path(c.o.Hop)
+	mark.Path = s.Path
 	out := map[string]string{AnnotationMark: mark.String(), AnnotationName: name.Name}
 	if name.Name == "" {
 		out[AnnotationName] = name.Key.String()

@@ -15,7 +15,7 @@ import (
 func options() serviceentry.Options {
 	return serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}, Namespace: "xds-bridge",
-		Mark: metadata.NewMark("me", "zk-to-mesh"), Hop: metadata.Hop("zk1"), Target: metadata.Hop("mesh"),
+		Mark: metadata.NewMark("me", "zk-to-mesh"),
 		VIPs: netip.MustParsePrefix("240.64.0.0/12"),
 	}
 }
@@ -122,42 +122,11 @@ func TestEncode(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A43 what came from the mesh does not go back", func(t *testing.T) {
-		t.Parallel()
-		s := dubbo(at("10.0.0.1", 1))
-		s.Path = registry.Path(metadata.Hop("mesh"))
-		c := codec(t, options())
-		if entries, err := c.Encode(s); len(entries) != 0 || err != nil {
-			t.Errorf("%v, %v", entries, err)
-		}
-		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), "loop") {
-			t.Errorf("the reason is %v", err)
-		}
-		one := dubbo(at("10.0.0.1", 1), at("10.0.0.2", 1))
-		one.Endpoints[0].Path = registry.Path(metadata.Hop("mesh"))
-		if r := resources(t, c, one)[0]; len(r.Endpoints) != 1 || r.Endpoints[0].Address != "10.0.0.2" {
-			t.Errorf("endpoints %+v", r.Endpoints)
-		}
-	})
-	t.Run("A43 a service of nothing but what came from the mesh has no host there", func(t *testing.T) {
-		t.Parallel()
-		c := codec(t, options())
-		s := dubbo(at("10.0.0.1", 1))
-		s.Endpoints[0].Path = registry.Path(metadata.Hop("mesh"))
-		if entries, err := c.Encode(s); len(entries) != 0 || err != nil {
-			t.Errorf("%v, %v", entries, err)
-		}
-		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), "loop") {
-			t.Errorf("the reason is %v", err)
-		}
-		s.Endpoints[0].Path = registry.Path("aaaabbbbccccdddd")
-		if entries, err := c.Encode(s); len(entries) != 0 || err != nil {
-			t.Errorf("after four registries: %v, %v", entries, err)
-		}
-	})
 	t.Run("A43 the path names the registry it came from", func(t *testing.T) {
 		t.Parallel()
-		r := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 1)))[0]
+		s := dubbo(at("10.0.0.1", 1))
+		s.Path = registry.Path(metadata.Hop("zk1"))
+		r := resources(t, codec(t, options()), s)[0]
 		mark, err := metadata.ParseMark(r.Annotations[serviceentry.AnnotationMark])
 		if err != nil || !mark.Path.Has(metadata.Hop("zk1")) {
 			t.Errorf("mark %v, %v", mark, err)

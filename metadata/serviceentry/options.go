@@ -31,9 +31,7 @@ const (
 type Options struct {
 	Hosts     naming.MeshHosts
 	Namespace string            // of the resources; a namespace of their own
-	Mark      metadata.Mark     // its path is not used
-	Hop       string            // of the registry the services come from, appended to their path
-	Target    string            // hop of the mesh: what already passed it is left out
+	Mark      metadata.Mark     // the path is that of each service
 	VIPs      netip.Prefix      // where services get a stable address from; the zero value: none get one
 	ExportTo  []string          // namespaces; empty is every one
 	External  bool              // MESH_EXTERNAL instead of MESH_INTERNAL

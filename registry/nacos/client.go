@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A Client keeps one connection to one of the servers, and a login where a
@@ -75,7 +77,7 @@ func (c *Client) Run(ctx context.Context) error {
 			attempt++
 			c.failed(attempt, err)
 			if round := attempt / len(c.servers); attempt%len(c.servers) == 0 { // else the next server may be better
-				c.pause(ctx, c.opts.Backoff.after(round))
+				c.pause(ctx, c.opts.Backoff.Spread(round))
 			}
 			continue
 		}
@@ -258,14 +260,6 @@ func (*Client) pause(ctx context.Context, d time.Duration) {
 
 // patient is the wait before a request is repeated that failed: of those there
 // may be thousands, of connections one.
-func (b Backoff) patient() Backoff { return Backoff{Min: b.Min, Max: 6 * b.Max} }
-
-// after returns the wait before the next attempt.
-func (b Backoff) after(attempts int) time.Duration {
-	d := b.Min
-	for i := 1; i < attempts && d < b.Max; i++ {
-		d *= 2
-	}
-	d = min(d, b.Max)
-	return d - time.Duration(rand.Int64N(int64(d)/5+1)) //nolint:gosec // spreads load, keeps no secret
+func (o Options) patient(failures int) time.Duration {
+	return registry.Backoff{Min: o.Backoff.Min, Max: 6 * o.Backoff.Max}.Spread(failures)
 }

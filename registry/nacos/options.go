@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Options say which servers to speak to and how.
@@ -26,17 +28,13 @@ type Options struct {
 	Overlap     time.Duration               // how long a connection that the server wants gone outlives its successor; 0 is 10 s
 	MaxInFlight int                         // requests at a time; 0 is 64
 	MaxReceive  int                         // bytes of one message; 0 is 64 MiB
-	Backoff     Backoff                     // between attempts to connect; 0 is 500 ms to 5 s
+	Backoff     registry.Backoff            // between attempts to connect; 0 is 500 ms to 5 s
 	Log         *slog.Logger                // nil: none
 	Observe     func(Observation)           // told of every request and connection; may be nil
 
 	// Dialer opens the connections; nil dials TCP.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
-
-// Backoff is the wait between attempts: Min, doubled up to Max, each less up
-// to a fifth by chance.
-type Backoff struct{ Min, Max time.Duration }
 
 // Observation is one thing a Client did, for metrics.
 type Observation struct {

@@ -153,7 +153,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 			continue
 		}
 		if attempt++; attempt%len(c.servers) == 0 { // else the next server may be better
-			c.pause(ctx, c.opts.Backoff.after(attempt/len(c.servers)))
+			c.pause(ctx, c.opts.Backoff.Spread(attempt/len(c.servers)))
 		}
 	}
 }

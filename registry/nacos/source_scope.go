@@ -19,7 +19,7 @@ func (r *reading) listed(s *scope, names []string, err error) {
 	t := time.Now()
 	if err != nil {
 		s.fails++
-		s.due = t.Add(max(r.opts.ListInterval, r.client.opts.Backoff.patient().after(s.fails)))
+		s.due = t.Add(max(r.opts.ListInterval, r.client.opts.patient(s.fails)))
 		if s.fails == 1 {
 			r.log.Warn("nacos services not listed, trying on", "namespace", s.Namespace, "group", s.Group, "err", err)
 		}
@@ -131,7 +131,7 @@ func (r *reading) settle(w *watched) {
 func (r *reading) failed(err error) {
 	if t := time.Now(); errors.Is(err, ErrThrottled) && !t.Before(r.resume) {
 		r.throttled++
-		wait := r.client.opts.Backoff.patient().after(r.throttled)
+		wait := r.client.opts.patient(r.throttled)
 		r.resume = t.Add(wait)
 		if r.throttled == 1 {
 			r.log.Warn("nacos throttles, reading is paused", "retry_in", wait, "err", err)

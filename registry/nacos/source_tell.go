@@ -102,7 +102,7 @@ func (r *reading) unanswered(w *watched, err error) {
 		w.due = t.Add(r.opts.VerifyInterval)
 		r.settle(w)
 	default:
-		w.due = t.Add(r.client.opts.Backoff.patient().after(w.fails))
+		w.due = t.Add(r.client.opts.patient(w.fails))
 		if w.fails >= given {
 			r.settle(w)
 		}

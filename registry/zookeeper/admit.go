@@ -236,7 +236,7 @@ func (t *Target) remember(ctx context.Context) error {
 	n, err := t.client.get(ctx, t.home()+bridgesNode)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		err = t.make(ctx, t.own(strings.TrimPrefix(bridgesNode, "/"), string(data), zk.FlagPersistent))
+		err = t.client.make(ctx, t.own(strings.TrimPrefix(bridgesNode, "/"), string(data), zk.FlagPersistent))
 	case err == nil && string(n.data) != string(data):
 		_, err = t.client.multi(ctx, []any{&zk.SetDataRequest{Path: t.home() + bridgesNode, Data: data, Version: -1}})
 	}

@@ -2,16 +2,10 @@ package zookeeper
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // The nodes that a bridge keeps for itself:
@@ -22,65 +16,15 @@ import (
 //	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
 //	/xds-bridge/<owner>/session     there once a bridge of the owner has written ephemeral entries
 //	/xds-bridge/<owner>/probe-<x>   ephemeral, written and deleted by Check
-const (
-	home   = "/xds-bridge"
-	idNode = home + "/id"
-)
+const home = "/xds-bridge"
 
 func (t *Target) home() string { return homeOf(t.opts.Owner) }
 
 func homeOf(owner string) string { return home + "/" + url.PathEscape(owner) }
 
-// ID returns the registry's own id, from which metadata.Hop makes the hop that
-// stands for it in a path. The first who asks makes it.
-func (t *Target) ID(ctx context.Context) (string, error) {
-	id := &zk.CreateRequest{Path: idNode, Data: []byte(rand.Text()), Acl: t.acl()}
-	if t.opts.Access == Private { // it is every bridge's to read
-		id.Acl = append(id.Acl, zk.WorldACL(zk.PermRead)...)
-	}
-	for range 2 {
-		n, err := t.client.get(ctx, idNode)
-		if err == nil {
-			text := strings.TrimSpace(string(n.data))
-			if text == "" {
-				return "", fmt.Errorf("%w: %s is empty; write an id that no other registry has into it", registry.ErrRefused, idNode)
-			}
-			return text, nil
-		}
-		if !errors.Is(err, zk.ErrNoNode) {
-			return "", fmt.Errorf("read %s: %w", idNode, err)
-		}
-		if err := t.make(ctx, id); err != nil {
-			return "", err
-		}
-	}
-	return "", fmt.Errorf("%w: %s was deleted as soon as it was made", registry.ErrConflict, idNode)
-}
-
 // own returns the request for a node of the bridge's own.
 func (t *Target) own(name, data string, flags int32) *zk.CreateRequest {
 	return &zk.CreateRequest{Path: t.home() + "/" + name, Data: []byte(data), Acl: t.acl(), Flags: flags}
-}
-
-// make makes a node and those above it; it is no fault if there is one.
-func (t *Target) make(ctx context.Context, op *zk.CreateRequest) error {
-	err := t.create(ctx, op)
-	if errors.Is(err, zk.ErrNoNode) {
-		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)}
-		if err := t.make(ctx, parent); err != nil {
-			return err
-		}
-		err = t.create(ctx, op)
-	}
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("make %s: %w", op.Path, err)
-	}
-	return nil
-}
-
-func (t *Target) create(ctx context.Context, op *zk.CreateRequest) error {
-	_, err := t.client.multi(ctx, []any{op})
-	return err
 }
 
 // aliveInterval is how often KeepAlive looks after its node. A second bridge
@@ -96,7 +40,7 @@ func (t *Target) KeepAlive(ctx context.Context) {
 	defer ticker.Stop()
 	failed := false
 	for {
-		err := t.make(ctx, t.own("alive", t.life(), zk.FlagEphemeral))
+		err := t.client.make(ctx, t.own("alive", t.life(), zk.FlagEphemeral))
 		if err != nil && !failed && ctx.Err() == nil {
 			t.opts.Log.Warn("cannot show that the bridge lives", "err", err)
 		}
@@ -145,7 +89,7 @@ func (t *Target) markSession(ctx context.Context) error {
 	if t.opts.Lifetime == Persistent || t.marker.Load() == markerPresent {
 		return nil
 	}
-	if err := t.make(ctx, t.own("session", "", zk.FlagPersistent)); err != nil {
+	if err := t.client.make(ctx, t.own("session", "", zk.FlagPersistent)); err != nil {
 		return err
 	}
 	t.marker.Store(markerPresent)

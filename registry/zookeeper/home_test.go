@@ -13,22 +13,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-func TestID_IsMadeOnceForAll(t *testing.T) {
-	t.Parallel()
-	server := serve(t)
-	first, err := target(t, dial(t, server)).ID(t.Context())
-	must(t, err)
-	second, err := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Owner = "another" }).ID(t.Context())
-	must(t, err)
-	if first != second || len(first) < 20 {
-		t.Errorf("%q and %q", first, second)
-	}
-	must(t, server.Put("/xds-bridge/id", []byte(" \n")))
-	if _, err := target(t, dial(t, server)).ID(t.Context()); !errors.Is(err, registry.ErrRefused) {
-		t.Errorf("an empty id: %v", err)
-	}
-}
-
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	const alive = "/xds-bridge/shop/alive"

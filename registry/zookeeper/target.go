@@ -171,8 +171,10 @@ func (t *Target) groups(ctx context.Context, l Layout) ([]registry.Group, error)
 }
 
 // acl returns the ACL of what the target writes.
-func (t *Target) acl() []zk.ACL {
-	switch t.opts.Access {
+func (t *Target) acl() []zk.ACL { return t.opts.Access.acl() }
+
+func (a Access) acl() []zk.ACL {
+	switch a {
 	case ReadOnly:
 		return append(zk.AuthACL(zk.PermAll), zk.WorldACL(zk.PermRead)...)
 	case Private:

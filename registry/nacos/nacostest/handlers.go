@@ -20,6 +20,7 @@ const (
 	ok           = 200
 	failed       = 500
 	unregistered = 301
+	noConfig     = 300
 	denied       = 403
 	invalid      = 400
 )
@@ -33,6 +34,7 @@ type answer struct {
 	ServiceNames []string       `json:"serviceNames,omitempty"`
 	ServiceInfo  *model.Service `json:"serviceInfo,omitempty"`
 	ConnectionID string         `json:"connectionId,omitempty"`
+	Content      string         `json:"content,omitempty"`
 }
 
 type body struct {
@@ -45,6 +47,12 @@ type body struct {
 	Subscribe   bool             `json:"subscribe"`
 	PageNo      int              `json:"pageNo"`
 	PageSize    int              `json:"pageSize"`
+
+	Tenant  string `json:"tenant"` // of a configuration
+	Group   string `json:"group"`
+	DataID  string `json:"dataId"`
+	Content string `json:"content"`
+	CasMd5  string `json:"casMd5"`
 }
 
 // Request implements the unary half of the protocol.
@@ -126,18 +134,24 @@ func (s *Server) handle(r Request, b body) answer {
 			delete(s.conns[r.Conn].subscribed, sv)
 		}
 		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.hosts(sv)))}
+	case "ConfigQueryRequest", "ConfigPublishRequest":
+		return s.config(r.Type, Config{b.Tenant, b.Group, b.DataID}, b)
 	case "ServiceListRequest":
-		names := s.names(b.Namespace, b.GroupName)
-		size := b.PageSize
-		if s.PageLimit > 0 {
-			size = min(size, s.PageLimit)
-		}
-		from := min(len(names), (b.PageNo-1)*b.PageSize)
-		return answer{ResultCode: ok, Count: len(names), ServiceNames: names[from:min(len(names), from+size)]}
+		return s.list(b)
 	default:
 		return answer{ResultCode: failed, ErrorCode: failed, Message: "no handler for " + r.Type}
 	}
 	return answer{ResultCode: ok}
+}
+
+func (s *Server) list(b body) answer {
+	names := s.names(b.Namespace, b.GroupName)
+	size := b.PageSize
+	if s.PageLimit > 0 {
+		size = min(size, s.PageLimit)
+	}
+	from := min(len(names), (b.PageNo-1)*b.PageSize)
+	return answer{ResultCode: ok, Count: len(names), ServiceNames: names[from:min(len(names), from+size)]}
 }
 
 func metadataSize(i model.Instance) int {

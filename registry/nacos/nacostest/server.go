@@ -64,6 +64,7 @@ type Server struct {
 	mu       sync.Mutex
 	services map[Service]map[string][]model.Instance // by connection
 	shadow   map[Service]cached
+	configs  map[Config]string
 	conns    map[string]*connection
 	tokens   map[string]time.Time
 	fault    Fault
@@ -97,7 +98,7 @@ type connection struct {
 func NewServer() *Server {
 	return &Server{
 		TokenTTL: time.Hour,
-		services: make(map[Service]map[string][]model.Instance), shadow: make(map[Service]cached),
+		services: make(map[Service]map[string][]model.Instance), shadow: make(map[Service]cached), configs: make(map[Config]string),
 		conns: make(map[string]*connection), tokens: make(map[string]time.Time),
 	}
 }

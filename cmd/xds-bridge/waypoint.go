@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A waypoint is what a registry is called in the paths of entries. ZooKeeper
+// and Nacos keep an id of themselves, so that deployments that name them
+// differently recognise each other's entries; one of the configuration goes
+// before it. Once known it stays.
+type waypoint struct {
+	name  string // of the registry in the configuration
+	given string // by the configuration; empty: none
+	key   string // of all that the id depends on
+	log   *slog.Logger
+
+	known chan struct{}
+	id    string // written before known is closed
+
+	mu   sync.Mutex
+	kept *keptID // nil: the registry keeps none
+	err  error   // why it is not known yet
+}
+
+// A keptID is where a registry keeps its id.
+type keptID struct {
+	where string // as an operator finds it
+	offer string // what is kept from now on where nothing was; empty in a dry run
+
+	// ask returns the id that the registry keeps, which is offer where it kept
+	// none and offer is not empty.
+	ask func(ctx context.Context, offer string) (string, error)
+}
+
+// newWaypoint returns what a registry is called; kept is nil for one that
+// keeps no id.
+func newWaypoint(name, given string, kept *keptID, log *slog.Logger) *waypoint {
+	w := &waypoint{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
+	if given != "" || kept == nil {
+		w.settle(orWord(given, name))
+	}
+	return w
+}
+
+func (w *waypoint) settle(id string) {
+	w.id = id
+	w.mu.Lock()
+	w.err = nil
+	w.mu.Unlock()
+	close(w.known)
+}
+
+// hop returns what stands for the registry in a path, once it is known.
+func (w *waypoint) hop() string { return metadata.Hop(w.id) }
+
+// reach says how the registry is asked from now on.
+func (w *waypoint) reach(kept *keptID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = kept
+}
+
+func (w *waypoint) keeps() *keptID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kept
+}
+
+// fault returns why the id is not known yet, nil once it is.
+func (w *waypoint) fault() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// run asks the registry until it has answered, or ctx ends.
+func (w *waypoint) run(ctx context.Context) error {
+	if w.keeps() == nil {
+		return nil
+	}
+	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for failures := 1; ; failures++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		kept := w.keeps()
+		id, err := kept.ask(ctx, kept.offer)
+		if err == nil || errors.Is(err, registry.ErrRefused) {
+			w.learn(id, kept.where, err)
+			return nil
+		}
+		if ctx.Err() == nil && w.given == "" {
+			w.mu.Lock()
+			w.err = err
+			w.mu.Unlock()
+		}
+		timer.Reset(wait.Spread(failures))
+	}
+}
+
+// check tells what the registry keeps. That it cannot be reached is told by
+// others.
+func (w *waypoint) check(ctx context.Context, f *findings) {
+	k := w.keeps()
+	if k == nil {
+		return
+	}
+	kept, err := k.ask(ctx, "")
+	switch {
+	case errors.Is(err, registry.ErrRefused) && w.given == "":
+		f.warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
+	case err != nil:
+	case w.given != "" && kept != "" && kept != w.given:
+		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", w.given, k.where, kept), "remove the one or change the other, or loops go on")
+	case kept == "":
+		f.pass("id", "none is kept yet; the first run makes it at %s", k.where)
+	default:
+		f.pass("id", "%s, kept at %s", kept, k.where)
+	}
+}
+
+// learn takes in what the registry keeps, or why it keeps nothing for us.
+func (w *waypoint) learn(kept, where string, refused error) {
+	switch {
+	case w.given != "" && kept != "" && kept != w.given:
+		w.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
+			"peer", w.name, "configured", w.given, "kept", kept, "where", where)
+	case w.given != "":
+	case refused != nil:
+		w.log.Warn("the registry's own id can neither be read nor made, its name in this file is used instead: let our user make it, or configure the same id wherever this registry is",
+			"peer", w.name, "where", where, "err", refused)
+		w.settle(w.name)
+	default:
+		w.settle(orWord(kept, w.name)) // none in a dry run, before a first run
+	}
+}
+
+// known returns what waits until all of them are known.
+func known(all ...*waypoint) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, w := range all {
+			select {
+			case <-w.known:
+			case <-ctx.Done():
+				return fmt.Errorf("id of %s: %w", w.name, ctx.Err())
+			}
+		}
+		return nil
+	}
+}
+
+// routeBetween returns the way from one registry into another, which is known
+// once both are.
+func routeBetween(from, to *waypoint) func() metadata.Route {
+	return func() metadata.Route { return metadata.Route{From: from.hop(), To: to.hop()} }
+}

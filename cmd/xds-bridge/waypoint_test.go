@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestWaypoint(t *testing.T) {
+	unreachable := errors.New("connection refused")
+	for name, tt := range map[string]struct {
+		given, kept string
+		offer       string
+		err         error // of every answer
+		down        time.Duration
+		want        string
+		after       time.Duration // at the latest
+		made        string
+		warned      string
+	}{
+		"the registry's own":                       {kept: "k1", offer: "o1", want: "k1", made: "k1"},
+		"made by the first":                        {offer: "o1", want: "o1", made: "o1"},
+		"a registry that is down is waited for":    {kept: "k1", offer: "o1", down: time.Minute, want: "k1", after: 66 * time.Second, made: "k1"},
+		"a dry run makes none":                     {want: "zk"},
+		"who may not make one goes by the name":    {offer: "o1", err: fmt.Errorf("%w: no right", registry.ErrRefused), want: "zk", warned: "let our user make it"},
+		"the configured one, which is kept":        {given: "g1", offer: "g1", want: "g1", made: "g1"},
+		"the configured one, though down":          {given: "g1", offer: "g1", down: time.Minute, want: "g1", made: "g1"},
+		"the configured one, though it may not be": {given: "g1", offer: "g1", err: registry.ErrRefused, want: "g1"},
+		"the configured one, which agrees":         {given: "k1", kept: "k1", offer: "k1", want: "k1", made: "k1"},
+		"the configured one, which does not agree": {given: "g1", kept: "k1", offer: "g1", want: "g1", made: "k1", warned: "kept=k1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				kept, began := tt.kept, time.Now()
+				i := newWaypoint("zk", tt.given, &keptID{where: "here", offer: tt.offer, ask: func(_ context.Context, offer string) (string, error) {
+					switch {
+					case time.Since(began) < tt.down:
+						return "", unreachable
+					case tt.err != nil:
+						return "", tt.err
+					case kept == "":
+						kept = offer
+					}
+					return kept, nil
+				}}, slog.New(slog.NewTextHandler(&log, nil)))
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- i.run(ctx) }()
+				if tt.after > 0 {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if err := i.fault(); !errors.Is(err, unreachable) {
+						t.Errorf("while it is down: %v", err)
+					}
+				}
+				if err := known(i)(ctx); err != nil || i.fault() != nil {
+					t.Fatal(err, i.fault())
+				}
+				if took := time.Since(began); i.id != tt.want || i.hop() != metadata.Hop(tt.want) || took > tt.after {
+					t.Errorf("%q after %s, want %q after %s", i.id, took, tt.want, tt.after)
+				}
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if kept != tt.made {
+					t.Errorf("the registry keeps %q, want %q", kept, tt.made)
+				}
+				if lines := strings.Count(log.String(), "\n"); lines > 1 || (lines == 1) != (tt.warned != "") || !strings.Contains(log.String(), tt.warned) {
+					t.Errorf("logged %q", log.String())
+				}
+				cancel()
+			})
+		})
+	}
+	t.Run("it ends with ctx, and whoever waits for it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			i := newWaypoint("zk", "", &keptID{ask: func(context.Context, string) (string, error) { return "", unreachable }}, slog.New(slog.DiscardHandler))
+			go func() { _ = i.run(ctx) }()
+			if err := known(newWaypoint("mesh", "", nil, nil), i)(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "zk") {
+				t.Error(err)
+			}
+		})
+	})
+}

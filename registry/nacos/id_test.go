@@ -1,0 +1,79 @@
+package nacos_test
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+)
+
+var idConfig = nacostest.Config{Group: nacos.IDGroup, DataID: nacos.IDData}
+
+func TestID(t *testing.T) {
+	t.Parallel()
+	t.Run("it is made once, and stays", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, nacostest.NewServer(), nil)
+		for _, tt := range []struct{ offer, want string }{{"", ""}, {"first", "first"}, {"second", "first"}, {"", "first"}} {
+			if got, err := r.client.ID(t.Context(), tt.offer); got != tt.want || err != nil {
+				t.Errorf("offered %q: %q, %v, want %q", tt.offer, got, err, tt.want)
+			}
+		}
+	})
+	t.Run("each namespace has its own, and public has one however it is named", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, nacostest.NewServer(), nil)
+		for _, tt := range []struct{ namespace, offer, want string }{{"", "a", "a"}, {"public", "b", "a"}, {"theirs", "c", "c"}} {
+			client, _, _ := r.connect(t, func(o *nacos.Options) { o.Namespace = tt.namespace })
+			if got, err := client.ID(t.Context(), tt.offer); got != tt.want || err != nil {
+				t.Errorf("namespace %q: %q, %v, want %q", tt.namespace, got, err, tt.want)
+			}
+		}
+	})
+	t.Run("of two that come first at the same time one wins", func(t *testing.T) {
+		t.Parallel()
+		server := nacostest.NewServer()
+		r := start(t, server, nil)
+		var once sync.Once
+		server.Fail(func(q nacostest.Request) (int, string) {
+			if q.Type == "ConfigPublishRequest" {
+				once.Do(func() { server.SetConfig(idConfig, "theirs") })
+			}
+			return 0, ""
+		})
+		if got, err := r.client.ID(t.Context(), "ours"); got != "theirs" || err != nil || server.Config(idConfig) != "theirs" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	for name, tt := range map[string]struct {
+		op      string
+		code    int
+		refused bool
+	}{
+		"may not be read":                       {"ConfigQueryRequest", 403, true},
+		"may not be made":                       {"ConfigPublishRequest", 403, true},
+		"is of a server without configurations": {"ConfigQueryRequest", 302, true},
+		"is asked for too often":                {"ConfigQueryRequest", 503, false},
+	} {
+		t.Run("one that "+name, func(t *testing.T) {
+			t.Parallel()
+			server := nacostest.NewServer()
+			r := start(t, server, nil)
+			server.Fail(func(q nacostest.Request) (int, string) {
+				if q.Type == tt.op {
+					return tt.code, "answer " + strconv.Itoa(tt.code)
+				}
+				return 0, ""
+			})
+			got, err := r.client.ID(t.Context(), "ours")
+			if got != "" || errors.Is(err, registry.ErrRefused) != tt.refused || !strings.Contains(err.Error(), nacos.IDData) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}

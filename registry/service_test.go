@@ -1,0 +1,35 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestAServiceThatLostItsLastEndpoint_A43(t *testing.T) {
+	t.Parallel()
+	at := func(paths ...registry.Path) *registry.Service {
+		s := &registry.Service{Name: "x", Path: "home"}
+		for _, p := range paths {
+			s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0.1", Path: p})
+		}
+		return s
+	}
+	for name, tt := range map[string]struct {
+		before *registry.Service
+		want   registry.Path
+	}{
+		"keeps its own path":                         {at("", ""), "home"},
+		"keeps the path that all its endpoints came": {at("mesh", "mesh"), "mesh"},
+		"has none where they came different ones":    {at("mesh", ""), ""},
+		"stays as it is where it had none":           {at(), "home"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := registry.KeepEmpty(nil, []*registry.Service{tt.before})
+			if len(got) != 1 || len(got[0].Endpoints) != 0 || got[0].Path != tt.want {
+				t.Errorf("%+v, want path %q", got, tt.want)
+			}
+		})
+	}
+}
