@@ -20,6 +20,10 @@ type Naming struct {
 	Plain []naming.Pattern // hosts that become services though nothing names them; `*` is all
 	Only  []naming.Pattern // hosts that may become services at all; none means all
 
+	// Interest limits the services to those that somebody wants, by host, host
+	// address, application, interface or service key; nil: all.
+	Interest *registry.Interest
+
 	// Subsets has every endpoint tell the subsets it belongs to, which needs the
 	// endpoints of all subset clusters as well.
 	Subsets bool
@@ -185,6 +189,8 @@ func (n *Naming) row(h *host, v View) row {
 		return row{skipped: reasonExcluded}
 	case len(interfaces) == 0 && !n.plain(h.address):
 		return row{skipped: reasonUnnamed}
+	case !n.wanted(h, interfaces):
+		return row{}
 	case h.whole == nil:
 		if err := v.Rejected[wholeName(h.address)]; err != nil {
 			return row{skipped: err.Error(), unknown: err}
@@ -214,6 +220,22 @@ func (n *Naming) row(h *host, v View) row {
 	}
 	r.skipped = a.explain()
 	return r
+}
+
+// wanted reports whether somebody wants what a host is or provides.
+func (n *Naming) wanted(h *host, interfaces []registry.Interface) bool {
+	if n.Interest == nil {
+		return true
+	}
+	names := []string{h.address.Host, h.address.String()}
+	if h.whole != nil && h.whole.Application != "" {
+		names = append(names, h.whole.Application)
+	}
+	for _, i := range interfaces {
+		key := naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
+		names = append(names, i.Name, key.String())
+	}
+	return n.Interest.Wants(names...)
 }
 
 // assignment returns the endpoints of a cluster with what has to be asked for

@@ -30,6 +30,7 @@ type loop struct {
 	returning bool
 	replicas  []string
 	disputes  int
+	wish      int // the version of the interest that the rows follow
 }
 
 // glance is how soon the state of a connection is looked at after something
@@ -54,6 +55,10 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-look.C:
 			l.look()
+		case <-l.state.naming.Interest.Changed():
+			l.wish = l.state.naming.Interest.Version()
+			l.state.touchAll()
+			l.act(newNews(l.epoch))
 		case <-l.source.inbox.wake:
 			n := l.source.inbox.take()
 			if n.stream {
@@ -141,6 +146,9 @@ func (l *loop) publish(changes []change) {
 	l.table.Apply(changed(changes), gone)
 	if settles {
 		l.settle()
+	}
+	if l.settled && len(l.missing) == 0 {
+		l.state.naming.Interest.Told(l.wish)
 	}
 }
 

@@ -524,3 +524,30 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestOnlyWhatIsWantedIsAskedFor_A63_B10(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wish := registry.NewInterest()
+		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })
+		b.serve("outbound|1||a.b", "10.0.0.1")
+		b.serve("outbound|1||c.d", "10.0.1.1")
+		b.start()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")))
+		b.expect()
+		b.expectKnown()
+		for _, name := range []string{"providers:I::", "I", "a.b", "a.b:1"} {
+			version := wish.Add(name)
+			synctest.Wait()
+			b.expect("a.b:1 10.0.0.1")
+			if told, _ := wish.Await(version); !told {
+				t.Errorf("%s: the source does not say that it told of it", name)
+			}
+			wish.Drop(name)
+			synctest.Wait()
+			b.expect()
+		}
+		if got := b.subscribed(); len(got) != 0 {
+			t.Errorf("still asked for: %v", got)
+		}
+	})
+}

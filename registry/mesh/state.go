@@ -66,6 +66,18 @@ func (s *state) apply(n news) {
 	}
 }
 
+// touchAll has every host joined anew.
+func (s *state) touchAll() {
+	for a := range s.hosts {
+		s.dirty[a] = struct{}{}
+	}
+	for _, addresses := range s.view.Mapping.All() {
+		for _, a := range addresses {
+			s.dirty[a] = struct{}{}
+		}
+	}
+}
+
 func set(m map[string]error, key string, err error) {
 	if err == nil {
 		delete(m, key)

@@ -41,12 +41,13 @@ type Scope struct {
 // SourceOptions tune a Source.
 type SourceOptions struct {
 	Formats         []Format
-	Scopes          []Scope          // what is read; none: the public namespace's DEFAULT_GROUP
-	Select          []naming.Pattern // of the names of services; none: all
-	OfferZeroWeight bool             // else an instance of weight 0 counts as disabled
-	ListInterval    time.Duration    // between lists of the names; 0: 5 s
-	VerifyInterval  time.Duration    // within which each service is asked for once more without a cause; 0: 60 s
-	ReadAhead       int              // requests under way at a time; 0: 64
+	Scopes          []Scope            // what is read; none: the public namespace's DEFAULT_GROUP
+	Select          []naming.Pattern   // of the names of services; none: all
+	Interest        *registry.Interest // names of services, in place of listing them; nil: all
+	OfferZeroWeight bool               // else an instance of weight 0 counts as disabled
+	ListInterval    time.Duration      // between lists of the names; 0: 5 s
+	VerifyInterval  time.Duration      // within which each service is asked for once more without a cause; 0: 60 s
+	ReadAhead       int                // requests under way at a time; 0: 64
 }
 
 // Source tells a table what providers register in Nacos. It lists the names

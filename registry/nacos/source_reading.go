@@ -28,6 +28,8 @@ type reading struct {
 	queue     []*watched
 	pending   int  // services that the first reading waits for
 	synced    bool // the first reading is over
+	wished    bool // what Interest wants was looked at on this connection
+	version   int  // of Interest, as of then
 	throttled int
 	resume    time.Time // when a server that throttles may be asked again
 	put       []*registry.Service
@@ -57,7 +59,7 @@ func newReading(s *Source, table *registry.Table) *reading {
 
 // begin forgets what held for an earlier connection.
 func (r *reading) begin(cn *conn) {
-	r.cn, r.synced, r.throttled, r.resume = cn, false, 0, time.Time{}
+	r.cn, r.synced, r.wished, r.throttled, r.resume = cn, false, false, 0, time.Time{}
 	r.queue, r.pending, r.running, r.put, r.gone = nil, 0, 0, nil, nil
 	r.done = make(chan func(), r.opts.ReadAhead+len(r.scopes)) // so that none waits for the loop
 	for _, s := range r.scopes {
@@ -91,6 +93,8 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 			answered()
 		case <-r.inbox.ready:
 			r.pushes()
+		case <-r.opts.Interest.Changed():
+			r.wished = false
 		case <-ticker.C:
 			r.turn()
 		}
@@ -158,8 +162,9 @@ func (r *reading) start(ctx context.Context) {
 	if t.Before(r.resume) {
 		return
 	}
+	r.wish()
 	for _, s := range r.scopes {
-		if !s.asking && !s.due.After(t) {
+		if r.opts.Interest == nil && !s.asking && !s.due.After(t) {
 			s.asking = true
 			r.request(func() func() {
 				all, err := names(ctx, r.cn, s.Scope)

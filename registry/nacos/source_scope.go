@@ -47,6 +47,29 @@ func (r *reading) listed(s *scope, names []string, err error) {
 	}
 }
 
+// wish subscribes what is wanted, in place of what a list names, and lets go
+// of the rest.
+func (r *reading) wish() {
+	if r.opts.Interest == nil || r.wished {
+		return
+	}
+	r.wished, r.synced, r.version = true, false, r.opts.Interest.Version()
+	for _, s := range r.scopes {
+		for name, w := range s.watched {
+			if r.opts.Interest.Wants(name) || w.leaving {
+				continue
+			}
+			r.settle(w)
+			w.services, w.leaving = nil, true
+			r.enqueue(w)
+		}
+		s.listed, s.foreign = true, 0
+		for _, name := range r.opts.Interest.Names() {
+			r.seen(s, name)
+		}
+	}
+}
+
 // seen has a service subscribed that is in a list, false where it is none to
 // read.
 func (r *reading) seen(s *scope, name string) bool {

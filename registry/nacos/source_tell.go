@@ -205,6 +205,7 @@ func (r *reading) replace() {
 		}
 	})
 	r.synced = true
+	r.opts.Interest.Told(r.version)
 	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
 }
 

@@ -86,7 +86,7 @@ func (t *Target) mayBeEphemeral(ctx context.Context) (bool, error) {
 
 // markSession leaves the marker before the first ephemeral entry is written.
 func (t *Target) markSession(ctx context.Context) error {
-	if t.opts.Lifetime == Persistent || t.marker.Load() == markerPresent {
+	if t.opts.Lifetime == Persistent || t.opts.Guest || t.marker.Load() == markerPresent {
 		return nil
 	}
 	if err := t.client.make(ctx, t.own("session", "", zk.FlagPersistent)); err != nil {

@@ -36,10 +36,11 @@ type Format interface {
 // SourceOptions tune a Source.
 type SourceOptions struct {
 	Formats   []Format
-	ReadAhead int           // requests under way at a time; 0: 64
-	Gather    time.Duration // how long changes that follow another are gathered; 0: 10 ms
-	Verify    time.Duration // between full readings without cause; 0: 5 min
-	Log       *slog.Logger  // nil: none
+	Interest  *registry.Interest // names of folders, in place of listing the roots; nil: all
+	ReadAhead int                // requests under way at a time; 0: 64
+	Gather    time.Duration      // how long changes that follow another are gathered; 0: 10 ms
+	Verify    time.Duration      // between full readings without cause; 0: 5 min
+	Log       *slog.Logger       // nil: none
 }
 
 // Source tells a table what providers register in ZooKeeper. It watches the
@@ -230,20 +231,30 @@ func (r *reading) follow(ctx context.Context) error {
 				return err
 			}
 			continue
+		case <-r.opts.Interest.Changed():
+			return nil
 		case <-r.events.ready:
 		}
 		sleep(ctx, r.opts.Gather-time.Since(last))
 		last = time.Now()
-		paths, broken := r.events.take()
-		if state := r.client.State(); broken || !state.Connected {
-			return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
-		}
-		for _, p := range paths {
-			if err := r.changed(ctx, p); err != nil {
-				return err
-			}
+		if err := r.told(ctx); err != nil {
+			return err
 		}
 	}
+}
+
+// told takes in what the watches told of.
+func (r *reading) told(ctx context.Context) error {
+	paths, broken := r.events.take()
+	if state := r.client.State(); broken || !state.Connected {
+		return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
+	}
+	for _, p := range paths {
+		if err := r.changed(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deniedAgain is how often a folder that is denied is tried again: no watch
@@ -329,7 +340,15 @@ func (r *reading) update(ctx context.Context, at place) error {
 	if err := r.read(ctx, at.format, []string{at.path}); err != nil {
 		return err
 	}
-	if next := r.folders[at]; next.denied == nil {
+	next := r.folders[at]
+	if r.opts.Interest != nil && len(next.services) == 0 && len(old.services) > 0 {
+		// No watch of the root tells whether all of it vanished.
+		if _, err := r.list(ctx, at.format); err != nil {
+			r.folders[at] = old
+			return err
+		}
+	}
+	if next.denied == nil {
 		next.services = registry.KeepEmpty(next.services, old.services)
 		r.publish(at, old, next)
 	}
@@ -364,6 +383,7 @@ func (r *reading) publish(at place, old, next *folder) {
 // all reads everything anew and replaces what the table holds by it.
 func (r *reading) all(ctx context.Context) error {
 	r.events.reset()
+	wanted := r.opts.Interest.Version()
 	before := r.folders
 	r.known, r.folders = before, make(map[place]*folder, len(before))
 	for _, f := range r.opts.Formats {
@@ -385,6 +405,7 @@ func (r *reading) all(ctx context.Context) error {
 		}
 	}
 	r.table.Replace(slices.Values(rows))
+	r.opts.Interest.Told(wanted)
 	return nil
 }
 

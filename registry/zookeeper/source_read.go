@@ -20,7 +20,7 @@ var ErrRootGone = errors.New("the root has gone")
 // list returns the folders of a format, and watches for others.
 func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	root, rest := parts(f)
-	names, err := r.client.watchChildren(ctx, root)
+	names, err := r.names(ctx, root)
 	switch {
 	case errors.Is(err, zk.ErrNoNode) && r.rooted[root]:
 		return nil, rootGone(root)
@@ -39,6 +39,19 @@ func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// names returns what lies in a root and watches for more, or what is wanted of
+// it whether it exists or not.
+func (r *reading) names(ctx context.Context, root string) ([]string, error) {
+	if r.opts.Interest == nil {
+		return r.client.watchChildren(ctx, root)
+	}
+	stat, err := r.client.exists(ctx, root)
+	if err == nil && stat == nil {
+		err = zk.ErrNoNode
+	}
+	return r.opts.Interest.Names(), err
 }
 
 // read reads folders and watches them. What it read is in r.folders after it,

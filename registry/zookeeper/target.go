@@ -55,6 +55,7 @@ type TargetOptions struct {
 	Lifetime      Lifetime         // empty: Persistent
 	Access        Access           // empty: Open
 	Signer        *metadata.Signer // nil: marks are not signed, and taken at their word
+	Guest         bool             // leave nothing in the ensemble but the entries: for the many processes that provide themselves
 	ChildrenLimit int              // 0: DefaultChildrenLimit
 	DataLimit     int              // 0: DefaultDataLimit
 	Log           *slog.Logger
@@ -96,6 +97,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
 		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
 	}
+	t.ledger.off = opts.Guest
 	if opts.Lifetime == Session {
 		t.lost = client.onLost()
 	}

@@ -1,0 +1,97 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func TestOnlyWhatIsWantedIsRead_A63(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		register(t, s, "api.A", "10.0.0.1:20880")
+		register(t, s, "api.B", "10.0.0.2:20880")
+		wish := registry.NewInterest()
+		table := readsWanted(t, s, wish)
+		later(time.Second)
+		tells(t, table)
+		version := wish.Add("api.A", "api.C")
+		later(time.Second)
+		if told, _ := wish.Await(version); !told {
+			t.Error("the source does not say that it told of what is wanted")
+		}
+		tells(t, table, "api.A=10.0.0.1:20880")
+		register(t, s, "api.A", "10.0.0.3:20880")
+		register(t, s, "api.C", "10.0.0.4:20880") // its folder comes later than the wish
+		later(time.Second)
+		tells(t, table, "api.A=10.0.0.1:20880,10.0.0.3:20880", "api.C=10.0.0.4:20880")
+		wish.Drop("api.A")
+		later(time.Second)
+		tells(t, table, "api.C=10.0.0.4:20880")
+	})
+}
+
+func TestARootThatVanishesTakesNothingAlong_F40(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		register(t, s, "api.A", "10.0.0.1:20880")
+		wish := registry.NewInterest()
+		wish.Add("api.A")
+		table := readsWanted(t, s, wish)
+		later(time.Second)
+		s.Delete("/dubbo")
+		later(time.Minute)
+		tells(t, table, "api.A=10.0.0.1:20880")
+		if err := knowledge(table).Stale; !errors.Is(err, zookeeper.ErrRootGone) {
+			t.Errorf("stale: %v", err)
+		}
+	})
+}
+
+// readsWanted runs a Dubbo source of what is wanted until the test ends.
+func readsWanted(t *testing.T, s *zktest.Server, wish *registry.Interest) *registry.Table {
+	t.Helper()
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
+	must(t, err)
+	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Interest: wish})
+	must(t, err)
+	table := registry.NewTable()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, table) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+func TestAGuestLeavesNothingButItsEntries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		c := dial(t, s)
+		guest := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Guest = true })
+		write(t, guest, creating(ours(1, 1, 1)))
+		if left := s.Paths("/xds-bridge"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		if held := read(t, guest, groupN(1)); len(held) != 1 || !held[0].Live {
+			t.Errorf("%+v", held)
+		}
+		c.Close()
+		later(time.Second)
+		if left := s.Children(folderN(1)); len(left) > 0 {
+			t.Errorf("outlives its session: %v", left)
+		}
+	})
+}
