@@ -60,6 +60,10 @@ type Options struct {
 	// metadata.MarkKey: what a bridge publishes it must not import.
 	OwnNodes []string
 
+	// Bridged takes the keys that bridges publish for what they import, which is
+	// what a consumer wants.
+	Bridged bool
+
 	// Legacy takes keys in the forms of naming.ParseLegacyServiceKey too.
 	Legacy bool
 

@@ -45,13 +45,14 @@ type DecodeOptions struct {
 	MaxBytes int64    // 0: DefaultMaxBytes
 	OwnNodes []string // as in Options
 	Legacy   bool     // as in Options
+	Bridged  bool     // as in Options
 }
 
 // Decode reads one answer to adsz as it streams in: what each client publishes
 // and what of that could not be read, both in order of connection. An answer
 // that is not whole is an error, with nothing beside it.
 func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationFault, error) {
-	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes, legacy: o.Legacy}
+	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes, legacy: o.Legacy, bridged: o.Bridged}
 	a, err := d.decode(body)
 	if err != nil {
 		return nil, nil, err
@@ -73,6 +74,7 @@ func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata
 type decoder struct {
 	maxBytes int64
 	own      []string
+	bridged  bool
 	legacy   bool
 }
 
@@ -259,7 +261,7 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 
 func (d *decoder) isOwn(node string, said statement) bool {
 	_, marked := said.Metadata.Labels[metadata.MarkKey]
-	return marked || slices.ContainsFunc(d.own, func(prefix string) bool { return strings.HasPrefix(node, prefix) })
+	return marked && !d.bridged || slices.ContainsFunc(d.own, func(prefix string) bool { return strings.HasPrefix(node, prefix) })
 }
 
 // nodeOf takes the counter off that istiod appends to the id of a node. What

@@ -140,7 +140,7 @@ func (p *poller) question(ctx context.Context, name, query string) (*answer, err
 	start := time.Now()
 	var a *answer
 	err := p.ask(limited, query, func(body io.Reader, clock time.Time) error {
-		d := decoder{maxBytes: p.o.MaxBytes, own: p.o.OwnNodes, legacy: p.o.Legacy}
+		d := decoder{maxBytes: p.o.MaxBytes, own: p.o.OwnNodes, legacy: p.o.Legacy, bridged: p.o.Bridged}
 		var err error
 		a, err = d.decode(body)
 		if clock.After(a.clock) {

@@ -37,8 +37,12 @@ type Options struct {
 
 	// Node is who publishes; it is copied. Its name gets a suffix (-1, -2 and so
 	// on) where the keys need several nodes. Its label metadata.MarkKey is kept,
-	// or added. Required.
+	// or added unless Provider is set. Required.
 	Node *corev3.Node
+
+	// Provider says that the keys are of what the process provides itself, as
+	// dubbo-go publishes them, so that bridges take them.
+	Provider bool
 
 	Gather   time.Duration // how long followers of a first change are waited for
 	Interval time.Duration // between two listings of the replicas

@@ -92,25 +92,35 @@ func hash(s string) uint32 {
 	return h.Sum32()
 }
 
-// label returns the node with the keys on it, and a mark where it has none. As a
-// proxyless client it is told of clusters that it names, which are none.
+// label returns the node with the keys on it. As a proxyless client it is told
+// of clusters that it names, which are none.
 func label(node *corev3.Node, suffix, text string) *corev3.Node {
 	n := proto.CloneOf(node)
 	n.Id = rename(n.GetId(), suffix)
+	labels := labelsOf(n)
+	n.GetMetadata().GetFields()["GENERATOR"] = structpb.NewStringValue("grpc")
+	labels[metadata.PublicationLabel] = structpb.NewStringValue(text)
+	return n
+}
+
+// mark gives a node the label of a bridge, where it has none.
+func mark(n *corev3.Node) {
+	labels := labelsOf(n)
+	if labels[metadata.MarkKey].GetStringValue() == "" {
+		labels[metadata.MarkKey] = structpb.NewStringValue("keys")
+	}
+}
+
+// labelsOf returns the labels of a node, which has them after that.
+func labelsOf(n *corev3.Node) map[string]*structpb.Value {
 	if n.GetMetadata().GetFields() == nil {
 		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
 	}
 	fields := n.GetMetadata().GetFields()
-	fields["GENERATOR"] = structpb.NewStringValue("grpc")
 	if fields["LABELS"].GetStructValue().GetFields() == nil {
 		fields["LABELS"] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{}})
 	}
-	labels := fields["LABELS"].GetStructValue().GetFields()
-	labels[metadata.PublicationLabel] = structpb.NewStringValue(text)
-	if labels[metadata.MarkKey].GetStringValue() == "" {
-		labels[metadata.MarkKey] = structpb.NewStringValue("keys")
-	}
-	return n
+	return fields["LABELS"].GetStructValue().GetFields()
 }
 
 // rename gives the name in a node's id (type~ip~name.namespace~domain) a suffix.

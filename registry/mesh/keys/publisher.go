@@ -38,6 +38,9 @@ func New(o Options) (*Publisher, error) {
 	}
 	o.complete()
 	o.Node = proto.CloneOf(o.Node)
+	if !o.Provider {
+		mark(o.Node)
+	}
 	return &Publisher{
 		o: o, awake: make(chan struct{}, 1), newer: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
 	}, nil

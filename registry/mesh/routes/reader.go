@@ -1,0 +1,116 @@
+package routes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+)
+
+// Reader keeps the routes of the hosts that somebody watches. Its methods may
+// be called from any goroutine, and none of them waits for the network.
+type Reader struct {
+	client *ads.Client
+	sub    *ads.Subscription[*Table]
+
+	mu      sync.Mutex
+	changed func(naming.HostAddress)
+	watched map[naming.HostAddress]int // by how many
+	known   map[naming.HostAddress]*Table
+}
+
+// New returns a reader that connects as a proxyless client once something is
+// watched. changed is called with a host whose routes changed, from one
+// goroutine; it must not block.
+func New(o ads.Options, changed func(naming.HostAddress)) (*Reader, error) {
+	o.Node = proxyless(o.Node)
+	client, err := ads.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	r := &Reader{client: client, changed: changed, watched: map[naming.HostAddress]int{}, known: map[naming.HostAddress]*Table{}}
+	r.sub = ads.Subscribe(client, ads.Kind[*Table]{URL: Type, Decode: Decode}, r.take)
+	return r, nil
+}
+
+// proxyless returns the node as that of a client without a proxy, which istiod
+// gives the routes of each host under its own name.
+func proxyless(n *corev3.Node) *corev3.Node {
+	n = proto.CloneOf(n)
+	if n.GetMetadata().GetFields() == nil {
+		n.Metadata = &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	}
+	n.Metadata.Fields["GENERATOR"] = structpb.NewStringValue("grpc")
+	return n
+}
+
+// Run reads until ctx ends; it returns nil when everything it started ended.
+func (r *Reader) Run(ctx context.Context) error {
+	return r.client.Run(ctx) //nolint:wrapcheck // it says where it comes from
+}
+
+// State returns how the stream stands.
+func (r *Reader) State() ads.State { return r.client.State() }
+
+// Watch has the routes of a host kept, until as many calls of Unwatch.
+func (r *Reader) Watch(a naming.HostAddress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watched[a]++; r.watched[a] == 1 {
+		r.sub.Watch(Resource(a))
+	}
+}
+
+// Unwatch takes one Watch back.
+func (r *Reader) Unwatch(a naming.HostAddress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watched[a]--; r.watched[a] > 0 {
+		return
+	}
+	delete(r.watched, a)
+	delete(r.known, a)
+	r.sub.Unwatch(Resource(a))
+}
+
+// Get returns the last known routes of a host, nil where istiod has told of
+// none: every call may then go to any endpoint.
+func (r *Reader) Get(a naming.HostAddress) *Table {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[a]
+}
+
+// take notes what istiod told. A lost stream and routes that cannot be read
+// change nothing: the last known ones go on.
+func (r *Reader) take(e ads.Event[*Table]) {
+	told := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))
+	for _, c := range e.Changed {
+		told[c.Value.Host] = c.Value
+	}
+	for _, name := range e.Removed {
+		if id, err := naming.ParseCluster(name); err == nil {
+			told[id.HostAddress()] = nil
+		}
+	}
+	r.mu.Lock()
+	maps.DeleteFunc(told, func(a naming.HostAddress, _ *Table) bool { return r.watched[a] == 0 })
+	for a, t := range told {
+		if t == nil {
+			delete(r.known, a)
+		} else {
+			r.known[a] = t
+		}
+	}
+	r.mu.Unlock()
+	for a := range told {
+		r.changed(a)
+	}
+}
