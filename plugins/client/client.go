@@ -1,0 +1,265 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
+)
+
+// Registry is what the plugin of a framework needs of a Client.
+type Registry interface {
+	Register(i Instance) error
+	Deregister(ctx context.Context, i Instance) error
+	Resolve(ctx context.Context, q Query) (Snapshot, error)
+	Watch(q Query) *Watch
+}
+
+// Backend is one registry as a Client uses it. Mesh, ZooKeeper and Nacos make
+// one; parts that are missing are not done.
+type Backend struct {
+	Kind string // for logs: mesh, zookeeper, nacos
+
+	Source registry.Source // of what others provide
+
+	// Interest limits Source to what is asked for, by the names that Names gives
+	// to a query; nil where the source tells of everything.
+	Interest *registry.Interest
+	Names    func(Query) []string
+
+	Publisher Publisher // of what this process provides
+
+	// Routes make a reader of how the mesh divides calls; changed is told which
+	// hosts it is about.
+	Routes func(changed func(naming.HostAddress)) (*routes.Reader, error)
+
+	// Fault says why the registry cannot be read as it should; nil where it can.
+	Fault func() error
+}
+
+// Publisher keeps what a process provides in a registry.
+type Publisher interface {
+	// Run publishes until ctx ends and then takes everything back, as far as that
+	// is done within grace. It returns nil after all of it has ended.
+	Run(ctx context.Context, grace time.Duration) error
+
+	// Set makes these all that is provided. It never blocks.
+	Set(instances []Instance)
+
+	// Fault says why something is not published as it should be; nil where
+	// everything is.
+	Fault() error
+}
+
+// Options tune a Client.
+type Options struct {
+	// StateFile keeps the last known answers, so that an application that starts
+	// while its registry is away has something to call; empty: none.
+	StateFile string
+
+	// Linger is how long what Resolve asked for once is kept up to date; 0: 1 min.
+	Linger time.Duration
+
+	// Grace is how long Close waits for what is published to be taken back;
+	// 0: 5 s.
+	Grace time.Duration
+
+	// Log receives changes of state; nothing is logged if it is nil.
+	Log *slog.Logger
+}
+
+// Client is one registry. It implements Registry.
+type Client struct {
+	backend Backend
+	o       Options
+	table   *registry.Table
+	index   *index
+	routes  *routes.Reader
+	state   *state
+
+	end     context.CancelCauseFunc
+	ctx     context.Context //nolint:containedctx // of everything that runs until Close
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	instances map[string]Instance
+	lingering map[Query]*time.Timer // of what was asked for lately
+	fatal     error                 // a part that ended by itself
+}
+
+// New starts a client and returns at once, whatever the registry is like. The
+// error names what is wrong with the options.
+func New(b Backend, o Options) (*Client, error) {
+	if b.Source == nil && b.Publisher == nil {
+		return nil, errors.New("client: a backend without a source and a publisher")
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Log = o.Log.With("registry", b.Kind)
+	o.Linger, o.Grace = orElse(o.Linger, time.Minute), orElse(o.Grace, 5*time.Second)
+	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
+	c.index = newIndex(c.table)
+	c.state = openState(o.StateFile, o.Log)
+	if b.Routes != nil {
+		var err error
+		if c.routes, err = b.Routes(func(a naming.HostAddress) { c.routed(a) }); err != nil {
+			return nil, fmt.Errorf("client: %w", err)
+		}
+	}
+	c.ctx, c.end = context.WithCancelCause(context.Background())
+	c.start()
+	return c, nil
+}
+
+func orElse(d, other time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return other
+}
+
+func (c *Client) start() {
+	c.run("index", c.follow)
+	if c.backend.Source != nil {
+		c.run("source", func(ctx context.Context) error { return c.backend.Source.Run(ctx, c.table) })
+	}
+	if c.backend.Publisher != nil {
+		c.run("publisher", func(ctx context.Context) error { return c.backend.Publisher.Run(ctx, c.o.Grace) })
+	}
+	if c.routes != nil {
+		c.run("routes", c.routes.Run)
+	}
+	c.run("state", c.state.run)
+}
+
+// run starts a part of the client. A part that ends before Close, or panics, is
+// logged and shown by Status; the application and the other parts go on.
+func (c *Client) run(name string, part func(context.Context) error) {
+	c.running.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				c.o.Log.Error("a part of the client panicked, the last known state goes on",
+					"part", name, "err", fmt.Sprint(p), "stack", string(debug.Stack()))
+				c.failed(fmt.Errorf("%s: panic: %v", name, p))
+			}
+		}()
+		if err := part(c.ctx); err != nil && c.ctx.Err() == nil {
+			c.o.Log.Error("a part of the client ended, the last known state goes on", "part", name, "err", err)
+			c.failed(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+}
+
+func (c *Client) failed(err error) {
+	c.mu.Lock()
+	c.fatal = first(c.fatal, err)
+	c.mu.Unlock()
+	c.table.Stale(err)
+}
+
+// follow keeps the index in step with the table.
+func (c *Client) follow(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.index.reader.Wake():
+			c.index.drain()
+		}
+	}
+}
+
+// routed wakes those who watch services at a host.
+func (c *Client) routed(a naming.HostAddress) {
+	if s := c.table.Get(registry.Name(a.String())); s != nil {
+		for _, q := range queries(s) {
+			c.index.wake(q)
+		}
+	}
+}
+
+// Close takes back what is published, within Options.Grace, and ends everything
+// the client started before it returns. Watches end with ErrClosed.
+func (c *Client) Close() {
+	c.end(ErrClosed)
+	c.running.Wait()
+}
+
+// Status is how a client stands.
+type Status struct {
+	Available bool  // the registry was read at least once and is connected to
+	Err       error // why not, or why something is not published
+	Instances []Instance
+}
+
+// Status returns how the client stands. It never blocks.
+func (c *Client) Status() Status {
+	c.index.drain()
+	c.mu.Lock()
+	s := Status{Instances: slices.SortedFunc(maps.Values(c.instances), compareInstances), Err: c.fatal}
+	c.mu.Unlock()
+	_, stale, synced := c.index.find(Query{})
+	s.Available = s.Err == nil && stale == nil && (synced || c.backend.Source == nil) && c.ctx.Err() == nil
+	s.Err = caused(first(s.Err, context.Cause(c.ctx), stale, c.fault()))
+	return s
+}
+
+// fault returns why the registry cannot be read or written as it should.
+func (c *Client) fault() error {
+	var err error
+	if c.backend.Fault != nil {
+		err = c.backend.Fault()
+	}
+	if err == nil && c.backend.Publisher != nil {
+		err = c.backend.Publisher.Fault()
+	}
+	return err //nolint:wrapcheck // the backend says what is wrong
+}
+
+// Register publishes an instance from now on, whatever becomes of connections.
+// It returns at once; WaitVisible tells when consumers see it. One that is
+// registered again is replaced. The error names what cannot be published.
+func (c *Client) Register(i Instance) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	if c.backend.Publisher == nil {
+		return errors.New("client: it was made without a publisher, for consumers alone")
+	}
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	i.Interfaces, i.Metadata = slices.Clone(i.Interfaces), maps.Clone(i.Metadata)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.instances[i.id()] = i
+	c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
+	return nil
+}
+
+// Deregister takes an instance back and waits until consumers no longer see it,
+// so that it may end without a call lost, or until ctx ends, whose error it
+// returns then. The instance is taken back all the same.
+func (c *Client) Deregister(ctx context.Context, i Instance) error {
+	c.mu.Lock()
+	_, there := c.instances[i.id()]
+	delete(c.instances, i.id())
+	if there {
+		c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
+	}
+	c.mu.Unlock()
+	if !there || c.backend.Source == nil {
+		return nil
+	}
+	return c.await(ctx, i, func(seen bool) bool { return !seen })
+}

@@ -1,0 +1,286 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// told is a source that tells what a test says.
+type told struct {
+	do   chan func(*registry.Table)
+	wish *registry.Interest
+}
+
+func newTold() *told {
+	return &told{do: make(chan func(*registry.Table)), wish: registry.NewInterest()}
+}
+
+// Run implements registry.Source.
+func (s *told) Run(ctx context.Context, t *registry.Table) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case do := <-s.do:
+			do(t)
+			s.wish.Told(s.wish.Version())
+		}
+	}
+}
+
+func (s *told) backend() client.Backend {
+	return client.Backend{Kind: "test", Source: s}
+}
+
+// choosy is a backend whose source tells of what is asked for alone.
+func (s *told) choosy() client.Backend {
+	b := s.backend()
+	b.Interest, b.Names = s.wish, func(q client.Query) []string { return []string{q.String()} }
+	return b
+}
+
+func (s *told) all(services ...*registry.Service) {
+	s.do <- func(t *registry.Table) { t.Replace(slices.Values(services)) }
+	synctest.Wait()
+}
+
+func (s *told) away(why error) {
+	s.do <- func(t *registry.Table) { t.Stale(why) }
+	synctest.Wait()
+}
+
+func greeter(hosts ...string) *registry.Service {
+	s := &registry.Service{Name: "greeter.shop:20000", Application: "greeter", Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Protocol: "tri"}
+	for _, h := range hosts {
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: h, Port: 20000})
+	}
+	return s
+}
+
+func open(t *testing.T, b client.Backend, o client.Options) *client.Client {
+	t.Helper()
+	c, err := client.New(b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func hosts(s client.Snapshot) string {
+	var all []string
+	for _, e := range s.Endpoints {
+		all = append(all, e.Host)
+	}
+	return fmt.Sprint(all)
+}
+
+func next(t *testing.T, w *client.Watch) client.Snapshot {
+	t.Helper()
+	s, err := w.Next(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var greeterKey = client.ByInterface("api.Greeter", "", "")
+
+func TestAWatchTellsWholeAnswers_A69_B1_B3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		source.all(greeter("10.0.0.1", "10.0.0.2"))
+		if got := hosts(next(t, w)); got != "[10.0.0.1 10.0.0.2]" {
+			t.Error(got)
+		}
+		source.all(greeter("10.0.0.2"))
+		if got := hosts(next(t, w)); got != "[10.0.0.2]" {
+			t.Errorf("after a removal: %s", got)
+		}
+		for _, q := range []client.Query{greeterKey, client.ByApplication("greeter"), client.ByHost(naming.HostAddress{Host: "greeter.shop", Port: 20000})} {
+			late := c.Watch(q)
+			if got := hosts(next(t, late)); got != "[10.0.0.2]" {
+				t.Errorf("a late watch of %s: %s", q, got)
+			}
+			late.Stop()
+		}
+		source.all()
+		if got := next(t, w); len(got.Endpoints) != 0 || got.Err != nil {
+			t.Errorf("after the last went: %+v", got)
+		}
+	})
+}
+
+func TestWhatIsKnownStaysWhileTheRegistryIsAway_F20(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		source.all(greeter("10.0.0.1"))
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		next(t, w)
+		source.away(errors.New("connection refused"))
+		got := next(t, w)
+		if hosts(got) != "[10.0.0.1]" || !errors.Is(got.Err, client.ErrUnreachable) {
+			t.Errorf("while it is away: %s, %v", hosts(got), got.Err)
+		}
+		if s := c.Status(); s.Available || !errors.Is(s.Err, client.ErrUnreachable) {
+			t.Errorf("status: %+v", s)
+		}
+		source.all(greeter("10.0.0.1"))
+		if got := next(t, w); got.Err != nil {
+			t.Errorf("after it is back: %v", got.Err)
+		}
+		if s := c.Status(); !s.Available || s.Err != nil {
+			t.Errorf("status: %+v", s)
+		}
+	})
+}
+
+func TestAnswersAreNotGivenBeforeTheyAreKnown_B54(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.choosy(), client.Options{})
+		source.all() // of nothing that anybody asked for
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if s, err := c.Resolve(ctx, greeterKey); err == nil {
+			t.Errorf("an answer before the source told of it: %+v", s)
+		}
+		go func() {
+			<-time.NewTimer(time.Second).C
+			source.do <- func(t *registry.Table) { t.Put(greeter("10.0.0.1")) }
+		}()
+		s, err := c.Resolve(t.Context(), greeterKey)
+		if err != nil || hosts(s) != "[10.0.0.1]" {
+			t.Errorf("%s, %v", hosts(s), err)
+		}
+		if !source.wish.Wants(greeterKey.String()) {
+			t.Error("what was asked for lately is not kept up to date")
+		}
+		<-time.NewTimer(2 * time.Minute).C
+		synctest.Wait()
+		if source.wish.Wants(greeterKey.String()) {
+			t.Error("what nobody has asked for in a long time is still kept")
+		}
+	})
+}
+
+func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		source := newTold()
+		before, err := client.New(source.backend(), client.Options{StateFile: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.all(greeter("10.0.0.1"))
+		if _, err := before.Resolve(t.Context(), greeterKey); err != nil {
+			t.Fatal(err)
+		}
+		before.Close()
+
+		source = newTold()
+		c := open(t, source.backend(), client.Options{StateFile: file})
+		source.away(errors.New("connection refused"))
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		if s := next(t, w); hosts(s) != "[10.0.0.1]" || !errors.Is(s.Err, client.ErrUnreachable) || s.Since.IsZero() {
+			t.Errorf("from the file: %s, %v, %s", hosts(s), s.Err, s.Since)
+		}
+		source.all(greeter("10.0.0.2"))
+		if s := next(t, w); hosts(s) != "[10.0.0.2]" || s.Err != nil || !s.Since.IsZero() {
+			t.Errorf("once the registry is there: %s, %v", hosts(s), s.Err)
+		}
+	})
+}
+
+func TestStopAndCloseWaitForNothing_A67_B36(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newTold().choosy(), client.Options{}) // the source never answers
+		w := c.Watch(greeterKey)
+		ended := make(chan error)
+		go func() { _, err := w.Next(context.Background()); ended <- err }()
+		synctest.Wait()
+		w.Stop()
+		w.Stop()
+		if err := <-ended; !errors.Is(err, client.ErrClosed) {
+			t.Error(err)
+		}
+		w = c.Watch(greeterKey)
+		go func() { _, err := w.Next(context.Background()); ended <- err }()
+		synctest.Wait()
+		c.Close()
+		if err := <-ended; !errors.Is(err, client.ErrClosed) {
+			t.Error(err)
+		}
+		if err := c.Status().Err; !errors.Is(err, client.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestManyWatches_A64 has ten thousand watches come and go at once; the bubble
+// fails where a goroutine of any is left.
+func TestManyWatches_A64_B12_B34(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.choosy(), client.Options{})
+		var running sync.WaitGroup
+		for n := range 10_000 {
+			running.Go(func() {
+				q := client.ByInterface(fmt.Sprintf("api.Greeter%d", n%7), "", "")
+				w := c.Watch(q)
+				defer w.Stop()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := w.Next(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		var all []*registry.Service
+		for n := range 7 {
+			s := greeter("10.0.0.1")
+			s.Name, s.Interfaces = registry.Name(strconv.Itoa(n)), []registry.Interface{{Name: fmt.Sprintf("api.Greeter%d", n)}}
+			all = append(all, s)
+		}
+		source.all(all...)
+		running.Wait()
+		if names := source.wish.Names(); len(names) > 0 {
+			t.Errorf("still wanted: %v", names)
+		}
+	})
+}
+
+// broken is a source that panics.
+type broken struct{}
+
+// Run implements registry.Source.
+func (broken) Run(context.Context, *registry.Table) error { panic("a defect") }
+
+func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, client.Backend{Kind: "test", Source: broken{}}, client.Options{})
+		synctest.Wait()
+		if s := c.Status(); s.Available || s.Err == nil {
+			t.Errorf("%+v", s)
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package client
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// index is the table of the source by what consumers ask for. It may be used
+// from any goroutine.
+type index struct {
+	mu       sync.Mutex
+	reader   *registry.Reader
+	services map[registry.Name]*registry.Service
+	answers  map[Query]map[registry.Name]struct{}
+	watches  map[Query]map[*Watch]struct{}
+	known    registry.Knowledge
+}
+
+func newIndex(t *registry.Table) *index {
+	return &index{
+		reader: t.Reader(), services: make(map[registry.Name]*registry.Service),
+		answers: make(map[Query]map[registry.Name]struct{}), watches: make(map[Query]map[*Watch]struct{}),
+	}
+}
+
+// drain takes in what the source has told and wakes those whom it concerns.
+func (x *index) drain() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	d := x.reader.Drain()
+	told := !sameKnowledge(x.known, d.Knowledge)
+	x.known = d.Knowledge
+	woken := make(map[*Watch]struct{})
+	for name, row := range d.Rows {
+		before, now := x.services[name], row.Service
+		for _, q := range unite(before, now) {
+			for w := range x.watches[q] {
+				woken[w] = struct{}{}
+			}
+		}
+		x.replace(name, before, now)
+	}
+	if told { // it concerns everybody
+		for _, all := range x.watches {
+			maps.Copy(woken, all)
+		}
+	}
+	for w := range woken {
+		w.signal()
+	}
+}
+
+// sameKnowledge reports whether the rows may be relied on as far as before.
+func sameKnowledge(a, b registry.Knowledge) bool {
+	return a.Synced == b.Synced && (a.Stale == nil) == (b.Stale == nil) &&
+		maps.EqualFunc(a.Unknown, b.Unknown, func(_, _ error) bool { return true })
+}
+
+// unite returns the queries that either service answers.
+func unite(a, b *registry.Service) []Query {
+	var all []Query
+	for _, s := range []*registry.Service{a, b} {
+		if s != nil {
+			all = append(all, queries(s)...)
+		}
+	}
+	slices.SortFunc(all, compareQueries)
+	return slices.Compact(all)
+}
+
+func compareQueries(a, b Query) int {
+	return cmp.Or(cmp.Compare(a.by, b.by), cmp.Compare(a.text, b.text))
+}
+
+func (x *index) replace(name registry.Name, before, now *registry.Service) {
+	if before != nil {
+		for _, q := range queries(before) {
+			delete(x.answers[q], name)
+			if len(x.answers[q]) == 0 {
+				delete(x.answers, q)
+			}
+		}
+		delete(x.services, name)
+	}
+	if now == nil {
+		return
+	}
+	x.services[name] = now
+	for _, q := range queries(now) {
+		if x.answers[q] == nil {
+			x.answers[q] = make(map[registry.Name]struct{})
+		}
+		x.answers[q][name] = struct{}{}
+	}
+}
+
+// find returns the services that answer a query, by name, how far they may be
+// relied on, and whether the source told of everything at least once.
+func (x *index) find(q Query) (found []*registry.Service, unsure error, synced bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(x.answers[q])) {
+		found = append(found, x.services[name])
+		unsure = first(unsure, x.known.Of(name))
+	}
+	return found, first(x.known.Stale, unsure), x.known.Synced
+}
+
+// first returns the first error there is.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *index) watch(w *Watch) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.watches[w.query] == nil {
+		x.watches[w.query] = make(map[*Watch]struct{})
+	}
+	x.watches[w.query][w] = struct{}{}
+}
+
+func (x *index) unwatch(w *Watch) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.watches[w.query], w)
+	if len(x.watches[w.query]) == 0 {
+		delete(x.watches, w.query)
+	}
+}
+
+// wake wakes everybody who watches a query.
+func (x *index) wake(q Query) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for w := range x.watches[q] {
+		w.signal()
+	}
+}
+
+func sameAttributes(a, b *registry.Service) bool { return maps.Equal(a.Attributes, b.Attributes) }

@@ -1,0 +1,101 @@
+package client
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Instance is one process that provides a service at one address.
+type Instance struct {
+	// Application is the name it is found under by application, and the
+	// interface that it provides where Interfaces is empty.
+	Application string
+
+	// Interfaces are the RPC contracts that it provides, each found under its
+	// service key.
+	Interfaces []registry.Interface
+
+	Host     string // an IP address without brackets
+	Port     uint16
+	Protocol string // such as tri, dubbo, grpc or http
+	Weight   uint32 // 0: not told
+	Zone     string // region/zone/subzone, as far as known
+
+	// Metadata is told to consumers where the registry can hold it: the mesh
+	// shows them the labels of the pod in its place.
+	Metadata map[string]string
+}
+
+// Address returns host and port, an IPv6 host in brackets.
+func (i Instance) Address() string { return i.endpoint().Address() }
+
+func (i Instance) endpoint() registry.Endpoint {
+	return registry.Endpoint{
+		Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Zone: i.Zone, Attributes: i.Metadata,
+		Health: registry.Healthy,
+	}
+}
+
+// interfaces are what is published: its own, or the application as one.
+func (i Instance) interfaces() []registry.Interface {
+	if len(i.Interfaces) > 0 {
+		return i.Interfaces
+	}
+	return []registry.Interface{{Name: i.Application}}
+}
+
+// Keys returns the service keys that the instance is found under.
+func (i Instance) Keys() []naming.ServiceKey {
+	var keys []naming.ServiceKey
+	for _, x := range i.interfaces() {
+		keys = append(keys, keyOf(x))
+	}
+	slices.SortFunc(keys, naming.ServiceKey.Compare)
+	return slices.Compact(keys)
+}
+
+func keyOf(i registry.Interface) naming.ServiceKey {
+	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
+}
+
+// service returns the instance as a service with one endpoint. Its name is that
+// of the instance, so that several of one application are told apart.
+func (i Instance) service() *registry.Service {
+	return &registry.Service{
+		Name: registry.Name(i.id()), Application: i.Application, Protocol: i.Protocol,
+		Interfaces: i.interfaces(), Endpoints: []registry.Endpoint{i.endpoint()},
+	}
+}
+
+// id names the instance within its process.
+func (i Instance) id() string { return i.Application + "@" + i.Address() }
+
+// check names the field that cannot be used.
+func (i Instance) check() error {
+	if _, err := netip.ParseAddr(i.Host); err != nil {
+		return fmt.Errorf("instance %s: host: not an IP address that consumers can reach", naming.Quote(i.id()))
+	}
+	if addr, _ := netip.ParseAddr(i.Host); addr.IsUnspecified() {
+		return fmt.Errorf("instance %s: host: %s is no address that consumers can reach; give the one of this machine", naming.Quote(i.id()), i.Host)
+	}
+	if i.Port == 0 {
+		return fmt.Errorf("instance %s: port: required", naming.Quote(i.id()))
+	}
+	if i.Application == "" && len(i.Interfaces) == 0 {
+		return errors.New("instance: application, interfaces: at least one is required")
+	}
+	for _, key := range i.Keys() {
+		if _, err := naming.ParseServiceKey(key.String()); err != nil {
+			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
+		}
+	}
+	return nil
+}
+
+func compareInstances(a, b Instance) int { return cmp.Compare(a.id(), b.id()) }

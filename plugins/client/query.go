@@ -1,0 +1,122 @@
+package client
+
+import (
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
+)
+
+// Query says what a consumer looks for. It is comparable.
+type Query struct {
+	by   by
+	text string
+}
+
+type by uint8
+
+const (
+	byKey by = iota + 1
+	byApplication
+	byHost
+)
+
+// ByKey asks for the providers of one service key.
+func ByKey(k naming.ServiceKey) Query { return Query{byKey, k.String()} }
+
+// ByInterface asks for the providers of one interface, by its service key.
+func ByInterface(name, version, group string) Query {
+	return ByKey(keyOf(registry.Interface{Name: name, Version: version, Group: group}))
+}
+
+// ByApplication asks for the instances of an application, whichever interfaces
+// they provide.
+func ByApplication(name string) Query { return Query{byApplication, name} }
+
+// ByHost asks for the endpoints of a host address of the mesh.
+func ByHost(a naming.HostAddress) Query { return Query{byHost, a.String()} }
+
+// String returns the query as logs and errors show it.
+func (q Query) String() string {
+	return map[by]string{byKey: "service key ", byApplication: "application ", byHost: "host "}[q.by] + q.text
+}
+
+// queries returns everything that a service is an answer to.
+func queries(s *registry.Service) []Query {
+	var all []Query
+	for _, i := range s.Interfaces {
+		all = append(all, ByKey(keyOf(i)))
+		if i.Version == "" && i.Group == "" { // an application without interfaces of its own
+			all = append(all, ByApplication(i.Name))
+		}
+	}
+	if s.Application != "" {
+		all = append(all, ByApplication(s.Application))
+	}
+	if a, err := naming.ParseHostAddress(string(s.Name)); err == nil {
+		all = append(all, ByHost(a))
+	}
+	slices.SortFunc(all, compareQueries)
+	return slices.Compact(all)
+}
+
+// Endpoint is an address that a call may go to, with the service that it is of.
+type Endpoint struct {
+	registry.Endpoint
+	Service *registry.Service
+}
+
+// Scheme returns the RPC protocol that the endpoint speaks, empty where it is
+// not told.
+func (e Endpoint) Scheme() string {
+	if e.Protocol != "" {
+		return e.Protocol
+	}
+	return e.Service.Protocol
+}
+
+// Attribute returns what the endpoint, or else its service, says under a name.
+func (e Endpoint) Attribute(name string) string {
+	if v, ok := e.Attributes[name]; ok {
+		return v
+	}
+	return e.Service.Attributes[name]
+}
+
+// Snapshot is everything that is known as an answer to a query: what is not in
+// it is not there.
+type Snapshot struct {
+	Query     Query
+	Endpoints []Endpoint // those that may be called, by address and service
+
+	// Routes say how the mesh divides calls among subsets, by host address; empty
+	// elsewhere and where any endpoint may be called.
+	Routes map[naming.HostAddress]*routes.Table
+
+	// Err says why the snapshot may be out of date; nil while it is current.
+	// Whatever it is, the endpoints are the last known.
+	Err error
+
+	// Since is when the last full answer was saved, for a snapshot that comes
+	// from the state file alone; zero otherwise.
+	Since time.Time
+}
+
+// same reports whether two snapshots lead calls to the same places and are both
+// current, or both not.
+func (s Snapshot) same(o Snapshot) bool {
+	if len(s.Routes) != len(o.Routes) || (s.Err == nil) != (o.Err == nil) {
+		return false
+	}
+	for a, t := range s.Routes {
+		if o.Routes[a] != t {
+			return false
+		}
+	}
+	return slices.EqualFunc(s.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
+		return a.Equal(b.Endpoint) && (a.Service == b.Service ||
+			a.Service.Name == b.Service.Name && a.Service.Protocol == b.Service.Protocol && sameAttributes(a.Service, b.Service))
+	})
+}

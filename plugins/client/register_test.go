@@ -1,0 +1,262 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+// mirror is a source that shows what a target in memory holds.
+type mirror struct {
+	target *memory.Target
+	codec  *dubbo.ZooKeeper
+	events chan struct{}
+}
+
+// Run implements registry.Source.
+func (m *mirror) Run(ctx context.Context, t *registry.Table) error {
+	for {
+		var services []*registry.Service
+		groups, err := m.target.Groups(ctx)
+		for _, g := range groups {
+			held, readErr := m.target.Read(ctx, g)
+			err = first(err, readErr)
+			var entries []registry.Entry
+			for _, h := range held {
+				entries = append(entries, h.Entry)
+			}
+			found, _ := m.codec.Decode(entries, nil)
+			services = append(services, found...)
+		}
+		if err != nil {
+			t.Stale(err)
+		} else {
+			t.Replace(func(yield func(*registry.Service) bool) {
+				for _, s := range services {
+					if !yield(s) {
+						return
+					}
+				}
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.events:
+		}
+	}
+}
+
+const self = "greeter@10.0.0.1:20000"
+
+// ownerOf returns whose an entry is, as its mark says.
+func ownerOf(e registry.Entry) string {
+	value, err := url.QueryUnescape(e.Value)
+	if err != nil {
+		return ""
+	}
+	_, mark, ok := strings.Cut(value, metadata.MarkKey+"=")
+	if !ok || len(mark) < metadata.OwnerLen {
+		return ""
+	}
+	return mark[:metadata.OwnerLen]
+}
+
+// world is a registry in memory, and the backend of one process in it.
+func world(t *testing.T) (*memory.Target, Backend) {
+	t.Helper()
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(self, self)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan struct{}, 1)
+	target := memory.New(memory.Options{Mark: ownerOf, Watch: func(memory.Event) {
+		select {
+		case events <- struct{}{}:
+		default:
+		}
+	}})
+	publisher := newTargetPublisher(target, codec.Encode, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
+	return target, Backend{Kind: "memory", Source: &mirror{target, codec, events}, Publisher: publisher}
+}
+
+func start(t *testing.T, b Backend) *Client {
+	t.Helper()
+	c, err := New(b, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+var greeter = Instance{
+	Application: "greeter", Interfaces: []registry.Interface{{Name: "api.Greeter"}, {Name: "api.Farewell", Version: "1.0.0"}},
+	Host: "10.0.0.1", Port: 20000, Protocol: "tri",
+}
+
+func TestAnInstanceIsProvidedUntilItIsTakenBack_A66(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		c := start(t, b)
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitVisible(t.Context(), greeter); err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range []Query{ByInterface("api.Greeter", "", ""), ByInterface("api.Farewell", "1.0.0", "")} {
+			s, err := c.Resolve(t.Context(), q)
+			if err != nil || len(s.Endpoints) != 1 || s.Endpoints[0].Address() != "10.0.0.1:20000" || s.Endpoints[0].Scheme() != "tri" {
+				t.Errorf("%s: %+v, %v", q, s, err)
+			}
+		}
+		if err := c.Deregister(t.Context(), greeter); err != nil {
+			t.Fatal(err)
+		}
+		if n := entries(t, target); n != 0 {
+			t.Errorf("%d entries after it was taken back", n)
+		}
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitVisible(t.Context(), greeter); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if n := entries(t, target); n != 0 {
+			t.Errorf("%d entries after Close", n)
+		}
+	})
+}
+
+func TestALostSessionIsMadeGood_A48_F33(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		c := start(t, b)
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		target.Expire()
+		synctest.Wait()
+		<-time.NewTimer(2 * time.Second).C
+		synctest.Wait()
+		if n := entries(t, target); n != 2 {
+			t.Errorf("%d entries two seconds after the session was lost, want 2", n)
+		}
+	})
+}
+
+func TestAFailingRegistryIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		var down atomic.Bool
+		down.Store(true)
+		target.Fail(func(memory.Op, registry.Group) error {
+			if down.Load() {
+				return errors.New("connection refused")
+			}
+			return nil
+		})
+		c := start(t, b)
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := c.WaitVisible(ctx, greeter); !errors.Is(err, ErrUnreachable) {
+			t.Errorf("while it is down: %v", err)
+		}
+		down.Store(false)
+		<-time.NewTimer(2 * retryMax).C
+		synctest.Wait()
+		if err := c.WaitVisible(t.Context(), greeter); err != nil {
+			t.Error(err)
+		}
+		if err := c.Status().Err; err != nil {
+			t.Errorf("status: %v", err)
+		}
+	})
+}
+
+func TestWhatIsAnothersIsLeftAlone_F43(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		foreign, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark("another", "another")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, err := foreign.Encode(greeter.service())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range taken {
+			if err := target.Write(t.Context(), registry.Change{Group: e.Group, Put: []registry.Write{{New: e}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := start(t, b)
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := c.Status().Err; !errors.Is(err, errTaken) {
+			t.Errorf("status: %v", err)
+		}
+		c.Close()
+		if n := entries(t, target); n != len(taken) {
+			t.Errorf("%d entries of the other one, want %d", n, len(taken))
+		}
+	})
+}
+
+func TestWhatCannotBeProvidedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, b := world(t)
+		c := start(t, b)
+		for name, i := range map[string]Instance{
+			"no address":    {Application: "a", Port: 1},
+			"any address":   {Application: "a", Host: "0.0.0.0", Port: 1},
+			"no port":       {Application: "a", Host: "10.0.0.1"},
+			"no name":       {Host: "10.0.0.1", Port: 1},
+			"a hostile key": {Interfaces: []registry.Interface{{Name: "../../x"}}, Host: "10.0.0.1", Port: 1},
+		} {
+			if err := c.Register(i); err == nil {
+				t.Errorf("%s: taken", name)
+			}
+		}
+		b.Publisher = nil
+		if err := start(t, b).Register(greeter); err == nil {
+			t.Error("a consumer provides")
+		}
+	})
+}
+
+func entries(t *testing.T, target *memory.Target) int {
+	t.Helper()
+	groups, err := target.Groups(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, g := range groups {
+		held, err := target.Read(context.Background(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(held)
+	}
+	return n
+}

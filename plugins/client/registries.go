@@ -1,0 +1,165 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// ZooKeeperOptions say how a ZooKeeper ensemble is used.
+type ZooKeeperOptions struct {
+	Conn zookeeper.Options
+
+	// Root holds the interfaces; empty: /dubbo. Instances are told in the form of
+	// Dubbo's interface-level discovery, which Dubbo reads.
+	Root string
+
+	// Identity marks what this process provides as its own, so that it finds it
+	// again after a restart; empty for consumers alone.
+	Identity string
+
+	Log *slog.Logger // nil: nothing is logged
+}
+
+// ZooKeeper returns a ZooKeeper ensemble as a backend. What is provided is
+// ephemeral and goes with the process.
+func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
+	log := orDiscard(o.Log)
+	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: o.Root, Mark: markOf(o.Identity)})
+	if err != nil {
+		return Backend{}, fmt.Errorf("zookeeper: %w", err)
+	}
+	interest := registry.NewInterest()
+	source, err := zookeeper.NewSource(o.Conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Interest: interest, Log: log})
+	if err != nil {
+		return Backend{}, err //nolint:wrapcheck // it says zookeeper
+	}
+	b := Backend{
+		Kind: "zookeeper", Source: source, Interest: interest, Names: interfaceOf,
+		Fault: func() error { return unreachable(source.State().LastError) },
+	}
+	if o.Identity == "" {
+		return b, nil
+	}
+	client, err := zookeeper.Dial(o.Conn)
+	if err != nil {
+		return Backend{}, err //nolint:wrapcheck // it says zookeeper
+	}
+	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
+		Owner: o.Identity, Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Guest: true, Log: log,
+	})
+	if err != nil {
+		client.Close()
+		return Backend{}, err //nolint:wrapcheck // it says zookeeper
+	}
+	b.Publisher = newTargetPublisher(target, codec.Encode, markOf(o.Identity).Owner, log).
+		served(func(ctx context.Context) error {
+			<-ctx.Done()
+			client.Close() // and with it what is left of ours
+			return nil
+		})
+	return b, nil
+}
+
+// NacosOptions say how a Nacos cluster is used.
+type NacosOptions struct {
+	Conn nacos.Options
+
+	// Group holds the services; empty: DEFAULT_GROUP. They are named by their
+	// service keys, as Dubbo names them.
+	Group string
+
+	Identity string // as in ZooKeeperOptions
+
+	Log *slog.Logger // nil: nothing is logged
+}
+
+// Nacos returns a Nacos cluster as a backend. What is provided lives as long as
+// the connection and is published again over the next one.
+func Nacos(o NacosOptions) (Backend, error) {
+	log := orDiscard(o.Log)
+	codec, err := dubbo.NewNacos(dubbo.Options{Namespace: o.Conn.Namespace, Group: o.Group, Mark: markOf(o.Identity)})
+	if err != nil {
+		return Backend{}, fmt.Errorf("nacos: %w", err)
+	}
+	interest := registry.NewInterest()
+	source, err := nacos.NewSource(o.Conn, nacos.SourceOptions{
+		Formats: []nacos.Format{codec}, Scopes: []nacos.Scope{{Namespace: o.Conn.Namespace, Group: o.Group}}, Interest: interest,
+	})
+	if err != nil {
+		return Backend{}, fmt.Errorf("nacos: %w", err)
+	}
+	b := Backend{
+		Kind: "nacos", Source: source, Interest: interest, Names: keyNames,
+		Fault: func() error { return unreachable(source.State().LastError) },
+	}
+	if o.Identity == "" {
+		return b, nil
+	}
+	client, err := nacos.New(o.Conn)
+	if err != nil {
+		return Backend{}, fmt.Errorf("nacos: %w", err)
+	}
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: markOf(o.Identity).Owner, Layouts: []nacos.Layout{nacosScope{codec, o}}})
+	if err != nil {
+		return Backend{}, fmt.Errorf("nacos: %w", err)
+	}
+	b.Publisher = newTargetPublisher(target, codec.Encode, markOf(o.Identity).Owner, log).served(client.Run)
+	return b, nil
+}
+
+// nacosScope is where the services of a process lie.
+type nacosScope struct {
+	*dubbo.Nacos
+	o NacosOptions
+}
+
+// Scopes implements nacos.Layout.
+func (s nacosScope) Scopes() []registry.Group {
+	return []registry.Group{{Kind: dubbo.Kind, Namespace: s.o.Conn.Namespace, Group: s.o.Group}}
+}
+
+// interfaceOf names the folder of the interface that a query is about.
+func interfaceOf(q Query) []string {
+	if q.by != byKey {
+		return []string{q.text}
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(q.text, "providers:"), ":")
+	return []string{name}
+}
+
+// keyNames names the service of Nacos that a query is about.
+func keyNames(q Query) []string {
+	if q.by == byKey {
+		return []string{q.text}
+	}
+	return []string{keyOf(registry.Interface{Name: q.text}).String()}
+}
+
+func markOf(identity string) metadata.Mark {
+	if identity == "" {
+		return metadata.Mark{}
+	}
+	return metadata.NewMark(identity, identity)
+}
+
+func unreachable(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnreachable, reason)
+}
+
+func orDiscard(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return log
+}
