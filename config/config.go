@@ -86,16 +86,17 @@ type Log struct {
 
 // Bridge is one way from a registry to another.
 type Bridge struct {
-	Name    string     `yaml:"name" need:"true" doc:"Unique in the file; a part of the mark on every entry."`
-	From    string     `yaml:"from" need:"true" doc:"The registry that is read."`
-	To      string     `yaml:"to" need:"true" doc:"The registry that is written."`
-	Listen  string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
-	Formats []Format   `yaml:"formats" need:"true" doc:"The formats in which services are stored: those of a mesh in each of them, those of a registry in the one they were read in. Into a mesh: the formats that are read."`
-	Reads   []Format   `yaml:"reads" doc:"Between registries: the formats that are read, where they are not formats; each service is then stored in each of formats."`
-	Select  Select     `yaml:"select" doc:"Which services and addresses pass."`
-	Names   []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
-	Policy  string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
-	Guard   Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
+	Name     string     `yaml:"name" need:"true" doc:"Unique in the file; a part of the mark on every entry."`
+	From     string     `yaml:"from" need:"true" doc:"The registry that is read."`
+	To       string     `yaml:"to" need:"true" doc:"The registry that is written."`
+	Listen   string     `yaml:"listen" doc:"Into a mesh only: the address istiod's configSources names."`
+	Formats  []Format   `yaml:"formats" need:"true" doc:"The formats in which services are stored: those of a mesh in each of them, those of a registry in the one they were read in. Into a mesh: the formats that are read."`
+	Reads    []Format   `yaml:"reads" doc:"Between registries: the formats that are read, where they are not formats; each service is then stored in each of formats."`
+	Select   Select     `yaml:"select" doc:"Which services and addresses pass."`
+	Names    []NameRule `yaml:"names" doc:"What a mesh host provides where no service key is published; the first rule that fits counts, those of all bridges from one mesh in the order of the file."`
+	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`
+	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
+	Guard    Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
 }
 
 // Format is one form in which services are stored. In the file it is the
@@ -137,6 +138,22 @@ type NameRule struct {
 	Version   string `yaml:"version" doc:"The version of the interface."`
 	Group     string `yaml:"group" doc:"The group of the interface."`
 	Protocol  string `yaml:"protocol" doc:"The RPC protocol; empty leaves that to the format."`
+}
+
+// Metadata says what of the attributes of services passes a bridge.
+type Metadata struct {
+	Keep   []string          `yaml:"keep" doc:"Patterns of the keys that pass; empty takes all."`
+	Drop   []string          `yaml:"drop" doc:"Patterns of the keys that do not pass all the same."`
+	Rename map[string]string `yaml:"rename" doc:"A key, and what it is called from here on; where that is there already it stays, and status tells of it."`
+	Values []ValueRule       `yaml:"values" doc:"Values that others take the place of; the first rule that fits counts."`
+	Add    map[string]string `yaml:"add" doc:"Keys and values that every service gets, in place of what it says itself."`
+}
+
+// ValueRule puts one value of a key in the place of another.
+type ValueRule struct {
+	Key  string `yaml:"key" need:"true" doc:"The key, by its new name."`
+	From string `yaml:"from" doc:"The value that is replaced."`
+	To   string `yaml:"to" doc:"The value in its place; empty leaves the key out."`
 }
 
 // Guard says how reluctantly a bridge deletes.

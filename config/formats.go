@@ -5,6 +5,7 @@ type trait struct {
 	root     string // the ZooKeeper folder by default; empty: it has no form in ZooKeeper
 	protocol string // by default
 	named    bool   // its services in Nacos are told from all others by their names
+	silent   bool   // its entries do not say which format they are of
 }
 
 // traits returns those of every format that Format.Format allows.
@@ -14,10 +15,10 @@ func traits() map[string]trait {
 		"dubbo-application": {root: "/services", protocol: "tri"},
 		"spring-cloud":      {root: "/services", protocol: "http"},
 		"kratos":            {root: "/microservices", protocol: "grpc", named: true},
-		"gozero":            {protocol: "grpc"},
-		"hertz":             {root: "/", protocol: "http"},
-		"kitex":             {root: "/", protocol: "thrift"},
-		"plain":             {root: "/plain", protocol: "tcp"},
+		"gozero":            {protocol: "grpc", silent: true},
+		"hertz":             {root: "/", protocol: "http", silent: true},
+		"kitex":             {root: "/", protocol: "thrift", silent: true},
+		"plain":             {root: "/plain", protocol: "tcp", silent: true},
 	}
 }
 

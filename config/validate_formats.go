@@ -71,34 +71,60 @@ func folder(path string) bool {
 }
 
 // meetings refuses formats that would meet in one folder of ZooKeeper or in
-// one service of Nacos: a single entry of another format costs consumers all
-// providers there, or one format's writes replace the other's.
+// one service of Nacos. Written there, a single entry of another format costs
+// consumers all providers, or one format's writes replace the other's; read
+// there, the entries of two do not say which of them they are of.
 func (v *validator) meetings(bridges []Bridge, registries map[string]Registry) {
-	type written struct {
-		path string
-		to   string
-		Format
-	}
-	var before []written
+	var written, read []use
 	for i, b := range bridges {
-		to := registries[b.To]
+		path := "bridges[" + strconv.Itoa(i) + "]."
 		for j, f := range b.Formats {
-			w := written{"bridges[" + strconv.Itoa(i) + "].formats[" + strconv.Itoa(j) + "]", b.To, f}
-			for _, o := range before {
-				if o.to != b.To || o.Format.Format == f.Format {
-					continue
-				}
-				switch {
-				case to.ZooKeeper != nil && meetInZooKeeper(f, o.Format):
-					v.fault(w.path, "%s would meet %s of %s in the folders of %s, where one node of another format costs consumers the whole service; give one of them another root",
-						f.Format, o.Format.Format, o.path, o.Root)
-				case to.Nacos != nil && meetInNacos(f, o.Format):
-					v.fault(w.path, "%s would meet %s of %s in the services of group %s; give one of them another group, or each a service pattern of its own",
-						f.Format, o.Format.Format, o.path, o.Group)
-				}
-			}
-			before = append(before, w)
+			written = v.meeting(written, use{path + "formats[" + strconv.Itoa(j) + "]", b.To, f}, registries, v.collide)
 		}
+		key := "formats["
+		if len(b.Reads) > 0 {
+			key = "reads["
+		}
+		for j, f := range b.Read() {
+			read = v.meeting(read, use{path + key + strconv.Itoa(j) + "]", b.From, f}, registries, v.confuse)
+		}
+	}
+}
+
+// use is a format of a bridge in the registry at one of its ends.
+type use struct {
+	path, registry string
+	Format
+}
+
+// meeting tells of every format before that one meets.
+func (*validator) meeting(before []use, u use, registries map[string]Registry, tell func(u, o use, where string)) []use {
+	in := registries[u.registry]
+	for _, o := range before {
+		switch {
+		case o.registry != u.registry || o.Format.Format == u.Format.Format:
+		case in.ZooKeeper != nil && meetInZooKeeper(u.Format, o.Format):
+			tell(u, o, "the folders of "+o.Root)
+		case in.Nacos != nil && meetInNacos(u.Format, o.Format):
+			tell(u, o, "the services of group "+o.Group)
+		}
+	}
+	return append(before, u)
+}
+
+func (v *validator) collide(u, o use, where string) {
+	remedy := "give one of them another root, or each a service pattern of its own"
+	if strings.HasPrefix(where, "the services") {
+		remedy = "give one of them another group, or each a service pattern of its own"
+	}
+	v.fault(u.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
+		u.Format.Format, o.Format.Format, o.path, where, remedy)
+}
+
+func (v *validator) confuse(u, o use, where string) {
+	if traits()[u.Format.Format].silent && traits()[o.Format.Format].silent {
+		v.fault(u.path, "%s cannot be told from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
+			u.Format.Format, o.Format.Format, o.path, where)
 	}
 }
 

@@ -217,3 +217,11 @@ func (s scoped) GroupOf(namespace, group, service string) (registry.Group, bool)
 	}
 	return s.nacosFormat.GroupOf(namespace, group, service)
 }
+
+// Alien implements nacos.Jealous.
+func (s scoped) Alien(service string, in metadata.NacosInstance) error {
+	if f, ok := s.nacosFormat.(nacos.Jealous); ok {
+		return f.Alien(service, in) //nolint:wrapcheck // says what the instance is
+	}
+	return nil
+}

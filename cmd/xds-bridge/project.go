@@ -29,14 +29,15 @@ func (b *builder) reach(x config.Bridge) *naming.Reach {
 // route. One format that cannot leaves the service as it is in all of them.
 // The route is asked for once the bridge has begun. A signer vouches for what
 // is stored where others write too; nil where nobody does.
-func project(reach *naming.Reach, route func() metadata.Route, signer *metadata.Signer, codecs func(*registry.Service) []codec) bridge.Project {
+func project(reach *naming.Reach, route func() metadata.Route, rules metadata.Rules, signer *metadata.Signer, codecs func(*registry.Service) []codec) bridge.Project {
 	return func(s *registry.Service) ([]registry.Entry, error) {
 		s, refused := within(reach, s)
 		s, loops := route().Pass(s)
 		if s == nil {
 			return nil, &bridge.LeftOut{Reason: loops}
 		}
-		left := []error{refused, loops}
+		s, untold := rules.Apply(s)
+		left := []error{refused, loops, untold}
 		var all []registry.Entry
 		for _, c := range codecs(s) {
 			entries, err := c.Encode(s)
@@ -71,6 +72,15 @@ func (b *builder) inFormats(x config.Bridge, codecs []codec) func(*registry.Serv
 		kind, _, _ := strings.Cut(string(s.Name), ":")
 		return byKind[kind]
 	}
+}
+
+// rules returns what of the attributes passes a bridge.
+func rules(m config.Metadata) metadata.Rules {
+	r := metadata.Rules{Keep: m.Keep, Drop: m.Drop, Rename: m.Rename, Add: m.Add}
+	for _, v := range m.Values {
+		r.Values = append(r.Values, metadata.ValueRule{Key: v.Key, From: v.From, To: v.To})
+	}
+	return r
 }
 
 // within returns a service without the endpoints that must not be offered,

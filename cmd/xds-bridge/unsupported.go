@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
 )
@@ -20,6 +21,7 @@ func unsupported(cfg *config.Config) config.Faults {
 		path := fmt.Sprintf("bridges[%d]", i)
 		faults = append(faults, withoutForm(cfg, path+".formats", b.Formats)...)
 		faults = append(faults, withoutForm(cfg, path+".reads", b.Reads)...)
+		faults = append(faults, badRules(cfg, path+".metadata", b.Metadata)...)
 		from, to := cfg.Registries[b.From], cfg.Registries[b.To]
 		if from.Istiod != nil && to.Istiod != nil {
 			faults = append(faults, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
@@ -40,6 +42,14 @@ func unsupported(cfg *config.Config) config.Faults {
 		}
 	}
 	return faults
+}
+
+// badRules returns what is wrong with the rules for attributes.
+func badRules(cfg *config.Config, path string, m config.Metadata) config.Faults {
+	if err := rules(m).Check(); err != nil {
+		return config.Faults{cfg.Fault(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
+	}
+	return nil
 }
 
 // withoutForm returns the formats that this version does not have.

@@ -39,8 +39,9 @@ type Target struct {
 	client *Client
 	opts   TargetOptions
 
-	mu    sync.Mutex
-	wrote map[serviceKey]time.Time // when, for reads that have to wait
+	mu     sync.Mutex
+	wrote  map[serviceKey]time.Time // when, for reads that have to wait
+	aliens map[registry.Group]error // services in which another format was seen
 }
 
 // NewTarget returns a target that writes through a client.
@@ -52,7 +53,7 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 		return nil, errors.New("a Nacos target needs a format")
 	}
 	set(&o.ReadBack, time.Second)
-	return &Target{client: c, opts: o, wrote: make(map[serviceKey]time.Time)}, nil
+	return &Target{client: c, opts: o, wrote: make(map[serviceKey]time.Time), aliens: make(map[registry.Group]error)}, nil
 }
 
 // Lost is ready after the connection was replaced: what was published on the
@@ -115,6 +116,7 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
+	t.see(g, instances)
 	ours := make(map[string]bool)
 	for line := range strings.Lines(t.client.publication(k)) {
 		ours[strings.TrimSuffix(line, "\n")] = true
@@ -179,7 +181,9 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.mayWrite(change); err != nil {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
 	}
+	change, alien := t.withoutNew(change)
 	b, refused := newBatch(change.Want)
+	refused = errors.Join(alien, refused)
 	if len(change.Put) > 0 || b.text != t.client.publication(k) {
 		err := t.client.publish(ctx, k, b)
 		t.mu.Lock()

@@ -1,0 +1,203 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/metadata/kratos"
+	"github.com/xds-bridge/xds-bridge/metadata/plain"
+	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+var (
+	_ zookeeper.Named   = (*instance.ZooKeeper)(nil)
+	_ zookeeper.Jealous = (*instance.ZooKeeper)(nil)
+)
+
+const (
+	springNode = `{"name":"orders","id":"7d","address":"10.0.0.%d","port":8080,"sslPort":null,"payload":{"@class":` +
+		`"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"orders","name":"orders","metadata":{"instance_status":"UP"}}}`
+	dubboNode = `{"name":"stock","id":"x","address":"10.0.0.9","port":9,"payload":{"@class":` +
+		`"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"x","name":"stock","metadata":{}}}`
+	kratosNode = `{"id":"k1","name":"users","version":"v1","metadata":null,"endpoints":["grpc://10.0.0.3:9000"]}`
+)
+
+// everything is every format that reads ZooKeeper, and one more under a root
+// that another has.
+func everything(t *testing.T) []zookeeper.Format {
+	t.Helper()
+	interfaces, err := dubbo.NewZooKeeper(dubbo.Options{})
+	must(t, err)
+	formats := []zookeeper.Format{interfaces}
+	for _, f := range []struct {
+		root string
+		how  func(instance.Options) (*instance.ZooKeeper, error)
+	}{
+		{"/services", springcloud.NewZooKeeper},
+		{"/microservices", kratos.NewZooKeeper},
+		{"/", cloudwego.NewZooKeeper(cloudwego.Hertz)},
+		{"/services", plain.NewZooKeeper},
+	} {
+		z, err := f.how(instance.Options{Root: f.root, Protocol: "tcp"})
+		must(t, err)
+		formats = append(formats, z)
+	}
+	return formats
+}
+
+// readsAll runs a source of every format until the test ends.
+func readsAll(t *testing.T, s *zktest.Server) *registry.Table {
+	t.Helper()
+	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: everything(t)})
+	must(t, err)
+	table := registry.NewTable()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, table) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-done)
+	})
+	return table
+}
+
+// named returns what a table holds: the names of services and their addresses.
+func named(table *registry.Table) string {
+	rows, _ := table.Snapshot()
+	var out []string
+	for _, s := range rows {
+		words := []string{string(s.Name)}
+		for _, e := range s.Endpoints {
+			words = append(words, e.Address())
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+// TestSeveralFormatsInOneTree: each entry is told by the format that it is of,
+// and what is of none is told of as such beside them.
+func TestSeveralFormatsInOneTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		register(t, s, "api.A", "10.0.0.1:20880")
+		must(t, s.Put("/services/orders/7d", fmt.Appendf(nil, springNode, 2)))
+		must(t, s.Put("/services/stock/x", []byte(dubboNode)))
+		must(t, s.Put("/services/orders/bad", []byte("garbage")))
+		must(t, s.Put("/microservices/users/k1", []byte(kratosNode)))
+		must(t, s.Put("/web/10.0.0.4:80", []byte(`{"Weight":10,"Tags":{}}`)))
+		must(t, s.Put("/web/10.0.0.5:80", nil))
+		table := readsAll(t, s)
+		later(time.Second)
+		want := "dubbo-interface:/dubbo/providers:api.A:: 10.0.0.1:20880\n" +
+			"hertz://web 10.0.0.4:80\n" +
+			"kratos:/microservices/users 10.0.0.3:9000\n" +
+			"spring-cloud:/services/orders 10.0.0.2:8080"
+		if got := named(table); got != want {
+			t.Errorf("told of\n%s\nwant\n%s", got, want)
+		}
+		for key, part := range map[string]string{
+			"spring-cloud:/services/orders bad": "no JSON",
+			"spring-cloud:/services/stock x":    "org.apache.dubbo",
+			"hertz://web 10.0.0.5:80":           "no JSON",
+			"plain:/services/orders 7d":         "no host:port",
+		} {
+			if got := table.Skipped()[key]; !strings.Contains(got, part) {
+				t.Errorf("%s: skipped for %q, want %q in %v", key, got, part, table.Skipped())
+			}
+		}
+		must(t, s.Put("/services/orders/7d", fmt.Appendf(nil, springNode, 6)))
+		must(t, s.Put("/services/10.0.0.7:1/10.0.0.8:1", nil)) // a plain service beside Spring's
+		s.Delete("/web/10.0.0.4:80")
+		later(time.Second)
+		want = "dubbo-interface:/dubbo/providers:api.A:: 10.0.0.1:20880\n" +
+			"hertz://web\n" +
+			"kratos:/microservices/users 10.0.0.3:9000\n" +
+			"plain:/services/10.0.0.7:1 10.0.0.8:1\n" +
+			"spring-cloud:/services/orders 10.0.0.6:8080"
+		if got := named(table); got != want {
+			t.Errorf("told of\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// TestNothingIsAddedWhereAnotherFormatStands: one node of ours in a folder of
+// Dubbo's application-level discovery keeps its consumers from starting. What
+// is ours there may still go.
+func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		c := dial(t, s)
+		z, err := springcloud.NewZooKeeper(instance.Options{
+			Root: "/services", Protocol: "http", Trace: metadata.Trace{Mark: metadata.NewMark(owner, "b")},
+		})
+		must(t, err)
+		spring := target(t, c, func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{z} })
+		entries, err := z.Encode(&registry.Service{Name: "stock.shop:80", Application: "stock", Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 80}}})
+		must(t, err)
+		g := entries[0].Group
+		read(t, spring, g)
+		write(t, spring, creating(entries...))
+		if got := s.Children("/services/stock"); !slices.Equal(got, []string{"xdsb-10.0.0.1:80"}) {
+			t.Fatalf("wrote %v", got)
+		}
+		must(t, s.Put("/services/stock/x", []byte(dubboNode)))
+		held := read(t, spring, g)
+		more := entries[0]
+		more.Key = "10.0.0.2:80"
+		err = spring.Write(t.Context(), creating(more))
+		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "org.apache.dubbo") {
+			t.Errorf("adding: %v", err)
+		}
+		ours := slices.IndexFunc(held, func(h registry.Held) bool { return h.Owner != "" })
+		write(t, spring, registry.Change{Group: g, Delete: held[ours : ours+1]})
+		if got := s.Children("/services/stock"); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("the folder holds %v", got)
+		}
+		s.Delete("/services/stock/x")
+		read(t, spring, g)
+		write(t, spring, creating(entries...))
+	})
+}
+
+// TestDataOfOthersIsNotAskedFor: a format whose services lie at the top looks
+// at no more than the names of what else is there.
+func TestDataOfOthersIsNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		for i := range 50 {
+			must(t, s.Put(fmt.Sprintf("/else/where-%d", i), []byte("x")))
+		}
+		z, err := cloudwego.NewZooKeeper(cloudwego.Kitex)(instance.Options{Root: "/", Protocol: "thrift"})
+		must(t, err)
+		kitex := target(t, dial(t, s), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{z} })
+		groups, err := kitex.Groups(t.Context())
+		must(t, err)
+		before := s.Count(zktest.OpGetData)
+		for _, g := range groups {
+			for _, h := range read(t, kitex, g) {
+				if h.Owner != "" {
+					t.Errorf("%v is ours", h)
+				}
+			}
+		}
+		if n := s.Count(zktest.OpGetData) - before; n > 2 { // whether entries of ours may be ephemeral
+			t.Errorf("%d nodes were read", n)
+		}
+	})
+}
