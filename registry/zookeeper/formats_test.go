@@ -144,7 +144,7 @@ func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 		s := serve(t)
 		c := dial(t, s)
 		z, err := springcloud.NewZooKeeper(instance.Options{
-			Root: "/services", Protocol: "http", Trace: metadata.Trace{Mark: metadata.NewMark(owner, "b")},
+			Root: "/services", Protocol: "http", Mark: metadata.NewMark(owner, "b"),
 		})
 		must(t, err)
 		spring := target(t, c, func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{z} })
