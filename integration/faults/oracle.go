@@ -42,13 +42,16 @@ type Oracle struct {
 	// each address.
 	Heads int
 
+	// Within is the time to heal, HealTime unless the registry needs more.
+	Within time.Duration
+
 	truth map[string][]string // addresses by the service's name in the status
 	seen  map[string]Lists
 }
 
 // NewOracle returns an oracle that knows of no service.
 func NewOracle(b *harness.Bridge, others func(testing.TB) string) *Oracle {
-	return &Oracle{Bridge: b, Others: others, truth: make(map[string][]string), seen: make(map[string]Lists)}
+	return &Oracle{Bridge: b, Others: others, Within: HealTime, truth: make(map[string][]string), seen: make(map[string]Lists)}
 }
 
 // Subscribe tells where a subscriber of a service can be listened to.
@@ -62,10 +65,11 @@ func (o *Oracle) Has(service string, addresses ...string) {
 // Agree waits until the three sets are equal and returns what that took.
 func (o *Oracle) Agree(t testing.TB) time.Duration {
 	t.Helper()
-	return harness.Eventually(t, HealTime, "source, written and visible sets are equal", func() error {
+	return harness.Eventually(t, o.Within, "source, written and visible sets are equal", func() error {
 		for service := range o.truth {
 			if err := o.Shown(service); err != nil {
-				return fmt.Errorf("a subscriber of %s: %w", service, err)
+				says, _ := Says(t, o.Bridge)
+				return fmt.Errorf("a subscriber of %s: %w; the bridge says %+v", service, err, says)
 			}
 		}
 		return o.written(t)
@@ -275,4 +279,31 @@ func Post(t testing.TB, b *harness.Bridge, path string) string {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+// Settled returns when a subscriber of a service was first told of the list
+// that it sees now.
+func (o *Oracle) Settled(service string) time.Time {
+	lists := o.seen[service]()
+	return lists[len(lists)-1].At
+}
+
+// CPU returns how long the bridge's process has worked so far.
+func CPU(t testing.TB, b *harness.Bridge) time.Duration {
+	t.Helper()
+	return time.Duration(Metric(t, b, "process_cpu_seconds_total") * float64(time.Second))
+}
+
+// Metric returns the value of one line of the bridge's metrics; 0 where there
+// is none yet.
+func Metric(t testing.TB, b *harness.Bridge, line string) (value float64) {
+	t.Helper()
+	for text := range strings.Lines(b.Metrics(t)) {
+		if rest, ok := strings.CutPrefix(text, line+" "); ok {
+			if _, err := fmt.Sscan(rest, &value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return value
 }

@@ -1,0 +1,208 @@
+package faults_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// javaInterface is what an application outside the mesh provides in Nacos.
+const javaInterface = "api.Java"
+
+// nacosWorld is a mesh that is kept in a Nacos, and an application of Nacos
+// that is kept in a ZooKeeper, by one bridge.
+type nacosWorld struct {
+	*faults.Mesh
+	server  *harness.Nacos
+	toNacos *harness.NacosProxy
+	bridge  *harness.Bridge
+	sdk     *nacossdk.Client
+	app     *nacossdk.Client // another's: instances of its own, one of them in a service of ours
+}
+
+func newNacosWorld(t *testing.T, version int) *nacosWorld {
+	t.Helper()
+	w := &nacosWorld{Mesh: faults.StartMesh(t)}
+	w.server = harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: 50 * time.Millisecond})
+	w.toNacos = harness.StartNacosProxy(t, w.server)
+	zookeeper := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, zookeeper.Address)
+	w.sdk, w.app = nacossdk.Connect(t, w.server.URL), nacossdk.Connect(t, w.server.URL)
+	w.app.Register(t, faults.Key(javaInterface), provided(javaInterface, "127.0.0.1", 17001), provided(javaInterface, "127.0.0.1", 17002))
+	w.app.Register(t, faults.Key(faults.SteadyInterface), provided(faults.SteadyInterface, "10.9.9.1", 20000))
+	w.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: faults
+registries:
+  %s
+  nacos:
+    nacos: { servers: [%q], listInterval: 1s }
+    timing: { refresh: 5s, retryMax: 2s }
+  zk: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }
+  - { name: nacos-to-zk, from: nacos, to: zk, formats: [dubbo-interface], select: { include: ["*%s::"], allow: [127.0.0.0/8] }, guard: { %[4]s } }`,
+		w.Registry(), w.toNacos.URL, zookeeper.Address, patient, javaInterface))
+	w.bridge.Start(t)
+
+	all := w.sdk.Subscribe(t, faults.Key(faults.SteadyInterface))
+	oracle := faults.NewOracle(w.bridge, func(testing.TB) string { return "" })
+	oracle.Within = 90 * time.Second // a source of Nacos asks for each service once a minute
+	oracle.Subscribe(faults.SteadyService, faults.WithoutOthers(all.Lists))
+	oracle.Subscribe(faults.MovingService, w.sdk.Subscribe(t, faults.Key(faults.MovingInterface)).Lists)
+	oracle.Subscribe(javaInterface, znodes.Watch(t, faults.Folder(javaInterface)).Lists)
+	w.Judge(oracle)
+	oracle.Has(javaInterface, faults.Addresses(17001, 17002)...)
+	oracle.Agree(t)
+	oracle.Others = func(t testing.TB) string {
+		t.Helper()
+		var theirs string
+		harness.Eventually(t, faults.HealTime, "what is another's in a service of ours is seen", func() error {
+			for _, in := range all.Instances() {
+				if in.Ip == "10.9.9.1" {
+					theirs = fmt.Sprintf("%s:%d %v %v %v", in.Ip, in.Port, in.Weight, in.Enable, in.Metadata)
+					return nil
+				}
+			}
+			return fmt.Errorf("not among %v", all.Instances())
+		})
+		return theirs
+	}
+	return w
+}
+
+func provided(iface, ip string, port uint64) model.Instance {
+	return model.Instance{
+		Ip: ip, Port: port, Weight: 2, Enable: true, Healthy: true, Ephemeral: true,
+		Metadata: map[string]string{"protocol": "tri", "path": iface, "interface": iface, "side": "provider"},
+	}
+}
+
+// TestNacos has everything go wrong between istiod, the bridge and a Nacos, of
+// one version after the other: two JVMs of that size are too much at a time.
+func TestNacos(t *testing.T) {
+	t.Parallel()
+	for _, version := range harness.NacosVersions() {
+		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) {
+			t.Attr(reliability.With, fmt.Sprintf("istiod and Nacos %d", version))
+			w := newNacosWorld(t, version)
+			w.connection(t)
+			w.frozen(t)
+			w.bridgeAway(t)
+			w.serverAway(t)
+		})
+	}
+}
+
+// connection has the connections to the server fail in all ways.
+func (w *nacosWorld) connection(t *testing.T) {
+	t.Helper()
+	heal := func(*testing.T) { w.toNacos.Both((*harness.Proxy).Heal) }
+	w.Try(t, faults.Fault{
+		Name:  "A48 connections that are reset are made again at once",
+		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).Reset) },
+		// The server takes the instances with the connection, and tells its
+		// subscribers half a second later, here much earlier.
+		MayLose: true,
+	})
+	w.Try(t, faults.Fault{
+		Name:  "F23 F38 a half-open connection is found, and what it swallowed is written after it",
+		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).BlackHole) },
+		Lasts: 6 * time.Second,
+		Heal:  heal,
+		// The server sees the old connection end before the next one has
+		// published, where the bridge had not given it up yet.
+		MayLose: true,
+	})
+	w.Try(t, faults.Fault{
+		Name:  "F48 requests arrive and no answer does: nothing is given up",
+		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).Deafen) },
+		Lasts: 6 * time.Second,
+		Heal:  heal, MayLose: true, // as above
+	})
+	w.Try(t, faults.Fault{
+		Name:  "F49 a Nacos that takes a second for each answer is slow and nothing else",
+		Break: func(*testing.T) { w.toNacos.Both(func(p *harness.Proxy) { p.Delay(time.Second) }) },
+		Lasts: 2 * time.Second,
+		Heal:  heal,
+	})
+}
+
+// frozen stops the server's process for a while.
+func (w *nacosWorld) frozen(t *testing.T) {
+	t.Helper()
+	var lines int
+	w.Try(t, faults.Fault{
+		Name: "F23 a frozen Nacos floods no log, keeps nobody busy, and loses nothing",
+		Break: func(t *testing.T) {
+			w.server.Process().Signal(t, syscall.SIGSTOP)
+			lines = strings.Count(w.bridge.Log(), "\n")
+		},
+		Change: func(t *testing.T) {
+			w.Change(t)
+			before := faults.CPU(t, w.bridge)
+			<-time.NewTimer(5 * time.Second).C
+			if used := faults.CPU(t, w.bridge) - before; used > 2*time.Second {
+				t.Errorf("the bridge worked %s in 5 s in which there was nothing to do", used)
+			}
+			if n := strings.Count(w.bridge.Log(), "\n") - lines; n > 40 {
+				t.Errorf("%d lines in the log", n)
+			}
+		},
+		Heal:    func(t *testing.T) { w.server.Process().Signal(t, syscall.SIGCONT) },
+		MayLose: true, // what the server thinks of its clients when it wakes up is its own affair
+	})
+}
+
+// bridgeAway ends the bridge, which is the only publisher.
+func (w *nacosWorld) bridgeAway(t *testing.T) {
+	t.Helper()
+	w.Try(t, faults.Fault{
+		Name:  "F01 A47 kill -9 of the only publisher: its instances go, and are back after the restart",
+		Break: func(*testing.T) { w.bridge.Kill() },
+		Heal:  func(t *testing.T) { w.bridge.Start(t) }, MayLose: true,
+	})
+	w.Try(t, faults.Fault{
+		Name:  "F04 frozen, the bridge goes on where the mesh is by then",
+		Break: func(t *testing.T) { w.bridge.Process().Signal(t, syscall.SIGSTOP) },
+		Lasts: 3 * time.Second,
+		Heal:  func(t *testing.T) { w.bridge.Process().Signal(t, syscall.SIGCONT) },
+	})
+}
+
+// serverAway kills the server, and takes its data away.
+func (w *nacosWorld) serverAway(t *testing.T) {
+	t.Helper()
+	var away, back time.Time
+	w.Try(t, faults.Fault{
+		Name: "F24 a Nacos that comes back with its data wiped: the import is held, what we publish is back within ten seconds",
+		Break: func(t *testing.T) {
+			away = time.Now()
+			w.server.Kill()
+			w.server.Wipe(t)
+		},
+		Lasts: 2 * time.Second,
+		Heal: func(t *testing.T) {
+			w.server.Start(t)
+			back = time.Now()
+		},
+		After: func(t *testing.T) {
+			for _, service := range []string{faults.SteadyService, faults.MovingService} {
+				if took := w.Settled(service).Sub(back); took > 10*time.Second {
+					t.Errorf("%s was back after %s", service, took)
+				}
+			}
+			// The application registers again by itself, and meanwhile its
+			// entries in ZooKeeper stay.
+			w.Fewest(t, away, map[string][]string{javaInterface: faults.Addresses(17001, 17002)})
+		},
+		MayLose: true, // a server without data has nothing to show at first
+	})
+}
