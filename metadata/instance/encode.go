@@ -120,21 +120,23 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	dropped := fit(must, st.may, c.limit)
 	i.Metadata = must
 	if len(dropped) > 0 {
-		return i, fmt.Errorf("%s: metadata over %d bytes or not UTF-8, left out: %.200q", i.Key(), c.limit, strings.Join(dropped, ", "))
+		return i, fmt.Errorf("%s: metadata over %d bytes, not UTF-8 or there already, left out: %.200q", i.Key(), c.limit, strings.Join(dropped, ", "))
 	}
 	return i, nil
 }
 
 // fit adds to all as much of may, in its order, as the limit allows, and
-// returns the keys that found no room or that JSON could not hold.
+// returns the keys that found no room, that JSON could not hold, or that say
+// something else already.
 func fit(all map[string]string, may []pair, limit int) (dropped []string) {
 	size := sizeOf(all)
 	for _, p := range may {
 		n := len(p.key) + len(p.value)
-		if _, there := all[p.key]; there || p.value == "" {
+		have, there := all[p.key]
+		if p.value == "" || there && have == p.value {
 			continue
 		}
-		if size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
+		if there || size+n > limit || !utf8.ValidString(p.key) || !utf8.ValidString(p.value) {
 			dropped = append(dropped, p.key)
 			continue
 		}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// notes is what the page says of each format and its codec cannot.
+var notes = map[string]string{
+	"dubbo-interface": "Java Dubbo 2.7 and 3, dubbo-go. Needs a service key or a rule with an interface. A tag is written with `tags: true` alone, because it hides a provider.",
+	"dubbo-application": "Java Dubbo 3 and dubbo-go 3 with application-level discovery. Shares `/services` with Spring Cloud by default, " +
+		"where neither bears the other: give one of them another root.",
+	"spring-cloud": "Spring Cloud Zookeeper and Spring Cloud Alibaba. An http port is the instance's own, a gRPC port of the same instance is `gRPC_port`; " +
+		"other protocols are left out. In Nacos an instance without `preserved.register.source=SPRING_CLOUD` is skipped with that reason: read it as `plain`.",
+	"kratos": "Kratos v2 and v3. In ZooKeeper all ports of an instance are one node; in Nacos each scheme is a service `<name>.<scheme>`. Only grpc and http are written.",
+	"gozero": "go-zero's zrpc in Nacos; it has no client for ZooKeeper. `gRPC_port` takes the place of the port. Consumers look at neither weight nor health.",
+	"hertz": "Services lie at the top of ZooKeeper: names that are the roots of other formats are refused, and folders without a node `host:port` are passed over. " +
+		"In ZooKeeper the mark stands beside the tags; in Nacos it is one more tag, and a consumer that asks for tags finds none of ours, since it wants exactly these. Only http is written.",
+	"kitex": "As hertz, for every protocol but http. A weight of 0 gets no calls and counts as disabled. Hertz and Kitex in one ZooKeeper need a `service` pattern each.",
+	"plain": "Hosts and ports for anything else: the names of the nodes are the addresses. What is read may have any data.",
+}
+
+// sample is a service with everything that a service can have.
+func sample() *registry.Service {
+	return &registry.Service{
+		Name: "orders.shop.svc.cluster.local:8080", Namespace: "shop", Application: "orders",
+		Interfaces: []registry.Interface{{Name: "api.Orders", Version: "1.0"}},
+		Attributes: registry.Attributes{"meshHostAddr": "orders.shop.svc.cluster.local:8080", "team": "blue"},
+		Endpoints: []registry.Endpoint{{
+			Host: "10.0.0.1", Port: 8080, Weight: 3, Zone: "eu-1/eu-1a/r7", Instance: "pod-1", PortName: "main",
+			Health: registry.Degraded, Attributes: registry.Attributes{"version": "v2", "dubbo.tag": "gray", "meshSubset": "v2"},
+		}},
+	}
+}
+
+// TestFormatsPage keeps docs/formats.md as the codecs have it.
+func TestFormatsPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	for _, name := range slices.Sorted(maps.Keys(forms())) {
+		if notes[name] == "" {
+			t.Errorf("no note on %s", name)
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, notes[name])
+		for _, at := range []string{"zk", "n"} {
+			writeForm(t, &b, name, at)
+		}
+	}
+	const file = "../../docs/formats.md"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if have, err := os.ReadFile(file); err != nil || string(have) != b.String() {
+		t.Errorf("%s is stale (%v); run make golden", file, err)
+	}
+}
+
+// writeForm writes what a format is in one kind of registry.
+func writeForm(t *testing.T, b *strings.Builder, name, at string) {
+	t.Helper()
+	u, builder := pageUse(t, name, at)
+	kind := map[string]string{"zk": "ZooKeeper", "n": "Nacos"}[at]
+	var c metadata.Codec
+	var err error
+	if at == "zk" && forms()[name].zookeeper != nil {
+		c, err = builder.zookeeperForm(u)
+	} else if at == "n" && forms()[name].nacos != nil {
+		c, err = builder.nacosForm(u)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c == nil {
+		fmt.Fprintf(b, "\n%s: has no form there.\n", kind)
+		return
+	}
+	entries, err := c.Encode(sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(b, "\n%s:\n\n```\n", kind)
+	for _, e := range entries {
+		where := "service " + e.Group.Name + ", group " + e.Group.Group
+		value := e.Value
+		if z, ok := c.(zookeeperFormat); ok {
+			folder, err := z.Folder(e.Group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			node, data, err := z.Node(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			where, value = folder+"/"+node, string(data)
+		}
+		fmt.Fprintln(b, strings.TrimRight(where+"\n  "+value, " \n"))
+	}
+	services, _ := c.Decode(entries, nil)
+	fmt.Fprintf(b, "```\n\nRead back it is without: %s.\n", strings.Join(lost(services), ", "))
+}
+
+// lost names what of the sample did not come back.
+func lost(back []*registry.Service) []string {
+	var out []string
+	miss := func(there bool, what string) {
+		if !there {
+			out = append(out, what)
+		}
+	}
+	if len(back) != 1 || len(back[0].Endpoints) != 1 {
+		return []string{"what stands elsewhere"}
+	}
+	s, e := back[0], back[0].Endpoints[0]
+	attribute := func(key string) string {
+		if v := e.Attributes[key]; v != "" {
+			return v
+		}
+		return s.Attributes[key]
+	}
+	want := sample()
+	miss(s.Application == want.Application, "application")
+	miss(len(s.Interfaces) > 0, "interfaces")
+	miss(s.Namespace == want.Namespace, "namespace")
+	miss(e.Weight == 3, "weight")
+	miss(e.Zone == want.Endpoints[0].Zone, "locality")
+	miss(e.Instance == "pod-1", "instance")
+	miss(e.Health == registry.Degraded, "health (what is written is healthy)")
+	miss(e.PortName == "main", "port name")
+	miss(attribute("team") == "blue", "attributes")
+	miss(attribute("version") == "v2", "an attribute `version`")
+	miss(attribute("dubbo.tag") == "gray", "tag (`tags: true` keeps it)")
+	miss(attribute("meshSubset") == "v2", "subset (`subsets: true` of the mesh keeps it)")
+	return out
+}
+
+// pageUse is a format of a bridge from a mesh to a registry.
+func pageUse(t *testing.T, name, at string) (use, *builder) {
+	t.Helper()
+	text := fmt.Sprintf(`owner: shop
+registries:
+  mesh: { istiod: { address: "istiod:15010" } }
+  zk: { zookeeper: { servers: ["zk:2181"] } }
+  n: { nacos: { servers: ["http://n:8848"] } }
+bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
+`, at, name)
+	if at == "zk" && forms()[name].zookeeper == nil {
+		return use{}, nil
+	}
+	cfg, err := config.Parse("page.yaml", []byte(text), lookup(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &builder{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	return use{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: at}, b
+}
+
+const pageHead = `# Formats
+
+Generated by ` + "`make golden`" + ` from the codecs; do not edit. A bridge names any number of them in ` + "`formats`" + `;
+their options are in the [configuration reference](reference/config.md).
+
+Each example is one endpoint of a mesh host ` + "`orders.shop.svc.cluster.local:8080`" + ` that provides ` + "`api.Orders`" + ` 1.0, of
+weight 3 and locality ` + "`eu-1/eu-1a/r7`" + `. ` + "`xdsb`" + ` is the mark by which a bridge knows its entries; what bears no mark is
+another's and is never touched.
+
+## Names
+
+Dubbo's formats name services by service keys. All others have plain names: what the first rule of
+` + "`bridges[].names`" + ` with a ` + "`service`" + ` says, or else the name of the application, which for a mesh is the name of the
+Kubernetes service. The format's ` + "`service`" + ` pattern is put around it. Read back, the pattern is taken off again.
+
+` + "```yaml" + `
+bridges:
+  - name: mesh-to-nacos
+    from: mesh
+    to: nacos
+    formats: [dubbo-interface, spring-cloud, kratos, { format: hertz, group: HERTZ }]
+    names:
+      - { host: "orders.shop.svc.cluster.local", port: 8080, service: orders }
+      - { host: "*.shop.svc.cluster.local", service: "shop-*" }     # hosts that publish no service key are exported too
+` + "```" + `
+
+Two services of one name: the second is refused whole, and status tells of it, unless the format says ` + "`join: true`" + `.
+
+## Where two formats meet
+
+One entry of another format costs real consumers a whole service, or keeps them from starting. So formats that would
+meet in one folder of ZooKeeper or one service of Nacos are refused by ` + "`xds-bridge validate`" + `, and a folder or service
+in which an entry of another format stands takes nothing new; ` + "`xds-bridge why`" + ` names it. Entries that cannot be read
+are skipped one by one, with their reasons in status, and cost their neighbours nothing.
+
+## Weights
+
+Inside the bridge a weight is a share, in hundredths of the normal one. Formats with whole numbers round, and never to 0.
+
+| | normal | least | most | absent means | 0 means |
+|---|---|---|---|---|---|
+| istio | 1 | 1 | 2^32-1 | 1 | as absent |
+| dubbo-interface, dubbo-application | 100 | 1 | 1,000,000 | 100 | as absent |
+| spring-cloud, gozero, plain in Nacos | 1.0 | 0.01 | 10,000 | 1.0 | disabled |
+| kratos | 100 | 1 | 1,000,000 (Nacos: 10,000) | 100 | disabled |
+| hertz | 10 | 1 | 1,000,000 (Nacos: 10,000) | 10 | as absent |
+| kitex | 10 | 1 | 1,000,000 (Nacos: 10,000) | disabled | disabled |
+
+Spring Cloud has no weight in ZooKeeper; the mesh's own stands in ` + "`endPointWeight`" + ` in every format.
+
+## Metadata
+
+An instance may have 1,024 bytes of keys and values in Nacos and 8,192 in ZooKeeper (Dubbo: 2,048, all of it in the
+name of a node). What has no room is trimmed, and named in status, in this order, the last first: what the format
+itself needs and the mark, which are never trimmed; version and group; the mesh's weight and locality; region and zone;
+the instance; subset, host and cluster of the mesh; the tag; all other keys by name. ` + "`bridges[].metadata`" + ` says which
+keys pass at all, what they are called and which values they have. Keys by which another format speaks to its own
+consumers (` + "`preserved.*`, `dubbo.metadata*`, `gRPC_port`, `secure`, `instance_status`" + `) never pass from one to another.
+
+Endpoints that are unhealthy, draining or disabled are not written in any format. What is written is healthy.
+`
