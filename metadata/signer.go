@@ -50,14 +50,26 @@ func (s *Signer) Fault(e registry.Entry, m Mark) string {
 	case s == nil:
 		return ""
 	case m.Signature == "":
-		return "not signed"
+		return unsigned
 	case !slices.ContainsFunc(s.keys, func(k []byte) bool {
 		return hmac.Equal([]byte(m.Signature), []byte(sign(k, e, m)))
 	}):
-		return "signed with another key"
+		return otherKey
 	}
 	return ""
 }
+
+// Disowned returns how Signer.Owner tells the entries that bear the mark of an
+// owner and are not believed.
+func Disowned(owner string) []string {
+	return []string{owner + " (" + unsigned + ")", owner + " (" + otherKey + ")"}
+}
+
+// Why a mark is not believed.
+const (
+	unsigned = "not signed"
+	otherKey = "signed with another key"
+)
 
 // Owner returns whose an entry is that bears a mark, as registry.Held.Owner
 // tells it. A mark of the given owner that is not to be believed makes the

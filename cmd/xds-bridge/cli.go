@@ -67,7 +67,8 @@ func (c *cli) root() *cobra.Command {
 	c.shortcuts(root)
 	root.AddCommand(
 		c.runVerb(), c.reloadVerb(), c.validateVerb(), c.planVerb(), c.preflightVerb(), c.statusVerb(), c.whyVerb(),
-		c.holdsVerb(), c.eventsVerb(), c.approveVerb(), c.denyVerb(), c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
+		c.holdsVerb(), c.eventsVerb(), c.approveVerb(), c.denyVerb(),
+		c.adoptVerb(), c.releaseVerb(), c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
 	)
 	return root
 }

@@ -62,10 +62,12 @@ type link struct {
 
 // reached is a target over a link, and what goes with it.
 type reached struct {
-	target registry.Target
-	codecs [][]codec // of each bridge
-	check  func(context.Context, *findings)
-	beside func(context.Context) error // runs beside the loop; nil where nothing has to
+	target  registry.Target
+	codecs  [][]codec // of each bridge
+	check   func(context.Context, *findings)
+	beside  func(context.Context) error // runs beside the loop; nil where nothing has to
+	admit   func(context.Context) error // waits until it may write; nil where it always may
+	bridges []string                    // what identifies the bridges that lead there
 }
 
 // outlet is one target with the loop of all bridges that lead to it.

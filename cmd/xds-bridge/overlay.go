@@ -12,9 +12,10 @@ import (
 // overlay is a target that writes nothing: it reads through to another one,
 // and keeps what it is told to write to itself.
 type overlay struct {
-	real  registry.Target
-	owner string                // of what would be written, as registry.Held.Owner tells it
-	told  func(registry.Change) // of each change that would be written
+	real   registry.Target
+	owner  string                // of what would be written, as registry.Held.Owner tells it
+	told   func(registry.Change) // of each change that would be written
+	taking *taking               // whose entries are looked at as if they were ours; nil: nobody's
 
 	mu     sync.Mutex
 	groups map[registry.Group][]registry.Held // those that would have been written
@@ -48,7 +49,7 @@ func (o *overlay) Read(ctx context.Context, g registry.Group) ([]registry.Held, 
 	if err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	return held, nil
+	return o.taking.pretend(held, o.owner), nil
 }
 
 // Write implements registry.Target: it notes the change. Two calls for one

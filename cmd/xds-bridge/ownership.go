@@ -56,16 +56,23 @@ func identities(bridges []config.Bridge) []string {
 	return all
 }
 
-// alive keeps the sign of life of a ZooKeeper target, once it may write. That
-// it may not ends the process: a person has to decide.
-func alive(target *zookeeper.Target) func(context.Context) error {
+// admitted waits until a ZooKeeper target may write. That it may not ends the
+// process: a person has to decide.
+func admitted(target *zookeeper.Target) func(context.Context) error {
 	return func(ctx context.Context) error {
 		err := target.Admit(ctx)
-		switch {
-		case errors.Is(err, zookeeper.ErrTwin), errors.Is(err, zookeeper.ErrOwner):
+		if errors.Is(err, zookeeper.ErrTwin) || errors.Is(err, zookeeper.ErrOwner) {
 			return exit{exitUsage, err}
-		case err != nil:
-			return err //nolint:wrapcheck // house names the target
+		}
+		return err //nolint:wrapcheck // house names the target
+	}
+}
+
+// alive keeps the sign of life of a ZooKeeper target, once it may write.
+func alive(target *zookeeper.Target) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := admitted(target)(ctx); err != nil {
+			return err
 		}
 		target.KeepAlive(ctx)
 		return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,69 +48,21 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 	if o.owner == "" {
 		return usage("purge needs --owner, the owner whose entries have to go")
 	}
-	h, err := c.house(wiring{owner: o.owner, quiet: true, dryRun: true}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
+	mark := metadata.Fingerprint(o.owner, metadata.OwnerLen)
+	w := work{
+		action: "purge", after: "deleted", owner: o.owner, gone: o.owner, target: o.target, yes: o.yes, timeout: o.timeout,
+		change: func(g registry.Group, held []registry.Held) registry.Change {
+			return registry.Change{Group: g, Delete: slices.DeleteFunc(held, func(h registry.Held) bool { return h.Owner != mark })}
+		},
+	}
+	steps, err := c.work(ctx, w)
+	if steps == nil && err != nil {
 		return err
 	}
-	defer h.close()
-	h.inputs, h.waypoints = nil, nil // nothing has to be known of the sources
-	out := purged{Owner: o.owner, Deleted: o.yes, Entries: []step{}}
-	found := false
-	err = h.during(ctx, o.timeout, nil, func(ctx context.Context) error {
-		for _, t := range h.outlets {
-			if o.target != "" && o.target != t.name {
-				continue
-			}
-			found = true
-			steps, err := t.purge(ctx, metadata.Fingerprint(o.owner, metadata.OwnerLen), o.yes)
-			out.Entries = append(out.Entries, steps...)
-			if err != nil {
-				return unreachable("target %s: %w", t.name, err)
-			}
-		}
-		return nil
-	})
-	if err == nil && !found {
-		return usage("--target %q is no registry that a bridge of %s writes", o.target, c.file)
-	}
-	if printed := c.printPurged(o, out); err == nil {
+	if printed := c.printPurged(o, purged{Owner: o.owner, Deleted: o.yes, Entries: steps}); err == nil {
 		err = printed
 	}
 	return err
-}
-
-// purge deletes what an owner holds in a target, group by group, or only
-// tells of it.
-func (o *outlet) purge(ctx context.Context, owner string, do bool) ([]step, error) { //nolint:revive // do is a flag of the user's
-	groups, err := o.target.Groups(ctx)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names the target
-	}
-	var all []step
-	for _, g := range groups {
-		held, err := o.target.Read(ctx, g)
-		if err != nil {
-			return all, err //nolint:wrapcheck // the caller names the target
-		}
-		change := registry.Change{Group: g}
-		for _, h := range held {
-			if h.Owner == owner {
-				change.Delete = append(change.Delete, h)
-			}
-		}
-		if len(change.Delete) == 0 {
-			continue
-		}
-		if do {
-			if err := o.target.Write(ctx, change); err != nil {
-				return all, err //nolint:wrapcheck // the caller names the target
-			}
-		}
-		for _, h := range change.Delete {
-			all = append(all, step{Target: o.name, Op: "delete", Group: g.String(), Key: h.Key, Old: h.Value})
-		}
-	}
-	return all, nil
 }
 
 func (c *cli) printPurged(o purgeOptions, p purged) error {

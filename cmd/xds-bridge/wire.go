@@ -18,9 +18,10 @@ import (
 
 // wiring says how a configuration is made into a house.
 type wiring struct {
-	dryRun bool   // targets are read, and nothing is written
-	quiet  bool   // only warnings are logged
-	owner  string // in place of the configuration's; empty: that one
+	dryRun bool    // targets are read, and nothing is written
+	quiet  bool    // only warnings are logged
+	owner  string  // in place of the configuration's; empty: that one
+	byHand *taking // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
 // builder makes houses: the first one, and after each change of the
@@ -35,6 +36,7 @@ type builder struct {
 	signed  string           // which keys it signs with, as a text that changes with them
 	events  *admin.Events
 	audit   *audit.Log
+	byHand  *taking // see wiring
 	dryRun  bool
 	doors   *doors
 	house   *house           // that is being made
@@ -62,7 +64,7 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 	}
 	v := thisBuild()
 	b := &builder{
-		log: log, level: level, dryRun: w.dryRun, doors: newDoors(),
+		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, doors: newDoors(),
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
 		feeds: make(map[string]*feed), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
@@ -230,7 +232,7 @@ func (b *builder) outlet(at end) error {
 func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), o.target
 	if b.dryRun {
-		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held)}
+		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), taking: b.byHand}
 	}
 	ways, err := b.ways(bridges, o.codecs)
 	if err != nil {

@@ -37,18 +37,23 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 	for i, p := range places {
 		layouts[i] = p.codec
 	}
-	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
+	to := zookeeper.TargetOptions{
 		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
 		Log:   b.log.With("component", "zookeeper", "peer", name),
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
-	})
+	}
+	if b.byHand != nil {
+		to.Takes = b.byHand.takes
+	}
+	target, err := zookeeper.NewTarget(client, to)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
+	r.bridges = identities(bridges)
 	r.target, r.check = target, checkZooKeeper(z, target)
 	if !b.dryRun {
-		r.beside = alive(target)
+		r.beside, r.admit = alive(target), admitted(target)
 	}
 	return r, nil
 }

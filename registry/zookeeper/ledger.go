@@ -254,3 +254,26 @@ func (t *Target) claim(ctx context.Context, layout Layout, group registry.Group,
 	f.same = err == nil && name == f.name
 	return nil
 }
+
+// spare makes nodes that a living session holds nobody's to take over: their
+// provider would lose them.
+func (t *Target) spare(ctx context.Context, folder string, nodes []found) error {
+	if t.opts.Takes == nil {
+		return nil
+	}
+	return t.each(ctx, nodes, func(ctx context.Context, f *found) error {
+		if f.held.Owner == t.owner || !t.opts.Takes(f.held.Owner) {
+			return nil
+		}
+		stat, err := t.client.exists(ctx, folder+"/"+f.name)
+		if err != nil {
+			return err
+		}
+		if stat == nil {
+			f.gone = true
+		} else if stat.EphemeralOwner != 0 {
+			f.held.Owner += " (held by a session)"
+		}
+		return nil
+	})
+}

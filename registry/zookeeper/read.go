@@ -80,6 +80,9 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err := t.claimBare(ctx, group, layout, nodes); err != nil {
 		return nil, err
 	}
+	if err := t.spare(ctx, folder, nodes); err != nil {
+		return nil, err
+	}
 	if ephemeral {
 		err = t.each(ctx, nodes, func(ctx context.Context, f *found) error { return t.inspect(ctx, folder, f) })
 	}

@@ -50,14 +50,15 @@ const (
 type TargetOptions struct {
 	Owner         string // the owner id of the configuration
 	Layouts       []Layout
-	Bridges       []string         // what identifies the bridges that lead here whatever their owner; empty: Admit does not look for another owner
-	Shared        bool             // other processes of the owner may write at the same time, as leases decide
-	Lifetime      Lifetime         // empty: Persistent
-	Access        Access           // empty: Open
-	Signer        *metadata.Signer // nil: marks are not signed, and taken at their word
-	Guest         bool             // leave nothing in the ensemble but the entries: for the many processes that provide themselves
-	ChildrenLimit int              // 0: DefaultChildrenLimit
-	DataLimit     int              // 0: DefaultDataLimit
+	Bridges       []string                // what identifies the bridges that lead here whatever their owner; empty: Admit does not look for another owner
+	Shared        bool                    // other processes of the owner may write at the same time, as leases decide
+	Lifetime      Lifetime                // empty: Persistent
+	Access        Access                  // empty: Open
+	Takes         func(owner string) bool // whose entries may be replaced beside our own, where a person says so, who is not asked for admission either; nil: nobody's
+	Signer        *metadata.Signer        // nil: marks are not signed, and taken at their word
+	ChildrenLimit int                     // 0: DefaultChildrenLimit
+	DataLimit     int                     // 0: DefaultDataLimit
+	Guest         bool                    // leave nothing in the ensemble but the entries: for the many processes that provide themselves
 	Log           *slog.Logger
 	Usage         func(Usage) // told of the fullest folder whenever that changes, as Target.Usage; may be nil
 }

@@ -191,7 +191,7 @@ func (w *writing) put(put registry.Write) (unit, error) {
 	if put.Old == nil {
 		return w.unit(listed(name), create).asFresh(), nil
 	}
-	old, err := w.remove(*put.Old)
+	old, err := w.take(*put.Old)
 	if err != nil {
 		return unit{}, err
 	}
@@ -212,6 +212,18 @@ func (w *writing) remove(h registry.Held) (unit, error) {
 	if h.Owner != w.target.owner {
 		return unit{}, fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
 	}
+	return w.drop(h)
+}
+
+// take is remove for an entry that another of ours replaces.
+func (w *writing) take(h registry.Held) (unit, error) {
+	if takes := w.target.opts.Takes; takes != nil && takes(h.Owner) {
+		return w.drop(h)
+	}
+	return w.remove(h)
+}
+
+func (w *writing) drop(h registry.Held) (unit, error) {
 	name, err := nodeName(w.layout, h)
 	if err != nil {
 		return unit{}, err
