@@ -71,7 +71,9 @@ func (l *loop) ignorance(s *surplus) error {
 	return nil
 }
 
-// judge applies every rule but that of the last endpoint.
+// judge applies every rule but that of the last endpoint. What endpoints refer
+// to is none, so that it counts for no share; it settles as a leftover does,
+// for whoever still reads what it was told of before.
 func (l *loop) judge(s *surplus, now time.Time) verdict {
 	if v := l.barred(s, now); v.reason != "" {
 		return v
@@ -80,11 +82,14 @@ func (l *loop) judge(s *surplus, now time.Time) verdict {
 	if b.guard.Mode == GuardOff {
 		return verdict{}
 	}
-	if s.leftover() && !s.settled {
+	if (s.leftover() || registry.IsPart(s.Key)) && !s.settled {
 		if v := l.settling(b, s, now); v.reason != "" {
 			return v
 		}
 		s.settled = true
+	}
+	if registry.IsPart(s.Key) {
+		return verdict{}
 	}
 	return l.share(b, s, now)
 }
@@ -120,7 +125,7 @@ func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 func (l *loop) last(it *item, now time.Time) (*surplus, time.Time) {
 	var last *surplus
 	for _, s := range it.surplus {
-		if s.leftover() || s.Key == registry.HeadKey {
+		if s.leftover() || !registry.IsEndpoint(s.Key) {
 			continue
 		}
 		if last == nil || s.since.After(last.since) || s.since.Equal(last.since) && s.Key > last.Key {
@@ -181,7 +186,7 @@ func (l *loop) forgetSurplus(it *item, now time.Time) {
 // missing takes a key in that became surplus.
 func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
 	s := &surplus{Surplus: found, item: it, since: now}
-	if b := l.ward(s); b.keeps == "" {
+	if b := l.ward(s); b.keeps == "" && !registry.IsPart(s.Key) {
 		b.pending[s] = struct{}{}
 	}
 	if s.Known {

@@ -129,12 +129,25 @@ func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) re
 	if hasEndpoint(kept.Want) {
 		kept = kept.Keep(func(h registry.Held) bool { return h.Key != registry.HeadKey })
 	}
+	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays needs what it refers to
+		kept = kept.Keep(func(h registry.Held) bool { return !registry.IsPart(h.Key) })
+	}
 	return kept
 }
 
-// hasEndpoint reports whether entries are more than the group's own.
+// hasEndpoint reports whether an endpoint is among entries.
 func hasEndpoint(entries []registry.Entry) bool {
-	return slices.ContainsFunc(entries, func(e registry.Entry) bool { return e.Key != registry.HeadKey })
+	return slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
+}
+
+// endpoints returns how many endpoints are held.
+func endpoints(list []registry.Held) (n int) {
+	for _, h := range list {
+		if registry.IsEndpoint(h.Key) {
+			n++
+		}
+	}
+	return n
 }
 
 // mayDisplace reports whether an entry of ours may go whose key stays: there

@@ -39,6 +39,9 @@ func perService(s *registry.Service) ([]registry.Entry, error) {
 		g.Name = s.Application
 	}
 	var entries []registry.Entry
+	if part := s.Attributes["part"]; part != "" && len(s.Endpoints) > 0 {
+		entries = append(entries, registry.Entry{Group: g, Key: registry.PartPrefix + part, Value: part})
+	}
 	for _, e := range s.Endpoints {
 		if e.Health.Offered() {
 			entries = append(entries, registry.Entry{Group: g, Key: e.Address(), Value: fmt.Sprintf(`{"weight":%d}`, e.Weight)})

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Group is what a target lists, reads and writes as one: one Nacos service,
@@ -47,6 +48,17 @@ type Entry struct {
 // HeadKey is the key of an entry that stands for the group itself and not for
 // an endpoint, where a format has one. It goes last.
 const HeadKey = ""
+
+// PartPrefix begins the key of an entry that endpoints refer to and that is
+// none itself, where a format has such: it comes before what refers to it, and
+// goes a while after.
+const PartPrefix = "#"
+
+// IsPart reports whether a key is of an entry that endpoints refer to.
+func IsPart(key string) bool { return strings.HasPrefix(key, PartPrefix) }
+
+// IsEndpoint reports whether a key is of an endpoint.
+func IsEndpoint(key string) bool { return key != HeadKey && !IsPart(key) }
 
 // Compare orders entries by group and key, the order that all output follows.
 func (e Entry) Compare(o Entry) int {
