@@ -26,6 +26,9 @@ type NacosInstance struct {
 	Metadata  map[string]string `json:"metadata"`
 }
 
+// NacosConfig names one configuration of Nacos.
+type NacosConfig struct{ Namespace, Group, ID string }
+
 // DefaultNacosCluster is the cluster of instances that name none.
 const DefaultNacosCluster = "DEFAULT"
 

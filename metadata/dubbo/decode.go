@@ -175,6 +175,10 @@ func gather(all []*found) *registry.Service {
 // nameOf returns the identity of a service of this format: format, namespace,
 // group and service key.
 func nameOf(g registry.Group, i registry.Interface) registry.Name {
-	g.Name = serviceKey(i)
+	key := serviceKey(i)
+	if g.Kind == KindApplication {
+		key = g.Name + "/" + key // several applications may provide one interface
+	}
+	g.Name = key
 	return registry.Name(g.String())
 }

@@ -107,11 +107,7 @@ func (o *Options) provider(s *registry.Service, iface registry.Interface, st *si
 	add(paramVersion, iface.Version)
 	add(paramGroup, iface.Group)
 	add(paramSide, "provider")
-	weight := min(e.Weight, maxWeight)
-	if attribute(s, e, paramMeshHost) != "" {
-		weight = weightOf(e.Weight)
-	}
-	if weight != 0 && weight != defaultWeight {
+	if weight := dubboWeight(s, e); weight != 0 {
 		add(paramWeight, strconv.FormatUint(uint64(weight), 10))
 	}
 	add(metadata.MarkKey, st.mark)

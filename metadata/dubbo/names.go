@@ -37,7 +37,7 @@ func serviceKey(i registry.Interface) string {
 func checkRoot(root string) error {
 	for part := range strings.SplitSeq(root[1:], "/") {
 		if part == "" || part == "." || part == ".." || escapeNode(part) != part {
-			return fmt.Errorf("root: %s cannot be a folder", naming.Quote(part))
+			return fmt.Errorf("%s cannot be a folder", naming.Quote(part))
 		}
 	}
 	return nil

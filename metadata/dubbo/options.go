@@ -28,17 +28,19 @@ const (
 
 // Options tune a codec. The zero value is usable as it is.
 type Options struct {
-	Root        string            // ZooKeeper: the folder that holds the interfaces; empty: DefaultRoot
-	Namespace   string            // Nacos: the namespace id; empty is public
-	Group       string            // Nacos: the group; empty: DefaultGroup
-	Protocol    string            // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
-	Protocols   []Rule            // the first that matches decides
-	Mark        metadata.Mark     // whose the entries are; the path is that of each endpoint
-	Subsets     bool              // write meshSubset where the source tells it
-	Tags        bool              // write dubbo.tag, which hides a provider from consumers without the tag
-	Params      map[string]string // written to every provider as they are
-	MaxMetadata int               // bytes of names and values that one provider may have; 0: the form's own limit
-	Reserve     int               // bytes of that which are added later, as by the signature of a mark
+	Root         string            // ZooKeeper: the folder that holds the interfaces; empty: DefaultRoot
+	Services     string            // ZooKeeper: the folder that holds the applications; empty: DefaultServices
+	Namespace    string            // Nacos: the namespace id; empty is public
+	Group        string            // Nacos: the group; empty: DefaultGroup
+	Protocol     string            // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol
+	Protocols    []Rule            // the first that matches decides
+	Applications []AppRule         // which application a service belongs to; the first that fits decides
+	Mark         metadata.Mark     // whose the entries are; the path is that of each endpoint
+	Subsets      bool              // write meshSubset where the source tells it
+	Tags         bool              // write dubbo.tag, which hides a provider from consumers without the tag
+	Params       map[string]string // written to every provider as they are
+	MaxMetadata  int               // bytes of names and values that one provider may have; 0: the form's own limit
+	Reserve      int               // bytes of that which are added later, as by the signature of a mark
 }
 
 // Rule says which protocol the endpoints of some services speak.
@@ -66,12 +68,16 @@ func (r Rule) check() error {
 // faults at once.
 func defaults(o Options) (Options, error) {
 	o.Root = "/" + strings.Trim(orElse(o.Root, DefaultRoot), "/")
+	o.Services = "/" + strings.Trim(orElse(o.Services, DefaultServices), "/")
 	o.Group = orElse(o.Group, DefaultGroup)
 	o.Protocol = orElse(o.Protocol, DefaultProtocol)
 	o.Protocols, o.Params = slices.Clone(o.Protocols), maps.Clone(o.Params)
+	o.Applications = slices.Clone(o.Applications)
 	var faults []error
-	if err := checkRoot(o.Root); err != nil {
-		faults = append(faults, err)
+	for name, root := range map[string]string{"root": o.Root, "services": o.Services} {
+		if err := checkRoot(root); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+		}
 	}
 	if err := checkProtocol(o.Protocol); err != nil {
 		faults = append(faults, fmt.Errorf("protocol: %w", err))

@@ -1,0 +1,279 @@
+package dubbo
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// KindApplication is the Group.Kind of every entry of the application-level
+// format: an application is a group, and holds
+//
+//	#mapping/<interface>    the application's word in the list of those that provide the interface
+//	#metadata/<revision>    what instances of that revision provide
+//	#metadata/<revision>/go the same where dubbo-go looks for it, in ZooKeeper only
+//	10.0.0.1:20000          an instance
+//
+// A consumer that finds an instance needs the rest, so it is written before,
+// in the order of the keys. The storage type is remote: the bridge answers no
+// calls. A revision is owner and bridge as a mark has them, and a hash of the
+// document, so that it is the same on every replica and the name tells whose
+// it is.
+const KindApplication = "dubbo-application"
+
+// DefaultServices is the folder of ZooKeeper that holds the applications.
+const DefaultServices = "/services"
+
+// AppRule says which application some services belong to.
+type AppRule struct {
+	Host        string // naming.Pattern of the service's host or native name; empty matches all
+	Port        uint16 // of the service; 0 matches all
+	Application string // a * stands for what the star of Host stood for
+}
+
+// The keys of what instances refer to.
+const (
+	keyMapping  = registry.PartPrefix + "mapping/"
+	keyMetadata = registry.PartPrefix + "metadata/"
+	keyGo       = "/go"
+)
+
+// An instance is what an application registers at one address.
+type instance struct {
+	host      string
+	port      uint16
+	protocols []string // sorted
+	weight    uint32   // Dubbo's; 0: the default
+	revision  string
+	mark      string
+	may       []param
+}
+
+// claim is what a service claims in one application.
+type claim struct {
+	app       string
+	reports   map[string]string // by revision
+	instances []instance        // by address
+}
+
+// claims works out what is written for a service, by application, and why the
+// rest is left out.
+func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, interfaces []registry.Interface, left []error) {
+	sites, left := o.sites(s)
+	for _, i := range s.Interfaces {
+		if err := cmp.Or(checkInterface(i), form.checkMapping(i.Name)); err != nil {
+			left = append(left, err)
+			continue
+		}
+		interfaces = append(interfaces, i)
+	}
+	if len(interfaces) == 0 {
+		return nil, nil, left
+	}
+	byApp := make(map[string]*claim)
+	for i := range sites {
+		app, err := o.applicationOf(s, sites[i].endpoint)
+		if err != nil {
+			left = append(left, fmt.Errorf("endpoint %s: %w", sites[i].endpoint.Address(), err))
+			continue
+		}
+		c := byApp[app]
+		if c == nil {
+			c = &claim{app: app, reports: make(map[string]string)}
+			byApp[app] = c
+		}
+		c.add(s, &sites[i])
+	}
+	for _, app := range slices.Sorted(maps.Keys(byApp)) {
+		c := byApp[app]
+		o.finish(c, interfaces)
+		all = append(all, c)
+	}
+	return all, interfaces, left
+}
+
+// add takes an endpoint in: several protocols at one address are one instance.
+func (c *claim) add(s *registry.Service, st *site) {
+	e := st.endpoint
+	for i := range c.instances {
+		if in := &c.instances[i]; in.host == e.Host && in.port == e.Port {
+			in.protocols = append(in.protocols, st.protocol)
+			slices.Sort(in.protocols)
+			return
+		}
+	}
+	c.instances = append(c.instances, instance{
+		host: e.Host, port: e.Port, protocols: []string{st.protocol}, weight: dubboWeight(s, e), mark: st.mark, may: st.may,
+	})
+}
+
+// finish gives every instance its revision. Instances that provide the same
+// share one.
+func (o *Options) finish(c *claim, interfaces []registry.Interface) {
+	known := make(map[string]string) // revisions by what tells documents apart
+	for i := range c.instances {
+		in := &c.instances[i]
+		id := fmt.Sprint(in.weight, in.protocols, in.mark)
+		if known[id] == "" {
+			revision, text := o.report(c.app, interfaces, in)
+			known[id], c.reports[revision] = revision, text
+		}
+		in.revision = known[id]
+	}
+}
+
+var errNoApplication = errors.New("no application: name one by a rule of names")
+
+// applicationOf returns the application that an endpoint belongs to: that of
+// the first rule that fits, what the registry says, or the name that a host of
+// Kubernetes begins with.
+func (o *Options) applicationOf(s *registry.Service, e *registry.Endpoint) (string, error) {
+	host, port := splitName(s.Name)
+	app := cmp.Or(e.Attributes[paramApplication], s.Application, kubernetesName(host))
+	for _, r := range o.Applications {
+		if name, ok := r.name(host, port); ok {
+			app = name
+			break
+		}
+	}
+	if app == "" {
+		return "", errNoApplication
+	}
+	return app, checkApplication(app)
+}
+
+// kubernetesName returns the name of a Kubernetes service by its host, which
+// is <name>.<namespace>.svc. and a domain; empty for other hosts.
+func kubernetesName(host string) string {
+	if labels := strings.Split(host, "."); len(labels) > 2 && labels[2] == "svc" {
+		return labels[0]
+	}
+	return ""
+}
+
+func (r AppRule) name(host string, port uint16) (string, bool) {
+	if r.Port != 0 && r.Port != port {
+		return "", false
+	}
+	if r.Host == "" {
+		return r.Application, true
+	}
+	p, err := naming.ParsePattern(r.Host)
+	if err != nil {
+		return "", false
+	}
+	star, ok := p.Capture(host)
+	return strings.ReplaceAll(r.Application, "*", star), ok
+}
+
+// maxApplication is what Dubbo itself takes.
+const maxApplication = 200
+
+// checkApplication takes the names that Dubbo takes. Others could be no word
+// of a mapping or no folder.
+func checkApplication(app string) error {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	switch {
+	case app == "" || app == "." || app == ".." || len(app) > maxApplication || strings.Trim(app, allowed) != "":
+		return fmt.Errorf("application %s: Dubbo takes letters, digits and - _ . alone", naming.Quote(app))
+	case app == "config" || app == "mapping" || app == "metadata":
+		return fmt.Errorf("application %q %w", app, errReserved)
+	}
+	return nil
+}
+
+// dubboWeight returns the weight that is written for an endpoint; 0 for the
+// default one.
+func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
+	weight := min(e.Weight, maxWeight)
+	if attribute(s, e, paramMeshHost) != "" {
+		weight = weightOf(e.Weight)
+	}
+	if weight == defaultWeight {
+		return 0
+	}
+	return weight
+}
+
+// A form renders what a claim holds.
+type appForm interface {
+	group(app string) registry.Group
+	instance(s *registry.Service, app string, in *instance) (registry.Entry, error)
+	reports(app, revision, text string) []registry.Entry
+	checkMapping(iface string) error
+}
+
+// render turns the claims of a service into entries by a form.
+func (o *Options) renderApps(s *registry.Service, form appForm) (entries []registry.Entry, left []error) {
+	claims, interfaces, left := o.claims(s, form)
+	for _, c := range claims {
+		part, err := o.renderApp(s, c, interfaces, form)
+		entries = append(entries, part...)
+		left = append(left, err...)
+	}
+	slices.SortFunc(entries, registry.Entry.Compare)
+	return entries, left
+}
+
+func (*Options) renderApp(s *registry.Service, c *claim, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
+	used := make(map[string]bool)
+	for i := range c.instances {
+		e, err := form.instance(s, c.app, &c.instances[i])
+		if err != nil {
+			left = append(left, err)
+		}
+		if e.Key != "" {
+			entries = append(entries, e)
+			used[c.instances[i].revision] = true
+		}
+	}
+	if len(entries) == 0 {
+		return nil, left
+	}
+	for revision, text := range c.reports {
+		if !used[revision] {
+			continue
+		}
+		entries = append(entries, form.reports(c.app, revision, text)...)
+	}
+	names := make(map[string]bool)
+	for _, i := range interfaces {
+		if !names[i.Name] {
+			names[i.Name] = true
+			entries = append(entries, registry.Entry{Group: form.group(c.app), Key: keyMapping + i.Name, Value: c.app})
+		}
+	}
+	return entries, left
+}
+
+func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
+	entries, left := o.renderApps(s, form)
+	if len(entries) == 0 && len(left) > 0 {
+		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
+	}
+	return entries, nil
+}
+
+func (o *Options) appsLeftOut(s *registry.Service, form appForm) error {
+	_, left := o.renderApps(s, form)
+	return errors.Join(left...)
+}
+
+// distinction is what tells instances of one application and address apart
+// that several services provide: nothing for the services of a mesh, of which
+// each has its addresses for itself.
+func distinction(s *registry.Service) string {
+	if _, err := naming.ParseHostAddress(string(s.Name)); err == nil {
+		return ""
+	}
+	return metadata.Fingerprint(string(s.Name), distinctionLen)
+}
+
+const distinctionLen = 8

@@ -1,0 +1,186 @@
+package dubbo
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// The reasons why an instance cannot be read.
+var (
+	errNoRevision = errors.New("has no " + metaRevision)
+	errNoReport   = errors.New("what it provides is not in the registry")
+	errNoService  = errors.New("keeps to itself what it provides (" + metaStorage + "=local) and does not say where to ask: " + remedy)
+)
+
+// remedy is what helps where an instance cannot be asked.
+const remedy = "have it register with dubbo.application.metadata-type=remote, " +
+	"or with dubbo.application.register-mode=all and read it as " + Kind
+
+// needOf returns the key of what an instance needs to be understood.
+func (h *heard) needOf() (string, error) {
+	revision := h.metadata[metaRevision]
+	if revision == "" {
+		return "", errNoRevision
+	}
+	if h.metadata[metaStorage] == storageRemote {
+		return keyMetadata + revision, nil
+	}
+	s, err := h.service()
+	if err != nil {
+		return "", err
+	}
+	return s.key(), nil
+}
+
+// needs is Codec.Needs for a form.
+func needs(entries []registry.Entry, parse func(registry.Entry) (heard, error)) []metadata.Ref {
+	seen := make(map[metadata.Ref]bool)
+	var refs []metadata.Ref
+	for _, e := range entries {
+		h, err := parse(e)
+		if err != nil || !h.provides() {
+			continue
+		}
+		key, err := h.needOf()
+		if ref := (metadata.Ref{Group: e.Group, Key: key}); err == nil && !seen[ref] {
+			seen[ref] = true
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// decodeApps is Codec.Decode for a form. Each interface of an application is a
+// service: while instances of two revisions live beside each other, each has
+// the endpoints that provide it.
+func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (heard, error)) ([]*registry.Service, []metadata.Fault) {
+	reports := make(map[metadata.Ref]report, len(extras))
+	broken := make(map[metadata.Ref]error)
+	for _, e := range extras {
+		ref := metadata.Ref{Group: e.Group, Key: e.Key}
+		r, err := parseReport(e.Value)
+		if err != nil {
+			broken[ref] = err
+			continue
+		}
+		reports[ref] = r
+	}
+	var all []*found
+	var faults []metadata.Fault
+	for _, e := range entries {
+		if registry.IsPart(e.Key) {
+			continue
+		}
+		some, err := decodeInstance(e, parse, func(ref metadata.Ref) (report, error) {
+			if r, ok := reports[ref]; ok {
+				return r, nil
+			}
+			if err := broken[ref]; err != nil {
+				return report{}, err
+			}
+			if m, ok := ParseMetadataService(ref.Key); ok {
+				return report{}, fmt.Errorf("%w: nobody at %s://%s told it; %s", errNoReport, m.Protocol, m.Address(), remedy)
+			}
+			return report{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimPrefix(ref.Key, registry.PartPrefix))
+		})
+		all = append(all, some...)
+		if err != nil {
+			faults = append(faults, metadata.Fault{Entry: e, Err: err})
+		}
+	}
+	return services(all), faults
+}
+
+// decodeInstance reads one instance. An error beside endpoints tells of
+// interfaces that could not be read.
+func decodeInstance(e registry.Entry, parse func(registry.Entry) (heard, error), lookup func(metadata.Ref) (report, error)) ([]*found, error) {
+	h, err := parse(e)
+	if err != nil || !h.provides() {
+		return nil, err
+	}
+	if err := checkAddress(h.host, h.port); err != nil {
+		return nil, err
+	}
+	key, err := h.needOf()
+	if err != nil {
+		return nil, err
+	}
+	r, err := lookup(metadata.Ref{Group: e.Group, Key: key})
+	if err != nil {
+		return nil, err
+	}
+	ports, err := h.ports()
+	if err != nil {
+		return nil, err
+	}
+	var all []*found
+	var left []error
+	for _, key := range slices.Sorted(maps.Keys(r.Services)) {
+		some, err := h.provided(r.Services[key], ports)
+		all = append(all, some...)
+		left = append(left, err)
+	}
+	return all, errors.Join(left...)
+}
+
+// provided returns the endpoints of one service of a document.
+func (h *heard) provided(s reportService, ports map[string][]uint16) ([]*found, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	at := ports[s.Protocol]
+	if ports == nil {
+		at = []uint16{h.port}
+	}
+	if len(at) == 0 {
+		return nil, fmt.Errorf("%s: %s names no port of %s", s.Name, metaEndpoints, s.Protocol)
+	}
+	all := make([]*found, 0, len(at))
+	for _, p := range at {
+		f, err := read(parsedURL{protocol: s.Protocol, host: h.host, port: p, path: s.Path, params: paramsIn(h.params(s))})
+		if err != nil {
+			return nil, err
+		}
+		f.group = h.entry.Group
+		if len(ports) > 1 && f.endpoint.Instance == "" {
+			f.endpoint.Instance = hostPort(h.host, h.port)
+		}
+		if h.health != registry.HealthUnknown && f.endpoint.Health != registry.Disabled {
+			f.endpoint.Health = h.health
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// params returns what a service says of itself at an instance, as a consumer
+// sees it: what the document says comes before what the instance says.
+func (h *heard) params(s reportService) map[string]string {
+	params := make(map[string]string, len(s.Params)+len(h.metadata))
+	for k, v := range h.metadata {
+		if !internal(k) {
+			params[k] = v
+		}
+	}
+	maps.Copy(params, s.Params)
+	params[paramInterface], params[paramVersion], params[paramGroup] = s.Name, s.Version, s.Group
+	params[paramApplication] = h.entry.Group.Name
+	delete(params, paramCategory)
+	return params
+}
+
+// internal reports whether a key of an instance's metadata is the business of
+// Dubbo's registries alone.
+func internal(key string) bool {
+	switch key {
+	case "meta-v", "id", "registry.id", paramProtocol, paramPath:
+		return true
+	}
+	return strings.HasPrefix(key, "dubbo.") && key != paramTag
+}

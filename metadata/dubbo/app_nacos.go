@@ -1,0 +1,142 @@
+package dubbo
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// NacosApp is the application-level format as Dubbo stores it in Nacos:
+//
+//	service <application>, group DEFAULT_GROUP, instance as in ZooKeeper its metadata
+//	configuration <interface> of group mapping: <application>,<application>      shared, changed by compare-and-swap
+//	configuration <application> of group <revision>: the document as in ZooKeeper
+//
+// Of services that come from another registry an application may have several
+// instances at one address, one for each interface; the cluster tells them
+// apart.
+//
+// An Entry of an instance has metadata.NacosInstance in its canonical form as
+// its value and its Key as its key. Nacos takes IP addresses only.
+type NacosApp struct{ o Options }
+
+// NewNacosApp returns the codec of the application-level format in Nacos. The
+// error names every option that cannot be used.
+func NewNacosApp(o Options) (*NacosApp, error) {
+	o, err := defaults(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", KindApplication, err)
+	}
+	if err := metadata.CheckNacosService(o.Namespace, o.Group, "application"); err != nil {
+		return nil, fmt.Errorf("%s: %w", KindApplication, err)
+	}
+	if o.MaxMetadata <= 0 {
+		o.MaxMetadata = metadata.MaxNacosMetadata
+	}
+	o.MaxMetadata -= o.Reserve
+	return &NacosApp{o: o}, nil
+}
+
+// Encode implements metadata.Codec.
+func (n *NacosApp) Encode(s *registry.Service) ([]registry.Entry, error) {
+	return n.o.encodeApps(s, n)
+}
+
+// LeftOut implements metadata.Codec.
+func (n *NacosApp) LeftOut(s *registry.Service) error { return n.o.appsLeftOut(s, n) }
+
+// Needs implements metadata.Codec: what the instances provide stands elsewhere.
+func (*NacosApp) Needs(entries []registry.Entry) []metadata.Ref { return needs(entries, hearNacos) }
+
+// Decode implements metadata.Codec.
+func (*NacosApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+	return decodeApps(entries, extras, hearNacos)
+}
+
+func (n *NacosApp) group(app string) registry.Group {
+	return registry.Group{Kind: KindApplication, Namespace: n.o.Namespace, Group: n.o.Group, Name: app}
+}
+
+// clusterPrefix begins the clusters of instances that come from a registry.
+const clusterPrefix = "xdsb-"
+
+func (n *NacosApp) instance(s *registry.Service, app string, in *instance) (registry.Entry, error) {
+	if _, err := netip.ParseAddr(in.host); err != nil {
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", hostPort(in.host, in.port))
+	}
+	meta, dropped, err := in.metadataOf(n.o.MaxMetadata)
+	if err != nil {
+		return registry.Entry{}, err
+	}
+	i := metadata.NacosInstance{
+		IP: in.host, Port: in.port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true,
+		Cluster: metadata.DefaultNacosCluster, Metadata: meta,
+	}
+	if d := distinction(s); d != "" {
+		i.Cluster = clusterPrefix + d
+	}
+	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.String()}, in.tooMuch(n.o.MaxMetadata, dropped)
+}
+
+func (n *NacosApp) reports(app, revision, text string) []registry.Entry {
+	return []registry.Entry{{Group: n.group(app), Key: keyMetadata + revision, Value: text}}
+}
+
+// checkMapping implements appForm: Nacos takes no other signs as the name of a
+// configuration, so that no provider of such an interface has a mapping.
+func (*NacosApp) checkMapping(iface string) error {
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:"
+	if strings.Trim(iface, allowed) != "" {
+		return fmt.Errorf("interface %s: the name of a configuration of Nacos has letters, digits and - _ . : alone", naming.Quote(iface))
+	}
+	return nil
+}
+
+// hearNacos reads an instance.
+func hearNacos(e registry.Entry) (heard, error) {
+	i, err := metadata.ParseNacosInstance(e.Value)
+	if err != nil {
+		return heard{}, err //nolint:wrapcheck // says what was read
+	}
+	if i.Metadata[metaRevision] == "" {
+		return heard{}, fmt.Errorf("%w: %w", errAlien, errNoRevision)
+	}
+	h := heard{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: registry.Unhealthy}
+	switch {
+	case !i.Enabled:
+		h.health = registry.Disabled
+	case i.Healthy:
+		h.health = registry.Healthy
+	}
+	return h, nil
+}
+
+// Kind returns the format's name, the Kind of its groups.
+func (*NacosApp) Kind() string { return KindApplication }
+
+// GroupOf returns the group that a service of a server is: any that may be an
+// application, because its name tells no more.
+func (*NacosApp) GroupOf(namespace, group, service string) (registry.Group, bool) {
+	g := registry.Group{Kind: KindApplication, Namespace: namespace, Group: group, Name: service}
+	return g, checkApplication(service) == nil
+}
+
+// Config returns the configuration that stores an entry and what of it: the
+// whole, or a word in a list of many. None for an instance.
+func (*NacosApp) Config(e registry.Entry) (c metadata.NacosConfig, word string) {
+	if iface, ok := strings.CutPrefix(e.Key, keyMapping); ok {
+		return metadata.NacosConfig{Namespace: e.Group.Namespace, Group: "mapping", ID: iface}, e.Group.Name
+	}
+	if revision, ok := ParseMetadataRevision(e.Key); ok {
+		return metadata.NacosConfig{Namespace: e.Group.Namespace, Group: revision, ID: e.Group.Name}, ""
+	}
+	return metadata.NacosConfig{}, ""
+}
+
+// Words returns the entries that stand for words which an entry of ours comes
+// with.
+func (*NacosApp) Words(e registry.Entry) []registry.Entry { return wordsOf(e) }

@@ -1,0 +1,158 @@
+package dubbo
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A report is the document that says what the instances of a revision
+// provide.
+type report struct {
+	App      string                   `json:"app"`
+	Revision string                   `json:"revision"`
+	Services map[string]reportService `json:"services"`
+	Mark     string                   `json:"xdsb,omitempty"` // no reader minds a field it does not know
+}
+
+// A reportService is one interface as one protocol. Java reads version and
+// group from the fields and fails without params.
+type reportService struct {
+	Name     string            `json:"name"`
+	Group    string            `json:"group,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Protocol string            `json:"protocol"`
+	Port     int               `json:"port,omitempty"`
+	Path     string            `json:"path"`
+	Params   map[string]string `json:"params"`
+}
+
+// report writes what an instance provides and returns its revision. What
+// differs from instance to instance is not in it but for the weight, which
+// dubbo-go looks for here alone.
+func (o *Options) report(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
+	r := report{App: app, Services: make(map[string]reportService), Mark: in.mark}
+	for _, i := range interfaces {
+		for _, protocol := range in.protocols {
+			r.Services[reportKey(i, protocol)] = reportService{
+				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: protocol, Path: i.Name,
+				Params: o.reportParams(app, i, in.weight),
+			}
+		}
+	}
+	r.Revision = o.Mark.Owner + o.Mark.Bridge + revisionSign + metadata.Fingerprint(marshal(r), revisionHash)
+	return r.Revision, marshal(r)
+}
+
+func (o *Options) reportParams(app string, i registry.Interface, weight uint32) map[string]string {
+	params := make(map[string]string, 6+len(o.Params))
+	maps.Copy(params, o.Params)
+	params[paramApplication], params[paramInterface], params[paramSide] = app, i.Name, "provider"
+	if i.Version != "" {
+		params[paramVersion] = i.Version
+	}
+	if i.Group != "" {
+		params[paramGroup] = i.Group
+	}
+	if weight != 0 {
+		params[paramWeight] = strconv.FormatUint(uint64(weight), 10)
+	}
+	return params
+}
+
+// reportKey is what Dubbo calls a service in a document: [group/]interface[:version]:protocol.
+func reportKey(i registry.Interface, protocol string) string {
+	key := i.Name
+	if i.Group != "" {
+		key = i.Group + "/" + key
+	}
+	if i.Version != "" {
+		key += ":" + i.Version
+	}
+	return key + ":" + protocol
+}
+
+// The form of a revision of ours.
+const (
+	revisionSign = "-"
+	revisionHash = 22
+)
+
+// ourRevision returns whose a revision is; false where it has not our form.
+func ourRevision(revision string) (metadata.Mark, bool) {
+	mark, hash, ok := strings.Cut(revision, revisionSign)
+	if !ok || len(hash) != revisionHash {
+		return metadata.Mark{}, false
+	}
+	m, err := metadata.ParseMark(mark)
+	return m, err == nil && m.Path == ""
+}
+
+// marshal writes JSON as both languages read it, without HTML escapes.
+func marshal(v any) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // strings and numbers alone
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// The reasons why a document cannot be used.
+var (
+	errNoServices = errors.New("names no services")
+	errNoPath     = errors.New("has no path")
+)
+
+// parseReport reads a document, of either language. A service in it that
+// cannot be used is left out with its reason, as a consumer does with one it
+// does not understand.
+func parseReport(text string) (report, error) {
+	var r report
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return report{}, fmt.Errorf("metadata %.80q: %w", text, err)
+	}
+	if len(r.Services) == 0 {
+		return report{}, fmt.Errorf("metadata %.80q %w", text, errNoServices)
+	}
+	return r, nil
+}
+
+// check returns why consumers cannot use a service of a document.
+func (s *reportService) check() error {
+	if err := checkInterface(s.iface()); err != nil {
+		return err
+	}
+	if s.Path == "" {
+		return fmt.Errorf("%s %w", s.Name, errNoPath)
+	}
+	return checkProtocol(s.Protocol)
+}
+
+func (s *reportService) iface() registry.Interface {
+	return registry.Interface{Name: s.Name, Version: s.Version, Group: s.Group}
+}
+
+// interfacesOf returns the names of the interfaces that a document tells of,
+// each once and in order; none where it cannot be read.
+func interfacesOf(text string) []string {
+	r, err := parseReport(text)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, s := range r.Services {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
