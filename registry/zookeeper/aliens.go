@@ -1,17 +1,23 @@
 package zookeeper
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// aliens remembers in which folders nodes of another format stood when they
-// were last read.
+// aliens remembers which nodes stood in the folders of jealous layouts when
+// they were last looked at, and which of them are of another format.
 type aliens struct {
 	mu   sync.Mutex
-	seen map[registry.Group]error
+	seen map[registry.Group]map[string]error // by the node's name; nil: it does no harm
 }
 
 // see takes in what a folder holds.
@@ -20,31 +26,64 @@ func (a *aliens) see(layout Layout, group registry.Group, nodes []found) {
 	if !ok {
 		return
 	}
-	var alien error
+	seen := make(map[string]error, len(nodes))
 	for _, f := range nodes {
-		if f.gone {
-			continue
-		}
-		if err := jealous.Alien(f.name, f.node.data); err != nil {
-			alien = fmt.Errorf("%w: the folder holds %.80q, which %w: one of the two formats needs another root or service name", registry.ErrRefused, f.name, err)
-			break
+		if !f.gone && !strings.HasPrefix(f.name, "/") {
+			seen[f.name] = jealous.Alien(f.name, f.node.data)
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if alien == nil {
-		delete(a.seen, group)
-		return
-	}
 	if a.seen == nil {
-		a.seen = make(map[registry.Group]error)
+		a.seen = make(map[registry.Group]map[string]error)
 	}
-	a.seen[group] = alien
+	a.seen[group] = seen
 }
 
-// in returns why nothing may be added to a folder.
-func (a *aliens) in(group registry.Group) error {
+func (a *aliens) of(group registry.Group) map[string]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.seen[group]
+}
+
+// alien returns why nothing may be added to the folder. It is listed for
+// that, and what is new in it is read: the folder of a group that was not
+// there before is written to without a reading.
+func (w *writing) alien(ctx context.Context, change registry.Change) (alien, err error) {
+	jealous, ok := w.layout.(Jealous)
+	if !ok || !slices.ContainsFunc(change.Put, func(p registry.Write) bool { return p.Old == nil }) {
+		return nil, nil
+	}
+	names, err := w.target.client.children(ctx, w.folder)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.folder, err)
+	}
+	seen := w.target.aliens.of(w.group)
+	var fresh []found
+	for _, name := range names {
+		if reason, known := seen[name]; reason != nil {
+			return foreign(name, reason), nil
+		} else if !known {
+			fresh = append(fresh, found{name: name})
+		}
+	}
+	if err := w.target.load(ctx, w.layout, w.folder, fresh); err != nil {
+		return nil, err
+	}
+	for _, f := range fresh {
+		if f.gone {
+			continue
+		}
+		if reason := jealous.Alien(f.name, f.node.data); reason != nil {
+			return foreign(f.name, reason), nil
+		}
+	}
+	return nil, nil
+}
+
+func foreign(name string, reason error) error {
+	return fmt.Errorf("%w: the folder holds %.80q, which %w: one of the two formats needs another root or service name", registry.ErrRefused, name, reason)
 }

@@ -22,10 +22,7 @@ const attempts = 16
 func (w *writing) apply(ctx context.Context, part []unit) error {
 	for range attempts {
 		ledger := w.ledgerOp()
-		folders := w.target.makeFolders(w.folder)
-		if _, creates := ledger.(*zk.CreateRequest); creates {
-			folders = append(folders, w.target.makeFolders(w.target.home()+ledgerFolder)...)
-		}
+		folders := w.makeFolders(w.foldersOf(part, ledger))
 		ops := folders
 		for _, u := range part {
 			ops = append(ops, u.ops...)
@@ -59,7 +56,9 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 }
 
 func (w *writing) done(part []unit, ledger any) {
-	w.target.folders.know(w.folder)
+	for _, folder := range w.foldersOf(part, nil) {
+		w.target.folders.know(folder)
+	}
 	w.kept(ledger)
 	now := w.target.sizes.get(w.group)
 	for _, u := range part {
@@ -91,8 +90,10 @@ func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]u
 	create, isCreate := op.(*zk.CreateRequest)
 	switch {
 	case isCreate && errors.Is(err, zk.ErrNoNode):
-		w.target.folders.forget(w.folder)
+		w.target.folders.forget(parentOf(create.Path))
 		return part, nil
+	case isCreate && errors.Is(err, zk.ErrNodeExists) && w.words[create.Path]:
+		return nil, fmt.Errorf("%w: %s was made by another", registry.ErrConflict, create.Path)
 	case isCreate && errors.Is(err, zk.ErrNodeExists):
 		return w.settle(ctx, part)
 	case isCreate:
@@ -111,14 +112,14 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 	creates := make(map[string]*zk.CreateRequest)
 	var nodes []found
 	for _, u := range part {
-		if c, ok := u.ops[0].(*zk.CreateRequest); ok {
-			name := c.Path[len(w.folder)+1:]
+		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.words[c.Path] {
+			name := w.name(c.Path)
 			creates[name] = c
 			nodes = append(nodes, found{name: name})
 		}
 	}
 	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
-		f.node, err = w.target.client.get(ctx, w.folder+"/"+f.name)
+		f.node, err = w.target.client.get(ctx, at(w.folder, f.name))
 		return err
 	})
 	if err != nil {

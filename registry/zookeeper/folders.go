@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -60,17 +61,42 @@ func parentOf(path string) string {
 	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }
 
-// makeFolders returns the operations that make what is missing of a folder.
-// All but the folder itself is open, because clients make their own beside
-// it, and nobody looks at its data.
-func (t *Target) makeFolders(folder string) []any {
+// makeFolders returns the operations that make what is missing of the folders
+// that operations need. All but the folder of the group itself is open,
+// because clients make their own beside it, and nobody looks at its data.
+func (w *writing) makeFolders(folders []string) []any {
 	var ops []any
-	for _, path := range t.folders.missing(folder) {
-		acl := zk.WorldACL(zk.PermAll)
-		if path == folder {
-			acl = t.acl()
+	made := make(map[string]bool)
+	for _, folder := range folders {
+		for _, path := range w.target.folders.missing(folder) {
+			if made[path] {
+				continue
+			}
+			made[path] = true
+			acl := zk.WorldACL(zk.PermAll)
+			if path == w.folder {
+				acl = w.target.acl()
+			}
+			ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
 		}
-		ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
 	}
 	return ops
+}
+
+// foldersOf returns the folders in which operations make nodes, the one on the
+// ledger included; that of the group is always among them.
+func (w *writing) foldersOf(part []unit, ledger any) []string {
+	folders := []string{w.folder}
+	add := func(op any) {
+		if c, ok := op.(*zk.CreateRequest); ok && !slices.Contains(folders, parentOf(c.Path)) {
+			folders = append(folders, parentOf(c.Path))
+		}
+	}
+	for _, u := range part {
+		for _, op := range u.ops {
+			add(op)
+		}
+	}
+	add(ledger)
+	return folders
 }

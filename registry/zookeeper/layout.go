@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"fmt"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -59,6 +60,35 @@ type Jealous interface {
 	Alien(name string, data []byte) error
 }
 
+// Wide is a Layout whose groups have more than one folder: nodes that are
+// named by their paths, and words in lists that a group shares with others.
+type Wide interface {
+	Layout
+
+	// Beside returns the further folders that hold nodes of a group. Others
+	// keep nodes there too, and those of them that Entry says are not ours by
+	// their paths alone are not read.
+	Beside(group registry.Group) []string
+
+	// Word returns the node that holds a list of words, separated by commas,
+	// and the word in it that an entry stands for; empty for an entry that is a
+	// node of its own.
+	Word(entry registry.Entry) (path, word string)
+
+	// Words returns the entries that stand for words which an entry of ours
+	// comes with: as long as it is there they are ours too.
+	Words(entry registry.Entry) []registry.Entry
+}
+
+// at returns the path of a node by its name in a folder; what is named by its
+// path lies elsewhere.
+func at(folder, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return name
+	}
+	return folder + "/" + name
+}
+
 // place returns the layout and the folder of a group.
 func (t *Target) place(group registry.Group) (Layout, string, error) {
 	var last error
@@ -84,6 +114,15 @@ func checkName(name string) error {
 		}
 	}
 	return nil
+}
+
+// checkNode is checkName for the name of a node of a layout, which may be a
+// path.
+func checkNode(layout Layout, name string) error {
+	if _, wide := layout.(Wide); wide && strings.HasPrefix(name, "/") {
+		name = name[strings.LastIndexByte(name, '/')+1:]
+	}
+	return checkName(name)
 }
 
 func validRune(r rune) bool {

@@ -238,7 +238,7 @@ func (t *Target) claim(ctx context.Context, layout Layout, group registry.Group,
 		if err != nil {
 			return err
 		}
-		if stat, err = t.client.exists(ctx, folder+"/"+f.name); err != nil {
+		if stat, err = t.client.exists(ctx, at(folder, f.name)); err != nil {
 			return err
 		}
 		if stat == nil {

@@ -55,17 +55,15 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err != nil {
 		return nil, err
 	}
-	names, err := t.client.children(ctx, folder)
-	if errors.Is(err, zk.ErrNoNode) {
-		t.folders.forget(folder)
-		t.sizes.set(group, listOverhead)
-		return nil, nil
-	}
+	names, err := t.list(ctx, group, folder)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", folder, err)
+		return nil, err
 	}
-	t.folders.know(folder)
-	t.sizes.set(group, listSize(names))
+	beside, err := t.beside(ctx, layout, group)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, beside...)
 	nodes := make([]found, len(names))
 	for i, name := range names {
 		nodes[i].name = name
@@ -89,7 +87,24 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err != nil {
 		return nil, err
 	}
-	return t.assemble(nodes), nil
+	held := t.assemble(nodes)
+	return t.withWords(ctx, layout, held)
+}
+
+// list returns the names of the nodes in the folder of a group.
+func (t *Target) list(ctx context.Context, group registry.Group, folder string) ([]string, error) {
+	names, err := t.client.children(ctx, folder)
+	if errors.Is(err, zk.ErrNoNode) {
+		t.folders.forget(folder)
+		t.sizes.set(group, listOverhead)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	}
+	t.folders.know(folder)
+	t.sizes.set(group, listSize(names))
+	return names, nil
 }
 
 // load reads the data of the nodes, where the layout has them have any.
@@ -100,7 +115,7 @@ func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes [
 	named, _ := layout.(Named)
 	return t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
 		if named == nil || named.Named(f.name) {
-			f.node, err = t.client.get(ctx, folder+"/"+f.name)
+			f.node, err = t.client.get(ctx, at(folder, f.name))
 		}
 		return err
 	})
@@ -163,7 +178,7 @@ func (t *Target) inspect(ctx context.Context, folder string, f *found) error {
 	stat := f.node.stat
 	if stat == nil {
 		var err error
-		if stat, err = t.client.exists(ctx, folder+"/"+f.name); err != nil {
+		if stat, err = t.client.exists(ctx, at(folder, f.name)); err != nil {
 			return err
 		}
 		if stat == nil {

@@ -41,6 +41,11 @@ type SourceOptions struct {
 	Gather    time.Duration      // how long changes that follow another are gathered; 0: 10 ms
 	Verify    time.Duration      // between full readings without cause; 0: 5 min
 	Log       *slog.Logger       // nil: none
+
+	// Ask gets what entries need and ZooKeeper does not store. An error that
+	// wraps registry.ErrRefused says that it cannot be had at all; any other,
+	// that it is not known. Nil: nobody can be asked.
+	Ask func(ctx context.Context, ref metadata.Ref) (string, error)
 }
 
 // Source tells a table what providers register in ZooKeeper. It watches the
@@ -207,6 +212,7 @@ type folder struct {
 	format   Format
 	group    registry.Group
 	services []*registry.Service
+	needed   needed
 	denied   error // why it could not be read
 	skipped  []string
 }
@@ -257,20 +263,13 @@ func (r *reading) told(ctx context.Context) error {
 	return nil
 }
 
-// deniedAgain is how often a folder that is denied is tried again: no watch
-// tells that its permissions have changed.
+// deniedAgain is how often a folder is tried again that is denied, or of which
+// something was not to be had that no watch tells of.
 const deniedAgain = 15 * time.Second
 
-// retryDenied reads again what is denied.
+// retryDenied reads again what is denied or lacks something.
 func (r *reading) retryDenied(ctx context.Context) error {
-	for _, p := range slices.SortedFunc(maps.Keys(r.folders), place.compare) {
-		if r.folders[p].denied != nil {
-			if err := r.update(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return r.updateAll(ctx, func(f *folder) bool { return f.denied != nil || f.needed.again() })
 }
 
 // changed reads again what a watch told of.
@@ -280,7 +279,7 @@ func (r *reading) changed(ctx context.Context, p string) error {
 			return err
 		}
 	}
-	return nil
+	return r.came(ctx, p)
 }
 
 func (r *reading) changedIn(ctx context.Context, f Format, p string) error {
@@ -322,7 +321,7 @@ func (r *reading) again(ctx context.Context, f Format) error {
 	for at, old := range r.folders {
 		if at.format == f && !here[at.path] {
 			delete(r.folders, at)
-			old.denied = nil
+			old.denied, old.needed = nil, needed{}
 			r.unknown(old)
 			r.publish(at, old, &folder{})
 		}

@@ -68,13 +68,20 @@ func (r *reading) read(ctx context.Context, f Format, paths []string) error {
 			}
 			g, _ := f.Group(p)
 			next := &folder{format: f, group: g, denied: err}
+			at := place{f, p}
+			mu.Lock()
+			old := r.known[at]
+			mu.Unlock()
 			if err == nil {
-				r.decode(next, entries)
+				extras, err := r.extras(ctx, old, next, entries)
+				if err != nil {
+					return fmt.Errorf("read what %s needs: %w", p, err)
+				}
+				r.decode(next, entries, extras)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			at := place{f, p}
-			if old := r.known[at]; err != nil && old != nil {
+			if err != nil && old != nil {
 				next.services = old.services
 			}
 			r.folders[at] = next
@@ -90,6 +97,9 @@ func (r *reading) read(ctx context.Context, f Format, paths []string) error {
 // services that were.
 func (r *reading) unknown(f *folder) {
 	r.table.Unknown(f.group.String(), f.denied)
+	if _, ok := f.format.(Needy); ok {
+		r.table.Unknown(f.group.String()+"/*", f.needed.doubt())
+	}
 	for _, s := range f.services {
 		r.table.Unknown(string(s.Name), f.denied)
 	}
@@ -97,8 +107,8 @@ func (r *reading) unknown(f *folder) {
 
 // decode makes services of entries. What cannot be read is skipped with its
 // reason.
-func (r *reading) decode(f *folder, entries []registry.Entry) {
-	services, faults := f.format.Decode(entries, nil)
+func (r *reading) decode(f *folder, entries, extras []registry.Entry) {
+	services, faults := f.format.Decode(entries, extras)
 	f.services = services
 	for _, fault := range faults {
 		key := f.group.String() + " " + fault.Entry.Key

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -31,8 +32,13 @@ const warnAt = 0.8
 // header of 16 bytes, a count, and the folder's stat of 68.
 const listOverhead = 16 + 4 + 68
 
-// listed returns how many bytes a name takes in a list.
-func listed(name string) int { return 4 + len(name) }
+// listed returns how many bytes a name takes in the list of a group's folder.
+func listed(name string) int {
+	if strings.HasPrefix(name, "/") {
+		return 0 // it lies elsewhere
+	}
+	return 4 + len(name)
+}
 
 // sizes keeps the sizes of the folders as they were last seen or written.
 type sizes struct {

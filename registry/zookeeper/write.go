@@ -50,8 +50,11 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions}
-	units := w.units(change)
+	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions, words: make(map[string]bool)}
+	units, err := w.units(ctx, change)
+	if err != nil {
+		return err
+	}
 	units = w.fit(units)
 	parts := split(units)
 	for i, part := range parts {
@@ -82,6 +85,9 @@ func (t *Target) versions(ctx context.Context, layout Layout, folder string, cha
 	}
 	var olds []found
 	for _, h := range replaced(change) {
+		if isWord(layout, h.Entry) {
+			continue
+		}
 		name, err := nodeName(layout, h)
 		if err != nil {
 			return nil, err
@@ -89,7 +95,7 @@ func (t *Target) versions(ctx context.Context, layout Layout, folder string, cha
 		olds = append(olds, found{name: name, held: h})
 	}
 	err := t.each(ctx, olds, func(ctx context.Context, f *found) (err error) {
-		f.node, err = t.client.get(ctx, folder+"/"+f.name)
+		f.node, err = t.client.get(ctx, at(folder, f.name))
 		return err
 	})
 	if err != nil {
@@ -144,18 +150,38 @@ type writing struct {
 	folder   string
 	group    registry.Group
 	versions map[string]int32 // by name; no version where the name says it all
+	words    map[string]bool  // paths of lists of words that are made
 	refused  error
 	account  []registry.Entry // what the ledger has to tell of with the next transaction; nil where it is to stay as it is
 	noLedger bool             // there is no node of the ledger that could be deleted
 }
 
+// name returns the name of a node by its path.
+func (w *writing) name(path string) string {
+	if parentOf(path) != w.folder {
+		return path
+	}
+	return path[len(w.folder)+1:]
+}
+
 // units turns a change into operations, in the order they are to be applied.
-func (w *writing) units(change registry.Change) []unit {
+func (w *writing) units(ctx context.Context, change registry.Change) ([]unit, error) {
 	var units []unit
-	alien := w.target.aliens.in(change.Group)
+	alien, err := w.alien(ctx, change)
+	if err != nil {
+		return nil, err
+	}
 	for _, put := range change.Put {
 		if alien != nil && put.Old == nil {
 			w.refused = alien
+			continue
+		}
+		if isWord(w.layout, put.New) {
+			u, err := w.addWord(ctx, put.New)
+			if err != nil {
+				return nil, err
+			}
+			units = append(units, u...)
 			continue
 		}
 		u, err := w.put(put)
@@ -165,7 +191,10 @@ func (w *writing) units(change registry.Change) []unit {
 			units = append(units, u)
 		}
 	}
-	for _, h := range change.Delete {
+	for _, h := range slices.Backward(change.Delete) {
+		if isWord(w.layout, h.Entry) {
+			continue // nobody can say who needs it by now: a word stays
+		}
 		u, err := w.remove(h)
 		if err != nil {
 			w.refused = errors.Join(w.refused, err)
@@ -173,7 +202,7 @@ func (w *writing) units(change registry.Change) []unit {
 			units = append(units, u)
 		}
 	}
-	return units
+	return units, nil
 }
 
 func (w *writing) put(put registry.Write) (unit, error) {
@@ -181,10 +210,10 @@ func (w *writing) put(put registry.Write) (unit, error) {
 	if err != nil {
 		return unit{}, fmt.Errorf("%w: entry %q: %w", registry.ErrRefused, put.New.Key, err)
 	}
-	if err := checkName(name); err != nil {
+	if err := checkNode(w.layout, name); err != nil {
 		return unit{}, fmt.Errorf("entry %.200q: %w", put.New.Key, err)
 	}
-	create := &zk.CreateRequest{Path: w.folder + "/" + name, Data: data, Acl: w.target.acl(), Flags: w.flags()}
+	create := &zk.CreateRequest{Path: at(w.folder, name), Data: data, Acl: w.target.acl(), Flags: w.flags()}
 	if n := size(create); n > w.target.opts.DataLimit {
 		return unit{}, fmt.Errorf("%w: entry %.200q: a node of %d bytes, the limit is %d", registry.ErrRefused, put.New.Key, n, w.target.opts.DataLimit)
 	}
@@ -195,10 +224,9 @@ func (w *writing) put(put registry.Write) (unit, error) {
 	if err != nil {
 		return unit{}, err
 	}
-	oldName := strings.TrimPrefix(old.ops[0].(*zk.DeleteRequest).Path, w.folder+"/")
-	switch {
-	case oldName != name:
-		return w.unit(listed(name)-listed(oldName), create, old.ops[0]), nil
+	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
+	case oldPath != create.Path:
+		return w.unit(listed(name)+old.grows, create, old.ops[0]), nil
 	case !put.Old.Live:
 		return w.unit(0, old.ops[0], create), nil
 	case !w.layout.HasData():
@@ -228,7 +256,7 @@ func (w *writing) drop(h registry.Held) (unit, error) {
 	if err != nil {
 		return unit{}, err
 	}
-	return w.unit(-listed(name), &zk.DeleteRequest{Path: w.folder + "/" + name, Version: w.version(name)}), nil
+	return w.unit(-listed(name), &zk.DeleteRequest{Path: at(w.folder, name), Version: w.version(name)}), nil
 }
 
 func (w *writing) flags() int32 {

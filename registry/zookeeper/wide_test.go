@@ -1,0 +1,247 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+var (
+	_ zookeeper.Wide    = (*dubbo.ZooKeeperApp)(nil)
+	_ zookeeper.Jealous = (*dubbo.ZooKeeperApp)(nil)
+	_ zookeeper.Needy   = (*dubbo.ZooKeeperApp)(nil)
+)
+
+func applications(t testing.TB) *dubbo.ZooKeeperApp {
+	t.Helper()
+	z, err := dubbo.NewZooKeeperApp(dubbo.Options{Mark: metadata.NewMark(owner, "b")})
+	must(t, err)
+	return z
+}
+
+// shop is the application of these tests, of two interfaces.
+func shop(t testing.TB, weight uint32, hosts ...string) []registry.Entry {
+	t.Helper()
+	s := &registry.Service{Name: "shop.ns.svc.cluster.local:1", Interfaces: []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}}
+	for _, h := range hosts {
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: h, Port: 1, Weight: weight})
+	}
+	entries, err := applications(t).Encode(s)
+	must(t, err)
+	return entries
+}
+
+func withApplications(t testing.TB) func(*zookeeper.TargetOptions) {
+	t.Helper()
+	return func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{applications(t)} }
+}
+
+// changeTo works out what brings what is held to what is wanted.
+func changeTo(held []registry.Held, want []registry.Entry) registry.Change {
+	c := registry.Change{Group: want[0].Group, Want: want}
+	old := make(map[string]registry.Held)
+	for _, h := range held {
+		old[h.Key] = h
+	}
+	for _, e := range want {
+		h, there := old[e.Key]
+		delete(old, e.Key)
+		switch {
+		case !there:
+			c.Put = append(c.Put, registry.Write{New: e})
+		case h.Value != e.Value:
+			c.Put = append(c.Put, registry.Write{New: e, Old: &h})
+		}
+	}
+	for _, h := range old {
+		c.Delete = append(c.Delete, h)
+	}
+	slices.SortFunc(c.Delete, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	return c
+}
+
+func TestAnApplicationLiesInThreeFoldersAndAList(t *testing.T) {
+	server := serve(t)
+	target := target(t, dial(t, server), withApplications(t))
+	must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
+	want := shop(t, 1, "10.0.0.1", "10.0.0.2")
+	g := want[0].Group
+	write(t, target, changeTo(nil, want))
+	held := read(t, target, g)
+	var got []registry.Entry
+	for _, h := range held {
+		got = append(got, h.Entry)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("holds\n%v\nwant\n%v", got, want)
+	}
+	for path, data := range map[string]string{"/dubbo/mapping/api.A": "other,shop", "/dubbo/mapping/api.B": "shop"} {
+		if n, ok := server.Get(path); !ok || string(n.Data) != data {
+			t.Errorf("%s: %q", path, n.Data)
+		}
+	}
+	next := shop(t, 5, "10.0.0.1", "10.0.0.2")
+	write(t, target, changeTo(held, next))
+	if again := changeTo(read(t, target, g), next); !again.Empty() {
+		t.Errorf("not as it was written: %+v", again)
+	}
+	write(t, target, registry.Change{Group: g, Delete: read(t, target, g)})
+	if left := read(t, target, g); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if n, _ := server.Get("/dubbo/mapping/api.A"); string(n.Data) != "other,shop" {
+		t.Errorf("a word went: %q", n.Data)
+	}
+}
+
+func TestAWordThatWasRemovedIsAddedAgain(t *testing.T) {
+	server := serve(t)
+	target := target(t, dial(t, server), withApplications(t))
+	want := shop(t, 1, "10.0.0.1")
+	write(t, target, changeTo(nil, want))
+	must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
+	c := changeTo(read(t, target, want[0].Group), want)
+	if len(c.Put) != 1 || c.Put[0].New.Key != "#mapping/api.A" {
+		t.Fatalf("change %+v", c)
+	}
+	write(t, target, c)
+	if n, _ := server.Get("/dubbo/mapping/api.A"); string(n.Data) != "other,shop" {
+		t.Errorf("%q", n.Data)
+	}
+}
+
+func TestNothingIsWrittenBesideAnotherFormat(t *testing.T) {
+	for name, data := range map[string]string{
+		"Spring Cloud": `{"name":"shop","id":"u","address":"10.0.0.9","port":80,"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"shop","name":"shop","metadata":{}}}`,
+		"garbage":      "garbage",
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t)
+			target := target(t, dial(t, server), withApplications(t))
+			must(t, server.Put("/services/shop/u", []byte(data)))
+			want := shop(t, 1, "10.0.0.1")
+			for _, when := range []string{"unread", "read"} {
+				if err := target.Write(t.Context(), changeTo(nil, want)); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), `"u"`) {
+					t.Errorf("%s: %v", when, err)
+				}
+				if _, ok := server.Get("/services/shop/10.0.0.1:1"); ok {
+					t.Errorf("%s: written", when)
+				}
+				if n, ok := server.Get("/dubbo/mapping/api.A"); ok {
+					t.Errorf("%s: mapping %q", when, n.Data)
+				}
+				read(t, target, want[0].Group)
+			}
+		})
+	}
+}
+
+// readsApplications runs a source of applications until the test ends.
+func readsApplications(t *testing.T, s *zktest.Server, ask func(context.Context, metadata.Ref) (string, error)) *registry.Table {
+	t.Helper()
+	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{applications(t)}, Ask: ask})
+	must(t, err)
+	table := registry.NewTable()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, table) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+const (
+	document     = `{"app":"shop","revision":"r1","services":{"api.A:tri":{"name":"api.A","path":"api.A","protocol":"tri","params":{}}}}`
+	shopInstance = `{"name":"shop","id":"10.0.0.1:1","address":"10.0.0.1","port":1,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance",` +
+		`"id":"10.0.0.1:1","name":"shop","metadata":{"dubbo.metadata.revision":"r1","dubbo.metadata.storage-type":"remote"}}}`
+)
+
+func localInstance(address string) string {
+	return strings.NewReplacer("10.0.0.1", address, `"dubbo.metadata.storage-type":"remote"`,
+		`"dubbo.metadata.storage-type":"local","dubbo.metadata-service.url-params":"{\"port\":\"9\",\"protocol\":\"tri\",\"version\":\"2.0.0\"}"`).Replace(shopInstance)
+}
+
+func TestSourceReadsWhatInstancesNeed(t *testing.T) {
+	for name, at := range map[string]string{"Java's place": "/dubbo/metadata/shop/r1", "dubbo-go's place": "/dubbo/shop/r1"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := serve(t)
+				must(t, server.Put(at, []byte(document)))
+				must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
+				table := readsApplications(t, server, nil)
+				time.Sleep(time.Second)
+				if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) {
+					t.Errorf("told %v, skipped %v", got, table.Skipped())
+				}
+			})
+		})
+	}
+}
+
+func TestADocumentThatComesLaterIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := serve(t)
+		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
+		table := readsApplications(t, server, nil)
+		time.Sleep(time.Second)
+		_, known := table.Snapshot()
+		if len(told(table)) != 0 || len(table.Skipped()) != 1 || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
+			t.Errorf("told %v skipped %v unknown %v", told(table), table.Skipped(), known.Unknown)
+		}
+		must(t, server.Put("/dubbo/metadata/shop/r1", []byte(document)))
+		time.Sleep(time.Second)
+		_, known = table.Snapshot()
+		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || len(table.Skipped()) != 0 || len(known.Unknown) != 0 {
+			t.Errorf("told %v skipped %v unknown %v", got, table.Skipped(), known.Unknown)
+		}
+	})
+}
+
+func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := serve(t)
+		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
+		must(t, server.Put("/services/shop/10.0.0.2:1", []byte(localInstance("10.0.0.2"))))
+		answers := make(chan struct{})
+		table := readsApplications(t, server, func(_ context.Context, ref metadata.Ref) (string, error) {
+			select {
+			case <-answers:
+				return document, nil
+			default:
+			}
+			if strings.Contains(ref.Key, "10.0.0.2") {
+				return "", errors.New("connection refused")
+			}
+			return document, nil
+		})
+		time.Sleep(time.Second)
+		_, known := table.Snapshot()
+		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
+			t.Errorf("told %v, unknown %v", got, known.Unknown)
+		}
+		if skipped := table.Skipped(); len(skipped) != 1 || !strings.Contains(skipped["dubbo-application:/services/shop 10.0.0.2:1"], "metadata-type=remote") {
+			t.Errorf("no remedy: %v", skipped)
+		}
+		close(answers)
+		time.Sleep(15 * time.Second)
+		_, known = table.Snapshot()
+		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1"}) || len(known.Unknown) != 0 {
+			t.Errorf("told %v, unknown %v", got, known.Unknown)
+		}
+	})
+}
