@@ -41,6 +41,7 @@ var layers = map[string]layer{
 	"./registry/zookeeper/...": {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^(github.com/go-zookeeper/zk|golang.org/x/sync/)`},
 	"./registry/nacos/...":     {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)|^golang.org/x/sync/`},
 	"./plugins/client":         {own: `^(` + adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|plugins/client)$`, sdk: `^google.golang.org/grpc$`},
+	"./registry/dubborpc":      {own: `^(` + adapters + `|registry/dubborpc)$`, sdk: `^google.golang.org/(grpc|protobuf)`},
 	"./docs":                   {own: `^docs$`, sdk: none},
 	"./examples":               {own: `^examples$`, sdk: none},
 	"./internal/...":           {own: `^(registry|metadata|naming|bridge|config|internal|examples)(/.*)?$`, sdk: ``},

@@ -1,0 +1,112 @@
+// Package dubborpc asks providers of Dubbo what they provide. Providers that
+// register an application and keep what it provides to themselves answer a
+// MetadataService; nothing else of Dubbo's calls is spoken here.
+package dubborpc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// The limits of an Asker.
+const (
+	timeout = 2 * time.Second
+	pause   = 8 * time.Second // after a provider did not answer
+	most    = 4096            // answers that are kept
+)
+
+// Asker asks providers and keeps what they answered: a revision never changes,
+// and all instances of one provide the same. It is safe for use by many
+// goroutines.
+type Asker struct {
+	reach *naming.Reach
+
+	mu      sync.Mutex
+	answers map[answered]string
+	failed  map[string]failure // by address
+}
+
+type answered struct {
+	group    registry.Group
+	revision string
+}
+
+type failure struct {
+	err   error
+	until time.Time
+}
+
+// New returns an Asker that calls addresses within a reach only; nil is
+// everywhere.
+func New(reach *naming.Reach) *Asker {
+	return &Asker{reach: reach, answers: make(map[answered]string), failed: make(map[string]failure)}
+}
+
+// Ask returns the document that says what a provider provides. An error that
+// wraps registry.ErrRefused says that it cannot be asked.
+func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
+	m, ok := dubbo.ParseMetadataService(ref.Key)
+	if !ok {
+		return "", fmt.Errorf("%w: %.80q is nothing that a provider tells", registry.ErrRefused, ref.Key)
+	}
+	if a.reach != nil {
+		if reason := a.reach.Refuse(m.Host); reason != "" {
+			return "", fmt.Errorf("%w: provider at %s: %s", registry.ErrRefused, m.Address(), reason)
+		}
+	}
+	key := answered{ref.Group, m.Revision}
+	if text, err, known := a.known(key, m.Address()); known {
+		return text, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	text, err := call(ctx, m)
+	if err != nil {
+		err = fmt.Errorf("ask %s://%s what it provides: %w", m.Protocol, m.Address(), err)
+	}
+	a.note(key, m.Address(), text, err)
+	return text, err
+}
+
+func (a *Asker) known(key answered, address string) (string, error, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if text, ok := a.answers[key]; ok {
+		return text, nil, true
+	}
+	f, ok := a.failed[address]
+	return "", f.err, ok && time.Now().Before(f.until)
+}
+
+func (a *Asker) note(key answered, address, text string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.answers) >= most {
+		clear(a.answers) // whoever is still there answers again
+	}
+	now := time.Now()
+	maps.DeleteFunc(a.failed, func(_ string, f failure) bool { return now.After(f.until) })
+	if err != nil {
+		a.failed[address] = failure{err, now.Add(pause)}
+		return
+	}
+	a.answers[key] = text
+}
+
+// call makes one call in the protocol that the provider speaks.
+func call(ctx context.Context, m dubbo.MetadataService) (string, error) {
+	switch {
+	case m.Protocol == "tri" && m.Version == "2.0.0":
+		return callTriple(ctx, m)
+	default:
+		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not spoken here", registry.ErrRefused, m.Version, m.Protocol)
+	}
+}

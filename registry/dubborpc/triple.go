@@ -1,0 +1,180 @@
+package dubborpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+)
+
+// maxAnswer is how large an answer may be.
+const maxAnswer = 8 << 20
+
+// callTriple calls MetadataServiceV2, which is one of gRPC:
+//
+//	rpc GetMetadataInfo(Revision{value = 1}) returns (MetadataInfoV2)
+//
+// A provider of several applications tells them apart by the group.
+func callTriple(ctx context.Context, m dubbo.MetadataService) (string, error) {
+	conn, err := grpc.NewClient("passthrough:///"+m.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return "", err //nolint:wrapcheck // Ask wraps it
+	}
+	defer func() { _ = conn.Close() }() // nothing is left to be sent
+	ctx = metadata.AppendToOutgoingContext(ctx, "tri-service-version", m.Version, "tri-service-group", m.Application)
+	request := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), m.Revision)
+	var answer []byte
+	err = conn.Invoke(ctx, "/org.apache.dubbo.metadata.MetadataServiceV2/GetMetadataInfo", request, &answer,
+		grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxAnswer))
+	if err != nil {
+		return "", err //nolint:wrapcheck // Ask wraps it
+	}
+	return info(answer)
+}
+
+// raw hands messages through as bytes.
+type raw struct{}
+
+var errRaw = errors.New("no bytes")
+
+// Marshal implements encoding.Codec.
+func (raw) Marshal(v any) ([]byte, error) {
+	if b, ok := v.([]byte); ok {
+		return b, nil
+	}
+	return nil, errRaw
+}
+
+// Unmarshal implements encoding.Codec.
+func (raw) Unmarshal(data []byte, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return errRaw
+	}
+	*b = append([]byte(nil), data...)
+	return nil
+}
+
+// Name implements encoding.Codec.
+func (raw) Name() string { return "proto" }
+
+// service is ServiceInfoV2, as the document stored in a registry has it.
+type service struct {
+	Name     string            `json:"name"`
+	Group    string            `json:"group,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Protocol string            `json:"protocol"`
+	Port     int               `json:"port,omitempty"`
+	Path     string            `json:"path"`
+	Params   map[string]string `json:"params"`
+}
+
+// document is MetadataInfoV2 likewise.
+type document struct {
+	App      string             `json:"app"`
+	Revision string             `json:"revision"`
+	Services map[string]service `json:"services"`
+}
+
+// info turns a MetadataInfoV2 into the document that a registry would hold.
+func info(message []byte) (string, error) {
+	d := document{Services: make(map[string]service)}
+	err := fields(message, func(n int32, value []byte, _ uint64) error {
+		switch n {
+		case 1:
+			d.App = string(value)
+		case 2:
+			d.Revision = string(value)
+		case 3:
+			return entry(value, func(key string, value []byte) error {
+				s, err := serviceOf(value)
+				d.Services[key] = s
+				return err
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return "", err //nolint:wrapcheck // Ask wraps it
+	}
+	return string(text), nil
+}
+
+func serviceOf(message []byte) (service, error) {
+	s := service{Params: make(map[string]string)}
+	texts := map[int32]*string{1: &s.Name, 2: &s.Group, 3: &s.Version, 4: &s.Protocol, 6: &s.Path}
+	err := fields(message, func(n int32, value []byte, number uint64) error {
+		switch text, ok := texts[n]; {
+		case ok:
+			*text = string(value)
+		case n == 5:
+			s.Port = int(number & 0xffff)
+		case n == 7:
+			return entry(value, func(key string, value []byte) error {
+				s.Params[key] = string(value)
+				return nil
+			})
+		}
+		return nil
+	})
+	return s, err
+}
+
+// entry reads one entry of a map.
+func entry(message []byte, each func(key string, value []byte) error) error {
+	var key string
+	var value []byte
+	err := fields(message, func(n int32, b []byte, _ uint64) error {
+		switch n {
+		case 1:
+			key = string(b)
+		case 2:
+			value = b
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(key, value)
+}
+
+// fields yields the fields of a message: bytes or a number.
+func fields(message []byte, each func(int32, []byte, uint64) error) error {
+	for len(message) > 0 {
+		n, kind, size := protowire.ConsumeTag(message)
+		if size < 0 {
+			return fmt.Errorf("answer: %w", protowire.ParseError(size))
+		}
+		message = message[size:]
+		var value []byte
+		var number uint64
+		switch kind {
+		case protowire.BytesType:
+			value, size = protowire.ConsumeBytes(message)
+		case protowire.VarintType:
+			number, size = protowire.ConsumeVarint(message)
+		default:
+			size = protowire.ConsumeFieldValue(n, kind, message)
+		}
+		if size < 0 {
+			return fmt.Errorf("answer: %w", protowire.ParseError(size))
+		}
+		message = message[size:]
+		if err := each(int32(n), value, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
