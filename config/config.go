@@ -105,6 +105,7 @@ type Bridge struct {
 type Format struct {
 	Format   string         `yaml:"format" short:"true" need:"true" enum:"dubbo-interface|dubbo-application|spring-cloud|kratos|gozero|hertz|kitex|plain" doc:"The name of the format."`
 	Root     string         `yaml:"root" doc:"The ZooKeeper folder, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
+	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper folder that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
 	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives."`
 	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of one plain name together; otherwise the second is refused whole."`
@@ -134,7 +135,7 @@ type NameRule struct {
 	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts, or for service of native names; * stands for any text."`
 	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
 	Interface string `yaml:"interface" doc:"The interface the host provides; a * stands for what the star of host stands for."`
-	Service   string `yaml:"service" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name."`
+	Service   string `yaml:"service" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
 	Version   string `yaml:"version" doc:"The version of the interface."`
 	Group     string `yaml:"group" doc:"The group of the interface."`
 	Protocol  string `yaml:"protocol" doc:"The RPC protocol; empty leaves that to the format."`

@@ -54,6 +54,9 @@ func (v *validator) format(at string, f Format) {
 	if traits()[f.Format].root != "" && !folder(f.Root) && f.Root != traits()[f.Format].root {
 		v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
 	}
+	if !folder(f.Metadata) {
+		v.fault(at+".metadataRoot", "%q is no ZooKeeper folder; write it as in /dubbo", f.Metadata)
+	}
 	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
 		v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
 	}

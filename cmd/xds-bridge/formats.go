@@ -54,6 +54,9 @@ func forms() map[string]form {
 			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeper(b.dubbo(u)) },
 			nacos:     func(b *builder, u use) (nacosFormat, error) { return dubbo.NewNacos(b.dubbo(u)) },
 		},
+		dubbo.KindApplication: {
+			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeperApp(b.dubbo(u)) },
+		},
 		kratos.Kind:      plainForm(kratos.NewZooKeeper, kratos.NewNacos).byName(),
 		springcloud.Kind: plainForm(springcloud.NewZooKeeper, springcloud.NewNacos),
 		gozero.Kind:      plainForm(nil, gozero.NewNacos),

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/dubborpc"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
@@ -20,7 +23,7 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, err
 		formats = append(formats, f)
 	}
 	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
-		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name),
+		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Ask: b.asker(name).Ask,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -60,6 +63,18 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 		},
 		check: checkNacosSource(source),
 	}, nil
+}
+
+// asker asks the providers of a registry what they do not store in it, at
+// addresses that some bridge from it lets pass.
+func (b *builder) asker(name string) *dubborpc.Asker {
+	var allow []netip.Prefix
+	for _, x := range b.cfg.Bridges {
+		if x.From == name {
+			allow = append(allow, x.Select.Allow...)
+		}
+	}
+	return dubborpc.New(&naming.Reach{Allow: allow})
 }
 
 func zookeeperState(s zookeeper.State) admin.SourceState {

@@ -99,7 +99,13 @@ func (b *builder) dubbo(u use) dubbo.Options {
 		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name), Tags: f.Tags,
 		Reserve: b.reserve(),
 	}
+	if f.Format == dubbo.KindApplication {
+		o.Services, o.Root = f.Root, f.Metadata
+	}
 	for _, r := range x.Names {
+		if r.Service != "" {
+			o.Applications = append(o.Applications, dubbo.AppRule{Host: r.Host, Port: r.Port, Application: r.Service})
+		}
 		if r.Protocol != "" {
 			o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
 		}
