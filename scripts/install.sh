@@ -2,7 +2,8 @@
 # Installs what the tests need beside Go, once, and prints where it is.
 #
 #   scripts/install.sh zookeeper        a folder of jars: a ZooKeeper server
-#   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java
+#   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java;
+#                                       dubbo32: the same with Dubbo 3.2
 #   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
@@ -52,16 +53,18 @@ once() {
   echo "$folder"
 }
 
-# jars POM FOLDER copies what the pom depends on at run time.
+# jars POM FOLDER [PROPERTY...] copies what the pom depends on at run time.
 jars() {
-  mvn -q -B -f "$1" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
+  mvn -q -B -f "$1" "${@:3}" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
     -DincludeScope=runtime -DoutputDirectory="$2" -Dorg.slf4j.simpleLogger.defaultLogLevel=error
 }
 
 zookeeper() { jars "$root/integration/zookeeper/pom.xml" "$1"; }
 
+dubbo32() { dubbo "$1" -Ddubbo.version=3.2.16 -Dnetty.version=4.1.121.Final; }
+
 dubbo() {
-  jars "$root/integration/java/pom.xml" "$1/jars"
+  jars "$root/integration/java/pom.xml" "$1/jars" "${@:2}"
   mkdir "$1/classes"
   (cd "$root/integration/java/src/main" &&
     find java -name '*.java' -exec javac --release 17 -encoding UTF-8 -cp "$1/jars/*" -d "$1/classes" {} + &&
@@ -124,9 +127,9 @@ case ${1:-} in
     need_java
     once zookeeper "$(hash_of integration/zookeeper/pom.xml)" zookeeper
     ;;
-  dubbo)
+  dubbo | dubbo32)
     need_java
-    once dubbo "$(hash_of $(cd "$root" && find integration/java -type f -not -path '*/target/*' | sort))" dubbo
+    once "$1" "$(hash_of $(cd "$root" && find integration/java -type f -not -path '*/target/*' | sort))" "$1"
     ;;
   nacos2 | nacos3)
     need_java

@@ -33,10 +33,22 @@ type Dubbo struct {
 	addresses []string
 }
 
+// The versions of Java Dubbo.
+const (
+	Dubbo33 = "dubbo"
+	Dubbo32 = "dubbo32"
+)
+
 // StartDubbo starts a JVM without providers and consumers.
 func StartDubbo(t testing.TB) *Dubbo {
 	t.Helper()
-	home := installed(t, "dubbo")
+	return StartDubboOf(t, Dubbo33)
+}
+
+// StartDubboOf starts a JVM with one of the versions.
+func StartDubboOf(t testing.TB, version string) *Dubbo {
+	t.Helper()
+	home := installed(t, version)
 	dir := t.TempDir()
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()

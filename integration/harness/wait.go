@@ -60,6 +60,21 @@ func FreePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// OwnIP returns an address of this machine that is not loopback: Java Dubbo
+// registers no other.
+func OwnIP(t testing.TB) string {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	must(t, err)
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Fatal("this machine has no address but loopback")
+	return ""
+}
+
 // Address returns an address of 127.0.0.1 that nobody listens at.
 func Address(t testing.TB) string {
 	t.Helper()

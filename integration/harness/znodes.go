@@ -68,6 +68,21 @@ func (z *Znodes) Children(t testing.TB, at string) []string {
 	return names
 }
 
+// Data returns what a node holds; nothing where it does not exist.
+func (z *Znodes) Data(t testing.TB, at string) string {
+	t.Helper()
+	var data []byte
+	err := retried(func() (err error) {
+		data, _, err = z.conn.Get(at)
+		return err
+	})
+	if errors.Is(err, zk.ErrNoNode) {
+		return ""
+	}
+	must(t, err)
+	return string(data)
+}
+
 // Tree returns every znode at and below the path; none where it does not exist.
 func (z *Znodes) Tree(t testing.TB, root string) map[string]Znode {
 	t.Helper()

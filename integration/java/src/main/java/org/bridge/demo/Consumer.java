@@ -1,5 +1,7 @@
 package org.bridge.demo;
 
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.dubbo.config.ApplicationConfig;
 import org.apache.dubbo.config.ReferenceConfig;
 import org.apache.dubbo.config.RegistryConfig;
@@ -25,6 +27,9 @@ final class Consumer implements AutoCloseable {
         reference.setCheck(false);
         reference.setTimeout(3_000);
         reference.setRetries(0);
+        if (settings.get("migration") != null) {
+            reference.setParameters(new HashMap<>(Map.of("migration.step", settings.get("migration"))));
+        }
         DubboBootstrap.newInstance(framework)
                 .application(application)
                 .registry(registry)

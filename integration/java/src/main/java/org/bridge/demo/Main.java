@@ -15,8 +15,9 @@ import java.util.concurrent.Executors;
  * A Dubbo application driven by lines on its standard input, so that one JVM serves a whole test:
  *
  * <pre>
- * provide ID PROTOCOL PORT [host=IP] [version=V] [group=G] [registry=URL]
- * refer ID REGISTRY-URL [version=V] [group=G] [protocol=P] [provided-by=APP]
+ * provide ID PROTOCOL PORT [host=IP] [version=V] [group=G] [registry=URL] [app=NAME] [register=interface|instance|all]
+ *         [metadata=local|remote] [weight=N] [tag=T] [param.NAME=VALUE]...
+ * refer ID REGISTRY-URL [version=V] [group=G] [protocol=P] [provided-by=APP] [migration=STEP]
  * call ID TEXT
  * serve PORT
  * stop ID

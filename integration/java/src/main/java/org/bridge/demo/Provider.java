@@ -12,8 +12,10 @@ final class Provider implements AutoCloseable {
     private final FrameworkModel framework = new FrameworkModel();
 
     Provider(String protocol, int port, Settings settings) {
-        ApplicationConfig application = new ApplicationConfig("demo-provider");
+        ApplicationConfig application = new ApplicationConfig(settings.get("app", "demo-provider"));
         application.setQosEnable(false);
+        application.setRegisterMode(settings.get("register", "interface"));
+        application.setMetadataType(settings.get("metadata", "local"));
         RegistryConfig registry = new RegistryConfig(settings.get("registry", "N/A"));
         ProtocolConfig listen = new ProtocolConfig(protocol, port);
         listen.setHost(settings.get("host", "127.0.0.1"));
@@ -22,6 +24,9 @@ final class Provider implements AutoCloseable {
         service.setRef(name -> "hello " + name + " from " + port);
         service.setVersion(settings.get("version"));
         service.setGroup(settings.get("group"));
+        service.setWeight(settings.get("weight") == null ? null : Integer.valueOf(settings.get("weight")));
+        service.setTag(settings.get("tag"));
+        service.setParameters(settings.startingWith("param."));
         DubboBootstrap.newInstance(framework)
                 .application(application)
                 .registry(registry)

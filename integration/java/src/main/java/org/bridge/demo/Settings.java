@@ -21,6 +21,17 @@ final class Settings {
         return values.get(name);
     }
 
+    /** Returns those settings, without the beginning of their names; null where there are none. */
+    Map<String, String> startingWith(String prefix) {
+        Map<String, String> found = new HashMap<>();
+        values.forEach((name, value) -> {
+            if (name.startsWith(prefix)) {
+                found.put(name.substring(prefix.length()), value);
+            }
+        });
+        return found.isEmpty() ? null : found;
+    }
+
     String get(String name, String otherwise) {
         return values.getOrDefault(name, otherwise);
     }

@@ -1,0 +1,213 @@
+package integration_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// greetApp is the application that the mesh's service is: the name of its
+// Kubernetes service.
+const (
+	greetApp      = "greet"
+	applications  = "/services/"
+	greetMapping  = "/dubbo/mapping/" + harness.DubboInterface
+	byApplication = "migration=FORCE_APPLICATION"
+)
+
+// formatted is a bridge from the mesh into ZooKeeper that writes formats.
+func (w *world) formatted(t *testing.T, formats, settings string) *harness.Bridge {
+	t.Helper()
+	b := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
+registries:
+  mesh: { istiod: { address: %q, mapping: { %s } } }
+  zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
+bridges:
+  - name: mesh-to-zk
+    from: mesh
+    to: zk
+    formats: [%s]
+    select: { allow: [127.0.0.0/8] }
+    guard: { %s }
+    %s
+`, w.toIstiod.Address, w.overHTTP("connectionGrace: 1s"), w.writes.Address, formats, harness.Swift, settings))
+	b.Start(t)
+	b.AwaitReady(t)
+	return b
+}
+
+// awaitInstances waits until an application has exactly the instances at ports
+// of 127.0.0.1.
+func (w *world) awaitInstances(t *testing.T, app string, ports ...int) {
+	t.Helper()
+	harness.Eventually(t, soon, "instances of "+app, func() error {
+		return harness.Same(w.znodes.Children(t, applications+app), addresses(ports))
+	})
+}
+
+// protocolOf is what a version's providers speak here: consumers of 3.2 see
+// streams of their own providers cancelled in calls of tri now and then,
+// whatever the registry.
+func protocolOf(version string) string {
+	if version == harness.Dubbo32 {
+		return "dubbo"
+	}
+	return "tri"
+}
+
+// versions runs a test with each version of Java Dubbo.
+func versions(t *testing.T, test func(t *testing.T, version string)) {
+	t.Helper()
+	for _, v := range []string{harness.Dubbo33, harness.Dubbo32} {
+		t.Run(v, func(t *testing.T) { test(t, v) })
+	}
+}
+
+func TestApplicationLevelInZooKeeper(t *testing.T) {
+	versions(t, func(t *testing.T, version string) {
+		w := newWorld(t)
+		java, protocol := harness.StartDubboOf(t, version), protocolOf(version)
+		a, b := java.Provide(t, protocol), java.Provide(t, protocol)
+		w.znodes.Create(t, greetMapping, "another-app")
+		w.greet(t, a, b)
+		w.publish(t)
+		bridge := w.formatted(t, "{ format: dubbo-application, protocol: "+protocol+" }", "")
+		w.awaitInstances(t, greetApp, a, b)
+		consumer := java.Refer(t, "c1", w.zookeeper.Address, byApplication)
+
+		t.Run("A02 a consumer that knows applications alone calls the mesh's providers", func(t *testing.T) {
+			consumer.AwaitOnly(t, soon, a, b)
+		})
+		t.Run("words of others stay in the mapping", func(t *testing.T) {
+			if got := w.znodes.Data(t, greetMapping); got != "another-app,"+greetApp {
+				t.Errorf("mapping %q", got)
+			}
+		})
+		t.Run("the document lies where Java looks and where dubbo-go looks", func(t *testing.T) {
+			javas, gos := w.znodes.Children(t, "/dubbo/metadata/"+greetApp), w.znodes.Children(t, "/dubbo/"+greetApp)
+			if len(javas) != 1 || !slices.Equal(javas, gos) {
+				t.Errorf("%v and %v", javas, gos)
+			}
+		})
+		t.Run("a change of weight arrives, without a failed call", func(t *testing.T) {
+			before := w.znodes.Children(t, "/dubbo/metadata/"+greetApp)
+			weighted := harness.Local(a, b)
+			weighted[0].Weight, weighted[1].Weight = 100, 1
+			w.mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: weighted})
+			harness.Eventually(t, soon, "nearly all calls go to one", func() error {
+				n := 0
+				for range 50 {
+					port, err := consumer.Call(t)
+					if err != nil {
+						t.Fatalf("a call failed: %v", err)
+					}
+					if port == a {
+						n++
+					}
+				}
+				if n < 45 {
+					return fmt.Errorf("%d of 50, with %v", n, w.znodes.Tree(t, applications+greetApp))
+				}
+				return nil
+			})
+			harness.Eventually(t, soon, "the old document goes", func() error {
+				if names := w.znodes.Children(t, "/dubbo/metadata/"+greetApp); len(names) != 2 && slices.Contains(names, before[0]) {
+					return fmt.Errorf("%v", names)
+				}
+				return nil
+			})
+		})
+		t.Run("A12 an endpoint that goes is called no more", func(t *testing.T) {
+			w.greet(t, b)
+			w.awaitInstances(t, greetApp, b)
+			consumer.AwaitOnly(t, soon, b)
+		})
+		t.Run("A33 a restart in which nothing changed writes nothing", func(t *testing.T) {
+			before := w.znodes.Tree(t, "/services")
+			w.untouched(t, func() {
+				bridge.Stop(t)
+				bridge.Start(t)
+				bridge.AwaitReady(t)
+			})
+			if err := harness.Same(w.znodes.Tree(t, "/services"), before); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run("a service that goes leaves nothing but its word", func(t *testing.T) {
+			w.mesh.Remove(t, greetHost)
+			w.awaitInstances(t, greetApp)
+			harness.Eventually(t, soon, "the documents go", func() error {
+				left := append(w.znodes.Children(t, "/dubbo/metadata/"+greetApp), w.znodes.Children(t, "/dubbo/"+greetApp)...)
+				return harness.Same(len(left), 0)
+			})
+			if got := w.znodes.Data(t, greetMapping); !strings.HasPrefix(got, "another-app") {
+				t.Errorf("mapping %q", got)
+			}
+		})
+	})
+}
+
+func TestBothLevelsAtOnce(t *testing.T) {
+	versions(t, func(t *testing.T, version string) {
+		w := newWorld(t)
+		java, protocol := harness.StartDubboOf(t, version), protocolOf(version)
+		a, b := java.Provide(t, protocol), java.Provide(t, protocol)
+		w.greet(t, a, b)
+		w.publish(t)
+		w.formatted(t, fmt.Sprintf("{ format: dubbo-interface, protocol: %[1]s }, { format: dubbo-application, protocol: %[1]s }", protocol), "")
+		w.awaitInstances(t, greetApp, a, b)
+		w.awaitEntries(t, providers, a, b)
+		for step, id := range map[string]string{"APPLICATION_FIRST": "first", "FORCE_APPLICATION": "app", "FORCE_INTERFACE": "iface"} {
+			consumer := java.Refer(t, id, w.zookeeper.Address, "migration="+step)
+			consumer.AwaitOnly(t, soon, a, b)
+			calls := make(map[int]int)
+			for range 100 {
+				port, err := consumer.Call(t)
+				if err != nil {
+					t.Fatalf("%s: %v", step, err)
+				}
+				calls[port]++
+			}
+			if calls[a] < 25 || calls[b] < 25 {
+				t.Errorf("%s: providers counted twice? %v", step, calls)
+			}
+		}
+	})
+}
+
+func TestOneOfAHundredInstances(t *testing.T) {
+	w := newWorld(t)
+	java := harness.StartDubbo(t)
+	ports := make([]int, 0, 100)
+	live := java.Provide(t, "tri")
+	ports = append(ports, live)
+	for i := range 99 {
+		ports = append(ports, 30001+i)
+	}
+	w.greet(t, ports...)
+	w.publish(t)
+	w.formatted(t, "dubbo-application", "")
+	w.awaitInstances(t, greetApp, ports...)
+	before := w.znodes.Tree(t, applications+greetApp)
+	others := func() map[string]harness.Znode {
+		tree := w.znodes.Tree(t, applications+greetApp)
+		delete(tree, applications+greetApp)
+		delete(tree, applications+greetApp+"/127.0.0.1:30050")
+		return tree
+	}
+	delete(before, applications+greetApp)
+	delete(before, applications+greetApp+"/127.0.0.1:30050")
+	without := slices.DeleteFunc(slices.Clone(ports), func(p int) bool { return p == 30050 })
+	for range 3 {
+		w.greet(t, without...)
+		w.awaitInstances(t, greetApp, without...)
+		w.greet(t, ports...)
+		w.awaitInstances(t, greetApp, ports...)
+	}
+	if err := harness.Same(others(), before); err != nil {
+		t.Errorf("the others were touched: %v", err)
+	}
+}
