@@ -8,14 +8,18 @@ import (
 )
 
 // An agenda says which group is due when. Every group it knows has one item;
-// while a group is being worked on, its item is out of the queues. Changes
-// and retries go before refreshes.
+// while a group is being worked on, its item is out of the queues. Changes and
+// retries go before arrivals, and these before refreshes, but each gets its
+// turns. Within a queue, what has been due for longest goes first, and what was
+// just written is due later than what waits, so that no group starves another.
 type agenda struct {
 	quiet, maxQuiet time.Duration
 	shards          int // that groups are divided into
 	items           map[registry.Group]*item
 	changes         queue
+	arrivals        queue // changes of groups that nothing was ever written to
 	refreshes       queue
+	turn            int // of take
 }
 
 // An item is what the loop knows of one group, beside what the planner does.
@@ -29,6 +33,7 @@ type item struct {
 	index  int
 	busy   bool // being worked on: in no queue
 	again  bool // has to be read once more after that
+	arrive bool // nothing was written to the group yet, and nothing of ours was there
 	change pace
 
 	notBefore time.Time // after a failure, whatever changes
@@ -53,7 +58,13 @@ type pace struct {
 	first   time.Time // the first one that is not written; zero: there is none
 	last    time.Time
 	written time.Time // when the last write began
+	spent   time.Time // up to when writes were made in advance, at one in each maxQuiet
 }
+
+// ahead is how many writes of a group may be made in advance. A group that
+// changes all the time, such as by an endpoint that flaps, is then written once
+// in each maxQuiet; one that was idle for long enough is written at once.
+const ahead = 10
 
 func (p *pace) add(now time.Time) {
 	if p.first.IsZero() {
@@ -64,6 +75,10 @@ func (p *pace) add(now time.Time) {
 
 // due returns when the changes are to be written.
 func (p *pace) due(quiet, maxQuiet time.Duration) time.Time {
+	return later(p.gathered(quiet, maxQuiet), p.spent.Add(-ahead*maxQuiet))
+}
+
+func (p *pace) gathered(quiet, maxQuiet time.Duration) time.Time {
 	if p.written.IsZero() || !p.first.Before(p.written.Add(quiet)) {
 		return p.first
 	}
@@ -74,9 +89,10 @@ func (p *pace) pending() bool { return !p.first.IsZero() }
 
 // begin records that a write of all changes so far begins, and returns when
 // the first of them was seen.
-func (p *pace) begin(now time.Time) time.Time {
+func (p *pace) begin(now time.Time, maxQuiet time.Duration) time.Time {
 	first := p.first
 	p.first, p.written = time.Time{}, now
+	p.spent = later(p.spent, now).Add(maxQuiet)
 	return first
 }
 
@@ -110,7 +126,7 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 func (a *agenda) touch(it *item, now time.Time) bool {
 	joined := it.change.pending()
 	it.change.add(now)
-	overdue := it.in == &a.changes && !it.at.After(now)
+	overdue := (it.in == &a.changes || it.in == &a.arrivals) && !it.at.After(now)
 	if !it.busy && !overdue {
 		a.pace(it)
 	}
@@ -119,7 +135,11 @@ func (a *agenda) touch(it *item, now time.Time) bool {
 
 // pace makes an item with changes due when its pace and its last failure allow.
 func (a *agenda) pace(it *item) {
-	it.wait(&a.changes, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
+	queue := &a.changes
+	if it.arrive {
+		queue = &a.arrivals
+	}
+	it.wait(queue, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
 }
 
 // wait makes an item wait in a queue until the given time.
@@ -137,9 +157,18 @@ func (it *item) wait(in *queue, at time.Time) {
 	heap.Push(in, it)
 }
 
-// take removes and returns an item that is due, a change before a refresh.
+// take removes and returns an item that is due: a change before an arrival
+// before a refresh, but of every eight turns two are the arrivals' and one is
+// the refreshes', so that a flood of one kind does not stop the others.
 func (a *agenda) take(now time.Time) *item {
-	for _, q := range []*queue{&a.changes, &a.refreshes} {
+	order := [...]*queue{&a.changes, &a.arrivals, &a.refreshes}
+	switch a.turn++; a.turn % 8 {
+	case 2, 5:
+		order = [...]*queue{&a.arrivals, &a.changes, &a.refreshes}
+	case 7:
+		order = [...]*queue{&a.refreshes, &a.changes, &a.arrivals}
+	}
+	for _, q := range order {
 		if len(*q) > 0 && !(*q)[0].at.After(now) {
 			it := (*q)[0]
 			it.start()
@@ -161,7 +190,7 @@ func (a *agenda) drop(it *item) { delete(a.items, it.group) }
 // next returns when the first item is due; the zero time if there is none.
 func (a *agenda) next() time.Time {
 	var at time.Time
-	for _, q := range []queue{a.changes, a.refreshes} {
+	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
 		if len(q) > 0 && (at.IsZero() || q[0].at.Before(at)) {
 			at = q[0].at
 		}
@@ -172,7 +201,7 @@ func (a *agenda) next() time.Time {
 // due returns how many items are due and since when the first of them is.
 func (a *agenda) due(now time.Time) (int, time.Time) {
 	n, first := 0, now
-	for _, q := range []queue{a.changes, a.refreshes} {
+	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
 		for _, it := range q {
 			if !it.at.After(now) {
 				n++

@@ -100,10 +100,11 @@ func DefaultGuard() Guard {
 type Options struct {
 	Target   string        // the target's name in the configuration
 	Owner    string        // as registry.Held.Owner tells it: marks what the loop may change and delete
-	Workers  int           // calls to the target at a time
+	Workers  int           // calls to the target at a time, at most: fewer after some failed
+	Rate     float64       // calls to the target in a second, at most; 0: no bound
 	Timeout  time.Duration // how long one call may take; 0 is 30 s
 	Quiet    time.Duration // how long followers of a first change are gathered
-	MaxQuiet time.Duration // how long a group that never stops changing waits at most
+	MaxQuiet time.Duration // how long a group that never stops changing waits at most, and how often it is then written
 	Refresh  time.Duration // how long a belief about a group is trusted before it is read again
 	Retry    registry.Backoff
 	Gate     *Gate // which groups may be written; nil: all of them, always

@@ -40,8 +40,11 @@ type outcome struct {
 
 // dispatch starts the calls that are due, as many as may run at a time.
 func (l *loop) dispatch(ctx context.Context) {
-	for l.calls < l.opts.Workers {
+	for l.calls < l.budget.calls() {
 		now := time.Now()
+		if now.Before(l.budget.opens()) {
+			return
+		}
 		it := l.agenda.take(now)
 		if it == nil {
 			return
@@ -52,9 +55,11 @@ func (l *loop) dispatch(ctx context.Context) {
 			continue
 		}
 		l.calls++
+		l.budget.spend(now)
+		timeout := l.opts.Timeout // which Tune may change
 		go func() {
 			o := outcome{step: s.name, item: it, began: now}
-			s.within(ctx, l.opts.Timeout, &o)
+			s.within(ctx, timeout, &o)
 			l.outcomes <- o
 		}()
 	}
@@ -99,7 +104,7 @@ func (l *loop) next(it *item, now time.Time) (step, bool) {
 	if now.Sub(it.readAt) > recent && it.removesLeftover(change) {
 		return read, true
 	}
-	first := it.change.begin(now)
+	first := it.change.begin(now, l.agenda.maxQuiet)
 	if first.IsZero() {
 		first = now
 	}

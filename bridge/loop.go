@@ -20,6 +20,7 @@ type loop struct {
 	posts    []post          // by shard; nil without a gate
 	outcomes chan outcome
 	calls    int           // under way
+	budget   budget        // of calls
 	dry      bool          // nothing is written
 	served   bool          // a target that serves was told that it is complete
 	verify   time.Duration // how long after a write a group is read back; 0: not
@@ -52,6 +53,7 @@ func newLoop(l *Loop) *loop {
 		planner:  plan.New(l.opts.Owner),
 		agenda:   newAgenda(l.opts.Quiet, l.opts.MaxQuiet),
 		outcomes: make(chan outcome),
+		budget:   budget{most: l.opts.Workers, rate: l.opts.Rate},
 		unread:   make(map[registry.Group]struct{}),
 		owing:    make(map[*item]struct{}),
 	}
@@ -128,8 +130,8 @@ func (l *loop) turn(ctx context.Context, timer *time.Timer) {
 	next := soonest(l.watch(time.Now()), l.confirm(time.Now()))
 	l.dispatch(ctx)
 	l.answer()
-	if at := l.agenda.next(); !at.IsZero() && l.calls < l.opts.Workers && (next.IsZero() || at.Before(next)) {
-		next = at
+	if at := l.agenda.next(); !at.IsZero() && l.calls < l.budget.calls() {
+		next = soonest(next, later(at, l.budget.opens()))
 	}
 	if next.IsZero() {
 		timer.Stop()
@@ -217,7 +219,7 @@ func (l *loop) touch(group registry.Group, now time.Time) {
 	it, isNew := l.agenda.item(group)
 	if isNew {
 		if _, listed := l.listed[group]; !listed {
-			it.readAt = l.asOf
+			it.readAt, it.arrive = l.asOf, true
 		}
 	} else {
 		l.account(it, now)
@@ -249,7 +251,7 @@ func (l *loop) lose(now time.Time) {
 		if !it.readAt.IsZero() {
 			it.readAt = now
 		}
-		it.change.written = time.Time{}
+		it.change.written, it.change.spent = time.Time{}, time.Time{}
 		l.agenda.touch(it, now)
 	}
 }
@@ -274,7 +276,7 @@ func (l *loop) quiet() bool {
 			return false
 		}
 	}
-	return l.listed != nil && l.calls == 0 && len(l.unread) == 0 && len(l.agenda.changes) == 0
+	return l.listed != nil && l.calls == 0 && len(l.unread) == 0 && len(l.agenda.changes)+len(l.agenda.arrivals) == 0
 }
 
 // answer tells those who wait for quiet, and a target that serves the first

@@ -9,6 +9,7 @@ import (
 // settle takes an outcome in and puts its group back on the agenda.
 func (l *loop) settle(o outcome, now time.Time) {
 	l.calls--
+	l.budget.settle(o.began, o.err, now)
 	l.observe(Observation{Kind: ObservedCall, Op: o.step, Count: 1, Took: now.Sub(o.began), Err: o.err})
 	if o.err != nil {
 		l.failed(o, now)
@@ -112,6 +113,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.account(it, now)
 	l.succeeded(it)
 	it.wroteAt, l.lastWrite = now, now
+	it.arrive = false
 	l.done(it)
 	l.readBack(it, now)
 	if it.change.pending() {

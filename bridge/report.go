@@ -17,7 +17,7 @@ func (l *loop) status(now time.Time) Status {
 	s := Status{
 		Target: l.opts.Target, Owner: l.opts.Owner, Listed: l.listed != nil,
 		Groups: len(l.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
-		Queue: queue, OldestDue: now.Sub(first), LastRead: l.lastRead, LastWrite: l.lastWrite,
+		Queue: queue, Arriving: len(l.agenda.arrivals), Budget: l.budget.calls(), OldestDue: now.Sub(first), LastRead: l.lastRead, LastWrite: l.lastWrite,
 		Bridges: make([]BridgeStatus, 0, len(l.ways)), Services: []ServiceStatus{},
 		Holds: make([]Hold, 0, len(l.holds)), Conflicts: []Conflict{},
 	}

@@ -35,6 +35,8 @@ type Status struct {
 	Owned     int             `json:"owned"`      // entries of ours that the target holds
 	Foreign   int             `json:"foreign"`    // entries of others in those groups
 	Queue     int             `json:"queue"`      // groups due now
+	Arriving  int             `json:"arriving"`   // groups that were never written to and wait for it
+	Budget    int             `json:"budget"`     // calls to the target at a time, by now
 	OldestDue time.Duration   `json:"oldest_due"` // how long the first of them has been due
 	LastRead  time.Time       `json:"last_read"`
 	LastWrite time.Time       `json:"last_write"`

@@ -7,8 +7,8 @@ import (
 )
 
 // Tune changes how a loop goes about its work without stopping it: the guards
-// of bridges, by name, and of the options Workers, Timeout, Quiet, MaxQuiet,
-// Refresh and Retry. Calls under way and holds go on; what is held is judged by
+// of bridges, by name, and of the options Workers, Rate, Timeout, Quiet,
+// MaxQuiet, Refresh and Retry. Calls under way and holds go on; what is held is judged by
 // the new guards from then on.
 func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
 	for name, g := range guards {
@@ -23,6 +23,8 @@ func (l *loop) tune(guards map[string]Guard, opts Options, now time.Time) {
 	opts = opts.withDefaults()
 	l.opts.Workers, l.opts.Timeout, l.opts.Retry = opts.Workers, opts.Timeout, opts.Retry
 	l.opts.Quiet, l.opts.MaxQuiet, l.opts.Refresh = opts.Quiet, opts.MaxQuiet, opts.Refresh
+	l.opts.Rate, l.budget.rate = opts.Rate, opts.Rate
+	l.budget.most = opts.Workers
 	l.agenda.quiet, l.agenda.maxQuiet = opts.Quiet, opts.MaxQuiet
 	for i, w := range l.ways {
 		if g, ok := guards[w.Name]; ok {

@@ -46,9 +46,12 @@ type Mapping struct {
 	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`
 }
 
-// Limits bound what a registry may send.
+// Limits bound what a registry may send, and what is kept of it.
 type Limits struct {
-	MaxReceive Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
+	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
+	MaxServices  int  `yaml:"maxServices" default:"100000" doc:"Services that are taken in; at any of these bounds nothing more is, nothing is deleted, and status says so."`
+	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" doc:"Endpoints that are taken in."`
+	MaxBytes     Size `yaml:"maxBytes" default:"1GiB" doc:"What all names, addresses and attributes together may take."`
 }
 
 // Import says how services of other registries appear in a mesh.

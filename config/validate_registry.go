@@ -34,6 +34,9 @@ func (v *validator) registry(path, name string, r Registry) {
 	if t := r.Timing; t.RetryMin <= 0 || t.RetryMax < t.RetryMin {
 		v.fault(path+".timing.retryMin", "%s to %s is no wait; retryMin is more than nothing and at most retryMax", t.RetryMin, t.RetryMax)
 	}
+	if r.Timing.Rate < 0 {
+		v.fault(path+".timing.rate", "%d is less than nothing; 0 is no bound", r.Timing.Rate)
+	}
 	if r.Timing.Refresh <= 0 {
 		v.fault(path+".timing.refresh", "%s would never rest; write such as 5m", r.Timing.Refresh)
 	}
@@ -165,6 +168,9 @@ func (v *validator) pair(path string, a, b [2]string) {
 func (v *validator) limits(path string, l Limits) {
 	if l.MaxReceive < 1<<16 {
 		v.fault(path+".maxReceive", "%s is too little for any answer; write such as 64MiB", l.MaxReceive)
+	}
+	if l.MaxServices < 1 || l.MaxEndpoints < 1 || l.MaxBytes < 1 {
+		v.fault(path, "maxServices, maxEndpoints and maxBytes each need room for something; leave them out for the defaults")
 	}
 }
 

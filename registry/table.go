@@ -24,6 +24,12 @@ type Table struct {
 	stale   error
 	epoch   int
 	readers map[*Reader]struct{}
+
+	limits Limits
+	load   load              // of the rows
+	over   map[Name]struct{} // services that did not fit
+	again  func()            // asks for a full reading
+	asked  load              // what the rows were when it was asked for last
 }
 
 // NewTable returns an empty table that is not synced yet.
@@ -40,16 +46,19 @@ func NewTable() *Table {
 func (t *Table) Put(s *Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.put(s, t.stale != nil) {
+	over := len(t.over)
+	if t.put(s, t.held() != nil) || len(t.over) != over {
 		t.signal()
 	}
 }
 
 // Delete removes a service that its registry took back.
 func (t *Table) Delete(name Name) {
+	defer t.retry()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.delete(name, t.stale != nil) {
+	over := len(t.over)
+	if t.delete(name, t.held() != nil) || len(t.over) != over {
 		t.signal()
 	}
 }
@@ -58,16 +67,22 @@ func (t *Table) Delete(name Name) {
 // all of it or nothing. What one message of a registry told belongs together,
 // so that a mass removal is seen whole.
 func (t *Table) Apply(put []*Service, gone []Name) {
+	defer t.retry()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found, changed := t.stale != nil, false
+	found, changed, over := t.held() != nil, false, len(t.over)
 	for _, s := range put {
 		changed = t.put(s, found) || changed
 	}
 	for _, name := range gone {
 		changed = t.delete(name, found) || changed
 	}
-	if changed {
+	for _, s := range put { // there may be room by now
+		if _, over := t.over[s.Name]; over {
+			changed = t.put(s, found) || changed
+		}
+	}
+	if changed || len(t.over) != over {
 		t.signal()
 	}
 }
@@ -78,15 +93,25 @@ func (t *Table) Apply(put []*Service, gone []Name) {
 func (t *Table) Replace(services iter.Seq[*Service]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seen := make(map[Name]struct{}, len(t.rows))
+	seen := make(map[Name]*Service, len(t.rows))
+	var added []*Service
 	for s := range services {
-		seen[s.Name] = struct{}{}
-		t.put(s, true)
+		if _, known := t.rows[s.Name]; !known {
+			added = append(added, s)
+		}
+		seen[s.Name] = s
 	}
-	for name := range t.rows {
-		if _, ok := seen[name]; !ok {
+	clear(t.over)
+	for name := range t.rows { // first, so that there is room
+		if seen[name] == nil {
 			t.delete(name, true)
 		}
+	}
+	for name := range t.rows {
+		t.put(seen[name], true)
+	}
+	for _, s := range added {
+		t.put(s, true)
 	}
 	t.synced, t.stale = true, nil
 	t.epoch++
@@ -179,7 +204,12 @@ func (t *Table) Reader() *Reader {
 }
 
 func (t *Table) put(s *Service, found bool) bool {
-	if s.Equal(t.rows[s.Name]) {
+	old := t.rows[s.Name]
+	if s.Equal(old) {
+		delete(t.over, s.Name)
+		return false
+	}
+	if !t.fits(s, old) {
 		return false
 	}
 	t.rows[s.Name] = s
@@ -188,9 +218,12 @@ func (t *Table) put(s *Service, found bool) bool {
 }
 
 func (t *Table) delete(name Name, found bool) bool {
-	if _, ok := t.rows[name]; !ok {
+	delete(t.over, name)
+	old, ok := t.rows[name]
+	if !ok {
 		return false
 	}
+	t.load = t.load.sub(weigh(old))
 	delete(t.rows, name)
 	t.mark(name, found)
 	return true
@@ -211,7 +244,7 @@ func (t *Table) signal() {
 }
 
 func (t *Table) knowledge() Knowledge {
-	return Knowledge{Synced: t.synced, Stale: t.stale, Unknown: maps.Clone(t.unknown), Epoch: t.epoch}
+	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: maps.Clone(t.unknown), Epoch: t.epoch}
 }
 
 // Knowledge is how far the rows of a table may be relied on.

@@ -78,7 +78,7 @@ func (k *keeper) run(ctx context.Context) error {
 		case err := <-k.life.failed:
 			return err
 		case old := <-k.life.left:
-			k.life.leave(old)
+			k.life.handed(old)
 		case a := <-k.asks:
 			a.answer <- k.reload(base, a.request, "request")
 		case <-hup:

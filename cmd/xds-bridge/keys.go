@@ -93,12 +93,15 @@ func connection(r config.Registry) config.Registry {
 	switch {
 	case r.Istiod != nil:
 		m := *r.Istiod
+		m.Limits = config.Limits{MaxReceive: m.Limits.MaxReceive} // the others are the table's
 		r.Istiod = &m
 	case r.ZooKeeper != nil:
 		z := *r.ZooKeeper
+		z.Limits = config.Limits{MaxReceive: z.Limits.MaxReceive}
 		r.ZooKeeper = &z
 	case r.Nacos != nil:
 		n := *r.Nacos
+		n.Limits = config.Limits{MaxReceive: n.Limits.MaxReceive}
 		r.Nacos = &n
 	}
 	return r

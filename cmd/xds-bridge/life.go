@@ -37,6 +37,32 @@ var errReconfigured = errors.New("its configuration changed, and it has not told
 // table, a loop reads what is there, and a connection that held entries ends
 // only after its successor holds them.
 func (l *life) become(ctx context.Context, h *house) {
+	l.leave(h)
+	for _, o := range h.outlets {
+		if l.links[o.link] == nil {
+			l.links[o.link] = begin(ctx, l.failed, o.link.parts())
+		}
+		if l.loops[o] == nil {
+			l.loops[o] = begin(ctx, l.failed, o.parts())
+		}
+	}
+	for _, w := range h.waypoints {
+		if l.ids[w] == nil {
+			l.ids[w] = begin(ctx, l.failed, w.parts())
+		}
+	}
+	for _, in := range h.inputs {
+		in.current.Store(in)
+		in.limit(h.cfg.Registries[in.name])
+		if l.sources[in] == nil {
+			l.sources[in] = begin(ctx, l.failed, in.parts())
+		}
+	}
+	l.await(ctx, h)
+}
+
+// leave ends the sources and loops that a house has not.
+func (l *life) leave(h *house) {
 	for in, s := range l.sources {
 		if first(h.inputs, func(o *input) bool { return o == in }) == nil {
 			s.end()
@@ -57,26 +83,6 @@ func (l *life) become(ctx context.Context, h *house) {
 			l.replaced(o, h)
 		}
 	}
-	for _, o := range h.outlets {
-		if l.links[o.link] == nil {
-			l.links[o.link] = begin(ctx, l.failed, o.link.parts())
-		}
-		if l.loops[o] == nil {
-			l.loops[o] = begin(ctx, l.failed, o.parts())
-		}
-	}
-	for _, w := range h.waypoints {
-		if l.ids[w] == nil {
-			l.ids[w] = begin(ctx, l.failed, w.parts())
-		}
-	}
-	for _, in := range h.inputs {
-		in.current.Store(in)
-		if l.sources[in] == nil {
-			l.sources[in] = begin(ctx, l.failed, in.parts())
-		}
-	}
-	l.await(ctx, h)
 }
 
 // replaced decides what becomes of the link of an outlet that is gone.
@@ -111,8 +117,8 @@ func (l *life) await(ctx context.Context, h *house) {
 	}
 }
 
-// leave ends a link whose successor is in step.
-func (l *life) leave(old *link) {
+// handed ends a link whose successor is in step.
+func (l *life) handed(old *link) {
 	if _, still := l.leaving[old]; still {
 		delete(l.leaving, old)
 		l.end(old)

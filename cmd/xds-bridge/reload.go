@@ -127,6 +127,8 @@ func changes(before, after *house) []string {
 			note("source", in.name, "begun")
 		case old != in:
 			note("source", in.name, "restarted")
+		case limits(before.cfg.Registries[in.name]) != limits(after.cfg.Registries[in.name]):
+			note("source", in.name, "limits changed")
 		}
 	}
 	for _, in := range before.inputs {

@@ -252,7 +252,7 @@ func (b *builder) tuning(at end) bridge.Options {
 	r := b.cfg.Registries[at.registry]
 	t := r.Timing
 	return bridge.Options{
-		Workers: t.Workers, Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
+		Workers: t.Workers, Rate: float64(t.Rate), Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
 		Retry:   registry.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
 		Timeout: max(minCall, 2*callTimeout(r)),
 	}

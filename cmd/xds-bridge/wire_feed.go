@@ -3,6 +3,7 @@ package main
 import (
 	"sync/atomic"
 
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -21,6 +22,25 @@ func (b *builder) feed(name string) *feed {
 		b.feeds[name] = &feed{table: registry.NewTable(), istiods: make(map[string]*debug.Endpoints)}
 	}
 	return b.feeds[name]
+}
+
+// limit bounds what the table of a registry holds.
+func (f *feed) limit(r config.Registry) {
+	l := limits(r)
+	f.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, f.recheck)
+}
+
+// limits returns the bounds of a registry.
+func limits(r config.Registry) config.Limits {
+	switch {
+	case r.Istiod != nil:
+		return r.Istiod.Limits
+	case r.ZooKeeper != nil:
+		return r.ZooKeeper.Limits
+	case r.Nacos != nil:
+		return r.Nacos.Limits
+	}
+	return config.Limits{}
 }
 
 // recheck asks for a fresh reading.
