@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -134,20 +135,27 @@ func services(all []*found) []*registry.Service {
 	return out
 }
 
+// gather makes one service of providers. None of its strings is a part of what
+// was read, which is several times as long and would be kept with it.
 func gather(all []*found) *registry.Service {
 	first := all[0]
 	s := &registry.Service{
 		Name:        nameOf(first.group, first.iface),
-		Application: first.application,
-		Interfaces:  []registry.Interface{first.iface},
-		Attributes:  maps.Clone(first.endpoint.Attributes),
-		Endpoints:   make([]registry.Endpoint, 0, len(all)),
+		Application: strings.Clone(first.application),
+		Interfaces: []registry.Interface{{
+			Name: strings.Clone(first.iface.Name), Version: strings.Clone(first.iface.Version), Group: strings.Clone(first.iface.Group),
+		}},
+		Attributes: own(first.endpoint.Attributes),
+		Endpoints:  make([]registry.Endpoint, 0, len(all)),
 	}
 	for _, f := range all[1:] {
 		if f.application != s.Application {
 			s.Application = ""
 		}
 		maps.DeleteFunc(s.Attributes, func(k, v string) bool { return f.endpoint.Attributes[k] != v })
+	}
+	if len(s.Attributes) == 0 {
+		s.Attributes = nil
 	}
 	for _, f := range all {
 		e := f.endpoint
@@ -158,18 +166,41 @@ func gather(all []*found) *registry.Service {
 			}
 			e.Attributes[paramApplication] = f.application
 		}
-		if len(e.Attributes) == 0 {
-			e.Attributes = nil
-		}
-		if n := len(s.Endpoints); n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
+		n := len(s.Endpoints)
+		if n > 0 && s.Endpoints[n-1].Compare(e) == 0 {
 			continue // one address told twice is one endpoint
 		}
+		e.Attributes = own(e.Attributes)
+		e.Host, e.Instance = strings.Clone(e.Host), strings.Clone(e.Instance)
+		var last registry.Endpoint
+		if n > 0 {
+			last = s.Endpoints[n-1]
+		}
+		e.Protocol, e.Zone = like(last.Protocol, e.Protocol), like(last.Zone, e.Zone)
+		e.Path = registry.Path(like(string(last.Path), string(e.Path)))
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	if len(s.Attributes) == 0 {
-		s.Attributes = nil
-	}
 	return s
+}
+
+// own returns attributes with strings of their own, nil for none.
+func own(a registry.Attributes) registry.Attributes {
+	if len(a) == 0 {
+		return nil
+	}
+	out := make(registry.Attributes, len(a))
+	for k, v := range a {
+		out[strings.Clone(k)] = strings.Clone(v)
+	}
+	return out
+}
+
+// like returns a string of its own that equals s: another one, where that does.
+func like(other, s string) string {
+	if other == s {
+		return other
+	}
+	return strings.Clone(s)
 }
 
 // nameOf returns the identity of a service of this format: format, namespace,
