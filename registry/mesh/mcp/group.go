@@ -12,10 +12,12 @@ import (
 
 // A group is one ServiceEntry.
 type group struct {
-	entries  map[string]string // never written again: a change is another map
-	resource *resource         // what they make; nil before the first and after the last of them
+	entries  []entry   // by key
+	resource *resource // what they make; nil before the first and after the last of them
 	vip      netip.Addr
 }
+
+type entry struct{ key, value string }
 
 // hold makes entries all that a group holds. Where they make no resource the
 // group stays as it was. To read and encode them is nearly all there is to do
@@ -29,8 +31,10 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 		return nil
 	}
 	list := make([]registry.Entry, 0, len(entries))
+	compact := make([]entry, 0, len(entries))
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		list = append(list, registry.Entry{Group: name, Key: key, Value: entries[key]})
+		compact = append(compact, entry{key, entries[key]})
 	}
 	parsed, err := serviceentry.Parse(name, list)
 	if err != nil {
@@ -42,7 +46,7 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 	g := t.group(name)
 	switch {
 	case err == nil:
-		g.entries = entries
+		g.entries = compact
 		t.served.replace(g, r)
 		t.touch()
 	case g.resource == nil:

@@ -79,8 +79,8 @@ func (t *Target) save() {
 	var entries []registry.Entry
 	if t.settled {
 		for name, g := range t.groups {
-			for key, value := range g.entries {
-				entries = append(entries, registry.Entry{Group: name, Key: key, Value: value})
+			for _, e := range g.entries {
+				entries = append(entries, registry.Entry{Group: name, Key: e.key, Value: e.value})
 			}
 		}
 	}

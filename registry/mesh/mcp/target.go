@@ -108,9 +108,8 @@ func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Held, 
 		return nil, nil
 	}
 	var out []registry.Held
-	for _, key := range slices.Sorted(maps.Keys(g.entries)) {
-		e := registry.Entry{Group: name, Key: key, Value: g.entries[key]}
-		out = append(out, registry.Held{Entry: e, Owner: t.o.Owner, Live: true})
+	for _, e := range g.entries {
+		out = append(out, registry.Held{Entry: registry.Entry{Group: name, Key: e.key, Value: e.value}, Owner: t.o.Owner, Live: true})
 	}
 	return out, nil
 }
@@ -134,22 +133,22 @@ func (t *Target) Write(ctx context.Context, c registry.Change) error {
 func (t *Target) with(c registry.Change) (map[string]string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var entries map[string]string
+	entries := make(map[string]string, len(c.Want))
 	if g := t.groups[c.Group]; g != nil {
-		entries = g.entries
+		for _, e := range g.entries {
+			entries[e.key] = e.value
+		}
 	}
 	if err := conditions(entries, c); err != nil {
 		return nil, err
 	}
-	next := make(map[string]string, len(entries)+len(c.Put))
-	maps.Copy(next, entries)
 	for _, w := range c.Put {
-		next[w.New.Key] = w.New.Value
+		entries[w.New.Key] = w.New.Value
 	}
 	for _, h := range c.Delete {
-		delete(next, h.Key)
+		delete(entries, h.Key)
 	}
-	return next, nil
+	return entries, nil
 }
 
 // conditions reports whether everything that the change replaces or deletes
