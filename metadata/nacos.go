@@ -62,6 +62,9 @@ func (i NacosInstance) String() string {
 	if i.Cluster == "" {
 		i.Cluster = DefaultNacosCluster
 	}
+	if i.plain() {
+		return string(i.append(make([]byte, 0, 512)))
+	}
 	i.Metadata = validText(i.Metadata)
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -90,6 +93,9 @@ func validText(m map[string]string) map[string]string {
 
 // ParseNacosInstance reads the canonical form.
 func ParseNacosInstance(s string) (NacosInstance, error) {
+	if i, ok := readPlain(s); ok {
+		return i, nil
+	}
 	var i NacosInstance
 	if err := json.Unmarshal([]byte(s), &i); err != nil {
 		return NacosInstance{}, fmt.Errorf("nacos instance %.100q: %w", s, err)
