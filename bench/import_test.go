@@ -19,39 +19,81 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// TestImport reads a whole ZooKeeper and serves it to a client that does what
-// istiod does, beside a bare reader of the same nodes.
+// TestImport reads a whole registry and serves it to a client that does what
+// istiod does, in turns with a bare reader of the same.
 func TestImport(t *testing.T) {
-	for _, services := range []int{1_000, 10_000} {
-		t.Run(fmt.Sprintf("%d services", services), func(t *testing.T) {
+	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {
+		t.Run(fmt.Sprintf("%d services of ZooKeeper", size.services), func(t *testing.T) {
 			z := empty(t)
 			r := dialRaw(t, z.Address)
-			r.write(t, root, services)
-			began := time.Now()
-			r.count(t, root, services)
-			floor := time.Since(began)
-
-			began = time.Now()
-			in := serveZooKeeper(t, z)
-			in.await(t, services)
-			ours := time.Since(began)
-			results.add(t, row{
-				id: "P03", what: fmt.Sprintf("import, %d x %d: until istiod has the set", services, perService),
-				ours: short(ours), floor: short(floor) + " to read", ratio: float64(ours) / float64(floor),
+			r.write(t, root, size.services)
+			source := func() registry.Source { return fromZooKeeper(t, z) }
+			imports(t, "ZooKeeper", size.services, size.rounds, z.Process(), source, func() int { return dialRaw(t, z.Address).read(t, root) })
+			if size.services == 1_000 {
+				in := serve(t, source())
+				in.await(t, size.services)
+				in.singles(t, "ZooKeeper", 300, r.appears)
+			}
+		})
+		t.Run(fmt.Sprintf("%d services of Nacos", size.services), func(t *testing.T) {
+			const group = "DEFAULT_GROUP"
+			server := harness.StartNacos(t, harness.NacosOptions{Version: 3, Heap: "4g"})
+			r := dialNacos(t, server)
+			r.write(t, group, size.services)
+			source := func() registry.Source { return fromNacos(t, server) }
+			imports(t, "Nacos", size.services, size.rounds, server.Process(), source, func() int {
+				reader := dialNacos(t, server)
+				defer reader.close()
+				return reader.subscribe(t, group)
 			})
-			if services == 1_000 {
-				in.singles(t, r)
+			if size.services == 1_000 {
+				in := serve(t, source())
+				in.await(t, size.services)
+				subscriber := dialNacos(t, server)
+				subscriber.subscribe(t, group)
+				in.singles(t, "Nacos", 60, func(t *testing.T, k int) time.Time {
+					must(t, r.put(t.Context(), group, k, 7))
+					return subscriber.told(t, iface(k)+"\"", `"endPointWeight":"7"`)
+				})
 			}
 		})
 	}
 }
 
-// imported is the whole way from a ZooKeeper to an istiod.
+// imports measures P03.
+func imports(t *testing.T, from string, services, rounds int, server *harness.Process, source func() registry.Source, read func() int) { //nolint:revive // all of one row
+	t.Helper()
+	contest{
+		id: "P03", what: fmt.Sprintf("import from %s, %d x %d: own time until istiod has the set", from, services, perService),
+		rounds: rounds, beyond: 500 * time.Millisecond,
+		floor: func(int) spent {
+			return turn(t, server, func() {
+				if n := read(); n != services*perService {
+					t.Fatalf("%d endpoints read", n)
+				}
+			})
+		},
+		ours: func(int) spent {
+			var in *imported
+			took := turn(t, server, func() {
+				in = serve(t, source())
+				in.await(t, services)
+			})
+			in.pipe.end()
+			return took
+		},
+	}.run(t)
+}
+
+// imported is the whole way from a registry to an istiod.
 type imported struct {
-	pipe *pipe
+	target  *mcp.Target
+	address string // where istiods connect
+	pipe    *pipe
 
 	mu     sync.Mutex
 	sets   int
@@ -60,15 +102,43 @@ type imported struct {
 	pushed chan time.Time
 }
 
-func serveZooKeeper(t *testing.T, z *harness.ZooKeeper) *imported {
+func fromZooKeeper(t *testing.T, z *harness.ZooKeeper) registry.Source {
 	t.Helper()
-	vips := netip.MustParsePrefix("240.64.0.0/12")
-	codec, err := serviceentry.New(serviceentry.Options{
-		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "xds-bridge", Mark: mark(), VIPs: vips,
-	})
+	format, err := dubbo.NewZooKeeper(dubbo.Options{Root: root})
 	must(t, err)
-	in := &imported{got: make(chan struct{}, 1), pushed: make(chan time.Time, 16)}
-	target, err := mcp.NewTarget(mcp.Options{Owner: mark().Owner, VIPs: vips, Observe: func(o mcp.Observation) {
+	source, err := zookeeper.NewSource(zookeeper.Options{Servers: []string{z.Address}}, zookeeper.SourceOptions{Formats: []zookeeper.Format{format}})
+	must(t, err)
+	return source
+}
+
+func fromNacos(t *testing.T, server *harness.Nacos) registry.Source {
+	t.Helper()
+	format, err := dubbo.NewNacos(dubbo.Options{})
+	must(t, err)
+	source, err := nacos.NewSource(nacos.Options{Servers: []string{server.URL}}, nacos.SourceOptions{Formats: []nacos.Format{format}})
+	must(t, err)
+	return source
+}
+
+// serve keeps a registry in a set that istiods are served, and reads that as
+// one of them.
+func serve(t *testing.T, source registry.Source) *imported {
+	t.Helper()
+	in := &imported{got: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	in.listen(t, ctx, &running)
+	in.read(t, ctx, &running)
+	in.follow(t, source, func() { cancel(); running.Wait() })
+	return in
+}
+
+// listen serves istiods.
+func (in *imported) listen(t *testing.T, ctx context.Context, running *sync.WaitGroup) { //nolint:revive // t comes first
+	t.Helper()
+	in.pushed = make(chan time.Time, 16)
+	var err error
+	in.target, err = mcp.NewTarget(mcp.Options{Owner: mark().Owner, VIPs: vips(), Observe: func(o mcp.Observation) {
 		if o.Kind == mcp.ObservedPush {
 			select {
 			case in.pushed <- time.Now():
@@ -77,25 +147,31 @@ func serveZooKeeper(t *testing.T, z *harness.ZooKeeper) *imported {
 		}
 	}})
 	must(t, err)
-	format, err := dubbo.NewZooKeeper(dubbo.Options{Root: root})
-	must(t, err)
-	source, err := zookeeper.NewSource(zookeeper.Options{Servers: []string{z.Address}}, zookeeper.SourceOptions{Formats: []zookeeper.Format{format}})
-	must(t, err)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { check(t, target.Run(ctx)) })
-	running.Go(func() { check(t, mcp.NewServer(target, mcp.ServerOptions{}).Serve(ctx, l)) })
-	in.read(t, ctx, &running, l.Addr().String())
-	in.pipe = run(t, source, target, codec.Encode, func() { cancel(); running.Wait() })
-	return in
+	in.address = l.Addr().String()
+	running.Go(func() { check(t, in.target.Run(ctx)) })
+	running.Go(func() { check(t, mcp.NewServer(in.target, mcp.ServerOptions{}).Serve(ctx, l)) })
 }
 
-// read is an istiod: it takes each set in and confirms it.
-func (in *imported) read(t *testing.T, ctx context.Context, running *sync.WaitGroup, address string) { //nolint:revive // t comes first
+func vips() netip.Prefix { return netip.MustParsePrefix("240.64.0.0/12") }
+
+// follow keeps what is served in step with a registry.
+func (in *imported) follow(t *testing.T, source registry.Source, closed func()) {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
+	codec, err := serviceentry.New(serviceentry.Options{
+		Hosts: hosts(), Namespace: "xds-bridge", Mark: mark(), VIPs: vips(),
+	})
+	must(t, err)
+	in.pipe = run(t, source, in.target, codec.Encode, closed)
+}
+
+func hosts() naming.MeshHosts { return naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"} }
+
+// read is an istiod: it takes each set in and confirms it.
+func (in *imported) read(t *testing.T, ctx context.Context, running *sync.WaitGroup) { //nolint:revive // t comes first
+	t.Helper()
+	conn, err := grpc.NewClient(in.address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
 	must(t, err)
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
 	must(t, err)
@@ -142,77 +218,33 @@ func (in *imported) await(t *testing.T, services int) {
 	}
 }
 
-// singles measures P04 backwards: from the creation of a node until the set
-// was handed to the streams, with what ZooKeeper takes for it.
-func (in *imported) singles(t *testing.T, r raw) {
+// singles measures P04 backwards, one change at a time: our own part is from
+// when a bare client of the registry was told of it, which knows that it was
+// and still has to read what, until the set was handed to the streams.
+func (in *imported) singles(t *testing.T, from string, n int, change func(t *testing.T, k int) (known time.Time)) {
 	t.Helper()
-	const n = 300
-	var took []time.Duration
-	for i := range n {
+	var own, whole []time.Duration
+	for k := range n {
 		for len(in.pushed) > 0 {
 			<-in.pushed
 		}
-		path := folder(root, i) + "/" + provider(i, 100)
 		began := time.Now()
-		must(t, r.create(path))
+		known := change(t, k)
 		select {
 		case at := <-in.pushed:
-			took = append(took, at.Sub(began))
+			own, whole = append(own, at.Sub(known)), append(whole, at.Sub(began))
 		case <-time.After(10 * time.Second):
 			t.Fatal("a change was not pushed")
 		}
 		time.Sleep(60 * time.Millisecond) // the next one is a first change again
 	}
-	for _, q := range []struct {
-		q     float64
+	for _, l := range []struct {
 		name  string
+		q     float64
 		limit time.Duration
-	}{{0.5, "p50", 2 * time.Millisecond}, {0.99, "p99", 10 * time.Millisecond}} {
-		v := quantile(took, q.q)
-		results.add(t, row{
-			id: "P04", what: "single change, ZooKeeper to istiod, until pushed, " + q.name,
-			ours: short(v), floor: short(q.limit), ratio: float64(v) / float64(q.limit),
-		})
+	}{{"p50", 0.5, 2 * time.Millisecond}, {"p99", 0.99, 10 * time.Millisecond}} {
+		v := quantile(own, l.q)
+		results.add(t, against("P04", "single change, "+from+" to istiod, own part until pushed, "+l.name, v, l.limit, 0))
+		results.add(t, row{id: "P04", what: "single change, " + from + " to istiod, its write to the registry included, " + l.name, ours: short(quantile(whole, l.q))})
 	}
-}
-
-// TestServing measures P11: one of many ServiceEntries changes while several
-// istiods are served.
-func TestServing(t *testing.T) {
-	const services = 10_000
-	codec, err := serviceentry.New(serviceentry.Options{
-		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "xds-bridge", Mark: mark(),
-	})
-	must(t, err)
-	target, err := mcp.NewTarget(mcp.Options{Owner: mark().Owner})
-	must(t, err)
-	put := func(i, version int) {
-		s := &registry.Service{Name: registry.Name(iface(i)), Protocol: "tri", Interfaces: []registry.Interface{{Name: iface(i)}}}
-		for n := range perService {
-			s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, n+1), Port: 20000, Weight: uint32(version)})
-		}
-		entries, err := codec.Encode(s)
-		must(t, err)
-		held, err := target.Read(t.Context(), entries[0].Group)
-		must(t, err)
-		c := registry.Change{Group: entries[0].Group, Want: entries}
-		for j, e := range entries {
-			w := registry.Write{New: e}
-			if len(held) > 0 {
-				w.Old = &held[j]
-			}
-			c.Put = append(c.Put, w)
-		}
-		must(t, target.Write(t.Context(), c))
-	}
-	for i := range services {
-		put(i, 1)
-	}
-	const rounds = 200
-	before := cpu(t)
-	for i := range rounds {
-		put(i, 2)
-	}
-	each := (cpu(t) - before) / rounds
-	results.add(t, row{id: "P11", what: fmt.Sprintf("encoding of one changed ServiceEntry of %d, CPU", services), ours: short(each), floor: "1ms", ratio: float64(each) / float64(time.Millisecond)})
 }

@@ -2,23 +2,17 @@ package bench_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/url"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
-	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
 	"github.com/nacos-group/nacos-sdk-go/v2/clients"
 	"github.com/nacos-group/nacos-sdk-go/v2/common/constant"
-	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
-	"github.com/nacos-group/nacos-sdk-go/v2/model"
 	"github.com/nacos-group/nacos-sdk-go/v2/vo"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
@@ -27,172 +21,212 @@ import (
 )
 
 // TestNacos writes a whole mesh into a real Nacos, beside bare batches and a
-// loop with the SDK's client.
+// loop with the SDK's client. All take turns on one warm server that has room
+// for all, each into a group of its own, after what was before it has gone
+// from the server; who begins changes with every round.
 func TestNacos(t *testing.T) {
-	server := harness.StartNacos(t, harness.NacosOptions{Version: 3})
-	rawNacos(t, server).write(t, "WARM", 200)
-	for _, services := range []int{1_000, 10_000} {
-		t.Run(fmt.Sprintf("%d services", services), func(t *testing.T) {
-			f := newFleet(t, services)
-			began := time.Now()
-			floor := rawNacos(t, server)
-			floor.write(t, "FLOOR", services)
-			batches := time.Since(began)
-			floor.close()
-
-			if services == 1_000 {
-				sdk := withSDK(t, server, services)
-				results.add(t, against("P02", fmt.Sprintf("initial sync into Nacos by the SDK's client, %d x %d", services, perService), sdk, batches, 0))
+	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {
+		t.Run(fmt.Sprintf("%d services", size.services), func(t *testing.T) {
+			n := nacosBench{server: harness.StartNacos(t, harness.NacosOptions{Version: 3, Heap: "4g"}), services: size.services}
+			n.look = dialNacos(t, n.server)
+			warm := dialNacos(t, n.server)
+			warm.write(t, "WARM", 2_000)
+			warm.close()
+			n.look.gone(t, "WARM", 2_000)
+			f := newFleet(t, size.services)
+			n.initial(t, f, size.rounds)
+			if size.services == 1_000 {
+				n.recovery(t, f, size.rounds)
+				n.single(t, f)
 			}
-
-			proxy := harness.StartProxy(t, server.GRPC)
-			p := f.intoNacos(t, server, proxy)
-			began = time.Now()
-			p.start()
-			p.settle(t, services*perService)
-			results.add(t, against("P02", fmt.Sprintf("initial sync into Nacos, %d x %d", services, perService), time.Since(began), batches, 1.5))
-			if services == 1_000 {
-				recovery(t, p, proxy, services, batches)
-			}
-			p.end()
 		})
 	}
 }
 
-// nacosPipe is a pipe into Nacos that has not started yet.
-type nacosPipe struct {
-	*pipe
-	start func()
+// nacosBench is a server and who looks at it.
+type nacosBench struct {
+	server   *harness.Nacos
+	look     rawNacos
+	services int
 }
 
-// scope is where the codec's services lie.
-type scope struct{ *dubbo.Nacos }
-
-// Scopes implements nacos.Layout.
-func (scope) Scopes() []registry.Group { return []registry.Group{{Kind: dubbo.Kind, Group: "OURS"}} }
-
-func (f *fleet) intoNacos(t *testing.T, server *harness.Nacos, proxy *harness.Proxy) *nacosPipe {
+// initial measures P02.
+func (n *nacosBench) initial(t *testing.T, f *fleet, rounds int) {
 	t.Helper()
-	codec, err := dubbo.NewNacos(dubbo.Options{Group: "OURS", Mark: mark()})
-	must(t, err)
-	client, err := nacos.New(nacos.Options{
-		Servers: []string{server.URL},
-		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, proxy.Address)
-		},
-	})
-	must(t, err)
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: mark().Owner, Layouts: []nacos.Layout{scope{codec}}})
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan struct{})
-	p := &nacosPipe{}
-	p.start = func() {
-		go func() {
-			defer close(done)
-			check(t, client.Run(ctx))
-		}()
-		p.pipe = f.into(t, target, codec.Encode, func() { cancel(); <-done }) //nolint:contextcheck // the pipe has a context of its own
+	var fastest time.Duration
+	floor := func(round int) spent {
+		group := fmt.Sprint("FLOOR", round)
+		r := dialNacos(t, n.server)
+		took := turn(t, n.server.Process(), func() { r.write(t, group, n.services) })
+		r.close()
+		n.look.gone(t, group, n.services)
+		if fastest == 0 || took.wall < fastest {
+			fastest = took.wall
+		}
+		return took
 	}
-	return p
+	ours := func(round int) spent {
+		group := fmt.Sprint("OURS", round)
+		var p *nacosPipe
+		took := turn(t, n.server.Process(), func() {
+			p = f.intoNacos(t, n.server, group)
+			p.written(t, n.services)
+		})
+		p.settle(t, n.services*perService)
+		if names := n.look.names(t, group); len(names) != n.services {
+			t.Fatalf("a second client sees %d services", len(names))
+		}
+		p.end()
+		n.look.gone(t, group, n.services)
+		return took
+	}
+	contest{
+		id: "P02", what: fmt.Sprintf("initial sync into Nacos, %d x %d", n.services, perService),
+		rounds: rounds, limit: 1.5, floor: floor, ours: ours,
+	}.run(t)
+	sdk := turn(t, n.server.Process(), func() { withSDK(t, n.server, n.services) })
+	results.add(t, against("P02", fmt.Sprintf("the same by a loop with the SDK's client, %d x %d", n.services, perService), sdk.wall, fastest, 0))
 }
 
 // recovery measures P13: everything is published again after the connection
 // was cut.
-func recovery(t *testing.T, p *nacosPipe, proxy *harness.Proxy, services int, floor time.Duration) {
+func (n *nacosBench) recovery(t *testing.T, f *fleet, rounds int) {
 	t.Helper()
-	passed := make(chan passage, services)
+	r := dialNacos(t, n.server)
+	r.write(t, "CUTFLOOR", n.services)
+	p := f.intoNacos(t, n.server, "CUT")
+	p.settle(t, n.services*perService)
+	floor := func(int) spent {
+		return turn(t, n.server.Process(), func() {
+			r.close()
+			r = dialNacos(t, n.server)
+			r.write(t, "CUTFLOOR", n.services)
+		})
+	}
+	ours := func(int) spent {
+		before := p.tap.written()
+		took := turn(t, n.server.Process(), func() {
+			p.cut()
+			p.written(t, before+n.services)
+		})
+		p.settle(t, n.services*perService)
+		return took
+	}
+	contest{
+		id: "P13", what: fmt.Sprintf("lost connection, %d instances published again", n.services*perService),
+		rounds: rounds, floor: floor, ours: ours,
+	}.run(t)
+	r.close()
+	p.end()
+}
+
+// single measures P04: one endpoint changes while nothing else does. What the
+// server needs to tell its subscribers of it is its own affair.
+func (n *nacosBench) single(t *testing.T, f *fleet) {
+	t.Helper()
+	const singles = 300
+	p := f.intoNacos(t, n.server, "SINGLE")
+	p.settle(t, n.services*perService)
+	subscriber, r := dialNacos(t, n.server), dialNacos(t, n.server)
+	if got := subscriber.subscribe(t, "SINGLE"); got != n.services*perService {
+		t.Fatalf("a subscriber sees %d instances", got)
+	}
+	passed := make(chan passage, 1)
 	p.tap.tell(passed)
 	defer p.tap.tell(nil)
-	began := time.Now()
-	proxy.Reset()
-	var last time.Time
-	for range services {
-		select {
-		case one := <-passed:
-			last = one.done
-		case <-time.After(time.Minute):
-			t.Fatal("not everything was published again within a minute")
+	var own, whole, floor, push []time.Duration
+	for k := range singles {
+		version := 2 + k/n.services
+		at := f.change(k%n.services, uint32(version))
+		w := <-passed
+		own = append(own, w.begun.Sub(at))
+		whole = append(whole, w.done.Sub(at))
+		if k%5 == 0 { // they take half a second each
+			push = append(push, subscriber.told(t, iface(k%n.services)+"\"", fmt.Sprintf(`"endPointWeight":"%d"`, version)).Sub(w.done))
 		}
+		began := time.Now()
+		must(t, r.put(t.Context(), "SINGLEFLOOR", k%n.services, version))
+		floor = append(floor, time.Since(began))
 	}
-	results.add(t, against("P13", fmt.Sprintf("lost connection, %d instances published again", services*perService), last.Sub(began), floor, 0))
+	for _, l := range []struct {
+		name  string
+		q     float64
+		limit time.Duration
+	}{{"p50", 0.5, 2 * time.Millisecond}, {"p99", 0.99, 10 * time.Millisecond}} {
+		results.add(t, against("P04", "single change into Nacos, own part until its write, "+l.name, quantile(own, l.q), l.limit, 1))
+		results.add(t, against("P04", "single change into Nacos, until the server confirmed it, "+l.name, quantile(whole, l.q), quantile(floor, l.q), 0))
+		results.add(t, row{id: "P04", what: "the server's delay until a subscriber is told, " + l.name, ours: short(quantile(push, l.q)), floor: "500ms"})
+	}
+	p.end()
 }
 
-// rawNacosConn is a connection to Nacos with the messages of its protocol and nothing
-// else: the floor.
-type rawNacosConn struct {
-	requests nacosgrpc.RequestClient
-	close    func()
+// nacosPipe is the whole way from a fleet to a Nacos.
+type nacosPipe struct {
+	*pipe
+	cut func() // its connections
 }
 
-func rawNacos(t *testing.T, server *harness.Nacos) rawNacosConn {
+// scope is where the codec's services lie.
+type scope struct {
+	*dubbo.Nacos
+	group string
+}
+
+// Scopes implements nacos.Layout.
+func (s scope) Scopes() []registry.Group {
+	return []registry.Group{{Kind: dubbo.Kind, Group: s.group}}
+}
+
+func (f *fleet) intoNacos(t *testing.T, server *harness.Nacos, group string) *nacosPipe {
 	t.Helper()
-	conn, err := grpc.NewClient(server.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	codec, err := dubbo.NewNacos(dubbo.Options{Group: group, Mark: mark()})
 	must(t, err)
-	b := rawNacosConn{requests: nacosgrpc.NewRequestClient(conn), close: func() { _ = conn.Close() }}
-	t.Cleanup(b.close)
-	must(t, b.ask(t.Context(), rpc_request.NewServerCheckRequest()))
-	stream, err := nacosgrpc.NewBiRequestStreamClient(conn).RequestBiStream(t.Context())
+	var conns connections
+	client, err := nacos.New(nacos.Options{Servers: []string{server.URL}, Dialer: conns.dial})
 	must(t, err)
-	setup := rpc_request.NewConnectionSetupRequest()
-	setup.ClientVersion, setup.Labels = "Nacos-Go-Client:v2.3.2", map[string]string{"source": "sdk", "module": "naming"}
-	p, err := payload(setup)
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: mark().Owner, Layouts: []nacos.Layout{scope{codec, group}}})
 	must(t, err)
-	must(t, stream.Send(p))
-	harness.Eventually(t, time.Minute, "the connection is registered", func() error { return b.ask(t.Context(), rpc_request.NewHealthCheckRequest()) })
-	return b
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		check(t, client.Run(ctx))
+	}()
+	return &nacosPipe{
+		pipe: f.into(t, target, codec.Encode, func() { cancel(); <-done }),
+		cut:  conns.cut,
+	}
 }
 
-func payload(r rpc_request.IRequest) (*nacosgrpc.Payload, error) {
-	body, err := json.Marshal(r)
-	return &nacosgrpc.Payload{Metadata: &nacosgrpc.Metadata{Type: r.GetRequestType(), ClientIp: "127.0.0.1"}, Body: &anypb.Any{Value: body}}, err
+// connections are those that a dialer opened.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn
 }
 
-func (b rawNacosConn) ask(ctx context.Context, r rpc_request.IRequest) error {
-	p, err := payload(r)
-	if err != nil {
-		return err
+func (c *connections) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.open = append(c.open, conn)
 	}
-	answer, err := b.requests.Request(ctx, p)
-	if err != nil {
-		return err
-	}
-	var head struct {
-		Success bool   `json:"success"`
-		Message string `json:"message"`
-	}
-	if err := json.Unmarshal(answer.GetBody().GetValue(), &head); err != nil || !head.Success {
-		return fmt.Errorf("%s: %s %w", r.GetRequestType(), head.Message, err)
-	}
-	return nil
+	return conn, err
 }
 
-func instances(i int) []model.Instance {
-	out := make([]model.Instance, perService)
-	for n := range out {
-		out[n] = model.Instance{
-			Ip: fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, n+1), Port: 20000, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, ClusterName: "DEFAULT",
-			Metadata: map[string]string{
-				"protocol": "tri", "path": iface(i), "interface": iface(i), "category": "providers", "side": "provider", "endPointWeight": "1",
-				"meshClusterID": clusterName(i), "meshHostAddr": host(i) + ":20000", "meshLocality": "eu-1/eu-1a", "xdsb": "kijc615abbbcl",
-			},
-		}
+// cut closes all of them.
+func (c *connections) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		_ = conn.Close()
 	}
-	return out
+	c.open = nil
 }
 
-func serviceName(i int) string { return "providers:" + iface(i) + "::" }
-
-func (b rawNacosConn) write(t *testing.T, group string, services int) {
-	t.Helper()
-	each(t, services, func(i int) error {
-		return b.ask(t.Context(), rpc_request.NewBatchInstanceRequest("public", serviceName(i), group, "batchRegisterInstance", instances(i)))
-	})
-}
-
-// withSDK measures a loop over the SDK's own client, one service after the
-// other, as a program does that knows nothing better.
-func withSDK(t *testing.T, server *harness.Nacos, services int) time.Duration {
+// withSDK is a loop over the SDK's own client, one service after the other, as
+// a program does that knows nothing better.
+func withSDK(t *testing.T, server *harness.Nacos, services int) {
 	t.Helper()
 	dir := t.TempDir()
 	address, err := url.Parse(server.URL)
@@ -205,10 +239,9 @@ func withSDK(t *testing.T, server *harness.Nacos, services int) time.Duration {
 	})
 	must(t, err)
 	defer client.CloseClient()
-	began := time.Now()
 	for i := range services {
 		var list []vo.RegisterInstanceParam
-		for _, in := range instances(i) {
+		for _, in := range instances(i, 1) {
 			list = append(list, vo.RegisterInstanceParam{
 				Ip: in.Ip, Port: in.Port, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, Metadata: in.Metadata, ServiceName: serviceName(i), GroupName: "SDK",
 			})
@@ -218,5 +251,4 @@ func withSDK(t *testing.T, server *harness.Nacos, services int) time.Duration {
 			t.Fatalf("%v, %v", ok, err)
 		}
 	}
-	return time.Since(began)
 }

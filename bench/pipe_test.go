@@ -66,7 +66,9 @@ func (p *tap) Write(ctx context.Context, c registry.Change) error {
 	begun := time.Now()
 	err := p.Target.Write(ctx, c)
 	p.mu.Lock()
-	p.writes++
+	if err == nil {
+		p.writes++
+	}
 	passed := p.passed
 	p.mu.Unlock()
 	if passed != nil {
@@ -79,6 +81,13 @@ func (p *tap) tell(passed chan passage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.passed = passed
+}
+
+// written returns how many changes were written.
+func (p *tap) written() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writes
 }
 
 func start(t *testing.T, f *fleet, server string) *pipe {
@@ -146,6 +155,17 @@ func (p *pipe) through() registry.Target {
 		}{p.tap, target, target}
 	}
 	return p.tap
+}
+
+// written waits until so many changes of groups were written since the start.
+func (p *pipe) written(t *testing.T, changes int) {
+	t.Helper()
+	const look = time.Millisecond
+	for began := time.Now(); p.tap.written() < changes; time.Sleep(look) {
+		if time.Since(began) > 5*time.Minute {
+			t.Fatalf("%d of %d changes written", p.tap.written(), changes)
+		}
+	}
 }
 
 // settle waits until the target holds what the mesh has.

@@ -98,6 +98,41 @@ func (r raw) count(t *testing.T, root string, services int) int {
 	return total
 }
 
+// read lists a whole tree, and watches it as everybody does who follows it.
+func (r raw) read(t *testing.T, root string) int {
+	t.Helper()
+	defer r.conn.Close()
+	names, _, _, err := r.conn.ChildrenW(root)
+	must(t, err)
+	counts := make([]int, len(names))
+	each(t, len(names), func(i int) error {
+		children, _, _, err := r.conn.ChildrenW(root + "/" + names[i] + "/providers")
+		counts[i] = len(children)
+		return err
+	})
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// appears creates a node and returns when a bare watcher was told of it, or
+// the creation was confirmed if that was before.
+func (r raw) appears(t *testing.T, i int) time.Time {
+	t.Helper()
+	_, _, told, err := r.conn.ChildrenW(folder(root, i))
+	must(t, err)
+	seen := make(chan time.Time, 1)
+	go func() { <-told; seen <- time.Now() }()
+	must(t, r.create(folder(root, i)+"/"+provider(i, 100)))
+	confirmed := time.Now()
+	if at := <-seen; at.Before(confirmed) {
+		return at
+	}
+	return confirmed
+}
+
 type silent struct{}
 
 // Printf implements zk.Logger.

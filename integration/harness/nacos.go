@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type NacosOptions struct {
 	Auth      bool          // only NacosUser may read and write
 	TokenTTL  time.Duration // 0: five hours
 	PushDelay time.Duration // of pushes and reads behind writes; 0: Nacos's own 500 ms
+	Heap      string        // as java's -Xmx takes it; empty: 512m
 }
 
 // Nacos is a real Nacos server. Its data outlives a Kill.
@@ -40,6 +42,7 @@ type Nacos struct {
 	port    int
 	dir     string
 	served  bool // once; its data is whole since then
+	heap    string
 	process *Process
 }
 
@@ -49,7 +52,7 @@ func NacosVersions() []int { return []int{2, 3} }
 // StartNacos starts a server of its own and waits until it serves.
 func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 	t.Helper()
-	n := &Nacos{owner: t, version: o.Version, port: freeNacosPort(t), dir: t.TempDir()}
+	n := &Nacos{owner: t, version: o.Version, port: freeNacosPort(t), dir: t.TempDir(), heap: cmp.Or(o.Heap, "512m")}
 	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
 	n.GRPC = "127.0.0.1:" + strconv.Itoa(n.port+1000)
 	must(t, os.MkdirAll(filepath.Join(n.dir, "conf"), 0o700))
@@ -114,7 +117,7 @@ func (n *Nacos) start(t testing.TB) bool {
 		Name: "nacos" + strconv.Itoa(n.version),
 		Path: "java",
 		Args: []string{
-			"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-Xmx" + n.heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 			"-Djava.io.tmpdir=" + n.dir, "-Duser.home=" + n.dir,
 			"-Dnacos.standalone=true", "-Dnacos.home=" + n.dir, "-Dnacos.member.list=", "-Dnacos.server.ip=127.0.0.1",
 			"-Dspring.config.additional-location=file:" + filepath.Join(n.dir, "conf") + "/",

@@ -1,10 +1,12 @@
 package harness
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -122,6 +124,23 @@ func (p *Process) Signal(t testing.TB, s syscall.Signal) {
 
 // Pid returns the program's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// CPU returns what the program has used of the processors so far.
+func (p *Process) CPU(t testing.TB) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+	must(t, err)
+	_, rest, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
+	fields := strings.Fields(rest)
+	const user, system, tick = 11, 12, time.Second / 100
+	var total time.Duration
+	for _, i := range []int{user, system} {
+		n, err := strconv.Atoi(fields[i])
+		must(t, err)
+		total += time.Duration(n) * tick
+	}
+	return total
+}
 
 // Log returns everything the program has printed.
 func (p *Process) Log() string {

@@ -165,7 +165,8 @@ type adsStream struct {
 
 func dial(t testing.TB, address string) *adsStream {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	end := sync.OnceFunc(func() {
