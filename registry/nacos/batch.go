@@ -1,28 +1,26 @@
 package nacos
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A batch is all that a connection is to publish for one service.
-type batch struct {
-	instances []model.Instance
-	text      string // what two batches are compared by: one canonical instance a line
-}
+// A batch is all that a connection is to publish for one service: instances
+// in canonical form, which is also what goes over the wire.
+type batch []string
 
 // newBatch returns a batch of entries without those that a server would
 // refuse, and why those are left out.
 func newBatch(entries []registry.Entry) (batch, error) {
 	var refused []error
-	var text strings.Builder
-	b := batch{instances: make([]model.Instance, 0, len(entries))}
+	b := make(batch, 0, len(entries))
 	for _, e := range entries {
 		in, err := metadata.ParseNacosInstance(e.Value)
 		if err == nil {
@@ -32,12 +30,23 @@ func newBatch(entries []registry.Entry) (batch, error) {
 			refused = append(refused, fmt.Errorf("%s: %w", e.Key, err))
 			continue
 		}
-		b.instances = append(b.instances, toModel(in))
-		text.WriteString(e.Value)
-		text.WriteByte('\n')
+		b = append(b, e.Value)
 	}
-	b.text = text.String()
 	return b, join(refused)
+}
+
+// request returns the request that publishes the batch.
+func (b batch) request(k serviceKey) rpc_request.IRequest {
+	if len(b) == 0 {
+		// Which instance is named does not matter: the publication goes whole.
+		one := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
+		return rpc_request.NewInstanceRequest(onWire(k.namespace), k.name, k.group, "deregisterInstance", one)
+	}
+	instances := make([]json.RawMessage, len(b))
+	for i, text := range b {
+		instances[i] = json.RawMessage(text)
+	}
+	return &batchRequest{rpc_request.NewNamingRequest(onWire(k.namespace), k.name, k.group), "batchRegisterInstance", instances}
 }
 
 // join makes several errors one line, of which only the first few are told.

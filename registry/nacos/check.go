@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nacos-group/nacos-sdk-go/v2/model"
-
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
@@ -34,9 +32,9 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 	r.Server, r.Groups, r.Read = t.client.State().Server, len(groups), err
 	scope := t.opts.Layouts[0].Scopes()[0]
 	k := serviceKey{scope.Namespace, scope.Group, checkService}
-	one := model.Instance{Ip: "127.0.0.1", Port: 1, Weight: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster, Metadata: map[string]string{}}
+	one := metadata.NacosInstance{IP: "127.0.0.1", Port: 1, Weight: 1, Ephemeral: true}
 	began := time.Now()
-	if r.Write = t.client.publish(ctx, k, batch{instances: []model.Instance{one}}); r.Write == nil {
+	if r.Write = t.client.publish(ctx, k, batch{one.String()}); r.Write == nil {
 		r.Write = t.client.publish(ctx, k, batch{})
 	}
 	r.Took = time.Since(began)

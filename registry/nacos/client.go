@@ -200,7 +200,7 @@ func (c *Client) Lost() <-chan struct{} { return c.lost }
 
 // call sends a request on the current connection, waiting for one while ctx
 // lasts, at most for the request's own time.
-func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out any) (*conn, error) {
+func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out answer) (*conn, error) {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()

@@ -31,8 +31,8 @@ type conn struct {
 	err    error         // why; written before dead is closed
 
 	mu        sync.Mutex
-	published map[serviceKey]string // the batch of each service, as it was accepted
-	pushed    func(push)            // takes pushes; may be nil
+	published map[serviceKey]batch // of each service, as it was accepted
+	pushed    func(push)           // takes pushes; may be nil
 }
 
 // serviceKey names a service on a server.
@@ -42,7 +42,7 @@ type serviceKey struct{ namespace, group, name string }
 // server has registered it.
 func (c *Client) open(ctx context.Context, s server) (*conn, error) {
 	cn := &conn{
-		client: c, server: s, published: make(map[serviceKey]string),
+		client: c, server: s, published: make(map[serviceKey]batch),
 		reset: make(chan struct{}), dead: make(chan struct{}),
 	}
 	if err := cn.dial(); err != nil {
@@ -87,7 +87,7 @@ func (cn *conn) dial() error {
 }
 
 func (cn *conn) setUp(ctx context.Context) error {
-	if err := cn.call(ctx, rpc_request.NewServerCheckRequest(), nil); err != nil {
+	if err := cn.call(ctx, rpc_request.NewServerCheckRequest(), &response{}); err != nil {
 		return err
 	}
 	// The stream outlives the time limit of its setting up.
@@ -128,7 +128,7 @@ func (cn *conn) registered(ctx context.Context) error {
 			return cn.err
 		case <-timer.C:
 		}
-		err := cn.call(ctx, rpc_request.NewHealthCheckRequest(), nil)
+		err := cn.call(ctx, rpc_request.NewHealthCheckRequest(), &response{})
 		if !errors.Is(err, ErrNotReady) {
 			return err
 		}
@@ -173,7 +173,7 @@ func (cn *conn) wantedGone() {
 }
 
 // call sends one request on this connection and decodes the answer into out.
-func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out any) error {
+func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) error {
 	op := r.GetRequestType()
 	payload, err := encode(r, cn.client.headers(), cn.localIP())
 	if err != nil {
@@ -182,10 +182,10 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out any) error
 	ctx, cancel := context.WithTimeout(ctx, cn.client.opts.Timeout)
 	defer cancel()
 	began := time.Now()
-	answer, err := cn.requests.Request(ctx, payload)
+	got, err := cn.requests.Request(ctx, payload)
 	switch ended := ctx.Err(); {
 	case err == nil:
-		err = decode(op, answer, out)
+		err = decode(op, got, out)
 	case ended != nil: // which grpc hides behind a status
 		err = fmt.Errorf("nacos %s to %s: %w", op, cn.server.grpc, ended)
 	default:
@@ -193,7 +193,7 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out any) error
 	}
 	cn.client.opts.Observe(Observation{
 		Op: op, Took: time.Since(began), Err: err,
-		Sent: len(payload.GetBody().GetValue()), Got: len(answer.GetBody().GetValue()),
+		Sent: len(payload.GetBody().GetValue()), Got: len(got.GetBody().GetValue()),
 	})
 	return err
 }
@@ -220,7 +220,7 @@ func (cn *conn) watch(ctx context.Context) error {
 			return errReset
 		case <-ticker.C:
 		}
-		err := cn.call(ctx, rpc_request.NewHealthCheckRequest(), nil)
+		err := cn.call(ctx, rpc_request.NewHealthCheckRequest(), &response{})
 		switch {
 		case err == nil:
 			missed = 0

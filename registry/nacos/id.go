@@ -53,6 +53,8 @@ func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 // id reads the id, empty where there is none.
 func (c *Client) id(ctx context.Context) (string, error) {
 	var out struct {
+		response
+
 		Content string `json:"content"`
 	}
 	_, err := c.call(ctx, rpc_request.NewConfigQueryRequest(IDGroup, IDData, c.tenant()), &out)
@@ -75,7 +77,7 @@ func (c *Client) id(ctx context.Context) (string, error) {
 func (c *Client) keepID(ctx context.Context, id string) error {
 	r := rpc_request.NewConfigPublishRequest(IDGroup, IDData, c.tenant(), id, strings.Repeat("0", 32))
 	r.AdditionMap["type"] = "text"
-	_, err := c.call(ctx, r, nil)
+	_, err := c.call(ctx, r, &response{})
 	return unlessLater(err)
 }
 

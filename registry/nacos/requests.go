@@ -15,32 +15,25 @@ import (
 // publish makes a batch the whole of what the connection publishes for a
 // service; an empty one takes the publication back.
 func (c *Client) publish(ctx context.Context, k serviceKey, b batch) error {
-	var r rpc_request.IRequest = rpc_request.NewBatchInstanceRequest(onWire(k.namespace), k.name, k.group, "batchRegisterInstance", b.instances)
-	if len(b.instances) == 0 {
-		// Which instance is named does not matter: the publication goes whole.
-		one := model.Instance{Ip: "127.0.0.1", Port: 1, Ephemeral: true, ClusterName: metadata.DefaultNacosCluster}
-		r = rpc_request.NewInstanceRequest(onWire(k.namespace), k.name, k.group, "deregisterInstance", one)
-	}
-	cn, err := c.call(ctx, r, nil)
+	cn, err := c.call(ctx, b.request(k), &response{})
 	if cn != nil {
 		cn.mu.Lock()
 		defer cn.mu.Unlock()
 		delete(cn.published, k) // unknown until it is known to have worked
-		if err == nil && len(b.instances) > 0 {
-			cn.published[k] = b.text
+		if err == nil && len(b) > 0 {
+			cn.published[k] = b
 		}
 	}
 	return err
 }
 
-// publication returns what the current connection published for a service, in
-// the form of a batch.
-func (c *Client) publication(k serviceKey) string {
+// publication returns what the current connection published for a service.
+func (c *Client) publication(k serviceKey) batch {
 	c.mu.Lock()
 	cn := c.current
 	c.mu.Unlock()
 	if cn == nil {
-		return ""
+		return nil
 	}
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
@@ -51,9 +44,7 @@ func (c *Client) publication(k serviceKey) string {
 // one that does not exist. The server answers from a cache that follows a
 // write within a second.
 func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
-	var out struct {
-		ServiceInfo *model.Service `json:"serviceInfo"`
-	}
+	var out services
 	if _, err := c.call(ctx, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0), &out); err != nil {
 		return nil, err
 	}
@@ -70,12 +61,9 @@ func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInsta
 // list returns the names of all services of a namespace and group. It asks
 // for them in one page, because a server sorts everything anew for each.
 func (c *Client) list(ctx context.Context, namespace, group string) ([]string, error) {
-	const page = 1_000_000
-	var out struct {
-		Count        int      `json:"count"`
-		ServiceNames []string `json:"serviceNames"`
-	}
-	if _, err := c.call(ctx, rpc_request.NewServiceListRequest(onWire(namespace), "", group, 1, page, ""), &out); err != nil {
+	const all = 1_000_000
+	var out page
+	if _, err := c.call(ctx, rpc_request.NewServiceListRequest(onWire(namespace), "", group, 1, all, ""), &out); err != nil {
 		return nil, err
 	}
 	if out.Count != len(out.ServiceNames) {
@@ -90,13 +78,6 @@ func (c *Client) list(ctx context.Context, namespace, group string) ([]string, e
 const publicNamespace = "public"
 
 func onWire(namespace string) string { return cmp.Or(namespace, publicNamespace) }
-
-func toModel(i metadata.NacosInstance) model.Instance {
-	return model.Instance{
-		Ip: i.IP, Port: uint64(i.Port), Weight: i.Weight, Healthy: i.Healthy, Enable: i.Enabled,
-		Ephemeral: i.Ephemeral, ClusterName: i.Cluster, Metadata: i.Metadata,
-	}
-}
 
 func fromModel(m model.Instance) metadata.NacosInstance {
 	return metadata.NacosInstance{

@@ -4,6 +4,8 @@ import "fmt"
 
 // A page is a part of a list of services.
 type page struct {
+	response
+
 	Count        int      `json:"count"` // of all pages
 	ServiceNames []string `json:"serviceNames"`
 }

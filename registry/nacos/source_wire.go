@@ -63,9 +63,7 @@ func (s *Source) instance(h model.Instance) instance {
 // subscribe asks for the instances of a service and for pushes of every
 // change of them. It may be repeated.
 func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (told, error) {
-	var out struct {
-		ServiceInfo *model.Service `json:"serviceInfo"`
-	}
+	var out services
 	r := rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true)
 	if err := cn.ask(ctx, r, &out); err != nil {
 		return told{}, err
@@ -77,7 +75,7 @@ func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (told, e
 }
 
 func unsubscribe(ctx context.Context, cn *conn, k serviceKey) error {
-	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), nil)
+	return cn.ask(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
 }
 
 // names lists the services of a scope.
@@ -91,7 +89,7 @@ func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
 
 // ask sends a request on this connection, and once more with a new login
 // where the old one had expired or was revoked.
-func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out any) error {
+func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
 	token := cn.client.login.token()
 	err := cn.call(ctx, r, out)
 	if errors.Is(err, ErrDenied) && cn.client.login.renew(ctx, token) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -118,8 +117,8 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	}
 	t.see(g, instances)
 	ours := make(map[string]bool)
-	for line := range strings.Lines(t.client.publication(k)) {
-		ours[strings.TrimSuffix(line, "\n")] = true
+	for _, text := range t.client.publication(k) {
+		ours[text] = true
 	}
 	byKey := make(map[string]registry.Held, len(instances))
 	for _, in := range instances {
@@ -184,7 +183,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	change, alien := t.withoutNew(change)
 	b, refused := newBatch(change.Want)
 	refused = errors.Join(alien, refused)
-	if len(change.Put) > 0 || b.text != t.client.publication(k) {
+	if len(change.Put) > 0 || !slices.Equal(b, t.client.publication(k)) {
 		err := t.client.publish(ctx, k, b)
 		t.mu.Lock()
 		t.wrote[k] = time.Now()

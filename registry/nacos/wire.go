@@ -2,11 +2,13 @@ package nacos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 
 	nacosgrpc "github.com/nacos-group/nacos-sdk-go/v2/api/grpc"
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -31,8 +33,8 @@ func encode(r rpc_request.IRequest, headers map[string]string, clientIP string) 
 	}, nil
 }
 
-// response is the part that every answer has; source: nacos-sdk-go's
-// rpc_response.Response.
+// response is the part that every answer has, and what types of answers embed;
+// source: nacos-sdk-go's rpc_response.Response.
 type response struct {
 	ResultCode int    `json:"resultCode"`
 	ErrorCode  int    `json:"errorCode"`
@@ -40,22 +42,46 @@ type response struct {
 	Message    string `json:"message"`
 }
 
-// decode reads an answer into out, which may be nil. An answer that is no
-// success is a *ResponseError, never a zero value.
-func decode(op string, p *nacosgrpc.Payload, out any) error {
-	body := p.GetBody().GetValue()
-	var head response
-	if err := json.Unmarshal(body, &head); err != nil {
-		return fmt.Errorf("nacos %s: answer %s is no JSON: %w", op, p.GetMetadata().GetType(), err)
+func (r *response) head() *response { return r }
+
+// An answer is what a request is answered with.
+type answer interface{ head() *response }
+
+// batchRequest is rpc_request.BatchInstanceRequest with instances that are
+// encoded already.
+type batchRequest struct {
+	*rpc_request.NamingRequest
+
+	Type      string            `json:"type"`
+	Instances []json.RawMessage `json:"instances"`
+}
+
+// GetRequestType implements rpc_request.IRequest.
+func (*batchRequest) GetRequestType() string { return "BatchInstanceRequest" }
+
+// services is an answer with the instances of a service.
+type services struct {
+	response
+
+	ServiceInfo *model.Service `json:"serviceInfo"`
+}
+
+// decode reads an answer into out. One that is no success is a
+// *ResponseError, never a zero value.
+func decode(op string, p *nacosgrpc.Payload, out answer) error {
+	kind := p.GetMetadata().GetType()
+	*out.head() = response{} // of an earlier answer
+	err := json.Unmarshal(p.GetBody().GetValue(), out)
+	var part *json.UnmarshalTypeError
+	if err != nil && !errors.As(err, &part) {
+		return fmt.Errorf("nacos %s: answer %s is no JSON: %w", op, kind, err)
 	}
-	if !head.Success || head.ResultCode != 200 || p.GetMetadata().GetType() == "ErrorResponse" {
+	head := out.head()
+	if !head.Success || head.ResultCode != 200 || kind == "ErrorResponse" {
 		return &ResponseError{Op: op, ResultCode: head.ResultCode, ErrorCode: head.ErrorCode, Message: head.Message}
 	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("nacos %s: answer %s: %w", op, p.GetMetadata().GetType(), err)
+	if err != nil {
+		return fmt.Errorf("nacos %s: answer %s: %w", op, kind, err)
 	}
 	return nil
 }
