@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -90,7 +91,7 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 	}
 	state := w.services[origin.Service]
 	v := summary{reason: ReasonSynced}
-	v.add(state.reason, state.detail)
+	v.add(cmp.Or(state.reason, ReasonSynced), state.detail)
 	if err := w.unknown(origin.Service); err != nil {
 		v.add(ReasonUnknown, err.Error())
 	}

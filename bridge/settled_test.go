@@ -164,3 +164,17 @@ func (s *story) plans() ([]bridge.Planned, bridge.Status) {
 	}
 	return plan, status
 }
+
+func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"F55 a service that is written in part is in step, with the reason": func(t *testing.T) {
+			s := newStory(t).bridge("a", speed)
+			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+				entries, err := perService(sv)
+				return entries, errors.Join(err, &bridge.LeftOut{Reason: errors.New("too long: zz")})
+			}
+			s.starts().has(service("x", "10.0.0.1:80")).in(time.Second)
+			s.holds("x 10.0.0.1:80").reason("x", bridge.ReasonSynced, "too long: zz")
+		},
+	})
+}

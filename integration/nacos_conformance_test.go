@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,16 +19,53 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
-// TestNacosTarget_Conformance runs the suite of all targets against real
-// servers, and what these refuse.
-func nacosConforms(t *testing.T, server *harness.Nacos) {
+// nacosPassesTheSuite runs the suite of all targets against a real server,
+// which each test reaches as options says.
+func nacosPassesTheSuite(t *testing.T, options func() nacos.Options) {
 	t.Helper()
 	namespaces := 0 // each test has one of its own: servers keep empty services for a minute
 	registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
 		t.Helper()
 		namespaces++
-		return nacosFixture(t, server.URL, "n"+strconv.Itoa(namespaces), swift)
+		o := options()
+		o.Namespace = "n" + strconv.Itoa(namespaces)
+		return nacosFixture(t, o, swift)
 	})
+}
+
+// nacosPassesTheSuiteLoggedIn does so as a user whose token lives so short that
+// it is renewed within the longer tests.
+func nacosPassesTheSuiteLoggedIn(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	var most atomic.Int64 // logins within one test, by two clients
+	t.Run("suite", func(t *testing.T) {
+		nacosPassesTheSuite(t, func() nacos.Options {
+			o := nacosUser(server, harness.NacosUser, harness.NacosPassword)
+			var logins atomic.Int64
+			o.Observe = func(seen nacos.Observation) {
+				if seen.Op == nacos.OpLogin && seen.Err == nil {
+					most.Store(max(most.Load(), logins.Add(1)))
+				}
+			}
+			return o
+		})
+	})
+	if most.Load() < 3 {
+		t.Errorf("F27 no client logged in again within a test: %d logins at most", most.Load())
+	}
+}
+
+// nacosUser is how a server is reached as a user.
+func nacosUser(server *harness.Nacos, name, password string) nacos.Options {
+	return nacos.Options{
+		Servers: []string{server.URL}, Username: name, Timeout: 10 * time.Second,
+		Password: func() (string, error) { return password, nil },
+	}
+}
+
+// nacosRefuses shows what real servers refuse.
+func nacosRefuses(t *testing.T, server *harness.Nacos) {
+	t.Helper()
 	t.Run("an instance of the other kind is refused, and nothing else is hurt", func(t *testing.T) {
 		g, neighbour := nacosGroup("kind"), nacosGroup("neighbour")
 		persistent(t, server, g.Name)
@@ -76,11 +114,11 @@ func nacosConforms(t *testing.T, server *harness.Nacos) {
 
 // nacosFixture is a target in a namespace of its own, and another owner's
 // connection beside it.
-func nacosFixture(t *testing.T, server, namespace string, delay time.Duration) registrytest.Fixture {
+func nacosFixture(t *testing.T, o nacos.Options, delay time.Duration) registrytest.Fixture {
 	t.Helper()
 	group := func(n int) registry.Group {
 		g := nacosGroup("service" + strconv.Itoa(n))
-		g.Namespace = namespace
+		g.Namespace = o.Namespace
 		return g
 	}
 	entry := func(owner string) func(n, i, v int) registry.Entry {
@@ -93,9 +131,9 @@ func nacosFixture(t *testing.T, server, namespace string, delay time.Duration) r
 		}
 	}
 	connect := func(owner string) *nacos.Target {
-		client := nacosClient(t, nacos.Options{Servers: []string{server}, Namespace: namespace})
+		client := nacosClient(t, o)
 		target, err := nacos.NewTarget(client, nacos.TargetOptions{
-			Owner: metadata.NewMark(owner, "b").Owner, Layouts: []nacos.Layout{nacosScope{namespace}}, ReadBack: delay + tick,
+			Owner: metadata.NewMark(owner, "b").Owner, Layouts: []nacos.Layout{nacosScope{o.Namespace}}, ReadBack: delay + tick,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -148,3 +148,52 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 		t.Errorf("why does not say that the loop was ended:\n%s", why)
 	}
 }
+
+// TestTwoEndsOfOneMesh_A42 has two registries come into one mesh by addresses
+// of their own: what both give is published as one set of keys, by one node.
+func TestTwoEndsOfOneMesh_A42(t *testing.T) {
+	t.Parallel()
+	one, two := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
+	harness.Connect(t, one.Address).Create(t, registered("api.One", 20001), "")
+	znodes := harness.Connect(t, two.Address)
+	znodes.Create(t, registered("api.Two", 20002), "")
+	mesh, ports := harness.NewMesh(t), []string{harness.Address(t), harness.Address(t)}
+	for _, at := range ports {
+		mesh.From(at)
+	}
+	xds, debug := harness.Address(t), harness.Address(t)
+	way := "  - { name: %s-to-mesh, from: %[1]s, to: mesh, listen: %[2]q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[3]s } }\n"
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf("owner: integration\nregistries:\n  mesh: { istiod: { address: %q } }\n", xds)+
+		fmt.Sprintf("  one: { zookeeper: { servers: [%q] } }\n  two: { zookeeper: { servers: [%q] } }\nbridges:\n", one.Address, two.Address)+
+		fmt.Sprintf(way, "one", ports[0], harness.Swift)+fmt.Sprintf(way, "two", ports[1], harness.Swift))
+	bridge.Start(t)
+	for _, at := range ports {
+		harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, at) })
+	}
+	istiod := harness.StartIstiodAt(t, mesh, xds, debug)
+	shown := func(want ...string) {
+		t.Helper()
+		harness.Eventually(t, soon, fmt.Sprintf("one node shows %v", want), func() error {
+			all, err := istiod.PublishedKeys(t)
+			if err != nil {
+				return err
+			}
+			for _, text := range all {
+				for _, key := range want {
+					if !strings.Contains(text, key) {
+						return fmt.Errorf("%v", all)
+					}
+				}
+				if strings.Count(text, "providers:") != len(want) {
+					return fmt.Errorf("%v", all)
+				}
+			}
+			return harness.Same(len(all), 1)
+		})
+	}
+	shown("providers:api.One::", "providers:api.Two::")
+	znodes.Delete(t, registered("api.Two", 20002))
+	znodes.Delete(t, "/dubbo/api.Two/providers")
+	znodes.Delete(t, "/dubbo/api.Two")
+	shown("providers:api.One::")
+}

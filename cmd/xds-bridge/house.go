@@ -20,15 +20,16 @@ import (
 // house is a configuration made into things that run. The parts of a house
 // that a reload does not touch go over into the next one as they are.
 type house struct {
-	cfg       *config.Config
-	owner     string
-	inputs    []*input
-	outlets   []*outlet
-	waypoints []*waypoint
-	log       *slog.Logger
-	metrics   *metrics.Metrics
-	events    *admin.Events
-	audit     *audit.Log
+	cfg        *config.Config
+	owner      string
+	inputs     []*input
+	outlets    []*outlet
+	waypoints  []*waypoint
+	announcers []*announcer
+	log        *slog.Logger
+	metrics    *metrics.Metrics
+	events     *admin.Events
+	audit      *audit.Log
 }
 
 // input is one source with its table. It runs once, however many bridges
@@ -179,6 +180,9 @@ func (h *house) sources() []func(context.Context) error {
 	}
 	for _, w := range h.waypoints {
 		all = append(all, w.parts()...)
+	}
+	for _, a := range h.announcers {
+		all = append(all, a.parts()...)
 	}
 	return all
 }

@@ -51,18 +51,24 @@ func linkKey(cfg *config.Config, at end) string {
 	if n := r.Nacos; n != nil {
 		n.ID, n.ListInterval = "", 0
 	}
-	read := false
+	announced := ""
 	if m := r.Istiod; m != nil {
-		keys := m.Import.Keys
-		vips := m.Import.VIPs
-		m.Import, m.Mapping, m.ExportAll, m.Subsets, m.ID = config.Import{VIPs: vips, Keys: keys}, config.Mapping{}, false, false, ""
-		if keys == "off" { // then nothing is asked of istiod
-			r.Istiod = &config.Istiod{Import: m.Import}
+		if m.Import.Keys != "off" {
+			announced = announcerKey(cfg, at.registry)
 		}
-		// Where the mesh is read, the replicas of istiod are found by that.
-		read = slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return x.From == at.registry })
+		r.Istiod = &config.Istiod{Import: config.Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys}}
 	}
-	return text(cfg.Owner, cfg.State, at.listen, r, read)
+	return text(cfg.Owner, cfg.State, at.listen, r, announced)
+}
+
+// announcerKey returns the key of what publishes the service keys of hosts
+// that are imported into a mesh.
+func announcerKey(cfg *config.Config, mesh string) string {
+	m := *cfg.Registries[mesh].Istiod
+	m.Import, m.Mapping, m.ExportAll, m.Subsets, m.ID = config.Import{}, config.Mapping{}, false, false, ""
+	// Where the mesh is read, the replicas of istiod are found by that.
+	read := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return x.From == mesh })
+	return text(m, read)
 }
 
 // loopKey returns the key of the target and the loop at an end, beside its

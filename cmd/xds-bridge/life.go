@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 )
 
@@ -14,6 +15,7 @@ type life struct {
 	failed   chan error // takes the first error of any part
 	sources  map[*input]*stage
 	ids      map[*waypoint]*stage
+	keys     map[*announcer]*stage
 	loops    map[*outlet]*stage
 	links    map[*link]*stage
 	leaving  map[*link]end // that end once the loop at their end has brought its new link in step
@@ -25,7 +27,8 @@ type life struct {
 func newLife(log *slog.Logger) *life {
 	return &life{
 		log: log, failed: make(chan error, 1), left: make(chan *link), over: make(chan struct{}),
-		sources: make(map[*input]*stage), ids: make(map[*waypoint]*stage), loops: make(map[*outlet]*stage),
+		sources: make(map[*input]*stage), ids: make(map[*waypoint]*stage), keys: make(map[*announcer]*stage),
+		loops: make(map[*outlet]*stage),
 		links: make(map[*link]*stage), leaving: make(map[*link]end),
 	}
 }
@@ -37,50 +40,57 @@ var errReconfigured = errors.New("its configuration changed, and it has not told
 // table, a loop reads what is there, and a connection that held entries ends
 // only after its successor holds them.
 func (l *life) become(ctx context.Context, h *house) {
-	l.leave(h)
+	for _, in := range endOthers(l.sources, h.inputs) {
+		in.table.Renew(errReconfigured)
+	}
+	endOthers(l.ids, h.waypoints)
+	endOthers(l.keys, h.announcers)
+	for _, o := range endOthers(l.loops, h.outlets) {
+		l.replaced(o, h)
+	}
 	for _, o := range h.outlets {
 		if l.links[o.link] == nil {
 			l.links[o.link] = begin(ctx, l.failed, o.link.parts())
 		}
-		if l.loops[o] == nil {
-			l.loops[o] = begin(ctx, l.failed, o.parts())
-		}
 	}
-	for _, w := range h.waypoints {
-		if l.ids[w] == nil {
-			l.ids[w] = begin(ctx, l.failed, w.parts())
-		}
+	for _, a := range h.announcers {
+		a.Only(h.ends(a.mesh)...)
 	}
 	for _, in := range h.inputs {
 		in.current.Store(in)
 		in.limit(h.cfg.Registries[in.name])
-		if l.sources[in] == nil {
-			l.sources[in] = begin(ctx, l.failed, in.parts())
-		}
 	}
+	beginNew(ctx, l.failed, l.loops, h.outlets)
+	beginNew(ctx, l.failed, l.ids, h.waypoints)
+	beginNew(ctx, l.failed, l.keys, h.announcers)
+	beginNew(ctx, l.failed, l.sources, h.inputs)
 	l.await(ctx, h)
 }
 
-// leave ends the sources and loops that a house has not.
-func (l *life) leave(h *house) {
-	for in, s := range l.sources {
-		if first(h.inputs, func(o *input) bool { return o == in }) == nil {
+// A part is what a house keeps going.
+type part interface {
+	comparable
+	parts() []func(context.Context) error
+}
+
+// endOthers ends what runs and is not wanted any more, and returns it.
+func endOthers[P part](running map[P]*stage, wanted []P) []P {
+	var ended []P
+	for p, s := range running {
+		if !slices.Contains(wanted, p) {
 			s.end()
-			delete(l.sources, in)
-			in.table.Renew(errReconfigured)
+			delete(running, p)
+			ended = append(ended, p)
 		}
 	}
-	for w, s := range l.ids {
-		if first(h.waypoints, func(o *waypoint) bool { return o == w }) == nil {
-			s.end()
-			delete(l.ids, w)
-		}
-	}
-	for o, s := range l.loops {
-		if first(h.outlets, func(other *outlet) bool { return other == o }) == nil {
-			s.end()
-			delete(l.loops, o)
-			l.replaced(o, h)
+	return ended
+}
+
+// beginNew begins what is wanted and does not run yet.
+func beginNew[P part](ctx context.Context, failed chan<- error, running map[P]*stage, wanted []P) {
+	for _, p := range wanted {
+		if running[p] == nil {
+			running[p] = begin(ctx, failed, p.parts())
 		}
 	}
 }
@@ -140,6 +150,7 @@ func (l *life) end(old *link) {
 func (l *life) close() {
 	endAll(l.sources)
 	endAll(l.ids)
+	endAll(l.keys) // with which istiod forgets them, as it does after a kill; readers wait for their grace
 	endAll(l.loops)
 	close(l.over)
 	l.handover.Wait()

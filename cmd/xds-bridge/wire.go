@@ -111,6 +111,9 @@ func (b *builder) build() error {
 		}
 		b.house.inputs = append(b.house.inputs, in)
 	}
+	if err := b.announcers(); err != nil {
+		return err
+	}
 	for _, name := range b.named() {
 		b.house.waypoints = append(b.house.waypoints, b.joined(name))
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
@@ -25,12 +24,8 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 	if b.cfg.State.Dir != "" {
 		o.State = &mcp.StateFile{Path: filepath.Join(b.cfg.State.Dir, "served-"+metadata.Fingerprint(name, 8)+".json")}
 	}
-	publisher, err := b.publisher(at.registry, m)
-	if err != nil {
-		return nil, err
-	}
-	if publisher != nil {
-		o.Served = publisher.Set
+	if a := b.house.announcer(at.registry); a != nil {
+		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { a.SetOf(name, hosts) }
 	}
 	log := b.log.With("component", "mcp", "peer", name)
 	target, err := mcp.NewTarget(o)
@@ -43,7 +38,7 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
 	return &link{
 		name: name, kind: "mesh", listen: at.listen,
-		serve: func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server, publisher) },
+		serve: func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server) },
 		state: func() admin.TargetState { return servedState(target, server) },
 		fault: func() string { return servedState(target, server).LastError },
 		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
@@ -72,7 +67,7 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 
 // serveMesh opens the listener and answers istiods until ctx ends. It listens
 // from the first moment: an istiod whose source is away at its start ends.
-func (b *builder) serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server, publisher *keys.Publisher) error {
+func (b *builder) serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server) error {
 	l, err := b.doors.listen(ctx, address)
 	if err != nil {
 		return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
@@ -80,9 +75,6 @@ func (b *builder) serveMesh(ctx context.Context, address string, target *mcp.Tar
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return target.Run(ctx) })
 	group.Go(func() error { return server.Serve(ctx, l) })
-	if publisher != nil {
-		group.Go(func() error { return publisher.Run(ctx) })
-	}
 	return group.Wait() //nolint:wrapcheck // named by the house
 }
 

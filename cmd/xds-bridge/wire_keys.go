@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 
 	"google.golang.org/grpc"
@@ -11,12 +12,62 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
-// publisher makes what publishes the service keys of imported hosts at every
-// replica of istiod, nil where that is off.
-func (b *builder) publisher(name string, m *config.Istiod) (*keys.Publisher, error) {
-	if m.Import.Keys == "off" {
-		return nil, nil //nolint:nilnil // it was switched off
+// An announcer publishes the service keys of all hosts that are imported into
+// a mesh, whichever end they come by, at every replica of its istiod.
+type announcer struct {
+	mesh string
+	key  string // of all that it depends on
+	*keys.Publisher
+}
+
+// parts returns what runs while the mesh is written to.
+func (a *announcer) parts() []func(context.Context) error {
+	return []func(context.Context) error{named("keys of "+a.mesh, a.Run)}
+}
+
+// announcers makes one for every mesh that a bridge leads to, unless that is
+// off. One of before whose settings are the same goes on.
+func (b *builder) announcers() error {
+	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
+		m := b.cfg.Registries[name].Istiod
+		if m == nil || m.Import.Keys == "off" {
+			continue
+		}
+		a := &announcer{mesh: name, key: announcerKey(b.cfg, name)}
+		if old := b.before.announcer(name); old != nil && old.key == a.key {
+			a = old
+		} else {
+			var err error
+			if a.Publisher, err = b.publisher(name, m); err != nil {
+				return fmt.Errorf("registries.%s: %w", name, err)
+			}
+		}
+		b.house.announcers = append(b.house.announcers, a)
 	}
+	return nil
+}
+
+// announcer returns the announcer of a mesh, nil where there is none.
+func (h *house) announcer(mesh string) *announcer {
+	if h == nil {
+		return nil
+	}
+	return first(h.announcers, func(a *announcer) bool { return a.mesh == mesh })
+}
+
+// ends returns the names of the ends of a registry.
+func (h *house) ends(registry string) []string {
+	var names []string
+	for _, o := range h.outlets {
+		if o.at.registry == registry {
+			names = append(names, o.at.String())
+		}
+	}
+	return names
+}
+
+// publisher makes what publishes keys at every replica of istiod.
+func (b *builder) publisher(name string, m *config.Istiod) (*keys.Publisher, error) {
 	stream, err := adsOptions(m)
 	if err != nil {
 		return nil, err

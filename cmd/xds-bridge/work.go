@@ -48,7 +48,7 @@ func (c *cli) work(ctx context.Context, w work) ([]step, error) {
 		return nil, err
 	}
 	if w.prepare == nil {
-		h.inputs, h.waypoints = nil, nil // nothing has to be known of the sources
+		h.inputs, h.waypoints, h.announcers = nil, nil, nil // nothing has to be known of the sources
 	}
 	steps := []step{}
 	err = h.during(ctx, w.timeout, nil, func(ctx context.Context) error {

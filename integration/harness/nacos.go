@@ -3,8 +3,10 @@ package harness
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -197,13 +199,35 @@ func (n *Nacos) post(t testing.TB, path string, form url.Values) error {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.URL+"/nacos"+path, strings.NewReader(form.Encode()))
 	must(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return answered(req)
+}
+
+// token logs NacosUser in.
+func (n *Nacos) token(t testing.TB) string {
+	t.Helper()
+	form := url.Values{"username": {NacosUser}, "password": {NacosPassword}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.URL+"/nacos/v1/auth/login?"+form.Encode(), nil)
+	must(t, err)
+	res, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer res.Body.Close()
+	var answer struct {
+		AccessToken string `json:"accessToken"`
+	}
+	must(t, json.NewDecoder(res.Body).Decode(&answer))
+	return answer.AccessToken
+}
+
+// answered returns an error where a request was not answered with 200.
+func answered(req *http.Request) error {
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: status %d", path, res.StatusCode)
+		text, _ := io.ReadAll(io.LimitReader(res.Body, 300))
+		return fmt.Errorf("%s: status %d: %s", req.URL.Path, res.StatusCode, text)
 	}
 	return nil
 }

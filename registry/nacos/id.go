@@ -20,9 +20,14 @@ const (
 	IDData  = "xds-bridge.id"
 )
 
-// codeNoConfig is what a server answers of a configuration that does not
-// exist; source: com.alibaba.nacos.api.config.remote.response.ConfigQueryResponse.
-const codeNoConfig = 300
+// What a server answers of a configuration that does not exist, and of one that
+// is being written; source: com.alibaba.nacos.api.config.remote.response.ConfigQueryResponse.
+const (
+	codeNoConfig     = 300
+	codeBeingWritten = 400
+)
+
+var errBeingWritten = errors.New("it is being written")
 
 // ID returns the id that the client's namespace keeps of itself, from which
 // metadata.Hop makes the hop that stands for it in a path. Where it keeps
@@ -31,15 +36,18 @@ const codeNoConfig = 300
 // is returned. Run must be running.
 func (c *Client) ID(ctx context.Context, offer string) (string, error) {
 	id, err := c.id(ctx)
-	if id != "" || err != nil || offer == "" {
+	if id != "" || offer == "" || err != nil && !errors.Is(err, errBeingWritten) {
 		return id, err
 	}
-	kept := c.keepID(ctx, offer)
+	var kept error
+	if err == nil {
+		kept = c.keepID(ctx, offer)
+	}
 	// What is there now counts, whoever wrote it. A server shows it some time
 	// after it has confirmed it.
 	const look = 100 * time.Millisecond
 	for tries := 1 + int(c.opts.Timeout/look); tries > 0 && ctx.Err() == nil; tries-- {
-		if id, err := c.id(ctx); id != "" || err != nil {
+		if id, err := c.id(ctx); id != "" || err != nil && !errors.Is(err, errBeingWritten) {
 			return id, err
 		}
 		if errors.Is(kept, ErrDenied) {
@@ -62,6 +70,8 @@ func (c *Client) id(ctx context.Context) (string, error) {
 	switch {
 	case errors.As(err, &answer) && answer.ErrorCode == codeNoConfig:
 		return "", nil
+	case errors.As(err, &answer) && answer.ErrorCode == codeBeingWritten:
+		return "", fmt.Errorf("read %s of group %s: %w", IDData, IDGroup, errBeingWritten)
 	case err != nil:
 		return "", fmt.Errorf("read %s of group %s: %w", IDData, IDGroup, unlessLater(err))
 	}

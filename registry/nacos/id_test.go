@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -47,6 +48,22 @@ func TestID(t *testing.T) {
 			return 0, ""
 		})
 		if got, err := r.client.ID(t.Context(), "ours"); got != "theirs" || err != nil || server.Config(idConfig) != "theirs" {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	t.Run("one that is just being written is waited for", func(t *testing.T) {
+		t.Parallel()
+		server := nacostest.NewServer()
+		r := start(t, server, nil)
+		server.SetConfig(idConfig, "theirs")
+		var asked atomic.Int32
+		server.Fail(func(q nacostest.Request) (int, string) {
+			if q.Type == "ConfigQueryRequest" && asked.Add(1) <= 3 {
+				return 400, "requested file is being modified, please try later."
+			}
+			return 0, ""
+		})
+		if got, err := r.client.ID(t.Context(), "ours"); got != "theirs" || err != nil || len(server.Requests("ConfigPublishRequest")) > 0 {
 			t.Errorf("%q, %v", got, err)
 		}
 	})

@@ -4,28 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-
-	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Publisher shows one set of keys at every replica of istiod. Its methods may be
-// called from any goroutine.
+// Publisher shows one set of keys at every replica of istiod, which several may
+// give a part of. Its methods may be called from any goroutine.
 type Publisher struct {
 	o     Options
 	used  atomic.Bool   // Run was called
 	awake chan struct{} // the set changed
 
 	mu       sync.Mutex
-	wanted   map[naming.ServiceKey]naming.HostAddress // nil before the first Set
-	newest   *publication                             // of what was wanted last; nil before
-	newer    chan struct{}                            // closed once newest is replaced
+	sets     map[string]set // by whom they are of
+	wanted   set            // all of them as one; nil before the first Set
+	newest   *publication   // of what was wanted last; nil before
+	newer    chan struct{}  // closed once newest is replaced
 	replicas map[string]*ReplicaStatus
 	listErr  string
 }
@@ -42,25 +40,8 @@ func New(o Options) (*Publisher, error) {
 		mark(o.Node)
 	}
 	return &Publisher{
-		o: o, awake: make(chan struct{}, 1), newer: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
+		o: o, awake: make(chan struct{}, 1), sets: make(map[string]set), newer: make(chan struct{}), replicas: make(map[string]*ReplicaStatus),
 	}, nil
-}
-
-// Set makes these the keys that are shown, all of them and no others; none are
-// shown as `{}`. It copies the set and never blocks; of several sets in quick
-// succession the last is announced. Before the first Set nothing is.
-func (p *Publisher) Set(hosts map[naming.ServiceKey]naming.HostAddress) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.wanted != nil && maps.Equal(p.wanted, hosts) {
-		return
-	}
-	p.wanted = make(map[naming.ServiceKey]naming.HostAddress, len(hosts))
-	maps.Copy(p.wanted, hosts)
-	select {
-	case p.awake <- struct{}{}:
-	default:
-	}
 }
 
 // Run publishes until ctx ends, with which istiod forgets the keys. It returns
