@@ -23,7 +23,9 @@ const (
 	stepList  = "list"
 	stepRead  = "read"
 	stepWrite = "write"
-	stepLeave = "retract"
+
+	stepConsult = "consult" // of records, see decision.go
+	stepLeave   = "retract"
 )
 
 // An outcome is what came of a step.
@@ -36,6 +38,8 @@ type outcome struct {
 	held   []registry.Held
 	change registry.Change
 	err    error
+
+	consulted consultation
 }
 
 // dispatch starts the calls that are due, as many as may run at a time.

@@ -105,6 +105,7 @@ func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 	h.ward.held--
 	if h.denied != "" {
 		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
+		l.forget(recordDecisions, h.shown)
 		h.denied, h.since, h.rechecked = "", now, false
 		for i, w := range h.ward.ways {
 			h.epochs[i] = w.known.Epoch
@@ -202,21 +203,32 @@ func (h *hold) recheck(confirm, now time.Time) time.Time {
 }
 
 func (l *loop) approve(id, who string, now time.Time) error {
+	word := decision{Approved: true, Who: who, At: now}
 	h, err := l.find(id)
-	if err == nil {
-		l.release(h, "approved by "+who, now)
+	if err != nil {
+		return l.decideElsewhere(id, word)
 	}
-	return err
+	l.keep(recordDecisions, id, word)
+	l.release(h, "approved by "+who, now)
+	return nil
 }
 
-func (l *loop) deny(id, who string) error {
+func (l *loop) deny(id, who string, now time.Time) error {
+	word := decision{Who: who, At: now}
 	h, err := l.find(id)
-	if err == nil {
-		h.denied = who
-		l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: id, What: "hold denied", Who: who, Since: h.since, Release: h.ends()})
-		l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", id, "who", who)
+	if err != nil {
+		return l.decideElsewhere(id, word)
 	}
-	return err
+	l.keep(recordDecisions, id, word)
+	l.denied(h, who)
+	return nil
+}
+
+// denied keeps a hold until its set changes.
+func (l *loop) denied(h *hold, who string) {
+	h.denied = who
+	l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: h.name(), What: "hold denied", Who: who, Since: h.since, Release: h.ends()})
+	l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", h.name(), "who", who)
 }
 
 // find returns the hold of an id.

@@ -37,6 +37,8 @@ type loop struct {
 
 	confirmedAt time.Time // when shards were last looked at that are not ready
 
+	records records // words on holds, as the target keeps them
+
 	waiters   []chan<- Status
 	failing   int       // groups whose last call failed
 	warnedAt  time.Time // when that was last logged
@@ -64,6 +66,7 @@ func newLoop(l *Loop) *loop {
 		r.agenda.shards, r.posts = g.Shards, openPosts(g, time.Now())
 		r.shared, _ = l.target.(registry.Shared)
 	}
+	r.records.recorder, _ = l.target.(registry.Recorder)
 	for i, b := range l.bridges {
 		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service)}
 		r.ways = append(r.ways, w)
@@ -127,9 +130,11 @@ func (l *loop) sessions() <-chan struct{} {
 
 // turn does what is due and sets the timer for what comes next.
 func (l *loop) turn(ctx context.Context, timer *time.Timer) {
-	next := soonest(l.watch(time.Now()), l.confirm(time.Now()))
+	l.watch(time.Now())
 	l.dispatch(ctx)
 	l.answer()
+	now := time.Now() // a hold may have begun
+	next := soonest(soonest(l.watch(now), l.confirm(now)), l.consult(ctx, now))
 	if at := l.agenda.next(); !at.IsZero() && l.calls < l.budget.calls() {
 		next = soonest(next, later(at, l.budget.opens()))
 	}

@@ -9,6 +9,10 @@ import (
 // settle takes an outcome in and puts its group back on the agenda.
 func (l *loop) settle(o outcome, now time.Time) {
 	l.calls--
+	if o.step == stepConsult {
+		l.tookCounsel(o, now)
+		return
+	}
 	l.budget.settle(o.began, o.err, now)
 	l.observe(Observation{Kind: ObservedCall, Op: o.step, Count: 1, Took: now.Sub(o.began), Err: o.err})
 	if o.err != nil {

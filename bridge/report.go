@@ -28,6 +28,7 @@ func (l *loop) status(now time.Time) Status {
 	for _, h := range l.holds {
 		s.Holds = append(s.Holds, h.report())
 	}
+	s.Holds = append(s.Holds, l.holdsElsewhere()...)
 	notes := l.notes()
 	for _, w := range l.ways {
 		s.Bridges = append(s.Bridges, l.bridgeStatus(w))

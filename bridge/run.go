@@ -107,7 +107,7 @@ func (l *Loop) Approve(ctx context.Context, id, who string) error {
 // source says. It returns ErrNoHold where there is none of that id.
 func (l *Loop) Deny(ctx context.Context, id, who string) error {
 	var err error
-	asked := l.ask(ctx, func(r *loop) { err = r.deny(id, who) })
+	asked := l.ask(ctx, func(r *loop) { err = r.deny(id, who, time.Now()) })
 	return errors.Join(asked, err)
 }
 

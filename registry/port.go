@@ -51,6 +51,18 @@ type Shared interface {
 	Retract(ctx context.Context, group Group) error
 }
 
+// A Recorder keeps small texts of an owner in the registry itself, where every
+// replica and the next process of that owner find them. They are never a
+// reason to delete anything.
+type Recorder interface {
+	// Records returns the texts of a kind by name.
+	Records(ctx context.Context, kind string) (map[string]string, error)
+
+	// Record stores a text; an empty one is forgotten. Kind and name are
+	// words of letters, digits and hyphens.
+	Record(ctx context.Context, kind, name, text string) error
+}
+
 // A Verified target may confirm a write and lose it all the same, or shows
 // what was written only some time later. VerifyAfter is how long after a write
 // a group should be read back; 0 for never. It is asked once.

@@ -1,0 +1,247 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// The kinds of records that a loop keeps in its target, where it is a
+// registry.Recorder.
+const (
+	recordDecisions = "decisions" // words on holds, by the id of the hold
+	recordHolds     = "holds"     // holds as other replicas show them, by id
+)
+
+const (
+	// consultEvery is how often the records are looked at while there is a
+	// hold, or other replicas may have one.
+	consultEvery = 5 * time.Second
+
+	// approvalTerm is how long an approval is good for, so that it survives a
+	// restart and not the next time that the same set goes.
+	approvalTerm = 5 * time.Minute
+
+	// holdTerm is how long the hold of a replica is shown that says no more.
+	holdTerm = 2 * time.Minute
+
+	// recordedEntries is how many entries of a hold other replicas show.
+	recordedEntries = 20
+)
+
+// decision is a person's word on a hold.
+type decision struct {
+	Approved bool      `json:"approved"` // else denied
+	Who      string    `json:"who"`
+	At       time.Time `json:"at"`
+}
+
+// posted is a hold of some replica.
+type posted struct {
+	Hold
+	At time.Time `json:"at"`
+}
+
+// A record is a text to be stored; an empty one is forgotten.
+type record struct{ kind, name, text string }
+
+// records is what the loop knows of the records in its target. Calls about
+// them run beside those about groups, one at a time.
+type records struct {
+	recorder  registry.Recorder // nil: nothing is recorded
+	pending   []record
+	consulted time.Time // when they were last looked at
+	notBefore time.Time // after a failure
+	busy      bool
+	failed    bool
+	elsewhere map[string]Hold // holds of other replicas
+	posted    map[string]time.Time
+}
+
+// consultation is what came of a look.
+type consultation struct {
+	left      []record // that could not be stored
+	decisions map[string]decision
+	holds     map[string]posted
+}
+
+// keep stores a record when there is time.
+func (l *loop) keep(kind, name string, value any) {
+	if l.records.recorder == nil || l.dry {
+		return
+	}
+	r := record{kind: kind, name: name}
+	if value != nil {
+		text, err := json.Marshal(value)
+		if err != nil {
+			panic(err) // of texts and times alone
+		}
+		r.text = string(text)
+	}
+	l.records.pending = append(l.records.pending, r)
+}
+
+// forget drops a record when there is time.
+func (l *loop) forget(kind, name string) { l.keep(kind, name, nil) }
+
+// consult stores and looks at records, where that is due. It returns when it
+// has to be called again; the zero time where only an event helps.
+func (l *loop) consult(ctx context.Context, now time.Time) time.Time {
+	r := &l.records
+	if r.recorder == nil || l.dry || r.busy {
+		return time.Time{}
+	}
+	look := l.posts != nil || slices.ContainsFunc(l.holds, func(h *hold) bool { return h.warned == nil })
+	if !look && len(r.pending) == 0 {
+		return time.Time{}
+	}
+	if look {
+		l.post(now)
+	}
+	at := r.consulted.Add(consultEvery)
+	if len(r.pending) > 0 {
+		at = time.Time{}
+	}
+	if at = later(at, r.notBefore); now.Before(at) {
+		return at
+	}
+	pending := r.pending
+	r.pending, r.busy = nil, true
+	l.calls++
+	go func() {
+		o := outcome{step: stepConsult, began: now}
+		s := step{name: stepConsult, call: func(ctx context.Context, o *outcome) { o.consulted, o.err = consult(ctx, r.recorder, pending) }}
+		s.within(ctx, l.opts.Timeout, &o)
+		l.outcomes <- o
+	}()
+	return time.Time{}
+}
+
+func consult(ctx context.Context, r registry.Recorder, pending []record) (consultation, error) {
+	c := consultation{left: pending}
+	for len(c.left) > 0 {
+		if err := r.Record(ctx, c.left[0].kind, c.left[0].name, c.left[0].text); err != nil {
+			return c, err //nolint:wrapcheck // it says what was written
+		}
+		c.left = c.left[1:]
+	}
+	var err error
+	if c.decisions, err = load[decision](ctx, r, recordDecisions); err == nil {
+		c.holds, err = load[posted](ctx, r, recordHolds)
+	}
+	return c, err
+}
+
+// load reads the records of a kind. One that cannot be read is none.
+func load[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
+	texts, err := r.Records(ctx, kind)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what was read
+	}
+	all := make(map[string]T, len(texts))
+	for name, text := range texts {
+		var v T
+		if json.Unmarshal([]byte(text), &v) == nil {
+			all[name] = v
+		}
+	}
+	return all, nil
+}
+
+// tookCounsel takes in what the records say.
+func (l *loop) tookCounsel(o outcome, now time.Time) {
+	r := &l.records
+	r.busy, r.consulted, r.notBefore = false, now, time.Time{}
+	if o.err != nil {
+		r.pending, r.notBefore = append(o.consulted.left, r.pending...), now.Add(consultEvery)
+		if !r.failed {
+			l.opts.Log.Warn("words on holds are not kept in the registry: a restart would forget them", "target", l.opts.Target, "err", o.err)
+		}
+		r.failed = true
+		return
+	}
+	r.failed = false
+	l.obey(o.consulted.decisions, now)
+	r.elsewhere = make(map[string]Hold)
+	for id, p := range o.consulted.holds {
+		_, ours := r.posted[id]
+		switch {
+		case ours:
+		case now.Sub(p.At) > holdTerm:
+			l.forget(recordHolds, id)
+		default:
+			r.elsewhere[id] = p.Hold
+		}
+	}
+}
+
+// obey does what was decided about holds of this loop.
+func (l *loop) obey(decisions map[string]decision, now time.Time) {
+	for id, d := range decisions {
+		if d.Approved && now.Sub(d.At) >= approvalTerm {
+			l.forget(recordDecisions, id)
+			delete(decisions, id)
+		}
+	}
+	for _, h := range slices.Clone(l.holds) {
+		if h.warned != nil {
+			continue
+		}
+		d, decided := decisions[h.name()]
+		switch {
+		case decided && d.Approved:
+			l.release(h, "approved by "+d.Who, now)
+		case decided && h.denied == "":
+			l.denied(h, d.Who)
+		}
+	}
+}
+
+// post lets other replicas show the holds of this one.
+func (l *loop) post(now time.Time) {
+	if l.posts == nil {
+		return
+	}
+	r, before := &l.records, l.records.posted
+	r.posted = make(map[string]time.Time)
+	for _, h := range l.holds {
+		if h.warned != nil {
+			continue
+		}
+		id := h.name()
+		if r.posted[id] = before[id]; now.Sub(before[id]) > holdTerm/2 {
+			shown := h.report()
+			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
+			shown.Groups = shown.Groups[:min(len(shown.Groups), recordedEntries)]
+			l.keep(recordHolds, id, posted{shown, now})
+			r.posted[id] = now
+		}
+	}
+	for id := range before {
+		if _, still := r.posted[id]; !still {
+			l.forget(recordHolds, id)
+		}
+	}
+}
+
+// decideElsewhere keeps a word on a hold of another replica, which acts on it.
+func (l *loop) decideElsewhere(id string, d decision) error {
+	if _, known := l.records.elsewhere[id]; !known {
+		return ErrNoHold
+	}
+	l.keep(recordDecisions, id, d)
+	return nil
+}
+
+// holdsElsewhere returns the holds of other replicas in the order of their ids.
+func (l *loop) holdsElsewhere() []Hold {
+	var all []Hold
+	for _, id := range slices.Sorted(maps.Keys(l.records.elsewhere)) {
+		all = append(all, l.records.elsewhere[id])
+	}
+	return all
+}

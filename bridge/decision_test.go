@@ -1,0 +1,159 @@
+package bridge_test
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+// recording is a target that keeps records.
+type recording struct {
+	*memory.Target
+	mu    sync.Mutex
+	texts map[string]map[string]string
+	calls int
+}
+
+func (r *recording) Records(_ context.Context, kind string) (map[string]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	return maps.Clone(r.texts[kind]), nil
+}
+
+func (r *recording) Record(_ context.Context, kind, name, text string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.texts[kind] == nil {
+		r.texts[kind] = make(map[string]string)
+	}
+	r.texts[kind][name] = text
+	if text == "" {
+		delete(r.texts[kind], name)
+	}
+	return nil
+}
+
+func (r *recording) count(kind string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.texts[kind])
+}
+
+// recorded is held over a target that keeps records; start begins a process
+// over it.
+func recorded(t *testing.T) (r *recording, start func(...func(*story)) *story) {
+	t.Helper()
+	r = &recording{Target: memory.New(memory.Options{Owner: "me"}), texts: make(map[string]map[string]string)}
+	return r, func(tune ...func(*story)) *story {
+		s := newStory(t).bridge("b", bridge.DefaultGuard())
+		s.target = r.Target
+		for _, f := range tune {
+			f(s)
+		}
+		return s.starts(r)
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"A38 a denial is not forgotten by a restart, and ends with its set": func(t *testing.T) {
+			r, start := recorded(t)
+			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(10 * time.Second).stop()
+			s = start().has(rest()...).in(24 * time.Hour).holdsN(40) // never confirmed either
+			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") {
+				t.Errorf("%+v", h)
+			}
+			s.table().Put(fleet(20, 2)[3])
+			s.in(time.Minute)
+			if h := s.hold(); strings.Contains(h.Release, "denied") || r.count("decisions") != 0 {
+				t.Errorf("%+v, %d decisions are kept", h, r.count("decisions"))
+			}
+		},
+		"A38 an approval before a restart counts for the same set after it": func(t *testing.T) {
+			_, start := recorded(t)
+			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			id := s.hold().ID
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					return errDown
+				}
+				return nil
+			})
+			if err := s.loop.Approve(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(5 * time.Second).stop()
+			s.fail(nil)
+			s = start().has(rest()...).in(2 * time.Minute).holdsN(20).noHold()
+			if !strings.Contains(s.log.String(), "approved by ann") {
+				t.Error(s.log.String())
+			}
+		},
+		"an approval is not good for the next time that the same set goes": func(t *testing.T) {
+			_, start := recorded(t)
+			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(time.Minute).holdsN(20)
+			s.has(fleet(20, 2)...).in(10 * time.Minute).holdsN(40)
+			s.loses(0, 10).in(time.Minute).holdsN(40).hold()
+		},
+		"A38 any replica shows the hold of another and takes the word on it": func(t *testing.T) {
+			_, start := recorded(t)
+			as := func(role bridge.Role) func(*story) {
+				return func(s *story) {
+					s.opts.Gate = &bridge.Gate{
+						Shards: 1, Stand: func(int) bridge.Stand { return bridge.Stand{Role: role, Term: 1, Decider: "a"} },
+						Ready: func(int, bridge.Stand) {},
+					}
+				}
+			}
+			a, b := start(as(bridge.RoleDecider)), start(as(bridge.RoleWarm))
+			for _, s := range []*story{a, b} {
+				s.has(fleet(20, 2)...)
+			}
+			a.in(10 * time.Minute)
+			for _, s := range []*story{a, b} {
+				s.loses(0, 10)
+			}
+			id := a.in(time.Minute).hold().ID
+			if h := b.hold(); h.ID != id || len(h.Entries) != 20 {
+				t.Fatalf("the other replica shows %+v", h)
+			}
+			if err := b.loop.Deny(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			if h := a.in(10 * time.Second).hold(); !strings.Contains(h.Release, "denied by ann") {
+				t.Errorf("%+v", h)
+			}
+			if err := b.loop.Approve(t.Context(), id, "bob"); err != nil {
+				t.Fatal(err)
+			}
+			a.in(time.Minute).holdsN(20).noHold()
+			b.noHold()
+		},
+		"without a hold the records are left alone": func(t *testing.T) {
+			r, start := recorded(t)
+			start().has(fleet(20, 2)...).in(24 * time.Hour)
+			if r.calls != 0 {
+				t.Errorf("%d looks", r.calls)
+			}
+		},
+	})
+}

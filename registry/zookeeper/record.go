@@ -1,0 +1,46 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Records implements registry.Recorder: a text is a node under
+// /xds-bridge/<owner>/<kind>.
+func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {
+	folder := t.home() + "/" + kind
+	names, err := t.client.children(ctx, folder)
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return nil, fmt.Errorf("list %s: %w", folder, err)
+	}
+	all := make(map[string]string, len(names))
+	for _, name := range names {
+		n, err := t.client.get(ctx, folder+"/"+name)
+		switch {
+		case errors.Is(err, zk.ErrNoNode): // gone since
+		case err != nil:
+			return nil, fmt.Errorf("read %s/%s: %w", folder, name, err)
+		default:
+			all[name] = string(n.data)
+		}
+	}
+	return all, nil
+}
+
+// Record implements registry.Recorder.
+func (t *Target) Record(ctx context.Context, kind, name, text string) error {
+	op := t.own(kind+"/"+name, text, zk.FlagPersistent)
+	var err error
+	if text == "" {
+		_, err = t.client.multi(ctx, []any{&zk.DeleteRequest{Path: op.Path, Version: -1}})
+	} else if _, err = t.client.multi(ctx, []any{&zk.SetDataRequest{Path: op.Path, Data: op.Data, Version: -1}}); errors.Is(err, zk.ErrNoNode) {
+		return t.client.make(ctx, op)
+	}
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return fmt.Errorf("write %s: %w", op.Path, err)
+	}
+	return nil
+}
