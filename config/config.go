@@ -109,7 +109,7 @@ type Format struct {
 	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper folder that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`
 	Service  string         `yaml:"service" default:"*" doc:"How services are named in formats with plain names: the * stands for the name that a rule or the application gives."`
-	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of one plain name together; otherwise the second is refused whole."`
+	Join     bool           `yaml:"join" doc:"Put the endpoints of several services of a mesh together that have one plain name; otherwise the second is refused whole. Where a bridge from a registry writes too, they are put together."`
 	Protocol string         `yaml:"protocol" doc:"The protocol where nothing else tells; empty is tri for Dubbo, http for spring-cloud and hertz, grpc for kratos and gozero, thrift for kitex, tcp for plain."`
 	Rules    []ProtocolRule `yaml:"rules" doc:"The RPC protocol per host or port; the first rule that fits counts."`
 	Tags     bool           `yaml:"tags" doc:"Write dubbo.tag, which hides a provider from consumers without that tag."`

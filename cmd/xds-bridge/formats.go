@@ -97,7 +97,7 @@ func (f form) byName() form {
 func (b *builder) instanceOptions(u use) (instance.Options, error) {
 	x, f := u.bridge, u.format
 	o := instance.Options{
-		Root: f.Root, Group: f.Group, Join: f.Join, Protocol: f.Protocol, Tags: f.Tags,
+		Root: f.Root, Group: f.Group, Join: b.joins(u), Protocol: f.Protocol, Tags: f.Tags,
 		Names: instance.Names{Pattern: f.Service},
 		Mark:  metadata.NewMark(b.cfg.Owner, x.Name),
 	}
@@ -125,6 +125,23 @@ func (b *builder) instanceOptions(u use) (instance.Options, error) {
 		o.Namespace = at.Nacos.Namespace
 	}
 	return o, nil
+}
+
+// joins reports whether several services may share a plain name where a format
+// is written: where it says so, or where a registry is copied, in which one
+// name is one service whatever parts it is told in. In a mesh one name may be
+// two services, of two namespaces.
+func (b *builder) joins(u use) bool {
+	at := u.place(b.cfg.Registries[u.registry])
+	for _, x := range b.cfg.Bridges {
+		for _, f := range x.Formats {
+			other := use{bridge: x, format: f, registry: x.To}
+			if x.To == u.registry && other.place(b.cfg.Registries[x.To]) == at && (f.Join || b.cfg.Registries[x.From].Istiod == nil) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // place is where a use of a format lies in its registry: uses of one place

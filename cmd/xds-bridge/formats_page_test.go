@@ -191,7 +191,8 @@ bridges:
       - { host: "*.shop.svc.cluster.local", service: "shop-*" }     # hosts that publish no service key are exported too
 ` + "```" + `
 
-Two services of one name: the second is refused whole, and status tells of it, unless the format says ` + "`join: true`" + `.
+Two services of a mesh with one name, such as one of each of two namespaces: the second is refused whole, and status
+tells of it, unless the format says ` + "`join: true`" + `. Of a registry all that has one name is put together.
 
 ## Where two formats meet
 

@@ -98,6 +98,34 @@ func TestTwoServicesOfOneName(t *testing.T) {
 	}
 }
 
+// TestWhoSharesAName: what is copied from a registry does, what a mesh has two
+// of does not, and a place has one answer for all that write to it.
+func TestWhoSharesAName(t *testing.T) {
+	const registries = `owner: shop
+registries:
+  mesh: { istiod: { address: "istiod:15010" } }
+  zk: { zookeeper: { servers: ["zk:2181"] } }
+  n: { nacos: { servers: ["http://n:8848"] } }
+bridges:
+`
+	for bridges, want := range map[string]bool{
+		"  - { name: a, from: mesh, to: zk, formats: [kratos] }":                                                                            false,
+		"  - { name: a, from: mesh, to: zk, formats: [{ format: kratos, join: true }] }":                                                    true,
+		"  - { name: a, from: n, to: zk, formats: [kratos] }":                                                                               true,
+		"  - { name: a, from: mesh, to: zk, formats: [kratos] }\n  - { name: b, from: n, to: zk, formats: [kratos] }":                       true,
+		"  - { name: a, from: mesh, to: zk, formats: [kratos] }\n  - { name: b, from: n, to: zk, formats: [{ format: kratos, root: /k }] }": false,
+	} {
+		cfg, err := config.Parse("test.yaml", []byte(registries+bridges), lookup(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &builder{cfg: cfg}
+		if got := b.joins(use{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
+			t.Errorf("%s: %v", bridges, got)
+		}
+	}
+}
+
 // TestAFolderOfAnotherFormat: where Dubbo's application-level discovery has a
 // service of the same name, nothing is written and status says why.
 func TestAFolderOfAnotherFormat(t *testing.T) {
