@@ -98,11 +98,14 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			node, data, err := z.Node(e)
-			if err != nil {
-				t.Fatal(err)
+			switch node, data, err := z.Node(e); {
+			case err != nil: // it is no node of its own
+				where = e.Key + ", with " + folder
+			case strings.HasPrefix(node, "/"): // it stands elsewhere
+				where, value = node, string(data)
+			default:
+				where, value = folder+"/"+node, string(data)
 			}
-			where, value = folder+"/"+node, string(data)
 		}
 		fmt.Fprintln(b, strings.TrimRight(where+"\n  "+value, " \n"))
 	}
