@@ -54,6 +54,7 @@ type link struct {
 	state      func() admin.TargetState    // nil where it has nothing to tell
 	fault      func() string               // why the target cannot be reached; empty where it can
 	close      func()                      // nil where nothing is held
+	note       string                      // what a plan has to say of it; empty: nothing
 	back       <-chan struct{}             // ready after a lost connection is back, and others may have changed things meanwhile
 
 	// over makes the target that the connection leads to, for the bridges of

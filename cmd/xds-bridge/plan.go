@@ -24,7 +24,8 @@ func (c *cli) planVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
 		Long: "plan reads every source and every target of the configuration and shows the\n" +
-			"difference. It writes nothing. It exits with 1 where something differs.",
+			"difference. It writes nothing. It exits with 1 where something differs. What a\n" +
+			"mesh is served it knows by the file of state.dir alone.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.plan(cmd.Context(), o) },
 	}
 	outputFlag(cmd, &o.output)
@@ -36,8 +37,9 @@ func (c *cli) planVerb() *cobra.Command {
 type difference struct {
 	Changes   []step           `json:"changes"`
 	Conflicts []admin.Conflict `json:"conflicts"`
-	Invalid   []complaint      `json:"invalid"` // services and groups that are left as they are
-	Skipped   []complaint      `json:"skipped"` // inputs that are left out
+	Invalid   []complaint      `json:"invalid"`         // services and groups that are left as they are
+	Skipped   []complaint      `json:"skipped"`         // inputs that are left out
+	Notes     []complaint      `json:"notes,omitempty"` // about targets that cannot be compared with
 	Summary   planCounters     `json:"summary"`
 }
 
@@ -80,6 +82,9 @@ func (c *cli) plan(ctx context.Context, o planOptions) error {
 	d := difference{Changes: []step{}, Conflicts: []admin.Conflict{}, Invalid: []complaint{}, Skipped: []complaint{}}
 	for i := range plans {
 		d.add(h.outlets[i].name, plans[i], statuses[i])
+		if note := h.outlets[i].note; note != "" {
+			d.Notes = append(d.Notes, complaint{h.outlets[i].name, note})
+		}
 	}
 	for _, in := range h.inputs {
 		d.skip(in.table.Skipped())
@@ -177,6 +182,9 @@ func (c *cli) printPlan(d difference) {
 	}
 	for _, s := range d.Skipped {
 		c.say("  skipped  %s: %s", s.What, s.Reason)
+	}
+	for _, s := range d.Notes {
+		c.show(yellow, "‼ %s: %s", s.What, s.Reason)
 	}
 	n := d.Summary
 	if !d.differs() {

@@ -36,7 +36,7 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		log.Warn("the last known set is not used", "err", err)
 	}
 	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
-	return &link{
+	l := &link{
 		name: name, kind: "mesh", listen: at.listen,
 		serve: func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server) },
 		state: func() admin.TargetState { return servedState(target, server) },
@@ -45,7 +45,14 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
 			return &reached{target: target, codecs: codecs, check: checkListen(at.listen)}, err
 		},
-	}, nil
+	}
+	if b.dryRun { // the address and the state file are the running bridge's
+		l.serve = nil
+		if target.Ready() != nil {
+			l.note = "what is served at " + at.listen + " is known to the bridge that serves it alone, so that everything counts as new; with state.dir a plan compares with what was served last"
+		}
+	}
+	return l, nil
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh.
