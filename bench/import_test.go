@@ -147,7 +147,7 @@ func (in *imported) listen(t *testing.T, ctx context.Context, running *sync.Wait
 		}
 	}})
 	must(t, err)
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	must(t, err)
 	in.address = l.Addr().String()
 	running.Go(func() { check(t, in.target.Run(ctx)) })

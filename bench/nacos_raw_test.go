@@ -172,9 +172,11 @@ func (r rawNacos) names(t *testing.T, group string) []string {
 
 // gone waits until the server has let go of what a connection published that
 // was closed, so that whoever is measured next finds it at rest.
-func (r rawNacos) gone(t *testing.T, group string, services int) {
+func gone(t *testing.T, server *harness.Nacos, group string, services int) {
 	t.Helper()
-	harness.Eventually(t, time.Minute, "the instances of "+group+" are gone", func() error {
+	r := dialNacos(t, server)
+	defer r.close()
+	harness.Eventually(t, 3*time.Minute, "the instances of "+group+" are gone", func() error {
 		for _, i := range []int{0, services / 2, services - 1} {
 			var out struct {
 				ServiceInfo model.Service `json:"serviceInfo"`

@@ -28,11 +28,10 @@ func TestNacos(t *testing.T) {
 	for _, size := range []struct{ services, rounds int }{{1_000, 5}, {10_000, 3}} {
 		t.Run(fmt.Sprintf("%d services", size.services), func(t *testing.T) {
 			n := nacosBench{server: harness.StartNacos(t, harness.NacosOptions{Version: 3, Heap: "4g"}), services: size.services}
-			n.look = dialNacos(t, n.server)
 			warm := dialNacos(t, n.server)
 			warm.write(t, "WARM", 2_000)
 			warm.close()
-			n.look.gone(t, "WARM", 2_000)
+			gone(t, n.server, "WARM", 2_000)
 			f := newFleet(t, size.services)
 			n.initial(t, f, size.rounds)
 			if size.services == 1_000 {
@@ -43,10 +42,9 @@ func TestNacos(t *testing.T) {
 	}
 }
 
-// nacosBench is a server and who looks at it.
+// nacosBench is a server and how much it is given.
 type nacosBench struct {
 	server   *harness.Nacos
-	look     rawNacos
 	services int
 }
 
@@ -59,7 +57,7 @@ func (n *nacosBench) initial(t *testing.T, f *fleet, rounds int) {
 		r := dialNacos(t, n.server)
 		took := turn(t, n.server.Process(), func() { r.write(t, group, n.services) })
 		r.close()
-		n.look.gone(t, group, n.services)
+		gone(t, n.server, group, n.services)
 		if fastest == 0 || took.wall < fastest {
 			fastest = took.wall
 		}
@@ -73,11 +71,13 @@ func (n *nacosBench) initial(t *testing.T, f *fleet, rounds int) {
 			p.written(t, n.services)
 		})
 		p.settle(t, n.services*perService)
-		if names := n.look.names(t, group); len(names) != n.services {
+		second := dialNacos(t, n.server)
+		if names := second.names(t, group); len(names) != n.services {
 			t.Fatalf("a second client sees %d services", len(names))
 		}
+		second.close()
 		p.end()
-		n.look.gone(t, group, n.services)
+		gone(t, n.server, group, n.services)
 		return took
 	}
 	contest{
