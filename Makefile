@@ -78,6 +78,10 @@ compose-test: compose ## docker-compose.yml, all of it: calls in both directions
 bench: ## benchmarks, as a table of ratios to a raw writer in the same run
 	$(MAKE) --no-print-directory -C bench
 
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME each, 10s otherwise
+	scripts/fuzz.sh $(or $(FUZZTIME),10s)
+
 .PHONY: golden
 golden: ## rewrite golden files and generated documents from the code
 	UPDATE_GOLDEN=1 go test -count=1 ./...

@@ -60,7 +60,9 @@ type Timing struct {
 
 // Admin is the listener of the status API.
 type Admin struct {
-	Address string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off."`
+	Address   string `yaml:"address" default:"127.0.0.1:9901" doc:"A loopback host:port, unix:/path, or off; any other with tls and tokenFile."`
+	TLS       *TLS   `yaml:"tls" doc:"certFile and keyFile are the API's own; caFile and serverName are what the verbs that ask it expect."`
+	TokenFile string `yaml:"tokenFile" doc:"Holds the token that every request has to bear, with tls; read again each time."`
 }
 
 // Telemetry is the listener of probes and metrics.

@@ -33,6 +33,8 @@ func (c *Config) CheckFiles() Faults {
 			v.certificates(path+".nacos.tls", n.TLS)
 		}
 	}
+	v.secret("admin.tokenFile", c.Admin.TokenFile)
+	v.certificates("admin.tls", c.Admin.TLS)
 	return v.faults.sorted()
 }
 

@@ -31,7 +31,7 @@ func (c *Config) Validate() Faults {
 	}
 	v.meetings(c.Bridges, c.Registries)
 	v.listener("telemetry.address", c.Telemetry.Address)
-	v.admin("admin.address", c.Admin.Address)
+	v.admin("admin", c.Admin)
 	return v.faults
 }
 

@@ -208,8 +208,19 @@ func (v *validator) listener(path, address string) {
 	}
 }
 
-// admin checks the admin address, which must not be reached from elsewhere.
-func (v *validator) admin(path, address string) {
+// admin checks the admin address, which must not be reached from elsewhere
+// unless whoever does has to show who they are.
+func (v *validator) admin(at string, a Admin) {
+	path, address := at+".address", a.Address
+	v.tls(at+".tls", a.TLS)
+	switch {
+	case a.TLS != nil && a.TLS.CertFile == "":
+		v.fault(at+".tls.certFile", "missing; the API needs a certificate of its own, with keyFile")
+	case a.TLS != nil && a.TokenFile == "":
+		v.fault(at+".tokenFile", "missing; it goes together with tls")
+	case a.TLS == nil && a.TokenFile != "":
+		v.fault(at+".tls", "missing; the token would cross the network in plaintext")
+	}
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
 		if !strings.HasPrefix(socket, "/") {
 			v.fault(path, "%q is no socket; write it as unix:/path", address)
@@ -217,8 +228,8 @@ func (v *validator) admin(path, address string) {
 		return
 	}
 	v.listener(path, address)
-	if host, _, err := net.SplitHostPort(address); err == nil && !loopback(host) {
-		v.fault(path, "%q can be reached from other machines, and the status API asks for no password; write 127.0.0.1:port or unix:/path", address)
+	if host, _, err := net.SplitHostPort(address); err == nil && !loopback(host) && a.TLS == nil {
+		v.fault(path, "%q can be reached from other machines, and the status API asks for no password without tls and tokenFile; set them, or write 127.0.0.1:port or unix:/path", address)
 	}
 }
 

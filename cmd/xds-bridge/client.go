@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,13 +17,34 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
 // adminClient speaks to the status API of a running bridge.
 type adminClient struct {
-	host string // of the URL
-	http http.Client
+	scheme, host string // of the URL
+	token        string // that each request bears; empty: none
+	transport    *http.Transport
+	http         http.Client
+}
+
+// secured returns how the status API is kept from others, nil where only this
+// machine can reach it.
+func secured(a config.Admin) *admin.Secure {
+	if a.TLS == nil {
+		return nil
+	}
+	return &admin.Secure{
+		Certificate: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(a.TLS.CertFile, a.TLS.KeyFile)
+			return &pair, err
+		},
+		Token: func() (string, error) {
+			s, err := config.ReadSecret(a.TokenFile)
+			return s.Reveal(), err
+		},
+	}
 }
 
 // maxAnswer is more than the status of 100,000 services.
@@ -41,31 +63,55 @@ func clientFlags(cmd *cobra.Command, o *clientOptions) {
 // client finds the running bridge by --admin or by the configuration.
 func (c *cli) client(o clientOptions) (*adminClient, error) {
 	address := o.admin
+	var how config.Admin
+	switch cfg, err := c.load(); {
+	case err == nil:
+		how = cfg.Admin
+	case address == "":
+		return nil, err
+	}
 	if address == "" {
-		cfg, err := c.load()
-		if err != nil {
-			return nil, err
-		}
-		if address = cfg.Admin.Address; address == "" || address == "off" {
+		if address = how.Address; address == "" || address == "off" {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", c.file)
 		}
 	}
-	if err := admin.CheckAddress(address); err != nil {
+	if err := admin.CheckAddress(address, secured(how)); err != nil {
 		return nil, usage("--admin: %w", err)
 	}
-	return newAdminClient(address, o.timeout), nil
+	a := newAdminClient(address, o.timeout)
+	if how.TLS == nil {
+		return a, nil
+	}
+	token, err := config.ReadSecret(how.TokenFile)
+	if err != nil {
+		return nil, usage("admin.tokenFile: %w", err)
+	}
+	expected, err := tlsConfig(&config.TLS{CAFile: how.TLS.CAFile, ServerName: how.TLS.ServerName})
+	if err != nil {
+		return nil, usage("admin.%w", err)
+	}
+	a.scheme, a.token, a.transport.TLSClientConfig = "https", token.Reveal(), expected
+	return a, nil
 }
 
-// newAdminClient returns a client for host:port or unix:/path.
+// newAdminClient returns a client for host:port or unix:/path. It follows no
+// redirect: nobody but the bridge is to see what it sends.
 func newAdminClient(address string, timeout time.Duration) *adminClient {
-	a := &adminClient{host: address, http: http.Client{Timeout: timeout}}
+	a := &adminClient{scheme: "http", host: address, transport: &http.Transport{}}
+	a.http = straight(a.transport)
+	a.http.Timeout = timeout
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
 		a.host = "localhost"
-		a.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}}
+		}
 	}
 	return a
+}
+
+// straight returns a client that goes nowhere but where it is told to.
+func straight(t http.RoundTripper) http.Client {
+	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // get reads a document of the API.
@@ -83,11 +129,14 @@ func (a *adminClient) post(ctx context.Context, path string, request, into any) 
 }
 
 func (a *adminClient) ask(ctx context.Context, method, path string, request io.Reader, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.host+path, request)
+	req, err := http.NewRequestWithContext(ctx, method, a.scheme+"://"+a.host+path, request)
 	if err != nil {
 		return usage("--admin: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if a.token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
 	req.Header.Set(admin.UserHeader, thisUser())
 	resp, err := a.http.Do(req)
 	if err != nil {

@@ -58,7 +58,8 @@ func (c *cli) healthcheck(ctx context.Context, o healthOptions) error {
 	if err != nil {
 		return usage("telemetry address: %w", err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client := straight(http.DefaultTransport)
+	resp, err := client.Do(req)
 	if err != nil {
 		return unreachable("%w; is the bridge running, and is this its address?", err)
 	}

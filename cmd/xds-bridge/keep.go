@@ -106,7 +106,7 @@ func (k *keeper) listen(ctx context.Context) error {
 	o := admin.Options{
 		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: thisBuild().Version, Owner: h.owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
-		Reload: k.ask, Reloaded: k.reloaded,
+		Reload: k.ask, Reloaded: k.reloaded, Secure: secured(h.cfg.Admin),
 	}
 	o.Inputs, o.Targets = h.shown()
 	s, err := admin.New(ctx, o)

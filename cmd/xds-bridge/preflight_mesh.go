@@ -118,7 +118,8 @@ func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
 	if err != nil {
 		return
 	}
-	resp, err := http.DefaultClient.Do(req)
+	client := straight(http.DefaultTransport)
+	resp, err := client.Do(req)
 	if err != nil {
 		f.warn("version", "not told: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
 		return

@@ -6,6 +6,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,8 +47,9 @@ type Target struct {
 // Options say what a Server shows and where. An empty address, or off, leaves
 // that listener out.
 type Options struct {
-	Telemetry string // address of probes and metrics, such as :9902
-	Admin     string // address of the API; loopback only, see CheckAddress
+	Telemetry string  // address of probes and metrics, such as :9902
+	Admin     string  // address of the API; see CheckAddress
+	Secure    *Secure // of the API; nil: plaintext without a token
 	Version   string
 	Owner     string
 	Inputs    []Input
@@ -90,7 +92,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	for _, t := range opts.Targets {
 		s.ticked[t.Name] = s.started
 	}
-	if err := CheckAddress(opts.Admin); err != nil {
+	if err := CheckAddress(opts.Admin, opts.Secure); err != nil {
 		return nil, err
 	}
 	var err error
@@ -99,6 +101,9 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 	}
 	if s.admin, err = listen(ctx, "admin.address", opts.Admin); err != nil {
 		return nil, errors.Join(err, closeListener(s.telemetry))
+	}
+	if s.admin != nil && opts.Secure != nil {
+		s.admin = tls.NewListener(s.admin, opts.Secure.config())
 	}
 	return s, nil
 }

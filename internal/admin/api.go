@@ -10,7 +10,8 @@ import (
 )
 
 // Admin returns the handler of the API. Only requests that name loopback as
-// their host, and that no page of another origin made, are answered.
+// their host, or bear the token where there is one, and that no page of another
+// origin made, are answered.
 func (s *Server) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +38,11 @@ func (s *Server) Admin() http.Handler {
 	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusForbidden, "requests that pages of other origins make are refused")
 	}))
-	return plain(local(origin.Handler(typed(mux))))
+	admitted := local
+	if s.opts.Secure != nil {
+		admitted = s.opts.Secure.bearing
+	}
+	return plain(admitted(origin.Handler(typed(mux))))
 }
 
 // The number of items in a page: unless told, and at most.

@@ -34,8 +34,8 @@ func harden(h http.Handler) *http.Server {
 }
 
 // CheckAddress refuses an address of the admin listener that others could
-// reach: the API has no login, and it can release holds.
-func CheckAddress(address string) error {
+// reach, unless it is secured: the API can release holds.
+func CheckAddress(address string, s *Secure) error {
 	if _, unix := strings.CutPrefix(address, unixPrefix); unix || off(address) {
 		return nil
 	}
@@ -43,11 +43,11 @@ func CheckAddress(address string) error {
 	if err != nil {
 		return fmt.Errorf("admin.address %q: not host:port; set for example 127.0.0.1:9901", address)
 	}
-	if loopback(host) {
+	if loopback(host) || s != nil {
 		return nil
 	}
-	return fmt.Errorf("admin.address %q: only loopback is accepted, since the API has no login yet; "+
-		"set 127.0.0.1:%s and reach it by kubectl port-forward or ssh -L", address, port)
+	return fmt.Errorf("admin.address %q: only loopback is accepted without admin.tls and admin.tokenFile; "+
+		"set both, or set 127.0.0.1:%s and reach it by kubectl port-forward or ssh -L", address, port)
 }
 
 func loopback(host string) bool {

@@ -55,12 +55,12 @@ func TestAdmin_answersOnlyItsOwn(t *testing.T) {
 
 func TestCheckAddress(t *testing.T) {
 	for _, good := range []string{"127.0.0.1:9901", "[::1]:0", "localhost:9901", "127.9.9.9:1", "[::ffff:127.0.0.1]:1", "off", "", "unix:/run/x"} {
-		if err := admin.CheckAddress(good); err != nil {
+		if err := admin.CheckAddress(good, nil); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
 	for _, bad := range []string{":9901", "0.0.0.0:9901", "[::]:9901", "10.0.0.1:9901", "bridge:9901", "127.0.0.1"} {
-		if err := admin.CheckAddress(bad); err == nil || !strings.HasPrefix(err.Error(), "admin.address") {
+		if err := admin.CheckAddress(bad, nil); err == nil || !strings.HasPrefix(err.Error(), "admin.address") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

@@ -22,7 +22,11 @@ type StateFile struct{ Path string }
 // maxState bounds what is read back.
 const maxState = 1 << 30
 
+// stateVersion is the form of a state file.
+const stateVersion = 1
+
 type state struct {
+	Version int              `json:"version"`
 	Sum     string           `json:"sha256"` // of entries as they stand in the file
 	Entries []registry.Entry `json:"-"`
 	Raw     json.RawMessage  `json:"entries"`
@@ -49,6 +53,9 @@ func (f *StateFile) Load() ([]registry.Entry, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("state file %s: %w", f.Path, err)
 	}
+	if s.Version != stateVersion {
+		return nil, fmt.Errorf("state file %s: of version %d, and this is version %d", f.Path, s.Version, stateVersion)
+	}
 	if sum(s.Raw) != s.Sum {
 		return nil, fmt.Errorf("state file %s: its checksum does not match", f.Path)
 	}
@@ -67,7 +74,7 @@ func (f *StateFile) Save(entries []registry.Entry) error {
 	if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	text, err := json.Marshal(state{Sum: sum(raw), Raw: raw})
+	text, err := json.Marshal(state{Version: stateVersion, Sum: sum(raw), Raw: raw})
 	if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}

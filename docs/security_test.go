@@ -1,0 +1,43 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSecurity shows that every test that the page of threats names exists,
+// and that no row is missing.
+func TestSecurity(t *testing.T) {
+	page, err := os.ReadFile("security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path) //nolint:gosec // a file of this repository
+		code.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(page), -1) {
+		if !strings.Contains(code.String(), "func "+name[1]+"(") {
+			t.Errorf("%s is no test", name[1])
+		}
+	}
+	for row, n := range map[string]int{"S": 5, "T": 4, "R": 1, "I": 5, "D": 6, "E": 9} {
+		for i := range n {
+			if id := row + string(rune('1'+i)); !strings.Contains(string(page), "\n| "+id+" |") {
+				t.Errorf("row %s is missing", id)
+			}
+		}
+	}
+}
