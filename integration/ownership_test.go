@@ -1,0 +1,156 @@
+package integration_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// mark is the owner mark in the name of an entry's node.
+var mark = regexp.MustCompile(`%26xdsb%3D[0-9a-v.]+`)
+
+// entryOf returns the name of the node of a port.
+func (w *world) entryOf(t *testing.T, port int) string {
+	t.Helper()
+	for _, name := range w.znodes.Children(t, providers) {
+		if strings.Contains(name, fmt.Sprintf("%%3A%d%%2F", port)) {
+			return name
+		}
+	}
+	t.Fatalf("there is no entry of port %d", port)
+	return ""
+}
+
+// as returns a bridge of the same configuration under another owner.
+func as(t *testing.T, w *world, owner string) *harness.Bridge {
+	t.Helper()
+	b := harness.NewBridge(t, w.config())
+	text, err := os.ReadFile(b.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = []byte(strings.Replace(string(text), "owner: integration", "owner: "+owner, 1))
+	if err := os.WriteFile(b.Config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestOwnership(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.greet(t, 19101, 19102)
+	w.publish(t)
+	config := w.config()
+	config.Timing = "refresh: 2s"
+	bridge := harness.StartBridge(t, config)
+	w.awaitEntries(t, providers, 19101, 19102)
+
+	t.Run("an entry whose mark another tool took off gets it back", func(t *testing.T) {
+		marked := w.entryOf(t, 19101)
+		w.znodes.Delete(t, providers+"/"+marked)
+		w.znodes.Create(t, providers+"/"+mark.ReplaceAllString(marked, ""), "")
+		harness.Eventually(t, soon, "the mark is back, and the entry is there once", func() error {
+			return harness.Same(len(w.znodes.Children(t, providers)), 2)
+		})
+		harness.Eventually(t, soon, "the mark is back", func() error { return harness.Same(w.entryOf(t, 19101), marked) })
+	})
+	t.Run("F43 a foreign entry of the same key stays, and is a conflict", func(t *testing.T) {
+		foreign := providers + "/" + mark.ReplaceAllString(strings.Replace(w.entryOf(t, 19102), "19102", "19103", 1), "%26timestamp%3D1")
+		w.znodes.Create(t, foreign, "")
+		w.greet(t, 19101, 19102, 19103)
+		harness.Eventually(t, soon, "the conflict is told of", func() error {
+			_, out, _ := bridge.Do(t, "events")
+			if !strings.Contains(out, "conflict") || !strings.Contains(out, "19103") {
+				return fmt.Errorf("events: %s", out)
+			}
+			return nil
+		})
+		w.awaitEntries(t, providers, 19101, 19102, 19103)
+		w.znodes.Delete(t, foreign)
+		w.greet(t, 19101, 19102)
+		w.awaitEntries(t, providers, 19101, 19102)
+	})
+	t.Run("F44 a second process of the owner ends with 2", func(t *testing.T) {
+		second := harness.NewBridge(t, config)
+		second.Start(t)
+		if code := second.Process().Wait(t, time.Minute); code != 2 || !strings.Contains(second.Log(), "another bridge of this owner runs") {
+			t.Errorf("exit code %d\n%s", code, second.Log())
+		}
+	})
+	t.Run("F10 an owner that was changed ends with 2 until its predecessor is adopted", func(t *testing.T) {
+		changed := as(t, w, "integratoin")
+		if code, _, text := changed.Do(t, "adopt", "--from", "integration", "--yes"); code != 2 {
+			t.Errorf("adopted from a bridge that runs: %d, %s", code, text)
+		}
+		bridge.Stop(t)
+		before := w.tree(t)
+		changed.Start(t)
+		if code := changed.Process().Wait(t, time.Minute); code != 2 || !strings.Contains(changed.Log(), "adopt --from integration") {
+			t.Errorf("exit code %d\n%s", code, changed.Log())
+		}
+		if err := harness.Same(w.tree(t), before); err != nil {
+			t.Error(err)
+		}
+		if code, out, text := changed.Do(t, "adopt", "--from", "integration", "--yes"); code != 0 || !strings.Contains(out, "2 entries") {
+			t.Fatalf("adopt: %d, %s %s", code, out, text)
+		}
+		changed.Start(t)
+		changed.AwaitReady(t)
+		w.greet(t, 19102)
+		w.awaitEntries(t, providers, 19102)
+		changed.Stop(t)
+		if code, _, text := changed.Do(t, "release", "--owner", "integratoin", "--yes"); code != 0 || mark.MatchString(w.entryOf(t, 19102)) {
+			t.Errorf("release: %d, %s", code, text)
+		}
+		if code, _, text := bridge.Do(t, "adopt", "--unmarked", "--yes"); code != 0 || !mark.MatchString(w.entryOf(t, 19102)) {
+			t.Errorf("adopt: %d, %s", code, text)
+		}
+	})
+}
+
+func TestHolds_A38(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.greet(t, 19201, 19202, 19203, 19204)
+	w.publish(t)
+	config := w.config()
+	config.Guard = "lastEndpoint: 0s, settle: 0s, atLeast: 1"
+	bridge := harness.StartBridge(t, config)
+	w.awaitEntries(t, providers, 19201, 19202, 19203, 19204)
+	w.greet(t, 19204)
+	var id string
+	held := func(text string) func() error {
+		return func() error {
+			code, out, _ := bridge.Do(t, "holds")
+			found := regexp.MustCompile(`hold ([0-9a-f]+)`).FindStringSubmatch(out)
+			if code != 5 || found == nil || !strings.Contains(out, text) {
+				return fmt.Errorf("holds: %d, %s", code, out)
+			}
+			id = found[1]
+			return nil
+		}
+	}
+	harness.Eventually(t, soon, "the deletions are held", held("3 deletions"))
+	if code, _, text := bridge.Do(t, "deny", id); code != 0 {
+		t.Fatalf("deny: %d, %s", code, text)
+	}
+	harness.Eventually(t, soon, "the denial is kept", func() error {
+		return harness.Same(w.znodes.Children(t, "/xds-bridge/integration/decisions"), []string{id})
+	})
+	bridge.Kill()
+	bridge.Start(t)
+	bridge.AwaitReady(t)
+	harness.Eventually(t, soon, "the denial survived the restart", held("denied by"))
+	w.awaitEntries(t, providers, 19201, 19202, 19203, 19204)
+	if code, _, text := bridge.Do(t, "approve", id); code != 0 {
+		t.Fatalf("approve: %d, %s", code, text)
+	}
+	w.awaitEntries(t, providers, 19204)
+	bridge.Stop(t)
+}
