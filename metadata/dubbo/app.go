@@ -50,7 +50,7 @@ type instance struct {
 	host      string
 	port      uint16
 	protocols []string // sorted
-	weight    uint32   // Dubbo's; 0: the default
+	weight    uint32   // Dubbo's; always said, because Java takes none into account where its first provider has none
 	revision  string
 	mark      string
 	may       []param
@@ -110,7 +110,8 @@ func (c *claim) add(s *registry.Service, st *site) {
 		}
 	}
 	c.instances = append(c.instances, instance{
-		host: e.Host, port: e.Port, protocols: []string{st.protocol}, weight: dubboWeight(s, e), mark: st.mark, may: st.may,
+		host: e.Host, port: e.Port, protocols: []string{st.protocol},
+		weight: cmp.Or(dubboWeight(s, e), defaultWeight), mark: st.mark, may: st.may,
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -36,9 +35,6 @@ func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
 		ports = append(ports, port{int(in.port), p})
 	}
 	must := []param{{metaEndpoints, marshal(ports)}, {metaRevision, in.revision}, {metaStorage, storageRemote}}
-	if in.weight != 0 { // Java sees another weight here, where the document alone would not do
-		must = append(must, param{paramWeight, strconv.FormatUint(uint64(in.weight), 10)})
-	}
 	if in.mark != "" {
 		must = append(must, param{metadata.MarkKey, in.mark})
 	}

@@ -62,9 +62,7 @@ func (o *Options) reportParams(app string, i registry.Interface, weight uint32) 
 	if i.Group != "" {
 		params[paramGroup] = i.Group
 	}
-	if weight != 0 {
-		params[paramWeight] = strconv.FormatUint(uint64(weight), 10)
-	}
+	params[paramWeight] = strconv.FormatUint(uint64(weight), 10)
 	return params
 }
 
