@@ -40,14 +40,19 @@ type Scope struct {
 
 // SourceOptions tune a Source.
 type SourceOptions struct {
-	Formats         []Format
-	Scopes          []Scope            // what is read; none: the public namespace's DEFAULT_GROUP
-	Select          []naming.Pattern   // of the names of services; none: all
-	Interest        *registry.Interest // names of services, in place of listing them; nil: all
-	OfferZeroWeight bool               // else an instance of weight 0 counts as disabled
-	ListInterval    time.Duration      // between lists of the names; 0: 5 s
-	VerifyInterval  time.Duration      // within which each service is asked for once more without a cause; 0: 60 s
-	ReadAhead       int                // requests under way at a time; 0: 64
+	Formats  []Format
+	Scopes   []Scope            // what is read; none: the public namespace's DEFAULT_GROUP
+	Select   []naming.Pattern   // of the names of services; none: all
+	Interest *registry.Interest // names of services, in place of listing them; nil: all
+	// Ask gets what entries need and Nacos does not store. An error that wraps
+	// registry.ErrRefused says that it cannot be had at all; any other, that it
+	// is not known. Nil: nobody can be asked.
+	Ask func(ctx context.Context, ref metadata.Ref) (string, error)
+
+	OfferZeroWeight bool          // else an instance of weight 0 counts as disabled
+	ListInterval    time.Duration // between lists of the names; 0: 5 s
+	VerifyInterval  time.Duration // within which each service is asked for once more without a cause; 0: 60 s
+	ReadAhead       int           // requests under way at a time; 0: 64
 }
 
 // Source tells a table what providers register in Nacos. It lists the names

@@ -193,15 +193,23 @@ func (r *reading) request(call func() func()) {
 func (r *reading) ask(ctx context.Context, w *watched) {
 	w.queued, w.asking, w.asked = false, true, time.Now()
 	r.running++
-	before := w.stamp
+	before, has := w.stamp, w.needs
 	r.request(func() func() {
 		t, err := r.subscribe(ctx, r.cn, w.key)
+		var got needs
+		if err == nil {
+			got, err = r.need(ctx, w.homes, t.instances, has)
+		}
 		return func() {
 			r.running--
 			if w.asking = false; r.watched[w.key] != w {
 				return // forgotten meanwhile
 			}
+			if err == nil {
+				r.provide(w, got)
+			}
 			r.answered(w, t, before, err)
+			r.seek(w)
 			if w.again {
 				w.again = false
 				r.schedule(w, shortly)

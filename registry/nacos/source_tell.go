@@ -42,6 +42,9 @@ func (r *reading) pushes() {
 				n.mixed = true
 			}
 			v := w.push(n)
+			if v.take && !w.needs.satisfy(w.homes, n.told.instances) {
+				v = verdict{ask: now} // what it needs has to be read first
+			}
 			if v.take {
 				r.take(w, n.told)
 			}
@@ -148,7 +151,7 @@ func (r *reading) decode(w *watched, h home, instances []instance) {
 			entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
 		}
 	}
-	services, faults := h.format.Decode(entries, nil)
+	services, faults := h.format.Decode(entries, w.needs.extras())
 	for _, f := range faults {
 		skip(f.Entry.Key, f.Err)
 	}
@@ -232,6 +235,9 @@ func (r *reading) mark() {
 		}
 		for w := range s.failing {
 			w.unknown(want)
+		}
+		for _, w := range s.watched {
+			w.doubt(want)
 		}
 	}
 	for key := range r.marked {

@@ -22,6 +22,7 @@ type watched struct {
 	skipped  []string // instances that could not be read
 	count    int      // instances
 	sum      [sha256.Size]byte
+	needs    needs
 
 	// What holds for one connection.
 	known   bool   // it was answered

@@ -127,7 +127,10 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 			byKey[h.Key] = h
 		}
 	}
-	out := make([]registry.Held, 0, len(byKey))
+	out, err := t.parts(ctx, g)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", g, err)
+	}
 	for _, h := range byKey {
 		out = append(out, h)
 	}
@@ -181,7 +184,13 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
 	}
 	change, alien := t.withoutNew(change)
-	b, refused := newBatch(change.Want)
+	wide, hasParts := t.wide(change.Group)
+	if hasParts {
+		if err := t.putParts(ctx, wide, change); err != nil {
+			return fmt.Errorf("write %s: %w", change.Group, err)
+		}
+	}
+	b, refused := newBatch(endpoints(change.Want))
 	refused = errors.Join(alien, refused)
 	if len(change.Put) > 0 || !slices.Equal(b, t.client.publication(k)) {
 		err := t.client.publish(ctx, k, b)
@@ -189,6 +198,11 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 		t.wrote[k] = time.Now()
 		t.mu.Unlock()
 		if err != nil {
+			return fmt.Errorf("write %s: %w", change.Group, err)
+		}
+	}
+	if hasParts {
+		if err := t.deleteParts(ctx, wide, change); err != nil {
 			return fmt.Errorf("write %s: %w", change.Group, err)
 		}
 	}

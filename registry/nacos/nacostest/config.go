@@ -26,7 +26,7 @@ func (s *Server) SetConfig(c Config, content string) {
 	}
 }
 
-// config reads a configuration, or writes one that does not exist or has the
+// config reads or removes a configuration, or writes one that does not exist or has the
 // sum that the request compares it with. The caller holds mu.
 func (s *Server) config(kind string, c Config, b body) answer {
 	content, there := s.configs[c]
@@ -35,6 +35,10 @@ func (s *Server) config(kind string, c Config, b body) answer {
 			return answer{ResultCode: failed, ErrorCode: noConfig, Message: "config data not exist"}
 		}
 		return answer{ResultCode: ok, Content: content}
+	}
+	if kind == "ConfigRemoveRequest" {
+		delete(s.configs, c)
+		return answer{ResultCode: ok}
 	}
 	sum := md5.Sum([]byte(content)) //nolint:gosec // as above
 	if there && b.CasMd5 != "" && b.CasMd5 != hex.EncodeToString(sum[:]) {

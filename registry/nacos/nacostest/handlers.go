@@ -134,7 +134,7 @@ func (s *Server) handle(r Request, b body) answer {
 			delete(s.conns[r.Conn].subscribed, sv)
 		}
 		return answer{ResultCode: ok, ServiceInfo: s.info(sv, enabled(s.hosts(sv)))}
-	case "ConfigQueryRequest", "ConfigPublishRequest":
+	case "ConfigQueryRequest", "ConfigPublishRequest", "ConfigRemoveRequest":
 		return s.config(r.Type, Config{b.Tenant, b.Group, b.DataID}, b)
 	case "ServiceListRequest":
 		return s.list(b)

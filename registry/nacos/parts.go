@@ -1,0 +1,178 @@
+package nacos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Wide is implemented by layouts that store parts of a group, which instances
+// refer to, in configurations.
+type Wide interface {
+	// Config returns the configuration that stores an entry and, where that is
+	// a list of words of many, the word in it that the entry stands for. It
+	// has no id for an instance.
+	Config(entry registry.Entry) (at metadata.NacosConfig, word string)
+
+	// Words returns the entries that stand for words which an entry of ours
+	// comes with: as long as it is there they are ours too.
+	Words(entry registry.Entry) []registry.Entry
+}
+
+// The configurations of a group cannot be listed: which of them are ours is
+// kept in one of our own, a key a line.
+//
+//	configuration xds-bridge.<owner>.<hash of the group> of group xds-bridge
+func (t *Target) index(g registry.Group) metadata.NacosConfig {
+	name := strings.Join([]string{g.Kind, g.Namespace, g.Group, g.Name}, "\x00")
+	return metadata.NacosConfig{
+		Namespace: g.Namespace, Group: IDGroup, ID: "xds-bridge." + t.opts.Owner + "." + metadata.Fingerprint(name, 20),
+	}
+}
+
+// wide returns the layout of a group if it has parts.
+func (t *Target) wide(g registry.Group) (Wide, bool) {
+	for _, layout := range t.opts.Layouts {
+		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
+			wide, ok := layout.(Wide)
+			return wide, ok
+		}
+	}
+	return nil, false
+}
+
+// parts returns the parts of a group that are ours.
+func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	wide, ok := t.wide(g)
+	if !ok {
+		return nil, nil
+	}
+	index, _, err := t.client.config(ctx, t.index(g))
+	if err != nil {
+		return nil, err
+	}
+	var held []registry.Held
+	words := make(map[string]registry.Entry)
+	for key := range strings.FieldsSeq(index) {
+		h, there, err := t.part(ctx, wide, registry.Entry{Group: g, Key: key})
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			continue
+		}
+		held = append(held, h)
+		for _, w := range wide.Words(h.Entry) {
+			words[w.Key] = w
+		}
+	}
+	for _, e := range words {
+		at, word := wide.Config(e)
+		text, _, err := t.client.config(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		if hasWord(text, word) {
+			held = append(held, registry.Held{Entry: e, Owner: t.opts.Owner, Live: true})
+		}
+	}
+	return held, nil
+}
+
+// part reads one part that is no word.
+func (t *Target) part(ctx context.Context, wide Wide, e registry.Entry) (registry.Held, bool, error) {
+	at, word := wide.Config(e)
+	if at.ID == "" || word != "" {
+		return registry.Held{}, false, nil
+	}
+	text, there, err := t.client.config(ctx, at)
+	if err != nil || !there {
+		return registry.Held{}, false, err
+	}
+	e.Value = text
+	mark, err := metadata.MarkOf(e)
+	if err != nil {
+		mark = metadata.Mark{} // another tool changed it
+	}
+	return registry.Held{Entry: e, Owner: t.opts.Signer.Owner(e, mark, t.opts.Owner), Live: true}, true, nil
+}
+
+// putParts writes the parts that a change brings, before the instances that
+// refer to them.
+func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change) error {
+	if !slices.ContainsFunc(change.Put, func(w registry.Write) bool { return registry.IsPart(w.New.Key) }) {
+		return nil
+	}
+	if err := t.setIndex(ctx, wide, change, change.Delete); err != nil {
+		return err
+	}
+	for _, w := range change.Put {
+		if !registry.IsPart(w.New.Key) {
+			continue
+		}
+		at, word := wide.Config(w.New)
+		var err error
+		if word != "" {
+			err = t.client.addWord(ctx, at, word)
+		} else {
+			err = t.client.setConfig(ctx, at, w.New.Value, "")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.New.Key, err)
+		}
+	}
+	return nil
+}
+
+// deleteParts removes the parts that a change takes back, after the instances
+// that referred to them. A word stays: nobody can say who needs it by now.
+func (t *Target) deleteParts(ctx context.Context, wide Wide, change registry.Change) error {
+	gone := false
+	for _, h := range slices.Backward(change.Delete) {
+		if !registry.IsPart(h.Key) {
+			continue
+		}
+		gone = true
+		if at, word := wide.Config(h.Entry); word == "" {
+			if err := t.client.removeConfig(ctx, at); err != nil {
+				return fmt.Errorf("%s: %w", h.Key, err)
+			}
+		}
+	}
+	if !gone {
+		return nil
+	}
+	return t.setIndex(ctx, wide, change, nil)
+}
+
+// setIndex keeps which parts are ours: those that are wanted, and those that
+// still are to go.
+func (t *Target) setIndex(ctx context.Context, wide Wide, change registry.Change, still []registry.Held) error {
+	var keys []string
+	add := func(e registry.Entry) {
+		if at, word := wide.Config(e); at.ID != "" && word == "" {
+			keys = append(keys, e.Key)
+		}
+	}
+	for _, e := range change.Want {
+		add(e)
+	}
+	for _, h := range still {
+		add(h.Entry)
+	}
+	slices.Sort(keys)
+	at := t.index(change.Group)
+	if len(keys) == 0 {
+		return t.client.removeConfig(ctx, at)
+	}
+	return t.client.setConfig(ctx, at, strings.Join(slices.Compact(keys), "\n"), "")
+}
+
+// endpoints returns the entries that are instances.
+func endpoints(entries []registry.Entry) []registry.Entry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return registry.IsPart(e.Key) })
+}
