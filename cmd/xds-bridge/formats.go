@@ -56,6 +56,7 @@ func forms() map[string]form {
 		},
 		dubbo.KindApplication: {
 			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeperApp(b.dubbo(u)) },
+			nacos:     func(b *builder, u use) (nacosFormat, error) { return dubbo.NewNacosApp(b.dubbo(u)) },
 		},
 		kratos.Kind:      plainForm(kratos.NewZooKeeper, kratos.NewNacos).byName(),
 		springcloud.Kind: plainForm(springcloud.NewZooKeeper, springcloud.NewNacos),
@@ -244,4 +245,25 @@ func (s scoped) Alien(service string, in metadata.NacosInstance) error {
 		return f.Alien(service, in) //nolint:wrapcheck // says what the instance is
 	}
 	return nil
+}
+
+// wide is a scoped format that keeps parts of its groups in configurations.
+type wide struct {
+	scoped
+	nacos.Wide
+}
+
+// nacosPlaced is a format within one namespace and group.
+type nacosPlaced interface {
+	nacosFormat
+	Scopes() []registry.Group
+}
+
+// placedIn returns a format within one namespace and group.
+func placedIn(f nacosFormat, namespace, group string) nacosPlaced {
+	s := scoped{f, namespace, group}
+	if w, ok := f.(nacos.Wide); ok {
+		return wide{s, w}
+	}
+	return s
 }

@@ -12,13 +12,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // notes is what the page says of each format and its codec cannot.
 var notes = map[string]string{
 	"dubbo-interface": "Java Dubbo 2.7 and 3, dubbo-go. Needs a service key or a rule with an interface. A tag is written with `tags: true` alone, because it hides a provider.",
-	"dubbo-application": "Java Dubbo 3 and dubbo-go 3 with application-level discovery. Shares `/services` with Spring Cloud by default, " +
-		"where neither bears the other: give one of them another root.",
+	"dubbo-application": "Java Dubbo 3 and dubbo-go 3 with application-level discovery, beside `dubbo-interface` if wanted: consumers see no provider twice. " +
+		"The application is what the first rule of `names` with a `service` says, or else the application's name, for a mesh the Kubernetes service's. " +
+		"A word in a mapping is added by compare-and-swap and never removed. What a revision provides settles for `guard.settle` before it goes. " +
+		"Read are instances with remote storage, and those of Dubbo 3.3 that keep what they provide to themselves and speak tri: they are asked. " +
+		"Others are skipped with the remedy: `dubbo.application.metadata-type=remote`, or `register-mode=all` and `dubbo-interface`. " +
+		"Each interface is a service of its own; one that two applications provide is two services, of which a mesh takes the first. " +
+		"Shares `/services` with Spring Cloud by default, where neither bears the other: give one of them another root.",
 	"spring-cloud": "Spring Cloud Zookeeper and Spring Cloud Alibaba. An http port is the instance's own, a gRPC port of the same instance is `gRPC_port`; " +
 		"other protocols are left out. In Nacos an instance without `preserved.register.source=SPRING_CLOUD` is skipped with that reason: read it as `plain`.",
 	"kratos": "Kratos v2 and v3. In ZooKeeper all ports of an instance are one node; in Nacos each scheme is a service `<name>.<scheme>`. Only grpc and http are written.",
@@ -91,26 +98,44 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 	}
 	fmt.Fprintf(b, "\n%s:\n\n```\n", kind)
 	for _, e := range entries {
-		where := "service " + e.Group.Name + ", group " + e.Group.Group
-		value := e.Value
-		if z, ok := c.(zookeeperFormat); ok {
-			folder, err := z.Folder(e.Group)
-			if err != nil {
-				t.Fatal(err)
-			}
-			switch node, data, err := z.Node(e); {
-			case err != nil: // it is no node of its own
-				where = e.Key + ", with " + folder
-			case strings.HasPrefix(node, "/"): // it stands elsewhere
-				where, value = node, string(data)
-			default:
-				where, value = folder+"/"+node, string(data)
-			}
-		}
+		where, value := stored(t, c, e)
 		fmt.Fprintln(b, strings.TrimRight(where+"\n  "+value, " \n"))
 	}
-	services, _ := c.Decode(entries, nil)
+	services, _ := c.Decode(entries, entries)
 	fmt.Fprintf(b, "```\n\nRead back it is without: %s.\n", strings.Join(lost(services), ", "))
+}
+
+// stored returns where an entry lies and what there is.
+func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value string) {
+	t.Helper()
+	switch f := c.(type) {
+	case zookeeper.Wide:
+		if path, word := f.Word(e); path != "" {
+			return path, "…," + word
+		}
+		if name, data, err := f.Node(e); err == nil && strings.HasPrefix(name, "/") {
+			return name, string(data)
+		}
+	case nacos.Wide:
+		if at, word := f.Config(e); word != "" {
+			return "configuration " + at.ID + ", group " + at.Group, "…," + word
+		} else if at.ID != "" {
+			return "configuration " + at.ID + ", group " + at.Group, e.Value
+		}
+	}
+	z, ok := c.(zookeeperFormat)
+	if !ok {
+		return "service " + e.Group.Name + ", group " + e.Group.Group, e.Value
+	}
+	folder, err := z.Folder(e.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, data, err := z.Node(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder + "/" + node, string(data)
 }
 
 // lost names what of the sample did not come back.

@@ -38,7 +38,7 @@ func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.
 	for _, named := range []bool{true, false} { // the first that claims a service has it
 		for _, p := range places {
 			if forms()[p.format.Format].named == named {
-				layouts = append(layouts, scoped{p.codec, n.Namespace, p.format.Group})
+				layouts = append(layouts, placedIn(p.codec, n.Namespace, p.format.Group))
 			}
 		}
 	}

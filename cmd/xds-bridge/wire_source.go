@@ -44,13 +44,13 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 		if err != nil {
 			return nil, err
 		}
-		formats = append(formats, scoped{f, n.Namespace, u.format.Group})
+		formats = append(formats, placedIn(f, n.Namespace, u.format.Group))
 		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
 			scopes = append(scopes, at)
 		}
 	}
 	source, err := nacos.NewSource(b.nacosOptions(name, n), nacos.SourceOptions{
-		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(),
+		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Ask: b.asker(name).Ask,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
