@@ -41,16 +41,20 @@ func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + 
 // already, and waits until all agree.
 func kept(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, config string) *harness.Bridge {
 	t.Helper()
-	others := faults.PlantOthers(t, znodes)
 	bridge := harness.ConfiguredBridge(t, config)
+	keptBy(t, m, znodes, bridge)
+	return bridge
+}
+
+func keptBy(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, bridge *harness.Bridge) {
+	t.Helper()
+	oracle := faults.NewOracle(bridge, faults.PlantOthers(t, znodes))
 	bridge.Start(t)
-	oracle := faults.NewOracle(bridge, others)
 	for service, iface := range map[string]string{faults.SteadyService: faults.SteadyInterface, faults.MovingService: faults.MovingInterface} {
 		oracle.Subscribe(service, faults.WithoutOthers(znodes.Watch(t, faults.Folder(iface)).Lists))
 	}
 	m.Judge(oracle)
 	oracle.Agree(t)
-	return bridge
 }
 
 // TestMeshToZooKeeper has everything go wrong between istiod, the bridge and
@@ -149,7 +153,73 @@ func TestMeshToZooKeeper(t *testing.T) {
 			server.AwaitServing(t)
 		},
 	})
+	actors(t, m, znodes, toZooKeeper)
+	owners(t, m, meshToZooKeeper(m, "", patient, toZooKeeper.Address))
 	rootDeleted(t, m, znodes)
+}
+
+// actors are others who write to the same registry.
+func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *harness.ZooKeeperProxy) {
+	t.Helper()
+	m.Try(t, faults.Fault{
+		Name: "F42 somebody who deletes an entry again and again wins none of it, and is met without haste",
+		Break: func(t *testing.T) {
+			toZooKeeper.Forget()
+			for range 20 {
+				for _, name := range znodes.Children(t, faults.Folder(faults.MovingInterface)) {
+					znodes.Delete(t, faults.Folder(faults.MovingInterface)+"/"+name)
+					break
+				}
+				<-time.NewTimer(100 * time.Millisecond).C
+			}
+		},
+		After: func(t *testing.T) {
+			if n := len(toZooKeeper.Writes(faults.Folder(faults.MovingInterface))); n > 30 {
+				t.Errorf("%d writes", n)
+			}
+		},
+		MayLose: true, // it is somebody else who takes it
+	})
+	foreign := faults.Registered(faults.MovingInterface, m.NextPort())
+	m.Try(t, faults.Fault{
+		Name:  "F43 an address that another registered before us is theirs, and told as a conflict",
+		Break: func(t *testing.T) { znodes.Create(t, foreign, "theirs") },
+		Change: func(t *testing.T) {
+			before := znodes.Tree(t, foreign)
+			m.Change(t)
+			m.SaysReason(t, faults.MovingService, "conflict")
+			if err := harness.Same(znodes.Tree(t, foreign), before); err != nil {
+				t.Errorf("what is another's was touched: %v", err)
+			}
+		},
+		Heal: func(t *testing.T) { znodes.Delete(t, foreign) },
+	})
+}
+
+// owners are bridges that are started by mistake.
+func owners(t *testing.T, m *faults.Mesh, config string) {
+	t.Helper()
+	refused := func(text string) func(*testing.T) {
+		return func(t *testing.T) {
+			other := harness.ConfiguredBridge(t, text)
+			other.Start(t)
+			if code := other.Process().Wait(t, faults.HealTime); code != 2 {
+				t.Errorf("it ended with %d, want 2:\n%s", code, other.Log())
+			}
+		}
+	}
+	m.Try(t, faults.Fault{
+		Name:  "F44 a second bridge of the same owner is refused, and the first goes on",
+		Break: refused(config),
+	})
+	m.Try(t, faults.Fault{
+		Name: "F10 a bridge whose owner was changed is refused, and what the old one wrote stays",
+		Break: func(t *testing.T) {
+			m.Bridge.Stop(t)
+			refused(strings.Replace(config, "owner: faults", "owner: mistake", 1))(t)
+		},
+		Heal: func(t *testing.T) { m.Bridge.Start(t) },
+	})
 }
 
 // rootDeleted is the last of its world: what is others' goes too.

@@ -62,6 +62,9 @@ func (o *Oracle) Has(service string, addresses ...string) {
 	o.truth[service] = slices.Sorted(slices.Values(addresses))
 }
 
+// Truth returns what each service truly has.
+func (o *Oracle) Truth() map[string][]string { return maps.Clone(o.truth) }
+
 // Agree waits until the three sets are equal and returns what that took.
 func (o *Oracle) Agree(t testing.TB) time.Duration {
 	t.Helper()
@@ -179,7 +182,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 		if f.With != "" {
 			t.Attr(reliability.With, f.With)
 		}
-		others, before, since := o.Others(t), maps.Clone(o.truth), time.Now()
+		others, before, since := o.Others(t), o.Truth(), time.Now()
 		f.Break(t)
 		f.Change(t)
 		<-time.NewTimer(f.Lasts).C
@@ -287,6 +290,9 @@ func (o *Oracle) Settled(service string) time.Time {
 	lists := o.seen[service]()
 	return lists[len(lists)-1].At
 }
+
+// Told returns how many lists a subscriber of a service was told of so far.
+func (o *Oracle) Told(service string) int { return len(o.seen[service]()) }
 
 // CPU returns how long the bridge's process has worked so far.
 func CPU(t testing.TB, b *harness.Bridge) time.Duration {

@@ -121,6 +121,9 @@ func (m *Mesh) Show(t testing.TB) {
 	m.apply(t, moving, m.now...)
 }
 
+// NextPort returns the port of the endpoint that comes with the next change.
+func (m *Mesh) NextPort() int { return m.next }
+
 // NodeOf returns the path of the entry of the moving service's i-th endpoint.
 func (m *Mesh) NodeOf(t testing.TB, znodes *harness.Znodes, i int) string {
 	t.Helper()

@@ -19,22 +19,8 @@ import (
 func TestZooKeeperToMesh(t *testing.T) {
 	t.Parallel()
 	t.Attr(reliability.With, "ZooKeeper and istiod")
-	server := harness.StartZooKeeper(t)
-	znodes := harness.Connect(t, server.Address)
-	toZooKeeper := harness.StartProxy(t, server.Address)
-	i := faults.NewImports(t, faults.InZooKeeper(znodes))
-	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: faults
-registries:
-  mesh: { istiod: { address: "127.0.0.1:1", import: { keys: "off" } } }
-  zk: { zookeeper: { servers: [%q], sessionTimeout: %s, timeout: 2s } }
-bridges:
-  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { settle: 5s, lastEndpoint: 1s } }`,
-		toZooKeeper.Address, session, i.Listen))
-	bridge.Start(t)
-	oracle := faults.NewOracle(bridge, faults.Below(znodes, faults.Folder(faults.SteadyInterface)))
-	oracle.Heads = 1
-	i.Serve(t, oracle, "zk")
-	i.Agree(t)
+	i, server, toZooKeeper := imported(t, "settle: 5s, lastEndpoint: 1s")
+	znodes, bridge := harness.Connect(t, server.Address), i.Bridge
 
 	i.Try(t, faults.Fault{
 		Name:  "F01 kill -9 of the bridge: istiod keeps what it has until the next one has read all",
@@ -89,6 +75,58 @@ bridges:
 	})
 	t.Run("F54 F55 F56 F57", func(t *testing.T) { hostile(t, i, znodes) })
 	t.Run("A38", func(t *testing.T) { leaves(t, i, znodes) })
+}
+
+// imported serves the providers of a ZooKeeper to istiod through a bridge that
+// reaches it by a proxy.
+func imported(t *testing.T, guard string) (*faults.Imports, *harness.ZooKeeper, *harness.Proxy) {
+	t.Helper()
+	server := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, server.Address)
+	toZooKeeper := harness.StartProxy(t, server.Address)
+	i := faults.NewImports(t, faults.InZooKeeper(znodes))
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: faults
+registries:
+  mesh: { istiod: { address: "127.0.0.1:1", import: { keys: "off" } } }
+  zk: { zookeeper: { servers: [%q], sessionTimeout: %s, timeout: 2s } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
+		toZooKeeper.Address, session, i.Listen, guard))
+	bridge.Start(t)
+	oracle := faults.NewOracle(bridge, faults.Below(znodes, faults.Folder(faults.SteadyInterface)))
+	oracle.Heads = 1
+	i.Serve(t, oracle, "zk")
+	i.Agree(t)
+	return i, server, toZooKeeper
+}
+
+// TestChurn has one provider come and go as fast as ZooKeeper lets it, and
+// looks at how often istiod is told.
+func TestChurn(t *testing.T) {
+	t.Parallel()
+	t.Attr(reliability.With, "ZooKeeper and istiod")
+	i, server, _ := imported(t, harness.Swift)
+	znodes := harness.Connect(t, server.Address)
+	flap := func(n int, pause time.Duration) func(*testing.T) {
+		return func(t *testing.T) {
+			before, at := i.Told(faults.MovingInterface), faults.Registered(faults.MovingInterface, 18999)
+			began := time.Now()
+			for range n {
+				znodes.Create(t, at, "")
+				<-time.NewTimer(pause).C
+				znodes.Delete(t, at)
+				<-time.NewTimer(pause).C
+			}
+			took := time.Since(began)
+			if told := i.Told(faults.MovingInterface) - before; told > 5+25*int(took.Seconds()+1) {
+				t.Errorf("istiod was told %d times in %s", told, took)
+			}
+		}
+	}
+	i.Try(t, faults.Fault{
+		Name:  "F51 hundreds of changes a second are gathered, and the end is right",
+		Break: flap(1500, time.Millisecond),
+	})
 }
 
 func manyChanges(t *testing.T, i *faults.Imports) {

@@ -134,6 +134,30 @@ func (z *Znodes) Create(t testing.TB, at, data string) {
 	must(t, err)
 }
 
+// CreateAll creates znodes whose parents exist, a hundred in each step.
+func (z *Znodes) CreateAll(t testing.TB, paths []string) {
+	t.Helper()
+	z.steps(t, paths, func(at string) any { return &zk.CreateRequest{Path: at, Acl: zk.WorldACL(zk.PermAll)} })
+}
+
+// DeleteAll deletes znodes, a hundred in each step.
+func (z *Znodes) DeleteAll(t testing.TB, paths []string) {
+	t.Helper()
+	z.steps(t, paths, func(at string) any { return &zk.DeleteRequest{Path: at, Version: -1} })
+}
+
+func (z *Znodes) steps(t testing.TB, paths []string, step func(at string) any) {
+	t.Helper()
+	for part := range slices.Chunk(paths, 100) {
+		steps := make([]any, 0, len(part))
+		for _, at := range part {
+			steps = append(steps, step(at))
+		}
+		_, err := z.conn.Multi(steps...)
+		must(t, err)
+	}
+}
+
 // Prune deletes a znode and everything below it, in one step.
 func (z *Znodes) Prune(t testing.TB, root string) {
 	t.Helper()

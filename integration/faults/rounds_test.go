@@ -1,0 +1,98 @@
+package faults_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// rounds is how often each way of replacing a bridge is tried: ten times, and
+// a hundred in make soak.
+func rounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("XDS_BRIDGE_ROUNDS")
+	if text == "" {
+		return 10
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("XDS_BRIDGE_ROUNDS: %v", err)
+	}
+	return n
+}
+
+// TestRounds has subscribers watch while bridges are killed, ended and
+// replaced by others, and the mesh changes. Nobody may ever see fewer than
+// what is there all the time.
+func TestRounds(t *testing.T) {
+	t.Parallel()
+	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Attr(reliability.With, "istiod and ZooKeeper")
+		server := harness.StartZooKeeper(t)
+		m := faults.StartMesh(t)
+		bridge := kept(t, m, harness.Connect(t, server.Address), meshToZooKeeper(m, "", harness.Swift, server.Address))
+		t.Run("F01 F03 killed and ended in turn", func(t *testing.T) {
+			since := time.Now()
+			for round := range rounds(t) {
+				before := m.Truth()
+				if round%2 == 0 {
+					bridge.Kill()
+				} else {
+					bridge.Stop(t)
+				}
+				m.Change(t)
+				bridge.Start(t)
+				m.Agree(t)
+				m.Fewest(t, since, faults.Stable(before, m.Truth()))
+				since = time.Now()
+			}
+		})
+	})
+	t.Run("Nacos", func(t *testing.T) {
+		t.Attr(reliability.With, "istiod and Nacos 3")
+		m, server := faults.StartMesh(t), harness.StartNacos(t, harness.NacosOptions{Version: 3})
+		config := fmt.Sprintf(`owner: faults
+registries:
+  %s
+  nacos: { nacos: { servers: [%q] } }
+bridges:
+  - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
+			m.Registry(), server.URL, harness.Swift)
+		sdk := nacossdk.Connect(t, server.URL)
+		running := harness.ConfiguredBridge(t, config)
+		running.Start(t)
+		oracle := faults.NewOracle(running, func(testing.TB) string { return "" })
+		oracle.Subscribe(faults.SteadyService, sdk.Subscribe(t, faults.Key(faults.SteadyInterface)).Lists)
+		oracle.Subscribe(faults.MovingService, sdk.Subscribe(t, faults.Key(faults.MovingInterface)).Lists)
+		m.Judge(oracle)
+		m.Agree(t)
+		t.Run("F03 a rolling update: the next one has published before the one before ends", func(t *testing.T) {
+			next := harness.ConfiguredBridge(t, config)
+			since := time.Now()
+			for round := range rounds(t) {
+				before := m.Truth()
+				next.Start(t)
+				oracle.Bridge = next
+				m.Change(t)
+				m.Agree(t)
+				if round%2 == 0 {
+					running.Kill()
+				} else {
+					running.Stop(t)
+				}
+				running, next = next, running
+				m.Change(t)
+				m.Agree(t)
+				m.Fewest(t, since, faults.Stable(before, m.Truth()))
+				since = time.Now()
+			}
+		})
+	})
+}

@@ -1,0 +1,144 @@
+package faults_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// TestScarce gives a bridge little memory and few files, and floods its ports.
+func TestScarce(t *testing.T) {
+	t.Parallel()
+	t.Attr(reliability.With, "istiod and ZooKeeper")
+	server := harness.StartZooKeeper(t)
+	znodes := harness.Connect(t, server.Address)
+	toZooKeeper := harness.StartProxy(t, server.Address)
+	m := faults.StartMesh(t)
+	const memory = 40 << 20
+	config := strings.Replace(meshToZooKeeper(m, "", patient, toZooKeeper.Address), "guard:",
+		`names: [{ host: "load-*.shop.svc.cluster.local", interface: "api.Load*" }], guard:`, 1)
+	bridge := harness.ConfiguredBridge(t, config)
+	bridge.Env = []string{fmt.Sprintf("GOMEMLIMIT=%d", memory)}
+	const files = 48
+	bridge.Before = []string{"prlimit", fmt.Sprintf("--nofile=%d:%[1]d", files)}
+	keptBy(t, m, znodes, bridge)
+
+	m.Try(t, faults.Fault{
+		Name: "F05 F52 eight hundred services at once and little memory: all are written, and nobody else's suffer",
+		Break: func(t *testing.T) {
+			var services []harness.Service
+			for n := range 800 {
+				services = append(services, harness.Service{
+					Host: fmt.Sprintf("load-%d.shop.svc.cluster.local", n), Port: 20000, Endpoints: harness.Local(14001, 14002, 14003),
+				})
+			}
+			m.Services.ApplyTogether(t, "load", services...)
+		},
+		After: func(t *testing.T) {
+			harness.Eventually(t, 2*faults.HealTime, "every entry is there", func() error {
+				return harness.Same(entriesBelow(t, znodes, "/dubbo", "api.Load"), 2400)
+			})
+			if used := faults.Metric(t, bridge, "process_resident_memory_bytes"); used > 4*memory {
+				t.Errorf("%.0f MiB are used", used/(1<<20))
+			}
+		},
+	})
+	floods(t, m, bridge, toZooKeeper)
+}
+
+// floods opens connections to the ports of a bridge that has few files.
+func floods(t *testing.T, m *faults.Mesh, bridge *harness.Bridge, toZooKeeper *harness.Proxy) {
+	t.Helper()
+	var opened []net.Conn
+	before := faults.Metric(t, bridge, "go_goroutines")
+	m.Try(t, faults.Fault{
+		Name: "F60 a flood of requests, slow ones and a huge one at the admin port hold nothing up",
+		Break: func(t *testing.T) {
+			opened = slowly(t, bridge.Admin, 10)
+			var running sync.WaitGroup
+			for range 8 {
+				running.Go(func() { flood(t, bridge.Admin) })
+			}
+			running.Wait()
+		},
+		Heal: func(*testing.T) { hangUp(opened) },
+		After: func(t *testing.T) {
+			harness.Eventually(t, faults.HealTime, "the goroutines of the flood have ended", func() error {
+				if n := faults.Metric(t, bridge, "go_goroutines"); n > before+20 {
+					return fmt.Errorf("%v goroutines, before %v", n, before)
+				}
+				return nil
+			})
+		},
+	})
+	m.Try(t, faults.Fault{
+		Name: "F59 without a file left connections wait, and are made when there are some",
+		Break: func(t *testing.T) {
+			opened = slowly(t, bridge.Telemetry, 60)
+			toZooKeeper.Reset()
+			m.ToIstiod.Reset()
+		},
+		Lasts: 3 * time.Second,
+		Heal:  func(*testing.T) { hangUp(opened) },
+	})
+}
+
+// slowly opens connections that begin a request and never end it.
+func slowly(t *testing.T, address string, n int) (opened []net.Conn) {
+	t.Helper()
+	for range n {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			break // there are no more
+		}
+		_, _ = io.WriteString(conn, "GET /api/v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+		opened = append(opened, conn)
+	}
+	return opened
+}
+
+func hangUp(all []net.Conn) {
+	for _, conn := range all {
+		_ = conn.Close()
+	}
+}
+
+// flood asks and posts for two seconds; the bridge may refuse.
+func flood(t *testing.T, address string) {
+	t.Helper()
+	for began := time.Now(); time.Since(began) < 2*time.Second; {
+		body := io.LimitReader(zeros{}, 1<<30)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/v1/holds/none/approve", body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			_ = response.Body.Close()
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// entriesBelow counts the providers of the interfaces whose names begin so.
+func entriesBelow(t *testing.T, znodes *harness.Znodes, root, prefix string) (n int) {
+	t.Helper()
+	for _, iface := range znodes.Children(t, root) {
+		if strings.HasPrefix(iface, prefix) {
+			n += len(znodes.Children(t, root+"/"+iface+"/providers"))
+		}
+	}
+	return n
+}

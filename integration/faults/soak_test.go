@@ -1,0 +1,134 @@
+package faults_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/faults"
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
+)
+
+// soak is a ZooKeeper that is kept in another, and instances that come and go
+// in the first.
+type soak struct {
+	from, to *harness.Znodes
+	bridge   *harness.Bridge
+	services int
+	each     int // instances of a service
+	lags     []time.Duration
+}
+
+// TestSoak has thousands of instances come and go, 30,000 in make soak and
+// 1,500 else: memory and goroutines end where they were, and none is lost.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	t.Attr(reliability.With, "two ZooKeepers")
+	s := &soak{services: 15, each: 100}
+	cycles := 3
+	if text := os.Getenv("XDS_BRIDGE_INSTANCES"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("XDS_BRIDGE_INSTANCES: %v", err)
+		}
+		s.services, cycles = n/s.each, 6
+	}
+	s.start(t)
+	var heap, goroutines []float64
+	for cycle := range cycles {
+		s.up(t)
+		s.measure(t, cycle)
+		s.down(t)
+		heap = append(heap, faults.Metric(t, s.bridge, "go_memstats_heap_inuse_bytes"))
+		goroutines = append(goroutines, faults.Metric(t, s.bridge, "go_goroutines"))
+	}
+	slices.Sort(s.lags)
+	p99 := s.lags[len(s.lags)*99/100]
+	t.Logf("%d instances up and down %d times: lag p50 %s, p99 %s; heap in use %.0f MiB after the first cycle, %.0f MiB after the last; %v and %v goroutines",
+		s.services*s.each, cycles, s.lags[len(s.lags)/2], p99, heap[0]/(1<<20), heap[cycles-1]/(1<<20), goroutines[0], goroutines[cycles-1])
+	if p99 > 5*time.Second {
+		t.Errorf("the lag of one in a hundred changes is %s", p99)
+	}
+	if heap[cycles-1] > 1.5*slices.Max(heap[:cycles-1])+16<<20 {
+		t.Errorf("heap in use after each cycle: %v", heap)
+	}
+	if goroutines[cycles-1] > goroutines[0]+10 {
+		t.Errorf("goroutines after each cycle: %v", goroutines)
+	}
+}
+
+func (s *soak) start(t *testing.T) {
+	t.Helper()
+	from, to := harness.StartZooKeeper(t, "-Xmx1g"), harness.StartZooKeeper(t, "-Xmx1g")
+	s.from, s.to = harness.Connect(t, from.Address), harness.Connect(t, to.Address)
+	for n := range s.services {
+		s.from.Create(t, faults.Folder(s.iface(n)), "")
+	}
+	s.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: soak
+registries:
+  near: { zookeeper: { servers: [%q] } }
+  far: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: onward, from: near, to: far, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
+		from.Address, to.Address, harness.Swift))
+	s.bridge.Start(t)
+	s.bridge.AwaitReady(t)
+}
+
+func (*soak) iface(n int) string { return fmt.Sprintf("api.Soak%d", n) }
+
+// instances are the paths of all instances of a service.
+func (s *soak) instances(n int) []string {
+	var all []string
+	for i := range s.each {
+		all = append(all, faults.Registered(s.iface(n), 10000+i))
+	}
+	return all
+}
+
+func (s *soak) up(t *testing.T) {
+	t.Helper()
+	for n := range s.services {
+		s.from.CreateAll(t, s.instances(n))
+	}
+	s.await(t, s.each)
+}
+
+func (s *soak) down(t *testing.T) {
+	t.Helper()
+	for n := range s.services {
+		s.from.DeleteAll(t, s.instances(n))
+	}
+	s.await(t, 0)
+}
+
+// await waits until every service has so many entries on the far side.
+func (s *soak) await(t *testing.T, each int) {
+	t.Helper()
+	for n := range s.services {
+		harness.Eventually(t, 5*time.Minute, fmt.Sprintf("%s has %d entries", s.iface(n), each), func() error {
+			return harness.Same(len(s.to.Children(t, faults.Folder(s.iface(n)))), each)
+		})
+	}
+}
+
+// measure has single instances come while all the others are there, and notes
+// how long a subscriber waits for each.
+func (s *soak) measure(t *testing.T, cycle int) {
+	t.Helper()
+	for k := range 50 {
+		n := k % s.services
+		watch := s.to.Watch(t, faults.Folder(s.iface(n)))
+		at := faults.Registered(s.iface(n), 30000+100*cycle+k)
+		began := time.Now()
+		s.from.Create(t, at, "")
+		seen := watch.AwaitSettled(t, time.Minute, "the new one is seen", func(names []string) bool { return len(names) == s.each+1 })
+		s.lags = append(s.lags, seen.Sub(began))
+		s.from.Delete(t, at)
+		watch.AwaitSettled(t, time.Minute, "it is gone", func(names []string) bool { return len(names) == s.each })
+	}
+}
