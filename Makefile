@@ -56,14 +56,27 @@ unit: # unit tests with the race detector
 .PHONY: test
 test: ## everything: unit tests, coverage, and integration tests against real servers
 	scripts/install.sh check
-	go test -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./...
+	go build -o bin/faulttable ./internal/reliability/faulttable
+	go test -json -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json
 	scripts/coverage.sh coverage.out $(floor)
 	$(MAKE) --no-print-directory integration
+	bin/faulttable check docs/reliability.md bin/runs/*.json
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper and Java Dubbo
 	for server in zookeeper dubbo istiod nacos2 nacos3; do scripts/install.sh $$server >/dev/null; done
-	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -count=1 -timeout 20m ./...
+	go build -o bin/faulttable ./internal/reliability/faulttable
+	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -json -count=1 -timeout 20m ./... | $(CURDIR)/bin/faulttable watch $(CURDIR)/bin/runs/integration.json
+
+.PHONY: reliability
+reliability: ## write the table of docs/reliability.md from the last make test
+	go run ./internal/reliability/faulttable write docs/reliability.md bin/runs/*.json
+
+.PHONY: soak
+soak: build ## 30,000 instances up and down, and a hundred replaced bridges under the eyes of subscribers
+	for server in zookeeper istiod nacos3; do scripts/install.sh $$server >/dev/null; done
+	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge XDS_BRIDGE_INSTANCES=30000 XDS_BRIDGE_ROUNDS=100 \
+	  go test -count=1 -v -timeout 90m -run '^(TestSoak|TestRounds)$$' ./faults
 
 .PHONY: compose
 compose: build ## build what docker-compose.yml makes its images of

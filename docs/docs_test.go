@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 func read(t *testing.T, path string) string {
@@ -39,6 +40,20 @@ func TestDefects(t *testing.T) {
 		}
 		if !strings.Contains(tests[folder], name) {
 			t.Errorf("%s has no test %q", folder, name)
+		}
+	}
+}
+
+// TestEveryFaultHasARow reads the table that a run of all tests made: it is
+// stale where a fault has no row or a test is no longer there.
+func TestEveryFaultHasARow(t *testing.T) {
+	proofs, err := reliability.Proofs(read(t, "reliability.md"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, p := range proofs {
+		if !strings.Contains(sources(t, p.Folder), "func "+p.Function+"(") {
+			t.Errorf("%s: %s has no test %s; make test and make reliability", p.Fault, p.Folder, p.Function)
 		}
 	}
 }
