@@ -68,11 +68,6 @@ func TestZooKeeperToMesh(t *testing.T) {
 		Lasts:  3 * time.Second,
 		Heal:   func(t *testing.T) { i.Again(t) },
 	})
-	i.Try(t, faults.Fault{
-		Name:   "F50 a reader of ours that never reads holds nobody up",
-		Break:  func(t *testing.T) { harness.Stall(t, i.Listen) },
-		Change: func(t *testing.T) { manyChanges(t, i) },
-	})
 	t.Run("F54 F55 F56 F57", func(t *testing.T) { hostile(t, i, znodes) })
 	t.Run("A38", func(t *testing.T) { leaves(t, i, znodes) })
 }
@@ -123,6 +118,11 @@ func TestChurn(t *testing.T) {
 			}
 		}
 	}
+	i.Try(t, faults.Fault{
+		Name:   "F50 a reader of ours that never reads holds nobody up",
+		Break:  func(t *testing.T) { harness.Stall(t, i.Listen) },
+		Change: func(t *testing.T) { manyChanges(t, i) },
+	})
 	i.Try(t, faults.Fault{
 		Name:  "F51 hundreds of changes a second are gathered, and the end is right",
 		Break: flap(1500, time.Millisecond),
