@@ -272,6 +272,7 @@ func Post(t testing.TB, b *harness.Bridge, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
