@@ -31,6 +31,7 @@ type Gate struct {
 type Stand struct {
 	Role    Role
 	Term    int64     // goes up whenever another replica becomes the decider
+	Turn    int       // goes up whenever this replica's part in the shard begins anew
 	Until   time.Time // of a decider: no write may begin or go on after it; zero: no such time
 	Decider string    // who decides; empty where nobody does
 }
@@ -76,7 +77,7 @@ func (l *loop) role(it *item) Role {
 	// The clock may be ahead of the post, never the other way round: a stand
 	// that was gained is acted on once everything was made to be read anew.
 	now := l.opts.Gate.Stand(it.shard)
-	if p := l.posts[it.shard].stand; now.Role == RoleDecider && (p.Role != RoleDecider || p.Term != now.Term) {
+	if p := l.posts[it.shard].stand; now.Role == RoleDecider && (p.Role != RoleDecider || p.Turn != now.Turn) {
 		return RoleWarm
 	}
 	return now.Role
@@ -115,6 +116,9 @@ func (l *loop) restand(now time.Time) {
 		}
 		gained = gained || l.posts[i].tenure != before.tenure
 	}
+	if !slices.Contains(moved, true) {
+		return
+	}
 	for _, it := range l.agenda.items {
 		if !it.group.IsZero() && moved[it.shard] {
 			l.reconsider(it, now)
@@ -131,9 +135,9 @@ func (p post) move(next Stand, now time.Time) (post, bool) {
 	before := p.stand
 	p.stand = next
 	switch {
-	case before.Role == next.Role && (next.Role != RoleDecider || before.Term == next.Term):
+	case before.Role == next.Role && before.Turn == next.Turn:
 		return p, false
-	case next.Role == RoleDecider, before.Role == RoleAway:
+	case next.Role == RoleDecider, next.Role == RoleWarm && before.Role != RoleDecider:
 		p.tenure++ // what is known has to be learned anew
 		p.since = now
 	}
@@ -197,7 +201,8 @@ func (l *loop) confirm(now time.Time) time.Time {
 
 // unconfirmed reports whether Ready is still to be told of the stand.
 func (p post) unconfirmed() bool {
-	return p.stand.Role != RoleAway && (p.told.Role != p.stand.Role || p.told.Term != p.stand.Term)
+	told, s := p.told, p.stand
+	return s.Role != RoleAway && (told.Role != s.Role || told.Term != s.Term || told.Turn != s.Turn)
 }
 
 // elsewhere returns how many entries an origin claims in groups that other

@@ -131,7 +131,7 @@ func TestGate(t *testing.T) {
 			s.starts().has(service("a", "10.0.0.1:80")).in(time.Second)
 			before := len(s.when(memory.OpRead, "a"))
 			s.target.Set(mine("a", "10.0.0.1:80")) // by the decider
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Decider: "me"})
+			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
 			s.in(time.Second)
 			if got := len(s.when(memory.OpRead, "a")); got != before+1 || s.writes() != 0 {
 				t.Errorf("%d reads, %d writes", got-before, s.writes())
@@ -142,7 +142,7 @@ func TestGate(t *testing.T) {
 			s, b := gated(t, 4, warm, bridge.DefaultGuard())
 			s.holding(mine("a", "10.0.0.1:80"), mine("left", "10.0.0.7:80")).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Hour)
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Decider: "me"})
+			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
 			s.in(59 * time.Second).holdsN(2)
 			s.in(2 * time.Second).holds("a 10.0.0.1:80")
 		},
@@ -152,7 +152,7 @@ func TestGate(t *testing.T) {
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)
 			s.table().Put(service("a", "10.0.0.1:80"))
 			s.in(time.Minute).holdsN(2)
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Decider: "me"})
+			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
 			s.in(time.Second).holds("a 10.0.0.1:80")
 		},
 		"A46 a lost shard is not written any more, another one is": func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestGate(t *testing.T) {
 			if bridge.Shard(group("a"), 8) == bridge.Shard(group("b"), 8) {
 				t.Fatal("choose names of different shards")
 			}
-			b.put(bridge.Shard(group("a"), 8), bridge.Stand{Role: bridge.RoleWarm, Term: 2, Decider: "other"})
+			b.put(bridge.Shard(group("a"), 8), bridge.Stand{Role: bridge.RoleWarm, Term: 2, Turn: 1, Decider: "other"})
 			s.in(0).has(service("a", "10.0.0.9:80"), service("b", "10.0.0.8:80")).in(time.Hour)
 			s.holds("a 10.0.0.1:80", "b 10.0.0.8:80").reason("a", bridge.ReasonStandby, "other").reason("b", bridge.ReasonSynced, "")
 		},

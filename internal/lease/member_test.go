@@ -1,0 +1,294 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/lease"
+)
+
+func TestReplicas(t *testing.T) {
+	worlds(t, map[string]func(*testing.T){
+		"one alone decides everything at once": func(t *testing.T) {
+			w := newWorld(t, 16)
+			a := w.joins("a")
+			w.in(10 * time.Millisecond)
+			w.has(map[*replica][2]int{a: {16, 0}})
+			w.in(time.Hour)
+			w.has(map[*replica][2]int{a: {16, 0}})
+		},
+		"A46 several share evenly, and each shard is warm on another": func(t *testing.T) {
+			w := newWorld(t, 16)
+			a := w.joins("a")
+			w.in(time.Second)
+			b := w.joins("b")
+			w.in(30 * time.Second)
+			w.decided()
+			w.has(map[*replica][2]int{a: {8, 8}, b: {8, 8}})
+			c := w.joins("c")
+			w.in(time.Minute)
+			w.decided()
+			for _, r := range []*replica{a, b, c} {
+				if d, warm := r.count(bridge.RoleDecider), r.count(bridge.RoleWarm); d < 5 || d > 6 || warm < 5 || warm > 6 {
+					t.Errorf("%s decides %d and keeps %d warm: %+v", r.name, d, warm, r.Status())
+				}
+			}
+			before := a.Status()
+			w.in(time.Hour)
+			for i, s := range a.Status().Shards {
+				if s.Decider != before.Shards[i].Decider || s.Warm != before.Shards[i].Warm {
+					t.Errorf("shard %d moved although nobody came or went", i)
+				}
+			}
+		},
+		"A46 who is killed is replaced within the ttl, by who kept warm": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			b := w.joins("b")
+			w.in(30 * time.Second)
+			began := time.Now()
+			a.stop()
+			a.link.set(func(l *link) { l.cut = true })
+			for b.count(bridge.RoleDecider) < 8 {
+				w.in(100 * time.Millisecond)
+				if time.Since(began) > ttl+time.Second {
+					t.Fatalf("not taken over %s", at(began))
+				}
+			}
+			w.in(time.Minute)
+			w.has(map[*replica][2]int{b: {8, 0}})
+		},
+		"F47 who is cut off stops before another begins": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a, b := w.joins("a"), w.joins("b")
+			w.in(30 * time.Second)
+			a.link.set(func(l *link) { l.cut = true })
+			w.in(ttl * 3 / 4)
+			w.has(map[*replica][2]int{a: {0, 8}})
+			w.in(time.Minute)
+			w.has(map[*replica][2]int{b: {8, 0}})
+			a.link.set(func(l *link) { l.cut = false })
+			w.in(time.Minute)
+			w.decided()
+			w.has(map[*replica][2]int{a: {4, 4}, b: {4, 4}})
+		},
+		"a record out of everybody's reach gives no one anything, and nobody is thought dead by it": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a, b := w.joins("a"), w.joins("b")
+			w.in(30 * time.Second)
+			before := a.Status().Shards
+			for _, r := range w.all {
+				r.link.set(func(l *link) { l.cut = true })
+			}
+			w.in(10 * time.Minute)
+			if a.count(bridge.RoleDecider)+b.count(bridge.RoleDecider) > 0 {
+				t.Error("somebody decides without a lease")
+			}
+			if s := a.Status(); s.LastError == "" || s.Lost != 1 {
+				t.Errorf("%+v", s)
+			}
+			for _, r := range w.all {
+				r.link.set(func(l *link) { l.cut = false })
+			}
+			w.in(ttl)
+			w.decided()
+			for i, s := range a.Status().Shards {
+				if s.Term != before[i].Term {
+					t.Errorf("shard %d changed hands", i)
+				}
+			}
+		},
+		"A47 who leaves hands over first to who is ready, and is gone then": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a, b := w.joins("a"), w.joins("b", func(r *replica) { r.slow = 3 * time.Second })
+			w.in(time.Minute)
+			left := make(chan error, 1)
+			began := time.Now()
+			go func() { left <- a.Leave(t.Context()) }()
+			w.in(time.Second)
+			if a.count(bridge.RoleWarm) != 4 {
+				t.Errorf("it publishes %d shards until the other is ready, want 4", a.count(bridge.RoleWarm))
+			}
+			w.in(10 * time.Second)
+			select {
+			case err := <-left:
+				if err != nil || time.Since(began) < 3*time.Second {
+					t.Errorf("%s: %v", at(began), err)
+				}
+			default:
+				t.Error("it does not end")
+			}
+			w.has(map[*replica][2]int{a: {0, 0}, b: {8, 0}})
+		},
+		"A47 who is alone leaves at once": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			w.in(time.Minute)
+			began := time.Now()
+			if err := a.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
+				t.Errorf("%s: %v", at(began), err)
+			}
+			b := w.joins("b")
+			w.in(10 * time.Millisecond)
+			w.has(map[*replica][2]int{b: {8, 0}})
+		},
+		"A47 a hand-over to who never gets ready ends with its time": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			w.joins("b", func(r *replica) { r.slow = time.Hour })
+			w.in(time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		},
+		"a rolling update of three keeps every shard decided but for moments": func(t *testing.T) {
+			w := newWorld(t, 16)
+			old := []*replica{w.joins("a1"), w.joins("b1"), w.joins("c1")}
+			w.in(time.Minute)
+			for _, r := range old {
+				next := w.joins(r.name[:1] + "2")
+				w.in(20 * time.Second)
+				if next.count(bridge.RoleDecider)+next.count(bridge.RoleWarm) == 0 {
+					t.Error("the new one has no part")
+				}
+				if err := r.Leave(t.Context()); err != nil {
+					t.Error(err)
+				}
+				r.stop()
+				w.in(time.Second)
+				w.decided()
+			}
+		},
+		"an answer that is lost is no licence to go on": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			w.in(10 * time.Second)
+			a.link.set(func(l *link) { l.lost = true })
+			w.joins("b")
+			w.in(5 * time.Minute)
+			a.link.set(func(l *link) { l.lost = false })
+			w.in(time.Minute)
+			w.decided()
+		},
+		"what arrives long after it was given up takes nothing from anybody": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			b := w.joins("b", func(r *replica) { r.slow = 2 * time.Second })
+			w.in(time.Second)
+			a.link.set(func(l *link) { l.delay = 1500 * time.Millisecond })
+			w.in(20 * time.Second)
+			a.link.set(func(l *link) { l.delay = 0 })
+			w.in(time.Minute)
+			w.decided()
+			w.has(map[*replica][2]int{a: {4, 4}, b: {4, 4}})
+		},
+		"a record that was deleted is made anew, with terms above the old ones": func(t *testing.T) {
+			w := newWorld(t, 4)
+			a := w.joins("a")
+			w.in(time.Minute)
+			before := a.gate.Stand(0).Term
+			w.cell.wipe()
+			w.in(time.Minute)
+			w.decided()
+			if now := a.gate.Stand(0).Term; now <= before {
+				t.Errorf("term %d after %d", now, before)
+			}
+		},
+		"another number of shards takes no part": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			w.in(time.Second)
+			other := &world{t: t, shards: 16, cell: w.cell}
+			b := other.joins("b")
+			w.in(time.Minute)
+			if s := b.Status(); !strings.Contains(s.LastError, "replicas.shards") || s.Joined {
+				t.Errorf("%+v", s)
+			}
+			w.has(map[*replica][2]int{a: {8, 0}})
+		},
+		"a record of another format is left alone": func(t *testing.T) {
+			w := newWorld(t, 8)
+			w.cell.data, w.cell.version = []byte(`{"format":2}`), 1
+			a := w.joins("a")
+			w.in(time.Minute)
+			if s := a.Status(); !strings.Contains(s.LastError, "format 2") || string(w.cell.data) != `{"format":2}` {
+				t.Errorf("%+v", s)
+			}
+		},
+	})
+}
+
+// TestNoTwoDecide lets replicas come, go, die and lose their way by chance:
+// never do two of them decide one shard, and in the end all agree.
+func TestNoTwoDecide(t *testing.T) {
+	worlds(t, map[string]func(*testing.T){"by chance": func(t *testing.T) {
+		for seed := range uint64(6) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			w := newWorld(t, 6)
+			next := 'a'
+			for range 25 {
+				switch alive := living(w); {
+				case len(alive) < 2 || r.IntN(4) == 0 && len(alive) < 5:
+					slow := time.Duration(r.IntN(3000)) * time.Millisecond
+					w.joins(string(next), func(x *replica) { x.slow = slow })
+					next++
+				default:
+					one := alive[r.IntN(len(alive))]
+					switch r.IntN(5) {
+					case 0:
+						one.stop()
+					case 1:
+						go func() { _ = one.Leave(t.Context()) }()
+					default:
+						one.link.set(func(l *link) {
+							l.cut, l.lost, l.delay = r.IntN(3) == 0, r.IntN(3) == 0, time.Duration(r.IntN(3)*r.IntN(4000))*time.Millisecond
+						})
+					}
+				}
+				w.in(time.Duration(r.IntN(12_000)) * time.Millisecond)
+			}
+			for _, one := range w.all {
+				one.link.set(func(l *link) { l.cut, l.lost, l.delay = false, false, 0 })
+			}
+			w.joins("last")
+			w.in(2 * time.Minute)
+			w.decided()
+			for _, one := range w.all {
+				one.stop()
+			}
+		}
+	}})
+}
+
+// living returns the replicas that were not stopped.
+func living(w *world) []*replica {
+	var out []*replica
+	for _, r := range w.all {
+		if s := r.Status(); s.LastError == "" && s.Joined {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func TestOptions(t *testing.T) {
+	store := &link{}
+	for name, o := range map[string]lease.Options{
+		"no store":         {Identity: "a", Shards: 1, TTL: ttl},
+		"no identity":      {Store: store, Shards: 1, TTL: ttl},
+		"no shards":        {Store: store, Identity: "a", TTL: ttl},
+		"too many shards":  {Store: store, Identity: "a", Shards: 257, TTL: ttl},
+		"a ttl of nothing": {Store: store, Identity: "a", Shards: 1},
+	} {
+		if _, err := lease.New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

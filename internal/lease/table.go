@@ -1,0 +1,104 @@
+package lease
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// format is the form of the record that this package reads and writes.
+const format = 1
+
+// A table is the record: who is there, and what each of them does.
+//
+//	{"format":1,
+//	 "shards":[{"decider":"a","warm":"b","term":1793000000}, ...],
+//	 "members":{"a":{"beat":17,"ready":{"0":1793000000}}, "b":{"beat":3,"leaving":true}}}
+type table struct {
+	Format  int               `json:"format"`
+	Shards  []shard           `json:"shards"`
+	Members map[string]member `json:"members"`
+}
+
+type shard struct {
+	Decider string `json:"decider,omitempty"`
+	Warm    string `json:"warm,omitempty"`
+	Term    int64  `json:"term"` // goes up whenever the decider changes, and is what writes are fenced by
+}
+
+// has reports whether a member has a part in the shard.
+func (s shard) has(name string) bool { return s.Decider == name || s.Warm == name }
+
+type member struct {
+	Beat    int64         `json:"beat"` // counted up; one that stands still is dead
+	Leaving bool          `json:"leaving,omitempty"`
+	Ready   map[int]int64 `json:"ready,omitempty"` // the term of each shard in which everything was brought to where its role asks for
+}
+
+// newTable returns a table of which nobody is a member. Its terms begin with
+// the time, so that they are larger than those of a record that was deleted.
+func newTable(shards int, now int64) table {
+	t := table{Format: format, Shards: make([]shard, shards), Members: map[string]member{}}
+	for i := range t.Shards {
+		t.Shards[i].Term = now
+	}
+	return t
+}
+
+func parse(record []byte) (table, error) {
+	var t table
+	if err := json.Unmarshal(record, &t); err != nil {
+		return t, fmt.Errorf("the record of the replicas cannot be read: %w", err)
+	}
+	if t.Format != format {
+		return t, fmt.Errorf("the record of the replicas has format %d, this version knows %d", t.Format, format)
+	}
+	if t.Members == nil {
+		t.Members = map[string]member{}
+	}
+	return t, nil
+}
+
+func (t table) encode() ([]byte, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("write the record of the replicas: %w", err)
+	}
+	return b, nil
+}
+
+func (t table) clone() table {
+	t.Shards, t.Members = slices.Clone(t.Shards), maps.Clone(t.Members)
+	for name, m := range t.Members {
+		m.Ready = maps.Clone(m.Ready)
+		t.Members[name] = m
+	}
+	return t
+}
+
+// ready reports whether a member has brought a shard to where its role in the
+// present term asks for.
+func (t table) ready(name string, i int) bool {
+	term, told := t.Members[name].Ready[i]
+	return told && term == t.Shards[i].Term
+}
+
+// covered reports whether everybody who has a part in a shard is ready, so
+// that nobody else needs to hold on to it.
+func (t table) covered(i int) bool {
+	s := t.Shards[i]
+	return s.Decider != "" && t.ready(s.Decider, i) && (s.Warm == "" || t.ready(s.Warm, i))
+}
+
+// staying returns the members that are not about to leave, in order.
+func (t table) staying() []string {
+	var names []string
+	for name, m := range t.Members {
+		if !m.Leaving {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
