@@ -23,6 +23,7 @@ type Config struct {
 	Owner      string              `yaml:"owner" need:"true" doc:"Unique per deployment: marks what this bridge may change and delete."`
 	OwnerKeys  string              `yaml:"ownerKeyFile" doc:"A file of keys, one on a line, that sign the marks: the first signs, and what any of them signed is ours. Marks are not signed where it is empty."`
 	State      State               `yaml:"state" doc:"Where the last known sets are kept."`
+	Replicas   Replicas            `yaml:"replicas" doc:"How several processes with this configuration share the work."`
 	Registries map[string]Registry `yaml:"registries" need:"true" doc:"The registries, each under a name of your choice."`
 	Bridges    []Bridge            `yaml:"bridges" need:"true" doc:"The ways between registries, in the order in which they win conflicts."`
 	Admin      Admin               `yaml:"admin" doc:"The status API, for this machine only."`

@@ -35,6 +35,10 @@ func (c *Config) CheckFiles() Faults {
 	}
 	v.secret("admin.tokenFile", c.Admin.TokenFile)
 	v.certificates("admin.tls", c.Admin.TLS)
+	if k := c.Replicas.Lease.Kubernetes; k != nil {
+		v.secret("replicas.lease.kubernetes.tokenFile", k.TokenFile)
+		v.certificates("replicas.lease.kubernetes", &TLS{CAFile: k.CAFile})
+	}
 	return v.faults.sorted()
 }
 

@@ -29,6 +29,7 @@ func (c *Config) Validate() Faults {
 		seen[b.Name] = i
 		v.bridge(path, b, c.Registries)
 	}
+	v.replicas(c)
 	v.meetings(c.Bridges, c.Registries)
 	v.listener("telemetry.address", c.Telemetry.Address)
 	v.admin("admin", c.Admin)

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -79,6 +80,7 @@ type outlet struct {
 	at   end
 	key  string // of all that the loop depends on beside the link
 	loop *bridge.Loop
+	gate *lease.Gate // nil where every replica writes, or there is but one
 }
 
 // close gives back what the house holds, after it ran or in place of it.
@@ -198,7 +200,11 @@ func (l *link) parts() []func(context.Context) error {
 
 // parts returns what runs while the target is written to.
 func (o *outlet) parts() []func(context.Context) error {
-	all := []func(context.Context) error{named("loop of "+o.name, o.loop.Run)}
+	o.gate.Enter()
+	all := []func(context.Context) error{named("loop of "+o.name, func(ctx context.Context) error {
+		defer o.gate.Leave()
+		return o.loop.Run(ctx)
+	})}
 	if o.back != nil {
 		all = append(all, o.rescan)
 	}

@@ -66,6 +66,9 @@ func (k *keeper) run(ctx context.Context) error {
 	defer serving.end()
 	defer k.life.close()
 	k.life.become(base, k.house)
+	defer k.builder.member.close()
+	replicas := begin(base, k.life.failed, k.builder.member.parts())
+	defer replicas.end()
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -74,6 +77,7 @@ func (k *keeper) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			k.builder.member.handOver(base, k.house.log)
 			return nil
 		case err := <-k.life.failed:
 			return err
@@ -106,7 +110,7 @@ func (k *keeper) listen(ctx context.Context) error {
 	o := admin.Options{
 		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: thisBuild().Version, Owner: h.owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
-		Reload: k.ask, Reloaded: k.reloaded, Secure: secured(h.cfg.Admin),
+		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.member.shown(), Secure: secured(h.cfg.Admin),
 	}
 	o.Inputs, o.Targets = h.shown()
 	s, err := admin.New(ctx, o)

@@ -181,6 +181,7 @@ func (k *keeper) waits(after *config.Config) []string {
 	for name, differs := range map[string]bool{
 		"admin":      text(before.Admin) != text(after.Admin),
 		"telemetry":  text(before.Telemetry) != text(after.Telemetry),
+		"replicas":   text(before.Replicas) != text(after.Replicas),
 		"audit":      text(before.Audit) != text(after.Audit),
 		"log.format": before.Log.Format != after.Log.Format,
 	} {

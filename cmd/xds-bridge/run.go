@@ -39,7 +39,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case o.once:
 		return c.once(ctx, o.timeout)
 	}
-	b, h, err := c.built(wiring{dryRun: o.dryRun}) //nolint:contextcheck // connections outlive what makes them
+	b, h, err := c.built(wiring{dryRun: o.dryRun, joins: !o.dryRun}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,9 @@ func (c *cli) once(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	defer h.close()
+	if h.cfg.Replicas.Shared() {
+		return usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
+	}
 	for _, o := range h.outlets {
 		if o.kind == "nacos" {
 			return usage("run --once into %s: what it wrote would go with it, since Nacos keeps an instance only as long as its publisher's connection; use run", o.name)

@@ -68,11 +68,28 @@ func verdictOf(d admin.Document) error {
 	return nil
 }
 
+// shares says on one line which part of the work a replica has.
+func shares(r admin.Replicas) string {
+	counts := make(map[bridge.Role]int)
+	for _, s := range r.Shards {
+		counts[s.Role]++
+	}
+	line := fmt.Sprintf("replica %s, one of %d: decides %d of %d shards, keeps %d warm", printable(r.Identity), len(r.Members),
+		counts[bridge.RoleDecider], len(r.Shards), counts[bridge.RoleWarm])
+	if r.LastError != "" {
+		line += "; lease out of reach: " + printable(r.LastError)
+	}
+	return line
+}
+
 func (c *cli) printStatus(d admin.Document) error {
 	if d.Reload != nil && !d.Reload.OK {
 		c.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Faults, "; "))
 	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
+	if d.Replicas != nil {
+		c.say("%s", shares(*d.Replicas))
+	}
 	c.say("")
 	t := newTable(c.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")
 	for _, s := range d.Sources {

@@ -20,6 +20,7 @@ import (
 type wiring struct {
 	dryRun bool    // targets are read, and nothing is written
 	quiet  bool    // only warnings are logged
+	joins  bool    // it takes its part among replicas, where there are to be several
 	owner  string  // in place of the configuration's; empty: that one
 	byHand *taking // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
@@ -38,6 +39,7 @@ type builder struct {
 	audit   *audit.Log
 	byHand  *taking // see wiring
 	dryRun  bool
+	member  *member // this process among its replicas; nil where it is the only one
 	doors   *doors
 	house   *house           // that is being made
 	before  *house           // that runs; nil while there is none
@@ -68,7 +70,15 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
 		feeds: make(map[string]*feed), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
+	if w.joins {
+		if b.member, err = b.replica(cfg); err != nil {
+			return nil, nil, exit{exitUsage, err}
+		}
+	}
 	h, err := b.make(cfg)
+	if err != nil {
+		b.member.close()
+	}
 	return b, h, err
 }
 
@@ -244,6 +254,10 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 	options := b.tuning(o.at)
 	options.Target, options.Owner = o.name, owner
 	options.Log = b.log.With("component", "bridge", "peer", o.name)
+	if o.at.listen == "" { // what is served is served whole by every replica
+		o.gate = b.member.gate()
+		options.Gate = o.gate.Bridge()
+	}
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)
 	return l, err //nolint:wrapcheck // build names the registry

@@ -15,14 +15,17 @@ import (
 // An announcer publishes the service keys of all hosts that are imported into
 // a mesh, whichever end they come by, at every replica of its istiod.
 type announcer struct {
-	mesh string
-	key  string // of all that it depends on
+	mesh   string
+	key    string  // of all that it depends on
+	member *member // nil where this is the only replica
 	*keys.Publisher
 }
 
 // parts returns what runs while the mesh is written to.
 func (a *announcer) parts() []func(context.Context) error {
-	return []func(context.Context) error{named("keys of "+a.mesh, a.Run)}
+	return []func(context.Context) error{named("keys of "+a.mesh, func(ctx context.Context) error {
+		return published(ctx, a.member.gate(), a.Publisher)
+	})}
 }
 
 // announcers makes one for every mesh that a bridge leads to, unless that is
@@ -33,7 +36,7 @@ func (b *builder) announcers() error {
 		if m == nil || m.Import.Keys == "off" {
 			continue
 		}
-		a := &announcer{mesh: name, key: announcerKey(b.cfg, name)}
+		a := &announcer{mesh: name, key: announcerKey(b.cfg, name), member: b.member}
 		if old := b.before.announcer(name); old != nil && old.key == a.key {
 			a = old
 		} else {

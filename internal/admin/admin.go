@@ -54,9 +54,10 @@ type Options struct {
 	Owner     string
 	Inputs    []Input
 	Targets   []Target
-	Metrics   http.Handler // answers /metrics; may be nil
-	Events    *Events      // may be nil
-	Audit     *audit.Log   // is told of each word on a hold; may be nil
+	Replicas  func() *Replicas // nil where this is the only one; must not block
+	Metrics   http.Handler     // answers /metrics; may be nil
+	Events    *Events          // may be nil
+	Audit     *audit.Log       // is told of each word on a hold; may be nil
 
 	// Reload reads the configuration again, and Reloaded tells how that went
 	// last; both may be nil.
@@ -77,6 +78,7 @@ type Server struct {
 	ticked map[string]time.Time // when each loop last answered, by target
 	listed map[string]bool      // targets that were listed once
 	synced map[string]bool      // sources that were complete once
+	caught bool                 // this replica had caught up with its part once
 }
 
 // New opens both listeners; nothing is answered before Run. An error names

@@ -10,16 +10,38 @@ import (
 // Document is the answer of GET /api/v1/status, and what the status verb
 // prints as JSON. Its names are stable: they are only ever added to.
 type Document struct {
-	Version string          `json:"version"`
-	Owner   string          `json:"owner"`
-	Started time.Time       `json:"started"`
-	Time    time.Time       `json:"time"`    // when the document was made
-	Ready   bool            `json:"ready"`   // every source told of everything once, every target was listed
-	InSync  bool            `json:"in_sync"` // nothing is left to do, and nothing is stale
-	Sources []Source        `json:"sources"`
-	Targets []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
-	Loops   []bridge.Status `json:"loops"`
-	Reload  *Reload         `json:"reload,omitempty"` // how the last reload went; nil before the first
+	Version  string          `json:"version"`
+	Owner    string          `json:"owner"`
+	Started  time.Time       `json:"started"`
+	Time     time.Time       `json:"time"`    // when the document was made
+	Ready    bool            `json:"ready"`   // every source told of everything once, every target was listed
+	InSync   bool            `json:"in_sync"` // nothing is left to do, and nothing is stale
+	Sources  []Source        `json:"sources"`
+	Targets  []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
+	Loops    []bridge.Status `json:"loops"`
+	Replicas *Replicas       `json:"replicas,omitempty"` // where several share the work
+	Reload   *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
+}
+
+// Replicas is how this process stands among those that share its work.
+type Replicas struct {
+	Identity  string    `json:"identity"`       // of this one
+	Members   []string  `json:"members"`        // of all
+	Until     time.Time `json:"until,omitzero"` // until when it may decide without renewing its lease
+	Lost      int       `json:"lost"`           // times that it could not renew it
+	Ready     bool      `json:"ready"`          // it has caught up with its part
+	Shards    []Shard   `json:"shards"`
+	LastError string    `json:"last_error,omitempty"` // why the lease is out of reach
+}
+
+// Shard is who does what about one part of the work.
+type Shard struct {
+	Shard   int         `json:"shard"`
+	Role    bridge.Role `json:"role"` // of this replica
+	Decider string      `json:"decider,omitempty"`
+	Warm    string      `json:"warm,omitempty"`
+	Term    int64       `json:"term"`
+	Ready   bool        `json:"ready"`
 }
 
 // Source is one registry that the bridge reads.

@@ -92,7 +92,28 @@ func (s *Server) ready(ctx context.Context) []check {
 		}
 		checks = append(checks, c)
 	}
+	if s.opts.Replicas != nil {
+		checks = append(checks, s.caughtUp(s.opts.Replicas()))
+	}
 	return checks
+}
+
+// caughtUp checks that this replica has brought what it decides and what it
+// keeps warm to where it should be. A standby that is warm is ready.
+func (s *Server) caughtUp(r *Replicas) check {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.caught = s.caught || r.Ready
+	switch c := (check{name: "replicas"}); {
+	case s.caught:
+		return c
+	case r.LastError != "":
+		c.fault = r.LastError
+		return c
+	default:
+		c.fault = "still catching up with its part"
+		return c
+	}
 }
 
 func (s *Server) sourceSynced(in Input) bool {

@@ -34,6 +34,9 @@ func (s *Server) Document(ctx context.Context) Document {
 		Version: s.opts.Version, Owner: s.owner(), Started: s.started, Time: time.Now(),
 		InSync: true, Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetPeer{},
 	}
+	if s.opts.Replicas != nil {
+		d.Replicas = s.opts.Replicas()
+	}
 	for _, in := range s.inputs() {
 		src := source(in)
 		d.Sources = append(d.Sources, src)

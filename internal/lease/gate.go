@@ -1,33 +1,62 @@
 package lease
 
 import (
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// A gate is what one loop sees of the shards.
-type gate struct {
+// A Gate is what one loop sees of the shards. The nil Gate is that of a loop
+// which writes whatever others do.
+type Gate struct {
+	member  *Member
 	changed chan struct{}
 	told    []bridge.Stand // by shard: what the loop was last ready for
 }
 
-// Gate returns the gate of one more loop. A shard is ready when all loops are
-// ready for it.
-func (m *Member) Gate() *bridge.Gate {
-	g := &gate{changed: make(chan struct{}, 1), told: make([]bridge.Stand, m.opts.Shards)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.gates = append(m.gates, g)
-	return &bridge.Gate{
-		Shards: m.opts.Shards, Stand: m.Stand, Changed: g.changed,
-		Ready: func(i int, s bridge.Stand) {
-			m.mu.Lock()
-			g.told[i] = s
-			m.mu.Unlock()
-			m.wake()
-		},
+// Gate returns the gate of one more loop.
+func (m *Member) Gate() *Gate {
+	return &Gate{member: m, changed: make(chan struct{}, 1), told: make([]bridge.Stand, m.opts.Shards)}
+}
+
+// Bridge returns the gate as a loop takes it.
+func (g *Gate) Bridge() *bridge.Gate {
+	if g == nil {
+		return nil
 	}
+	return &bridge.Gate{Shards: len(g.told), Stand: g.member.Stand, Changed: g.changed, Ready: g.ready}
+}
+
+// Enter makes the loop count until Leave: a shard is ready when all loops that
+// do are ready for it.
+func (g *Gate) Enter() {
+	if g != nil {
+		g.member.count(func(gates []*Gate) []*Gate { return append(gates, g) })
+	}
+}
+
+// Leave makes the loop, which has ended, count no more.
+func (g *Gate) Leave() {
+	if g != nil {
+		g.member.count(func(gates []*Gate) []*Gate {
+			return slices.DeleteFunc(gates, func(o *Gate) bool { return o == g })
+		})
+	}
+}
+
+func (m *Member) count(change func([]*Gate) []*Gate) {
+	m.mu.Lock()
+	m.gates = change(m.gates)
+	m.mu.Unlock()
+	m.wake()
+}
+
+func (g *Gate) ready(i int, s bridge.Stand) {
+	g.member.mu.Lock()
+	g.told[i] = s
+	g.member.mu.Unlock()
+	g.member.wake()
 }
 
 // Stand returns what this replica is to a shard at this moment.

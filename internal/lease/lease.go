@@ -22,7 +22,7 @@ import (
 // A Store keeps the record that all replicas share. Its calls may take as long
 // as their context lets them.
 type Store interface {
-	// Load returns the record and the version that Save asks for; nothing
+	// Load returns the record and the version that Save asks for; no record
 	// and no error where there is none yet.
 	Load(ctx context.Context) (record []byte, version string, err error)
 

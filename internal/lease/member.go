@@ -33,7 +33,7 @@ type Member struct {
 	holding []bool         // shards in which we publish until who has a part in it is ready
 	shown   []bridge.Stand // what gates were last told of
 	turns   []int          // how often our part in a shard began anew
-	gates   []*gate
+	gates   []*Gate
 	leaving bool
 	joined  bool // we stood in the record once
 	lastErr error
@@ -123,7 +123,7 @@ func (m *Member) exchange(ctx context.Context) error {
 	}
 	now := time.Now()
 	t := newTable(m.opts.Shards, now.Unix())
-	if version != "" {
+	if len(record) > 0 {
 		if t, err = parse(record); err != nil {
 			return err
 		}

@@ -149,7 +149,9 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r.Member, r.gate = m, m.Gate()
+	g := m.Gate()
+	g.Enter()
+	r.Member, r.gate = m, g.Bridge()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = m.Run(ctx) })

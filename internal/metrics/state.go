@@ -34,6 +34,9 @@ func (m *Metrics) Watch(document func(context.Context) admin.Document) {
 	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "peer")
 	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "peer")
 	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "peer")
+	s.shards = gauge("replica_shards", "Shards that this replica decides or keeps warm.", "role")
+	s.members = gauge("replica_members", "Replicas that share the work, this one included.")
+	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
 	m.registry.MustRegister(s)
 }
 
@@ -42,6 +45,7 @@ type stateCollector struct {
 	synced, stale, services, endpoints, reasons *prometheus.Desc
 	invalid, keys, age                          *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
+	shards, members, leases                     *prometheus.Desc
 }
 
 // Describe sends nothing: which peers there are is told by the document.
@@ -61,6 +65,21 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	for _, st := range d.Loops {
 		s.loop(send, st, d.Time)
 	}
+	if d.Replicas != nil {
+		s.replicas(send, *d.Replicas)
+	}
+}
+
+func (s *stateCollector) replicas(send sender, r admin.Replicas) {
+	counts := map[bridge.Role]int{bridge.RoleDecider: 0, bridge.RoleWarm: 0}
+	for _, sh := range r.Shards {
+		counts[sh.Role]++
+	}
+	for _, role := range []bridge.Role{bridge.RoleDecider, bridge.RoleWarm} {
+		send(s.shards, float64(counts[role]), string(role))
+	}
+	send(s.members, float64(len(r.Members)))
+	send(s.leases, float64(r.Lost))
 }
 
 type sender func(desc *prometheus.Desc, value float64, labels ...string)

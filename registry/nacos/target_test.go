@@ -69,6 +69,31 @@ func TestTarget(t *testing.T) {
 			t.Errorf("read %+v, want one of nobody's", held)
 		}
 	})
+	bubble(t, "A46 two replicas publish the same, and one takes its part back without a trace", func(t *testing.T) {
+		server := nacostest.NewServer()
+		a, b := start(t, server, nil), start(t, server, nil)
+		a.write(t, entry(greeter, "10.0.0.1", mine))
+		b.write(t, entry(greeter, "10.0.0.1", mine))
+		if err := a.target.Retract(t.Context(), greeter); err != nil {
+			t.Fatal(err)
+		}
+		b.expect(t, "10.0.0.1")
+		if held := a.read(t); len(held) != 1 || held[0].Live {
+			t.Errorf("the first one reads %+v, want one that is not its own", held)
+		}
+		for range 2 { // the second time there is nothing to take back
+			if err := a.target.Retract(t.Context(), greeter); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(server.Requests("InstanceRequest")); n != 1 {
+			t.Errorf("%d requests that take back, want 1", n)
+		}
+		if err := b.target.Retract(t.Context(), greeter); err != nil {
+			t.Fatal(err)
+		}
+		b.expect(t)
+	})
 	bubble(t, "F55 one instance with 64 kB of metadata does not cost its neighbours", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))

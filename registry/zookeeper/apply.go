@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -23,11 +24,12 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 	for range attempts {
 		ledger := w.ledgerOp()
 		folders := w.makeFolders(w.foldersOf(part, ledger))
-		ops := folders
+		ops := slices.Concat(w.check, folders)
+		head := len(ops)
 		for _, u := range part {
 			ops = append(ops, u.ops...)
 		}
-		if len(ops) == len(folders) {
+		if len(ops) == head {
 			return nil
 		}
 		if ledger != nil {
@@ -43,8 +45,10 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 			return err
 		case ops[at] == ledger:
 			err = w.mendLedger(ledger, err)
-		case at < len(folders):
-			err = w.mendFolder(folders[at], err)
+		case at < len(w.check):
+			err = w.mendFence(ctx)
+		case at < head:
+			err = w.mendFolder(ops[at], err)
 		default:
 			part, err = w.mend(ctx, part, ops[at], err)
 		}

@@ -55,6 +55,9 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err != nil {
 		return nil, err
 	}
+	if err := t.raise(ctx, group); err != nil {
+		return nil, err
+	}
 	names, err := t.list(ctx, group, folder)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,8 @@ type TargetOptions struct {
 	DataLimit     int                     // 0: DefaultDataLimit
 	Guest         bool                    // leave nothing in the ensemble but the entries: for the many processes that provide themselves
 	Log           *slog.Logger
-	Usage         func(Usage) // told of the fullest folder whenever that changes, as Target.Usage; may be nil
+	Fence         func(registry.Group) (Fence, bool) // under which a group may be written, false where it may not; nil: no fence
+	Usage         func(Usage)                        // told of the fullest folder whenever that changes, as Target.Usage; may be nil
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target and, for
@@ -72,6 +73,7 @@ type Target struct {
 	folders folders
 	sizes   sizes
 	aliens  aliens
+	fences  fences
 	lost    <-chan struct{}
 	ledger  ledger
 

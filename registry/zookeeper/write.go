@@ -46,11 +46,15 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err := t.ready(ctx); err != nil {
 		return err
 	}
+	check, err := t.fence(ctx, change.Group)
+	if err != nil {
+		return err
+	}
 	versions, err := t.versions(ctx, layout, folder, change)
 	if err != nil {
 		return err
 	}
-	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions, words: make(map[string]bool)}
+	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions, check: check, words: make(map[string]bool)}
 	units, err := w.units(ctx, change)
 	if err != nil {
 		return err
@@ -151,6 +155,7 @@ type writing struct {
 	group    registry.Group
 	versions map[string]int32 // by name; no version where the name says it all
 	words    map[string]bool  // paths of lists of words that are made
+	check    []any            // goes before everything else: that we still may
 	refused  error
 	account  []registry.Entry // what the ledger has to tell of with the next transaction; nil where it is to stay as it is
 	noLedger bool             // there is no node of the ledger that could be deleted

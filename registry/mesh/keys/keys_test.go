@@ -212,8 +212,26 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			in(0)
 			_, open := i.connections()
 			equal(t, "streams and connections", [2]int{len(i.Connections()), open}, [2]int{})
+		},
+		"A46 a publisher that ended publishes again, what was set meanwhile": func(t *testing.T, i *istiod, w *world) {
+			w.Set(some("A"))
+			in(time.Second)
 			if err := w.Run(t.Context()); err == nil {
-				t.Error("Run may be called twice")
+				t.Error("Run may be called while it runs")
+			}
+			w.end()
+			w.Set(some("B"))
+			ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+			done := make(chan error, 1)
+			go func() { done <- w.Run(ctx) }()
+			in(time.Second)
+			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("B"))
+			if r := w.Status().Replicas; len(r) != 1 || !r[0].Connected {
+				t.Errorf("%+v", r)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
 			}
 		},
 	} {

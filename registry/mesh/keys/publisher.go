@@ -16,7 +16,7 @@ import (
 // give a part of. Its methods may be called from any goroutine.
 type Publisher struct {
 	o     Options
-	used  atomic.Bool   // Run was called
+	runs  atomic.Bool   // in Run
 	awake chan struct{} // the set changed
 
 	mu       sync.Mutex
@@ -44,15 +44,32 @@ func New(o Options) (*Publisher, error) {
 	}, nil
 }
 
+func (p *Publisher) wake() {
+	select {
+	case p.awake <- struct{}{}:
+	default:
+	}
+}
+
+// forget drops how replicas stood: none is published to any more.
+func (p *Publisher) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.replicas)
+}
+
 // Run publishes until ctx ends, with which istiod forgets the keys. It returns
 // nil when every goroutine of the publisher ended and every connection was given
-// back. It may be called once.
+// back, and may be called again then.
 func (p *Publisher) Run(ctx context.Context) error {
-	if p.used.Swap(true) {
-		return errors.New("keys: Run was called before")
+	if p.runs.Swap(true) {
+		return errors.New("keys: Run is under way")
 	}
+	defer p.runs.Store(false)
 	var group sync.WaitGroup
+	defer p.forget()
 	defer group.Wait()
+	p.wake() // for what was set while nothing ran
 	listings := make(chan listing)
 	group.Go(func() { p.list(ctx, listings) })
 	running := make(map[string]context.CancelFunc)
@@ -84,6 +101,9 @@ func (p *Publisher) advance() {
 	p.mu.Lock()
 	wanted, before := p.wanted, p.newest // a set is never written again
 	p.mu.Unlock()
+	if wanted == nil {
+		return // nothing was set yet
+	}
 	next, err := publish(wanted, p.o.Node, p.o.MaxBytes)
 	if err != nil {
 		p.o.Log.Error("keys not published, those before stay", "err", err)

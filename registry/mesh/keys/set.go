@@ -53,8 +53,5 @@ func (p *Publisher) unite() {
 		return
 	}
 	p.wanted = all
-	select {
-	case p.awake <- struct{}{}:
-	default:
-	}
+	p.wake()
 }

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// minTTL leaves room for a renewal that fails.
+const minTTL = time.Second
+
+// Replicas says how several processes with this configuration share the work.
+type Replicas struct {
+	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who writes what; without it there may be only one."`
+	Shards   int      `yaml:"shards" default:"16" doc:"Parts that the work is divided into, at most one replica deciding each; the same for all replicas, from 1 to 256."`
+	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a replica that is silent keeps its part. It stops writing after two thirds of it; another takes over after all of it."`
+	Identity string   `yaml:"identity" doc:"What this replica is called; the machine's name where it is empty. A random part is added for each start."`
+}
+
+// Lease says where the replicas keep what they share; at most one of its
+// fields is set.
+type Lease struct {
+	ZooKeeper  string           `yaml:"zookeeper" doc:"The name of a ZooKeeper of registries."`
+	Kubernetes *KubernetesLease `yaml:"kubernetes" doc:"A Lease object of Kubernetes."`
+}
+
+// KubernetesLease is a Lease object. Within a pod everything has a default.
+type KubernetesLease struct {
+	Namespace string `yaml:"namespace" doc:"Its namespace; the pod's own where it is empty."`
+	Name      string `yaml:"name" doc:"Its name; xds-bridge- and the owner where it is empty."`
+	Server    string `yaml:"server" doc:"The API server as https://host:port; the one of the pod's environment where it is empty."`
+	CAFile    string `yaml:"caFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"Certificates to trust as PEM."`
+	TokenFile string `yaml:"tokenFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
+}
+
+// Shared reports whether several processes share the work.
+func (r Replicas) Shared() bool { return r.Lease.ZooKeeper != "" || r.Lease.Kubernetes != nil }
+
+func (v *validator) replicas(c *Config) {
+	const path = "replicas"
+	r := c.Replicas
+	if r.Identity != "" {
+		v.name(path+".identity", r.Identity, "")
+	}
+	if r.Shards < 1 || r.Shards > 256 {
+		v.fault(path+".shards", "%s is not between 1 and 256", strconv.Itoa(r.Shards))
+	}
+	if r.TTL.Std() < minTTL {
+		v.fault(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
+	}
+	if r.Lease.ZooKeeper != "" && r.Lease.Kubernetes != nil {
+		v.fault(path+".lease", "names both zookeeper and kubernetes; it needs exactly one")
+	}
+	if name := r.Lease.ZooKeeper; name != "" && c.Registries[name].ZooKeeper == nil {
+		v.fault(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, slices.Collect(maps.Keys(c.Registries))))
+	}
+	if k := r.Lease.Kubernetes; k != nil && k.Server != "" {
+		v.url(path+".lease.kubernetes.server", k.Server)
+	}
+	if r.Shared() {
+		v.lifetimes(c)
+	}
+}
+
+// lifetimes checks that entries which go with a session are taken over before.
+func (v *validator) lifetimes(c *Config) {
+	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
+		z := c.Registries[name].ZooKeeper
+		if z != nil && z.Lifetime == "session" && z.SessionTimeout < 2*c.Replicas.TTL {
+			v.fault("registries."+name+".zookeeper.sessionTimeout", "%s is less than twice replicas.ttl, %s: entries of the lifetime session would go before another replica takes them over",
+				z.SessionTimeout, c.Replicas.TTL)
+		}
+	}
+}

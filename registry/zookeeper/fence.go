@@ -1,0 +1,146 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Fence is the right to write the groups of one shard. A node for each shard
+// holds the term of who has it, and every transaction checks that node: once
+// another has raised it to a later term, nothing that was sent under an earlier
+// one is applied, however long it was under way.
+type Fence struct {
+	Shard  int
+	Term   int64  // of two, the later is the larger
+	Holder string // who has it in that term
+}
+
+// content is what the node of a fence holds.
+func (f Fence) content() string { return strconv.FormatInt(f.Term, 10) + " " + f.Holder }
+
+// fences are the nodes that were raised to terms of ours.
+type fences struct {
+	mu     sync.Mutex
+	raised map[int]raisedFence
+}
+
+type raisedFence struct {
+	fence   Fence
+	version int32 // of its node
+}
+
+func (f *fences) get(want Fence) (int32, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, ok := f.raised[want.Shard]
+	return r.version, ok && r.fence == want
+}
+
+func (f *fences) set(fence Fence, version int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.raised == nil {
+		f.raised = make(map[int]raisedFence)
+	}
+	f.raised[fence.Shard] = raisedFence{fence, version}
+}
+
+func (f *fences) forget(shard int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.raised, shard)
+}
+
+// raise makes what others still have under way in a group come too late, if
+// the group is ours to write: what is read after it stays so but for us.
+func (t *Target) raise(ctx context.Context, group registry.Group) error {
+	if t.opts.Fence == nil {
+		return nil
+	}
+	f, ours := t.opts.Fence(group)
+	if !ours {
+		return nil
+	}
+	_, err := t.raiseTo(ctx, f)
+	return err
+}
+
+// fence returns the operation that checks that a group is still ours to write;
+// none where nothing is fenced.
+func (t *Target) fence(ctx context.Context, group registry.Group) ([]any, error) {
+	if t.opts.Fence == nil {
+		return nil, nil
+	}
+	f, ours := t.opts.Fence(group)
+	if !ours {
+		return nil, fmt.Errorf("%w: this replica does not decide the group", registry.ErrFenced)
+	}
+	version, err := t.raiseTo(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return []any{&zk.CheckVersionRequest{Path: t.fenceNode(f.Shard), Version: version}}, nil
+}
+
+func (t *Target) fenceNode(shard int) string { return t.home() + "/fence/" + strconv.Itoa(shard) }
+
+// raiseTo makes the node of a fence hold our term and returns its version.
+func (t *Target) raiseTo(ctx context.Context, f Fence) (int32, error) {
+	if version, ok := t.fences.get(f); ok {
+		return version, nil
+	}
+	path := t.fenceNode(f.Shard)
+	for range attempts {
+		n, err := t.client.get(ctx, path)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			err = t.client.make(ctx, t.own("fence/"+strconv.Itoa(f.Shard), "0 nobody", zk.FlagPersistent))
+		case err != nil:
+		case string(n.data) == f.content():
+			t.fences.set(f, n.stat.Version)
+			return n.stat.Version, nil
+		default:
+			if err = f.above(path, string(n.data)); err == nil {
+				_, err = t.client.multi(ctx, []any{&zk.SetDataRequest{Path: path, Data: []byte(f.content()), Version: n.stat.Version}})
+			}
+		}
+		if err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
+			return 0, fmt.Errorf("raise %s: %w", path, err)
+		}
+	}
+	return 0, fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, path)
+}
+
+// above returns an error unless the term is later than the one a node holds.
+func (f Fence) above(path, content string) error {
+	text, holder, _ := strings.Cut(content, " ")
+	term, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%w: %s holds %.80q, which is no term; delete the node", registry.ErrRefused, path, content)
+	}
+	if term >= f.Term {
+		return fmt.Errorf("%w: %s has it in term %d, ours is %d", registry.ErrFenced, holder, term, f.Term)
+	}
+	return nil
+}
+
+// mendFence finds out why the check of a fence failed, nil where it is worth
+// another attempt.
+func (w *writing) mendFence(ctx context.Context) error {
+	f, ours := w.target.opts.Fence(w.group)
+	if !ours {
+		return fmt.Errorf("%w while the write was under way", registry.ErrFenced)
+	}
+	w.target.fences.forget(f.Shard)
+	var err error
+	w.check, err = w.target.fence(ctx, w.group)
+	return err
+}

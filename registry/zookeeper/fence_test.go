@@ -1,0 +1,152 @@
+package zookeeper_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// fenced returns an option that gives a target the right to write.
+func fenced(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
+	return func(o *zookeeper.TargetOptions) {
+		o.Fence = func(registry.Group) (zookeeper.Fence, bool) { return *f, may == nil || *may }
+	}
+}
+
+// TestF04_AFencedWriteChangesNothing shows that whoever lost a shard cannot
+// write in it, whatever it believes and however it came to believe it.
+func TestF04_AFencedWriteChangesNothing(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	before, after := zookeeper.Fence{Shard: 3, Term: 7, Holder: "a"}, zookeeper.Fence{Shard: 3, Term: 8, Holder: "b"}
+	old, next := target(t, dial(t, server), fenced(&before, nil)), target(t, dial(t, server), fenced(&after, nil))
+	must(t, old.Write(t.Context(), creating(ours(0, 1, 0))))
+
+	if _, err := next.Read(t.Context(), groupN(0)); err != nil { // taking over begins with reading
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := old.Write(t.Context(), creating(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
+			t.Fatalf("the first one writes on: %v", err)
+		}
+	}
+	must(t, next.Write(t.Context(), creating(ours(0, 3, 0))))
+	if _, err := old.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrFenced) {
+		t.Errorf("the first one takes the shard back: %v", err)
+	}
+	if got := read(t, next, groupN(0)); len(got) != 2 || got[0].Entry != ours(0, 1, 0) || got[1].Entry != ours(0, 3, 0) {
+		t.Errorf("%v", got)
+	}
+	before.Term = 9 // it comes to decide once more
+	must(t, old.Write(t.Context(), creating(ours(0, 4, 0))))
+	if err := next.Write(t.Context(), creating(ours(0, 5, 0))); !errors.Is(err, registry.ErrFenced) {
+		t.Errorf("the second one writes on: %v", err)
+	}
+}
+
+func TestFence(t *testing.T) {
+	t.Parallel()
+	t.Run("another shard is not touched", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		one, two := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}, zookeeper.Fence{Shard: 2, Term: 9, Holder: "b"}
+		a, b := target(t, dial(t, server), fenced(&one, nil)), target(t, dial(t, server), fenced(&two, nil))
+		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
+		must(t, b.Write(t.Context(), creating(ours(1, 1, 0))))
+		must(t, a.Write(t.Context(), creating(ours(0, 2, 0))))
+	})
+	t.Run("who does not decide is refused before anything is sent, and reads without raising", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		f, may := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}, false
+		a := target(t, dial(t, server), fenced(&f, &may))
+		if err := a.Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
+			t.Error(err)
+		}
+		if _, err := a.Read(t.Context(), groupN(0)); err != nil {
+			t.Error(err)
+		}
+		if _, there := server.Get("/xds-bridge/shop/fence/1"); there {
+			t.Error("a fence was raised")
+		}
+	})
+	t.Run("one term of two holders is the first one's", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		one, two := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}, zookeeper.Fence{Shard: 1, Term: 5, Holder: "b"}
+		must(t, target(t, dial(t, server), fenced(&one, nil)).Write(t.Context(), creating(ours(0, 1, 0))))
+		if err := target(t, dial(t, server), fenced(&two, nil)).Write(t.Context(), creating(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
+			t.Error(err)
+		}
+	})
+	t.Run("a fence that was deleted is raised again", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		f := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}
+		a := target(t, dial(t, server), fenced(&f, nil))
+		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
+		server.Delete("/xds-bridge/shop/fence/1")
+		must(t, a.Write(t.Context(), creating(ours(0, 2, 0))))
+		if n, _ := server.Get("/xds-bridge/shop/fence/1"); string(n.Data) != "5 a" {
+			t.Errorf("%q", n.Data)
+		}
+	})
+	t.Run("what is no term is left alone", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		must(t, server.Put("/xds-bridge/shop/fence/1", []byte("mine")))
+		f := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}
+		if err := target(t, dial(t, server), fenced(&f, nil)).Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	open := func() *zookeeper.Record {
+		r, err := zookeeper.NewRecord(dial(t, server), owner, zookeeper.Open)
+		must(t, err)
+		return r
+	}
+	a, b := open(), open()
+	if data, version, err := a.Load(t.Context()); err != nil || data != nil || version != "" {
+		t.Fatalf("%q %q %v", data, version, err)
+	}
+	must(t, a.Save(t.Context(), []byte("one"), ""))
+	if err := b.Save(t.Context(), []byte("two"), ""); !errors.Is(err, registry.ErrConflict) {
+		t.Fatalf("made twice: %v", err)
+	}
+	data, version, err := b.Load(t.Context())
+	if err != nil || !bytes.Equal(data, []byte("one")) {
+		t.Fatalf("%q %v", data, err)
+	}
+	select {
+	case <-b.Changed():
+		t.Error("changed before it was")
+	default:
+	}
+	_, first, err := a.Load(t.Context())
+	must(t, err)
+	must(t, a.Save(t.Context(), []byte("three"), first))
+	select {
+	case <-b.Changed():
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told of a change")
+	}
+	if err := b.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
+		t.Errorf("an old version was replaced: %v", err)
+	}
+	server.Delete("/xds-bridge/shop/replicas")
+	if err := a.Save(t.Context(), []byte("five"), first); !errors.Is(err, registry.ErrConflict) {
+		t.Errorf("a deleted one was replaced: %v", err)
+	}
+	if err := b.Save(t.Context(), []byte("x"), "x"); err == nil {
+		t.Error("any version is taken")
+	}
+}
