@@ -232,7 +232,7 @@ func (o *office) begin(ctx context.Context) {
 func (o *office) close() {
 	if o.stop != nil {
 		o.stop()
-		_ = <-o.ended // nothing but the end that was asked for
+		<-o.ended //nolint:errcheck // nothing but the end that was asked for
 		o.stop = nil
 	}
 }

@@ -23,8 +23,7 @@ const attempts = 16
 func (w *writing) apply(ctx context.Context, part []unit) error {
 	for range attempts {
 		ledger := w.ledgerOp()
-		folders := w.makeFolders(w.foldersOf(part, ledger))
-		ops := slices.Concat(w.check, folders)
+		ops := slices.Concat(w.check, w.makeFolders(w.foldersOf(part, ledger)))
 		head := len(ops)
 		for _, u := range part {
 			ops = append(ops, u.ops...)

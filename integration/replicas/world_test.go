@@ -1,0 +1,190 @@
+// Package replicas shows what consumers see while several replicas of the
+// bridge share the work on real servers, and come, go and die.
+package replicas
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+const (
+	interfaces = 12
+	providers  = 3
+	ttl        = 3 * time.Second
+	soon       = time.Minute // for what takes a moment on a machine that does nothing else
+)
+
+// rounds is how often replicas come and go; 100 in `make soak`.
+func rounds() int {
+	if n, err := strconv.Atoi(os.Getenv("XDS_BRIDGE_ROUNDS")); err == nil && n > 0 {
+		return n
+	}
+	return 10
+}
+
+// world is a ZooKeeper in which providers register, and a registry that
+// replicas keep in step with it.
+type world struct {
+	source   *harness.ZooKeeper
+	znodes   *harness.Znodes // of the source
+	registry string          // the target, and the rest of its settings
+	lease    string
+	replicas []*harness.Bridge
+}
+
+func newWorld(t *testing.T, registry, lease string) *world {
+	t.Helper()
+	w := &world{source: harness.StartZooKeeper(t), registry: registry, lease: lease}
+	w.znodes = harness.Connect(t, w.source.Address)
+	for i := range interfaces {
+		for n := range providers {
+			w.add(t, i, n+1)
+		}
+	}
+	return w
+}
+
+func name(i int) string { return fmt.Sprintf("api.Service%d", i) }
+
+func address(i, n int) string { return fmt.Sprintf("10.1.%d.%d:20880", i, n) }
+
+func (*world) node(i, n int) string {
+	u := "dubbo://" + address(i, n) + "/" + name(i) + "?application=shop&category=providers&interface=" + name(i) + "&side=provider"
+	return "/dubbo/" + name(i) + "/providers/" + url.QueryEscape(u)
+}
+
+func (w *world) add(t *testing.T, i, n int)    { t.Helper(); w.znodes.Create(t, w.node(i, n), "") }
+func (w *world) remove(t *testing.T, i, n int) { t.Helper(); w.znodes.Delete(t, w.node(i, n)) }
+
+// replica returns one more replica, which does not run yet.
+func (w *world) replica(t *testing.T) *harness.Bridge {
+	t.Helper()
+	return harness.ConfiguredBridge(t, fmt.Sprintf(`owner: replicas
+replicas: { ttl: %s, lease: { %s } }
+registries:
+  from:
+    zookeeper: { servers: [%q] }
+  to:
+    %s
+    timing: { refresh: 20s, retryMax: 1s }
+bridges:
+  - { name: b, from: from, to: to, formats: [dubbo-interface], guard: { %s } }`,
+		ttl, w.lease, w.source.Address, w.registry, harness.Swift))
+}
+
+// start runs so many replicas and waits until they share the work.
+func (w *world) start(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		b := w.replica(t)
+		b.Start(t)
+		w.replicas = append(w.replicas, b)
+	}
+	for _, b := range w.replicas {
+		b.AwaitReady(t)
+	}
+	w.awaitShared(t)
+}
+
+// standing is what a replica shows of itself.
+type standing struct {
+	Identity string   `json:"identity"`
+	Members  []string `json:"members"`
+	Lost     int      `json:"lost"`
+	Ready    bool     `json:"ready"`
+	Shards   []struct {
+		Role    string `json:"role"`
+		Decider string `json:"decider"`
+		Warm    string `json:"warm"`
+		Term    int64  `json:"term"`
+	} `json:"shards"`
+}
+
+func (s standing) count(role string) int {
+	n := 0
+	for _, sh := range s.Shards {
+		if sh.Role == role {
+			n++
+		}
+	}
+	return n
+}
+
+func standingOf(t *testing.T, b *harness.Bridge) (standing, error) {
+	t.Helper()
+	_, out, errOut := b.Do(t, "status", "-o", "json")
+	var d struct {
+		Replicas standing `json:"replicas"`
+	}
+	if err := json.Unmarshal([]byte(out), &d); err != nil {
+		return standing{}, fmt.Errorf("status: %w: %s", err, errOut)
+	}
+	return d.Replicas, nil
+}
+
+// awaitShared waits until the replicas that run share the work evenly, and
+// each shard is warm on another.
+func (w *world) awaitShared(t *testing.T) {
+	t.Helper()
+	n := len(w.running())
+	for _, b := range w.running() {
+		harness.Eventually(t, soon, "the work is shared", func() error {
+			s, err := standingOf(t, b)
+			if err != nil {
+				return err
+			}
+			d, warm := s.count("decider"), s.count("warm")
+			if len(s.Members) != n || !s.Ready || d < 16/n || d > (16+n-1)/n || n > 1 && warm == 0 {
+				return fmt.Errorf("%d members, decides %d, keeps %d warm, ready %t", len(s.Members), d, warm, s.Ready)
+			}
+			return nil
+		})
+	}
+}
+
+func (w *world) running() []*harness.Bridge {
+	return slices.DeleteFunc(slices.Clone(w.replicas), func(b *harness.Bridge) bool { return !b.Running() })
+}
+
+// true returns the addresses that providers registered of an interface.
+func (w *world) truth(t *testing.T, i int) []string {
+	t.Helper()
+	var all []string
+	for _, node := range w.znodes.Children(t, "/dubbo/"+name(i)+"/providers") {
+		all = append(all, addressOf(node))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// addressOf returns the address in the name of a provider's node.
+func addressOf(node string) string {
+	text, _ := url.QueryUnescape(node)
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	return u.Host
+}
+
+func addressesOf(nodes []string) []string {
+	var all []string
+	for _, node := range nodes {
+		all = append(all, addressOf(node))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func expect(got, want []string) error {
+	return harness.Same(strings.Join(got, " "), strings.Join(want, " "))
+}
