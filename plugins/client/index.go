@@ -103,7 +103,11 @@ func (x *index) replace(name registry.Name, before, now *registry.Service) {
 func (x *index) find(q Query) (found []*registry.Service, unsure error, synced bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(x.answers[q])) {
+	names := make(map[registry.Name]struct{})
+	for _, one := range q.each() {
+		maps.Copy(names, x.answers[one])
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		found = append(found, x.services[name])
 		unsure = first(unsure, x.known.Of(name))
 	}
@@ -123,18 +127,22 @@ func first(errs ...error) error {
 func (x *index) watch(w *Watch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.watches[w.query] == nil {
-		x.watches[w.query] = make(map[*Watch]struct{})
+	for _, q := range w.query.each() {
+		if x.watches[q] == nil {
+			x.watches[q] = make(map[*Watch]struct{})
+		}
+		x.watches[q][w] = struct{}{}
 	}
-	x.watches[w.query][w] = struct{}{}
 }
 
 func (x *index) unwatch(w *Watch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.watches[w.query], w)
-	if len(x.watches[w.query]) == 0 {
-		delete(x.watches, w.query)
+	for _, q := range w.query.each() {
+		delete(x.watches[q], w)
+		if len(x.watches[q]) == 0 {
+			delete(x.watches, q)
+		}
 	}
 }
 

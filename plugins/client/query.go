@@ -2,6 +2,7 @@ package client
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -21,6 +22,7 @@ const (
 	byKey by = iota + 1
 	byApplication
 	byHost
+	byAny
 )
 
 // ByKey asks for the providers of one service key.
@@ -38,8 +40,40 @@ func ByApplication(name string) Query { return Query{byApplication, name} }
 // ByHost asks for the endpoints of a host address of the mesh.
 func ByHost(a naming.HostAddress) Query { return Query{byHost, a.String()} }
 
+// Any asks for everything that answers one of several queries.
+func Any(several ...Query) Query {
+	var parts []string
+	for _, q := range several {
+		for _, one := range q.each() {
+			parts = append(parts, string(rune('0'+one.by))+one.text)
+		}
+	}
+	return Query{byAny, strings.Join(parts, "\n")}
+}
+
+// each returns the queries of which one has to be answered.
+func (q Query) each() []Query {
+	if q.by != byAny {
+		return []Query{q}
+	}
+	var all []Query
+	for part := range strings.SplitSeq(q.text, "\n") {
+		if len(part) > 1 {
+			all = append(all, Query{by(part[0] - '0'), part[1:]})
+		}
+	}
+	return all
+}
+
 // String returns the query as logs and errors show it.
 func (q Query) String() string {
+	if q.by == byAny {
+		var parts []string
+		for _, one := range q.each() {
+			parts = append(parts, one.String())
+		}
+		return strings.Join(parts, " or ")
+	}
 	return map[by]string{byKey: "service key ", byApplication: "application ", byHost: "host "}[q.by] + q.text
 }
 

@@ -35,9 +35,18 @@ func (c *Client) Watch(q Query) *Watch {
 	w.signal()
 	c.index.watch(w)
 	if c.backend.Interest != nil {
-		w.wish = c.backend.Interest.Add(c.backend.Names(q)...)
+		w.wish = c.backend.Interest.Add(w.names()...)
 	}
 	return w
+}
+
+// names returns what the source has to tell of.
+func (w *Watch) names() []string {
+	var all []string
+	for _, q := range w.query.each() {
+		all = append(all, w.client.backend.Names(q)...)
+	}
+	return all
 }
 
 func (w *Watch) signal() {
@@ -56,7 +65,7 @@ func (w *Watch) Stop() {
 			w.follow(nil)
 		}
 		if i := w.client.backend.Interest; i != nil {
-			i.Drop(w.client.backend.Names(w.query)...)
+			i.Drop(w.names()...)
 		}
 	})
 }

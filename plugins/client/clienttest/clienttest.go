@@ -1,0 +1,121 @@
+// Package clienttest is a registry within the process, for tests and examples of
+// plugins: several clients share it as processes share a real one. Nothing
+// outlives the process.
+package clienttest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Registry is the registry. Its methods may be called from any goroutine.
+type Registry struct {
+	mu       sync.Mutex
+	down     error
+	provided map[*publisher][]client.Instance
+	changed  chan struct{} // closed at each change
+}
+
+// New returns a registry in which nobody provides anything.
+func New() *Registry {
+	return &Registry{provided: make(map[*publisher][]client.Instance), changed: make(chan struct{})}
+}
+
+// Backend returns the backend of one more process.
+func (r *Registry) Backend() client.Backend {
+	return client.Backend{Kind: "memory", Source: source{r}, Publisher: &publisher{r}}
+}
+
+// Down makes the registry unreachable for consumers, and reachable again with
+// nil.
+func (r *Registry) Down(err error) {
+	r.change(func() { r.down = err })
+}
+
+func (r *Registry) change(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// view is what is provided at one time.
+type view struct {
+	services []*registry.Service
+	down     error
+	changed  <-chan struct{}
+}
+
+func (r *Registry) view() view {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	services := make(map[registry.Name]*registry.Service)
+	for _, instances := range r.provided {
+		for _, i := range instances {
+			add(services, i)
+		}
+	}
+	return view{slices.Collect(maps.Values(services)), r.down, r.changed}
+}
+
+// add adds an instance: one service for each of its keys.
+func add(services map[registry.Name]*registry.Service, i client.Instance) {
+	for _, key := range i.Keys() {
+		name := registry.Name(key.String())
+		s := services[name]
+		if s == nil {
+			s = &registry.Service{
+				Name: name, Application: i.Application, Protocol: i.Protocol,
+				Interfaces: []registry.Interface{{Name: key.Interface, Version: key.Version, Group: key.Group}},
+			}
+			services[name] = s
+		}
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{
+			Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Zone: i.Zone, Attributes: i.Metadata, Health: registry.Healthy,
+		})
+		slices.SortFunc(s.Endpoints, registry.Endpoint.Compare)
+	}
+}
+
+type source struct{ registry *Registry }
+
+// Run implements registry.Source.
+func (s source) Run(ctx context.Context, table *registry.Table) error {
+	for {
+		v := s.registry.view()
+		if v.down != nil {
+			table.Stale(v.down)
+		} else {
+			table.Replace(slices.Values(v.services))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-v.changed:
+		}
+	}
+}
+
+type publisher struct{ registry *Registry }
+
+// Run implements client.Publisher.
+func (p *publisher) Run(ctx context.Context, _ time.Duration) error {
+	<-ctx.Done()
+	p.registry.change(func() { delete(p.registry.provided, p) })
+	return nil
+}
+
+// Set implements client.Publisher.
+func (p *publisher) Set(instances []client.Instance) {
+	p.registry.change(func() { p.registry.provided[p] = instances })
+}
+
+// Fault implements client.Publisher.
+func (*publisher) Fault() error { return nil }
