@@ -1,0 +1,36 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	gxnet "github.com/dubbogo/gost/net"
+)
+
+// Reachable returns the host and port under which others reach a listener: its
+// own, or where it listens on all addresses that of this machine.
+func Reachable(address string) (host string, port uint16, err error) {
+	h, p, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: %w", address, err)
+	}
+	a, err := netip.ParseAddrPort(net.JoinHostPort("::", p))
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q: %w", address, err)
+	}
+	ip, err := netip.ParseAddr(h)
+	switch {
+	case h == "" || err == nil && ip.IsUnspecified():
+		if h, err = gxnet.GetLocalIP(); err != nil {
+			return "", 0, fmt.Errorf("address %q: the address of this machine: %w", address, err)
+		}
+	case err != nil:
+		return "", 0, fmt.Errorf("address %q: not an IP address", address)
+	}
+	return h, a.Port(), nil
+}
+
+// Named asks for what a consumer calls by a plain name: the providers of an
+// interface of that name, or the instances of an application.
+func Named(name string) Query { return Any(ByInterface(name, "", ""), ByApplication(name)) }

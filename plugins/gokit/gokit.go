@@ -1,0 +1,133 @@
+// Package gokit is service discovery for Go kit over the mesh, ZooKeeper or
+// Nacos: an sd.Instancer and an sd.Registrar.
+package gokit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-kit/kit/sd"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+)
+
+// drain is how long Deregister waits for consumers at most.
+const drain = 10 * time.Second
+
+// Registrar implements sd.Registrar.
+type Registrar struct {
+	registry client.Registry
+	instance client.Instance
+	log      *slog.Logger
+}
+
+// NewRegistrar returns a registrar of one instance over a client, which stays the
+// caller's. What goes wrong is logged, because sd.Registrar returns no errors;
+// log may be nil.
+func NewRegistrar(r client.Registry, i client.Instance, log *slog.Logger) *Registrar {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Registrar{r, i, log}
+}
+
+// Register implements sd.Registrar.
+func (r *Registrar) Register() {
+	if err := r.registry.Register(r.instance); err != nil {
+		r.log.Error("not registered", "instance", r.instance.Address(), "err", err)
+	}
+}
+
+// Deregister implements sd.Registrar. It returns once no consumer sees the
+// instance any more, or after 10 s.
+func (r *Registrar) Deregister() {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	if err := r.registry.Deregister(ctx, r.instance); err != nil {
+		r.log.Error("not deregistered", "instance", r.instance.Address(), "err", err)
+	}
+}
+
+// Instancer implements sd.Instancer.
+type Instancer struct {
+	watch   *client.Watch
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	told      bool
+	last      sd.Event
+	observers map[chan<- sd.Event]struct{}
+}
+
+// NewInstancer returns what is known as an answer to a query, such as
+// client.Named("greeter"). Stop ends it; the client stays the caller's.
+func NewInstancer(r client.Registry, q client.Query) *Instancer {
+	ctx, cancel := context.WithCancel(context.Background())
+	i := &Instancer{watch: r.Watch(q), cancel: cancel, observers: make(map[chan<- sd.Event]struct{})}
+	i.running.Go(func() { i.follow(ctx) })
+	return i
+}
+
+// patience is how long observers wait for a first answer before they are told why
+// there is none.
+const patience = 5 * time.Second
+
+func (i *Instancer) follow(ctx context.Context) {
+	for told := false; ctx.Err() == nil; {
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if !told {
+			limited, cancel = context.WithTimeout(ctx, patience)
+		}
+		s, err := i.watch.Next(limited)
+		cancel()
+		if errors.Is(err, client.ErrClosed) || ctx.Err() != nil {
+			return
+		}
+		e := sd.Event{Err: err}
+		if err == nil {
+			told = true
+			e.Instances = make([]string, 0, len(s.Endpoints))
+			for _, at := range s.Endpoints {
+				e.Instances = append(e.Instances, at.Address())
+			}
+		}
+		i.tell(e)
+	}
+}
+
+func (i *Instancer) tell(e sd.Event) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.told, i.last = true, e
+	for ch := range i.observers {
+		ch <- e
+	}
+}
+
+// Register implements sd.Instancer: the channel is told what is known at once.
+func (i *Instancer) Register(ch chan<- sd.Event) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.observers[ch] = struct{}{}
+	if i.told {
+		ch <- i.last
+	}
+}
+
+// Deregister implements sd.Instancer.
+func (i *Instancer) Deregister(ch chan<- sd.Event) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.observers, ch)
+}
+
+// Stop implements sd.Instancer.
+func (i *Instancer) Stop() {
+	i.cancel()
+	i.watch.Stop()
+	i.running.Wait()
+}

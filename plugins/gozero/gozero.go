@@ -1,0 +1,49 @@
+// Package gozero is service discovery for go-zero's zrpc over the mesh, ZooKeeper
+// or Nacos.
+//
+//	client := zrpc.MustNewClient(zrpc.RpcClientConf{Target: "xdsbridge:///greeter.rpc"}, gozero.WithRegistry(c))
+//	stop, err := gozero.Publish(c, serverConf)
+package gozero
+
+import (
+	"context"
+	"time"
+
+	"github.com/zeromicro/go-zero/core/proc"
+	"github.com/zeromicro/go-zero/zrpc"
+	"google.golang.org/grpc"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
+)
+
+// drain is how long a server that ends waits for consumers at most.
+const drain = 10 * time.Second
+
+// WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a
+// client, which stays the caller's. What may follow xdsbridge:/// is said in
+// plugins/grpc.
+func WithRegistry(r client.Registry) zrpc.ClientOption {
+	return zrpc.WithDialOption(grpc.WithResolvers(xgrpc.NewBuilder(r)))
+}
+
+// Publish publishes a server under the name of its configuration. It is taken
+// back when the process is told to end, before go-zero closes its listeners, or
+// by stop, which returns once no consumer sees it any more, or after 10 s.
+func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err error) {
+	host, port, err := client.Reachable(c.ListenOn)
+	if err != nil {
+		return nil, err
+	}
+	i := client.Instance{Application: c.Name, Host: host, Port: port, Protocol: "grpc"}
+	if err := r.Register(i); err != nil {
+		return nil, err
+	}
+	stop = func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), drain)
+		defer cancel()
+		return r.Deregister(ctx, i)
+	}
+	proc.AddWrapUpListener(func() { _ = stop() }) // what it took too long for goes with the session
+	return stop, nil
+}

@@ -1,0 +1,170 @@
+// Package kratos is a registry for Kratos over the mesh, ZooKeeper or Nacos: it
+// implements registry.Registrar and registry.Discovery.
+//
+// An instance is published under the service key of `<name>.<scheme>` for each
+// of its endpoints. A name is looked up under those keys, and as the name of an
+// interface or of an application: of a Kubernetes service, in the mesh.
+package kratos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	kratos "github.com/go-kratos/kratos/v2/registry"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// What an instance tells in metadata beside its own.
+const (
+	metaID      = "kratos.id"
+	metaVersion = "kratos.version"
+	metaSecure  = "kratos.secure"
+)
+
+// Registry implements registry.Registrar and registry.Discovery.
+type Registry struct{ registry client.Registry }
+
+// New returns a registry over a client, which stays the caller's.
+func New(r client.Registry) *Registry { return &Registry{r} }
+
+// Register implements registry.Registrar.
+func (r *Registry) Register(_ context.Context, s *kratos.ServiceInstance) error {
+	instances, err := instancesOf(s)
+	for _, i := range instances {
+		err = errors.Join(err, r.registry.Register(i))
+	}
+	return err
+}
+
+// Deregister implements registry.Registrar. It returns once no consumer sees the
+// instance any more, or ctx ends.
+func (r *Registry) Deregister(ctx context.Context, s *kratos.ServiceInstance) error {
+	instances, err := instancesOf(s)
+	for _, i := range instances {
+		err = errors.Join(err, r.registry.Deregister(ctx, i))
+	}
+	return err
+}
+
+// instancesOf returns an instance for each endpoint.
+func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
+	for _, text := range s.Endpoints {
+		u, bad := url.Parse(text)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("endpoint of %s: %w", s.Name, bad))
+			continue
+		}
+		host, port, bad := client.Reachable(u.Host)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("endpoint of %s: %w", s.Name, bad))
+			continue
+		}
+		i := client.Instance{
+			Application: s.Name, Interfaces: []registry.Interface{{Name: s.Name + "." + u.Scheme}},
+			Host: host, Port: port, Protocol: u.Scheme, Metadata: maps.Clone(s.Metadata),
+		}
+		if i.Metadata == nil {
+			i.Metadata = make(map[string]string)
+		}
+		maps.Copy(i.Metadata, map[string]string{metaID: s.ID, metaVersion: s.Version, metaSecure: u.Query().Get("isSecure")})
+		maps.DeleteFunc(i.Metadata, func(_, v string) bool { return v == "" })
+		all = append(all, i)
+	}
+	return all, err
+}
+
+func query(name string) client.Query {
+	return client.Any(client.ByInterface(name+".grpc", "", ""), client.ByInterface(name+".http", "", ""), client.Named(name))
+}
+
+// GetService implements registry.Discovery.
+func (r *Registry) GetService(ctx context.Context, name string) ([]*kratos.ServiceInstance, error) {
+	s, err := r.registry.Resolve(ctx, query(name))
+	return servicesOf(name, s), err
+}
+
+// Watch implements registry.Discovery.
+func (r *Registry) Watch(ctx context.Context, name string) (kratos.Watcher, error) {
+	return &watcher{ctx: ctx, name: name, watch: r.registry.Watch(query(name))}, nil
+}
+
+type watcher struct {
+	ctx   context.Context //nolint:containedctx // of Watch, as Kratos has it
+	name  string
+	watch *client.Watch
+	told  bool
+}
+
+// Next implements registry.Watcher.
+func (w *watcher) Next() ([]*kratos.ServiceInstance, error) {
+	for {
+		s, err := w.watch.Next(w.ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(s.Endpoints) > 0 || w.told {
+			w.told = true
+			return servicesOf(w.name, s), nil
+		}
+	}
+}
+
+// Stop implements registry.Watcher.
+func (w *watcher) Stop() error {
+	w.watch.Stop()
+	return nil
+}
+
+// servicesOf gathers the endpoints of each instance.
+func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
+	byID := make(map[string]*kratos.ServiceInstance)
+	for _, e := range s.Endpoints {
+		id := e.Attribute(metaID)
+		if id == "" {
+			id = e.Address()
+		}
+		if byID[id] == nil {
+			meta := maps.Clone(map[string]string(e.Service.Attributes))
+			if meta == nil {
+				meta = make(map[string]string)
+			}
+			maps.Copy(meta, e.Attributes)
+			maps.DeleteFunc(meta, func(k, _ string) bool { return strings.HasPrefix(k, "kratos.") })
+			byID[id] = &kratos.ServiceInstance{ID: id, Name: name, Version: e.Attribute(metaVersion), Metadata: meta}
+		}
+		byID[id].Endpoints = append(byID[id].Endpoints, endpointOf(e))
+	}
+	all := slices.Collect(maps.Values(byID))
+	for _, i := range all {
+		slices.Sort(i.Endpoints)
+		i.Endpoints = slices.Compact(i.Endpoints)
+	}
+	slices.SortFunc(all, func(a, b *kratos.ServiceInstance) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}
+
+// endpointOf returns the URL of an endpoint. What names no scheme speaks grpc, as
+// a mesh does not say.
+func endpointOf(e client.Endpoint) string {
+	scheme := "grpc"
+	for _, i := range e.Service.Interfaces {
+		if strings.HasSuffix(i.Name, ".http") {
+			scheme = "http"
+		}
+	}
+	if p := e.Scheme(); p == "http" || p == "grpc" {
+		scheme = p
+	}
+	u := url.URL{Scheme: scheme, Host: e.Address()}
+	if e.Attribute(metaSecure) == "true" {
+		u.RawQuery = "isSecure=true"
+	}
+	return u.String()
+}
