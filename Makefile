@@ -10,6 +10,9 @@ ldflags := -s -w -X main.version=$(version)
 covered := ./naming/...,./metadata/...,./registry/...,./bridge/...
 floor   := 85
 
+# The modules that adapt the client to RPC frameworks.
+plugins := $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
+
 .PHONY: help
 help: ## print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,12 +38,12 @@ format: # say what is not formatted
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/compose/greet integration/istiod bench; do (cd $$module && go mod tidy -diff); done
+	for module in . integration integration/compose/greet integration/istiod bench $(plugins); do (cd $$module && go mod tidy -diff); done
 
 .PHONY: lint
 lint: ## run the linters over every module
 	linter=$$(scripts/install.sh golangci-lint); \
-	for module in . integration integration/compose/greet bench; do \
+	for module in . integration integration/compose/greet bench $(plugins); do \
 	  (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
 	done
 
@@ -59,6 +62,7 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 	go build -o bin/faulttable ./internal/reliability/faulttable
 	go test -json -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json
 	scripts/coverage.sh coverage.out $(floor)
+	for module in $(plugins); do (cd $$module && go test -race -shuffle=on ./...); done
 	$(MAKE) --no-print-directory integration
 	bin/faulttable check docs/reliability.md bin/runs/*.json
 
