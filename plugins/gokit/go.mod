@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/go-kit/kit v0.13.0
+	github.com/go-kit/log v0.2.0
 	github.com/xds-bridge/xds-bridge v0.0.0
 )
 
@@ -13,7 +14,6 @@ require (
 	github.com/dubbogo/gost v1.14.3 // indirect
 	github.com/envoyproxy/go-control-plane/envoy v1.37.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
-	github.com/go-kit/log v0.2.0 // indirect
 	github.com/go-logfmt/logfmt v0.5.1 // indirect
 	github.com/go-zookeeper/zk v1.0.4 // indirect
 	github.com/golang/protobuf v1.5.4 // indirect

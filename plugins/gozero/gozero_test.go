@@ -1,0 +1,77 @@
+package gozero_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/zeromicro/go-zero/zrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	"github.com/xds-bridge/xds-bridge/plugins/gozero"
+)
+
+func member(t *testing.T, r *clienttest.Registry) *client.Client {
+	t.Helper()
+	c, err := client.New(r.Backend(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// freeAddress returns an address on loopback that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestAServerIsFoundAndGoes has a real server of zrpc publish itself and a real
+// client of zrpc call it by its name.
+func TestAServerIsFoundAndGoes(t *testing.T) {
+	r := clienttest.New()
+	conf := zrpc.RpcServerConf{ListenOn: freeAddress(t)}
+	conf.Name = "greeter.rpc"
+	server, err := zrpc.NewServer(conf, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, health.NewServer()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Start()
+	defer server.Stop()
+	stop, err := gozero.Publish(member(t, r), conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	consumer := member(t, r)
+	z, err := zrpc.NewClient(zrpc.RpcClientConf{Target: "xdsbridge:///greeter.rpc", NonBlock: true, Timeout: 60_000}, gozero.WithRegistry(consumer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = z.Conn().Close() }()
+	if _, err := healthpb.NewHealthClient(z.Conn()).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	s, err := consumer.Resolve(ctx, client.Named("greeter.rpc"))
+	if err != nil || len(s.Endpoints) != 0 {
+		t.Errorf("after it was taken back: %+v, %v", s.Endpoints, err)
+	}
+	if _, err := gozero.Publish(consumer, zrpc.RpcServerConf{ListenOn: "nowhere"}); err == nil {
+		t.Error("an address without a port is taken")
+	}
+}

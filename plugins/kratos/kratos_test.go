@@ -1,0 +1,116 @@
+package kratos_test
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"time"
+
+	kratos "github.com/go-kratos/kratos/v2"
+	"github.com/go-kratos/kratos/v2/registry"
+	kgrpc "github.com/go-kratos/kratos/v2/transport/grpc"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
+)
+
+func member(t *testing.T, r *clienttest.Registry) *xkratos.Registry {
+	t.Helper()
+	c, err := client.New(r.Backend(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return xkratos.New(c)
+}
+
+// TestAnApplicationIsFoundAndGoes has a real application of Kratos register and
+// a real client of Kratos call it by its name.
+func TestAnApplicationIsFoundAndGoes(t *testing.T) {
+	r := clienttest.New()
+	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"))
+	app := kratos.New(kratos.Name("greeter"), kratos.Version("v1"), kratos.Metadata(map[string]string{"team": "shop"}),
+		kratos.Server(server), kratos.Registrar(member(t, r)))
+	ended := make(chan error, 1)
+	go func() { ended <- app.Run() }()
+
+	consumer := member(t, r)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w, err := consumer.Watch(ctx, "greeter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := w.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := server.Endpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || found[0].Version != "v1" || found[0].Metadata["team"] != "shop" || len(found[0].Endpoints) != 1 || found[0].Endpoints[0] != (&url.URL{Scheme: "grpc", Host: at.Host}).String() {
+		t.Errorf("found %+v, want one at %s", found, at)
+	}
+	conn, err := kgrpc.DialInsecure(ctx, kgrpc.WithEndpoint("discovery:///greeter"), kgrpc.WithDiscovery(consumer), kgrpc.WithOptions(grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		t.Error(err)
+	}
+	if err := app.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for len(found) > 0 {
+		if found, err = w.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Next(); err == nil {
+		t.Error("a watcher goes on after Stop")
+	}
+}
+
+func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
+	r := clienttest.New()
+	provider, consumer := member(t, r), member(t, r)
+	both := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000?isSecure=true", "http://10.0.0.1:8000"}}
+	if err := provider.Register(t.Context(), both); err != nil {
+		t.Fatal(err)
+	}
+	w, err := consumer.Watch(t.Context(), "greeter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Stop() }()
+	for {
+		found, err := w.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) == 1 && len(found[0].Endpoints) == 2 {
+			if found[0].ID != "1" || found[0].Endpoints[0] != both.Endpoints[0] || found[0].Endpoints[1] != both.Endpoints[1] {
+				t.Errorf("%+v", found[0])
+			}
+			break
+		}
+	}
+	again, err := consumer.GetService(t.Context(), "greeter")
+	if err != nil || len(again) != 1 {
+		t.Errorf("%v, %v", again, err)
+	}
+	if err := provider.Register(t.Context(), &registry.ServiceInstance{Name: "greeter", Endpoints: []string{"grpc://nowhere"}}); err == nil {
+		t.Error("an endpoint without a port is taken")
+	}
+}
