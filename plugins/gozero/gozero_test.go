@@ -67,9 +67,16 @@ func TestAServerIsFoundAndGoes(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	s, err := consumer.Resolve(ctx, client.Named("greeter.rpc"))
-	if err != nil || len(s.Endpoints) != 0 {
-		t.Errorf("after it was taken back: %+v, %v", s.Endpoints, err)
+	w := consumer.Watch(client.Named("greeter.rpc"))
+	defer w.Stop()
+	for {
+		s, err := w.Next(ctx)
+		if err != nil {
+			t.Fatalf("after it was taken back: %v", err)
+		}
+		if len(s.Endpoints) == 0 {
+			break
+		}
 	}
 	if _, err := gozero.Publish(consumer, zrpc.RpcServerConf{ListenOn: "nowhere"}); err == nil {
 		t.Error("an address without a port is taken")

@@ -70,7 +70,7 @@ func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 			return naming.HostAddress{}, fmt.Errorf("locate: %w", err)
 		}
 	}
-	return naming.HostAddress{}, fmt.Errorf("own host address, with endpoint %s: %w", netip.AddrPortFrom(o.IP, o.Port), why(client.State()))
+	return naming.HostAddress{}, fmt.Errorf("own host address, with endpoint %s: %w", netip.AddrPortFrom(o.IP, o.Port), s.why)
 }
 
 // ownNamespace returns the pattern of the hosts of the node's namespace.
@@ -95,6 +95,7 @@ type search struct {
 	endpoints *ads.Subscription[*mesh.Assignment]
 	found     chan naming.HostAddress
 	tell      func(error)
+	why       error // why nothing was found so far
 
 	candidates map[string]naming.HostAddress // by EDS name
 	waiting    map[string]struct{}           // EDS names that were not told yet
@@ -104,7 +105,7 @@ type search struct {
 
 func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
 	s := &search{
-		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), tell: o.Tell,
+		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), tell: o.Tell, why: errors.New("istiod has not answered"),
 		candidates: map[string]naming.HostAddress{}, waiting: map[string]struct{}{}, here: map[string]bool{},
 	}
 	// The own address may well be one that others should not be sent to.
@@ -118,7 +119,7 @@ func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
 
 func (s *search) takeClusters(e ads.Event[*mesh.Cluster]) {
 	if e.Disconnected != nil {
-		s.tell(e.Disconnected)
+		s.missed(e.Disconnected)
 		return
 	}
 	var watch, unwatch []string
@@ -187,7 +188,7 @@ func (s *search) conclude() {
 		}
 	}
 	if len(own) == 0 {
-		s.tell(ErrNoService)
+		s.missed(ErrNoService)
 		return
 	}
 	select {
@@ -196,13 +197,8 @@ func (s *search) conclude() {
 	}
 }
 
-// why says why nothing was found.
-func why(st ads.State) error {
-	switch {
-	case st.Err != nil && !st.Connected:
-		return st.Err
-	case st.Connected:
-		return ErrNoService
-	}
-	return errors.New("istiod has not answered")
+// missed notes why nothing was found so far.
+func (s *search) missed(why error) {
+	s.why = why
+	s.tell(why)
 }
