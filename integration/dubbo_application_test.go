@@ -39,12 +39,12 @@ bridges:
 	return b
 }
 
-// awaitInstances waits until an application has exactly the instances at ports
-// of 127.0.0.1.
-func (w *world) awaitInstances(t *testing.T, app string, ports ...int) {
+// awaitInstances waits until greetApp has exactly the instances at ports of
+// 127.0.0.1.
+func (w *world) awaitInstances(t *testing.T, ports ...int) {
 	t.Helper()
-	harness.Eventually(t, soon, "instances of "+app, func() error {
-		return harness.Same(w.znodes.Children(t, applications+app), addresses(ports))
+	harness.Eventually(t, soon, "instances of "+greetApp, func() error {
+		return harness.Same(w.znodes.Children(t, applications+greetApp), addresses(ports))
 	})
 }
 
@@ -75,7 +75,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 		w.greet(t, a, b)
 		w.publish(t)
 		bridge := w.formatted(t, "{ format: dubbo-application, protocol: "+protocol+" }", "")
-		w.awaitInstances(t, greetApp, a, b)
+		w.awaitInstances(t, a, b)
 		consumer := java.Refer(t, "c1", w.zookeeper.Address, byApplication)
 
 		t.Run("A02 a consumer that knows applications alone calls the mesh's providers", func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 		})
 		t.Run("A12 an endpoint that goes is called no more", func(t *testing.T) {
 			w.greet(t, b)
-			w.awaitInstances(t, greetApp, b)
+			w.awaitInstances(t, b)
 			consumer.AwaitOnly(t, soon, b)
 		})
 		t.Run("A33 a restart in which nothing changed writes nothing", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 		})
 		t.Run("a service that goes leaves nothing but its word", func(t *testing.T) {
 			w.mesh.Remove(t, greetHost)
-			w.awaitInstances(t, greetApp)
+			w.awaitInstances(t)
 			harness.Eventually(t, soon, "the documents go", func() error {
 				left := append(w.znodes.Children(t, "/dubbo/metadata/"+greetApp), w.znodes.Children(t, "/dubbo/"+greetApp)...)
 				return harness.Same(len(left), 0)
@@ -158,7 +158,7 @@ func TestBothLevelsAtOnce(t *testing.T) {
 		w.greet(t, a, b)
 		w.publish(t)
 		w.formatted(t, fmt.Sprintf("{ format: dubbo-interface, protocol: %[1]s }, { format: dubbo-application, protocol: %[1]s }", protocol), "")
-		w.awaitInstances(t, greetApp, a, b)
+		w.awaitInstances(t, a, b)
 		w.awaitEntries(t, providers, a, b)
 		for step, id := range map[string]string{"APPLICATION_FIRST": "first", "FORCE_APPLICATION": "app", "FORCE_INTERFACE": "iface"} {
 			consumer := java.Refer(t, id, w.zookeeper.Address, "migration="+step)
@@ -190,7 +190,7 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	w.greet(t, ports...)
 	w.publish(t)
 	w.formatted(t, "dubbo-application", "")
-	w.awaitInstances(t, greetApp, ports...)
+	w.awaitInstances(t, ports...)
 	before := w.znodes.Tree(t, applications+greetApp)
 	others := func() map[string]harness.Znode {
 		tree := w.znodes.Tree(t, applications+greetApp)
@@ -203,9 +203,9 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	without := slices.DeleteFunc(slices.Clone(ports), func(p int) bool { return p == 30050 })
 	for range 3 {
 		w.greet(t, without...)
-		w.awaitInstances(t, greetApp, without...)
+		w.awaitInstances(t, without...)
 		w.greet(t, ports...)
-		w.awaitInstances(t, greetApp, ports...)
+		w.awaitInstances(t, ports...)
 	}
 	if err := harness.Same(others(), before); err != nil {
 		t.Errorf("the others were touched: %v", err)

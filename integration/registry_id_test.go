@@ -54,11 +54,11 @@ func TestARingOfThreeRegistriesEnds_F46(t *testing.T) {
 		servers, znodes = append(servers, s), append(znodes, harness.Connect(t, s.Address))
 	}
 	znodes[0].Create(t, registered("api.Ring", 20001), "")
-	zk := func(name string, n int) string {
+	line := func(name string, n int) string {
 		return fmt.Sprintf("  %s: { zookeeper: { servers: [%q] } }\n", name, servers[n].Address)
 	}
-	one := harness.ConfiguredBridge(t, ringOf("one", zk("first", 0)+zk("second", 1)+zk("third", 2), [2]string{"first", "second"}, [2]string{"second", "third"}))
-	two := harness.ConfiguredBridge(t, ringOf("two", zk("near", 2)+zk("far", 0), [2]string{"near", "far"}))
+	one := harness.ConfiguredBridge(t, ringOf("one", line("first", 0)+line("second", 1)+line("third", 2), [2]string{"first", "second"}, [2]string{"second", "third"}))
+	two := harness.ConfiguredBridge(t, ringOf("two", line("near", 2)+line("far", 0), [2]string{"near", "far"}))
 	t.Run("A74 plan makes no id", func(t *testing.T) {
 		if code, out, errOut := one.Do(t, "plan"); code != 1 || !strings.Contains(out, "api.Ring") {
 			t.Errorf("%d\n%s%s", code, out, errOut)

@@ -38,7 +38,10 @@ func secured(a config.Admin) *admin.Secure {
 	return &admin.Secure{
 		Certificate: func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(a.TLS.CertFile, a.TLS.KeyFile)
-			return &pair, err
+			if err != nil {
+				return nil, fmt.Errorf("admin.tls: %w", err)
+			}
+			return &pair, nil
 		},
 		Token: func() (string, error) {
 			s, err := config.ReadSecret(a.TokenFile)

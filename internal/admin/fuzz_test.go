@@ -16,10 +16,15 @@ import (
 // JSON, redirect, or release a hold that was not named (E2, E4, E5).
 func FuzzAPI(f *testing.F) {
 	for _, seed := range [][3]string{
-		{"GET", "/api/v1/services/..%2F..%2Fetc", ""}, {"GET", "/api/v1/services?limit=-1&continue=%00", ""},
-		{"GET", "/api/v1/services?continue=////", ""}, {"POST", "/api/v1/holds/h/approve", "{}"},
-		{"POST", "/api/v1/holds/%0d%0a/deny", "[[["}, {"POST", "/api/v1/reload", `{"allow_move":1}`},
-		{"GET", "/api/v1/services/<script>", ""}, {"GET", "/api/v1/events?after=9e99", ""}, {"PUT", "//", "x"},
+		{"GET", "/api/v1/services/..%2F..%2Fetc", ""},
+		{"GET", "/api/v1/services?limit=-1&continue=%00", ""},
+		{"GET", "/api/v1/services?continue=////", ""},
+		{"POST", "/api/v1/holds/h/approve", "{}"},
+		{"POST", "/api/v1/holds/%0d%0a/deny", "[[["},
+		{"POST", "/api/v1/reload", `{"allow_move":1}`},
+		{"GET", "/api/v1/services/<script>", ""},
+		{"GET", "/api/v1/events?after=9e99", ""},
+		{"PUT", "//", "x"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}

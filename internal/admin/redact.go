@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -18,10 +19,7 @@ func redacted(a registry.Attributes) registry.Attributes {
 			continue
 		}
 		if out == nil {
-			out = make(registry.Attributes, len(a))
-			for key, value := range a {
-				out[key] = value
-			}
+			out = maps.Clone(a)
 		}
 		out[k] = hidden
 	}

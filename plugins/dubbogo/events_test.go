@@ -12,9 +12,10 @@ import (
 
 var greeter = registry.Interface{Name: "api.Greeter"}
 
-// at is a snapshot of one host of the mesh: each argument is an address, with its
-// subset behind a slash.
-func at(host string, endpoints ...registry.Endpoint) client.Snapshot {
+const host = "greeter.shop"
+
+// at is a snapshot of one host of the mesh.
+func at(endpoints ...registry.Endpoint) client.Snapshot {
 	s := &registry.Service{
 		Name: registry.Name(host + ":20000"), Protocol: "tri", Interfaces: []registry.Interface{greeter, {Name: "api.Other"}},
 		Attributes: registry.Attributes{mesh.AttributeCluster: "outbound|20000||" + host, mesh.AttributeHost: host + ":20000"},
@@ -50,14 +51,14 @@ func TestEventsAreThoseOfTheXDSRegistry_A66_B1_B2(t *testing.T) {
 		before, after client.Snapshot
 		want          []dubbogo.Event
 	}{
-		"a new listener is told of everything": {none, at("greeter.shop", one, two), []dubbogo.Event{{update, whole1}, {update, whole2}}},
-		"nothing changed":                      {at("greeter.shop", one, two), at("greeter.shop", one, two), nil},
-		"one comes":                            {at("greeter.shop", one), at("greeter.shop", one, two), []dubbogo.Event{{update, whole2}}},
-		"one goes":                             {at("greeter.shop", one, two), at("greeter.shop", one), []dubbogo.Event{{remove, whole2}}},
-		"another weight is an update alone":    {at("greeter.shop", one), at("greeter.shop", endpoint("10.0.0.1", "", 5)), []dubbogo.Event{{update, heavy1}}},
-		"a subset is a cluster of its own":     {at("greeter.shop", two), at("greeter.shop", endpoint("10.0.0.2", "v2", 1)), []dubbogo.Event{{update, v2}}},
-		"a cluster that is gone is one event":  {at("greeter.shop", one, two), none, []dubbogo.Event{{remove, gone}}},
-		"both clusters of a subset go": {at("greeter.shop", endpoint("10.0.0.2", "v2", 1)), none, []dubbogo.Event{
+		"a new listener is told of everything": {none, at(one, two), []dubbogo.Event{{update, whole1}, {update, whole2}}},
+		"nothing changed":                      {at(one, two), at(one, two), nil},
+		"one comes":                            {at(one), at(one, two), []dubbogo.Event{{update, whole2}}},
+		"one goes":                             {at(one, two), at(one), []dubbogo.Event{{remove, whole2}}},
+		"another weight is an update alone":    {at(one), at(endpoint("10.0.0.1", "", 5)), []dubbogo.Event{{update, heavy1}}},
+		"a subset is a cluster of its own":     {at(two), at(endpoint("10.0.0.2", "v2", 1)), []dubbogo.Event{{update, v2}}},
+		"a cluster that is gone is one event":  {at(one, two), none, []dubbogo.Event{{remove, gone}}},
+		"both clusters of a subset go": {at(endpoint("10.0.0.2", "v2", 1)), none, []dubbogo.Event{
 			{remove, "tri://*/api.Greeter?endPointWeight=1&meshClusterID=outbound%7C20000%7Cv2%7Cgreeter.shop&meshHostAddr=greeter.shop%3A20000&meshSubset=v2"}, {remove, gone},
 		}},
 	} {
@@ -67,10 +68,10 @@ func TestEventsAreThoseOfTheXDSRegistry_A66_B1_B2(t *testing.T) {
 			}
 		})
 	}
-	if got := dubbogo.All(greeter, at("greeter.shop", one, two)); !slices.Equal(got, []string{whole1, whole2}) {
+	if got := dubbogo.All(greeter, at(one, two)); !slices.Equal(got, []string{whole1, whole2}) {
 		t.Errorf("all: %v", got)
 	}
-	if got := dubbogo.All(registry.Interface{Name: "api.Stranger"}, at("greeter.shop", one)); got != nil {
+	if got := dubbogo.All(registry.Interface{Name: "api.Stranger"}, at(one)); got != nil {
 		t.Errorf("of an interface that is not provided: %v", got)
 	}
 }

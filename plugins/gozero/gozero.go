@@ -7,6 +7,7 @@ package gozero
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/zeromicro/go-zero/core/proc"
@@ -33,11 +34,11 @@ func WithRegistry(r client.Registry) zrpc.ClientOption {
 func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err error) {
 	host, port, err := client.Reachable(c.ListenOn)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listenOn: %w", err)
 	}
 	i := client.Instance{Application: c.Name, Host: host, Port: port, Protocol: "grpc"}
 	if err := r.Register(i); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("publish %s: %w", c.Name, err)
 	}
 	stop = func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), drain)

@@ -31,7 +31,7 @@ type builder struct{}
 func (builder) Build(info base.PickerBuildInfo) balancer.Picker {
 	var p picker
 	for conn, i := range info.ReadySCs {
-		at, _ := i.Address.BalancerAttributes.Value(placeKey{}).(*place)
+		at, _ := i.Address.BalancerAttributes.Value(placeKey{}).(*place) //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 		p = append(p, ready{conn, at})
 	}
 	return p

@@ -39,7 +39,7 @@ func newRig(table *routes.Table, endpoints map[string]registry.Endpoint) rig {
 		p := &place{}
 		p.now.Store(&endpoint{client.Endpoint{Endpoint: e, Service: &registry.Service{}}, table})
 		r.places[name] = p
-		info.ReadySCs[conn{name: name}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}}
+		info.ReadySCs[conn{name: name}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}} //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 	}
 	r.picker = builder{}.Build(info)
 	return r

@@ -11,6 +11,7 @@ package grpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,14 +60,14 @@ func query(name string) (client.Query, error) {
 	if strings.HasPrefix(name, naming.Providers+":") {
 		key, err := naming.ParseServiceKey(name)
 		if err != nil {
-			return client.Query{}, err
+			return client.Query{}, fmt.Errorf("%s: target: %w", Scheme, err)
 		}
 		return client.ByKey(key), nil
 	}
 	if strings.Contains(name, ":") {
 		a, err := naming.ParseHostAddress(name)
 		if err != nil {
-			return client.Query{}, err
+			return client.Query{}, fmt.Errorf("%s: target: %w", Scheme, err)
 		}
 		return client.ByHost(a), nil
 	}
@@ -136,7 +137,7 @@ func (f *follower) state(s client.Snapshot) resolver.State {
 		}
 		p.now.Store(&endpoint{Endpoint: e, routes: routesOf(s, e)})
 		here[address] = p
-		a := resolver.Address{Addr: address, BalancerAttributes: attributes.New(placeKey{}, p)}
+		a := resolver.Address{Addr: address, BalancerAttributes: attributes.New(placeKey{}, p)} //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 		out.Addresses = append(out.Addresses, a)
 		out.Endpoints = append(out.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{a}})
 	}
@@ -169,7 +170,7 @@ type placeKey struct{}
 // Known returns what the registry says of an address now, for balancers of one's
 // own.
 func Known(a resolver.Address) (client.Endpoint, bool) {
-	p, ok := a.BalancerAttributes.Value(placeKey{}).(*place)
+	p, ok := a.BalancerAttributes.Value(placeKey{}).(*place) //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 	if !ok {
 		return client.Endpoint{}, false
 	}

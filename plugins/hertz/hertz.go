@@ -4,6 +4,8 @@ package hertz
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app/client/discovery"
@@ -28,7 +30,10 @@ func (r *Registry) Register(info *hertz.Info) error {
 	if err != nil {
 		return err
 	}
-	return r.registry.Register(i)
+	if err := r.registry.Register(i); err != nil {
+		return fmt.Errorf("register %s: %w", info.ServiceName, err)
+	}
+	return nil
 }
 
 // Deregister implements registry.Registry. It returns once no consumer sees the
@@ -40,14 +45,20 @@ func (r *Registry) Deregister(info *hertz.Info) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
-	return r.registry.Deregister(ctx, i)
+	if err := r.registry.Deregister(ctx, i); err != nil {
+		return fmt.Errorf("deregister %s: %w", info.ServiceName, err)
+	}
+	return nil
 }
 
 func instanceOf(info *hertz.Info) (client.Instance, error) {
 	host, port, err := client.Reachable(info.Addr.String())
+	if err != nil {
+		return client.Instance{}, fmt.Errorf("server %s: %w", info.ServiceName, err)
+	}
 	return client.Instance{
 		Application: info.ServiceName, Host: host, Port: port, Protocol: "http", Weight: uint32(max(info.Weight, 0)), Metadata: info.Tags,
-	}, err
+	}, nil
 }
 
 // Resolver implements discovery.Resolver.
@@ -68,15 +79,13 @@ func (*Resolver) Target(_ context.Context, target *discovery.TargetInfo) string 
 func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, error) {
 	s, err := r.registry.Resolve(ctx, client.Named(name))
 	if err != nil {
-		return discovery.Result{}, err
+		return discovery.Result{}, fmt.Errorf("resolve %s: %w", name, err)
 	}
 	out := discovery.Result{CacheKey: name}
 	for _, e := range s.Endpoints {
 		tags := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
 		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
-			for k, v := range m {
-				tags[k] = v
-			}
+			maps.Copy(tags, m)
 		}
 		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), int(e.Weight), tags))
 	}

@@ -107,7 +107,7 @@ func (w *watcher) Next() ([]*kratos.ServiceInstance, error) {
 	for {
 		s, err := w.watch.Next(w.ctx)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("watch %s: %w", w.name, err)
 		}
 		if len(s.Endpoints) > 0 || w.told {
 			w.told = true

@@ -16,7 +16,7 @@ import (
 
 // noSum is a sum that nothing has: compared with it, a server creates a
 // configuration and changes none.
-var noSum = strings.Repeat("0", 2*md5.Size) //nolint:gochecknoglobals // a constant
+const noSum = "00000000000000000000000000000000"
 
 // config returns a configuration, and false where there is none.
 func (c *Client) config(ctx context.Context, at metadata.NacosConfig) (string, bool, error) {

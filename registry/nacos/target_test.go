@@ -71,7 +71,9 @@ func TestTarget(t *testing.T) {
 	})
 	bubble(t, "A46 two replicas publish the same, and one takes its part back without a trace", func(t *testing.T) {
 		server := nacostest.NewServer()
-		a, b := start(t, server, nil), start(t, server, nil)
+		a := start(t, server, nil)
+		b := &rig{server: server, rpc: a.rpc, web: a.web}
+		b.client, b.target, b.stop = a.connect(t, nil)
 		a.write(t, entry(greeter, "10.0.0.1", mine))
 		b.write(t, entry(greeter, "10.0.0.1", mine))
 		if err := a.target.Retract(t.Context(), greeter); err != nil {

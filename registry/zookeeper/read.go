@@ -58,20 +58,8 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err := t.raise(ctx, group); err != nil {
 		return nil, err
 	}
-	names, err := t.list(ctx, group, folder)
+	nodes, err := t.nodes(ctx, layout, group, folder)
 	if err != nil {
-		return nil, err
-	}
-	beside, err := t.beside(ctx, layout, group)
-	if err != nil {
-		return nil, err
-	}
-	names = append(names, beside...)
-	nodes := make([]found, len(names))
-	for i, name := range names {
-		nodes[i].name = name
-	}
-	if err := t.load(ctx, layout, folder, nodes); err != nil {
 		return nil, err
 	}
 	t.aliens.see(layout, group, nodes)
@@ -92,6 +80,25 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	}
 	held := t.assemble(nodes)
 	return t.withWords(ctx, layout, held)
+}
+
+// nodes returns the nodes of a group with what they hold, as far as its layout
+// looks at that.
+func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, folder string) ([]found, error) {
+	names, err := t.list(ctx, group, folder)
+	if err != nil {
+		return nil, err
+	}
+	beside, err := t.beside(ctx, layout, group)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, beside...)
+	nodes := make([]found, len(names))
+	for i, name := range names {
+		nodes[i].name = name
+	}
+	return nodes, t.load(ctx, layout, folder, nodes)
 }
 
 // list returns the names of the nodes in the folder of a group.
