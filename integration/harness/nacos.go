@@ -40,6 +40,7 @@ type Nacos struct {
 	GRPC string // where its clients connect
 
 	owner   testing.TB // which the server ends with, whichever subtest starts it
+	options NacosOptions
 	version int
 	port    int
 	dir     string
@@ -54,16 +55,23 @@ func NacosVersions() []int { return []int{2, 3} }
 // StartNacos starts a server of its own and waits until it serves.
 func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 	t.Helper()
-	n := &Nacos{owner: t, version: o.Version, port: freeNacosPort(t), dir: t.TempDir(), heap: cmp.Or(o.Heap, "512m")}
-	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
-	n.GRPC = "127.0.0.1:" + strconv.Itoa(n.port+1000)
-	must(t, os.MkdirAll(filepath.Join(n.dir, "conf"), 0o700))
-	must(t, os.WriteFile(filepath.Join(n.dir, "conf", "application.properties"), []byte(n.properties(o)), 0o600))
+	n := &Nacos{owner: t, options: o, version: o.Version, dir: t.TempDir(), heap: cmp.Or(o.Heap, "512m")}
+	n.settle(t)
 	n.Start(t)
 	if o.Auth {
 		n.firstUser(t)
 	}
 	return n
+}
+
+// settle gives the server ports of its own.
+func (n *Nacos) settle(t testing.TB) {
+	t.Helper()
+	n.port = freeNacosPort(t)
+	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
+	n.GRPC = "127.0.0.1:" + strconv.Itoa(n.port+1000)
+	must(t, os.MkdirAll(filepath.Join(n.dir, "conf"), 0o700))
+	must(t, os.WriteFile(filepath.Join(n.dir, "conf", "application.properties"), []byte(n.properties(n.options)), 0o600))
 }
 
 // freeNacosPort returns a port whose neighbours are free too: the gRPC ports
@@ -72,12 +80,9 @@ func freeNacosPort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := FreePort(t)
-		if port > 60_000 || port < 5_000 {
-			continue
-		}
 		free := true
 		for _, p := range []int{port + 1000, port + 1001, port - 1000} {
-			free = free && listens(t, net.JoinHostPort("127.0.0.1", strconv.Itoa(p))) != nil
+			free = free && canListen(t, p)
 		}
 		if free {
 			return port
@@ -89,16 +94,20 @@ func freeNacosPort(t testing.TB) int {
 
 // Start starts the server once more after a Kill, with the data it had. On a
 // busy machine its database may not be open within the ten seconds that it
-// gives itself; then it ends, and is started again.
+// gives itself, and before it served once another may take one of its ports;
+// then it ends, and is started again.
 func (n *Nacos) Start(t testing.TB) {
 	t.Helper()
 	const tries = 5
 	for try := 1; !n.start(t); try++ {
-		if log := n.process.Log(); try == tries || !strings.Contains(log, "Login timeout exceeded") {
+		log := n.process.Log()
+		slow, taken := strings.Contains(log, "Login timeout exceeded"), strings.Contains(log, "Address already in use")
+		if try == tries || !slow && !taken {
 			t.Fatalf("Nacos ended: %s", n.process.tail())
 		}
 		if !n.served {
 			n.Wipe(t) // half a database, which it would not open
+			n.settle(t)
 		}
 	}
 	n.served = true

@@ -2,7 +2,9 @@ package harness
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -51,13 +53,27 @@ func Same(got, want any) error {
 	return nil
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody listens on.
+// FreePort returns a port of loopback that nobody listens on. It lies below
+// those that the kernel gives to connections, which would take it meanwhile.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 1000 {
+		if port := 12_000 + rand.IntN(19_000); canListen(t, port) { //nolint:gosec // spreads tests, keeps no secret
+			return port
+		}
+	}
+	t.Fatal("no free port between 12000 and 31000")
+	return 0
+}
+
+func canListen(t testing.TB, port int) bool {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	must(t, l.Close())
+	return true
 }
 
 // OwnIP returns an address of this machine that is not loopback: Java Dubbo

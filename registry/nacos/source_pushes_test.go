@@ -71,6 +71,16 @@ func TestSourcePushes(t *testing.T) {
 				}
 			},
 		},
+		"F29 a service without instances is asked for once more soon: it may have been listed before it could be read": {
+			before: func(r *readRig) { r.register("api.A") },
+			then: func(t *testing.T, r *readRig) {
+				r.server.Post(func(nacostest.Push) []nacostest.Push { return nil })
+				later(6 * time.Second)
+				if n := len(r.server.Requests("SubscribeServiceRequest")); n != 2 {
+					t.Errorf("asked for %d times, want 2", n)
+				}
+			},
+		},
 		"F29 a server that forgot our subscriptions has them again within a minute": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {

@@ -85,10 +85,20 @@ func (r *reading) answered(w *watched, t told, before uint64, err error) {
 	}
 	w.hinted = v.ask != inTurn
 	if first && v.ask == inTurn {
-		w.due = time.Now().Add(rand.N(r.opts.VerifyInterval)) //nolint:gosec // spreads load, keeps no secret
+		w.due = time.Now().Add(r.verifies(w))
 		return
 	}
 	r.schedule(w, v.ask)
+}
+
+// verifies returns when a service is asked for once more that was read for the
+// first time. One without instances may have been listed before it could be
+// read, and its push may be lost.
+func (r *reading) verifies(w *watched) time.Duration {
+	if w.count == 0 && r.opts.VerifyInterval > 5*lookAgain {
+		return lookAgain + rand.N(4*lookAgain) //nolint:gosec // spreads load, keeps no secret
+	}
+	return rand.N(r.opts.VerifyInterval) //nolint:gosec // as above
 }
 
 // unanswered notes why a service could not be read. It stays as it was.
