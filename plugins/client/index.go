@@ -37,10 +37,8 @@ func (x *index) drain() {
 	woken := make(map[*Watch]struct{})
 	for name, row := range d.Rows {
 		before, now := x.services[name], row.Service
-		for _, q := range unite(before, now) {
-			for w := range x.watches[q] {
-				woken[w] = struct{}{}
-			}
+		for _, q := range slices.Concat(queries(before), queries(now)) {
+			maps.Copy(woken, x.watches[q])
 		}
 		x.replace(name, before, now)
 	}
@@ -60,32 +58,18 @@ func sameKnowledge(a, b registry.Knowledge) bool {
 		maps.EqualFunc(a.Unknown, b.Unknown, func(_, _ error) bool { return true })
 }
 
-// unite returns the queries that either service answers.
-func unite(a, b *registry.Service) []Query {
-	var all []Query
-	for _, s := range []*registry.Service{a, b} {
-		if s != nil {
-			all = append(all, queries(s)...)
-		}
-	}
-	slices.SortFunc(all, compareQueries)
-	return slices.Compact(all)
-}
-
 func compareQueries(a, b Query) int {
 	return cmp.Or(cmp.Compare(a.by, b.by), cmp.Compare(a.text, b.text))
 }
 
 func (x *index) replace(name registry.Name, before, now *registry.Service) {
-	if before != nil {
-		for _, q := range queries(before) {
-			delete(x.answers[q], name)
-			if len(x.answers[q]) == 0 {
-				delete(x.answers, q)
-			}
+	for _, q := range queries(before) {
+		delete(x.answers[q], name)
+		if len(x.answers[q]) == 0 {
+			delete(x.answers, q)
 		}
-		delete(x.services, name)
 	}
+	delete(x.services, name)
 	if now == nil {
 		return
 	}

@@ -154,10 +154,7 @@ func (p *meshPublisher) Set(instances []Instance) {
 	p.mu.Lock()
 	p.wanted = instances
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.again()
 }
 
 // Fault implements Publisher.
@@ -272,6 +269,7 @@ func (p *meshPublisher) unknown(err error) {
 	}
 }
 
+// again has what is wanted looked at once more.
 func (p *meshPublisher) again() {
 	select {
 	case p.wake <- struct{}{}:

@@ -77,8 +77,11 @@ func (q Query) String() string {
 	return map[by]string{byKey: "service key ", byApplication: "application ", byHost: "host "}[q.by] + q.text
 }
 
-// queries returns everything that a service is an answer to.
+// queries returns everything that a service is an answer to; nothing for nil.
 func queries(s *registry.Service) []Query {
+	if s == nil {
+		return nil
+	}
 	var all []Query
 	for _, i := range s.Interfaces {
 		all = append(all, ByKey(keyOf(i)))

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -87,6 +88,31 @@ func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 		}
 		if err := w.wait(ctx); err != nil {
 			return Snapshot{}, err
+		}
+	}
+}
+
+// patience is how long Follow waits for a first answer before it says why there
+// is none.
+const patience = 5 * time.Second
+
+// Follow hands every answer to tell until ctx ends or the watch does, which is
+// told as ErrClosed. While there is no first answer, tell is told why every few
+// seconds.
+func (w *Watch) Follow(ctx context.Context, tell func(Snapshot, error)) {
+	for ctx.Err() == nil {
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if !w.told {
+			limited, cancel = context.WithTimeout(ctx, patience)
+		}
+		s, err := w.Next(limited)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		tell(s, err)
+		if errors.Is(err, ErrClosed) {
+			return
 		}
 	}
 }

@@ -68,35 +68,22 @@ type Instancer struct {
 func NewInstancer(r client.Registry, q client.Query) *Instancer {
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &Instancer{watch: r.Watch(q), cancel: cancel, observers: make(map[chan<- sd.Event]struct{})}
-	i.running.Go(func() { i.follow(ctx) })
+	i.running.Go(func() { i.watch.Follow(ctx, i.answered) })
 	return i
 }
 
-// patience is how long observers wait for a first answer before they are told why
-// there is none.
-const patience = 5 * time.Second
-
-func (i *Instancer) follow(ctx context.Context) {
-	for told := false; ctx.Err() == nil; {
-		limited, cancel := ctx, context.CancelFunc(func() {})
-		if !told {
-			limited, cancel = context.WithTimeout(ctx, patience)
-		}
-		s, err := i.watch.Next(limited)
-		cancel()
-		if errors.Is(err, client.ErrClosed) || ctx.Err() != nil {
-			return
-		}
-		e := sd.Event{Err: err}
-		if err == nil {
-			told = true
-			e.Instances = make([]string, 0, len(s.Endpoints))
-			for _, at := range s.Endpoints {
-				e.Instances = append(e.Instances, at.Address())
-			}
-		}
-		i.tell(e)
+func (i *Instancer) answered(s client.Snapshot, err error) {
+	if errors.Is(err, client.ErrClosed) {
+		return
 	}
+	e := sd.Event{Err: err}
+	if err == nil {
+		e.Instances = make([]string, 0, len(s.Endpoints))
+		for _, at := range s.Endpoints {
+			e.Instances = append(e.Instances, at.Address())
+		}
+	}
+	i.tell(e)
 }
 
 func (i *Instancer) tell(e sd.Event) {

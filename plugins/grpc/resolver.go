@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
@@ -51,7 +50,7 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &follower{cc: cc, watch: b.registry.Watch(q), cancel: cancel, places: make(map[string]*place)}
-	r.running.Go(func() { r.follow(ctx) })
+	r.running.Go(func() { r.watch.Follow(ctx, r.tell) })
 	return r, nil
 }
 
@@ -83,32 +82,13 @@ type follower struct {
 	places  map[string]*place // by address
 }
 
-// patience is how long calls wait for a first answer before they are told why
-// there is none.
-const patience = 5 * time.Second
-
-func (f *follower) follow(ctx context.Context) {
-	told := false
-	for ctx.Err() == nil {
-		limited, cancel := ctx, context.CancelFunc(func() {})
-		if !told {
-			limited, cancel = context.WithTimeout(ctx, patience)
-		}
-		s, err := f.watch.Next(limited)
-		cancel()
-		switch {
-		case errors.Is(err, client.ErrClosed):
-			f.cc.ReportError(err)
-			return
-		case err != nil:
-			if ctx.Err() == nil {
-				f.cc.ReportError(err)
-			}
-		default:
-			told = true
-			_ = f.cc.UpdateState(f.state(s)) // it asks to be told again of what it cannot use, which follows by itself
-		}
+// tell hands an answer on, or why there is none.
+func (f *follower) tell(s client.Snapshot, err error) {
+	if err != nil {
+		f.cc.ReportError(err)
+		return
 	}
+	_ = f.cc.UpdateState(f.state(s)) // it asks to be told again of what it cannot use, which follows by itself
 }
 
 // ResolveNow implements resolver.Resolver. Answers follow by themselves.
