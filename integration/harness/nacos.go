@@ -41,11 +41,9 @@ type Nacos struct {
 
 	owner   testing.TB // which the server ends with, whichever subtest starts it
 	options NacosOptions
-	version int
 	port    int
 	dir     string
 	served  bool // once; its data is whole since then
-	heap    string
 	process *Process
 }
 
@@ -55,7 +53,7 @@ func NacosVersions() []int { return []int{2, 3} }
 // StartNacos starts a server of its own and waits until it serves.
 func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 	t.Helper()
-	n := &Nacos{owner: t, options: o, version: o.Version, dir: t.TempDir(), heap: cmp.Or(o.Heap, "512m")}
+	n := &Nacos{owner: t, options: o, dir: t.TempDir()}
 	n.settle(t)
 	n.Start(t)
 	if o.Auth {
@@ -71,7 +69,7 @@ func (n *Nacos) settle(t testing.TB) {
 	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
 	n.GRPC = "127.0.0.1:" + strconv.Itoa(n.port+1000)
 	must(t, os.MkdirAll(filepath.Join(n.dir, "conf"), 0o700))
-	must(t, os.WriteFile(filepath.Join(n.dir, "conf", "application.properties"), []byte(n.properties(n.options)), 0o600))
+	must(t, os.WriteFile(filepath.Join(n.dir, "conf", "application.properties"), []byte(n.properties()), 0o600))
 }
 
 // freeNacosPort returns a port whose neighbours are free too: the gRPC ports
@@ -116,7 +114,7 @@ func (n *Nacos) Start(t testing.TB) {
 // start starts the server and reports whether it serves; false: it ended.
 func (n *Nacos) start(t testing.TB) bool {
 	t.Helper()
-	home := installed(t, "nacos"+strconv.Itoa(n.version))
+	home := installed(t, "nacos"+strconv.Itoa(n.options.Version))
 	hessian, err := filepath.Glob(filepath.Join(home, "jars", "hessian-4*.jar"))
 	must(t, err)
 	// com.caucho:hessian has to come before com.alipay.sofa:hessian, which
@@ -125,10 +123,10 @@ func (n *Nacos) start(t testing.TB) bool {
 	path := append([]string{filepath.Join(home, "classes")}, hessian...)
 	path = append(path, filepath.Join(home, "jars", "*"))
 	n.process = Start(n.owner, Command{
-		Name: "nacos" + strconv.Itoa(n.version),
+		Name: "nacos" + strconv.Itoa(n.options.Version),
 		Path: "java",
 		Args: []string{
-			"-Xmx" + n.heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-Xmx" + cmp.Or(n.options.Heap, "512m"), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 			"-Djava.io.tmpdir=" + n.dir, "-Duser.home=" + n.dir,
 			"-Dnacos.standalone=true", "-Dnacos.home=" + n.dir, "-Dnacos.member.list=", "-Dnacos.server.ip=127.0.0.1",
 			"-Dspring.config.additional-location=file:" + filepath.Join(n.dir, "conf") + "/",
@@ -160,7 +158,8 @@ func (n *Nacos) Wipe(t testing.TB) {
 // Process returns the running server.
 func (n *Nacos) Process() *Process { return n.process }
 
-func (n *Nacos) properties(o NacosOptions) string {
+func (n *Nacos) properties() string {
+	o := n.options
 	secret := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("a secret of tests alone ", 2)))
 	lines := []string{
 		"server.port=" + strconv.Itoa(n.port), "nacos.server.main.port=" + strconv.Itoa(n.port),
@@ -176,7 +175,7 @@ func (n *Nacos) properties(o NacosOptions) string {
 		"nacos.core.auth.plugin.nacos.token.secret.key=" + secret,
 		fmt.Sprintf("nacos.core.auth.enabled=%t", o.Auth), fmt.Sprintf("nacos.core.auth.admin.enabled=%t", o.Auth),
 	}
-	if n.version == 2 {
+	if n.options.Version == 2 {
 		lines = append(lines, "server.servlet.contextPath=/nacos")
 	}
 	if o.Auth {
@@ -195,7 +194,7 @@ func (n *Nacos) properties(o NacosOptions) string {
 // waits until it may log in: the server loads its roles every 15 s.
 func (n *Nacos) firstUser(t testing.TB) {
 	t.Helper()
-	if n.version == 3 {
+	if n.options.Version == 3 {
 		_ = n.post(t, "/v3/auth/user/admin", url.Values{"password": {NacosPassword}}) // refused once there is one
 	}
 	Eventually(t, time.Minute, "the user of Nacos may log in", func() error {

@@ -42,7 +42,7 @@ func (*Nacos) permission(name, namespace string) url.Values {
 func (n *Nacos) administer(t testing.TB, method, what string, form url.Values) {
 	t.Helper()
 	path := "/nacos/v3/auth/" + what
-	if n.version == 2 {
+	if n.options.Version == 2 {
 		path = "/nacos/v1/auth/" + what + "s"
 	}
 	Eventually(t, time.Minute, what+" of Nacos", func() error {
