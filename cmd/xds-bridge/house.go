@@ -124,15 +124,17 @@ func first[T any](all []*T, fits func(*T) bool) *T {
 	return nil
 }
 
-// during keeps a part of the house going for as long as work takes, at most
-// until the timeout, of which it tells work.
+// during keeps a part of the house going for as long as work takes. The
+// timeout ends work alone: the house is still there to say what was missing.
 func (h *house) during(ctx context.Context, timeout time.Duration, loops []func(context.Context) error, work func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, worked := context.WithCancel(ctx)
+	defer worked()
+	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var result error
 	failed := h.stages(ctx, loops, func(context.Context) error {
-		defer cancel()
-		result = work(ctx)
+		defer worked()
+		result = work(timed)
 		return nil
 	})
 	return errors.Join(failed, result)
