@@ -285,13 +285,21 @@ func (l *loop) quiet() bool {
 }
 
 // answer tells those who wait for quiet, and a target that serves the first
-// time.
+// time. What the tables tell by then counts, though no wake-up told of it yet.
 func (l *loop) answer() {
-	if s, ok := l.target.(registry.Serving); ok && !l.served && !l.dry && l.quiet() {
-		l.served = true
-		s.Settled()
+	serving, serves := l.target.(registry.Serving)
+	first := serves && !l.served && !l.dry
+	if !first && len(l.waiters) == 0 || !l.quiet() {
+		return
 	}
-	if len(l.waiters) == 0 || !l.quiet() {
+	if l.look(time.Now()); !l.quiet() {
+		return
+	}
+	if first {
+		l.served = true
+		serving.Settled()
+	}
+	if len(l.waiters) == 0 {
 		return
 	}
 	status := l.status(time.Now())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 // serving is a target that answers readers of its own.
@@ -56,12 +57,31 @@ func TestServingTargets(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.make()
 			target := &serving{session: session{s.target}}
-			s.starts(target)
 			s.tables["a"].Replace(slices.Values(fleet(1, 1)))
 			s.tables["a"].Stale(errDown)
-			s.in(time.Hour)
+			s.starts(target).in(time.Hour)
 			if n := target.settled.Load(); n != 0 {
 				t.Errorf("settled %d times", n)
+			}
+		},
+		"a source that becomes stale with the last write settles nothing until it is fresh": func(t *testing.T) {
+			s := newStory(t).bridge("a", speed)
+			s.make()
+			target := &serving{session: session{s.target}}
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					s.tables["a"].Stale(errDown)
+				}
+				return nil
+			})
+			s.starts(target).has(fleet(1, 1)...).in(time.Hour)
+			if n, held := target.settled.Load(), s.target.Entries(); n != 0 || len(held) != 1 {
+				t.Fatalf("settled %d times, with %d of 1 entries written", n, len(held))
+			}
+			s.tables["a"].Stale(nil)
+			s.in(time.Hour)
+			if n := target.settled.Load(); n != 1 {
+				t.Errorf("settled %d times after the source was fresh again", n)
 			}
 		},
 	})
