@@ -1,0 +1,49 @@
+package arch_test
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTree_A80 looks at what a newcomer sees first: the folders, and a sentence
+// about each package.
+func TestTree_A80(t *testing.T) {
+	t.Run("the top holds what the documents name", func(t *testing.T) {
+		for name := range strings.FieldsSeq("go.mod registry bridge metadata naming config cmd/xds-bridge plugins integration docker-compose.yml Makefile README.md") {
+			if _, err := os.Stat(filepath.Join("../..", name)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("every package says what it is for", func(t *testing.T) {
+		folders := list(t, "-f", "{{if .GoFiles}}{{.Dir}}{{end}}", "./...")
+		if len(folders) < 30 {
+			t.Fatalf("only %d packages were found", len(folders))
+		}
+		for _, folder := range folders {
+			if !slices.ContainsFunc(sources(t, folder), documented) {
+				t.Errorf("%s has no package comment", folder)
+			}
+		}
+	})
+}
+
+func sources(t *testing.T, folder string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
+}
+
+// documented reports whether a file has the comment of its package.
+func documented(file string) bool {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
+	return err == nil && parsed.Doc != nil && strings.Contains(parsed.Doc.Text(), " ")
+}
