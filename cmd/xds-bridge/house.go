@@ -56,7 +56,7 @@ type link struct {
 	fault      func() string               // why the target cannot be reached; empty where it can
 	close      func()                      // nil where nothing is held
 	note       string                      // what a plan has to say of it; empty: nothing
-	back       <-chan struct{}             // ready after a lost connection is back, and others may have changed things meanwhile
+	back       <-chan struct{}             // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
 
 	// over makes the target that the connection leads to, for the bridges of
 	// a loop.
@@ -69,7 +69,7 @@ type reached struct {
 	codecs  [][]codec // of each bridge
 	check   func(context.Context, *findings)
 	beside  func(context.Context) error // runs beside the loop; nil where nothing has to
-	admit   func(context.Context) error // waits until it may write; nil where it always may
+	entry   *admission                  // whether it may write; nil where it always may
 	bridges []string                    // what identifies the bridges that lead there
 }
 

@@ -129,7 +129,7 @@ func (h *house) shown() (inputs []admin.Input, targets []admin.Target) {
 		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
 	}
 	for _, t := range h.outlets {
-		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state})
+		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state, Refused: t.entry.fault})
 	}
 	return inputs, targets
 }

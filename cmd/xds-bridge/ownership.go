@@ -2,14 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // signer returns what signs marks with the keys of a file; nil without one.
@@ -54,27 +51,4 @@ func identities(bridges []config.Bridge) []string {
 		}
 	}
 	return all
-}
-
-// admitted waits until a ZooKeeper target may write. That it may not ends the
-// process: a person has to decide.
-func admitted(target *zookeeper.Target) func(context.Context) error {
-	return func(ctx context.Context) error {
-		err := target.Admit(ctx)
-		if errors.Is(err, zookeeper.ErrTwin) || errors.Is(err, zookeeper.ErrOwner) {
-			return exit{exitUsage, err}
-		}
-		return err //nolint:wrapcheck // house names the target
-	}
-}
-
-// alive keeps the sign of life of a ZooKeeper target, once it may write.
-func alive(target *zookeeper.Target) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := admitted(target)(ctx); err != nil {
-			return err
-		}
-		target.KeepAlive(ctx)
-		return nil
-	}
 }

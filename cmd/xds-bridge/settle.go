@@ -19,10 +19,8 @@ func (h *house) settle(ctx context.Context, timeout time.Duration) ([]bridge.Sta
 	statuses := make([]bridge.Status, len(h.outlets))
 	err := h.during(ctx, timeout, h.loops(), func(ctx context.Context) error {
 		return h.each(func(i int) error {
-			if admit := h.outlets[i].admit; admit != nil {
-				if err := admit(ctx); err != nil {
-					return err
-				}
+			if err := h.outlets[i].entry.wait(ctx); err != nil {
+				return err
 			}
 			var err error
 			statuses[i], err = h.outlets[i].loop.Settled(ctx)

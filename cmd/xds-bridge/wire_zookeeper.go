@@ -19,7 +19,11 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 		name: name, kind: "zookeeper", close: client.Close, back: back,
 		fault: func() string { return client.State().LastError },
 		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
-			return b.overZooKeeper(name, client, bridges)
+			r, err := b.overZooKeeper(name, client, bridges)
+			if err == nil && r.entry != nil {
+				r.entry.back = back
+			}
+			return r, err
 		},
 	}, nil
 }
@@ -54,7 +58,8 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 	r.bridges = identities(bridges)
 	r.target, r.check = target, checkZooKeeper(z, target)
 	if !b.dryRun {
-		r.beside, r.admit = alive(target), admitted(target)
+		r.entry = b.admission(name, target)
+		r.beside = r.entry.alive
 	}
 	return r, nil
 }
@@ -65,12 +70,17 @@ func onReturn(observe func(zookeeper.State), back chan<- struct{}) func(zookeepe
 	return func(s zookeeper.State) {
 		observe(s)
 		if s.Connected && lost {
-			select {
-			case back <- struct{}{}:
-			default:
-			}
+			poke(back)
 		}
 		lost = !s.Connected && s.Session != 0
+	}
+}
+
+// poke makes a channel ready that is not yet.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -42,6 +42,18 @@ type Target struct {
 	Kind  string // zookeeper, nacos
 	Loop  Loop
 	State func() TargetState // may be nil; must not block
+
+	// Refused says why the target may not be written to at all, which is for a
+	// person to change; empty where it may. It may be nil and must not block.
+	Refused func() string
+}
+
+// refused says why the target may not be written to; empty where it may.
+func (t Target) refused() string {
+	if t.Refused == nil {
+		return ""
+	}
+	return t.Refused()
 }
 
 // Options say what a Server shows and where. An empty address, or off, leaves

@@ -68,8 +68,8 @@ func (s *Server) startup(ctx context.Context) []check {
 }
 
 // ready checks that there is something to stand on: each source was complete
-// once and each target was listed once. What was true once stays so: an
-// outage afterwards is shown by status, not here.
+// once, each target was listed once and none refuses us. What was true once
+// stays so: an outage afterwards is shown by status, not here.
 func (s *Server) ready(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, in := range s.inputs() {
@@ -89,6 +89,9 @@ func (s *Server) ready(ctx context.Context) []check {
 			if err != "" {
 				c.fault += ": " + err
 			}
+		}
+		if why := t.refused(); why != "" {
+			c.fault = why
 		}
 		checks = append(checks, c)
 	}

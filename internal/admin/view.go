@@ -20,6 +20,7 @@ func (s *Server) status(ctx context.Context, t Target) (bridge.Status, error) {
 	if err != nil {
 		return st, fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
 	}
+	st.LastError = cmp.Or(t.refused(), st.LastError)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ticked[t.Name] = time.Now()
@@ -48,6 +49,7 @@ func (s *Server) Document(ctx context.Context) Document {
 			d.Targets = append(d.Targets, peer)
 			d.InSync = d.InSync && peer.Connected // what it held may have gone with the connection
 		}
+		d.InSync = d.InSync && t.refused() == ""
 	}
 	if s.opts.Reloaded != nil {
 		d.Reload = s.opts.Reloaded()

@@ -20,7 +20,7 @@ import (
 
 // ErrTwin says that another process writes as the same owner, and ErrOwner
 // that the same bridges wrote as another owner before. Both are for a person
-// to decide; repeating does not help.
+// to decide; that it was decided is found by asking again.
 var (
 	ErrTwin  = errors.New("another bridge of this owner runs")
 	ErrOwner = errors.New("the owner was changed")
@@ -65,6 +65,9 @@ type admission struct {
 	given   bool
 	refused error
 	twin    time.Time // since when another process is seen to live; zero: none was
+	gone    time.Time // since when one that was found to live is not seen; zero: it is, or none was found
+	found   bool      // another process lived longer than what a killed one leaves
+	earlier bool      // our bridges were found to have written as another owner
 }
 
 // admitEvery is how often it is looked whether another process has gone.
@@ -73,9 +76,13 @@ const admitEvery = 500 * time.Millisecond
 // Admit waits until the target may write: until no other process of the owner
 // lives, and unless the same bridges wrote as another owner before, whose
 // entries would be left behind. It returns nil where that is so or ctx ended,
-// and ErrTwin or ErrOwner where it will not be. A server that cannot be
-// reached is waited for.
+// and ErrTwin or ErrOwner where it will not be until a person does something:
+// then writes fail until Admit is called again and finds it done. A server that
+// cannot be reached is waited for.
 func (t *Target) Admit(ctx context.Context) error {
+	t.admission.mu.Lock()
+	t.admission.refused = nil
+	t.admission.mu.Unlock()
 	for {
 		err := t.admit(ctx)
 		if err == nil || errors.Is(err, ErrTwin) || errors.Is(err, ErrOwner) {
@@ -129,7 +136,7 @@ func (t *Target) twin(ctx context.Context) (bool, error) {
 	path := t.home() + "/alive"
 	n, err := t.client.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
-		return false, nil
+		return t.admission.missed(time.Now()), nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", path, err)
@@ -140,6 +147,7 @@ func (t *Target) twin(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	now, patience := time.Now(), max(other.Timeout, t.client.State().Timeout)+aliveInterval/2
+	t.admission.gone = time.Time{}
 	if t.admission.twin.IsZero() {
 		t.admission.twin = now
 		t.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
@@ -148,8 +156,18 @@ func (t *Target) twin(ctx context.Context) (bool, error) {
 	if now.Sub(t.admission.twin) < patience {
 		return true, nil
 	}
+	t.admission.found = true
 	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; stop that one, or give this one another owner",
 		ErrTwin, t.opts.Owner, other.Host, other.Process)
+}
+
+// missed reports whether to wait all the same though no sign of life is seen:
+// a process that lives and lost its session makes its sign anew.
+func (a *admission) missed(now time.Time) bool {
+	if a.found && a.gone.IsZero() {
+		a.gone = now
+	}
+	return a.found && now.Sub(a.gone) < 2*aliveInterval
 }
 
 // predecessor returns ErrOwner where bridges of ours wrote here as another
@@ -161,7 +179,7 @@ func (t *Target) predecessor(ctx context.Context) error {
 	switch stat, err := t.client.exists(ctx, t.home()+bridgesNode); {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", t.home(), err)
-	case stat != nil:
+	case stat != nil && !t.admission.earlier: // else an adopt is under way, or was given up
 		return nil // it is no newcomer
 	}
 	owners, err := t.owners(ctx)
@@ -174,6 +192,7 @@ func (t *Target) predecessor(ctx context.Context) error {
 			return err
 		}
 		if same != "" && owner != t.opts.Owner {
+			t.admission.earlier = true
 			return fmt.Errorf("%w: the registry remembers bridge %q under owner %q, of which no bridge runs now, and does not know owner %q; "+
 				"put the owner back if it was changed by mistake, take its entries over with xds-bridge adopt --from %s --yes, "+
 				"or leave them to nobody with xds-bridge release --owner %s --yes; a deployment of its own needs other names for its bridges",

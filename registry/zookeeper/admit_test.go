@@ -56,6 +56,25 @@ func TestAdmit_F44(t *testing.T) {
 		time.AfterFunc(9*time.Second, func() { server.Expire(first.State().Session) })
 		must(t, target(t, client).Admit(t.Context()))
 	})
+	inTime(t, "one that was refused is admitted when the other has gone for good, and not when it lost its session", func(t *testing.T, server *zktest.Server) {
+		first, again, client := session(t, server), session(t, server), dial(t, server)
+		defer first.Close()
+		defer again.Close()
+		defer client.Close()
+		alive(t, server, first.State().Session, "elsewhere", 7)
+		tg := target(t, client)
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+			t.Fatal(err)
+		}
+		server.Expire(first.State().Session)
+		time.AfterFunc(9*time.Second, func() { alive(t, server, again.State().Session, "elsewhere", 7) })
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+			t.Errorf("admitted beside a process that had lost its session: %v", err)
+		}
+		server.Expire(again.State().Session)
+		must(t, tg.Admit(t.Context()))
+		must(t, tg.Write(t.Context(), creating(ours(0, 0, 0))))
+	})
 	inTime(t, "leases may allow it", func(t *testing.T, server *zktest.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -123,6 +142,15 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused_F10(t *testing.T) {
 			}
 			if tt.want != nil && (!strings.Contains(err.Error(), "adopt --from shop") || tg.Write(t.Context(), creating(ours(1, 0, 0))) == nil) {
 				t.Errorf("%v, or it was written all the same", err)
+			}
+			if tt.want != nil { // a person decides, as adopt and release do it
+				must(t, server.Put("/xds-bridge/shpo/bridges", []byte(same)))
+				if err := tg.Admit(t.Context()); !errors.Is(err, tt.want) {
+					t.Errorf("admitted while its predecessor's entries are being adopted: %v", err)
+				}
+				server.Delete("/xds-bridge/" + owner + "/bridges")
+				must(t, tg.Admit(t.Context()))
+				must(t, tg.Write(t.Context(), creating(ours(1, 0, 0))))
 			}
 		})
 	}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// second returns a configuration of an owner that leads into a second
+// ZooKeeper too, and that ZooKeeper.
+func (w *world) second() (other *zktest.Server, both func(owner string) string) {
+	w.t.Helper()
+	other = zktest.New(zktest.Options{})
+	at, err := other.Listen(w.t.Context(), "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = other.Close() })
+	one, err := os.ReadFile(w.config(fileOptions{bridge: quick}))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return other, func(owner string) string {
+		text := strings.Replace(string(one), "bridges:\n", fmt.Sprintf("  zk2: { zookeeper: { servers: [%q] }, timing: { retryMin: 10ms, retryMax: 100ms } }\n"+
+			"bridges:\n  - { name: second, from: mesh, to: zk2, formats: [dubbo-interface] %s }\n", at, quick), 1)
+		return strings.Replace(text, "owner: shop", "owner: "+owner, 1)
+	}
+}
+
+// TestATargetThatAReloadAddsAndThatRefuses_F10 shows that it costs itself
+// alone, that a user sees why, and that it is taken up once a person decided.
+func TestATargetThatAReloadAddsAndThatRefuses_F10(t *testing.T) {
+	w := newWorld(t)
+	other, both := w.second()
+	do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
+	do(t, "purge", "--owner", "shpo", "--target", "zk", "--yes", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	w.file("config.yaml", both("shop"))
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: begun")
+
+	why := `under owner "shpo"`
+	eventually(t, "status names the cause", func() bool {
+		s := do(t, "status", "-f", file)
+		return s.code == exitFindings && strings.Contains(s.out, why)
+	})
+	if code, text := r.probe(t, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(text, "[-]target/zk2 failed: the owner was changed") || !strings.Contains(text, "[+]target/zk ok") {
+		t.Errorf("/readyz is %d: %s", code, text)
+	}
+	if code, text := r.probe(t, "/livez"); code != http.StatusOK {
+		t.Errorf("/livez is %d: %s", code, text)
+	}
+	do(t, "events", "-f", file).want(t, exitOK, "nothing may be written to the target", why)
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	eventually(t, "the first registry goes on", func() bool { return len(w.providers("api.Orders")) == 3 })
+	if n := len(other.Children("/dubbo/api.Orders/providers")); n != 2 {
+		t.Errorf("%d entries in the second registry, want the 2 of the other owner", n)
+	}
+	if n := strings.Count(r.log.String(), `"level":"ERROR"`); n != 1 {
+		t.Errorf("%d errors were logged, want 1", n)
+	}
+
+	do(t, "adopt", "--from", "shpo", "--target", "zk2", "--yes", "-f", file).want(t, exitOK)
+	inStep(t, file)
+	eventually(t, "the second registry is kept too", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
+	if code, text := r.probe(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("/readyz is %d: %s", code, text)
+	}
+	if code := r.stop(); code != exitOK {
+		t.Errorf("it ended with %d", code)
+	}
+}
+
+// TestARefusalEndsAProcessOnlyAtItsStart_F10 shows both sides of the time that
+// counts as the start.
+func TestARefusalEndsAProcessOnlyAtItsStart_F10(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since time.Duration // its start
+		ends  bool
+	}{
+		"at the start": {0, true},
+		"of a registry that was out of reach till then": {starting + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			other, both := w.second()
+			do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
+			c := &cli{out: &buffer{}, err: &buffer{}, env: lookup(nil), file: w.file("config.yaml", both("shop"))}
+			h, err := c.house(wiring{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			a := h.outlet(end{registry: "zk2"}).entry
+			a.fatal = a.fatal.Add(-tc.since)
+			ended := make(chan error, 1)
+			go func() { ended <- a.alive(ctx) }()
+			if !tc.ends {
+				eventually(t, "it is told", func() bool { return strings.Contains(a.fault(), `"shpo"`) })
+				other.Delete("/xds-bridge/shpo/bridges")
+				eventually(t, "it is admitted", func() bool { _, lives := other.Get("/xds-bridge/shop/alive"); return lives && a.fault() == "" })
+				cancel()
+			}
+			if err := <-ended; (codeOf(t.Context(), err) == exitUsage) != tc.ends {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
