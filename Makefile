@@ -68,7 +68,7 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper and Java Dubbo
-	for server in zookeeper dubbo istiod nacos2 nacos3; do scripts/install.sh $$server >/dev/null; done
+	for server in zookeeper dubbo spring istiod nacos2 nacos3; do scripts/install.sh $$server >/dev/null; done
 	go build -o bin/faulttable ./internal/reliability/faulttable
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -json -count=1 -timeout 40m ./... | $(CURDIR)/bin/faulttable watch $(CURDIR)/bin/runs/integration.json
 

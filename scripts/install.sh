@@ -4,6 +4,7 @@
 #   scripts/install.sh zookeeper        a folder of jars: a ZooKeeper server
 #   scripts/install.sh dubbo            a folder of jars and classes: the Java Dubbo application of integration/java;
 #                                       dubbo32: the same with Dubbo 3.2
+#   scripts/install.sh spring           a folder of jars and classes: the Spring Cloud application of integration/spring
 #   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
@@ -63,12 +64,20 @@ zookeeper() { jars "$root/integration/zookeeper/pom.xml" "$1"; }
 
 dubbo32() { dubbo "$1" -Ddubbo.version=3.2.16 -Dnetty.version=4.1.121.Final; }
 
-dubbo() {
-  jars "$root/integration/java/pom.xml" "$1/jars" "${@:2}"
+dubbo() { java_application "$1" integration/java '' "${@:2}"; }
+
+spring() { java_application "$1" integration/spring "$console"; }
+
+# What all Java applications of the tests have in common.
+console=integration/java/src/main/java/org/bridge/console/Console.java
+
+# java_application FOLDER SOURCE MORE [PROPERTY...] builds the sources, and MORE beside them.
+java_application() {
+  jars "$root/$2/pom.xml" "$1/jars" "${@:4}"
   mkdir "$1/classes"
-  (cd "$root/integration/java/src/main" &&
-    find java -name '*.java' -exec javac --release 17 -encoding UTF-8 -cp "$1/jars/*" -d "$1/classes" {} + &&
-    cp -r resources/. "$1/classes/")
+  (cd "$root" &&
+    find "$2/src/main/java" $3 -name '*.java' -exec javac --release 17 -encoding UTF-8 -cp "$1/jars/*" -d "$1/classes" {} + &&
+    cp -r "$2/src/main/resources/." "$1/classes/")
 }
 
 # nacos VERSION FOLDER
@@ -131,6 +140,10 @@ case ${1:-} in
     need_java
     once "$1" "$(hash_of $(cd "$root" && find integration/java -type f -not -path '*/target/*' | sort))" "$1"
     ;;
+  spring)
+    need_java
+    once spring "$(hash_of "$console" $(cd "$root" && find integration/spring -type f -not -path '*/target/*' | sort))" spring
+    ;;
   nacos2 | nacos3)
     need_java
     once "$1" "$(hash_of "integration/nacos/${1#nacos}/pom.xml" "integration/nacos/${1#nacos}/NacosMain.java")" "$1"
@@ -151,6 +164,6 @@ case ${1:-} in
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, nacos2, nacos3, istiod, envoy, jre, golangci-lint, benchstat or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, envoy, jre, golangci-lint, benchstat or check"
     ;;
 esac

@@ -1,10 +1,9 @@
-// Package frameworks_test shows that the Go frameworks call through what the
+// Package frameworks_test shows that frameworks call through what the
 // bridge wrote and are called through what it read, in ZooKeeper and in Nacos.
 package frameworks_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -37,16 +36,21 @@ const soon = 30 * time.Second
 
 // world is ZooKeeper and Nacos with a bridge each way.
 type world struct {
-	znodes *harness.Znodes
-	sdk    *subscriptions
-	cells  []string // of the table
+	zookeeper string // its address
+	nacos     string // its URL
+	znodes    *harness.Znodes
+	sdk       *subscriptions
+	cells     []string // of the table
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	nacos := harness.StartNacos(t, harness.NacosOptions{Version: 2, PushDelay: 50 * time.Millisecond})
 	zookeeper := harness.StartZooKeeper(t)
-	w := &world{znodes: harness.Connect(t, zookeeper.Address), sdk: &subscriptions{Client: nacossdk.Connect(t, nacos.URL), t: t, watches: make(map[string]*nacossdk.Watch)}}
+	w := &world{
+		zookeeper: zookeeper.Address, nacos: nacos.URL, znodes: harness.Connect(t, zookeeper.Address),
+		sdk: &subscriptions{Client: nacossdk.Connect(t, nacos.URL), t: t, watches: make(map[string]*nacossdk.Watch)},
+	}
 	const formats = `kratos, { format: spring-cloud, service: "sc-*" }, { format: hertz, service: "hertz-*" }, { format: plain, service: "plain-*" }`
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
@@ -67,9 +71,9 @@ func (w *world) cell(format, at, direction, how string) {
 	w.cells = append(w.cells, fmt.Sprintf("%-12s %-10s %-22s %s", format, at, direction, how))
 }
 
-// TestGoFrameworks: each framework's provider knows one registry, its consumer
+// TestFrameworks: each framework's provider knows one registry, its consumer
 // the other, and neither knows of the bridge.
-func TestGoFrameworks(t *testing.T) {
+func TestFrameworks(t *testing.T) {
 	w := newWorld(t)
 	zoo, nacos := zooKratos{t, w.znodes}, nacosKratos{t, w.sdk}
 	t.Run("Kratos", func(t *testing.T) {
@@ -88,7 +92,7 @@ func TestGoFrameworks(t *testing.T) {
 	})
 	t.Run("Spring Cloud", func(t *testing.T) {
 		w.spring(t)
-		w.called("spring-cloud", "http, from an address read as its client does; entries as captured; no JVM")
+		w.called("spring-cloud", "http by Spring Cloud's load-balanced client, of what its DiscoveryClient finds")
 	})
 	t.Run("gRPC and nacos-sdk-go", func(t *testing.T) {
 		w.plain(t)
@@ -197,44 +201,6 @@ func hertzCall(t *testing.T, name string, r discovery.Resolver) {
 		}
 		return harness.Same(string(body), name)
 	})
-}
-
-// spring registers an http server as Spring Cloud does, and calls it by what a
-// client of Spring Cloud reads in the other registry.
-func (w *world) spring(t *testing.T) {
-	t.Helper()
-	address := webServer(t)
-	host, port, _ := net.SplitHostPort(address)
-	w.znodes.Create(t, "/services/sc-in-zk/806805fb-6b58-416e-9479-ea45ea33ac9d", fmt.Sprintf(`{"name":"sc-in-zk","id":"806805fb-6b58-416e-9479-ea45ea33ac9d","address":%q,"port":%s,"sslPort":null,`+
-		`"payload":{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"sc-in-zk","name":"sc-in-zk","metadata":{"instance_status":"UP"}},`+
-		`"registrationTimeUTC":1795233170234,"serviceType":"DYNAMIC","uriSpec":{"parts":[{"value":"scheme","variable":true},{"value":"://","variable":false},`+
-		`{"value":"address","variable":true},{"value":":","variable":false},{"value":"port","variable":true}]}}`, host, port))
-	number, _ := strconv.ParseUint(port, 10, 16)
-	w.sdk.Register(t, "sc-in-nacos", model.Instance{
-		Ip: host, Port: number, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, Metadata: map[string]string{"preserved.register.source": "SPRING_CLOUD"},
-	})
-	get(t, w.inNacos(t, "sc-in-zk"))
-	harness.Eventually(t, soon, "Spring Cloud's service of Nacos in ZooKeeper", func() error {
-		return harness.Same(len(w.znodes.Children(t, "/services/sc-in-nacos")), 1)
-	})
-	for at, n := range w.znodes.Tree(t, "/services/sc-in-nacos") {
-		if at == "/services/sc-in-nacos" {
-			continue
-		}
-		var node struct {
-			Name, ID, Address string
-			Port              int
-			Payload           struct {
-				Class    string `json:"@class"`
-				Metadata map[string]string
-			}
-		}
-		if err := json.Unmarshal([]byte(n.Data), &node); err != nil || node.Name != "sc-in-nacos" || !strings.HasSuffix(at, "/"+node.ID) ||
-			node.Payload.Class != "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance" || node.Payload.Metadata["instance_status"] != "UP" {
-			t.Errorf("%s: %s %v", at, n.Data, err)
-		}
-		get(t, net.JoinHostPort(node.Address, strconv.Itoa(node.Port)))
-	}
 }
 
 // plain registers gRPC servers as hosts and ports and calls them.

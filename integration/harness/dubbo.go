@@ -1,12 +1,8 @@
 package harness
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,16 +14,10 @@ import (
 // DubboInterface is what the Java application provides and calls.
 const DubboInterface = "org.bridge.demo.GreetService"
 
-// answerTime is what a command of the Java application may take: the first
-// call of a JVM loads half of Dubbo.
-const answerTime = time.Minute
-
 // Dubbo is a JVM with real Java Dubbo in it, which can be any number of
 // providers and consumers at the same time.
 type Dubbo struct {
-	process *Process
-	stdin   io.Writer
-	answers chan string
+	*java
 
 	mu        sync.Mutex
 	addresses []string
@@ -48,25 +38,8 @@ func StartDubbo(t testing.TB) *Dubbo {
 // StartDubboOf starts a JVM with one of the versions.
 func StartDubboOf(t testing.TB, version string) *Dubbo {
 	t.Helper()
-	home := installed(t, version)
-	dir := t.TempDir()
-	in, stdin := io.Pipe()
-	stdout, out := io.Pipe()
-	d := &Dubbo{stdin: stdin, answers: make(chan string, 1)}
-	d.process = Start(t, Command{
-		Name: "dubbo",
-		Path: "java",
-		Args: []string{
-			"-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-			"-Duser.home=" + dir, // Dubbo keeps caches there
-			"-cp", filepath.Join(home, "classes") + ":" + filepath.Join(home, "jars", "*"),
-			"org.bridge.demo.Main",
-		},
-		Dir: dir, Stdin: in, Stdout: out,
-	})
-	t.Cleanup(func() { _ = stdin.Close() }) // lets the process's reader of it end
-	go d.listen(stdout)
-	d.await(t, "its start")
+	d := new(Dubbo)
+	d.java = startJava(t, version, []string{"-Xmx384m"}, d.note)
 	return d
 }
 
@@ -170,50 +143,12 @@ func (d *Dubbo) Addresses() []string {
 	return d.addresses
 }
 
-// command sends a command and returns what stands behind ok and the id.
-func (d *Dubbo) command(t testing.TB, words ...string) (string, error) {
-	t.Helper()
-	line := strings.Join(words, " ")
-	if _, err := io.WriteString(d.stdin, line+"\n"); err != nil {
-		return "", fmt.Errorf("%s: %w", line, err)
+// note keeps a list of addresses; other lines stay in the log alone.
+func (d *Dubbo) note(word, rest string) {
+	if word != "addresses" {
+		return
 	}
-	answer := d.await(t, line)
-	kind, rest, _ := strings.Cut(answer, " ")
-	_, rest, _ = strings.Cut(rest, " ")
-	if kind != "ok" {
-		return "", errors.New(line + ": " + answer)
-	}
-	return rest, nil
-}
-
-func (d *Dubbo) await(t testing.TB, what string) string {
-	t.Helper()
-	timer := time.NewTimer(answerTime)
-	defer timer.Stop()
-	select {
-	case answer := <-d.answers:
-		return answer
-	case <-d.process.Exited():
-		t.Fatalf("%s: the JVM has ended", what)
-	case <-timer.C:
-		t.Fatalf("%s: no answer within %s", what, answerTime)
-	}
-	return ""
-}
-
-// listen sorts what the JVM prints; lines that are neither an answer nor a list
-// of addresses stay in its log.
-func (d *Dubbo) listen(stdout io.Reader) {
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		word, rest, _ := strings.Cut(lines.Text(), " ")
-		switch word {
-		case "ready", "ok", "error":
-			d.answers <- lines.Text()
-		case "addresses":
-			d.mu.Lock()
-			d.addresses = strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
-			d.mu.Unlock()
-		}
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.addresses = strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
 }

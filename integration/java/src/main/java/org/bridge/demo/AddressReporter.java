@@ -6,13 +6,14 @@ import org.apache.dubbo.common.URL;
 import org.apache.dubbo.common.extension.Activate;
 import org.apache.dubbo.registry.AddressListener;
 import org.apache.dubbo.rpc.cluster.Directory;
+import org.bridge.console.Console;
 
 /** Prints every list of provider addresses that a registry hands to a consumer of this JVM. */
 @Activate
 public final class AddressReporter implements AddressListener {
     @Override
     public List<URL> notify(List<URL> addresses, URL consumer, Directory directory) {
-        Main.say("addresses " + addresses.stream()
+        Console.say("addresses " + addresses.stream()
                 .filter(url -> !"empty".equals(url.getProtocol()))
                 .map(URL::getAddress)
                 .sorted()

@@ -2,14 +2,13 @@ package org.bridge.demo;
 
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executors;
+import org.bridge.console.Console;
 
 /**
  * A Dubbo application driven by lines on its standard input, so that one JVM serves a whole test:
@@ -26,9 +25,8 @@ import java.util.concurrent.Executors;
  * serve answers GET /call/ID/TEXT over HTTP. Where there are arguments, each is such a command, and
  * the application runs until it is killed.
  *
- * Every command is answered by one line: <code>ok ID ...</code> or <code>error ID ...</code>. Between
- * them come lines <code>addresses HOST:PORT,...</code>, one for each list that a registry hands to a
- * consumer. It ends when its input ends.
+ * Between the answers come lines <code>addresses HOST:PORT,...</code>, one for each list that a
+ * registry hands to a consumer.
  */
 public final class Main {
     private static final Map<String, AutoCloseable> parties = new ConcurrentHashMap<>();
@@ -36,23 +34,11 @@ public final class Main {
     public static void main(String[] args) throws Exception {
         if (args.length > 0) {
             for (String command : args) {
-                say("ok " + command + ": " + obey(command.split(" ")));
+                Console.say("ok " + command + ": " + obey(command.split(" ")));
             }
             Thread.currentThread().join();
         }
-        say("ready");
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            String[] words = line.trim().split(" ");
-            String id = words.length > 1 ? words[1] : "?";
-            try {
-                say("ok " + id + " " + obey(words));
-            } catch (Throwable e) {
-                e.printStackTrace();
-                say("error " + id + " " + oneLine(e));
-            }
-        }
-        System.exit(0);
+        Console.run(Main::obey);
     }
 
     private static String obey(String[] words) throws Exception {
@@ -96,23 +82,13 @@ public final class Main {
             text = call(path[2], path[3]);
         } catch (Throwable e) {
             status = 502;
-            text = oneLine(e);
+            text = Console.oneLine(e);
         }
         byte[] body = (text + "\n").getBytes(StandardCharsets.UTF_8);
         try (exchange) {
             exchange.sendResponseHeaders(status, body.length);
             exchange.getResponseBody().write(body);
         }
-    }
-
-    /** Prints one line that no other thread's line can break. */
-    static synchronized void say(String line) {
-        System.out.println(line);
-        System.out.flush();
-    }
-
-    private static String oneLine(Throwable e) {
-        return (e.getClass().getSimpleName() + ": " + e.getMessage()).replaceAll("\\s+", " ");
     }
 
     private Main() {}
