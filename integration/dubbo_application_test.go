@@ -212,98 +212,34 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	}
 }
 
-// fromApplications is a configuration that reads what registers by application
-// in one ZooKeeper, and writes it by interface into another.
-func fromApplications(from, to string) string {
-	return fmt.Sprintf(`owner: integration
-registries:
-  apps: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
-  ifaces: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
-bridges:
-  - { name: apps-to-ifaces, from: apps, to: ifaces, reads: [dubbo-application], formats: [dubbo-interface], guard: { %s } }
-`, from, to, harness.Swift)
-}
-
-// Providers of applications are read, whatever they store of what they
-// provide, and called through what was read.
-func TestJavaApplicationsAreRead(t *testing.T) {
-	from, to := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
-	znodes := harness.Connect(t, to.Address)
-	java := harness.StartDubbo(t)
-	ip := harness.OwnIP(t)
-	provide := func(t *testing.T, settings ...string) int {
-		t.Helper()
-		return java.Provide(t, "tri", append([]string{"host=" + ip, "register=instance", "registry=zookeeper://" + from.Address}, settings...)...)
-	}
-	await := func(t *testing.T, with string, ports ...int) {
-		t.Helper()
-		harness.Eventually(t, soon, "entries by interface", func() error {
-			names := znodes.Children(t, providers)
-			var want []string
-			for _, p := range ports {
-				want = append(want, fmt.Sprintf("%s:%d", ip, p))
-			}
-			slices.Sort(want)
-			if err := harness.Same(entryAddresses(names), want); err != nil {
-				return err
-			}
-			if !strings.Contains(fmt.Sprint(names), with) {
-				return fmt.Errorf("no %s in %v", with, names)
-			}
-			return nil
-		})
-	}
-	bridge := harness.ConfiguredBridge(t, fromApplications(from.Address, to.Address))
-	bridge.Start(t)
-	bridge.AwaitReady(t)
-	remote := provide(t, "app=remote-app", "metadata=remote", "weight=300")
-	t.Run("one that stores what it provides", func(t *testing.T) {
-		await(t, "weight%3D300", remote)
-		java.Refer(t, "by-iface", to.Address, "migration=FORCE_INTERFACE").AwaitOnly(t, soon, remote)
-	})
-	t.Run("a restart with another revision arrives", func(t *testing.T) {
-		java.StopProvider(t, remote)
-		remote = provide(t, "app=remote-app", "metadata=remote", "weight=40", "param.color=blue")
-		await(t, "color%3Dblue", remote)
-		await(t, "weight%3D40", remote)
-	})
-	t.Run("a tag arrives and is not written", func(t *testing.T) {
-		java.StopProvider(t, remote)
-		remote = provide(t, "app=remote-app", "metadata=remote", "tag=gray", "param.color=green")
-		await(t, "color%3Dgreen", remote)
-		if names := znodes.Children(t, providers); strings.Contains(fmt.Sprint(names), "dubbo.tag") {
-			t.Errorf("tag written: %v", names)
-		}
-	})
-	t.Run("one that keeps to itself what it provides is asked", func(t *testing.T) {
-		java.StopProvider(t, remote)
-		local := provide(t, "app=local-app", "metadata=local")
-		await(t, "interface", local)
-		java.Refer(t, "by-iface-2", to.Address, "migration=FORCE_INTERFACE").AwaitOnly(t, soon, local)
-		java.StopProvider(t, local)
-	})
-}
-
 func TestApplicationLevelInNacos(t *testing.T) {
 	eachNacos(t, func(t *testing.T, version int) {
 		server := harness.StartNacos(t, harness.NacosOptions{Version: version})
-		w := newWorld(t)
-		java := harness.StartDubbo(t)
-		a, b := java.Provide(t, "tri"), java.Provide(t, "tri")
-		w.greet(t, a, b)
-		w.publish(t)
-		bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
+		t.Run("a Java consumer calls what was written", func(t *testing.T) { javaReadsApplications(t, server) })
+		t.Run("what Java registers is read", func(t *testing.T) {
+			javaApplicationsAreRead(t, newAppWorld(t, javaNacos(server), fmt.Sprintf("nacos: { servers: [%q], listInterval: 500ms }", server.URL)))
+		})
+	})
+}
+
+func javaReadsApplications(t *testing.T, server *harness.Nacos) {
+	t.Helper()
+	w := newWorld(t)
+	java := harness.StartDubbo(t)
+	a, b := java.Provide(t, "tri"), java.Provide(t, "tri")
+	w.greet(t, a, b)
+	w.publish(t)
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
   mesh: { istiod: { address: %q, mapping: { %s } } }
   nacos: { nacos: { servers: [%q] } }
 bridges:
   - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-application], select: { allow: [127.0.0.0/8] }, guard: { %s } }
 `, w.toIstiod.Address, w.overHTTP("connectionGrace: 1s"), server.URL, harness.Swift))
-		bridge.Start(t)
-		bridge.AwaitReady(t)
-		consumer := java.ReferAt(t, "c1", "nacos://"+strings.TrimPrefix(server.URL, "http://"), byApplication)
-		consumer.AwaitOnly(t, soon, a, b)
-		w.greet(t, b)
-		consumer.AwaitOnly(t, soon, b)
-	})
+	bridge.Start(t)
+	bridge.AwaitReady(t)
+	consumer := java.ReferAt(t, "c1", javaNacos(server), byApplication)
+	consumer.AwaitOnly(t, soon, a, b)
+	w.greet(t, b)
+	consumer.AwaitOnly(t, soon, b)
 }

@@ -2,9 +2,7 @@ package frameworks_test
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/http"
 	"testing"
 	"time"
 
@@ -14,15 +12,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
-
-func webServer(t *testing.T) string {
-	t.Helper()
-	l := listen(t)
-	s := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) })}
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(func() { _ = s.Close() })
-	return l.Addr().String()
-}
 
 func grpcServer(t *testing.T) string {
 	t.Helper()
@@ -49,22 +38,6 @@ func listen(t *testing.T) net.Listener {
 		t.Fatal(err)
 	}
 	return l
-}
-
-// get calls an http server.
-func get(t *testing.T, address string) {
-	t.Helper()
-	eventually(t, "http to "+address, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/hello", nil)
-		if err != nil {
-			return err
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		return errors.Join(harness.Same(answer.StatusCode, http.StatusOK), answer.Body.Close())
-	})
 }
 
 // healthy calls a gRPC server.
