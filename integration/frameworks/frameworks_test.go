@@ -139,18 +139,7 @@ func kratosProvider(t *testing.T, name string, r kratos.Registrar) {
 // kratosCall calls a service of Kratos by both of its protocols.
 func kratosCall(t *testing.T, grpcName, httpName string, d kratos.Discovery) {
 	t.Helper()
-	eventually(t, "Kratos calls "+grpcName, func(ctx context.Context) error {
-		conn, err := kgrpc.DialInsecure(ctx, kgrpc.WithEndpoint("discovery:///"+grpcName), kgrpc.WithDiscovery(d))
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close() }()
-		answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
-		if err == nil && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			err = errors.New(answer.String())
-		}
-		return err
-	})
+	kratosCallGRPC(t, grpcName, d)
 	eventually(t, "Kratos calls "+httpName, func(ctx context.Context) error {
 		c, err := khttp.NewClient(ctx, khttp.WithEndpoint("discovery:///"+httpName), khttp.WithDiscovery(d), khttp.WithBlock())
 		if err != nil {
@@ -162,6 +151,22 @@ func kratosCall(t *testing.T, grpcName, httpName string, d kratos.Discovery) {
 			return err
 		}
 		return harness.Same(answer["from"], strings.TrimSuffix(httpName, ".http"))
+	})
+}
+
+func kratosCallGRPC(t *testing.T, name string, d kratos.Discovery) {
+	t.Helper()
+	eventually(t, "Kratos calls "+name, func(ctx context.Context) error {
+		conn, err := kgrpc.DialInsecure(ctx, kgrpc.WithEndpoint("discovery:///"+name), kgrpc.WithDiscovery(d))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+		if err == nil && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			err = errors.New(answer.String())
+		}
+		return err
 	})
 }
 

@@ -55,7 +55,7 @@ type SpringApplication struct {
 	Port   int
 }
 
-// Start starts an application that provides GET /hello under its name and
+// Start starts an application that provides GET / and /hello under its name and
 // calls others by theirs. It looks at its registry for every call.
 func (s *Spring) Start(t testing.TB, name string, properties ...string) *SpringApplication {
 	t.Helper()

@@ -19,7 +19,7 @@ public class Application {
     private String port;
 
     /** Says which port was called. */
-    @GetMapping("/hello")
+    @GetMapping({"/", "/hello"})
     public String hello() {
         return "hello from " + port;
     }
