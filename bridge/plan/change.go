@@ -98,12 +98,21 @@ func (p *Planner) Winner(name registry.Group, key string) (Origin, bool) {
 	return Origin{}, false
 }
 
-// active are the claims that count: in an exclusive group only the first.
+// active are the claims that count: in an exclusive group only one.
 func (g *group) active() []claim {
 	if g.exclusive && len(g.claims) > 1 {
-		return g.claims[:1]
+		i := g.first()
+		return g.claims[i : i+1]
 	}
 	return g.claims
+}
+
+// first returns which claim counts in an exclusive group: the first that has
+// endpoints, because a service without any is to keep no other from its place.
+func (g *group) first() int {
+	return max(0, slices.IndexFunc(g.claims, func(c claim) bool {
+		return slices.ContainsFunc(c.entries, func(e pair) bool { return registry.IsEndpoint(e.key) })
+	}))
 }
 
 // A row is all that is wanted and held under one key, the winner first.
@@ -178,11 +187,16 @@ type diff struct {
 
 // refused reports the claims that an exclusive group refuses whole.
 func (d *diff) refused(g *group) {
-	for _, c := range g.claims[len(g.active()):] {
+	if len(g.active()) == len(g.claims) {
+		return
+	}
+	first := g.claims[g.first()].origin
+	for _, c := range g.claims {
+		if c.origin == first {
+			continue
+		}
 		for _, e := range c.entries {
-			d.conflicts = append(d.conflicts, Conflict{
-				Group: d.change.Group, Key: e.key, Origin: c.origin, Rival: g.claims[0].origin, Ours: true,
-			})
+			d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: e.key, Origin: c.origin, Rival: first, Ours: true})
 		}
 	}
 }
@@ -205,8 +219,12 @@ func (d *diff) row(r row) {
 	}
 }
 
-// contend reports the claims to a key that lose to another of ours.
+// contend reports the claims to a key that lose to another of ours. A head is
+// of the group, so that those who share it lose nothing by having another.
 func (d *diff) contend(r row) {
+	if r.key == registry.HeadKey {
+		return
+	}
 	first := r.want[0]
 	for _, w := range r.want[1:] {
 		if w.pair != first.pair {

@@ -133,6 +133,44 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
+// TestAnEmptyServiceHoldsNoPlace: who claims an exclusive group without
+// endpoints yields to who has some, and both orders come to the same.
+func TestAnEmptyServiceHoldsNoPlace(t *testing.T) {
+	host := registry.Group{Kind: "service-entry", Name: "host", Exclusive: true}
+	headOf := func(of string) registry.Entry {
+		return registry.Entry{Group: host, Key: registry.HeadKey, Value: of}
+	}
+	one := registry.Entry{Group: host, Key: "1", Value: "x"}
+	p := plan.New("me")
+	p.Claim(from(0, "s1"), plan.Told, []registry.Entry{headOf("s1")})
+	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{headOf("s2"), one})
+	got, conflicts := p.Change(host)
+	if want := []registry.Entry{headOf("s2"), one}; !slices.Equal(got.Want, want) {
+		t.Errorf("wants %v", got.Want)
+	}
+	if want := []plan.Conflict{{Group: host, Origin: from(0, "s1"), Rival: from(0, "s2"), Ours: true}}; !slices.Equal(conflicts, want) {
+		t.Errorf("conflicts %+v", conflicts)
+	}
+	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{headOf("s2")})
+	if got, _ := p.Change(host); !slices.Equal(got.Want, []registry.Entry{headOf("s1")}) {
+		t.Errorf("where none has any, wants %v", got.Want)
+	}
+}
+
+// TestHeadsOfOneGroup: services that share a group have one head, the first's,
+// and none of them is in conflict for it.
+func TestHeadsOfOneGroup(t *testing.T) {
+	g := registry.Group{Kind: "service-entry", Name: "host"}
+	in := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
+	p := plan.New("me")
+	p.Claim(from(0, "s1"), plan.Told, []registry.Entry{in(registry.HeadKey, "s1")})
+	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{in(registry.HeadKey, "s2"), in("2", "x")})
+	got, conflicts := p.Change(g)
+	if want := []registry.Entry{in(registry.HeadKey, "s1"), in("2", "x")}; !slices.Equal(got.Want, want) || len(conflicts) != 0 {
+		t.Errorf("wants %v, conflicts %+v", got.Want, conflicts)
+	}
+}
+
 func TestLost(t *testing.T) {
 	a, b := entry("g", "1", "x"), entry("h", "1", "x")
 	p := plan.New("me")

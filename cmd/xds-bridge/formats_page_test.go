@@ -24,7 +24,7 @@ var notes = map[string]string{
 		"A word in a mapping is added by compare-and-swap and never removed. What a revision provides settles for `guard.settle` before it goes. " +
 		"Read are instances with remote storage, and those of Dubbo 3.3 that keep what they provide to themselves and speak tri: they are asked. " +
 		"Others are skipped with the remedy: `dubbo.application.metadata-type=remote`, or `register-mode=all` and `dubbo-interface`. " +
-		"Each interface is a service of its own; one that two applications provide is two services, of which a mesh takes the first. " +
+		"Each interface is a service of its own; one that two applications provide, or one application in two formats, is one host of a mesh with the endpoints of both. " +
 		"Shares `/services` with Spring Cloud by default, where neither bears the other: give one of them another root.",
 	"spring-cloud": "Spring Cloud Zookeeper and Spring Cloud Alibaba. An http port is the instance's own, a gRPC port of the same instance is `gRPC_port`; " +
 		"other protocols are left out. In Nacos an instance without `preserved.register.source=SPRING_CLOUD` is skipped with that reason: read it as `plain`.",

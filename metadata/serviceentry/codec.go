@@ -19,12 +19,15 @@ import (
 // Codec renders services as ServiceEntries: one for each interface, or for
 // the name where there is none, and protocol:
 //
-//	group   {Kind: service-entry, Namespace: <namespace>, Name: <host>}, exclusive
+//	group   {Kind: service-entry, Namespace: <namespace>, Name: <host>}
 //	entry   ""                {"host":…,"port":{"number":50051,"name":"grpc-tri","protocol":"GRPC"},…}
 //	entry   10.0.0.1:20001    {"address":"10.0.0.1","port":20001,"weight":100,…}
 //
 // The endpoints are entries of their own, so that guards count them and an
-// endpoint that comes or goes is one small difference.
+// endpoint that comes or goes is one small difference. The host of an interface
+// takes whatever provides it, under any application and in any format, as
+// consumers in the registry do; that of a plain name is exclusive to one
+// service, because of two formats it may mean two things.
 type Codec struct{ o Options }
 
 // New returns a codec. The error names every option that cannot be used.
@@ -122,7 +125,7 @@ func endpointEntry(ip netip.Addr, e registry.Endpoint) registry.Entry {
 // group returns the entries of one ServiceEntry.
 func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []registry.Entry) []registry.Entry {
 	host := c.o.Hosts.Of(name)
-	g := registry.Group{Kind: Kind, Namespace: c.o.Namespace, Name: host, Exclusive: true}
+	g := registry.Group{Kind: Kind, Namespace: c.o.Namespace, Name: host, Exclusive: name.Name != ""}
 	header := Header{
 		Host: host, VIP: c.vip(host), Port: c.port(name.Protocol), External: c.o.External, ExportTo: c.o.ExportTo,
 		Labels:      map[string]string{LabelRegistry: c.o.Hosts.Registry},
