@@ -39,19 +39,47 @@ func TestOnlyWhatIsWantedIsRead_A63(t *testing.T) {
 }
 
 func TestARootThatVanishesTakesNothingAlong_F40(t *testing.T) {
+	for name, before := range map[string]bool{"it was there at first": true, "it came later": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t)
+				if before {
+					register(t, s, "api.A", "10.0.0.1:20880")
+				}
+				wish := registry.NewInterest()
+				wish.Add("api.A")
+				table := readsWanted(t, s, wish)
+				later(time.Second)
+				register(t, s, "api.A", "10.0.0.1:20880")
+				later(time.Second)
+				tells(t, table, "api.A=10.0.0.1:20880")
+				s.Delete("/dubbo")
+				later(time.Minute)
+				tells(t, table, "api.A=10.0.0.1:20880")
+				if err := knowledge(table).Stale; !errors.Is(err, zookeeper.ErrRootGone) {
+					t.Errorf("stale: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatIsWantedBeforeAnythingExistsIsTold: consumers may start in an ensemble
+// in which nobody has registered anything, not even the root.
+func TestWhatIsWantedBeforeAnythingExistsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
-		register(t, s, "api.A", "10.0.0.1:20880")
 		wish := registry.NewInterest()
-		wish.Add("api.A")
+		version := wish.Add("api.A")
 		table := readsWanted(t, s, wish)
 		later(time.Second)
-		s.Delete("/dubbo")
-		later(time.Minute)
-		tells(t, table, "api.A=10.0.0.1:20880")
-		if err := knowledge(table).Stale; !errors.Is(err, zookeeper.ErrRootGone) {
-			t.Errorf("stale: %v", err)
+		if told, _ := wish.Await(version); !told {
+			t.Error("the source does not say that there is nothing")
 		}
+		tells(t, table)
+		register(t, s, "api.A", "10.0.0.1:20880")
+		later(time.Second)
+		tells(t, table, "api.A=10.0.0.1:20880")
 	})
 }
 

@@ -29,7 +29,6 @@ func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	case err != nil:
 		return nil, fmt.Errorf("list %s: %w", root, err)
 	}
-	r.rooted[root] = true
 	var out []string
 	for _, name := range names {
 		p := strings.TrimSuffix(root, "/") + "/" + name + rest
@@ -42,16 +41,23 @@ func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 }
 
 // names returns what lies in a root and watches for more, or what is wanted of
-// it whether it exists or not.
+// it whether it exists or not: each folder is watched by itself, also while there
+// is no root yet.
 func (r *reading) names(ctx context.Context, root string) ([]string, error) {
 	if r.opts.Interest == nil {
-		return r.client.watchChildren(ctx, root)
+		names, err := r.client.watchChildren(ctx, root)
+		r.rooted[root] = r.rooted[root] || err == nil
+		return names, err
 	}
 	stat, err := r.client.exists(ctx, root)
-	if err == nil && stat == nil {
-		err = zk.ErrNoNode
+	if err != nil {
+		return nil, err
 	}
-	return r.opts.Interest.Names(), err
+	if stat == nil && r.rooted[root] {
+		return nil, zk.ErrNoNode
+	}
+	r.rooted[root] = stat != nil
+	return r.opts.Interest.Names(), nil
 }
 
 // read reads folders and watches them. What it read is in r.folders after it,
@@ -89,7 +95,14 @@ func (r *reading) read(ctx context.Context, f Format, paths []string) error {
 			return nil
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // each of them names its folder
+	if err := group.Wait(); err != nil {
+		return err //nolint:wrapcheck // each of them names its folder
+	}
+	root, _ := parts(f)
+	for _, p := range paths { // what has an entry has a root
+		r.rooted[root] = r.rooted[root] || len(r.folders[place{f, p}].services) > 0
+	}
+	return nil
 }
 
 // unknown tells the table whether a folder could be read: of its group, so
