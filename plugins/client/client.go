@@ -69,6 +69,11 @@ type Options struct {
 	// Linger is how long what Resolve asked for once is kept up to date; 0: 1 min.
 	Linger time.Duration
 
+	// Settle is how long Deregister waits on after this process no longer sees
+	// the instance: others learn of it a little later, and those that ask from
+	// time to time when they ask next. 0: 1 s.
+	Settle time.Duration
+
 	// Grace is how long Close waits for what is published to be taken back;
 	// 0: 5 s.
 	Grace time.Duration
@@ -106,7 +111,7 @@ func New(b Backend, o Options) (*Client, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = o.Log.With("registry", b.Kind)
-	o.Linger, o.Grace = orElse(o.Linger, time.Minute), orElse(o.Grace, 5*time.Second)
+	o.Linger, o.Settle, o.Grace = orElse(o.Linger, time.Minute), orElse(o.Settle, time.Second), orElse(o.Grace, 5*time.Second)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
 	c.index = newIndex(c.table)
 	c.state = openState(o.StateFile, o.Log)
@@ -261,5 +266,21 @@ func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	if !there || c.backend.Source == nil {
 		return nil
 	}
-	return c.await(ctx, i, func(seen bool) bool { return !seen })
+	if err := c.await(ctx, i, func(seen bool) bool { return !seen }); err != nil {
+		return err
+	}
+	return c.settle(ctx)
+}
+
+// settle gives consumers the time to learn what this process knows already.
+func (c *Client) settle(ctx context.Context) error {
+	timer := time.NewTimer(c.o.Settle)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }

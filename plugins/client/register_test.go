@@ -141,6 +141,34 @@ func TestAnInstanceIsProvidedUntilItIsTakenBack_A66(t *testing.T) {
 	})
 }
 
+// TestADrainLeavesConsumersTime: what this process knows, others learn a little
+// later.
+func TestADrainLeavesConsumersTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, b := world(t)
+		c, err := New(b, Options{Settle: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		for _, within := range []time.Duration{time.Minute, time.Second} {
+			if err := c.Register(greeter); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.WaitVisible(t.Context(), greeter); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			began := time.Now()
+			err := c.Deregister(ctx, greeter)
+			cancel()
+			if want := min(within, 3*time.Second); time.Since(began) != want || (err != nil) != (within < 3*time.Second) {
+				t.Errorf("returned after %s with %v, want %s", time.Since(began), err, want)
+			}
+		}
+	})
+}
+
 func TestALostSessionIsMadeGood_A48_F33(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)

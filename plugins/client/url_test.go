@@ -1,0 +1,54 @@
+package client_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+)
+
+const pod = "name=greeter-1&namespace=shop&ip=10.0.0.1"
+
+func TestARegistryIsOneLineOfConfiguration(t *testing.T) {
+	for text, kind := range map[string]string{
+		"mesh://istiod:15010?" + pod: "mesh",
+		"mesh://127.0.0.1:15010?" + pod + "&token=/token&debug=127.0.0.1:15014&debug=127.0.0.1:8080&interval=1s&host=greeter.shop:80&allow=127.0.0.0/8": "mesh",
+		"mesh+tls://istiod:15012?" + pod + "&serverName=istiod.istio-system.svc&token=/token":                                                           "mesh",
+		"zookeeper://127.0.0.1:2181": "zookeeper",
+		"zookeeper://127.0.0.1:2181,127.0.0.1:2182/dubbo?identity=greeter-1&sessionTimeout=10s": "zookeeper",
+		"nacos://127.0.0.1:8848": "nacos",
+		"nacos://127.0.0.1:8848,127.0.0.2:8848/shop?group=DEFAULT_GROUP&identity=greeter-1&username=nacos&passwordFile=/password": "nacos",
+	} {
+		b, err := client.FromURL(text, nil)
+		if err != nil || b.Kind != kind {
+			t.Errorf("%s: %q, %v", text, b.Kind, err)
+			continue
+		}
+		c := open(t, b, client.Options{}) // nobody has to be there
+		c.Close()
+	}
+}
+
+func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
+	for text, want := range map[string]string{
+		"127.0.0.1:2181":                                    "://",
+		"etcd://127.0.0.1:2379":                             "want one of mesh, mesh+tls, nacos, zookeeper",
+		"mesh://istiod:15010":                               "ip",
+		"mesh://istiod:15010?" + pod + "&ca=/x":             "no such parameter",
+		"mesh://istiod:15010?" + pod + "&token=/token":      "plaintext",
+		"mesh://istiod:15010?" + pod + "&interval=often":    "interval",
+		"mesh://istiod:15010?" + pod + "&insecure=perhaps":  "insecure",
+		"mesh://istiod:15010?" + pod + "&allow=all":         "allow",
+		"mesh://istiod:15010?" + pod + "&host=nowhere":      "host",
+		"mesh://istiod:15010?" + pod + "&name=greeter-2":    "more than once",
+		"zookeeper://127.0.0.1:2181?rout=/dubbo":            "rout",
+		"zookeeper://127.0.0.1:2181?sessionTimeout=forever": "sessionTimeout",
+		"zookeeper://?%zz":                                  "zz",
+		"nacos://127.0.0.1:8848?identiy=greeter-1":          "identiy",
+	} {
+		_, err := client.FromURL(text, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
