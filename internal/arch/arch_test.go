@@ -41,7 +41,7 @@ var layers = map[string]layer{
 	"./registry/zookeeper/...": {own: `^(` + adapters + `|registry/zookeeper(/.*)?)$`, sdk: `^(github.com/go-zookeeper/zk|golang.org/x/sync/)`},
 	"./registry/nacos/...":     {own: `^(` + adapters + `|registry/nacos(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)|^golang.org/x/sync/`},
 	"./registry/dubborpc":      {own: `^(` + adapters + `|registry/dubborpc)$`, sdk: `^google.golang.org/(grpc|protobuf)`},
-	"./plugins/...":            {own: `^(` + adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/.*)$`, sdk: `^(google.golang.org/grpc$|github.com/dubbogo/gost/)`},
+	"./plugins/...":            {own: `^(` + adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/.*)$`, sdk: `^(google.golang.org/(grpc$|protobuf/)|github.com/dubbogo/gost/)`},
 	"./docs":                   {own: `^docs$`, sdk: none},
 	"./examples":               {own: `^examples$`, sdk: none},
 	"./internal/...":           {own: `^(registry|metadata|naming|bridge|config|internal|examples)(/.*)?$`, sdk: ``},

@@ -8,8 +8,12 @@ import (
 	"maps"
 	"time"
 
+	hclient "github.com/cloudwego/hertz/pkg/app/client"
 	"github.com/cloudwego/hertz/pkg/app/client/discovery"
+	"github.com/cloudwego/hertz/pkg/app/client/loadbalance"
+	"github.com/cloudwego/hertz/pkg/app/middlewares/client/sd"
 	hertz "github.com/cloudwego/hertz/pkg/app/server/registry"
+	"github.com/cloudwego/hertz/pkg/common/hlog"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
@@ -37,7 +41,8 @@ func (r *Registry) Register(info *hertz.Info) error {
 }
 
 // Deregister implements registry.Registry. It returns once no consumer sees the
-// server any more, or after 10 s.
+// server any more, or after 10 s; that it did not learn of it is logged, as Hertz
+// would cut off the requests in flight for an error.
 func (r *Registry) Deregister(info *hertz.Info) error {
 	i, err := instanceOf(info)
 	if err != nil {
@@ -46,7 +51,7 @@ func (r *Registry) Deregister(info *hertz.Info) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drain)
 	defer cancel()
 	if err := r.registry.Deregister(ctx, i); err != nil {
-		return fmt.Errorf("deregister %s: %w", info.ServiceName, err)
+		hlog.Warnf("deregister %s: it may still be called: %v", info.ServiceName, err)
 	}
 	return nil
 }
@@ -63,6 +68,18 @@ func instanceOf(info *hertz.Info) (client.Instance, error) {
 
 // Resolver implements discovery.Resolver.
 type Resolver struct{ registry client.Registry }
+
+// refresh is how often Hertz asks again, which costs nothing: the answer is kept
+// up to date. It is shorter than client.Options.Settle, by which a server lets
+// consumers go.
+const refresh = 500 * time.Millisecond
+
+// Discovery returns the middleware by which a client of Hertz finds servers, over
+// a client that stays the caller's.
+func Discovery(r client.Registry) hclient.Middleware {
+	return sd.Discovery(NewResolver(r), sd.WithLoadBalanceOptions(loadbalance.NewWeightedBalancer(),
+		loadbalance.Options{RefreshInterval: refresh, ExpireInterval: loadbalance.DefaultExpireInterval}))
+}
 
 // NewResolver returns a resolver for sd.Discovery over a client, which stays the
 // caller's.
@@ -87,7 +104,11 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
 			maps.Copy(tags, m)
 		}
-		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), int(e.Weight), tags))
+		weight := int(e.Weight)
+		if weight == 0 { // not told, which Hertz's balancer takes for closed
+			weight = hertz.DefaultWeight
+		}
+		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, tags))
 	}
 	return out, nil
 }

@@ -1,0 +1,27 @@
+package grpc
+
+import (
+	"log/slog"
+
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/xds-bridge/xds-bridge/internal/gostlog"
+)
+
+// Log returns a logger for client.Options whose lines appear among those of gRPC,
+// as the component xdsbridge: see GRPC_GO_LOG_SEVERITY_LEVEL. Debug is told from
+// GRPC_GO_LOG_VERBOSITY_LEVEL 2 on.
+func Log(level slog.Leveler) *slog.Logger {
+	l := lines{grpclog.Component(Scheme)}
+	return slog.New(gostlog.New(func() gostlog.Logger { return l }, level))
+}
+
+type lines struct{ grpclog.DepthLoggerV2 }
+
+func (l lines) Warn(args ...any) { l.Warning(args...) }
+
+func (l lines) Debug(args ...any) {
+	if l.V(2) {
+		l.Info(args...)
+	}
+}

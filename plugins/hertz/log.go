@@ -1,0 +1,15 @@
+package hertz
+
+import (
+	"log/slog"
+
+	"github.com/cloudwego/hertz/pkg/common/hlog"
+
+	"github.com/xds-bridge/xds-bridge/internal/gostlog"
+)
+
+// Log returns a logger for client.Options that writes through Hertz's, also after
+// that was replaced.
+func Log(level slog.Leveler) *slog.Logger {
+	return slog.New(gostlog.New(func() gostlog.Logger { return hlog.DefaultLogger() }, level))
+}

@@ -1,0 +1,131 @@
+// Package example is what the examples of the plugins have in common: their
+// command line, and calls that are printed. What differs, each example's main.go
+// shows: how a server of the framework is published and how a client of it finds
+// one.
+package example
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+)
+
+// Program is an example.
+type Program struct {
+	// Serve runs a server until ctx ends and then as long as consumers may still
+	// call it.
+	Serve func(ctx context.Context, c *client.Client, at Place) error
+
+	// Dial returns how a service is called.
+	Dial func(c *client.Client, service string) (Call, error)
+
+	Log *slog.Logger // of the framework
+}
+
+// Place is what is served and where.
+type Place struct {
+	Service string
+	Address string // host:port
+}
+
+// Answer is what every server says.
+func (p Place) Answer() string { return "hello from " + p.Address }
+
+// Call calls a service and returns what it says.
+type Call func(ctx context.Context) (string, error)
+
+const usage = `usage:
+  example -registry URL [-listen HOST:PORT] serve SERVICE
+  example -registry URL [-every 1s] call SERVICE
+
+URL is that of client.FromURL, in which $NAME and ${NAME} stand for variables of
+the environment, for example zookeeper://127.0.0.1:2181?identity=$HOSTNAME`
+
+// Main runs an example with the command line of the process until it is told to
+// end.
+func (p Program) Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := p.run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1) //nolint:gocritic // nothing is left to be done
+	}
+}
+
+func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("example", flag.ContinueOnError)
+	flags.Usage = func() {
+		_, _ = fmt.Fprintln(flags.Output(), usage) // nobody is left to be told
+		flags.PrintDefaults()
+	}
+	registry := flags.String("registry", os.Getenv("REGISTRY"), "`URL` of the registry; otherwise $REGISTRY")
+	listen := flags.String("listen", "127.0.0.1:8000", "where serve listens")
+	every := flags.Duration("every", time.Second, "how often call calls")
+	state := flags.String("state", "", "`file` of the last known state; empty: none")
+	settle := flags.Duration("settle", time.Second, "how long serve goes on once it is no longer seen")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	backend, err := client.FromURL(os.ExpandEnv(*registry), p.Log)
+	if err != nil {
+		return err
+	}
+	c, err := client.New(backend, client.Options{StateFile: *state, Settle: *settle, Log: p.Log})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	switch verb, service := flags.Arg(0), flags.Arg(1); {
+	case flags.NArg() == 2 && verb == "serve":
+		return p.Serve(ctx, c, Place{Service: service, Address: *listen})
+	case flags.NArg() == 2 && verb == "call":
+		return p.call(ctx, c, service, caller{out, *every})
+	default:
+		return errors.New(usage)
+	}
+}
+
+// caller is how often a service is called and where its answers go.
+type caller struct {
+	out   io.Writer
+	every time.Duration
+}
+
+// timeout is that of one call.
+const timeout = 10 * time.Second
+
+func (p Program) call(ctx context.Context, c *client.Client, service string, to caller) error {
+	call, err := p.Dial(c, service)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(to.every)
+	defer ticker.Stop()
+	for {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		answer, err := call(limited)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			_, _ = fmt.Fprintf(to.out, "failed: %v\n", err)
+		default:
+			_, _ = fmt.Fprintln(to.out, answer)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}

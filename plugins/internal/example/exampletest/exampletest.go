@@ -1,0 +1,77 @@
+// Package exampletest tries the examples of the plugins within the process. That
+// they work with real registries is shown in integration/plugins.
+package exampletest
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	"github.com/xds-bridge/xds-bridge/plugins/internal/example"
+)
+
+// Try has the server of an example found and called by its client, and then
+// told to end, which the client has to learn of.
+func Try(t *testing.T, p example.Program) {
+	t.Helper()
+	registry := clienttest.New()
+	at := example.Place{Service: "greeter", Address: freeAddress(t)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	serving, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	provider := member(t, registry)
+	go func() { ended <- p.Serve(serving, provider, at) }()
+
+	call, err := p.Dial(member(t, registry), at.Service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		answer, err := call(ctx)
+		if err == nil && answer == at.Answer() {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the server ended: %v", err)
+		case <-ctx.Done():
+			t.Fatalf("answer %q, %v", answer, err)
+		case <-ticker.C:
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the server ended: %v", err)
+	}
+	if left := provider.Status().Instances; len(left) > 0 {
+		t.Errorf("still published: %v", left)
+	}
+}
+
+func member(t *testing.T, r *clienttest.Registry) *client.Client {
+	t.Helper()
+	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// freeAddress returns an address on loopback that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
