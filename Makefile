@@ -38,7 +38,7 @@ format: # say what is not formatted
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/compose/greet integration/istiod bench $(plugins); do (cd $$module && go mod tidy -diff); done
+	for module in . integration integration/compose/greet integration/istiod integration/kubernetes bench $(plugins); do (cd $$module && go mod tidy -diff); done
 
 .PHONY: lint
 lint: ## run the linters over every module
@@ -67,8 +67,8 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 	bin/faulttable check docs/reliability.md bin/runs/*.json
 
 .PHONY: integration
-integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper and Java Dubbo
-	for server in zookeeper dubbo spring istiod nacos2 nacos3; do scripts/install.sh $$server >/dev/null; done
+integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API and Java Dubbo
+	for server in zookeeper dubbo spring istiod nacos2 nacos3 kubernetes; do scripts/install.sh $$server >/dev/null; done
 	go build -o bin/faulttable ./internal/reliability/faulttable
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -json -count=1 -timeout 40m ./... | $(CURDIR)/bin/faulttable watch $(CURDIR)/bin/runs/integration.json
 

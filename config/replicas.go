@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,6 +36,21 @@ type KubernetesLease struct {
 	TokenFile string `yaml:"tokenFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
 }
 
+// Object returns what the Lease of an owner's replicas is called.
+func (k KubernetesLease) Object(owner string) string {
+	return cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(owner))
+}
+
+// validObject reports whether Kubernetes takes a name for an object.
+func validObject(name string) bool {
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || strings.Trim(label, "-") != label || strings.Trim(label, "-abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+			return false
+		}
+	}
+	return len(name) <= 253
+}
+
 // Shared reports whether several processes share the work.
 func (r Replicas) Shared() bool { return r.Lease.ZooKeeper != "" || r.Lease.Kubernetes != nil }
 
@@ -55,11 +72,20 @@ func (v *validator) replicas(c *Config) {
 	if name := r.Lease.ZooKeeper; name != "" && c.Registries[name].ZooKeeper == nil {
 		v.fault(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, slices.Collect(maps.Keys(c.Registries))))
 	}
-	if k := r.Lease.Kubernetes; k != nil && k.Server != "" {
-		v.url(path+".lease.kubernetes.server", k.Server)
+	if k := r.Lease.Kubernetes; k != nil {
+		v.kubernetesLease(path+".lease.kubernetes", *k, c.Owner)
 	}
 	if r.Shared() {
 		v.lifetimes(c)
+	}
+}
+
+func (v *validator) kubernetesLease(path string, k KubernetesLease, owner string) {
+	if k.Server != "" {
+		v.url(path+".server", k.Server)
+	}
+	if name := k.Object(owner); !validObject(name) {
+		v.fault(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first and last", name)
 	}
 }
 

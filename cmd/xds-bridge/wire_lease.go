@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -64,7 +63,7 @@ func (b *builder) leaseStore(cfg *config.Config) (lease.Store, func(), error) {
 	r := cfg.Replicas
 	if k := r.Lease.Kubernetes; k != nil {
 		store, err := lease.NewKubernetes(lease.KubernetesOptions{
-			Server: k.Server, Namespace: k.Namespace, Name: cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(cfg.Owner)),
+			Server: k.Server, Namespace: k.Namespace, Name: k.Object(cfg.Owner),
 			CAFile: k.CAFile, TokenFile: k.TokenFile, TTL: r.TTL.Std(),
 		})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -52,6 +53,22 @@ func (c CA) Client(t testing.TB, namespace, serviceAccount string) (certFile, ke
 		SerialNumber: big.NewInt(time.Now().UnixNano()), URIs: []*url.URL{id},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	})
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writePEM(t, certFile, "CERTIFICATE", cert.Raw)
+	writeKey(t, keyFile, key)
+	return certFile, keyFile
+}
+
+// Server makes a certificate for a server at 127.0.0.1 and returns the files
+// of the certificate and its key.
+func (c CA) Server(t testing.TB) (certFile, keyFile string) {
+	t.Helper()
+	key, cert := c.sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")

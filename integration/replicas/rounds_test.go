@@ -52,7 +52,7 @@ func ways() []round {
 		{"SIGSTOP past the ttl", func(t *testing.T, w *world) {
 			b := w.replicas[0]
 			b.Signal(t, syscall.SIGSTOP)
-			timer := time.NewTimer(2 * ttl)
+			timer := time.NewTimer(2 * w.ttl)
 			<-timer.C
 			b.Signal(t, syscall.SIGCONT)
 		}},
@@ -60,18 +60,24 @@ func ways() []round {
 			b, other := w.replicas[0], w.replicas[1]
 			began := time.Now()
 			b.Kill()
-			harness.Eventually(t, soon, "the other one takes everything over", func() error {
-				s, err := standingOf(t, other)
-				if err == nil && s.count("decider") != len(s.Shards) {
-					err = fmt.Errorf("it decides %d", s.count("decider"))
-				}
-				return err
-			})
-			t.Logf("taken over after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), ttl)
+			awaitAll(t, other)
+			t.Logf("taken over after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), w.ttl)
 			b.Start(t)
 			b.AwaitReady(t)
 		}},
 	}
+}
+
+// awaitAll waits until a replica decides every shard.
+func awaitAll(t *testing.T, b *harness.Bridge) {
+	t.Helper()
+	harness.Eventually(t, soon, "one replica takes everything over", func() error {
+		s, err := standingOf(t, b)
+		if err == nil && s.count("decider") != len(s.Shards) {
+			err = fmt.Errorf("it decides %d", s.count("decider"))
+		}
+		return err
+	})
 }
 
 // play goes through the rounds while providers come and go, and a subscriber

@@ -38,12 +38,13 @@ type world struct {
 	znodes   *harness.Znodes // of the source
 	registry string          // the target, and the rest of its settings
 	lease    string
+	ttl      time.Duration
 	replicas []*harness.Bridge
 }
 
 func newWorld(t *testing.T, registry, lease string) *world {
 	t.Helper()
-	w := &world{source: harness.StartZooKeeper(t), registry: registry, lease: lease}
+	w := &world{source: harness.StartZooKeeper(t), registry: registry, lease: lease, ttl: ttl}
 	w.znodes = harness.Connect(t, w.source.Address)
 	for i := range interfaces {
 		for n := range providers {
@@ -78,7 +79,7 @@ registries:
     timing: { refresh: 20s, retryMax: 1s }
 bridges:
   - { name: b, from: from, to: to, formats: [dubbo-interface], guard: { %s } }`,
-		ttl, w.lease, w.source.Address, w.registry, harness.Swift))
+		w.ttl, w.lease, w.source.Address, w.registry, harness.Swift))
 }
 
 // start runs so many replicas and waits until they share the work.
@@ -97,11 +98,12 @@ func (w *world) start(t *testing.T, n int) {
 
 // standing is what a replica shows of itself.
 type standing struct {
-	Identity string   `json:"identity"`
-	Members  []string `json:"members"`
-	Lost     int      `json:"lost"`
-	Ready    bool     `json:"ready"`
-	Shards   []struct {
+	Identity  string   `json:"identity"`
+	Members   []string `json:"members"`
+	Lost      int      `json:"lost"`
+	Ready     bool     `json:"ready"`
+	LastError string   `json:"last_error"`
+	Shards    []struct {
 		Role    string `json:"role"`
 		Decider string `json:"decider"`
 		Warm    string `json:"warm"`

@@ -42,12 +42,11 @@ type Kubernetes struct {
 }
 
 const (
-	annotation    = "xds-bridge/replicas"
-	podNamespace  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-	maxAnswer     = 1 << 20
-	microTime     = "2006-01-02T15:04:05.000000Z07:00"
-	mergePatch    = "application/merge-patch+json"
-	neededByRoles = "a Role with get, create and patch of leases in coordination.k8s.io"
+	annotation   = "xds-bridge/replicas"
+	podNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+	maxAnswer    = 1 << 20
+	microTime    = "2006-01-02T15:04:05.000000Z07:00"
+	mergePatch   = "application/merge-patch+json"
 )
 
 // NewKubernetes returns a store over a Lease object. The error names what is
@@ -172,7 +171,7 @@ func (k *Kubernetes) do(ctx context.Context, method, at string, body []byte, out
 		return 0, fmt.Errorf("lease: %w", err)
 	}
 	if res.StatusCode >= http.StatusMultipleChoices {
-		return res.StatusCode, k.refusal(res.StatusCode, answer)
+		return res.StatusCode, k.refusal(method, res.StatusCode, answer)
 	}
 	if out == nil {
 		return res.StatusCode, nil
@@ -184,14 +183,19 @@ func (k *Kubernetes) do(ctx context.Context, method, at string, body []byte, out
 }
 
 // refusal says what a server that refused a request wants.
-func (k *Kubernetes) refusal(status int, answer []byte) error {
+func (k *Kubernetes) refusal(method string, status int, answer []byte) error {
 	var told struct {
 		Message string `json:"message"`
 	}
 	_ = json.Unmarshal(answer, &told) // without a message the status has to do
 	err := fmt.Errorf("lease %s/%s: status %d: %.300s", k.opts.Namespace, k.opts.Name, status, told.Message)
-	if status == http.StatusForbidden || status == http.StatusUnauthorized {
-		return fmt.Errorf("%w; it needs %s", err, neededByRoles)
+	switch status {
+	case http.StatusForbidden:
+		verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPatch: "patch"}[method]
+		return fmt.Errorf("%w; %s is not allowed: the service account needs a Role in namespace %s with get, create and patch of leases in coordination.k8s.io",
+			err, verb, k.opts.Namespace)
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w; the token in %s is not accepted: it has expired, or is for another cluster or another audience", err, k.opts.TokenFile)
 	}
 	return err
 }

@@ -128,11 +128,12 @@ func TestKubernetesRefusals(t *testing.T) {
 		answer func(http.ResponseWriter)
 		want   string
 	}{
-		"no role":     {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, "needs a Role with get, create and patch"},
-		"broken":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "status 500"},
-		"no JSON":     {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "none of Kubernetes"},
-		"a redirect":  {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "status 302"},
-		"cut in half": {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); _, _ = w.Write([]byte("{")) }, "EOF"},
+		"no role":           {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, "get is not allowed: the service account needs a Role in namespace istio-system with get, create and patch of leases"},
+		"a token of others": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, "is not accepted: it has expired"},
+		"broken":            {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "status 500"},
+		"no JSON":           {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "none of Kubernetes"},
+		"a redirect":        {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "status 302"},
+		"cut in half":       {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); _, _ = w.Write([]byte("{")) }, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.answer = func(w http.ResponseWriter) bool { tt.answer(w); return true }

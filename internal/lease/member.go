@@ -89,6 +89,7 @@ func (m *Member) turn(ctx context.Context) (time.Duration, error) {
 		return time.Hour, nil
 	default:
 	}
+	m.expire(time.Now()) // as for one that stood still
 	err := m.exchange(ctx)
 	now := time.Now()
 	m.expire(now)
