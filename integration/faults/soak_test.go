@@ -45,6 +45,8 @@ func TestSoak(t *testing.T) {
 		s.down(t)
 		heap = append(heap, faults.Metric(t, s.bridge, "go_memstats_heap_inuse_bytes"))
 		goroutines = append(goroutines, faults.Metric(t, s.bridge, "go_goroutines"))
+		t.Logf("cycle %d: slowest change %s, heap in use %.0f MiB, %v goroutines",
+			cycle, slices.Max(s.lags[50*cycle:]), heap[cycle]/(1<<20), goroutines[cycle])
 	}
 	slices.Sort(s.lags)
 	p99 := s.lags[len(s.lags)*99/100]
