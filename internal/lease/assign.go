@@ -34,7 +34,7 @@ func (t table) step(self string) {
 func (t table) forget() {
 	for name, m := range t.Members {
 		for i := range m.Ready {
-			if i >= len(t.Shards) || !t.Shards[i].has(name) {
+			if i < 0 || i >= len(t.Shards) || !t.Shards[i].has(name) {
 				delete(m.Ready, i)
 			}
 		}
