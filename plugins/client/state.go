@@ -140,7 +140,7 @@ func (s *state) get(q Query) (Snapshot, bool) {
 func (a answer) snapshot(q Query) Snapshot {
 	out := Snapshot{Query: q, Since: a.At, Err: errSaved}
 	for _, p := range a.Endpoints {
-		if p.Service >= 0 && p.Service < len(a.Services) {
+		if p.Service >= 0 && p.Service < len(a.Services) && a.Services[p.Service] != nil {
 			out.Endpoints = append(out.Endpoints, Endpoint{Endpoint: p.Endpoint, Service: a.Services[p.Service]})
 		}
 	}

@@ -1,0 +1,48 @@
+package client
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// FuzzStateFile shows that no state file costs more than what it held,
+// whoever wrote it: with another checksum nothing is taken from it, and with
+// its own nothing is taken that it does not hold.
+func FuzzStateFile(f *testing.F) {
+	f.Add([]byte(`[{"by":0,"text":"greeter","services":[{"Name":"greeter"}],"endpoints":[{"service":0,"endpoint":{"Host":"10.0.0.1","Port":80}}]}]`), false)
+	f.Add([]byte(`[{"endpoints":[{"service":-1},{"service":7}]}]`), false)
+	f.Add([]byte(`[{"services":[null],"endpoints":[{}]}]`), false)
+	f.Add([]byte(`[]`), true)
+	f.Add([]byte(`null`), false)
+	f.Fuzz(func(t *testing.T, answers []byte, forged bool) {
+		sum := sha256.Sum256(answers)
+		if forged {
+			sum[0]++
+		}
+		file, err := json.Marshal(stateFile{Version: stateVersion, Sum: hex.EncodeToString(sum[:]), Answers: answers})
+		if err != nil {
+			file = answers
+		}
+		path := filepath.Join(t.TempDir(), "state")
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := openState(path, slog.New(slog.DiscardHandler))
+		if forged && len(s.answers) > 0 {
+			t.Error("taken with another checksum")
+		}
+		for q := range s.answers {
+			got, _ := s.get(q)
+			for _, e := range got.Endpoints {
+				if e.Service == nil {
+					t.Errorf("%v has an endpoint of no service", q)
+				}
+			}
+		}
+	})
+}
