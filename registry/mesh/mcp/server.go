@@ -16,10 +16,12 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // ServerOptions tune a Server.
@@ -49,8 +51,13 @@ type Peer struct {
 
 type stream struct {
 	Peer
-	types map[string]bool
+	types   map[string]bool
+	refused bool // an answer
 }
+
+// maxTypes is more types than any istiod asks for, about twenty. Each is kept
+// for as long as the stream lives.
+const maxTypes = 100
 
 // NewServer returns a server of a target.
 func NewServer(t *Target, o ServerOptions) *Server {
@@ -143,13 +150,16 @@ func (s *Server) closed(id int64) {
 }
 
 // asked notes a request of a stream, with the version of the ServiceEntries
-// that it confirms.
-func (s *Server) asked(id int64, node *corev3.Node, typeURL, acked string) {
+// that it confirms. An error ends the stream.
+func (s *Server) asked(id int64, node *corev3.Node, typeURL, acked string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.streams[id]
 	if st == nil {
-		return
+		return nil
+	}
+	if !st.types[typeURL] && len(st.types) >= maxTypes {
+		return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
 	}
 	if st.Node == "" && node.GetId() != "" {
 		st.Node = node.GetId()
@@ -160,6 +170,7 @@ func (s *Server) asked(id int64, node *corev3.Node, typeURL, acked string) {
 	if ours(typeURL) && acked != "" {
 		st.Acked = acked
 	}
+	return nil
 }
 
 func (s *Server) sent(id int64, typeURL, version string) {

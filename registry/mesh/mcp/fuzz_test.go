@@ -1,0 +1,148 @@
+package mcp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+)
+
+// said is a stream on which the client has said everything.
+type said[Q proto.Message] struct {
+	grpc.ServerStream
+
+	ctx context.Context //nolint:containedctx // as grpc's streams have it
+
+	mu       sync.Mutex
+	requests []Q
+}
+
+// left returns how many requests were not read.
+func (s *said[Q]) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.requests)
+}
+
+func (s *said[Q]) Context() context.Context { return s.ctx }
+
+func (s *said[Q]) Recv() (Q, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.requests) == 0 {
+		var none Q
+		return none, io.EOF
+	}
+	next := s.requests[0]
+	s.requests = s.requests[1:]
+	return next, nil
+}
+
+type (
+	saidWorld struct {
+		*said[*discovery.DiscoveryRequest]
+	}
+	saidDelta struct {
+		*said[*discovery.DeltaDiscoveryRequest]
+	}
+)
+
+func (saidWorld) Send(*discovery.DiscoveryResponse) error      { return nil }
+func (saidDelta) Send(*discovery.DeltaDiscoveryResponse) error { return nil }
+
+// FuzzRequest shows that no request, in either variant, does more than end its
+// own stream.
+func FuzzRequest(f *testing.F) {
+	for _, r := range []proto.Message{
+		&discovery.DiscoveryRequest{TypeUrl: newType, Node: &corev3.Node{Id: "istiod"}},
+		&discovery.DiscoveryRequest{TypeUrl: newType, VersionInfo: "0-0", ResponseNonce: "x", ErrorDetail: &statuspb.Status{Message: "\x1b[2J"}},
+		&discovery.DiscoveryRequest{TypeUrl: "core/v1alpha1/MeshConfig", ResourceNames: []string{"*", "*", ""}},
+		&discovery.DeltaDiscoveryRequest{TypeUrl: oldType, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*", "a"}, InitialResourceVersions: map[string]string{"a": ""}},
+		&discovery.DeltaDiscoveryRequest{},
+	} {
+		data, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, data, false)
+		f.Add(data, data, true)
+	}
+	f.Fuzz(func(t *testing.T, first, second []byte, incremental bool) {
+		target, server := serving(t)
+		if !incremental {
+			st := saidWorld{&said[*discovery.DiscoveryRequest]{ctx: t.Context()}}
+			for _, data := range [][]byte{first, second} {
+				var r discovery.DiscoveryRequest
+				if proto.Unmarshal(data, &r) != nil {
+					return
+				}
+				st.requests = append(st.requests, &r)
+			}
+			_ = sotw.NewServer(t.Context(), target, server).StreamHandler(st, resourcev3.AnyType)
+		} else {
+			st := saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: t.Context()}}
+			for _, data := range [][]byte{first, second} {
+				var r discovery.DeltaDiscoveryRequest
+				if proto.Unmarshal(data, &r) != nil {
+					return
+				}
+				st.requests = append(st.requests, &r)
+			}
+			_ = delta.NewServer(t.Context(), target, server).DeltaStreamHandler(st, resourcev3.AnyType)
+		}
+		if left := server.Peers(); len(left) != 0 {
+			t.Errorf("%+v is left", left)
+		}
+	})
+}
+
+func serving(t *testing.T) (*mcp.Target, *mcp.Server) {
+	t.Helper()
+	target, err := mcp.NewTarget(mcp.Options{Owner: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target, mcp.NewServer(target, mcp.ServerOptions{})
+}
+
+// TestAStreamIsBounded_D5: a client that makes types up is not remembered
+// without end, and one that refuses everything fills no log.
+func TestAStreamIsBounded_D5(t *testing.T) {
+	t.Parallel()
+	target, err := mcp.NewTarget(mcp.Options{Owner: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder // which one goroutine writes
+	server := mcp.NewServer(target, mcp.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	var requests []*discovery.DiscoveryRequest
+	for n := range 1000 {
+		requests = append(requests,
+			&discovery.DiscoveryRequest{TypeUrl: newType, ErrorDetail: &statuspb.Status{Message: strings.Repeat("no", 1<<10)}},
+			&discovery.DiscoveryRequest{TypeUrl: fmt.Sprintf("made/up%d", n)})
+	}
+	st := saidWorld{&said[*discovery.DiscoveryRequest]{ctx: t.Context(), requests: requests}}
+	err = sotw.NewServer(t.Context(), target, server).StreamHandler(st, resourcev3.AnyType)
+	if status.Code(err) != codes.ResourceExhausted || st.left() == 0 {
+		t.Errorf("%v with %d requests to go", err, st.left())
+	}
+	if text := log.String(); strings.Count(text, "\n") != 1 || len(text) > 400 {
+		t.Errorf("%d bytes are logged: %.500s", len(text), text)
+	}
+}
