@@ -200,19 +200,34 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry",
 			ErrDenied, res.StatusCode, clip(strings.TrimSpace(string(body))))
 	}
+	token, life, err := readLogin(body)
+	if err != nil {
+		return res.StatusCode, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.access, l.renewed, l.expires = token, time.Now(), time.Now().Add(life)
+	return res.StatusCode, nil
+}
+
+// How long a token is taken to live where the server says nothing, and at most.
+const (
+	defaultLife = time.Hour
+	maxLife     = 30 * 24 * time.Hour
+)
+
+// readLogin returns the token of an answer and how long it lives.
+func readLogin(body []byte) (string, time.Duration, error) {
 	var answer struct {
 		AccessToken string `json:"accessToken"`
 		TokenTTL    int64  `json:"tokenTtl"` // seconds
 	}
 	if err := json.Unmarshal(body, &answer); err != nil || answer.AccessToken == "" {
-		return res.StatusCode, errors.New("the answer holds no accessToken: is this a Nacos server?")
+		return "", 0, errors.New("the answer holds no accessToken: is this a Nacos server?")
 	}
-	ttl := time.Duration(answer.TokenTTL) * time.Second
-	if ttl <= 0 {
-		ttl = time.Hour
+	life := defaultLife
+	if answer.TokenTTL > 0 {
+		life = time.Duration(min(answer.TokenTTL, int64(maxLife/time.Second))) * time.Second
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.access, l.renewed, l.expires = answer.AccessToken, time.Now(), time.Now().Add(ttl)
-	return res.StatusCode, nil
+	return answer.AccessToken, life, nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // FuzzPayload shows that no answer and no push of a server is more than an
-// error: it is read by nothing but decode and decodePush.
+// error: it is read by nothing but decode, decodePush and notice.
 func FuzzPayload(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"QueryServiceResponse", `{"resultCode":200,"success":true,"serviceInfo":{"name":"a","hosts":[{"ip":"10.0.0.1","port":80,"metadata":{"k":"v"}}]}}`},
@@ -38,6 +38,31 @@ func FuzzPayload(f *testing.F) {
 		}
 		if ack := pushed.ack(); ack.GetMetadata().GetType() == "" {
 			t.Errorf("push %q is acknowledged by nothing", kind)
+		}
+		_, info, err := pushed.notice()
+		if err != nil {
+			return
+		}
+		for _, in := range new(Source).read(info).instances {
+			if in.fault == nil && in.text == "" {
+				t.Errorf("%+v", in)
+			}
+		}
+	})
+}
+
+// FuzzLogin shows that no answer to a login is more than an error or a token
+// for a time that can be waited for.
+func FuzzLogin(f *testing.F) {
+	f.Add([]byte(`{"accessToken":"t","tokenTtl":18000}`))
+	f.Add([]byte(`{"accessToken":"t","tokenTtl":9223372036854775807}`))
+	f.Add([]byte(`{"accessToken":"t","tokenTtl":-1}`))
+	f.Add([]byte(`{"accessToken":"a\r\nb"}`))
+	f.Add([]byte(`<html>`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		token, life, err := readLogin(body)
+		if err == nil && (token == "" || life <= 0 || life > maxLife) {
+			t.Errorf("%q: %q for %s", body, token, life)
 		}
 	})
 }
