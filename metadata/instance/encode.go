@@ -117,6 +117,9 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	if n := sizeOf(must); n > c.limit {
 		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
 	}
+	if len(i.Ports) > 1 { // which are of one instance by being written as one
+		st.may = slices.DeleteFunc(st.may, func(p pair) bool { return p == pair{keyInstance, i.Key()} })
+	}
 	dropped := fit(must, st.may, c.limit)
 	i.Metadata = must
 	if len(dropped) > 0 {
