@@ -171,6 +171,7 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 		_, ours := r.posted[id]
 		switch {
 		case ours:
+		case id == "" || p.ID != id: // and so nobody's
 		case now.Sub(p.At) > holdTerm:
 			l.forget(recordHolds, id)
 		default:
@@ -182,7 +183,7 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 // obey does what was decided about holds of this loop.
 func (l *loop) obey(decisions map[string]decision, now time.Time) {
 	for id, d := range decisions {
-		if d.Approved && now.Sub(d.At) >= approvalTerm {
+		if d.Approved && now.Sub(d.At).Abs() >= approvalTerm {
 			l.forget(recordDecisions, id)
 			delete(decisions, id)
 		}
