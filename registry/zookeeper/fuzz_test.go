@@ -64,3 +64,50 @@ func (plainLayout) Entry(g registry.Group, name string, _ []byte) (registry.Entr
 	mark, _ := metadata.ParseMark(parts[len(parts)-1])
 	return registry.Entry{Group: g, Key: parts[0], Value: name}, mark
 }
+
+// FuzzHome has others write into the nodes that an owner keeps for itself: what
+// stands in them makes no entry of theirs ours, and is never more than a reason
+// to refuse.
+func FuzzHome(f *testing.F) {
+	f.Add([]byte(`{"host":"a","process":-1,"timeout":-9000000000000000000}`))
+	f.Add([]byte("b\n../../x\n"))
+	f.Add([]byte("9223372036854775807 another"))
+	f.Add([]byte("not what it was, and of no length that it could be"))
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1<<12 {
+			return
+		}
+		server := serve(t)
+		client := dial(t, server)
+		fenced := func(o *zookeeper.TargetOptions) {
+			o.Bridges = []string{"b"}
+			o.Fence = func(registry.Group) (zookeeper.Fence, bool) { return zookeeper.Fence{Term: 5, Holder: "me"}, true }
+		}
+		first, bare := target(t, client, withDubbo(t, nil)), greeter(t, 2)
+		write(t, first, creating(bare[0]))
+		path, _ := pathOf(t, codec(t), metadata.Bare(bare[1]))
+		must(t, server.Put(path, nil))
+		for _, p := range server.Paths("/xds-bridge/" + owner) {
+			if strings.Contains(p, "/ledger/") {
+				must(t, server.Put(p, data))
+			}
+		}
+		for _, p := range []string{"/xds-bridge/" + owner + "/bridges", "/xds-bridge/" + owner + "/fence/0", "/xds-bridge/id", "/xds-bridge/other/bridges"} {
+			must(t, server.Put(p, data))
+		}
+		tg := target(t, client, withDubbo(t, nil), fenced)
+		if err := tg.Admit(t.Context()); err != nil && !errors.Is(err, zookeeper.ErrOwner) {
+			t.Fatal(err)
+		}
+		held, err := tg.Read(t.Context(), bare[0].Group)
+		if err != nil && !errors.Is(err, registry.ErrRefused) && !errors.Is(err, registry.ErrFenced) {
+			t.Fatal(err)
+		}
+		for _, h := range held {
+			if h.Owner != "" && h.Key == bare[1].Key {
+				t.Errorf("%q made %v of %q", data, h.Key, h.Owner)
+			}
+		}
+	})
+}

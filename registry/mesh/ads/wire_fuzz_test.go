@@ -1,0 +1,91 @@
+package ads
+
+import (
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// FuzzTake shows that no response of a server, in either variant, is more than
+// resources that are rejected, and that one whose name cannot be read removes
+// nobody, since it may be anybody's.
+func FuzzTake(f *testing.F) {
+	kind := Kind[string]{URL: "type.googleapis.com/google.protobuf.StringValue", Full: true, Decode: func(data []byte) (string, string, error) {
+		var v wrapperspb.StringValue
+		err := proto.Unmarshal(data, &v)
+		return v.GetValue(), v.GetValue(), err //nolint:wrapcheck // of a test
+	}}
+	for _, r := range fuzzResponses(f, kind.URL) {
+		data, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{Resources: r, RemovedResources: []string{"there", ""}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, true, false)
+		f.Add(data, false, true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, delta, first bool) {
+		var m discoveryv3.DeltaDiscoveryResponse
+		if proto.Unmarshal(data, &m) != nil {
+			return
+		}
+		l, epoch := newLedger(kind.URL), 1
+		topic := newTopic(kind, l, &epoch)
+		l.add(Wildcard)
+		at := frame{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
+		there := raw{name: "there", named: true, data: encoded(t, "there")}
+		if err := topic.take(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
+			t.Fatal(err)
+		}
+		next := response{url: kind.URL, removed: m.GetRemovedResources()}
+		nameless := false
+		for _, r := range m.GetResources() {
+			got := unwrap(r, kind.URL)
+			if !delta {
+				got = read(r.GetResource(), kind.URL)
+			}
+			next.resources = append(next.resources, got)
+			nameless = nameless || got.err != nil && got.name == ""
+		}
+		if !delta {
+			next.removed = nil
+		}
+		at.first = first
+		err := topic.take(next, at)
+		if r := topic.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
+			t.Errorf("removed by what cannot be read: %v", err)
+		}
+		if topic.records[Wildcard] != nil || l.held < 0 {
+			t.Errorf("%v, %d held", topic.records, l.held)
+		}
+	})
+}
+
+func encoded(tb testing.TB, name string) []byte {
+	tb.Helper()
+	data, err := proto.Marshal(wrapperspb.String(name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+func fuzzResponses(tb testing.TB, url string) [][]*discoveryv3.Resource {
+	tb.Helper()
+	of := func(url string, data []byte) *anypb.Any { return &anypb.Any{TypeUrl: url, Value: data} }
+	inner, err := proto.Marshal(&discoveryv3.Resource{Name: "in", Resource: of(wrapperURL, encoded(tb, "in"))})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return [][]*discoveryv3.Resource{
+		nil,
+		{{Name: "a", Version: "1", Resource: of(url, encoded(tb, "a"))}, {Name: "a", Resource: of(url, encoded(tb, "a"))}},
+		{{Name: "*", Resource: of(url, encoded(tb, "*"))}},
+		{{Name: "there"}},
+		{{Resource: of("another", []byte("\xff"))}},
+		{{Name: "b", Resource: of(url, encoded(tb, "c"))}},
+		{{Resource: of(wrapperURL, inner)}},
+	}
+}
