@@ -1,0 +1,37 @@
+package arch_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestEveryFuzzTargetHasACorpus: what was found once is tried by every test
+// run, so each target keeps inputs of its own in testdata/fuzz.
+func TestEveryFuzzTargetHasACorpus(t *testing.T) {
+	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	seen := 0
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range target.FindAllSubmatch(text, -1) {
+			seen++
+			corpus := filepath.Join(filepath.Dir(path), "testdata", "fuzz", string(m[1]))
+			if files, err := os.ReadDir(corpus); err != nil || len(files) == 0 {
+				t.Errorf("%s has no corpus: run it for a minute and keep some of what it found in %s", m[1], corpus)
+			}
+		}
+		return nil
+	})
+	if err != nil || seen < 40 {
+		t.Errorf("%d targets, %v", seen, err)
+	}
+}
