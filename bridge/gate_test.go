@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -263,6 +264,23 @@ func TestGate(t *testing.T) {
 			if h := s.hold(); len(h.Entries) == 0 {
 				t.Errorf("%+v", h)
 			}
+		},
+		"A46 F53 what flaps in the shards of others counts as often as it is gone": func(t *testing.T) {
+			s, b := gated(t, 2, decides, bridge.DefaultGuard())
+			b.put(1, away)
+			all := fleet(40, 1)
+			s.starts().has(all...).in(time.Minute)
+			theirs := slices.IndexFunc(all, func(sv *registry.Service) bool { return bridge.Shard(group(string(sv.Name)), 2) == 1 })
+			mine := slices.IndexFunc(all, func(sv *registry.Service) bool { return bridge.Shard(group(string(sv.Name)), 2) == 0 })
+			for range 60 {
+				s.table().Apply(nil, names(all[theirs:theirs+1]))
+				s.in(2 * time.Second)
+				s.table().Put(all[theirs])
+				s.in(2 * time.Second)
+			}
+			before := len(s.target.Entries())
+			s.table().Apply(nil, names(all[mine:mine+1]))
+			s.in(time.Minute).noHold().holdsN(before - 1)
 		},
 		"what is taken over while a reading is under way is read again": func(t *testing.T) {
 			s, b := gated(t, 1, warm, speed)

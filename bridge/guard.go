@@ -111,7 +111,7 @@ func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 		} else {
 			s.permitted = true
 			delete(b.pending, s)
-			b.spend(now)
+			b.missing.add(place{s.item.group, s.Key}, now)
 		}
 	}
 	if s.hold != nil {
@@ -198,6 +198,9 @@ func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
 // wanted forgets a key that is surplus no longer.
 func (l *loop) wanted(s *surplus, now time.Time) {
 	delete(l.ward(s).pending, s)
+	if _, claimed := l.planner.Winner(s.item.group, s.Key); claimed { // and not deleted by now
+		l.cameBack(place{s.item.group, s.Key})
+	}
 	if s.hold != nil {
 		l.shrink(s.hold, s, now)
 	}

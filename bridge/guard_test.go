@@ -264,6 +264,35 @@ func TestShare(t *testing.T) {
 			s.in(5 * time.Minute).table().Put(service("s13", "10.0.13.1:80"))
 			s.in(time.Second).holdsN(27)
 		},
+		"F53 an endpoint that flaps is one entry, and others' removals go on": func(t *testing.T) {
+			s := standard(t, 20)
+			for range 60 { // for ten minutes, damped by nothing
+				s.table().Put(service("s0", "10.0.0.1:80"))
+				s.in(5 * time.Second).noHold().holdsN(39)
+				s.table().Put(fleet(20, 2)[0])
+				s.in(5 * time.Second).noHold().holdsN(40)
+			}
+			s.loses(5, 5).in(time.Minute).noHold().holdsN(30)
+			s.table().Put(service("s0", "10.0.0.1:80"))
+			s.in(time.Second).noHold().holdsN(29)
+		},
+		"F53 flaps faster than they are written count no more than what is gone": func(t *testing.T) {
+			s := standard(t, 20)
+			for range 600 {
+				s.table().Put(service("s0", "10.0.0.1:80"))
+				s.in(50 * ms)
+				s.table().Put(fleet(20, 2)[0])
+				s.in(50 * ms).noHold()
+			}
+			s.in(10*time.Second).loses(5, 5).in(time.Minute).noHold().holdsN(30)
+		},
+		"what comes back leaves room, and never for more than the share": func(t *testing.T) {
+			s := standard(t, 20)
+			s.loses(0, 6).in(time.Minute).holdsN(28).noHold()
+			s.has(fleet(20, 2)...).in(time.Second).holdsN(40)
+			s.loses(6, 6).in(time.Minute).holdsN(28).noHold()
+			s.loses(12, 1).in(time.Minute).holdsN(28).hold()
+		},
 		"one hold does not hold what comes later": func(t *testing.T) {
 			s := standard(t, 20)
 			s.loses(0, 10)

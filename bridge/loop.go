@@ -206,9 +206,9 @@ func (l *loop) claim(w *way, p *projected, now time.Time) {
 				l.touch(group, now)
 			}
 		}
-		if lost := before - l.elsewhere(origin); lost > 0 {
+		if after := l.elsewhere(origin); after != before {
 			b := l.wards[w.index]
-			b.others.add(removal{now, lost}, b.guard.Window)
+			b.others.changed(p.name, before, after, b.guard.Window, now)
 		}
 	}
 	if w.note(p.name, p.state) && p.err != nil {

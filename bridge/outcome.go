@@ -114,6 +114,9 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	it := o.item
 	l.applied(o, now)
 	l.planner.Applied(o.change)
+	for _, w := range o.change.Put {
+		l.cameBack(place{it.group, w.New.Key})
+	}
 	l.account(it, now)
 	l.succeeded(it)
 	it.wroteAt, l.lastWrite = now, now

@@ -15,14 +15,9 @@ type ward struct {
 	ways    []*way // whose knowledge counts
 	pending map[*surplus]struct{}
 	held    int
-	done    removals
-	others  removals   // what the source withdrew in groups that other replicas decide
+	missing missing    // what was removed and did not come back
+	others  withdrawn  // what the source withdrew in groups that other replicas decide, likewise
 	entries func() int // claimed, or owned
-}
-
-type removal struct {
-	at time.Time
-	n  int
 }
 
 func newWard(w *way, entries func() int) *ward {
@@ -88,41 +83,13 @@ func (b *ward) excess(now time.Time) string {
 	if b.guard.Share == 0 {
 		return ""
 	}
-	gone := b.done.within(b.guard.Window, now) + b.others.within(b.guard.Window, now)
+	gone := b.missing.within(b.guard.Window, now) + b.others.within(b.guard.Window, now)
 	removals := gone + len(b.pending)
 	base := b.entries() + gone
 	if removals <= b.guard.AtLeast || float64(removals) <= b.guard.Share*float64(base) {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d entries would go within %s", removals, base, b.guard.Window)
-}
-
-// spend counts a removal that is permitted.
-func (b *ward) spend(now time.Time) { b.done.add(removal{now, 1}, b.guard.Window) }
-
-// removals are those of a window, in their order.
-type removals []removal
-
-// within returns how many there were within the window, and forgets others.
-func (r *removals) within(window time.Duration, now time.Time) int {
-	for len(*r) > 0 && now.Sub((*r)[0].at) >= window {
-		*r = (*r)[1:]
-	}
-	n := 0
-	for _, one := range *r {
-		n += one.n
-	}
-	return n
-}
-
-// add counts a removal. Those close to each other are counted as one, so that
-// the list stays short.
-func (r *removals) add(next removal, window time.Duration) {
-	if n := len(*r); n > 0 && next.at.Sub((*r)[n-1].at) < window/128 {
-		(*r)[n-1].n += next.n
-		return
-	}
-	*r = append(*r, next)
 }
 
 func (l *loop) ward(s *surplus) *ward {
