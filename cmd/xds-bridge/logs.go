@@ -9,6 +9,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/gostlog"
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 // logger returns the logger of the configuration, unless flags say otherwise,
@@ -24,16 +25,19 @@ func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, er
 		return nil, nil, usage("--log-level %q: write debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: least, ReplaceAttr: utc}
+	var lines slog.Handler
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(c.err, options)), least, nil
+		lines = slog.NewTextHandler(c.err, options)
 	case "json":
-		return slog.New(slog.NewJSONHandler(c.err, options)), least, nil
+		lines = slog.NewJSONHandler(c.err, options)
 	case "gost":
 		gost.SetLoggerLevel(level)
-		return slog.New(gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, least)), least, nil
+		lines = gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, least)
+	default:
+		return nil, nil, usage("--log-format %q: write text, json or gost", format)
 	}
-	return nil, nil, usage("--log-format %q: write text, json or gost", format)
+	return slog.New(redact.Handler(lines)), least, nil
 }
 
 // relevel makes the level what the configuration says by now, unless flags say

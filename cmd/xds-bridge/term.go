@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"unicode"
 
 	"golang.org/x/term"
+
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 // color is a way to write a word on a terminal.
@@ -49,9 +52,10 @@ func (c *cli) colored() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printable returns a text of others with everything escaped that a terminal
-// would obey.
+// printable returns a text of others without the secrets in it, and with
+// everything escaped that a terminal would obey.
 func printable(s string) string {
+	s = redact.Text(s)
 	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return s
 	}
@@ -84,12 +88,18 @@ func (t table) end() error {
 	return nil
 }
 
-// document prints one JSON document.
+// document prints one JSON document, without the secrets that texts in it
+// hold.
 func (c *cli) document(v any) error {
-	enc := json.NewEncoder(c.out)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	err := enc.Encode(v)
+	if err == nil {
+		_, err = c.out.Write(redact.JSON(b.Bytes()))
+	}
+	if err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil

@@ -1,12 +1,15 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 // Admin returns the handler of the API. Only requests that name loopback as
@@ -96,14 +99,17 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, why)
 }
 
-// reply writes a document. The encoder escapes <, > and &, so that a name
-// that an outsider chose is never markup.
+// reply writes a document without the secrets that texts in it hold. The
+// encoder escapes <, > and &, so that a name that an outsider chose is never
+// markup.
 func reply(w http.ResponseWriter, code int, document any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(code)
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(document)
+	_, _ = w.Write(redact.JSON(b.Bytes()))
 }
 
 func problem(w http.ResponseWriter, code int, text string) { reply(w, code, Problem{Error: text}) }

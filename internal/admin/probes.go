@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 // The time a loop may be silent before /livez fails, how often it is asked,
@@ -179,9 +181,9 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	_, _ = w.Write([]byte(text.String()))
 }
 
-// printable keeps text of others on its line.
+// printable keeps text of others on its line, without the secrets in it.
 func printable(s string) string {
-	q := strconv.Quote(s)
+	q := strconv.Quote(redact.Text(s))
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 

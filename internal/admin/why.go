@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -87,7 +88,7 @@ func lookup(in Input, query string) []Seen {
 		}) {
 			continue
 		}
-		seen := Seen{Source: in.Name, Service: name, Keys: []string{}, Attributes: redacted(sv.Attributes), Endpoints: endpoints(sv)}
+		seen := Seen{Source: in.Name, Service: name, Keys: []string{}, Attributes: redact.Map(sv.Attributes), Endpoints: endpoints(sv)}
 		for _, i := range sv.Interfaces {
 			seen.Keys = append(seen.Keys, key(i))
 		}
@@ -114,7 +115,7 @@ func endpoints(sv *registry.Service) []Endpoint {
 		}
 		list = append(list, Endpoint{
 			Address: e.Address(), Health: e.Health.String(), Offered: e.Health.Offered(), Protocol: protocol,
-			Weight: e.Weight, Zone: e.Zone, Attributes: redacted(e.Attributes),
+			Weight: e.Weight, Zone: e.Zone, Attributes: redact.Map(e.Attributes),
 		})
 	}
 	return list

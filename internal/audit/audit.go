@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
 // Entry is one thing that a person had done.
@@ -49,7 +52,11 @@ func (l *Log) Record(e Entry) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
-	e.Before = e.Before[:min(len(e.Before), maxBefore)]
+	e.Before = slices.Clone(e.Before[:min(len(e.Before), maxBefore)])
+	for i, entry := range e.Before {
+		e.Before[i] = redact.Text(entry)
+	}
+	e.Error = redact.Text(e.Error)
 	l.log.Info("audit", "who", e.Who, "action", e.Action, "peer", e.Target, "bridge", e.Bridge,
 		"subject", e.Subject, "entries", e.Count, "after", e.After, "err", e.Error)
 	if l.file == "" {

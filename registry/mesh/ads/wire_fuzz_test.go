@@ -16,7 +16,7 @@ func FuzzTake(f *testing.F) {
 	kind := Kind[string]{URL: "type.googleapis.com/google.protobuf.StringValue", Full: true, Decode: func(data []byte) (string, string, error) {
 		var v wrapperspb.StringValue
 		err := proto.Unmarshal(data, &v)
-		return v.GetValue(), v.GetValue(), err //nolint:wrapcheck // of a test
+		return v.GetValue(), v.GetValue(), err
 	}}
 	for _, r := range fuzzResponses(f, kind.URL) {
 		data, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{Resources: r, RemovedResources: []string{"there", ""}})

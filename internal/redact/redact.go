@@ -1,0 +1,98 @@
+// Package redact hides secrets in what people are shown. What providers
+// register is theirs, and some register passwords and tokens: as parameters of
+// a URL, as metadata, in a name that cannot be read. What is stored in a
+// registry is never touched by it.
+//
+// It is applied once on each way out: to the answers of the status API, to
+// what verbs print, to log lines, probes and the audit file.
+package redact
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"strings"
+)
+
+// Hidden stands for a value that nobody needs to see.
+const Hidden = "<redacted>"
+
+// Key reports whether the name of a parameter says that its value is secret.
+func Key(name string) bool {
+	k := strings.ToLower(name)
+	for _, word := range []string{"password", "passwd", "token", "secret", "credential", "accesskey", "access-key", "access_key", "apikey", "api-key", "api_key", "private"} {
+		if strings.Contains(k, word) {
+			return true
+		}
+	}
+	return k == "ak" || k == "sk"
+}
+
+// Map returns a map without the values of keys that hold secrets.
+func Map[M ~map[string]string](m M) M {
+	var out M
+	for k := range m {
+		if !Key(k) {
+			continue
+		}
+		if out == nil {
+			out = maps.Clone(m)
+		}
+		out[k] = Hidden
+	}
+	if out == nil {
+		return m
+	}
+	return out
+}
+
+// JSON returns a document with Text applied to each text in it.
+func JSON(document []byte) []byte {
+	var out []byte
+	done := 0
+	for i := 0; i < len(document); i++ {
+		if document[i] != '"' {
+			continue
+		}
+		end := i + 1
+		for end < len(document) && document[end] != '"' {
+			if document[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		end = min(end+1, len(document))
+		if changed, ok := literal(document[i:end]); ok {
+			out = append(append(out, document[done:i]...), changed...)
+			done = end
+		}
+		i = end - 1
+	}
+	if out == nil {
+		return document
+	}
+	return append(out, document[done:]...)
+}
+
+// literal returns a literal of JSON with Text applied, false where that
+// changes nothing.
+func literal(quoted []byte) ([]byte, bool) {
+	if !bytes.ContainsAny(quoted, "=:%") {
+		return nil, false
+	}
+	var text string
+	if json.Unmarshal(quoted, &text) != nil {
+		return nil, false
+	}
+	less := Text(text)
+	if less == text {
+		return nil, false
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(bytes.Contains(quoted, []byte(`\u00`))) // as whoever wrote it did
+	if err := enc.Encode(less); err != nil {
+		panic(err) // of a text
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), true
+}
