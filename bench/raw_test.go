@@ -54,7 +54,7 @@ func folder(root string, i int) string { return root + "/" + iface(i) + "/provid
 // provider is a node of about the size that the bridge writes.
 func provider(i, n int) string {
 	text := fmt.Sprintf("tri://10.%d.%d.%d:20000/%s?category=providers&endPointWeight=1&interface=%s&meshClusterID=%s"+
-		"&meshHostAddr=%s:20000&meshLocality=eu-1/eu-1a&side=provider&xdsb=kijc615abbbcl", i>>8, i&255, n+1, iface(i), iface(i), clusterName(i), host(i))
+		"&meshHostAddr=%s:20000&meshLocality=eu-1/eu-1a&side=provider&weight=100&xdsb=kijc615abbbcl", i>>8, i&255, n+1, iface(i), iface(i), clusterName(i), host(i))
 	return url.QueryEscape(text)
 }
 

@@ -43,14 +43,17 @@ func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
 	t.Run("both are served", func(t *testing.T) { served(t, first, second) })
 	third := provide(t, "app-c", "interface")
 	t.Run("so is one that registers by interface alone", func(t *testing.T) { served(t, first, second, third) })
+	t.Run("nothing is in conflict", func(t *testing.T) {
+		harness.Eventually(t, soon, "all is in step", func() error {
+			_, out, errOut := bridge.Do(t, "status")
+			if strings.Contains(out+errOut, "conflict") || !strings.Contains(out, "in step") {
+				return fmt.Errorf("status says:\n%s%s", out, errOut)
+			}
+			return nil
+		})
+	})
 	fourth := provide(t, "app-d", "all")
 	t.Run("and one that registers in both ways, once", func(t *testing.T) { served(t, first, second, third, fourth) })
-	t.Run("nothing is in conflict", func(t *testing.T) {
-		_, out, errOut := bridge.Do(t, "status")
-		if strings.Contains(out+errOut, "conflict: ") || !strings.Contains(out, "in step") {
-			t.Errorf("status says:\n%s%s", out, errOut)
-		}
-	})
 	t.Run("the first that goes takes nobody along", func(t *testing.T) {
 		java.StopProvider(t, first)
 		served(t, second, third, fourth)

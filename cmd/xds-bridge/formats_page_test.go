@@ -242,7 +242,8 @@ Inside the bridge a weight is a share, in hundredths of the normal one. Formats 
 | hertz | 10 | 1 | 1,000,000 (Nacos: 10,000) | 10 | as absent |
 | kitex | 10 | 1 | 1,000,000 (Nacos: 10,000) | disabled | disabled |
 
-Spring Cloud has no weight in ZooKeeper; the mesh's own stands in ` + "`endPointWeight`" + ` in every format.
+Dubbo's weight is always written, because Java looks at no weights where its first provider has none. Spring Cloud has no
+weight in ZooKeeper; the mesh's own stands in ` + "`endPointWeight`" + ` in every format.
 
 ## Metadata
 

@@ -20,7 +20,8 @@ type Dubbo struct {
 	*java
 
 	mu        sync.Mutex
-	addresses []string
+	addresses [][]string
+	colors    []string
 }
 
 // The versions of Java Dubbo.
@@ -140,15 +141,36 @@ func (c Consumer) callEach(t testing.TB, ports []int) error {
 func (d *Dubbo) Addresses() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.addresses
+	if len(d.addresses) == 0 {
+		return nil
+	}
+	return d.addresses[len(d.addresses)-1]
 }
 
-// note keeps a list of addresses; other lines stay in the log alone.
-func (d *Dubbo) note(word, rest string) {
-	if word != "addresses" {
-		return
-	}
+// AddressesSince returns the lists that registries handed to consumers of this
+// JVM after the first n.
+func (d *Dubbo) AddressesSince(n int) [][]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.addresses = strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
+	return slices.Clone(d.addresses[n:])
+}
+
+// Colors returns the parameter color of those on the last list that have one.
+func (d *Dubbo) Colors() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.colors
+}
+
+// note keeps what is told of lists; other lines stay in the log alone.
+func (d *Dubbo) note(word, rest string) {
+	list := strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch word {
+	case "addresses":
+		d.addresses = append(d.addresses, list)
+	case "colors":
+		d.colors = list
+	}
 }

@@ -50,7 +50,8 @@ type instance struct {
 	host      string
 	port      uint16
 	protocols []string // sorted
-	weight    uint32   // Dubbo's; always said, because Java takes none into account where its first provider has none
+	weight    uint32   // Dubbo's
+	tag       string
 	revision  string
 	mark      string
 	may       []param
@@ -111,7 +112,7 @@ func (c *claim) add(s *registry.Service, st *site) {
 	}
 	c.instances = append(c.instances, instance{
 		host: e.Host, port: e.Port, protocols: []string{st.protocol},
-		weight: cmp.Or(dubboWeight(s, e), defaultWeight), mark: st.mark, may: st.may,
+		weight: dubboWeight(s, e), tag: st.tag, mark: st.mark, may: st.may,
 	})
 }
 
@@ -121,7 +122,7 @@ func (o *Options) finish(c *claim, interfaces []registry.Interface) {
 	known := make(map[string]string) // revisions by what tells documents apart
 	for i := range c.instances {
 		in := &c.instances[i]
-		id := fmt.Sprint(in.weight, in.protocols, in.mark)
+		id := fmt.Sprint(in.weight, in.protocols, in.mark, in.tag)
 		if known[id] == "" {
 			revision, text := o.report(c.app, interfaces, in)
 			known[id], c.reports[revision] = revision, text
@@ -188,19 +189,6 @@ func checkApplication(app string) error {
 		return fmt.Errorf("application %q %w", app, errReserved)
 	}
 	return nil
-}
-
-// dubboWeight returns the weight that is written for an endpoint; 0 for the
-// default one.
-func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
-	weight := min(e.Weight, maxWeight)
-	if attribute(s, e, paramMeshHost) != "" {
-		weight = weightOf(e.Weight)
-	}
-	if weight == defaultWeight {
-		return 0
-	}
-	return weight
 }
 
 // A form renders what a claim holds.

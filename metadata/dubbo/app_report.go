@@ -37,14 +37,15 @@ type reportService struct {
 
 // report writes what an instance provides and returns its revision. What
 // differs from instance to instance is not in it but for the weight, which
-// dubbo-go looks for here alone.
+// dubbo-go looks for here alone, and the tag: that an instance has one no more
+// Java does not see from the instance.
 func (o *Options) report(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
 	r := report{App: app, Services: make(map[string]reportService), Mark: in.mark}
 	for _, i := range interfaces {
 		for _, protocol := range in.protocols {
 			r.Services[reportKey(i, protocol)] = reportService{
 				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: protocol, Path: i.Name,
-				Params: o.reportParams(app, i, in.weight),
+				Params: o.reportParams(app, i, in),
 			}
 		}
 	}
@@ -52,8 +53,8 @@ func (o *Options) report(app string, interfaces []registry.Interface, in *instan
 	return r.Revision, marshal(r)
 }
 
-func (o *Options) reportParams(app string, i registry.Interface, weight uint32) map[string]string {
-	params := make(map[string]string, 6+len(o.Params))
+func (o *Options) reportParams(app string, i registry.Interface, in *instance) map[string]string {
+	params := make(map[string]string, 7+len(o.Params))
 	maps.Copy(params, o.Params)
 	params[paramApplication], params[paramInterface], params[paramSide] = app, i.Name, "provider"
 	if i.Version != "" {
@@ -62,7 +63,10 @@ func (o *Options) reportParams(app string, i registry.Interface, weight uint32) 
 	if i.Group != "" {
 		params[paramGroup] = i.Group
 	}
-	params[paramWeight] = strconv.FormatUint(uint64(weight), 10)
+	params[paramWeight] = strconv.FormatUint(uint64(in.weight), 10)
+	if in.tag != "" {
+		params[paramTag] = in.tag
+	}
 	return params
 }
 

@@ -28,6 +28,7 @@ type site struct {
 	protocol string
 	mark     string
 	endpoint *registry.Endpoint
+	tag      string // where tags are written
 	may      []param
 }
 
@@ -85,7 +86,11 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) 
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	return site{protocol: protocol, mark: mark, endpoint: e, may: o.may(s, e)}, nil
+	st := site{protocol: protocol, mark: mark, endpoint: e, may: o.may(s, e)}
+	if o.Tags {
+		st.tag = attribute(s, e, paramTag)
+	}
+	return st, nil
 }
 
 // markOf returns the mark of an endpoint with the path it came.
@@ -107,9 +112,7 @@ func (o *Options) provider(s *registry.Service, iface registry.Interface, st *si
 	add(paramVersion, iface.Version)
 	add(paramGroup, iface.Group)
 	add(paramSide, "provider")
-	if weight := dubboWeight(s, e); weight != 0 {
-		add(paramWeight, strconv.FormatUint(uint64(weight), 10))
-	}
+	add(paramWeight, strconv.FormatUint(uint64(dubboWeight(s, e)), 10))
 	add(metadata.MarkKey, st.mark)
 	for k, v := range o.Params {
 		add(k, v)
@@ -122,8 +125,8 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 	all := make([]param, 0, 8+len(s.Attributes)+len(e.Attributes))
 	all = append(all, param{paramApplication, orElse(e.Attributes[paramApplication], s.Application)})
 	meshHost := attribute(s, e, paramMeshHost)
-	if meshHost != "" && e.Weight != 0 {
-		all = append(all, param{paramMeshWeight, strconv.FormatUint(uint64(e.Weight), 10)})
+	if meshHost != "" {
+		all = append(all, param{paramMeshWeight, strconv.FormatUint(uint64(max(1, e.Weight)), 10)})
 	}
 	if o.Subsets {
 		all = append(all, param{paramMeshSubset, attribute(s, e, paramMeshSubset)})

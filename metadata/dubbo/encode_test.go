@@ -95,10 +95,10 @@ func TestKeysOfOneInterfaceOnOneAddressDoNotCollide(t *testing.T) {
 func TestWeights_C44(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mesh  uint32
-		dubbo string // empty: Dubbo's default of 100
+		dubbo string
 	}{
-		"not told is the default":       {0, ""},
-		"one is the default":            {1, ""},
+		"not told is the default":       {0, "100"},
+		"one is the default, and said":  {1, "100"},
 		"a ratio is kept":               {30, "3000"},
 		"the largest that keeps it":     {10_000, "1000000"},
 		"more does not overflow an int": {math.MaxUint32, "1000000"},
@@ -111,8 +111,8 @@ func TestWeights_C44(t *testing.T) {
 			if got := q.Get("weight"); got != tt.dubbo {
 				t.Errorf("weight %q, want %q", got, tt.dubbo)
 			}
-			if got := q.Get("endPointWeight"); tt.mesh != 0 && got != strconv.FormatUint(uint64(tt.mesh), 10) {
-				t.Errorf("endPointWeight %q, want %d", got, tt.mesh)
+			if got, want := q.Get("endPointWeight"), strconv.FormatUint(uint64(max(1, tt.mesh)), 10); got != want {
+				t.Errorf("endPointWeight %q, want %s", got, want)
 			}
 			var stored struct{ Weight float64 }
 			if err := json.Unmarshal([]byte(encode(t, nacos(t, dubbo.Options{}), s)[0].Value), &stored); err != nil || stored.Weight != 1 {

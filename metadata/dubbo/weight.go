@@ -1,6 +1,10 @@
 package dubbo
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
 
 // Dubbo's weights. A provider without one has defaultWeight. Java reads an
 // int and adds the weights of all providers up in an int, so maxWeight keeps
@@ -17,6 +21,19 @@ const (
 // at one endpoint only: a neighbour's weight never rewrites it.
 func weightOf(mesh uint32) uint32 {
 	return uint32(min(uint64(mesh)*defaultWeight, maxWeight))
+}
+
+// dubboWeight returns the weight that is written for an endpoint. It is always
+// said: Java takes no weights into account where its first provider has none.
+func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
+	switch {
+	case e.Weight == 0:
+		return defaultWeight
+	case attribute(s, e, paramMeshHost) != "":
+		return weightOf(e.Weight)
+	default:
+		return min(e.Weight, maxWeight)
+	}
 }
 
 // parseWeight reads a weight; what is no weight counts as not told.

@@ -1,6 +1,7 @@
 package org.bridge.demo;
 
 import java.util.List;
+import java.util.Objects;
 import java.util.stream.Collectors;
 import org.apache.dubbo.common.URL;
 import org.apache.dubbo.common.extension.Activate;
@@ -8,7 +9,7 @@ import org.apache.dubbo.registry.AddressListener;
 import org.apache.dubbo.rpc.cluster.Directory;
 import org.bridge.console.Console;
 
-/** Prints every list of provider addresses that a registry hands to a consumer of this JVM. */
+/** Prints every list of providers that a registry hands to a consumer of this JVM: their addresses and colors. */
 @Activate
 public final class AddressReporter implements AddressListener {
     @Override
@@ -16,6 +17,11 @@ public final class AddressReporter implements AddressListener {
         Console.say("addresses " + addresses.stream()
                 .filter(url -> !"empty".equals(url.getProtocol()))
                 .map(URL::getAddress)
+                .sorted()
+                .collect(Collectors.joining(",")));
+        Console.say("colors " + addresses.stream()
+                .map(url -> url.getParameter("color"))
+                .filter(Objects::nonNull)
                 .sorted()
                 .collect(Collectors.joining(",")));
         return addresses;

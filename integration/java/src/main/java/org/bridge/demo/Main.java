@@ -25,8 +25,8 @@ import org.bridge.console.Console;
  * serve answers GET /call/ID/TEXT over HTTP. Where there are arguments, each is such a command, and
  * the application runs until it is killed.
  *
- * Between the answers come lines <code>addresses HOST:PORT,...</code>, one for each list that a
- * registry hands to a consumer.
+ * Between the answers come lines <code>addresses HOST:PORT,...</code> and <code>colors VALUE,...</code>, of
+ * the parameter color, one of each for each list that a registry hands to a consumer.
  */
 public final class Main {
     private static final Map<String, AutoCloseable> parties = new ConcurrentHashMap<>();
