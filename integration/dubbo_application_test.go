@@ -2,9 +2,12 @@ package integration_test
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
@@ -178,29 +181,27 @@ func TestBothLevelsAtOnce(t *testing.T) {
 	})
 }
 
+// TestOneOfAHundredInstances: of a hundred one goes and comes, three times, and
+// no list that a Java consumer is told of lacks another.
 func TestOneOfAHundredInstances(t *testing.T) {
 	w := newWorld(t)
 	java := harness.StartDubbo(t)
-	ports := make([]int, 0, 100)
-	live := java.Provide(t, "tri")
-	ports = append(ports, live)
-	for i := range 99 {
-		ports = append(ports, 30001+i)
-	}
+	ports := standIns(t, 100)
 	w.greet(t, ports...)
 	w.publish(t)
 	w.formatted(t, "dubbo-application", "")
 	w.awaitInstances(t, ports...)
-	before := w.znodes.Tree(t, applications+greetApp)
+	java.Refer(t, "c1", w.zookeeper.Address, byApplication)
+	harness.Eventually(t, soon, "a Java consumer has all", func() error { return harness.Same(len(java.Addresses()), 100) })
+	seen := len(java.AddressesSince(0))
 	others := func() map[string]harness.Znode {
 		tree := w.znodes.Tree(t, applications+greetApp)
 		delete(tree, applications+greetApp)
-		delete(tree, applications+greetApp+"/127.0.0.1:30050")
+		delete(tree, fmt.Sprintf("%s%s/127.0.0.1:%d", applications, greetApp, ports[0]))
 		return tree
 	}
-	delete(before, applications+greetApp)
-	delete(before, applications+greetApp+"/127.0.0.1:30050")
-	without := slices.DeleteFunc(slices.Clone(ports), func(p int) bool { return p == 30050 })
+	without := ports[1:]
+	before := others()
 	for range 3 {
 		w.greet(t, without...)
 		w.awaitInstances(t, without...)
@@ -210,6 +211,33 @@ func TestOneOfAHundredInstances(t *testing.T) {
 	if err := harness.Same(others(), before); err != nil {
 		t.Errorf("the others were touched: %v", err)
 	}
+	harness.Eventually(t, soon, "the Java consumer was told of it, and has all again", func() error {
+		lists := java.AddressesSince(seen)
+		if !slices.ContainsFunc(lists, func(l []string) bool { return len(l) == 99 }) {
+			return fmt.Errorf("%d lists, none of which lacks one", len(lists))
+		}
+		return harness.Same(len(java.Addresses()), 100)
+	})
+	if err := lacking(java.AddressesSince(seen), addresses(without)); err != nil {
+		t.Errorf("the consumer was told of lists without others: %v", err)
+	}
+}
+
+// standIns are ports at which somebody speaks HTTP/2, which is all that Dubbo
+// wants to connect. It takes 127.0.0.1 for this machine's own address.
+func standIns(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	server := grpc.NewServer()
+	t.Cleanup(server.Stop)
+	for range n {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", harness.OwnIP(t)+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = server.Serve(l) }() // until Stop
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
 }
 
 func TestApplicationLevelInNacos(t *testing.T) {
