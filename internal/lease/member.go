@@ -123,7 +123,7 @@ func (m *Member) exchange(ctx context.Context) error {
 		return fmt.Errorf("read the record of the replicas: %w", err)
 	}
 	now := time.Now()
-	t := newTable(m.opts.Shards, now.Unix())
+	t := newTable(m.opts.Shards, now.UnixMilli())
 	if len(record) > 0 {
 		if t, err = parse(record); err != nil {
 			return err

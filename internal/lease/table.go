@@ -13,8 +13,8 @@ const format = 1
 // A table is the record: who is there, and what each of them does.
 //
 //	{"format":1,
-//	 "shards":[{"decider":"a","warm":"b","term":1793000000}, ...],
-//	 "members":{"a":{"beat":17,"ready":{"0":1793000000}}, "b":{"beat":3,"leaving":true}}}
+//	 "shards":[{"decider":"a","warm":"b","term":1793000000000}, ...],
+//	 "members":{"a":{"beat":17,"ready":{"0":1793000000000}}, "b":{"beat":3,"leaving":true}}}
 type table struct {
 	Format  int               `json:"format"`
 	Shards  []shard           `json:"shards"`
@@ -37,7 +37,8 @@ type member struct {
 }
 
 // newTable returns a table of which nobody is a member. Its terms begin with
-// the time, so that they are larger than those of a record that was deleted.
+// the time in milliseconds, so that they are larger than those of a record that
+// was deleted a moment ago: deciders do not change that often.
 func newTable(shards int, now int64) table {
 	t := table{Format: format, Shards: make([]shard, shards), Members: map[string]member{}}
 	for i := range t.Shards {
