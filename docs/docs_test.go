@@ -32,8 +32,23 @@ func TestDefects(t *testing.T) {
 	if strings.Contains(page, "| ? |") {
 		t.Error("a defect has neither a test nor a reason")
 	}
+	named(t, page)
+}
+
+// TestBadEntries: every entry that takes a service down has tests.
+func TestBadEntries(t *testing.T) {
+	page := read(t, "bad-entries.md")
+	if named(t, page) < 20 || strings.Contains(page, "| |") {
+		t.Error("a case has no test")
+	}
+}
+
+// named fails where a page names a test that is not there, and returns how
+// many it names.
+func named(t *testing.T, page string) (n int) {
+	t.Helper()
 	tests := make(map[string]string) // by folder
-	for _, m := range regexp.MustCompile("`([^`]+)` in ([a-z/]+)").FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("`([^`]+)` in ([a-z/-]+)").FindAllStringSubmatch(page, -1) {
 		name, folder := m[1], m[2]
 		if tests[folder] == "" {
 			tests[folder] = sources(t, folder)
@@ -41,7 +56,9 @@ func TestDefects(t *testing.T) {
 		if !strings.Contains(tests[folder], name) {
 			t.Errorf("%s has no test %q", folder, name)
 		}
+		n++
 	}
+	return n
 }
 
 // TestEveryFaultHasARow reads the table that a run of all tests made: it is

@@ -227,7 +227,8 @@ tells of it, unless the format says ` + "`join: true`" + `. Of a registry all th
 One entry of another format costs real consumers a whole service, or keeps them from starting. So formats that would
 meet in one folder of ZooKeeper or one service of Nacos are refused by ` + "`xds-bridge validate`" + `, and a folder or service
 in which an entry of another format stands takes nothing new; ` + "`xds-bridge why`" + ` names it. Entries that cannot be read
-are skipped one by one, with their reasons in status, and cost their neighbours nothing.
+are skipped one by one, with their reasons in status, and cost their neighbours nothing: [each case and its
+tests](bad-entries.md).
 
 ## Weights
 
