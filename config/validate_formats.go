@@ -82,14 +82,19 @@ func (v *validator) meetings(bridges []Bridge, registries map[string]Registry) {
 	for i, b := range bridges {
 		path := "bridges[" + strconv.Itoa(i) + "]."
 		for j, f := range b.Formats {
-			written = v.meeting(written, use{path + "formats[" + strconv.Itoa(j) + "]", b.To, f}, registries, v.collide)
+			u := use{path + "formats[" + strconv.Itoa(j) + "]", b.To, f}
+			v.oneMetadataRoot(written, u, registries[b.To])
+			written = v.meeting(written, u, registries, v.collide)
 		}
 		key := "formats["
 		if len(b.Reads) > 0 {
 			key = "reads["
 		}
 		for j, f := range b.Read() {
-			read = v.meeting(read, use{path + key + strconv.Itoa(j) + "]", b.From, f}, registries, v.confuse)
+			u := use{path + key + strconv.Itoa(j) + "]", b.From, f}
+			v.oneMetadataRoot(read, u, registries[b.From])
+			v.oneProtocol(read, u, registries[b.From])
+			read = v.meeting(read, u, registries, v.confuse)
 		}
 	}
 }
@@ -98,6 +103,35 @@ func (v *validator) meetings(bridges []Bridge, registries map[string]Registry) {
 type use struct {
 	path, registry string
 	Format
+}
+
+// first returns the first use before that is of the same place: the same
+// format in the same folder or group, under the same pattern. A place is read
+// once and has one layout, whatever bridges share it.
+func (u use) first(before []use, in Registry) (use, bool) {
+	for _, o := range before {
+		if o.registry == u.registry && o.Format.Format == u.Format.Format && o.Service == u.Service &&
+			(in.ZooKeeper != nil && o.Root == u.Root || in.Nacos != nil && o.Group == u.Group) {
+			return o, true
+		}
+	}
+	return use{}, false
+}
+
+// oneProtocol refuses two protocols for what does not say its own.
+func (v *validator) oneProtocol(before []use, u use, in Registry) {
+	if o, ok := u.first(before, in); ok && o.Protocol != u.Protocol && traits()[u.Format.Format].silent {
+		v.fault(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
+			u.Protocol, o.Protocol, o.path)
+	}
+}
+
+// oneMetadataRoot refuses two folders for the documents of one place.
+func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
+	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.Format.Format == "dubbo-application" && in.ZooKeeper != nil {
+		v.fault(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
+			u.Metadata, o.Metadata, o.path)
+	}
 }
 
 // meeting tells of every format before that one meets.

@@ -230,6 +230,9 @@ in which an entry of another format stands takes nothing new; ` + "`xds-bridge w
 are skipped one by one, with their reasons in status, and cost their neighbours nothing: [each case and its
 tests](bad-entries.md).
 
+Bridges may share a place, the same format in the same folder or group. It is read once for all of them, so that
+they have to agree on the protocol of what does not say its own, and on ` + "`metadataRoot`" + `.
+
 ## Weights
 
 Inside the bridge a weight is a share, in hundredths of the normal one. Formats with whole numbers round, and never to 0.
