@@ -109,3 +109,40 @@ func javaApplicationsAreRead(t *testing.T, w *appWorld) {
 	})
 	t.Run("the last that goes is gone", func(t *testing.T) { w.await(t, "") })
 }
+
+// TestAProviderThatCannotBeAsked: one of Dubbo 3.2 that keeps to itself what it
+// provides is told of with what helps, and read by interface as soon as it
+// registers so too.
+func TestAProviderThatCannotBeAsked(t *testing.T) {
+	from, to := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
+registries:
+  apps: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
+  ifaces: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
+bridges:
+  - { name: apps-to-ifaces, from: apps, to: ifaces, reads: [dubbo-application, dubbo-interface], formats: [dubbo-interface], guard: { %s } }
+`, from.Address, to.Address, harness.Swift))
+	bridge.Start(t)
+	bridge.AwaitReady(t)
+	java := harness.StartDubboOf(t, harness.Dubbo32)
+	provide := func(register string) int {
+		return java.Provide(t, "dubbo", "host="+harness.OwnIP(t), "app=local-app", "metadata=local", "register="+register, "registry=zookeeper://"+from.Address)
+	}
+	alone := provide("instance")
+	t.Run("status says what helps", func(t *testing.T) {
+		harness.Eventually(t, soon, "the remedy in status", func() error {
+			_, out, errOut := bridge.Do(t, "status")
+			for _, part := range []string{fmt.Sprintf(":%d", alone), "dubbo.application.metadata-type=remote", "dubbo.application.register-mode=all"} {
+				if !strings.Contains(out+errOut, part) {
+					return fmt.Errorf("no %s in:\n%s%s", part, out, errOut)
+				}
+			}
+			return nil
+		})
+	})
+	t.Run("register-mode=all helps", func(t *testing.T) {
+		java.StopProvider(t, alone)
+		both := provide("all")
+		java.Refer(t, "c1", to.Address, "migration=FORCE_INTERFACE").AwaitOnly(t, soon, both)
+	})
+}

@@ -112,7 +112,7 @@ func TestTerminalIsSafe(t *testing.T) {
 	evil := "evil\x1b]0;owned\x07\x1b[2J\u202e.svc"
 	d := admin.Document{
 		Owner: evil, Time: time.Now(),
-		Sources: []admin.Source{{Name: evil, Stale: evil}},
+		Sources: []admin.Source{{Name: evil, Stale: evil, Skipped: []admin.Skipped{{Input: evil, Reason: evil}}}},
 		Loops:   []bridge.Status{{Target: evil, Services: []bridge.ServiceStatus{{Service: "s\x1b", Detail: evil}}, Holds: []bridge.Hold{{Reason: evil}}}},
 	}
 	if err := c.printStatus(d); err != nil {
@@ -123,6 +123,29 @@ func TestTerminalIsSafe(t *testing.T) {
 	c.printPlan(difference{Changes: []step{{Op: "create", Group: evil, New: evil}}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
 		t.Errorf("printed %q", s)
+	}
+}
+
+// Status names what a source leaves out, with the reason, and of many the
+// first.
+func TestStatusNamesWhatIsSkipped(t *testing.T) {
+	var out buffer
+	c := &cli{out: &out, err: &out, env: lookup(nil), color: "never"}
+	s := admin.Source{Name: "zk"}
+	for i := range 12 {
+		s.Skipped = append(s.Skipped, admin.Skipped{Input: fmt.Sprintf("node-%02d", i), Reason: "has no port"})
+	}
+	if err := c.printStatus(admin.Document{Sources: []admin.Source{s}}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, want := range []string{"skipped of zk: node-00: has no port", "node-09", "skipped of zk: 2 more, which status -o json tells"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "node-10") {
+		t.Errorf("more than ten:\n%s", text)
 	}
 }
 

@@ -103,6 +103,9 @@ func (c *cli) printStatus(d admin.Document) error {
 	if err := t.end(); err != nil {
 		return err
 	}
+	for _, src := range d.Sources {
+		c.printSkipped(src)
+	}
 	c.say("")
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
@@ -113,6 +116,19 @@ func (c *cli) printStatus(d admin.Document) error {
 		return err
 	}
 	return c.printServices(d)
+}
+
+// shownSkipped is how many inputs that a source left out status shows.
+const shownSkipped = 10
+
+// printSkipped says what a source leaves out and why.
+func (c *cli) printSkipped(s admin.Source) {
+	for _, k := range s.Skipped[:min(len(s.Skipped), shownSkipped)] {
+		c.say("skipped of %s: %s: %s", s.Name, k.Input, k.Reason)
+	}
+	if n := len(s.Skipped) - shownSkipped; n > 0 {
+		c.say("skipped of %s: %d more, which status -o json tells", s.Name, n)
+	}
 }
 
 func (c *cli) printServices(d admin.Document) error {
