@@ -20,7 +20,7 @@ var compiled = regexp.MustCompile(`^(errors\.New|fmt\.Errorf|regexp\.MustCompile
 func TestNoPackageDoesAnythingWhenItIsImported_B51(t *testing.T) {
 	root := list(t, "-m", "-f", "{{.Dir}}")[0]
 	files := 0
-	for _, file := range list(t, "-f", "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}", "./...") {
+	for _, file := range append(list(t, "-f", "{{range .GoFiles}}{{$.Dir}}/{{.}}\n{{end}}", "./..."), pluginFiles(t)...) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 
 	gxnet "github.com/dubbogo/gost/net"
+
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 // Reachable returns the host and port under which others reach a listener: its
@@ -34,3 +37,18 @@ func Reachable(address string) (host string, port uint16, err error) {
 // Named asks for what a consumer calls by a plain name: the providers of an
 // interface of that name, or the instances of an application.
 func Named(name string) Query { return Any(ByInterface(name, "", ""), ByApplication(name)) }
+
+// ParseQuery asks for what a text names: a service key
+// (providers:api.Greeter:1.0.0:group), a host address of the mesh
+// (greeter.shop.svc.cluster.local:20000), or a plain name as Named takes it.
+func ParseQuery(text string) (Query, error) {
+	if strings.HasPrefix(text, naming.Providers+":") {
+		key, err := naming.ParseServiceKey(text)
+		return ByKey(key), err
+	}
+	if strings.Contains(text, ":") {
+		a, err := naming.ParseHostAddress(text)
+		return ByHost(a), err
+	}
+	return Named(text), nil
+}

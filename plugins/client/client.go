@@ -74,6 +74,10 @@ type Options struct {
 	// time to time when they ask next. 0: 1 s.
 	Settle time.Duration
 
+	// Doubt is how long what was known before the registry went away stays after
+	// it is back without it: providers come back one by one. 0: 15 s.
+	Doubt time.Duration
+
 	// Grace is how long Close waits for what is published to be taken back;
 	// 0: 5 s.
 	Grace time.Duration
@@ -111,9 +115,10 @@ func New(b Backend, o Options) (*Client, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Log = o.Log.With("registry", b.Kind)
-	o.Linger, o.Settle, o.Grace = orElse(o.Linger, time.Minute), orElse(o.Settle, time.Second), orElse(o.Grace, 5*time.Second)
+	o.Linger, o.Settle = orElse(o.Linger, time.Minute), orElse(o.Settle, time.Second)
+	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
-	c.index = newIndex(c.table)
+	c.index = newIndex(c.table, o.Doubt)
 	c.state = openState(o.StateFile, o.Log)
 	if b.Routes != nil {
 		var err error

@@ -152,6 +152,43 @@ func TestWhatIsKnownStaysWhileTheRegistryIsAway_F20(t *testing.T) {
 	})
 }
 
+// TestARegistryThatComesBackEmptyTakesNothingAway_F23: a Nacos that was restarted
+// knows nobody until each provider has come back.
+func TestARegistryThatComesBackEmptyTakesNothingAway_F23(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		source.all(greeter("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		next(t, w)
+		expect := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != want {
+				t.Errorf("%s: %s, %v, want %s", when, hosts(s), err, want)
+			}
+		}
+		source.away(errors.New("connection refused"))
+		source.all()
+		expect("back and empty", "[10.0.0.1 10.0.0.2 10.0.0.3]")
+		source.away(errors.New("connection refused"))
+		source.all(greeter("10.0.0.2"))
+		expect("away once more, and the second came back", "[10.0.0.1 10.0.0.2 10.0.0.3]")
+		source.all(greeter("10.0.0.2", "10.0.0.3", "10.0.0.4"))
+		expect("the third too, and a new one", "[10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4]")
+		source.all(greeter("10.0.0.3", "10.0.0.4"))
+		expect("the second goes", "[10.0.0.1 10.0.0.3 10.0.0.4]")
+		<-time.NewTimer(15 * time.Second).C
+		expect("the first never came back", "[10.0.0.3 10.0.0.4]")
+		if s := next(t, w); hosts(s) != "[10.0.0.3 10.0.0.4]" || s.Err != nil {
+			t.Errorf("a watch: %s, %v", hosts(s), s.Err)
+		}
+		source.all()
+		expect("without an outage", "[]")
+	})
+}
+
 func TestAnswersAreNotGivenBeforeTheyAreKnown_B54(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -18,10 +19,12 @@ type index struct {
 	answers  map[Query]map[registry.Name]struct{}
 	watches  map[Query]map[*Watch]struct{}
 	known    registry.Knowledge
+	doubts   doubts
 }
 
-func newIndex(t *registry.Table) *index {
+func newIndex(t *registry.Table, doubt time.Duration) *index {
 	return &index{
+		doubts: doubts{time: doubt, endpoints: make(map[registry.Name]*registry.Service)},
 		reader: t.Reader(), services: make(map[registry.Name]*registry.Service),
 		answers: make(map[Query]map[registry.Name]struct{}), watches: make(map[Query]map[*Watch]struct{}),
 	}
@@ -33,14 +36,27 @@ func (x *index) drain() {
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
 	told := !sameKnowledge(x.known, d.Knowledge)
+	back := x.known.Synced && x.known.Stale != nil && d.Stale == nil
 	x.known = d.Knowledge
 	woken := make(map[*Watch]struct{})
+	if back {
+		x.doubts.all(x.services)
+	}
 	for name, row := range d.Rows {
 		before, now := x.services[name], row.Service
 		for _, q := range slices.Concat(queries(before), queries(now)) {
 			maps.Copy(woken, x.watches[q])
 		}
 		x.replace(name, before, now)
+		if !back {
+			x.doubts.confirm(name, now)
+		}
+	}
+	if back {
+		for name := range x.doubts.endpoints {
+			x.doubts.confirm(name, x.services[name])
+		}
+		x.doubts.start(x.settled)
 	}
 	if told { // it concerns everybody
 		for _, all := range x.watches {
@@ -91,11 +107,26 @@ func (x *index) find(q Query) (found []*registry.Service, unsure error, synced b
 	for _, one := range q.each() {
 		maps.Copy(names, x.answers[one])
 	}
+	x.doubts.names(q, names)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		found = append(found, x.services[name])
+		found = append(found, x.doubts.with(name, x.services[name]))
 		unsure = first(unsure, x.known.Of(name))
 	}
 	return found, first(x.known.Stale, unsure), x.known.Synced
+}
+
+// settled gives up what is still in doubt.
+func (x *index) settled() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.doubts.endpoints {
+		for _, q := range queries(s) {
+			for w := range x.watches[q] {
+				w.signal()
+			}
+		}
+	}
+	clear(x.doubts.endpoints)
 }
 
 // first returns the first error there is.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -187,25 +188,40 @@ func TestALostSessionIsMadeGood_A48_F33(t *testing.T) {
 	})
 }
 
-func TestAFailingRegistryIsTriedAgain(t *testing.T) {
+// TestAFailingRegistryIsTriedAgain_F23: ten minutes without a registry hurry
+// nobody and fill no log, and after them everything is as it should be.
+func TestAFailingRegistryIsTriedAgain_F23(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const outage = 10 * time.Minute
 		target, b := world(t)
 		var down atomic.Bool
+		var calls atomic.Int64
 		down.Store(true)
 		target.Fail(func(memory.Op, registry.Group) error {
+			calls.Add(1)
 			if down.Load() {
 				return errors.New("connection refused")
 			}
 			return nil
 		})
+		var log bytes.Buffer
+		publisher, ok := b.Publisher.(*targetPublisher)
+		if !ok {
+			t.Fatalf("%T", b.Publisher)
+		}
+		publisher.log = slog.New(slog.NewTextHandler(&log, nil))
 		c := start(t, b)
 		if err := c.Register(greeter); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), outage)
 		defer cancel()
 		if err := c.WaitVisible(ctx, greeter); !errors.Is(err, ErrUnreachable) {
 			t.Errorf("while it is down: %v", err)
+		}
+		// Two groups, each tried at growing intervals; and once more by the source.
+		if most := int64(2*(outage/retryMax+10)) + 1; calls.Load() > most {
+			t.Errorf("%d calls in ten minutes, want at most %d", calls.Load(), most)
 		}
 		down.Store(false)
 		<-time.NewTimer(2 * retryMax).C
@@ -215,6 +231,9 @@ func TestAFailingRegistryIsTriedAgain(t *testing.T) {
 		}
 		if err := c.Status().Err; err != nil {
 			t.Errorf("status: %v", err)
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 4 { // that it failed and is well, for each group
+			t.Errorf("%d lines:\n%s", lines, &log)
 		}
 	})
 }

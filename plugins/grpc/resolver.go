@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -44,33 +43,14 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	if name == "" {
 		return nil, errors.New(Scheme + ": the target names nothing; want " + Scheme + ":///name")
 	}
-	q, err := query(name)
+	q, err := client.ParseQuery(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: target: %w", Scheme, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &follower{cc: cc, watch: b.registry.Watch(q), cancel: cancel, places: make(map[string]*place)}
 	r.running.Go(func() { r.watch.Follow(ctx, r.tell) })
 	return r, nil
-}
-
-// query returns what a target asks for.
-func query(name string) (client.Query, error) {
-	if strings.HasPrefix(name, naming.Providers+":") {
-		key, err := naming.ParseServiceKey(name)
-		if err != nil {
-			return client.Query{}, fmt.Errorf("%s: target: %w", Scheme, err)
-		}
-		return client.ByKey(key), nil
-	}
-	if strings.Contains(name, ":") {
-		a, err := naming.ParseHostAddress(name)
-		if err != nil {
-			return client.Query{}, fmt.Errorf("%s: target: %w", Scheme, err)
-		}
-		return client.ByHost(a), nil
-	}
-	return client.Named(name), nil
 }
 
 // follower hands every answer on.

@@ -1,0 +1,94 @@
+package arch_test
+
+import (
+	"go/scanner"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// frameworks are the modules of RPC frameworks, other than gRPC.
+var frameworks = regexp.MustCompile(`dubbo-go|cloudwego/|go-kratos/|zeromicro/|go-kit/`)
+
+// TestUsersOfTheBridgeGetNoFramework_A68: each plugin is a module of its own, and
+// dubbo-go and Kitex are imported by none.
+func TestUsersOfTheBridgeGetNoFramework_A68(t *testing.T) {
+	for _, line := range list(t, "-m", "-f", "{{.Path}}", "all") {
+		if frameworks.MatchString(line) {
+			t.Errorf("the module of the bridge needs %s", line)
+		}
+	}
+	modules, err := filepath.Glob("../../plugins/*/go.mod")
+	if err != nil || len(modules) < 5 {
+		t.Fatalf("%d modules, %v", len(modules), err)
+	}
+	for _, m := range modules {
+		if text := readFile(t, m); strings.Contains(text, "dubbo-go") || strings.Contains(text, "cloudwego/kitex") {
+			t.Errorf("%s names a module that the proxy does not have", m)
+		}
+	}
+}
+
+// TestPluginsAreThin_A69: what adapts a framework fits in two hundred lines of
+// code, and one of them in less than a hundred.
+func TestPluginsAreThin_A69(t *testing.T) {
+	lines := make(map[string]int)
+	for _, file := range pluginFiles(t) {
+		lines[filepath.Base(filepath.Dir(file))] += linesOfCode(t, file)
+	}
+	least := 1000
+	for plugin, n := range lines {
+		least = min(least, n)
+		if n > 200 {
+			t.Errorf("%s has %d lines of code", plugin, n)
+		}
+	}
+	if len(lines) < 6 || least >= 100 {
+		t.Errorf("lines of code: %v", lines)
+	}
+}
+
+// pluginFiles returns the sources of the plugins, without tests and examples.
+func pluginFiles(t *testing.T) (files []string) {
+	t.Helper()
+	all, err := filepath.Glob("../../plugins/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		if plugin := filepath.Base(filepath.Dir(file)); plugin != "client" && !strings.HasSuffix(file, "_test.go") {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+// linesOfCode counts the lines that hold more than a comment.
+func linesOfCode(t *testing.T, name string) int {
+	t.Helper()
+	text := readFile(t, name)
+	files := token.NewFileSet()
+	file := files.AddFile(name, -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, []byte(text), nil, 0)
+	lines := make(map[int]bool)
+	for {
+		at, what, _ := s.Scan()
+		if what == token.EOF {
+			return len(lines)
+		}
+		lines[file.Line(at)] = true
+	}
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
