@@ -1,0 +1,86 @@
+package plugins_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// build builds the examples, by framework.
+func build(t *testing.T) map[string]string {
+	t.Helper()
+	binaries := make(map[string]string)
+	dir := t.TempDir()
+	for _, f := range frameworks() {
+		binaries[f] = filepath.Join(dir, f)
+		code, _, errOut := harness.Run(t, "go", "build", "-C", filepath.Join(harness.Root(t), "plugins", f), "-o", binaries[f], "./example")
+		if code != 0 {
+			t.Fatalf("build the example of %s: %s", f, errOut)
+		}
+	}
+	return binaries
+}
+
+// window is of how many calls it is looked at who answered. A balancer may leave
+// out a server for a second; two calls take longer than a fiftieth of that.
+const window = 100
+
+// calls is what a client printed, a line for each call.
+type calls struct {
+	framework string
+
+	mu    sync.Mutex
+	rest  []byte
+	lines []string // from the first answer on
+}
+
+// Write implements io.Writer.
+func (c *calls) Write(text []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rest = append(c.rest, text...)
+	for {
+		line, rest, ok := bytes.Cut(c.rest, []byte("\n"))
+		if !ok {
+			return len(text), nil
+		}
+		c.rest = rest
+		answer := strings.HasPrefix(string(line), "hello from ")
+		failed := strings.HasPrefix(string(line), "failed: ")
+		if answer || failed && len(c.lines) > 0 { // others are log lines
+			c.lines = append(c.lines, string(line))
+		}
+	}
+}
+
+// lately returns the different answers of the last calls.
+func (c *calls) lately() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answers := make(map[string]bool)
+	for _, line := range c.lines[max(0, len(c.lines)-window):] {
+		answers[line] = true
+	}
+	return answers
+}
+
+// checkNoneFailed fails the test where a call failed since the first answer.
+func (c *calls) checkNoneFailed(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := make(map[string]int)
+	for _, line := range c.lines {
+		counts[line]++
+	}
+	t.Logf("%s: %v", c.framework, counts)
+	for line, n := range counts {
+		if strings.HasPrefix(line, "failed: ") {
+			t.Errorf("%s: %d calls %s", c.framework, n, line)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// Package plugins_test shows that servers and clients of the RPC frameworks find
+// each other through a real istiod, a real ZooKeeper and a real Nacos by the
+// plugins alone, without a bridge. It runs the examples of the plugins.
+package plugins_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+const (
+	soon    = 2 * time.Minute
+	drained = 40 * time.Second // of a server that was told to end
+)
+
+func frameworks() []string { return []string{"grpc", "kratos", "hertz", "gozero", "gokit"} }
+
+// TestServersAndClientsFindEachOther_A65_A69: of each framework a client finds a
+// server, then a second one; the registry is restarted; a third one comes and
+// the second one goes. From its first answer on no call of any client fails.
+// Which registry it is says one line of configuration.
+func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
+	examples := build(t)
+	for name, start := range map[string]func(*testing.T) registry{
+		"istiod": startMesh, "ZooKeeper": startZooKeeper,
+		"Nacos 2": func(t *testing.T) registry { t.Helper(); return startNacos(t, 2) },
+		"Nacos 3": func(t *testing.T) registry { t.Helper(); return startNacos(t, 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := start(t)
+			var services []*service
+			for _, f := range frameworks() {
+				services = append(services, newService(t, f, examples[f], at))
+			}
+			each := func(what string, do func(*service)) {
+				t.Log(what)
+				for _, s := range services {
+					do(s)
+				}
+			}
+			each("the first server", func(s *service) { s.serve(t) })
+			each("is called", func(s *service) { s.awaitCalls(t) })
+			each("a second one", func(s *service) { s.serve(t) })
+			each("is called too", func(s *service) { s.awaitCalls(t) })
+			at.restart(t)
+			each("a third one, after the restart", func(s *service) { s.serve(t) })
+			each("is called too", func(s *service) { s.awaitCalls(t) })
+			each("the second one is told to end", func(s *service) { s.retire(t, 1) })
+			each("the others are called on", func(s *service) { s.awaitCalls(t) })
+			each("nobody noticed", func(s *service) { s.calls.checkNoneFailed(t) })
+		})
+	}
+}
+
+// service is a client of one framework and its servers.
+type service struct {
+	framework string
+	binary    string
+	at        registry
+	servers   []server
+	calls     *calls
+}
+
+type server struct {
+	port    int
+	process *harness.Process
+}
+
+// newService starts the client.
+func newService(t *testing.T, framework, binary string, at registry) *service {
+	t.Helper()
+	s := &service{framework: framework, binary: binary, at: at, calls: &calls{framework: framework}}
+	harness.Start(t, harness.Command{
+		Name: framework + "-client", Path: binary, Stdout: s.calls,
+		Args: []string{"-registry", at.url(framework + "-client"), "-every", "20ms", "call", s.name()},
+	})
+	return s
+}
+
+func (s *service) name() string { return "greeter-" + s.framework }
+
+// serve starts one more server.
+func (s *service) serve(t *testing.T) {
+	t.Helper()
+	port := harness.FreePort(t)
+	as := fmt.Sprintf("%s-%d", s.framework, port)
+	p := harness.Start(t, harness.Command{
+		Name: as, Path: s.binary,
+		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "3s", "serve", s.name()},
+	})
+	s.servers = append(s.servers, server{port, p})
+	s.at.runs(t, s.name(), s.ports())
+}
+
+// retire tells a server to end, as Kubernetes does: at the same time it is no
+// longer offered, and it has to go on until nobody calls it.
+func (s *service) retire(t *testing.T, n int) {
+	t.Helper()
+	gone := s.servers[n]
+	s.servers = append(s.servers[:n:n], s.servers[n+1:]...)
+	gone.process.Signal(t, syscall.SIGTERM)
+	s.at.runs(t, s.name(), s.ports())
+	if code := gone.process.Wait(t, drained); code != 0 {
+		t.Errorf("%s: the server ended with %d", s.framework, code)
+	}
+}
+
+func (s *service) ports() []int {
+	var ports []int
+	for _, one := range s.servers {
+		ports = append(ports, one.port)
+	}
+	return ports
+}
+
+// awaitCalls waits until calls go to all servers and to no others.
+func (s *service) awaitCalls(t *testing.T) {
+	t.Helper()
+	want := make(map[string]bool)
+	for _, port := range s.ports() {
+		want["hello from "+address(port)] = true
+	}
+	harness.Eventually(t, soon, s.framework+": its servers are called", func() error {
+		return harness.Same(s.calls.lately(), want)
+	})
+}
+
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
