@@ -109,6 +109,7 @@ type Options struct {
 	Retry    registry.Backoff
 	Gate     *Gate // which groups may be written; nil: all of them, always
 	Log      *slog.Logger
-	Observe  func(Observation) // told of every call and hold, from the loop's goroutine; may be nil
-	Tell     func(Event)       // told of what a person may ask about later, from the loop's goroutine; may be nil
+	Stays    func(registry.Entry) string // why an entry of ours stays that no bridge here wrote; empty: it is a leftover. nil: all are
+	Observe  func(Observation)           // told of every call and hold, from the loop's goroutine; may be nil
+	Tell     func(Event)                 // told of what a person may ask about later, from the loop's goroutine; may be nil
 }

@@ -15,7 +15,7 @@ type surplus struct {
 	plan.Surplus
 	item      *item
 	since     time.Time // when it was first seen
-	blind     bool      // at the last look the source could not tell of it
+	blind     bool      // at the last look the source could not tell of it, or it stayed whatever that says
 	settled   bool      // a leftover that waited long enough
 	permitted bool      // as far as the share of removals goes
 	hold      *hold
@@ -34,6 +34,10 @@ type verdict struct {
 // barred applies the rules that hold whatever the guard is: the policy, and
 // that nothing goes on ignorance.
 func (l *loop) barred(s *surplus, now time.Time) verdict {
+	if why := l.stays(s); why != "" {
+		s.blind = true
+		return verdict{reason: ReasonReadOnly, detail: why}
+	}
 	keeps := l.ward(s).keeps
 	for origin := range l.planner.Losers(s.item.group, s.Key) {
 		keeps = cmp.Or(keeps, l.wards[origin.Bridge].keeps)
@@ -50,6 +54,15 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 	}
 	s.blind = false
 	return verdict{}
+}
+
+// stays returns why a key stays whatever the sources say: a bridge wrote it
+// that is none of this loop. Empty where it is a surplus like any other.
+func (l *loop) stays(s *surplus) string {
+	if s.Known || l.opts.Stays == nil {
+		return ""
+	}
+	return l.opts.Stays(registry.Entry{Group: s.item.group, Key: s.Key, Value: s.Value})
 }
 
 // ignorance returns why it may not be believed that a key is surplus: because
@@ -186,13 +199,18 @@ func (l *loop) forgetSurplus(it *item, now time.Time) {
 // missing takes a key in that became surplus.
 func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
 	s := &surplus{Surplus: found, item: it, since: now}
-	if b := l.ward(s); b.keeps == "" && !registry.IsPart(s.Key) {
-		b.pending[s] = struct{}{}
-	}
+	l.pend(s)
 	if s.Known {
 		l.ways[s.Origin.Bridge].owe(s.Origin.Service, 1)
 	}
 	return s
+}
+
+// pend counts a key among those that are about to go, unless nothing lets it.
+func (l *loop) pend(s *surplus) {
+	if b := l.ward(s); b.keeps == "" && !registry.IsPart(s.Key) && s.hold == nil && !s.permitted && l.stays(s) == "" {
+		b.pending[s] = struct{}{}
+	}
 }
 
 // wanted forgets a key that is surplus no longer.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -390,6 +392,40 @@ func TestPolicies(t *testing.T) {
 			s.starts().has()
 			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
 			s.in(time.Hour).holds("old 10.0.0.3:80")
+		},
+	})
+}
+
+func TestEntriesOfABridgeThatIsGone(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"they stay, count for no share, and go after the guard once they may": func(t *testing.T) {
+			guard := bridge.DefaultGuard()
+			guard.AtLeast, guard.Share = 2, 0.5
+			s := newStory(t).bridge("b", guard)
+			var kept atomic.Bool
+			kept.Store(true)
+			s.opts.Stays = func(e registry.Entry) string {
+				if kept.Load() && strings.HasPrefix(e.Group.Name, "gone") {
+					return "its bridge is gone"
+				}
+				return ""
+			}
+			s.holding(mine("gone1", "10.0.0.1:80"), mine("gone2", "10.0.0.1:80"), mine("gone3", "10.0.0.1:80"), mine("old", "10.0.0.1:80"))
+			s.starts().has(service("c", "10.0.0.1:80")).in(time.Hour)
+			s.holds("c 10.0.0.1:80", "gone1 10.0.0.1:80", "gone2 10.0.0.1:80", "gone3 10.0.0.1:80").noHold()
+			kept.Store(false)
+			if err := s.loop.Resync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.in(30 * time.Second).holdsN(4)
+			s.in(time.Minute).holdsN(4)
+			if h := s.hold(); len(h.Entries) != 3 {
+				t.Errorf("%+v", h)
+			}
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(time.Minute).holds("c 10.0.0.1:80")
 		},
 	})
 }

@@ -264,6 +264,9 @@ func (l *loop) lose(now time.Time) {
 // resync makes everything be read and compared again.
 func (l *loop) resync(now time.Time) {
 	for _, it := range l.agenda.items {
+		for _, s := range it.surplus {
+			l.pend(s) // what stayed may be let go by now
+		}
 		if it.busy {
 			it.again = true
 			continue

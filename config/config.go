@@ -101,6 +101,7 @@ type Bridge struct {
 	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`
 	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
 	Guard    Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
+	OnRemove string     `yaml:"onRemove" default:"keep" enum:"keep|withdraw" doc:"What becomes of the bridge's entries once it is taken out of this file while others lead to the same registry: they stay, or the guard takes them back as leftovers."`
 }
 
 // Format is one form in which services are stored. In the file it is the

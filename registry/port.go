@@ -53,7 +53,7 @@ type Shared interface {
 
 // A Recorder keeps small texts of an owner in the registry itself, where every
 // replica and the next process of that owner find them. They are never a
-// reason to delete anything.
+// reason to delete anything: at most they lift what keeps it.
 type Recorder interface {
 	// Records returns the texts of a kind by name.
 	Records(ctx context.Context, kind string) (map[string]string, error)

@@ -24,6 +24,7 @@ type Surplus struct {
 	Origin Origin   // who claimed it last
 	Known  bool     // somebody did claim it, so that Origin and How are known
 	How    Evidence // how the claims to it went: the weakest there is
+	Value  string   // of what is held; empty where somebody is known to have claimed it
 }
 
 // Change returns what has to be written to a group, and the claims in it that
@@ -61,6 +62,9 @@ func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
 			s := Surplus{Key: r.key}
 			for _, l := range g.lost[r.key] {
 				s.Origin, s.Known, s.How = l.origin, true, max(s.How, l.how)
+			}
+			if i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner }); !s.Known {
+				s.Value = r.held[i].value()
 			}
 			if !yield(s) {
 				return

@@ -200,7 +200,7 @@ func TestSurplus(t *testing.T) {
 	}{
 		"never claimed": {
 			act:  func(*plan.Planner) {},
-			want: []plan.Surplus{{Key: "1"}, {Key: "2"}, {Key: "3"}},
+			want: []plan.Surplus{{Key: "1", Value: "x"}, {Key: "2", Value: "x"}, {Key: "3", Value: "x"}},
 		},
 		"taken back, found missing, never claimed": {
 			act: func(p *plan.Planner) {
@@ -208,7 +208,7 @@ func TestSurplus(t *testing.T) {
 				p.Claim(s, plan.Told, []registry.Entry{b})
 				p.Claim(s, plan.Found, nil)
 			},
-			want: []plan.Surplus{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, How: plan.Found}, {Key: "3"}},
+			want: []plan.Surplus{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, How: plan.Found}, {Key: "3", Value: "x"}},
 		},
 		"claimed again by another": {
 			act: func(p *plan.Planner) {

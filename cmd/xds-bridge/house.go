@@ -81,6 +81,8 @@ type outlet struct {
 	key  string // of all that the loop depends on beside the link
 	loop *bridge.Loop
 	gate *lease.Gate // nil where every replica writes, or there is but one
+
+	removal *removal
 }
 
 // close gives back what the house holds, after it ran or in place of it.
@@ -213,7 +215,7 @@ func (o *outlet) parts() []func(context.Context) error {
 	if o.beside != nil {
 		all = append(all, named("target "+o.name, o.beside))
 	}
-	return all
+	return append(all, o.remove)
 }
 
 // parts returns what runs while the source is read.
@@ -236,10 +238,27 @@ func (o *outlet) rescan(ctx context.Context) error {
 			return nil
 		case <-o.back:
 		}
-		if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
-			return fmt.Errorf("target %s: %w", o.name, err)
+		if err := o.resync(ctx); err != nil {
+			return err
 		}
 	}
+}
+
+// remove takes up what was written by bridges that are gone, once the target
+// may be written to.
+func (o *outlet) remove(ctx context.Context) error {
+	if err := o.entry.wait(ctx); err != nil {
+		return err
+	}
+	return o.removal.run(ctx, o.resync)
+}
+
+// resync makes the loop read everything again.
+func (o *outlet) resync(ctx context.Context) error {
+	if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
+		return fmt.Errorf("target %s: %w", o.name, err)
+	}
+	return nil
 }
 
 // names returns what the house speaks to, each once.

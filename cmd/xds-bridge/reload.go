@@ -140,15 +140,46 @@ func changes(before, after *house) []string {
 		part, how := o.since(before, after)
 		note(part, o.at.String(), how)
 	}
+	ended(before, after, note)
+	if before.cfg.Log.Level != after.cfg.Log.Level {
+		note("log", "level", after.cfg.Log.Level)
+	}
+	return all
+}
+
+// ended notes the targets and bridges that are gone.
+func ended(before, after *house, note func(part, name, how string)) {
 	for _, o := range before.outlets {
 		if after.outlet(o.at) == nil {
 			note("target", o.at.String(), "ended; its entries stay")
 		}
 	}
-	if before.cfg.Log.Level != after.cfg.Log.Level {
-		note("log", "level", after.cfg.Log.Level)
+	for _, x := range before.cfg.Bridges {
+		if !slices.ContainsFunc(after.cfg.Bridges, func(o config.Bridge) bool { return o.Name == x.Name && endOf(o) == endOf(x) }) {
+			note("bridge", x.Name, fate(x, after))
+		}
 	}
-	return all
+}
+
+// fate says what becomes of the entries of a bridge that is gone.
+func fate(x config.Bridge, after *house) string {
+	left := leadingTo(after.cfg, endOf(x))
+	written := func(f config.Format) bool { // whether a bridge that is left looks where it was written
+		return slices.ContainsFunc(left, func(o config.Bridge) bool {
+			return slices.ContainsFunc(o.Formats, func(g config.Format) bool {
+				return g.Format == f.Format && g.Root == f.Root && g.Group == f.Group
+			})
+		})
+	}
+	switch {
+	case x.OnRemove != withdraw && len(left) == 0:
+		return "" // the target's line says it
+	case x.OnRemove != withdraw:
+		return "removed; its entries stay"
+	case slices.ContainsFunc(x.Formats, func(f config.Format) bool { return !written(f) }):
+		return "removed; its entries stay where no bridge leads any more that could take them back: see purge"
+	}
+	return "removed; its entries are taken back as the guard lets them"
 }
 
 // since says which part of an outlet is another than in a house before it.

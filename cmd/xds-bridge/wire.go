@@ -258,6 +258,8 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 		o.gate = b.member.gate()
 		options.Gate = o.gate.Bridge()
 	}
+	o.removal = b.removal(o.at, o)
+	options.Stays = o.removal.stays
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)
 	return l, err //nolint:wrapcheck // build names the registry

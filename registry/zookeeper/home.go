@@ -14,6 +14,7 @@ import (
 //	/xds-bridge/<owner>/alive       ephemeral, there while a bridge of the owner lives
 //	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, by which a changed owner is noticed
 //	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
+//	/xds-bridge/<owner>/removals/…  what onRemove is of its bridges, by what marks call them
 //	/xds-bridge/<owner>/replicas    what the replicas of the owner share, where they keep it here
 //	/xds-bridge/<owner>/fence/<n>   who may write the groups of shard n, where replicas share the work
 //	/xds-bridge/<owner>/session     there once a bridge of the owner has written ephemeral entries

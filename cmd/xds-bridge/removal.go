@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// withdraw is the setting onRemove by which entries are taken back.
+const withdraw = "withdraw"
+
+// recordRemovals is the kind of records that keep onRemove of bridges, for a
+// process that finds them gone from its file.
+const recordRemovals = "removals"
+
+// A removal decides what becomes of entries of ours whose bridge leads to an
+// end no more. They stay, unless the bridge was there with onRemove: withdraw
+// last; then they are leftovers, which go when the guard lets them.
+type removal struct {
+	owner, peer string
+	here        map[string]config.Bridge // that lead there, by what marks call them
+	recorder    registry.Recorder        // nil: nothing outlives the process
+	audit       *audit.Log
+	log         *slog.Logger
+	retry       time.Duration
+
+	mu        sync.Mutex
+	withdrawn map[string]removed // by what marks call the bridge
+}
+
+// removed is a bridge whose entries are taken back once it is gone.
+type removed struct {
+	Bridge string    `json:"bridge"`
+	Since  time.Time `json:"since,omitzero"` // when it was found gone; zero while it is there
+}
+
+// removal returns what decides for an end, which knows of the bridges that a
+// reload took away from there.
+func (b *builder) removal(at end, o *outlet) *removal {
+	r := &removal{
+		owner: b.cfg.Owner, peer: at.String(), here: make(map[string]config.Bridge), withdrawn: make(map[string]removed),
+		audit: b.audit, log: b.log.With("component", "bridge", "peer", at.String()), retry: b.cfg.Registries[at.registry].Timing.RetryMax.Std(),
+	}
+	if recorder, ok := o.target.(registry.Recorder); ok && !b.dryRun {
+		r.recorder = recorder
+	}
+	for _, x := range leadingTo(b.cfg, at) {
+		r.here[metadata.Fingerprint(x.Name, metadata.BridgeLen)] = x
+	}
+	if b.dryRun {
+		r.audit = nil // nothing is taken back
+	}
+	if b.before != nil {
+		if old := b.before.outlet(at); old != nil {
+			r.follow(old.removal)
+		}
+	}
+	return r
+}
+
+// follow takes over what the one before it knew, and what was there with that
+// one and is no more.
+func (r *removal) follow(old *removal) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	maps.Copy(r.withdrawn, old.withdrawn)
+	for tag, x := range old.here {
+		if x.OnRemove == withdraw {
+			r.withdrawn[tag] = removed{Bridge: x.Name}
+		}
+	}
+	maps.DeleteFunc(r.withdrawn, func(tag string, _ removed) bool { _, back := r.here[tag]; return back })
+}
+
+// stays says why an entry of ours that nobody claims stays; empty where it is
+// a leftover. One without a mark that can be read is known by its group alone,
+// and is one.
+func (r *removal) stays(e registry.Entry) string {
+	m, err := metadata.MarkOf(e)
+	if err != nil {
+		return ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, here := r.here[m.Bridge]
+	_, goes := r.withdrawn[m.Bridge]
+	if here || goes {
+		return ""
+	}
+	return "its bridge is gone from the configuration, and onRemove keeps what it wrote"
+}
+
+// run keeps the record of the bridges that are there, and takes up those that
+// are gone by it. Then the loop has to look again at what stayed.
+func (r *removal) run(ctx context.Context, again func(context.Context) error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	told := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		found, err := r.exchange(ctx)
+		if found {
+			if err := again(ctx); err != nil {
+				return err
+			}
+		}
+		if err == nil || errors.Is(err, registry.ErrRefused) {
+			return nil
+		}
+		if !told && ctx.Err() == nil {
+			r.log.Warn("it is not known yet which bridges were removed with onRemove: withdraw", "err", err)
+			told = true
+		}
+		timer.Reset(r.retry)
+	}
+}
+
+// exchange reads the records, brings them up to date and tells of each bridge
+// that is found gone, once. It reports whether the records told of one.
+func (r *removal) exchange(ctx context.Context) (found bool, err error) {
+	known := make(map[string]string)
+	if r.recorder != nil {
+		if known, err = r.recorder.Records(ctx, recordRemovals); err != nil {
+			return false, fmt.Errorf("read what onRemove was of bridges: %w", err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for tag, text := range known {
+		var was removed
+		_, here := r.here[tag]
+		_, told := r.withdrawn[tag]
+		if !here && !told && json.Unmarshal([]byte(text), &was) == nil && was.Bridge != "" {
+			r.withdrawn[tag], found = was, true
+		}
+	}
+	r.announce()
+	return found, r.store(ctx, known)
+}
+
+// announce tells of bridges that are found gone. The lock is held.
+func (r *removal) announce() {
+	for _, tag := range slices.Sorted(maps.Keys(r.withdrawn)) {
+		if w := r.withdrawn[tag]; w.Since.IsZero() {
+			w.Since = time.Now()
+			r.withdrawn[tag] = w
+			r.audit.Record(audit.Entry{
+				Who: "the configuration", Action: withdraw, Owner: r.owner, Target: r.peer, Bridge: w.Bridge, Subject: w.Bridge,
+				After: "taken back as the guard lets them: the bridge was removed with onRemove: withdraw",
+			})
+		}
+	}
+}
+
+// store makes the records say what is known. The lock is held.
+func (r *removal) store(ctx context.Context, known map[string]string) error {
+	if r.recorder == nil {
+		return nil
+	}
+	want := maps.Clone(r.withdrawn)
+	for tag, x := range r.here {
+		if x.OnRemove == withdraw {
+			want[tag] = removed{Bridge: x.Name}
+		}
+	}
+	for _, tag := range slices.Sorted(maps.Keys(known)) {
+		if _, wanted := want[tag]; !wanted {
+			if err := r.recorder.Record(ctx, recordRemovals, tag, ""); err != nil {
+				return fmt.Errorf("forget what onRemove was of bridges: %w", err)
+			}
+		}
+	}
+	for _, tag := range slices.Sorted(maps.Keys(want)) {
+		record, err := json.Marshal(want[tag])
+		if err != nil {
+			return fmt.Errorf("record what onRemove is: %w", err)
+		}
+		if known[tag] == string(record) {
+			continue
+		}
+		if err := r.recorder.Record(ctx, recordRemovals, tag, string(record)); err != nil {
+			return fmt.Errorf("record what onRemove is: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// removing is two bridges from real ZooKeepers into another, of which the second
+// is taken out of the file.
+type removing struct {
+	target *harness.Znodes
+	bridge *harness.Bridge
+	second string // its line of the file
+}
+
+// secondEntries is how many the second bridge writes: more than the guard of
+// the first lets go without a word.
+const secondEntries = 12
+
+func newRemoving(t *testing.T, onRemove string) *removing {
+	t.Helper()
+	to := harness.StartZooKeeper(t)
+	r := &removing{target: harness.Connect(t, to.Address)}
+	first, second := sourceOf(t, "first.Api", 2), sourceOf(t, "second.Api", secondEntries)
+	line := "  - { name: %s, from: %[1]s, to: to, formats: [dubbo-interface], guard: { settle: 1s }%s }\n"
+	r.second = fmt.Sprintf(line, "second", onRemove)
+	r.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: removing
+registries:
+  first: { zookeeper: { servers: [%q] } }
+  second: { zookeeper: { servers: [%q] } }
+  to: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
+bridges:
+%s%s`, first.Address, second.Address, to.Address, fmt.Sprintf(line, "first", ""), r.second))
+	r.bridge.Start(t)
+	r.bridge.AwaitReady(t)
+	r.await(t, "first.Api", 2)
+	r.await(t, "second.Api", secondEntries)
+	return r
+}
+
+// sourceOf starts a ZooKeeper in which n providers of an interface register.
+func sourceOf(t *testing.T, iface string, n int) *harness.ZooKeeper {
+	t.Helper()
+	from := harness.StartZooKeeper(t)
+	source := harness.Connect(t, from.Address)
+	for i := range n {
+		provider := fmt.Sprintf("dubbo://10.1.0.%d:20880/%s?application=shop&category=providers&interface=%[2]s&side=provider", i+1, iface)
+		source.Create(t, "/dubbo/"+iface+"/providers/"+url.QueryEscape(provider), "")
+	}
+	return from
+}
+
+func (r *removing) entries(t *testing.T, iface string) int {
+	t.Helper()
+	return len(r.target.Children(t, "/dubbo/"+iface+"/providers"))
+}
+
+func (r *removing) await(t *testing.T, iface string, n int) {
+	t.Helper()
+	harness.Eventually(t, soon, "the entries of "+iface, func() error { return harness.Same(r.entries(t, iface), n) })
+}
+
+// remove takes the second bridge out of the file, by a reload or a restart.
+func (r *removing) remove(t *testing.T, way string) {
+	t.Helper()
+	text, err := os.ReadFile(r.bridge.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if way == "restart" {
+		r.bridge.Stop(t)
+	}
+	if err := os.WriteFile(r.bridge.Config, []byte(strings.Replace(string(text), r.second, "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if way == "restart" {
+		r.bridge.Start(t)
+		r.bridge.AwaitReady(t)
+		return
+	}
+	if code, out, errOut := r.bridge.Do(t, "reload"); code != 0 || !strings.Contains(out, "bridge second: removed") {
+		t.Fatalf("reload ends with %d: %s%s", code, out, errOut)
+	}
+}
+
+// holds returns the ids of what is held back.
+func (r *removing) holds(t *testing.T) []string {
+	t.Helper()
+	_, out, errOut := r.bridge.Do(t, "holds", "-o", "json")
+	var page struct {
+		Items []struct {
+			ID string `json:"id"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal([]byte(out), &page); err != nil {
+		t.Fatalf("holds: %v: %s%s", err, out, errOut)
+	}
+	var ids []string
+	for _, h := range page.Items {
+		ids = append(ids, h.ID)
+	}
+	return ids
+}
+
+// TestOnRemove_F09 shows what becomes of the entries of a bridge that is taken
+// out of the file, in a real ZooKeeper.
+func TestOnRemove_F09(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"reload", "restart"} {
+		t.Run("keep by a "+way, func(t *testing.T) {
+			r := newRemoving(t, "")
+			before := r.target.Tree(t, "/dubbo")
+			r.remove(t, way)
+			harness.Stays(t, 4*time.Second, "every entry stays, beyond the time in which a leftover settles", func() error {
+				return harness.Same(r.target.Tree(t, "/dubbo"), before)
+			})
+			if ids := r.holds(t); len(ids) > 0 {
+				t.Errorf("what stays is held: %v", ids)
+			}
+		})
+		t.Run("withdraw by a "+way, func(t *testing.T) {
+			r := newRemoving(t, ", onRemove: withdraw")
+			harness.Eventually(t, soon, "it is remembered", func() error {
+				return harness.Same(len(r.target.Children(t, "/xds-bridge/removing/removals")), 1)
+			})
+			r.remove(t, way)
+			harness.Eventually(t, soon, "the guard holds what is more than its share", func() error { return harness.Same(len(r.holds(t)), 1) })
+			if n := r.entries(t, "second.Api"); n != secondEntries {
+				t.Errorf("%d of %d entries are left while they are held", n, secondEntries)
+			}
+			if code, out, errOut := r.bridge.Do(t, "approve", r.holds(t)[0]); code != 0 {
+				t.Fatalf("approve: %s%s", out, errOut)
+			}
+			r.await(t, "second.Api", 0)
+			if n := r.entries(t, "first.Api"); n != 2 {
+				t.Errorf("%d of 2 entries of the bridge that is left", n)
+			}
+			if log := r.bridge.Log(); !strings.Contains(log, "withdraw") {
+				t.Error("the audit in the log does not tell of it")
+			}
+		})
+	}
+}
