@@ -1,0 +1,29 @@
+package arch_test
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestTheBinaryLinksWhatItUses_P17: a package that calls methods by names that
+// nobody knows beforehand makes the linker keep every method of every type.
+// With the tags that make build sets none is there, but for cobra's, which the
+// linker sees to be unused.
+func TestTheBinaryLinksWhatItUses_P17(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags := regexp.MustCompile(`(?m)^tags := (\S+)$`).FindSubmatch(text)
+	if tags == nil {
+		t.Fatal("the Makefile sets no tags")
+	}
+	for _, p := range list(t, "-deps", "-tags", string(tags[1]), "./cmd/xds-bridge") {
+		switch p {
+		case "html/template", "golang.org/x/net/trace", "net/http/pprof":
+			t.Errorf("%s is linked", p)
+		}
+	}
+}
