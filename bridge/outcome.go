@@ -83,18 +83,26 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 
 // drifted tells of a group that another changed since it was written or read.
 // Restoring it waits for the next reading, so that no other writer is fought
-// more often than a group is refreshed or read back.
+// more often than a group is refreshed or read back. What stays so is told of
+// once more, and then shown by status alone.
 func (l *loop) drifted(it *item, now time.Time) {
 	l.observe(Observation{Kind: ObservedDrift, Count: 1})
-	l.tell(Event{
+	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
 		Why: "another writer changed them, or the registry lost them", Release: "they are written once more",
-	})
+	}
 	level := l.opts.Log.Debug
-	if now.Sub(l.driftedAt) >= l.opts.Retry.Max { // the first of many
+	switch {
+	case it.missed > stubborn:
+		return
+	case it.missed == stubborn:
+		e.What, e.Why, e.Release = "entries of ours stay otherwise than they are written", overridden, "whatever has them so ends; until then they are written once a refresh"
+		level = l.opts.Log.Warn
+	case now.Sub(l.driftedAt) >= l.opts.Retry.Max: // the first of many
 		level, l.driftedAt = l.opts.Log.Warn, now
 	}
-	level("entries of ours are not as they were written; they are written once more", "target", l.opts.Target, "group", it.group.String())
+	l.tell(e)
+	level("entries of ours are not as they were written", "target", l.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
 }
 
 // wasRead records that a group was read or cannot be; when it was the last of

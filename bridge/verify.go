@@ -16,6 +16,13 @@ func (l *loop) readBack(it *item, now time.Time) {
 	}
 }
 
+// stubborn is after how many writes in a row, each of which was read back as
+// something else, a group is said to be what others make of it.
+const stubborn = 3
+
+const overridden = "the registry shows it otherwise than it was written, time and again: " +
+	"another process of this owner, another writer, or what somebody set in the registry's console has it so"
+
 // wasReadBack notes that a group was read after its last write.
 func (it *item) wasReadBack(differs bool) { //nolint:revive // a finding, not a flag
 	if differs && !it.checkAt.IsZero() {

@@ -3,6 +3,8 @@ package bridge_test
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,8 +30,55 @@ func (f *forgetful) Write(ctx context.Context, c registry.Change) error {
 	return f.session.Write(ctx, c)
 }
 
+// edited is a target that shows everything otherwise than it was written, as a
+// Nacos does in whose console somebody set something.
+type edited struct {
+	forgetful
+	by atomic.Bool
+}
+
+func (e *edited) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	held, err := e.session.Read(ctx, g)
+	for i := range held {
+		if e.by.Load() {
+			held[i].Value += "edited"
+		}
+	}
+	return held, err
+}
+
+func (e *edited) Write(ctx context.Context, c registry.Change) error {
+	c.Put = slices.Clone(c.Put)
+	for i, w := range c.Put {
+		if w.Old != nil {
+			old := *w.Old
+			old.Value = strings.TrimSuffix(old.Value, "edited")
+			c.Put[i].Old = &old
+		}
+	}
+	return e.forgetful.Write(ctx, c)
+}
+
 func TestReadBack(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
+		"F42 what is shown otherwise whatever is written is told of, shown, and written once a refresh": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			events := listens(s)
+			s.make()
+			target := &edited{forgetful: forgetful{session{s.target}, 0}}
+			s.starts(target).has(service("a", "10.0.0.1:80")).in(time.Minute).reason("a", bridge.ReasonSynced, "")
+			target.by.Store(true)
+			s.in(time.Hour).reason("a", bridge.ReasonRefused, "otherwise than it was written")
+			if n := len(*events); n < 2 || n > 4 || !strings.Contains((*events)[n-1].Why, "console") {
+				t.Errorf("%d events: %+v", n, *events)
+			}
+			before := s.writes()
+			if s.in(time.Hour); s.writes()-before > 14 {
+				t.Errorf("%d writes in an hour", s.writes()-before)
+			}
+			target.by.Store(false)
+			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
+		},
 		"F25 A54 what was confirmed and is not there is written again a second later": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.make()
