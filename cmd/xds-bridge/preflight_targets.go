@@ -129,6 +129,12 @@ func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
 	} else {
 		f.pass("write", "an instance was published and taken back in %s", r.Took.Round(time.Millisecond))
 	}
+	if r.Twin == "" {
+		f.pass("owner", "no other process publishes as this owner")
+	} else {
+		f.warn("owner", "another process publishes as this owner, in "+r.Twin+" for one",
+			"it is a replica where its configuration is the same; Nacos cannot refuse a second deployment of one owner: give it an owner of its own")
+	}
 }
 
 // local reports whether all URLs lead to this machine.

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
 // NacosUser and NacosPassword log in at a server that was started with
@@ -208,6 +210,24 @@ func (n *Nacos) post(t testing.TB, path string, form url.Values) error {
 	must(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return answered(req)
+}
+
+// Edit sets weight and metadata of an instance as the console does.
+func (n *Nacos) Edit(t testing.TB, service string, in model.Instance) {
+	t.Helper()
+	metadata, err := json.Marshal(in.Metadata)
+	must(t, err)
+	form := url.Values{
+		"serviceName": {service}, "groupName": {"DEFAULT_GROUP"}, "clusterName": {in.ClusterName}, "ephemeral": {"true"}, "enabled": {"true"},
+		"ip": {in.Ip}, "port": {strconv.FormatUint(in.Port, 10)}, "weight": {strconv.FormatFloat(in.Weight, 'f', -1, 64)}, "metadata": {string(metadata)},
+	}
+	path := "/nacos/v1/ns/instance"
+	if n.options.Version == 3 {
+		path = "/nacos/v3/admin/ns/instance"
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, n.URL+path+"?"+form.Encode(), http.NoBody)
+	must(t, err)
+	must(t, answered(req))
 }
 
 // token logs NacosUser in.

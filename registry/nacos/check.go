@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // checkService is what Check publishes in for a moment; nobody reads it.
@@ -18,7 +19,11 @@ type Report struct {
 	Read   error         // why they cannot be listed
 	Write  error         // why nothing can be published
 	Took   time.Duration // to publish an instance and take it back
+	Twin   string        // a service in which another process publishes as our owner; empty: none was seen
 }
+
+// twinsIn is in how many services Check looks for another process.
+const twinsIn = 50
 
 // Check tries what a Target needs while its client runs: it lists what the
 // server holds, and publishes an instance that is not enabled in a service of
@@ -38,5 +43,23 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		r.Write = t.client.publish(ctx, k, batch{})
 	}
 	r.Took = time.Since(began)
+	r.Twin = t.twin(ctx, groups)
 	return r, nil
+}
+
+// twin returns a service that holds something of ours which our connection
+// does not publish.
+func (t *Target) twin(ctx context.Context, groups []registry.Group) string {
+	for _, g := range groups[:min(len(groups), twinsIn)] {
+		held, err := t.Read(ctx, g)
+		if err != nil {
+			continue // it is only looked for
+		}
+		for _, h := range held {
+			if h.Owner == t.opts.Owner && !h.Live && registry.IsEndpoint(h.Key) {
+				return g.Name
+			}
+		}
+	}
+	return ""
 }

@@ -42,6 +42,8 @@ func configBy(at metadata.NacosConfig, call func(rpc_request.IRequest, answer) e
 	switch {
 	case errors.As(err, &no) && no.ErrorCode == codeNoConfig:
 		return "", false, nil
+	case errors.As(err, &no) && no.ErrorCode == codeBeingWritten:
+		return "", false, fmt.Errorf("read configuration %s of group %s: %w", at.ID, at.Group, errBeingWritten)
 	case err != nil:
 		return "", false, fmt.Errorf("read configuration %s of group %s: %w", at.ID, at.Group, unlessLater(err))
 	}
@@ -69,18 +71,25 @@ func (c *Client) removeConfig(ctx context.Context, at metadata.NacosConfig) erro
 // addWord adds a word to a configuration that holds a list of words of many,
 // if it is still as it was read.
 func (c *Client) addWord(ctx context.Context, at metadata.NacosConfig, word string) error {
-	text, there, err := c.config(ctx, at)
+	text, _, err := c.config(ctx, at)
 	if err != nil || hasWord(text, word) {
 		return err
 	}
-	sum, next := noSum, word
-	if there {
-		sum = sumOf(text)
-	}
+	next := word
 	if strings.Trim(text, ", ") != "" {
 		next = strings.TrimRight(text, ", ") + "," + word
 	}
-	err = c.setConfig(ctx, at, next, sum)
+	return c.swapConfig(ctx, at, text, next)
+}
+
+// swapConfig writes a configuration whose content is still the one that was
+// read, empty where there was none; else the error is registry.ErrConflict.
+func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, next string) error {
+	sum := noSum
+	if old != "" {
+		sum = sumOf(old)
+	}
+	err := c.setConfig(ctx, at, next, sum)
 	no := (*ResponseError)(nil)
 	if errors.As(err, &no) && !errors.Is(err, ErrDenied) && !errors.Is(err, ErrThrottled) && !errors.Is(err, ErrNotReady) {
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
