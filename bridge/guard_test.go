@@ -74,8 +74,8 @@ func TestIgnorance(t *testing.T) {
 			s.tables["c"].Unknown("x", errDown)
 			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
 			s.in(time.Hour).holds("old 10.0.0.8:80")
+			s.table().Stale(errLost) // first: at no moment is everything known
 			s.tables["c"].Unknown("x", nil)
-			s.table().Stale(errLost)
 			s.in(time.Hour).holds("old 10.0.0.8:80")
 			s.table().Stale(nil)
 			s.in(time.Second).holds()
