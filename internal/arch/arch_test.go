@@ -25,7 +25,7 @@ type layer struct {
 // unclean is what code that does no I/O and knows no time has no use for.
 const unclean = `^(context|log/slog|net/http|os|sync|time)$`
 
-const adapters = `registry|registry/tlsfile|metadata(/.*)?|naming`
+const adapters = `registry|registry/(statefile|tlsfile)|metadata(/.*)?|naming`
 
 var layers = map[string]layer{
 	"./naming":                 {own: `^naming$`, sdk: none, apart: unclean},
@@ -34,6 +34,7 @@ var layers = map[string]layer{
 	"./bridge/plan":            {own: `^(registry|bridge/plan)$`, sdk: none, apart: unclean},
 	"./bridge":                 {own: `^(registry|bridge|bridge/plan)$`, sdk: none},
 	"./config":                 {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
+	"./registry/statefile":     {own: `^registry/statefile$`, sdk: none},
 	"./registry/tlsfile":       {own: `^registry/tlsfile$`, sdk: none},
 	"./registry/memory":        {own: `^(` + adapters + `|registry/memory)$`, sdk: none},
 	"./registry/registrytest":  {own: `^(` + adapters + `|registry/registrytest)$`, sdk: none},

@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
 // state is the last known answer to each query, in memory and in a file. The
@@ -198,23 +198,5 @@ func (s *state) save() error {
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	return replace(s.path, data)
-}
-
-func replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return err //nolint:wrapcheck // it names the file
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path) //nolint:wrapcheck // it names the files
+	return statefile.Replace(s.path, data) //nolint:wrapcheck // it names the file
 }

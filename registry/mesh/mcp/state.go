@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
 // A StateFile keeps the entries that were served last, so that a restarted
@@ -78,20 +78,7 @@ func (f *StateFile) Save(entries []registry.Entry) error {
 	if err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(f.Path), filepath.Base(f.Path)+".*.tmp")
-	if err != nil {
-		return fmt.Errorf("state file: %w", err)
-	}
-	_, err = tmp.Write(text)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), f.Path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
+	if err := statefile.Replace(f.Path, text); err != nil {
 		return fmt.Errorf("state file: %w", err)
 	}
 	return nil

@@ -1,0 +1,31 @@
+// Package statefile writes the files in which a process keeps what it knew,
+// for its next start.
+package statefile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// Replace makes data the whole content of a file, readable by its owner alone.
+// After a crash the file is the old or the new one, never a part of either.
+// The folder has to exist; errors are of package os and name the file.
+func Replace(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err //nolint:wrapcheck // it names the file
+	}
+	_, err = tmp.Write(data)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err //nolint:wrapcheck // it names the file
+}
