@@ -187,6 +187,8 @@ func TestSourcePushes(t *testing.T) {
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.Swift=10.0.0.7")
 				later(4 * time.Second)
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3", "api.Slow=10.0.0.6", "api.Swift=10.0.0.7")
+				r.server.Fail(nil)
+				later(4 * time.Second) // for a question that is still being answered slowly
 			},
 		},
 	})
