@@ -23,6 +23,8 @@ type Table struct {
 	synced  bool
 	stale   error
 	epoch   int
+	dialed  bool // since the last full reading
+	dials   int
 	readers map[*Reader]struct{}
 
 	limits Limits
@@ -115,7 +117,20 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 	}
 	t.synced, t.stale = true, nil
 	t.epoch++
+	if t.dialed {
+		t.dialed = false
+		t.dials++
+	}
 	t.signal()
+}
+
+// Dialed reports that the source reads over a new connection from now on, so
+// that the next full reading tells what no earlier connection could have kept:
+// it counts in Knowledge.Dials.
+func (t *Table) Dialed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dialed = true
 }
 
 // Stale reports that the rows may be out of date, and why; nil takes that back.
@@ -244,7 +259,7 @@ func (t *Table) signal() {
 }
 
 func (t *Table) knowledge() Knowledge {
-	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: maps.Clone(t.unknown), Epoch: t.epoch}
+	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: maps.Clone(t.unknown), Epoch: t.epoch, Dials: t.dials}
 }
 
 // Knowledge is how far the rows of a table may be relied on.
@@ -253,6 +268,7 @@ type Knowledge struct {
 	Stale   error            // why the rows may be out of date; nil where they are not
 	Unknown map[string]error // scopes that cannot be told, by Table.Unknown
 	Epoch   int              // how often the source told of everything anew
+	Dials   int              // how many of those readings were the first of a new connection
 }
 
 // Of returns why the service of a name may not be concluded from, nil where

@@ -217,3 +217,17 @@ func TestOneWriterManyReaders_A49(t *testing.T) {
 		}
 	}
 }
+
+func TestTableCountsReadingsOfNewConnections(t *testing.T) {
+	table := registry.NewTable()
+	dials := func() int { _, k := table.Snapshot(); return k.Dials }
+	table.Dialed()
+	if dials() != 0 {
+		t.Error("a connection counts before everything was read over it")
+	}
+	table.Replace(slices.Values([]*registry.Service{{Name: "a"}}))
+	table.Replace(slices.Values([]*registry.Service{{Name: "a"}}))
+	if dials() != 1 {
+		t.Errorf("dials = %d after two readings of one connection, want 1", dials())
+	}
+}
