@@ -22,6 +22,7 @@ var ErrNoHold = errors.New("no such hold: its entries changed, or it has ended")
 // A hold is a set of removals that are held back together. Removals that come
 // later are judged on their own and do not join it.
 type hold struct {
+	target    string // its name in the configuration
 	ward      *ward
 	reason    string
 	since     time.Time
@@ -73,7 +74,7 @@ func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 			return h, false
 		}
 	}
-	h := &hold{ward: b, reason: why, since: now, set: make(map[*surplus]struct{})}
+	h := &hold{target: l.opts.Target, ward: b, reason: why, since: now, set: make(map[*surplus]struct{})}
 	for _, w := range b.ways {
 		h.epochs = append(h.epochs, w.known.Epoch)
 	}
@@ -241,10 +242,12 @@ func (l *loop) find(id string) (*hold, error) {
 	return nil, ErrNoHold
 }
 
-// name returns the id of a hold: a hash of exactly the set it holds.
+// name returns the id of a hold: a hash of where it holds what, so that a
+// decision on one target is none on another that holds the same entries.
 func (h *hold) name() string {
 	if h.id == "" {
 		sum := sha256.New()
+		sum.Write([]byte(h.target + "\x00" + h.ward.name + "\x00"))
 		for _, s := range h.sorted() {
 			sum.Write([]byte(s.item.group.String() + "\x00" + s.Key + "\x00"))
 		}

@@ -56,6 +56,12 @@ func TestHold(t *testing.T) {
 			}
 			s.in(time.Hour).holdsN(40)
 		},
+		"the same set at another target has another id": func(t *testing.T) {
+			id := held(t, nil).hold().ID
+			if other := held(t, func(s *story) { s.opts.Target = "staging" }).hold().ID; other == id {
+				t.Errorf("a decision on %s counts at two targets", id)
+			}
+		},
 		"without a fresh reading a hold is never confirmed": func(t *testing.T) {
 			held(t, nil).in(24 * time.Hour).holdsN(40).hold()
 		},
