@@ -14,6 +14,9 @@ tags := grpcnotrace
 covered := ./naming/...,./metadata/...,./registry/...,./bridge/...
 floor   := 85
 
+# The race detector needs cgo, and with it a C compiler; where there is none the tests run without it.
+race := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
+
 # The modules that adapt the client to RPC frameworks.
 plugins := $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 
@@ -34,11 +37,15 @@ run: build ## run the bridge with the file that CONFIG names, xds-bridge.yaml ot
 	bin/xds-bridge run --config $(or $(CONFIG),xds-bridge.yaml)
 
 .PHONY: check
-check: format tidy lint layers unit ## format, lint, layers, race tests and stale files: what a change must pass
+check: format conflicts tidy lint layers unit ## format, lint, layers, race tests and stale files: what a change must pass
 
 .PHONY: format
 format: # say what is not formatted
 	$$(scripts/install.sh golangci-lint) fmt --diff
+
+.PHONY: conflicts
+conflicts: # say where a merge left its markers
+	! git grep -nE '^(<<<<<<<|>>>>>>>) ' -- .
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
@@ -57,14 +64,15 @@ layers: # who imports whom
 
 # Documents and goldens that are stale fail here too: each has a test that compares it with the code.
 .PHONY: unit
-unit: # unit tests with the race detector
-	go test -race -shuffle=on -timeout 10m ./...
+unit: ## unit tests; needs Go alone, and with a C compiler finds races too
+	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
+	go test $(race) -shuffle=on -timeout 10m ./...
 
 .PHONY: test
 test: ## everything: unit tests, coverage, and integration tests against real servers
 	scripts/install.sh check
 	go build -o bin/faulttable ./internal/reliability/faulttable
-	go test -json -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json
+	go test -json -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json $$(go list ./... | wc -l)
 	scripts/coverage.sh coverage.out $(floor)
 	for module in $(plugins); do (cd $$module && go test -race -shuffle=on ./...); done
 	$(MAKE) --no-print-directory integration
@@ -74,7 +82,7 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API and Java Dubbo
 	for server in zookeeper dubbo spring istiod nacos2 nacos3 kubernetes; do scripts/install.sh $$server >/dev/null; done
 	go build -o bin/faulttable ./internal/reliability/faulttable
-	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -json -count=1 -timeout 40m ./... | $(CURDIR)/bin/faulttable watch $(CURDIR)/bin/runs/integration.json
+	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge go test -json -count=1 -timeout 40m ./... | $(CURDIR)/bin/faulttable watch $(CURDIR)/bin/runs/integration.json $$(go list ./... | wc -l)
 
 .PHONY: reliability
 reliability: ## write the table of docs/reliability.md from the last make test

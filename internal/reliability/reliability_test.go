@@ -2,8 +2,11 @@ package reliability_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
@@ -106,12 +109,14 @@ func TestWatch(t *testing.T) {
 		`{"Action":"fail","Package":"p","Test":"TestB"}`,
 		`{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}`,
 		`go: a word of its own`,
+		`{"Action":"output","Package":"p","Output":"coverage: 3.1% of statements in ./a, ./b\n"}`,
+		`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\tcoverage: 3.1% of statements in ./a, ./b\n"}`,
 		`{"Action":"output","Package":"p","Test":"TestC","Output":"    c.go:1: went on\n"}`,
-	}, "\n")), &record, &people)
+	}, "\n")), &record, &people, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]bool{"why": true, "FAIL\tp": true, "a word of its own": true, "went on": true, "secret": false, "=== RUN": false} {
+	for text, want := range map[string]bool{"why": true, "FAIL\tp": true, "a word of its own": true, "went on": true, "ok  \tp\t0.1s\n": true, "coverage": false, "secret": false, "=== RUN": false} {
 		if strings.Contains(people.String(), text) != want {
 			t.Errorf("%q is printed: %v, want %v:\n%s", text, !want, want, people.String())
 		}
@@ -123,4 +128,37 @@ func TestWatch(t *testing.T) {
 	if n := strings.Count(record.String(), "\n"); n != 3 {
 		t.Errorf("%d lines recorded:\n%s", n, record.String())
 	}
+}
+
+// A run in which no package ends for long says what it does.
+func TestWatchSaysWhatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, in := io.Pipe()
+		var people strings.Builder
+		done := make(chan error)
+		go func() { done <- reliability.Watch(out, io.Discard, &people, 7) }()
+		say := func(format string, args ...any) {
+			if _, err := fmt.Fprintf(in, format+"\n", args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now().Format(time.RFC3339Nano)
+		say(`{"Time":%q,"Action":"start","Package":"a"}`, began)
+		say(`{"Time":%q,"Action":"start","Package":"b"}`, began)
+		say(`{"Time":%q,"Action":"start","Package":"c"}`, began)
+		say(`{"Action":"pass","Package":"c"}`)
+		say(`{"Time":%q,"Action":"run","Package":"b","Test":"TestSlow"}`, began)
+		say(`{"Time":%q,"Action":"run","Package":"b","Test":"TestSlow/part"}`, began)
+		time.Sleep(time.Minute + time.Second)
+		if err := in.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		const want = "... 1 of 7 packages done, 2 under way: a (30s), b TestSlow (30s)\n... 1 of 7 packages done, 2 under way: a (1m0s), b TestSlow (1m0s)\n"
+		if people.String() != want {
+			t.Errorf("got\n%swant\n%s", people.String(), want)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 )
 
 // module is the prefix that tables leave out.
@@ -20,6 +21,7 @@ const (
 
 // event is a line of go test -json.
 type event struct {
+	Time    time.Time
 	Action  string
 	Package string
 	Test    string

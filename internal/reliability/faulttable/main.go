@@ -1,6 +1,8 @@
 // Command faulttable makes and checks the table of docs/reliability.md.
 //
-//	go test -json ./... | faulttable watch RUN   # prints what go test prints, and keeps the results in the file RUN
+//	go test -json ./... | faulttable watch RUN [PACKAGES]
+//	                                             # prints what go test prints, and keeps the results in the file RUN;
+//	                                             # PACKAGES is how many packages there are
 //	faulttable write DOCUMENT RUN...             # puts the table of these runs into the document
 //	faulttable check DOCUMENT RUN...             # fails where the document says more than these runs showed
 package main
@@ -10,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
@@ -24,7 +27,13 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "watch":
-		return watch(args[1])
+		return watch(args[1], 0)
+	case len(args) == 3 && args[0] == "watch":
+		packages, err := strconv.Atoi(args[2])
+		if err != nil {
+			return fmt.Errorf("watch: number of packages: %w", err)
+		}
+		return watch(args[1], packages)
 	case len(args) > 2 && (args[0] == "write" || args[0] == "check"):
 		document, err := os.ReadFile(args[1])
 		if err != nil {
@@ -39,10 +48,10 @@ func run(args []string) error {
 		}
 		return write(args[1], string(document), runs)
 	}
-	return errors.New("usage: faulttable watch RUN, write DOCUMENT RUN..., or check DOCUMENT RUN... with one or several runs")
+	return errors.New("usage: faulttable watch RUN [PACKAGES], write DOCUMENT RUN..., or check DOCUMENT RUN... with one or several runs")
 }
 
-func watch(record string) error {
+func watch(record string, packages int) error {
 	if err := os.MkdirAll(filepath.Dir(record), 0o750); err != nil {
 		return fmt.Errorf("make a folder for the results: %w", err)
 	}
@@ -50,7 +59,7 @@ func watch(record string) error {
 	if err != nil {
 		return fmt.Errorf("keep the results: %w", err)
 	}
-	err = reliability.Watch(os.Stdin, file, os.Stdout)
+	err = reliability.Watch(os.Stdin, file, os.Stdout, packages)
 	return errors.Join(err, file.Close())
 }
 
