@@ -29,7 +29,7 @@ type Surplus struct {
 
 // Change returns what has to be written to a group, and the claims in it that
 // cannot be honoured, both in key order. A foreign entry is never touched: it
-// wins its key, and ours under that key goes.
+// wins its key. Ours under that key goes, unless the other has to yield.
 func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 	c := registry.Change{Group: name}
 	g := p.groups[name]
@@ -206,7 +206,7 @@ func (d *diff) refused(g *group) {
 }
 
 func (d *diff) row(r row) {
-	foreign := slices.IndexFunc(r.held, func(h held) bool { return h.owner != d.owner })
+	foreign := d.winner(r.held)
 	switch {
 	case len(r.want) == 0:
 		d.remove(r.held)
@@ -219,8 +219,17 @@ func (d *diff) row(r row) {
 		d.remove(r.held)
 	default:
 		d.contend(r)
-		d.keep(r.want[0].pair, r.held)
+		d.keep(r.want[0].pair, ours(r.held, d.owner))
 	}
+}
+
+// winner returns which foreign entry wins the key over ours, -1 where none
+// does. Any wins that is there before ours. Where a target holds both, one that
+// nobody has marked wins, and of two owners the one whose name comes first:
+// were each to yield to the other, the key would be nobody's.
+func (d *diff) winner(list []held) int {
+	both := slices.ContainsFunc(list, func(h held) bool { return h.owner == d.owner })
+	return slices.IndexFunc(list, func(h held) bool { return h.owner != d.owner && (!both || h.owner < d.owner) })
 }
 
 // contend reports the claims to a key that lose to another of ours. A head is

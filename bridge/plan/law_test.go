@@ -93,8 +93,16 @@ func (w *world) counts() (c plan.Counts) {
 	return c
 }
 
+// foreign reports whether a key is another's: any foreign entry has it that is
+// there alone, and beside ours that of nobody, for "" comes before "me".
 func (w *world) foreign(g registry.Group, key string) bool {
-	return slices.ContainsFunc(w.held[g], func(h registry.Held) bool { return h.Key == key && h.Owner != "me" })
+	by := make(map[string]bool)
+	for _, h := range w.held[g] {
+		if h.Key == key {
+			by[h.Owner] = true
+		}
+	}
+	return by[""] || by["other"] && !by["me"]
 }
 
 func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {

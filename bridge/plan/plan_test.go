@@ -70,11 +70,26 @@ func TestChange(t *testing.T) {
 			held:      []registry.Held{held(a, "other")},
 			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "other"}},
 		},
-		"another owner joined a key that we hold too": {
+		"V16 what nobody has marked joined a key that we hold too: ours goes": {
 			claims:    claims{from(0, "s"): {a}},
-			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
+			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "")},
 			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
-			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "other"}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s")}},
+		},
+		"V64 an owner before ours joined a key that we hold too: ours goes": {
+			claims:    claims{from(0, "s"): {a}},
+			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "before")},
+			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
+			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "before"}},
+		},
+		"V64 an owner after ours joined a key that we hold too: it has to yield": {
+			claims: claims{from(0, "s"): {a}},
+			held:   []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
+			want:   registry.Change{Want: []registry.Entry{a}},
+		},
+		"V16 ours beside another owner's is not claimed: it goes": {
+			held: []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
+			want: registry.Change{Delete: []registry.Held{held(a, "me")}},
 		},
 		"two of ours under one key: one stays": {
 			claims: claims{from(0, "s"): {a}},
