@@ -174,11 +174,11 @@ case ${1:-} in
     need_debian
     echo "$(once jre "$(release)-1" jre)/rootfs.tar"
     ;;
-  golangci-lint | benchstat)
+  golangci-lint | benchstat | gremlins)
     read -r _ version package < <(grep "^$1 " "$root/tools/versions")
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, kubernetes, envoy, jre, golangci-lint, benchstat or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, kubernetes, envoy, jre, golangci-lint, benchstat, gremlins or check"
     ;;
 esac
