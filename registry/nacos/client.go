@@ -213,12 +213,7 @@ func (c *Client) call(ctx context.Context, r rpc_request.IRequest, out answer) (
 	if err != nil {
 		return nil, fmt.Errorf("nacos %s: %w", r.GetRequestType(), err)
 	}
-	token := c.login.token()
-	err = cn.call(ctx, r, out)
-	if errors.Is(err, ErrDenied) && c.login.renew(ctx, token) {
-		err = cn.call(ctx, r, out) // the token had expired or been revoked
-	}
-	return cn, err
+	return cn, cn.ask(ctx, r, out)
 }
 
 func (c *Client) connection(ctx context.Context) (*conn, error) {

@@ -198,6 +198,20 @@ func (cn *conn) call(ctx context.Context, r rpc_request.IRequest, out answer) er
 	return err
 }
 
+// ask sends a request on this connection, and once more with a new login
+// where the old one had expired or was revoked.
+func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
+	login := cn.client.login
+	token := login.token()
+	err := cn.call(ctx, r, out)
+	if errors.Is(err, ErrDenied) && login.renew(ctx, token) {
+		token = login.token()
+		err = cn.call(ctx, r, out)
+		login.helped(token, err)
+	}
+	return err
+}
+
 func (cn *conn) localIP() string {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A login holds the access token of a client's user and renews it before it
@@ -28,6 +30,8 @@ type login struct {
 	tried   time.Time
 	good    int // the server that gave the last token
 	lastErr error
+	vain    string // the last token with which a request was denied as before
+	vainly  int    // how many tokens in a row that were
 }
 
 // LoginState is what a Client knows of its login.
@@ -76,8 +80,13 @@ func (l *login) first(ctx context.Context) error {
 	return l.login(ctx)
 }
 
+// renewals is the wait between logins because of denied requests: a user that
+// may not do something is denied it with every token.
+func renewals() registry.Backoff { return registry.Backoff{Min: time.Second, Max: time.Minute} }
+
 // renew logs in anew after a request with a token was denied, at most once a
-// second, and reports whether there is another token now.
+// second and less often while that does not help, and reports whether there is
+// another token now.
 func (l *login) renew(ctx context.Context, denied string) bool {
 	if l.client.opts.Username == "" {
 		return false
@@ -89,9 +98,22 @@ func (l *login) renew(ctx context.Context, denied string) bool {
 		return false
 	}
 	l.mu.Lock()
-	newer, recent := l.access != denied, time.Since(l.tried) < time.Second
+	newer, recent := l.access != denied, time.Since(l.tried) < renewals().After(l.vainly)
 	l.mu.Unlock()
 	return newer || !recent && l.login(ctx) == nil
+}
+
+// helped notes how a request ended that was repeated with a new token.
+func (l *login) helped(token string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.vain, l.vainly = "", 0
+	case errors.Is(err, ErrDenied) && l.vain != token:
+		l.vain = token
+		l.vainly++
+	}
 }
 
 func (l *login) state() LoginState {
@@ -196,9 +218,13 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 	if err != nil {
 		return res.StatusCode, fmt.Errorf("answer: %w", err)
 	}
-	if res.StatusCode != http.StatusOK {
-		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry",
-			ErrDenied, res.StatusCode, clip(strings.TrimSpace(string(body))))
+	said := clip(strings.TrimSpace(string(body)))
+	switch res.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, res.StatusCode, said)
+	default: // it says nothing of the password, and another server may be better
+		return res.StatusCode, fmt.Errorf("status %d: %q", res.StatusCode, said)
 	}
 	token, life, err := readLogin(body)
 	if err != nil {

@@ -1,10 +1,12 @@
 package nacos
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,5 +28,44 @@ func TestThePasswordFollowsNoRedirect_E1_E9(t *testing.T) {
 	_, err := l.post(t.Context(), server.URL+"/v1/auth/login", url.Values{"password": {"s3cret"}})
 	if err == nil || !strings.Contains(err.Error(), "status 307") || asked.Load() > 0 {
 		t.Errorf("%v, and %d requests elsewhere", err, asked.Load())
+	}
+}
+
+// TestALoginIsAskedOfTheNextServer_V17: a server that says nothing of the
+// password keeps nobody from logging in at another.
+func TestALoginIsAskedOfTheNextServer_V17(t *testing.T) {
+	t.Parallel()
+	for status, denies := range map[int]bool{
+		http.StatusUnauthorized: true, http.StatusForbidden: true,
+		http.StatusBadRequest: false, http.StatusNotFound: false, http.StatusGone: false, http.StatusTooManyRequests: false,
+		http.StatusInternalServerError: false, http.StatusBadGateway: false, http.StatusServiceUnavailable: false,
+	} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "server is STARTING now, please try again later!", status)
+			}))
+			defer first.Close()
+			var asked atomic.Int32
+			second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				asked.Add(1)
+				_, _ = w.Write([]byte(`{"accessToken":"t","tokenTtl":18000}`))
+			}))
+			defer second.Close()
+			c, err := New(Options{
+				Servers: []string{first.URL, second.URL}, GRPCOffset: 1, Username: "nacos",
+				Password: func() (string, error) { return "secret", nil },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = c.login.first(t.Context())
+			switch {
+			case denies && (!errors.Is(err, ErrDenied) || asked.Load() != 0):
+				t.Errorf("%v, and the next server was asked %d times, want a denial and none", err, asked.Load())
+			case !denies && (err != nil || asked.Load() != 1):
+				t.Errorf("%v, and the next server was asked %d times, want once", err, asked.Load())
+			}
+		})
 	}
 }

@@ -33,10 +33,10 @@ func newApplications(t *testing.T) applications {
 }
 
 // shop is an application with an interface.
-func shop(t *testing.T, weight uint32) []registry.Entry {
+func shop(t *testing.T, weight uint32, more ...registry.Interface) []registry.Entry {
 	t.Helper()
 	entries, err := newApplications(t).Encode(&registry.Service{
-		Name: "shop.ns.svc.cluster.local:1", Interfaces: []registry.Interface{{Name: "api.A"}},
+		Name: "shop.ns.svc.cluster.local:1", Interfaces: append([]registry.Interface{{Name: "api.A"}}, more...),
 		Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 1, Weight: weight}},
 	})
 	if err != nil {
@@ -119,6 +119,70 @@ func TestAnApplicationInNacos(t *testing.T) {
 		}
 		if text := r.server.Config(mapping); text != "other,third,shop" {
 			t.Errorf("mapping %q", text)
+		}
+	})
+}
+
+// TestPartsAreKnownAsOurs: which documents are ours is kept before they are
+// written and until they are removed, whatever fails in between.
+func TestPartsAreKnownAsOurs(t *testing.T) {
+	documents := func(t *testing.T, target *nacos.Target, g registry.Group) []string {
+		t.Helper()
+		var keys []string
+		for _, h := range entriesOf(t, target, g) {
+			if strings.HasPrefix(h.Key, "#metadata/") && h.Owner == mine.Owner {
+				keys = append(keys, h.Key)
+			}
+		}
+		return keys
+	}
+	docOf := func(entries []registry.Entry) string {
+		i := slices.IndexFunc(entries, func(e registry.Entry) bool { return strings.HasPrefix(e.Key, "#metadata/") })
+		return entries[i].Key
+	}
+	bubble(t, "A54 the old revision is ours still where the instances of the new one are not taken", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		target := appTarget(t, r)
+		first, second := shop(t, 1), shop(t, 1, registry.Interface{Name: "api.B"})
+		g := first[0].Group
+		if err := target.Write(t.Context(), change(g, first...)); err != nil {
+			t.Fatal(err)
+		}
+		next := change(g, second...)
+		for _, h := range entriesOf(t, target, g) {
+			if h.Key == docOf(first) {
+				next.Delete = append(next.Delete, h)
+			}
+		}
+		r.server.Fail(refuse("BatchInstanceRequest", "shop", 500))
+		if err := target.Write(t.Context(), next); err == nil || len(next.Delete) != 1 {
+			t.Fatalf("%v, deleting %v; want a failure after the documents", err, next.Delete)
+		}
+		want := []string{docOf(first), docOf(second)}
+		if slices.Sort(want); !slices.Equal(documents(t, target, g), want) {
+			t.Errorf("documents of ours %q, want %q", documents(t, target, g), want)
+		}
+		r.server.Fail(nil)
+		if err := target.Write(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		if got := documents(t, target, g); !slices.Equal(got, []string{docOf(second)}) {
+			t.Errorf("documents of ours %q, want %q", got, docOf(second))
+		}
+	})
+	bubble(t, "A54 a document whose confirmation is lost is ours", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		target := appTarget(t, r)
+		want := shop(t, 1)
+		r.server.Lose(func(q nacostest.Request) bool {
+			return q.Type == "ConfigPublishRequest" && strings.Contains(string(q.Body), "revision") // the document
+		})
+		if err := target.Write(t.Context(), change(want[0].Group, want...)); err == nil {
+			t.Fatal("written, though a confirmation was lost")
+		}
+		r.server.Lose(nil)
+		if got := documents(t, target, want[0].Group); !slices.Equal(got, []string{docOf(want)}) {
+			t.Errorf("documents of ours %q, want %q", got, docOf(want))
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
@@ -58,18 +57,12 @@ func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInsta
 	return list, nil
 }
 
-// list returns the names of all services of a namespace and group. It asks
-// for them in one page, because a server sorts everything anew for each.
+// list returns the names of all services of a namespace and group.
 func (c *Client) list(ctx context.Context, namespace, group string) ([]string, error) {
-	const all = 1_000_000
-	var out page
-	if _, err := c.call(ctx, rpc_request.NewServiceListRequest(onWire(namespace), "", group, 1, all, ""), &out); err != nil {
-		return nil, err
-	}
-	if out.Count != len(out.ServiceNames) {
-		return nil, fmt.Errorf("nacos ServiceListRequest: %d of %d services told of: a partial list is none", len(out.ServiceNames), out.Count)
-	}
-	return out.ServiceNames, nil
+	return listNames(namespace, group, func(r rpc_request.IRequest, out answer) error {
+		_, err := c.call(ctx, r, out)
+		return err
+	})
 }
 
 // publicNamespace is the id of the namespace that a configuration leaves empty.

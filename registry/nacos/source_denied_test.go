@@ -154,3 +154,39 @@ func TestSourceLogin_F27(t *testing.T) {
 		},
 	})
 }
+
+// TestADenialIsNoReasonToLogInAgainAndAgain_V17: a user without the right to
+// some services is denied them with every token.
+func TestADenialIsNoReasonToLogInAgainAndAgain_V17(t *testing.T) {
+	loggedIn := func(o *nacos.Options, _ *nacos.SourceOptions) {
+		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
+	}
+	bubble(t, "two hundred denied services cost a login a minute", func(t *testing.T) {
+		r := newReadRig(t, loggedIn)
+		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Hour
+		r.server.Fail(refuse("SubscribeServiceRequest", "api.S", 403))
+		r.run(t)
+		for _, name := range services(200) { // so that they are asked for at different times
+			r.register(name, "10.0.0.1")
+			later(300 * time.Millisecond)
+		}
+		later(10 * time.Minute)
+		if n := r.server.Logins(); n > 22 {
+			t.Errorf("%d logins in eleven minutes, with a token that lives five hours", n)
+		}
+	})
+	bubble(t, "a token that was revoked is replaced all the same", func(t *testing.T) {
+		r := newReadRig(t, loggedIn)
+		r.server.User, r.server.Password, r.server.TokenTTL = "nacos", "secret", 5*time.Hour
+		r.server.Fail(refuse("SubscribeServiceRequest", "api.S00000", 403))
+		r.register("api.S00000", "10.0.0.1")
+		r.register("api.Open", "10.0.0.1")
+		r.run(t)
+		later(10 * time.Minute)
+		r.server.Revoke()
+		later(time.Second)
+		r.register("api.Later", "10.0.0.1")
+		later(3 * time.Minute)
+		r.tells(t, "api.Later=10.0.0.1", "api.Open=10.0.0.1")
+	})
+}

@@ -80,22 +80,7 @@ func unsubscribe(ctx context.Context, cn *conn, k serviceKey) error {
 
 // names lists the services of a scope.
 func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
-	return listAll(func(number, size int) (page, error) {
-		var p page
-		err := cn.ask(ctx, rpc_request.NewServiceListRequest(onWire(s.Namespace), "", s.Group, number, size, ""), &p)
-		return p, err
-	})
-}
-
-// ask sends a request on this connection, and once more with a new login
-// where the old one had expired or was revoked.
-func (cn *conn) ask(ctx context.Context, r rpc_request.IRequest, out answer) error {
-	token := cn.client.login.token()
-	err := cn.call(ctx, r, out)
-	if errors.Is(err, ErrDenied) && cn.client.login.renew(ctx, token) {
-		err = cn.call(ctx, r, out)
-	}
-	return err
+	return listNames(s.Namespace, s.Group, func(r rpc_request.IRequest, out answer) error { return cn.ask(ctx, r, out) })
 }
 
 // listen hands the pushes of a connection on. They wait for it.

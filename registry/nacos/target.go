@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -101,8 +102,9 @@ func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool
 	return registry.Group{}, false
 }
 
-// Read returns all instances of a service. It waits out the lag of the
-// server's reads behind the last write.
+// Read returns all instances of a service: of one address those of every other
+// owner and one of ours, because each connection may publish it. It waits out
+// the lag of the server's reads behind the last write.
 func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
@@ -120,21 +122,22 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	for _, text := range t.client.publication(k) {
 		ours[text] = true
 	}
-	byKey := make(map[string]registry.Held, len(instances))
-	for _, in := range instances {
-		h := t.held(g, in, ours)
-		if old, twice := byKey[h.Key]; !twice || preferred(h, old, t.opts.Owner) {
-			byKey[h.Key] = h
-		}
-	}
 	out, err := t.parts(ctx, g)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
-	for _, h := range byKey {
-		out = append(out, h)
+	own := make(map[string]registry.Held)
+	for _, in := range instances {
+		h := t.held(g, in, ours)
+		switch old, twice := own[h.Key]; {
+		case h.Owner != t.opts.Owner:
+			out = append(out, h)
+		case !twice || h.Live && !old.Live: // of another connection of ours the one that this holds counts
+			own[h.Key] = h
+		}
 	}
-	slices.SortFunc(out, func(a, b registry.Held) int { return a.Compare(b.Entry) })
+	out = slices.AppendSeq(out, maps.Values(own))
+	slices.SortStableFunc(out, func(a, b registry.Held) int { return a.Compare(b.Entry) })
 	return out, nil
 }
 
@@ -162,16 +165,6 @@ func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[stri
 		h.Owner, h.Live = t.opts.Signer.Owner(h.Entry, mark, t.opts.Owner), ours[text]
 	}
 	return h
-}
-
-// preferred decides between two instances of one address, which several
-// connections may publish: another owner's counts, then the one of ours that
-// this connection holds.
-func preferred(h, old registry.Held, owner string) bool {
-	if (h.Owner == owner) != (old.Owner == owner) {
-		return h.Owner != owner
-	}
-	return h.Live && !old.Live
 }
 
 // Write publishes all that is wanted of ours in one batch. An instance that

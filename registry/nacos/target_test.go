@@ -9,6 +9,7 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
@@ -127,16 +128,86 @@ func TestTarget(t *testing.T) {
 			t.Errorf("read %d entries from a cache that lags, want 2", len(held))
 		}
 	})
-	bubble(t, "A44 an address that another owner publishes too is shown as theirs", func(t *testing.T) {
+	bubble(t, "A44 V16 an address that another owner publishes too is shown as ours and as theirs", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
-		r.server.Set(service(greeter), "b", model.Instance{
-			Ip: "10.0.0.1", Port: 20000, Weight: 1, Enable: true, Healthy: true, Ephemeral: true,
-			Metadata: map[string]string{metadata.MarkKey: theirs.String()},
-		})
-		if held := r.read(t); len(held) != 1 || held[0].Owner != theirs.Owner {
-			t.Errorf("read %+v", held)
+		r.provider("10.0.0.1", theirs.String())
+		var owners []string
+		for _, h := range r.read(t) {
+			owners = append(owners, h.Owner)
 		}
+		if slices.Sort(owners); !slices.Equal(owners, slices.Sorted(slices.Values([]string{mine.Owner, theirs.Owner}))) {
+			t.Errorf("read entries of %v, want one of ours and one of theirs", owners)
+		}
+	})
+	bubble(t, "V43 the services of a server that pages are listed", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.server.PageLimit = 2
+		for i := range 5 {
+			g := groupN(i)
+			if err := r.target.Write(t.Context(), change(g, entry(g, "10.0.0.1", mine))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if groups, err := r.target.Groups(t.Context()); err != nil || len(groups) != 5 {
+			t.Errorf("%d groups, want 5: %v", len(groups), err)
+		}
+	})
+}
+
+// provider registers an address of the greeter by another connection, with a
+// mark or, empty, without.
+func (r *rig) provider(ip, mark string) {
+	in := model.Instance{
+		Ip: ip, Port: 20000, Weight: 1, Enable: true, Healthy: true, Ephemeral: true,
+		Metadata: map[string]string{"protocol": "tri"},
+	}
+	if mark != "" {
+		in.Metadata[metadata.MarkKey] = mark
+	}
+	r.server.Set(service(greeter), "provider", in)
+}
+
+// TestForeignTwin_V16: where a provider registers the address that we
+// registered for it, ours goes, and is not left behind when theirs has gone.
+func TestForeignTwin_V16(t *testing.T) {
+	published := func(t *testing.T) (*rig, *plan.Planner, func()) {
+		t.Helper()
+		r, p := start(t, nacostest.NewServer(), nil), plan.New(mine.Owner)
+		turn := func() {
+			p.Observe(greeter, r.read(t))
+			c, _ := p.Change(greeter)
+			if c.Empty() {
+				return
+			}
+			if err := r.target.Write(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			p.Applied(c)
+		}
+		p.Claim(plan.Origin{Service: "s"}, plan.Told, []registry.Entry{entry(greeter, "10.0.0.1", mine)})
+		turn()
+		r.provider("10.0.0.1", "")
+		return r, p, turn
+	}
+	bubble(t, "consumers see the address once", func(t *testing.T) {
+		r, _, turn := published(t)
+		turn()
+		r.expect(t, "10.0.0.1")
+	})
+	bubble(t, "what was taken back meanwhile is not there when theirs has gone", func(t *testing.T) {
+		r, p, turn := published(t)
+		p.Claim(plan.Origin{Service: "s"}, plan.Told, nil)
+		turn()
+		r.server.Set(service(greeter), "provider")
+		r.expect(t)
+	})
+	bubble(t, "what is still claimed is back when theirs has gone", func(t *testing.T) {
+		r, _, turn := published(t)
+		turn()
+		r.server.Set(service(greeter), "provider")
+		turn()
+		r.expect(t, "10.0.0.1")
 	})
 }
 
