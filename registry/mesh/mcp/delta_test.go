@@ -2,7 +2,6 @@ package mcp_test
 
 import (
 	"context"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -10,8 +9,6 @@ import (
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
@@ -24,13 +21,8 @@ type incremental struct {
 
 func (r *rig) incremental() *incremental {
 	r.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }))
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(r.t.Context())
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(r.dial()).DeltaAggregatedResources(ctx)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -46,7 +38,7 @@ func (r *rig) incremental() *incremental {
 			c.got <- res
 		}
 	}()
-	r.t.Cleanup(func() { cancel(); <-done; _ = conn.Close() })
+	r.t.Cleanup(func() { cancel(); <-done })
 	return c
 }
 

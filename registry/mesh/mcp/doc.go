@@ -7,6 +7,7 @@
 // goes on being served while a registry is away. istiod refuses nothing that
 // it is sent, hence all of it is checked by metadata/serviceentry first.
 //
-// The streams are those of go-control-plane's server with a ConfigWatcher of
-// our own, because its caches cannot serve these types.
+// Each stream looks for the newest set itself: a push puts it in place and
+// waits for nobody. A peer that does not read an answer within a minute is
+// disconnected, and costs only its own stream until then.
 package mcp

@@ -2,7 +2,9 @@ package mcp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -104,6 +107,19 @@ func start(t *testing.T, o mcp.Options) *rig {
 	return r
 }
 
+// dial connects to the server as istiod does.
+func (r *rig) dial() *grpc.ClientConn {
+	r.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // put makes a service what the target holds of it.
 func (r *rig) put(s *registry.Service) {
 	r.t.Helper()
@@ -158,6 +174,8 @@ type istiod struct {
 	cancel context.CancelFunc
 
 	stall chan struct{} // nothing more is read before it is closed; nil where it reads on
+	mute  string        // a type of which no answer is confirmed
+	takes time.Duration // to confirm an answer
 
 	mu  sync.Mutex
 	got map[string][]*discovery.DiscoveryResponse
@@ -169,25 +187,25 @@ type istiod struct {
 func (r *rig) connectStalled(types ...string) (*istiod, func()) {
 	r.t.Helper()
 	stall := make(chan struct{})
-	i := r.open("", stall, types...)
+	i := r.open(&istiod{stall: stall}, "", types...)
 	return i, func() { close(stall) }
 }
 
 func (r *rig) connect(revision string, types ...string) *istiod {
 	r.t.Helper()
-	return r.open(revision, nil, types...)
+	return r.open(&istiod{}, revision, types...)
 }
 
-func (r *rig) open(revision string, stall chan struct{}, types ...string) *istiod {
+// silent is connect for an istiod that confirms no answer of a type.
+func (r *rig) silent(mute string, types ...string) *istiod {
 	r.t.Helper()
-	conn, err := grpc.NewClient("passthrough:///bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	return r.open(&istiod{mute: mute}, "", append(types, mute)...)
+}
+
+func (r *rig) open(i *istiod, revision string, types ...string) *istiod {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(r.dial()).StreamAggregatedResources(ctx)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -195,22 +213,20 @@ func (r *rig) open(revision string, stall chan struct{}, types ...string) *istio
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	i := &istiod{
-		t: r.t, stream: stream, cancel: cancel, stall: stall, got: make(map[string][]*discovery.DiscoveryResponse),
-		node: &corev3.Node{Id: "sidecar~10.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local", Metadata: meta},
-	}
+	i.t, i.stream, i.cancel, i.got = r.t, stream, cancel, make(map[string][]*discovery.DiscoveryResponse)
+	i.node = &corev3.Node{Id: "sidecar~10.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local", Metadata: meta}
 	for n, typeURL := range types {
 		req := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: time.Now().String()}
 		if n == 0 {
 			req.Node = i.node
 		}
-		if err := stream.Send(req); err != nil {
+		if err := stream.Send(req); err != nil && !errors.Is(err, io.EOF) { // ended by the server, as Recv tells
 			r.t.Fatal(err)
 		}
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); i.receive() }()
-	r.t.Cleanup(func() { cancel(); <-done; _ = conn.Close() })
+	r.t.Cleanup(func() { cancel(); <-done })
 	return i
 }
 
@@ -231,6 +247,10 @@ func (i *istiod) receive() {
 			case <-i.stream.Context().Done():
 			}
 		}
+		if res.GetTypeUrl() == i.mute {
+			continue
+		}
+		time.Sleep(i.takes)
 		_ = i.stream.Send(&discovery.DiscoveryRequest{Node: i.node, TypeUrl: res.GetTypeUrl(), VersionInfo: res.GetVersionInfo(), ResponseNonce: res.GetNonce()})
 	}
 }
@@ -240,6 +260,14 @@ func (i *istiod) answers(typeURL string) []*discovery.DiscoveryResponse {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return slices.Clone(i.got[typeURL])
+}
+
+func (i *istiod) send(req *discovery.DiscoveryRequest) {
+	i.t.Helper()
+	if err := i.stream.Send(req); err != nil {
+		i.t.Fatal(err)
+	}
+	synctest.Wait()
 }
 
 func (i *istiod) failed() error {
@@ -357,21 +385,69 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d answers without a change", n-before)
 		}
 	})
-	bubble(t, "M05 stale nonces are ignored, and a type that is never confirmed holds nothing up", func(t *testing.T) {
+	bubble(t, "M05 a confirmation gets silence, a stale nonce too, and neither confirms another answer", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
-		i := r.connect("", istioTypes()...)
-		before := len(i.answers(newType))
-		if err := i.stream.Send(&discovery.DiscoveryRequest{TypeUrl: newType, ResponseNonce: "stale"}); err != nil {
-			t.Fatal(err)
-		}
-		if n := len(i.answers(newType)); n != before {
-			t.Errorf("a stale nonce was answered")
-		}
-		r.put(greeter("api.a", "10.0.0.9"))
+		i := r.connect("", newType)
+		first := i.answers(newType)[0]
+		r.put(greeter("api.a", "10.0.0.2"))
 		time.Sleep(time.Second)
-		expect(t, i.entries(newType), "api.a=10.0.0.9")
+		if n := len(i.answers(newType)); n != 2 {
+			t.Fatalf("%d answers, want 2", n)
+		}
+		acked := r.server.Peers()[0].Acked
+		for _, nonce := range []string{first.GetNonce(), "stale", ""} {
+			i.send(&discovery.DiscoveryRequest{TypeUrl: newType, VersionInfo: first.GetVersionInfo(), ResponseNonce: nonce})
+			time.Sleep(time.Minute)
+			if n := len(i.answers(newType)); n != 2 {
+				t.Errorf("nonce %q was answered", nonce)
+			}
+		}
+		if now := r.server.Peers()[0].Acked; now != acked || acked == first.GetVersionInfo() {
+			t.Errorf("confirmed is %s by a stale nonce, was %s", now, acked)
+		}
+	})
+	bubble(t, "M05 a type that is never confirmed holds no other up, and gets what is newest once it is", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.silent(oldType, istioTypes()...) // the mesh configuration is never answered, the old type never confirmed
+		for n := range 10 {
+			r.put(greeter("api.a", fmt.Sprintf("10.0.0.%d", n+2)))
+			time.Sleep(time.Second)
+		}
+		expect(t, i.entries(newType), "api.a=10.0.0.11")
+		old := i.answers(oldType)
+		if len(old) != 1 {
+			t.Fatalf("%d answers to a type that confirms none", len(old))
+		}
+		i.send(&discovery.DiscoveryRequest{TypeUrl: oldType, VersionInfo: old[0].GetVersionInfo(), ResponseNonce: old[0].GetNonce()})
+		expect(t, i.entries(oldType), "api.a=10.0.0.11")
+	})
+	bubble(t, "a refused answer is not sent again before something changes, and is told of once", func(t *testing.T) {
+		nacks := 0
+		r := start(t, mcp.Options{Observe: func(o mcp.Observation) {
+			if o.Kind == mcp.ObservedNack {
+				nacks++
+			}
+		}})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.silent(newType, newType)
+		for n := range 3 {
+			all := i.answers(newType)
+			if len(all) != n+1 {
+				t.Fatalf("%d answers after %d changes", len(all), n)
+			}
+			i.send(&discovery.DiscoveryRequest{TypeUrl: newType, ResponseNonce: all[n].GetNonce(), ErrorDetail: &statuspb.Status{Message: "no"}})
+			time.Sleep(time.Hour)
+			r.put(greeter("api.a", fmt.Sprintf("10.0.0.%d", n+2)))
+			time.Sleep(time.Second)
+		}
+		if p := r.server.Peers()[0]; nacks != 3 || p.Acked != "" {
+			t.Errorf("%d refusals, %+v", nacks, p)
+		}
 	})
 	bubble(t, "M06 A33 a restart with the same content has the same versions", func(t *testing.T) {
 		versions := func() []string {

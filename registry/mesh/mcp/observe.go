@@ -6,7 +6,6 @@ import "time"
 type Observation struct {
 	Kind    ObservationKind
 	Count   int           // of a push: resources
-	Waiting int           // of a push: istiods that were answered by it
 	Latency time.Duration // of a push: since the first change in it
 	Err     error
 }

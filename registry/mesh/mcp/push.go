@@ -36,38 +36,68 @@ func (t *Target) Run(ctx context.Context) error {
 // confirm tells of a set that an istiod confirmed, once.
 func (t *Target) confirm() {
 	t.mu.Lock()
-	acked, isNew := t.acked, t.acked.version != t.told
-	t.told = t.acked.version
+	acked, isNew := t.acked, t.acked != t.told
+	t.told = t.acked
 	t.mu.Unlock()
 	if isNew && t.o.Served != nil {
 		t.o.Served(acked.keys())
 	}
 }
 
-// push makes what is held what is served, and answers whoever waits for it.
-// It reports whether anything had changed.
+// confirmed notes that an istiod took in a set that it was sent. It may be an
+// older one than is served by now: its hosts are known there all the same (V02).
+func (t *Target) confirmed(set *snapshot) {
+	t.mu.Lock()
+	newer := t.acked == nil || set.number > t.acked.number
+	if newer {
+		t.acked = set
+	}
+	t.mu.Unlock()
+	if newer {
+		t.wake()
+	}
+}
+
+// current returns the set that is served, nil before the first, and what is
+// ready once there is another.
+func (t *Target) current() (*snapshot, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pushed, t.next
+}
+
+// push makes what is held what is served. It reports whether anything had
+// changed.
 func (t *Target) push() bool {
+	o, old := t.replace()
+	if old == nil {
+		return false
+	}
+	close(old) // whoever waits looks for itself: nobody is waited for (V01)
+	t.o.Observe(o)
+	return true
+}
+
+// replace makes the set that is served, and returns what is to be told of it
+// and those who wait for it; nil where nothing changed.
+func (t *Target) replace() (Observation, chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.settled || t.changed.IsZero() {
-		return false
+		return Observation{}, nil
 	}
 	since := t.changed
 	t.changed = time.Time{}
 	next := t.served.snapshot()
-	if next.version == t.pushed.version {
-		return false
-	}
-	t.pushed = next
-	waiting := 0
-	for w := range t.watches {
-		if w.ours {
-			t.answer(w)
-			waiting++
+	if t.pushed != nil {
+		if next.version == t.pushed.version {
+			return Observation{}, nil
 		}
+		next.number = t.pushed.number + 1
 	}
-	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.content), Waiting: waiting, Latency: time.Since(since)})
-	return true
+	old := t.next
+	t.pushed, t.next = next, make(chan struct{})
+	return Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)}, old
 }
 
 // save keeps what is held for the next start.

@@ -33,13 +33,13 @@ func (s *served) replace(g *group, r *resource) {
 // snapshot returns what is served by now. Its version is the sum of the hashes
 // of its resources: the same on every replica, and far from that of any set
 // that is close to it.
-func (s *served) snapshot() snapshot {
+func (s *served) snapshot() *snapshot {
 	if s.unsorted {
 		s.groups = slices.DeleteFunc(s.groups, func(g *group) bool { return g.resource == nil })
 		slices.SortFunc(s.groups, func(a, b *group) int { return cmp.Compare(a.resource.name, b.resource.name) })
 		s.unsorted = false
 	}
-	out := snapshot{content: make([]*resource, len(s.groups))}
+	out := &snapshot{content: make([]*resource, len(s.groups))}
 	for i, g := range s.groups {
 		out.content[i] = g.resource
 	}
@@ -49,12 +49,13 @@ func (s *served) snapshot() snapshot {
 
 // A snapshot is a set that is served. It is never written again.
 type snapshot struct {
+	number  int // goes up with each that is served
 	version string
 	content []*resource
 }
 
 // keys returns the service keys of a set, and where they are found.
-func (s snapshot) keys() map[naming.ServiceKey]naming.HostAddress {
+func (s *snapshot) keys() map[naming.ServiceKey]naming.HostAddress {
 	keys := make(map[naming.ServiceKey]naming.HostAddress, len(s.content))
 	for _, r := range s.content {
 		for _, k := range r.keys {

@@ -5,16 +5,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -22,6 +19,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 // ServerOptions tune a Server.
@@ -30,13 +29,19 @@ type ServerOptions struct {
 	Log         *slog.Logger                     // nil: none
 }
 
-// A Server answers the istiods that connect to it from one target.
+// A Server answers the istiods that connect to it from one target. It does no
+// REST.
 type Server struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+
 	target *Target
 	o      ServerOptions
 
+	running sync.WaitGroup // what reads and sends
+
 	mu      sync.Mutex
-	streams map[int64]*stream
+	streams map[*stream]struct{}
+	full    bool // a stream was turned away since there was room last
 }
 
 // Peer is an istiod that is connected.
@@ -49,16 +54,6 @@ type Peer struct {
 	Acked   string    `json:"acked"` // and of those it confirmed
 }
 
-type stream struct {
-	Peer
-	types   map[string]bool
-	refused bool // an answer
-}
-
-// maxTypes is more types than any istiod asks for, about twenty. Each is kept
-// for as long as the stream lives.
-const maxTypes = 100
-
 // NewServer returns a server of a target.
 func NewServer(t *Target, o ServerOptions) *Server {
 	if o.Credentials == nil {
@@ -67,22 +62,22 @@ func NewServer(t *Target, o ServerOptions) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{target: t, o: o, streams: make(map[int64]*stream)}
+	return &Server{target: t, o: o, streams: make(map[*stream]struct{})}
 }
 
 // Serve answers from a listener until ctx ends, and then ends every stream.
 // It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	const mayPing = 5 * time.Second // istiod pings every 30 s, and grpc's default of 5 min would end its connection
+	const idleFor = 5 * time.Minute // a connection that asks for nothing
 	g := grpc.NewServer(
 		grpc.Creds(s.o.Credentials),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: mayPing, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.MaxConcurrentStreams(1000),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor}),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
 	)
-	discovery.RegisterAggregatedDiscoveryServiceServer(g, streams{
-		sotw: sotw.NewServer(ctx, s.target, s), delta: delta.NewServer(ctx, s.target, s),
-	})
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
+	defer s.running.Wait()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -96,87 +91,67 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// streams are the two forms of the protocol; REST is not served.
-type streams struct {
-	discovery.UnimplementedAggregatedDiscoveryServiceServer
-
-	sotw  sotw.Server
-	delta delta.Server
-}
-
 // StreamAggregatedResources implements the state of the world, which istiod
 // speaks.
-func (s streams) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.sotw.StreamHandler(st, resourcev3.AnyType) //nolint:wrapcheck // a status of grpc
+func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.serve(st.Context(), world{st, s.target})
 }
 
 // DeltaAggregatedResources implements the incremental form.
-func (s streams) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.delta.DeltaStreamHandler(st, resourcev3.AnyType) //nolint:wrapcheck // a status of grpc
+func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.serve(st.Context(), differences{st, s.target})
+}
+
+// serve answers one stream.
+func (s *Server) serve(ctx context.Context, f form) error {
+	st := &stream{server: s, form: f, peer: Peer{Since: time.Now()}}
+	if p, ok := peer.FromContext(ctx); ok {
+		st.peer.Address = p.Addr.String()
+	}
+	if err := s.open(st); err != nil {
+		return err
+	}
+	defer s.closed(st)
+	return st.session(ctx)
 }
 
 // Peers returns the istiods that are connected, the longest first.
 func (s *Server) Peers() []Peer {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]Peer, 0, len(s.streams))
-	for _, st := range s.streams {
-		out = append(out, st.Peer)
+	all := slices.Collect(maps.Keys(s.streams))
+	s.mu.Unlock()
+	out := make([]Peer, 0, len(all))
+	for _, st := range all {
+		out = append(out, st.shown())
 	}
 	slices.SortFunc(out, func(a, b Peer) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Address, b.Address)) })
 	return out
 }
 
-func (s *Server) open(ctx context.Context, id int64) {
-	st := &stream{Peer: Peer{Since: time.Now()}, types: make(map[string]bool)}
-	if p, ok := peer.FromContext(ctx); ok {
-		st.Address = p.Addr.String()
-	}
+// open takes in a stream, as far as there is room for another.
+func (s *Server) open(st *stream) error {
 	s.mu.Lock()
-	s.streams[id] = st
+	room, told := len(s.streams) < maxStreams, s.full
+	if s.full = !room; room {
+		s.streams[st] = struct{}{}
+	}
 	s.mu.Unlock()
+	if !room {
+		if !told {
+			s.o.Log.Warn("a stream was turned away: too many are open", "address", st.peer.Address, "most", maxStreams)
+		}
+		return status.Errorf(codes.ResourceExhausted, "%d streams are open, which is the most", maxStreams)
+	}
 	s.target.o.Observe(Observation{Kind: ObservedOpen})
-}
-
-func (s *Server) closed(id int64) {
-	s.mu.Lock()
-	st := s.streams[id]
-	delete(s.streams, id)
-	s.mu.Unlock()
-	s.target.o.Observe(Observation{Kind: ObservedClosed})
-	if st != nil && st.Node != "" {
-		s.o.Log.Info("istiod disconnected", "node", st.Node, "address", st.Address)
-	}
-}
-
-// asked notes a request of a stream, with the version of the ServiceEntries
-// that it confirms. An error ends the stream.
-func (s *Server) asked(id int64, node *corev3.Node, typeURL, acked string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.streams[id]
-	if st == nil {
-		return nil
-	}
-	if !st.types[typeURL] && len(st.types) >= maxTypes {
-		return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
-	}
-	if st.Node == "" && node.GetId() != "" {
-		st.Node = node.GetId()
-		s.o.Log.Info("istiod connected", "node", st.Node, "address", st.Address)
-	}
-	st.types[typeURL] = true
-	st.Types = len(st.types)
-	if ours(typeURL) && acked != "" {
-		st.Acked = acked
-	}
 	return nil
 }
 
-func (s *Server) sent(id int64, typeURL, version string) {
+func (s *Server) closed(st *stream) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if st := s.streams[id]; st != nil && ours(typeURL) {
-		st.Sent = version
+	delete(s.streams, st)
+	s.mu.Unlock()
+	s.target.o.Observe(Observation{Kind: ObservedClosed})
+	if p := st.shown(); p.Node != "" {
+		s.o.Log.Info("istiod disconnected", "node", naming.Quote(p.Node), "address", p.Address)
 	}
 }

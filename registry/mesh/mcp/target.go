@@ -45,11 +45,11 @@ type Target struct {
 	served  served
 	vips    map[netip.Addr]registry.Group
 	settled bool
-	pushed  snapshot
-	changed time.Time // since when pushed is not the newest; zero where it is
-	acked   snapshot  // what an istiod confirmed last
-	told    string    // the version that Served was told of
-	watches map[*watch]struct{}
+	pushed  *snapshot     // what is served; nil before the first
+	next    chan struct{} // closed once there is another
+	changed time.Time     // since when pushed is not the newest; zero where it is
+	acked   *snapshot     // the newest that an istiod confirmed; nil before that
+	told    *snapshot     // that Served was told of
 	kick    chan struct{}
 }
 
@@ -62,7 +62,7 @@ func NewTarget(o Options) (*Target, error) {
 	}
 	t := &Target{
 		o: o, groups: make(map[registry.Group]*group), vips: make(map[netip.Addr]registry.Group),
-		watches: make(map[*watch]struct{}), kick: make(chan struct{}, 1),
+		next: make(chan struct{}), kick: make(chan struct{}, 1),
 	}
 	if o.State == nil {
 		return t, nil

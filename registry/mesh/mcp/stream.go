@@ -1,0 +1,269 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+// A stream is one istiod that asks. Its session owns all of it but peer: it
+// decides, while one goroutine reads requests and another sends answers. So
+// nobody waits for a peer but the goroutines of that peer.
+type stream struct {
+	server *Server
+	form   form
+	types  []*subscription // in the order in which they were asked for
+	node   *corev3.Node
+	nonce  int  // of the last answer
+	busy   bool // it is being sent
+	nacked bool // an answer, which was logged
+
+	mu   sync.Mutex
+	peer Peer
+}
+
+// A form is one of the two variants of the protocol. Each of its methods is
+// used by one goroutine.
+type form interface {
+	receive() (request, error)
+	send(a answer) (nothing bool, err error)
+}
+
+// A request is what a peer asks for or confirms.
+type request struct {
+	node    *corev3.Node
+	typeURL string
+	nonce   string
+	known   map[string]string // that a first request says it has, by resource; of the other form alone
+	refused string            // why the answer of that nonce was not taken; with isNack
+	isNack  bool
+}
+
+// A subscription is what became of one type on a stream.
+type subscription struct {
+	typeURL string
+	ours    bool
+	nonce   string            // of an answer that is not confirmed; empty: none
+	last    *snapshot         // that was sent last; nil: none
+	known   map[string]string // what the peer has, by resource, in the incremental form; the sender's once it is answered
+}
+
+// An answer is what is due to a subscription.
+type answer struct {
+	to    *subscription
+	set   *snapshot
+	node  *corev3.Node
+	nonce string
+	first bool
+}
+
+// sent is what came of an answer.
+type sent struct {
+	to      *subscription
+	nothing bool // there was no difference to send
+	err     error
+}
+
+const (
+	// maxTypes is more types than any istiod asks for, about twenty. Each is
+	// kept for as long as the stream lives.
+	maxTypes = 100
+
+	// maxStreams is more istiods than any mesh has. Each may have one answer
+	// in memory that it does not read.
+	maxStreams = 100
+
+	// readWithin is how long a peer may take to read one answer: 100,000
+	// endpoints are ten megabytes.
+	readWithin = time.Minute
+)
+
+// session answers a stream until ctx ends or the peer has to go.
+func (st *stream) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	requests, lost := st.reader(ctx)
+	answers, done := st.sender(ctx)
+	slow := time.NewTimer(readWithin)
+	defer slow.Stop()
+	for {
+		set, changed := st.server.target.current()
+		if a, ok := st.due(set); ok {
+			answers <- a // the sender waits for it
+			st.busy = true
+			slow.Reset(readWithin)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-lost:
+			return err
+		case r := <-requests:
+			if err := st.asked(r); err != nil {
+				return err
+			}
+		case d := <-done:
+			if err := st.wasSent(d); err != nil {
+				return err
+			}
+		case <-slow.C:
+			if st.busy {
+				return st.tooSlow()
+			}
+		case <-changed:
+		}
+	}
+}
+
+// wasSent takes in that the sender is free again.
+func (st *stream) wasSent(d sent) error {
+	if st.busy = false; d.nothing {
+		d.to.nonce = ""
+	}
+	return d.err
+}
+
+func (st *stream) tooSlow() error {
+	p := st.shown()
+	st.server.o.Log.Warn("istiod was disconnected: it did not read an answer in time", "node", naming.Quote(p.Node), "address", p.Address, "within", readWithin)
+	return status.Errorf(codes.DeadlineExceeded, "an answer was not read within %s", readWithin)
+}
+
+// reader reads requests until the stream ends, and then says why: nil where
+// the peer ended it.
+func (st *stream) reader(ctx context.Context) (<-chan request, <-chan error) {
+	requests, lost := make(chan request), make(chan error, 1)
+	st.server.running.Go(func() {
+		for {
+			r, err := st.form.receive()
+			if errors.Is(err, io.EOF) {
+				lost <- nil
+				return
+			}
+			if err != nil {
+				lost <- err
+				return
+			}
+			select {
+			case requests <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return requests, lost
+}
+
+// sender sends one answer after the other, and tells after each what came of
+// it. Sending ends with the stream, however long the peer does not read.
+func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
+	answers, done := make(chan answer, 1), make(chan sent, 1)
+	st.server.running.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case a := <-answers:
+				nothing, err := st.form.send(a)
+				if a.to.ours && err == nil && !nothing {
+					st.show(func(p *Peer) { p.Sent = a.set.version })
+				}
+				done <- sent{a.to, nothing, err}
+			}
+		}
+	})
+	return answers, done
+}
+
+// due returns the next answer that the peer is to get: the set to whoever has
+// another and confirmed that, and to types that are not ours nothing, once.
+func (st *stream) due(set *snapshot) (answer, bool) {
+	if st.busy {
+		return answer{}, false
+	}
+	for _, sub := range st.types {
+		switch first := sub.last == nil; {
+		case sub.nonce != "":
+		case sub.ours && set != nil && (first || sub.last.version != set.version):
+			return st.answer(sub, set, first), true
+		case !sub.ours && first && answered(sub.typeURL):
+			return st.answer(sub, &snapshot{version: emptyVersion}, first), true
+		}
+	}
+	return answer{}, false
+}
+
+// emptyVersion is the version of the answers for types that are not ours.
+const emptyVersion = "none"
+
+func (st *stream) answer(sub *subscription, set *snapshot, first bool) answer {
+	st.nonce++
+	sub.nonce, sub.last = strconv.Itoa(st.nonce), set
+	return answer{to: sub, set: set, node: st.node, nonce: sub.nonce, first: first}
+}
+
+// asked takes in a request. The first of a type is taken for that whatever its
+// nonce says: those of istiod are made up. Later ones with another nonce than
+// that of the last answer are about an answer that nobody waits for. An error
+// ends the stream.
+func (st *stream) asked(r request) error {
+	if st.node == nil && r.node.GetId() != "" {
+		st.node = r.node
+		st.show(func(p *Peer) { p.Node = r.node.GetId() })
+		st.server.o.Log.Info("istiod connected", "node", naming.Quote(r.node.GetId()), "address", st.shown().Address)
+	}
+	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.typeURL })
+	if i < 0 {
+		if len(st.types) >= maxTypes {
+			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
+		}
+		st.types = append(st.types, &subscription{typeURL: r.typeURL, ours: ours(r.typeURL), known: r.known})
+		st.show(func(p *Peer) { p.Types = len(st.types) })
+		return nil
+	}
+	if sub := st.types[i]; sub.nonce != "" && sub.nonce == r.nonce {
+		sub.nonce = ""
+		st.settled(sub, r)
+	}
+	return nil
+}
+
+// settled takes in what a peer says of the last answer. Refused: sending it
+// again at once would end the same. istiod never does this; whoever does waits
+// for the next change.
+func (st *stream) settled(sub *subscription, r request) {
+	switch {
+	case r.isNack:
+		st.server.target.o.Observe(Observation{Kind: ObservedNack})
+		if !st.nacked { // whoever refuses one may go on doing so as fast as it likes
+			st.nacked = true
+			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
+		}
+	case sub.ours:
+		st.show(func(p *Peer) { p.Acked = sub.last.version })
+		st.server.target.confirmed(sub.last)
+	}
+}
+
+// show changes what Peers shows of the stream.
+func (st *stream) show(change func(*Peer)) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	change(&st.peer)
+}
+
+func (st *stream) shown() Peer {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.peer
+}
