@@ -68,7 +68,7 @@ func scan(from io.Reader, to chan<- parsed) error {
 		}
 		to <- p
 	}
-	return lines.Err() //nolint:wrapcheck // Watch does
+	return lines.Err()
 }
 
 type watcher struct {
