@@ -48,6 +48,7 @@ func (l LeftOut) String() string {
 type Reading struct {
 	allow         []netip.Prefix
 	skipMutualTLS bool
+	router        bool                // istiod tells our node the endpoints of headless services
 	mutualTLS     registry.Attributes // shared by all endpoints that take it
 }
 
@@ -119,8 +120,8 @@ func (a *Assignment) leave(reason, example string) {
 // offered, of the first locality. The order they came in does not matter.
 func (a *Assignment) tidy() {
 	slices.SortFunc(a.Endpoints, func(x, y registry.Endpoint) int {
-		return cmp.Or(x.Compare(y), rank(x)-rank(y), cmp.Compare(x.Zone, y.Zone), cmp.Compare(y.Weight, x.Weight),
-			cmp.Compare(len(x.Attributes), len(y.Attributes)))
+		return cmp.Or(cmp.Compare(x.Host, y.Host), cmp.Compare(x.Port, y.Port), rank(x)-rank(y), x.Compare(y),
+			cmp.Compare(x.Zone, y.Zone), cmp.Compare(y.Weight, x.Weight), cmp.Compare(len(x.Attributes), len(y.Attributes)))
 	})
 	a.Endpoints = slices.Clip(slices.CompactFunc(a.Endpoints, func(x, y registry.Endpoint) bool {
 		return x.Host == y.Host && x.Port == y.Port

@@ -30,13 +30,13 @@ const (
 // Discovery is how the endpoints of a cluster are found.
 type Discovery uint8
 
-// The kinds of discovery. The zero value stands for those that tell of no
-// endpoint.
+// The kinds of discovery. The zero value stands for those that cannot be read.
 const (
 	DiscoveryNone        Discovery = iota
 	DiscoveryEDS                   // asked for by EDSName
 	DiscoveryInline                // in the cluster itself: DNS names or fixed addresses
-	DiscoveryOriginalDst           // wherever the caller wanted to go: headless services, for a sidecar
+	DiscoveryEmpty                 // there are none for anybody: resolution NONE
+	DiscoveryOriginalDst           // told to nodes of type router only, and ours is none: headless services
 )
 
 // Cluster is what is kept of a cluster. It is never changed.
@@ -52,6 +52,10 @@ type Cluster struct {
 	Inline      *Assignment // of DiscoveryInline
 	Err         error       // why the cluster stands for no service; those of a proxy's own inner life have errInner
 }
+
+// resolvedByProxy is the kind of cluster whose endpoints each proxy looks up
+// as it is called: ServiceEntries of a wildcard host and resolution DYNAMIC_DNS.
+const resolvedByProxy = "envoy.clusters.dynamic_forward_proxy"
 
 var errInner = errors.New("no service of the mesh")
 
@@ -80,6 +84,12 @@ func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
 	out.ID, out.Address = id, id.HostAddress()
 	out.Attributes = registry.Attributes{AttributeCluster: out.Name, AttributeHost: out.Address.String()}
 	out.Namespace, out.Application = serviceOf(c)
+	if kind := c.GetClusterType(); kind != nil { // without it GetType would say STATIC
+		if kind.GetName() == resolvedByProxy {
+			out.Discovery = DiscoveryEmpty
+		}
+		return out
+	}
 	switch c.GetType() {
 	case clusterv3.Cluster_EDS:
 		out.Discovery, out.EDSName = DiscoveryEDS, out.Name
@@ -91,6 +101,9 @@ func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
 		out.Inline = r.assignment(c.GetLoadAssignment())
 	case clusterv3.Cluster_ORIGINAL_DST:
 		out.Discovery = DiscoveryOriginalDst
+		if r.router { // which is told of endpoints by EDS where there are any
+			out.Discovery = DiscoveryEmpty
+		}
 	}
 	return out
 }

@@ -57,6 +57,11 @@ func TestKindsOfClusters_A23(t *testing.T) {
 	}
 	renamed := edsCluster(greeter)
 	renamed.EdsClusterConfig.ServiceName = "other"
+	custom := func(kind string) *clusterv3.Cluster {
+		c := inline(clusterv3.Cluster_STATIC)
+		c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: kind}}
+		return c
+	}
 	for name, tt := range map[string]struct {
 		cluster   *clusterv3.Cluster
 		needed    string
@@ -69,6 +74,8 @@ func TestKindsOfClusters_A23(t *testing.T) {
 		"C37 ORIGINAL_DST is known and has no endpoints": {cluster: inline(clusterv3.Cluster_ORIGINAL_DST), unknown: "router"},
 		"C38 EDS is asked by service_name":               {cluster: renamed, needed: "other", addresses: []string{"10.0.0.9:1"}},
 		"a kind that does not exist":                     {cluster: inline(99), unknown: "kind"},
+		"a kind of an extension":                         {cluster: custom("envoy.clusters.dns"), unknown: "kind"},
+		"V09 names that the proxy resolves":              {cluster: custom("envoy.clusters.dynamic_forward_proxy")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view()
@@ -87,6 +94,26 @@ func TestKindsOfClusters_A23(t *testing.T) {
 			}
 			if reason := j.Skipped["greeter.shop.svc.cluster.local:20880"]; !strings.Contains(reason, tt.unknown) {
 				t.Errorf("skipped: %q", reason)
+			}
+		})
+	}
+}
+
+// TestADrainingDuplicateOfAnAddress: of several pods with one address, as on the
+// network of a node while one replaces the other, whichever may be offered
+// counts, whatever their names.
+func TestADrainingDuplicateOfAnAddress_C43(t *testing.T) {
+	pod := func(name string, h corev3.HealthStatus) *endpointv3.LbEndpoint {
+		return endpoint("10.0.0.1", 80, health(h), meta("istio", "workload", name+";shop;app;;Kubernetes"))
+	}
+	for name, h := range map[string][2]corev3.HealthStatus{
+		"draining first": {corev3.HealthStatus_DRAINING, corev3.HealthStatus_HEALTHY},
+		"draining last":  {corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DRAINING},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := decodeAssignment(t, plain(t), load("x", pod("app-a", h[0]), pod("app-b", h[1])))
+			if len(a.Endpoints) != 1 || !a.Endpoints[0].Health.Offered() {
+				t.Errorf("kept %+v", a.Endpoints)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"sync"
@@ -21,7 +22,7 @@ type news struct {
 	complete    bool                   // the stream told of all clusters
 	failure     error                  // why the clusters cannot be told
 	mapping     *debug.Snapshot
-	stream      bool // something happened to the connection
+	lost        error // why there is no stream, where that is the newest
 }
 
 var errTakenBack = errors.New("istiod took its endpoints back and still lists the cluster")
@@ -68,14 +69,14 @@ func (n *news) on(epoch int) {
 	if epoch <= n.epoch {
 		return
 	}
-	n.epoch, n.complete, n.failure = epoch, false, nil
+	n.epoch, n.complete, n.failure, n.lost = epoch, false, nil, nil
 	clear(n.told)
 }
 
 func (i *inbox) takeClusters(e ads.Event[*Cluster]) {
 	i.add(func(n *news) {
-		if e.Disconnected != nil {
-			n.stream = true
+		if err := cmp.Or(e.Disconnected, e.Ended); err != nil {
+			n.lost = err
 			return
 		}
 		n.on(e.Epoch)
@@ -100,8 +101,8 @@ func (i *inbox) takeClusters(e ads.Event[*Cluster]) {
 
 func (i *inbox) takeEndpoints(e ads.Event[*Assignment]) {
 	i.add(func(n *news) {
-		if e.Disconnected != nil {
-			n.stream = true
+		if err := cmp.Or(e.Disconnected, e.Ended); err != nil {
+			n.lost = err
 			return
 		}
 		n.on(e.Epoch)

@@ -119,27 +119,46 @@ func (v *View) hosts() map[naming.HostAddress]*host {
 // host is the clusters of one host address.
 type host struct {
 	address naming.HostAddress
-	whole   *Cluster   // the one without a subset
+	wholes  []*Cluster // without a subset, by name; several where the host is spelled in several ways
 	subsets []*Cluster // by name
 }
 
-// add takes a cluster in. Of two that are one but for their spelling the
-// first by name counts.
+// whole returns the cluster without a subset, nil where there is none. Of
+// several that are one but for their spelling the first by name counts.
+func (h *host) whole() *Cluster {
+	if len(h.wholes) == 0 {
+		return nil
+	}
+	return h.wholes[0]
+}
+
+// add takes a cluster in.
 func (h *host) add(c *Cluster) {
 	if c.ID.Subset == "" {
-		if h.whole == nil || c.Name <= h.whole.Name {
-			h.whole = c
-		}
-		return
+		h.wholes = insert(h.wholes, c)
+	} else {
+		h.subsets = insert(h.subsets, c)
 	}
-	at, found := slices.BinarySearchFunc(h.subsets, c.Name, func(c *Cluster, name string) int {
+}
+
+// remove takes a cluster out.
+func (h *host) remove(c *Cluster) {
+	same := func(o *Cluster) bool { return o == c }
+	h.wholes = slices.DeleteFunc(h.wholes, same)
+	h.subsets = slices.DeleteFunc(h.subsets, same)
+}
+
+// insert puts a cluster in its place by name, and takes out the one of the
+// same name.
+func insert(sorted []*Cluster, c *Cluster) []*Cluster {
+	at, found := slices.BinarySearchFunc(sorted, c.Name, func(c *Cluster, name string) int {
 		return cmp.Compare(c.Name, name)
 	})
 	if found {
-		h.subsets[at] = c
-		return
+		sorted[at] = c
+		return sorted
 	}
-	h.subsets = slices.Insert(h.subsets, at, c)
+	return slices.Insert(sorted, at, c)
 }
 
 // wholeName returns the name of the cluster without a subset of an address, as
@@ -170,13 +189,14 @@ type row struct {
 var (
 	errNotTold  = errors.New("istiod has not told its endpoints yet")
 	errHeadless = errors.New("headless: istiod tells its endpoints to nodes of type router only; set node.type: router")
-	errNoKind   = errors.New("a kind of cluster that tells no endpoints")
+	errNoKind   = errors.New("a kind of cluster that this version cannot read")
 )
 
 const (
-	reasonUnnamed   = "no service key is published for it, and no rule names it"
-	reasonExcluded  = "not among the hosts that are to be exported"
-	reasonNoCluster = "a service key is published for it, but istiod shows this node no such cluster; " +
+	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers go wherever they wanted to"
+	reasonUnnamed     = "no service key is published for it, and no rule names it"
+	reasonExcluded    = "not among the hosts that are to be exported"
+	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
 		"see exportTo, Sidecar and discoverySelectors, and the port"
 	reasonPlainTLS = "take mutual TLS; where the policy is STRICT they refuse callers from outside the mesh"
 )
@@ -191,13 +211,13 @@ func (n *Naming) row(h *host, v View) row {
 		return row{skipped: reasonUnnamed}
 	case !n.wanted(h, interfaces):
 		return row{}
-	case h.whole == nil:
+	case h.whole() == nil:
 		if err := v.Rejected[wholeName(h.address)]; err != nil {
 			return row{skipped: err.Error(), unknown: err}
 		}
 		return row{skipped: reasonNoCluster}
 	}
-	c := h.whole
+	c := h.whole()
 	s := &registry.Service{
 		Name: registry.Name(c.Attributes[AttributeHost]), Namespace: c.Namespace, Application: c.Application,
 		Interfaces: interfaces, Attributes: c.Attributes,
@@ -205,11 +225,7 @@ func (n *Naming) row(h *host, v View) row {
 	a, needed, err := c.assignment(v)
 	r := row{service: s, needed: needed, unknown: cmp.Or(err, v.Rejected[c.Name])}
 	if a == nil {
-		if c.Discovery == DiscoveryEDS {
-			r.service = nil // not a service without endpoints: one of which nothing is known
-		} else {
-			r.skipped = err.Error()
-		}
+		r.withoutEndpoints(c, err)
 		return r
 	}
 	s.Endpoints = a.Endpoints
@@ -222,14 +238,27 @@ func (n *Naming) row(h *host, v View) row {
 	return r
 }
 
+// withoutEndpoints says why there are none; a cluster whose endpoints are still
+// to come is no service without endpoints: nothing is known of it.
+func (r *row) withoutEndpoints(c *Cluster, err error) {
+	switch {
+	case c.Discovery == DiscoveryEDS:
+		r.service = nil
+	case err != nil:
+		r.skipped = err.Error()
+	default:
+		r.skipped = reasonNoEndpoints
+	}
+}
+
 // wanted reports whether somebody wants what a host is or provides.
 func (n *Naming) wanted(h *host, interfaces []registry.Interface) bool {
 	if n.Interest == nil {
 		return true
 	}
 	names := []string{h.address.Host, h.address.String()}
-	if h.whole != nil && h.whole.Application != "" {
-		names = append(names, h.whole.Application)
+	if c := h.whole(); c != nil && c.Application != "" {
+		names = append(names, c.Application)
 	}
 	for _, i := range interfaces {
 		key := naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
@@ -239,7 +268,8 @@ func (n *Naming) wanted(h *host, interfaces []registry.Interface) bool {
 }
 
 // assignment returns the endpoints of a cluster with what has to be asked for
-// to know them. The endpoints are nil where they cannot be told.
+// to know them. The endpoints are nil where they cannot be told, and without
+// an error where there are none for anybody.
 func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error) {
 	switch c.Discovery {
 	case DiscoveryEDS:
@@ -252,6 +282,8 @@ func (c *Cluster) assignment(v View) (a *Assignment, needed []string, err error)
 		return c.Inline, nil, nil
 	case DiscoveryOriginalDst:
 		return nil, nil, errHeadless
+	case DiscoveryEmpty:
+		return nil, nil, nil
 	default:
 		return nil, nil, errNoKind
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
@@ -33,48 +32,25 @@ type loop struct {
 	wish      int // the version of the interest that the rows follow
 }
 
-// glance is how soon the state of a connection is looked at after something
-// happened to it: the client tells before it takes note itself.
-const glance = 10 * time.Millisecond
-
 // run acts on news until ctx ends, or one of the others does.
 func (l *loop) run(ctx context.Context, ended <-chan error) error {
-	look := time.NewTimer(glance)
-	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-ended:
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err == nil {
+			if err == nil && ctx.Err() == nil {
 				err = errors.New("mesh: a part of the source ended by itself")
 			}
 			return err
-		case <-look.C:
-			l.look()
 		case <-l.state.naming.Interest.Changed():
 			l.wish = l.state.naming.Interest.Version()
 			l.state.touchAll()
 			l.act(newNews(l.epoch))
 		case <-l.source.inbox.wake:
-			n := l.source.inbox.take()
-			if n.stream {
-				look.Reset(glance)
-			}
-			l.act(n)
+			l.act(l.source.inbox.take())
 		}
 		l.report()
-	}
-}
-
-// look sees whether there is a stream. While there is none, the rows are the
-// last known.
-func (l *loop) look() {
-	if st := l.source.client.State(); !st.Connected && st.Err != nil {
-		l.table.Stale(st.Err)
 	}
 }
 
@@ -109,6 +85,9 @@ func (l *loop) act(n news) {
 	l.endpoints.Watch(watch...)
 	l.endpoints.Unwatch(unwatch...)
 	l.publish(changes)
+	if n.lost != nil { // whatever was told before
+		l.table.Stale(n.lost)
+	}
 	l.tellReplicas()
 }
 

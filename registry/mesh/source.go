@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -47,15 +48,7 @@ func New(o Options) (*Source, error) {
 		return nil, errors.New("mesh: Istiod needs Replicas")
 	}
 	s := &Source{o: o, reading: NewReading(o.Allow, o.MutualTLS), inbox: newInbox()}
-	observe := o.ADS.Observe
-	o.ADS.Observe = func(x ads.Observation) {
-		if observe != nil {
-			observe(x)
-		}
-		if x.Kind == ads.StreamClosed || x.Kind == ads.ConnectFailed {
-			s.inbox.add(func(n *news) { n.stream = true })
-		}
-	}
+	s.reading.router = strings.HasPrefix(o.ADS.Node.GetId(), "router~")
 	var err error
 	if s.client, err = ads.New(o.ADS); err != nil {
 		return nil, fmt.Errorf("mesh: %w", err)

@@ -3,8 +3,10 @@ package mesh_test
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,19 +170,110 @@ func TestUnhealthyEndpointsAreKnownAndNotOffered_A22_C39(t *testing.T) {
 	})
 }
 
-func TestHeadlessServicesAreToldOf_A23_C37(t *testing.T) {
-	inBoth(t, func(b *bed) {
-		c := edsCluster("outbound|1||a.b")
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
-		b.istiod.Set(c)
+// asSidecar has the source connect as a node that istiod does not show the
+// endpoints of headless services.
+func asSidecar(o *mesh.Options) {
+	o.ADS.Node.Id = strings.Replace(o.ADS.Node.GetId(), "router~", "sidecar~", 1)
+}
+
+func originalDst(name string) *clusterv3.Cluster {
+	c := edsCluster(name)
+	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
+	return c
+}
+
+func TestHeadlessServicesAreUnknownToASidecar_A23_C37(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, asSidecar)
+		b.istiod.Set(originalDst("outbound|1||a.b"))
 		b.start()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expect("a.b:1")
 		k := b.knowledge()
-		if !k.Synced || k.Of("a.b:1") == nil || !strings.Contains(b.table.Skipped()["a.b:1"], "router") {
+		if !k.Synced || k.Of("a.b:1") == nil || !strings.Contains(b.table.Skipped()["a.b:1"], "node.type: router") {
 			b.t.Errorf("knowledge %v, skipped %v", k, b.table.Skipped())
 		}
 	})
+}
+
+// TestAServiceOfResolutionNoneIsSkipped: to a router istiod tells of headless
+// services by EDS, so that it hides nothing from us (V09).
+func TestAServiceOfResolutionNoneIsSkipped_A23_C37(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.serve("outbound|1||a.b", "10.0.0.1")
+		b.set(originalDst("outbound|443||old.example.com"))
+		b.start()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "old.example.com:443")))
+		b.in(time.Minute)
+		b.expect("a.b:1 10.0.0.1", "old.example.com:443")
+		b.expectKnown()
+		if reason := b.table.Skipped()["old.example.com:443"]; !strings.Contains(reason, "NONE") {
+			b.t.Errorf("skipped: %q", reason)
+		}
+	})
+}
+
+// TestOneOfTwoSpellingsGoes: host names have no case, so that two clusters may
+// stand for one service (V32).
+func TestOneOfTwoSpellingsGoes(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.serve("outbound|1||A.b", "10.0.0.1")
+		b.serve("outbound|1||a.b", "10.0.0.1")
+		b.start()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
+		b.expect("a.b:1 10.0.0.1")
+		b.reader.Drain()
+		b.remove("outbound|1||A.b")
+		b.in(time.Minute)
+		b.expect("a.b:1 10.0.0.1")
+		b.expectKnown()
+		b.serve("outbound|1||A.b", "10.0.0.1")
+		b.remove("outbound|1||a.b")
+		b.in(time.Minute)
+		b.expect("a.b:1 10.0.0.1")
+		b.remove("outbound|1||A.b")
+		b.expect()
+	})
+}
+
+// reluctant is a connection that takes its time to close.
+type reluctant struct {
+	net.Conn
+	once sync.Once
+}
+
+func (c *reluctant) Close() error {
+	c.once.Do(func() { <-time.NewTimer(50 * time.Millisecond).C })
+	return c.Conn.Close()
+}
+
+// TestALostStreamMakesTheTableStaleAtOnce: though the connection takes long to
+// close, and the next one hangs (V11).
+func TestALostStreamMakesTheTableStaleAtOnce_F13(t *testing.T) {
+	for name, mode := range map[string]ads.Mode{"delta": ads.Delta, "state of the world": ads.StateOfTheWorld} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b *bed
+				dials := 0
+				b = newBed(t, func(o *mesh.Options) {
+					o.ADS.Mode = mode
+					o.ADS.Dialer = func(ctx context.Context, a string) (net.Conn, error) {
+						if dials++; dials > 1 { // nobody answers
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						c, err := b.net.dial(ctx, a)
+						return &reluctant{Conn: c}, err
+					}
+				})
+				b.running()
+				b.istiod.Drop(nil)
+				b.in(0)
+				b.expectStale()
+				b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+			})
+		})
+	}
 }
 
 func TestUnchangedPushesChangeNothing_A25(t *testing.T) {
@@ -432,11 +525,10 @@ func TestAClusterThatCannotBeRead_F16(t *testing.T) {
 }
 
 func TestAServiceWhoseEndpointsAreNoLongerTold(t *testing.T) {
-	inBoth(t, func(b *bed) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, asSidecar)
 		b.running()
-		c := edsCluster("outbound|1||a.b")
-		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
-		b.set(c)
+		b.set(originalDst("outbound|1||a.b"))
 		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
 		if b.knowledge().Of("a.b:1") == nil {
 			b.t.Error("it is not told to be unknown")

@@ -109,7 +109,7 @@ func (s *state) setCluster(name string, c *Cluster) {
 	if old != nil && old.Err == nil {
 		s.dirty[old.Address] = struct{}{}
 		s.hosts[old.Address].remove(old)
-		if h := s.hosts[old.Address]; h.whole == nil && len(h.subsets) == 0 {
+		if h := s.hosts[old.Address]; len(h.wholes)+len(h.subsets) == 0 {
 			delete(s.hosts, old.Address)
 		}
 	}
@@ -129,14 +129,6 @@ func (s *state) setCluster(name string, c *Cluster) {
 	}
 	s.hosts[c.Address].add(c)
 	s.dirty[c.Address] = struct{}{}
-}
-
-// remove takes a cluster out.
-func (h *host) remove(c *Cluster) {
-	if h.whole == c {
-		h.whole = nil
-	}
-	h.subsets = slices.DeleteFunc(h.subsets, func(o *Cluster) bool { return o == c })
 }
 
 // change is what became of one host.
@@ -191,8 +183,8 @@ func (s *state) join(a naming.HostAddress) row {
 		h = &host{address: a}
 	}
 	r := s.naming.row(h, s.view)
-	if a == s.extra && h.whole != nil && h.whole.Discovery == DiscoveryEDS && !slices.Contains(r.needed, h.whole.EDSName) {
-		r.needed = append(r.needed, h.whole.EDSName)
+	if c := h.whole(); a == s.extra && c != nil && c.Discovery == DiscoveryEDS && !slices.Contains(r.needed, c.EDSName) {
+		r.needed = append(r.needed, c.EDSName)
 	}
 	return r
 }
@@ -242,10 +234,10 @@ func (s *state) empty() bool { return len(s.hosts) == 0 }
 // replicas returns the addresses of the extra host.
 func (s *state) replicas() []string {
 	h := s.hosts[s.extra]
-	if h == nil || h.whole == nil {
+	if h == nil || h.whole() == nil {
 		return nil
 	}
-	a, _, _ := h.whole.assignment(s.view)
+	a, _, _ := h.whole().assignment(s.view)
 	if a == nil {
 		return nil
 	}

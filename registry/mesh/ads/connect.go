@@ -89,6 +89,11 @@ func (e *engine) lost(s *session, err error) {
 		e.options.Log.Warn("changed node not announced, the old stream goes on", "address", e.options.Address, "err", err)
 		return
 	}
+	if s.heard { // closing may take its time
+		for _, b := range e.books {
+			b.topic.lost(err, streamEnded)
+		}
+	}
 	e.drop(s)
 	if e.standby != nil {
 		e.current, e.standby = e.standby, nil
@@ -144,7 +149,7 @@ func (e *engine) failed(err error) {
 	e.lastDown = gist(err)
 	e.options.Log.Warn("no stream, the last known state stays", "address", e.options.Address, "err", err)
 	for _, b := range e.books {
-		b.topic.down(fmt.Errorf("not connected: %w", err), e.epoch)
+		b.topic.lost(fmt.Errorf("not connected: %w", err), notConnected)
 	}
 }
 

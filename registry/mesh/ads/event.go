@@ -55,7 +55,10 @@ type Event[T any] struct {
 	// the state of the world only a Full kind is ever complete.
 	Complete bool
 	// Disconnected is the error of a connection that failed before it delivered
-	// anything; nothing is removed by it. A stream that breaks after it delivered
-	// is replaced silently; Client.State shows it.
+	// anything; nothing is removed by it.
 	Disconnected error
+	// Ended is why the stream ended that delivered, told before it is closed.
+	// Nothing is removed by it, and another stream is opened: until that one
+	// tells, what is known may be out of date.
+	Ended error
 }

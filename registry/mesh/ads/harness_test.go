@@ -292,6 +292,7 @@ func load(name string, addresses ...string) *endpointv3.ClusterLoadAssignment {
 type view[T any] struct {
 	mu     sync.Mutex
 	events []ads.Event[T]
+	ended  []error // of streams that delivered; no other event tells so
 	held   map[string]T
 }
 
@@ -305,6 +306,10 @@ func watch[T any](c *ads.Client, k ads.Kind[T], names ...string) (*view[T], *ads
 func (v *view[T]) take(e ads.Event[T]) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if e.Ended != nil {
+		v.ended = append(v.ended, e.Ended)
+		return
+	}
 	v.events = append(v.events, e)
 	for _, r := range e.Changed {
 		v.held[r.Name] = r.Value

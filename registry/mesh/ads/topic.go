@@ -16,12 +16,20 @@ type topic interface {
 	take(r response, f frame) error
 	// lapse tells of names that were asked for and not answered.
 	lapse(names []string, f frame)
-	// down tells of a connection that failed.
-	down(err error, epoch int)
+	// lost tells of a connection that failed, or of a stream that ended.
+	lost(err error, l loss)
 	// versions returns the held resources and their versions, at most limit
 	// bytes of names.
 	versions(limit int) map[string]string
 }
+
+// loss is what became of a connection.
+type loss int
+
+const (
+	notConnected loss = iota // it failed before it delivered anything
+	streamEnded              // the stream delivered, and broke
+)
 
 // book is a type in both its forms.
 type book struct {
@@ -161,10 +169,14 @@ func (t *topicOf[T]) versions(limit int) map[string]string {
 	return versions
 }
 
-func (t *topicOf[T]) down(err error, epoch int) {
-	n := t.notes(epoch)
+func (t *topicOf[T]) lost(err error, l loss) {
+	n := t.notes(*t.epoch)
 	for _, s := range t.subscribers() {
-		n.event(s).Disconnected = err
+		if l == streamEnded {
+			n.event(s).Ended = err
+		} else {
+			n.event(s).Disconnected = err
+		}
 	}
 	n.deliver()
 }
