@@ -186,7 +186,7 @@ func (l *loop) look(now time.Time) {
 			continue
 		}
 		d := w.reader.Drain()
-		mayGo := w.learn(d.Knowledge, now)
+		mayGo := w.learn(d, now)
 		for p := range w.projectAll(d.Rows) {
 			l.claim(w, p, now)
 		}

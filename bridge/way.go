@@ -107,8 +107,8 @@ func (w *way) ignoranceOfAny() error {
 // that may let deletions go that could not before. What is complete settles
 // anew after a source was stale and when it told of everything anew, unless it
 // does so all the time.
-func (w *way) learn(k registry.Knowledge, now time.Time) bool {
-	before, wasComplete := w.known, w.complete()
+func (w *way) learn(d registry.Delta, now time.Time) bool {
+	k, before, wasComplete := d.Knowledge, w.known, w.complete()
 	w.known = k
 	again := k.Epoch != before.Epoch && now.Sub(w.toldAt) >= w.Guard.Settle
 	if w.complete() && (!wasComplete || again) {
@@ -117,8 +117,7 @@ func (w *way) learn(k registry.Knowledge, now time.Time) bool {
 	if k.Epoch != before.Epoch {
 		w.toldAt = now
 	}
-	sameScopes := maps.EqualFunc(before.Unknown, k.Unknown, func(_, _ error) bool { return true })
-	return w.complete() != wasComplete || !sameScopes
+	return w.complete() != wasComplete || len(d.Scopes) > 0
 }
 
 // evidence returns how a row that changed is known.

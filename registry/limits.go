@@ -26,7 +26,11 @@ type Usage struct {
 type load struct {
 	services, endpoints int
 	bytes               int64
+	health              Endpoints
 }
+
+// Endpoints are numbers of endpoints by their health.
+type Endpoints [Disabled + 1]int
 
 func weigh(s *Service) load {
 	if s == nil {
@@ -39,6 +43,7 @@ func weigh(s *Service) load {
 	}
 	for _, e := range s.Endpoints {
 		const fixed = 160 // an Endpoint itself
+		l.health[min(e.Health, Disabled)]++
 		l.bytes += fixed + int64(len(e.Host)+len(e.PortName)+len(e.Protocol)+len(e.Zone)+len(e.Instance)+len(e.Path)) + e.Attributes.bytes()
 	}
 	return l
@@ -52,11 +57,17 @@ func (a Attributes) bytes() (n int64) {
 }
 
 func (l load) add(o load) load {
-	return load{l.services + o.services, l.endpoints + o.endpoints, l.bytes + o.bytes}
+	for i, n := range o.health {
+		l.health[i] += n
+	}
+	return load{l.services + o.services, l.endpoints + o.endpoints, l.bytes + o.bytes, l.health}
 }
 
 func (l load) sub(o load) load {
-	return load{l.services - o.services, l.endpoints - o.endpoints, l.bytes - o.bytes}
+	for i, n := range o.health {
+		l.health[i] -= n
+	}
+	return load{l.services - o.services, l.endpoints - o.endpoints, l.bytes - o.bytes, l.health}
 }
 
 // shrunk reports whether much has gone since there was another load.

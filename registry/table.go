@@ -148,6 +148,9 @@ func (t *Table) Renew(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stale = err
+	for scope := range t.unknown {
+		t.move(scope)
+	}
 	clear(t.unknown)
 	clear(t.skipped)
 	t.signal()
@@ -168,7 +171,15 @@ func (t *Table) Unknown(scope string, err error) {
 	default:
 		return // a source that reads thousands of services says so of each
 	}
+	t.move(scope)
 	t.signal()
+}
+
+// move makes a scope be told of to every reader.
+func (t *Table) move(scope string) {
+	for r := range t.readers {
+		r.moved[scope] = struct{}{}
+	}
 }
 
 // Skip records that an input was left out on purpose and why, so that status
@@ -202,18 +213,45 @@ func (t *Table) Get(name Name) *Service {
 func (t *Table) Snapshot() (map[Name]*Service, Knowledge) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.rows), t.knowledge()
+	return maps.Clone(t.rows), t.knowledge(maps.Clone(t.unknown))
+}
+
+// Summary is what a table holds and how far that may be relied on, counted.
+type Summary struct {
+	Synced    bool
+	Stale     error
+	Services  int
+	Endpoints Endpoints // of the services
+	Unknown   int       // scopes that cannot be told
+	Skipped   int       // inputs that were left out
+}
+
+// Summary returns what the table holds, at a price that does not depend on how
+// much that is.
+func (t *Table) Summary() Summary {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Summary{
+		Synced: t.synced, Stale: t.held(), Services: len(t.rows), Endpoints: t.load.health,
+		Unknown: len(t.unknown), Skipped: len(t.skipped),
+	}
 }
 
 // Reader returns a new reader, for which every row is still to be drained.
 func (t *Table) Reader() *Reader {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := &Reader{table: t, wake: make(chan struct{}, 1), dirty: make(map[Name]bool, len(t.rows))}
+	r := &Reader{
+		table: t, wake: make(chan struct{}, 1), dirty: make(map[Name]bool, len(t.rows)),
+		moved: make(map[string]struct{}, len(t.unknown)), unknown: make(map[string]error, len(t.unknown)),
+	}
 	for name := range t.rows {
 		r.dirty[name] = false
 	}
 	t.readers[r] = struct{}{}
+	for scope := range t.unknown {
+		r.moved[scope] = struct{}{}
+	}
 	r.signal()
 	return r
 }
@@ -258,8 +296,8 @@ func (t *Table) signal() {
 	}
 }
 
-func (t *Table) knowledge() Knowledge {
-	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: maps.Clone(t.unknown), Epoch: t.epoch, Dials: t.dials}
+func (t *Table) knowledge(unknown map[string]error) Knowledge {
+	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials}
 }
 
 // Knowledge is how far the rows of a table may be relied on.
@@ -277,15 +315,35 @@ func (k Knowledge) Of(name Name) error {
 	if k.Stale != nil {
 		return k.Stale
 	}
-	if err := k.Unknown[string(name)]; err != nil {
-		return err
+	err, _ := Covering(k.Unknown, name)
+	return err
+}
+
+// Covering returns what a scope says that covers a name, and whether there is
+// one: the name itself or, with a trailing *, a beginning of it. It takes no
+// longer where there are more scopes than the name has letters.
+func Covering[V any](scopes map[string]V, name Name) (V, bool) {
+	if v, ok := scopes[string(name)]; ok {
+		return v, true
 	}
-	for scope, err := range k.Unknown {
-		if prefix, ok := strings.CutSuffix(scope, "*"); ok && strings.HasPrefix(string(name), prefix) {
-			return err
+	if len(scopes) <= len(name) {
+		for scope, v := range scopes {
+			if prefix, ok := strings.CutSuffix(scope, "*"); ok && strings.HasPrefix(string(name), prefix) {
+				return v, true
+			}
+		}
+		var none V
+		return none, false
+	}
+	scope := make([]byte, 0, 128)
+	for i := range len(name) + 1 {
+		scope = append(append(scope[:0], name[:i]...), '*')
+		if v, ok := scopes[string(scope)]; ok {
+			return v, true
 		}
 	}
-	return nil
+	var none V
+	return none, false
 }
 
 // A Reader is one reader's view of what changed in a table. It is safe for
@@ -293,7 +351,10 @@ func (k Knowledge) Of(name Name) error {
 type Reader struct {
 	table *Table
 	wake  chan struct{}
-	dirty map[Name]bool // whether the change was found; guarded by table.mu
+	dirty map[Name]bool       // whether the change was found; guarded by table.mu
+	moved map[string]struct{} // scopes that changed; guarded by table.mu
+
+	unknown map[string]error // as of the last drain
 }
 
 // Wake is ready after a write that has not been drained.
@@ -307,8 +368,9 @@ type Row struct {
 
 // Delta is what happened to a table since a reader's last drain.
 type Delta struct {
-	Rows map[Name]Row
-	Knowledge
+	Rows      map[Name]Row
+	Scopes    map[string]struct{} // that are unknown or are not any more, or for another reason
+	Knowledge                     // whose Unknown is the reader's own, until its next drain
 }
 
 // Drain returns the changes since the last call and forgets them.
@@ -316,7 +378,15 @@ func (r *Reader) Drain() Delta {
 	t := r.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Knowledge: t.knowledge()}
+	for scope := range r.moved {
+		if err := t.unknown[scope]; err != nil {
+			r.unknown[scope] = err
+		} else {
+			delete(r.unknown, scope)
+		}
+	}
+	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Scopes: r.moved, Knowledge: t.knowledge(r.unknown)}
+	r.moved = make(map[string]struct{})
 	for name, found := range r.dirty {
 		d.Rows[name] = Row{Service: t.rows[name], Found: found}
 	}

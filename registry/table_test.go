@@ -231,3 +231,91 @@ func TestTableCountsReadingsOfNewConnections(t *testing.T) {
 		t.Errorf("dials = %d after two readings of one connection, want 1", dials())
 	}
 }
+
+// V30: what it costs to know of one service does not grow with the services
+// that cannot be told.
+func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
+	denied := errors.New("access denied")
+	table := registry.NewTable()
+	table.Unknown("old", denied)
+	reader := table.Reader()
+	drained := func(want ...string) registry.Delta {
+		t.Helper()
+		d := reader.Drain()
+		if got := slices.Sorted(maps.Keys(d.Scopes)); !slices.Equal(got, want) {
+			t.Errorf("told of %q, want %q", got, want)
+		}
+		return d
+	}
+	if d := drained("old"); d.Unknown["old"] == nil {
+		t.Error("what was unknown before is not told")
+	}
+	table.Unknown("shop/*", denied)
+	table.Unknown("a", denied)
+	if d := drained("a", "shop/*"); len(d.Unknown) != 3 {
+		t.Errorf("unknown %v", d.Unknown)
+	}
+	drained()
+	table.Unknown("a", nil)
+	table.Unknown("a", nil)
+	if d := drained("a"); len(d.Unknown) != 2 {
+		t.Errorf("unknown %v", d.Unknown)
+	}
+	table.Renew(denied)
+	if d := drained("old", "shop/*"); len(d.Unknown) != 0 {
+		t.Errorf("unknown %v", d.Unknown)
+	}
+}
+
+func TestCovering(t *testing.T) {
+	for many := range 2 {
+		scopes := map[string]int{"a": 1, "shop/*": 2, "team-x/": 3}
+		for i := range 200 * many {
+			scopes[fmt.Sprint("other", i)] = 4
+		}
+		for name, want := range map[registry.Name]int{"a": 1, "ab": 0, "shop/": 2, "shop/x": 2, "shop": 0, "team-x/y": 0, "": 0} {
+			if got, ok := registry.Covering(scopes, name); got != want || ok != (want > 0) {
+				t.Errorf("%q beside %d: %d, want %d", name, len(scopes), got, want)
+			}
+		}
+		scopes["*"] = 5
+		if got, _ := registry.Covering(scopes, "b"); got != 5 {
+			t.Errorf("the scope of everything: %d", got)
+		}
+	}
+}
+
+func TestSummaryCountsWhatIsHeld(t *testing.T) {
+	table := registry.NewTable()
+	sick := service("b", "10.0.0.2", "10.0.0.3")
+	sick.Endpoints[1].Health = registry.Draining
+	table.Replace(all(service("a", "10.0.0.1"), sick))
+	table.Skip("x", "headless")
+	table.Unknown("b", errors.New("denied"))
+	var health registry.Endpoints
+	health[registry.HealthUnknown], health[registry.Draining] = 2, 1
+	want := registry.Summary{Synced: true, Services: 2, Endpoints: health, Unknown: 1, Skipped: 1}
+	if got := table.Summary(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	table.Delete("b")
+	health[registry.HealthUnknown], health[registry.Draining] = 1, 0
+	if got := table.Summary(); got.Services != 1 || got.Endpoints != health {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What was found missing and is told of before anybody looked stays the weaker
+// kind of evidence.
+func TestWhatWasFoundStaysFoundUntilItIsDrained(t *testing.T) {
+	table := registry.NewTable()
+	reader := table.Reader()
+	table.Replace(all(service("a"), service("b")))
+	reader.Drain()
+	table.Replace(all(service("b"))) // finds a gone
+	table.Put(service("a", "10.0.0.1"))
+	table.Delete("a")
+	if row := reader.Drain().Rows["a"]; row.Service != nil || !row.Found {
+		t.Errorf("told as an event: %+v", row)
+	}
+}

@@ -35,7 +35,7 @@ func (x *index) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
-	told := !sameKnowledge(x.known, d.Knowledge)
+	told := x.known.Synced != d.Synced || (x.known.Stale == nil) != (d.Stale == nil) || len(d.Scopes) > 0
 	back := x.known.Synced && x.known.Stale != nil && d.Stale == nil
 	x.known = d.Knowledge
 	woken := make(map[*Watch]struct{})
@@ -66,12 +66,6 @@ func (x *index) drain() {
 	for w := range woken {
 		w.signal()
 	}
-}
-
-// sameKnowledge reports whether the rows may be relied on as far as before.
-func sameKnowledge(a, b registry.Knowledge) bool {
-	return a.Synced == b.Synced && (a.Stale == nil) == (b.Stale == nil) &&
-		maps.EqualFunc(a.Unknown, b.Unknown, func(_, _ error) bool { return true })
 }
 
 func compareQueries(a, b Query) int {
