@@ -19,12 +19,14 @@ type agenda struct {
 	changes         queue
 	arrivals        queue // changes of groups that nothing was ever written to
 	refreshes       queue
-	turn            int // of take
+	turn            int     // of take
+	stirred         []*item // that changed since the loop was last counted
 }
 
 // An item is what the loop knows of one group, beside what the planner does.
 // The zero group stands for the list of all groups.
 type item struct {
+	agenda *agenda
 	group  registry.Group
 	shard  int
 	tenure int       // of its post, when it was last as that asks for
@@ -50,6 +52,18 @@ type item struct {
 	wakeAt  time.Time // when a deletion that waits may go
 	notes   []note    // what is left undone, and why
 	surplus map[string]*surplus
+
+	stirred   bool    // see agenda.stirred
+	shares    []share // what the tally has from it
+	conflicts int     // likewise
+}
+
+// stir makes an item be counted anew.
+func (it *item) stir() {
+	if !it.stirred {
+		it.stirred = true
+		it.agenda.stirred = append(it.agenda.stirred, it)
+	}
 }
 
 // pace is how the changes of a group are gathered: the first is due at once
@@ -116,7 +130,7 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 	if it := a.items[group]; it != nil {
 		return it, false
 	}
-	it := &item{group: group, shard: Shard(group, a.shards)}
+	it := &item{agenda: a, group: group, shard: Shard(group, a.shards)}
 	a.items[group] = it
 	return it, true
 }
@@ -124,6 +138,7 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 // touch records a change of a group and makes it due as its pace and its last
 // failure allow. It reports whether the change joined one that was due.
 func (a *agenda) touch(it *item, now time.Time) bool {
+	it.stir()
 	joined := it.change.pending()
 	it.change.add(now)
 	overdue := (it.in == &a.changes || it.in == &a.arrivals) && !it.at.After(now)
@@ -144,6 +159,7 @@ func (a *agenda) pace(it *item) {
 
 // wait makes an item wait in a queue until the given time.
 func (it *item) wait(in *queue, at time.Time) {
+	it.stir()
 	it.busy = false
 	if it.in == in {
 		it.at = at
@@ -180,12 +196,16 @@ func (a *agenda) take(now time.Time) *item {
 
 // start takes an item out of its queue; it is busy until it waits again.
 func (it *item) start() {
+	it.stir()
 	heap.Remove(it.in, it.index)
 	it.in, it.busy = nil, true
 }
 
 // drop forgets an item that was taken.
-func (a *agenda) drop(it *item) { delete(a.items, it.group) }
+func (a *agenda) drop(it *item) {
+	it.stir()
+	delete(a.items, it.group)
+}
 
 // next returns when the first item is due; the zero time if there is none.
 func (a *agenda) next() time.Time {
@@ -202,14 +222,20 @@ func (a *agenda) next() time.Time {
 func (a *agenda) due(now time.Time) (int, time.Time) {
 	n, first := 0, now
 	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
-		for _, it := range q {
-			if !it.at.After(now) {
-				n++
-				first = earlier(first, it.at)
-			}
+		if due := q.due(0, now); due > 0 {
+			n += due
+			first = earlier(first, q[0].at)
 		}
 	}
 	return n, first
+}
+
+// due returns how many items are due from a place of the heap downwards.
+func (q queue) due(i int, now time.Time) int {
+	if i >= len(q) || q[i].at.After(now) {
+		return 0
+	}
+	return 1 + q.due(2*i+1, now) + q.due(2*i+2, now)
 }
 
 // spread returns how long a belief about a group is trusted: a fixed place of

@@ -216,6 +216,9 @@ func (c *chaos) run() {
 		c.happens()
 		synctest.Wait()
 		c.watched.claims()
+		if c.r.IntN(4) == 0 {
+			c.status() // which checks what the loop counts
+		}
 		if c.r.IntN(2) == 0 {
 			c.in([]time.Duration{10 * ms, time.Second, 20 * time.Second, 2 * time.Minute}[c.r.IntN(4)])
 		}

@@ -158,6 +158,7 @@ func (l *loop) listAgain(now time.Time) {
 // reconsider makes a group due whose stand changed.
 func (l *loop) reconsider(it *item, now time.Time) {
 	it.notes, it.wakeAt = nil, time.Time{}
+	it.stir()
 	l.account(it, now)
 	stale := it.tenure != l.posts[it.shard].tenure
 	if it.busy {

@@ -39,7 +39,11 @@ type loop struct {
 
 	records records // words on holds, as the target keeps them
 
-	waiters   []chan<- Status
+	tally     *tally
+	board     *board
+	published time.Time // when the board was last written
+
+	waiters   map[chan<- Status]struct{}
 	failing   int       // groups whose last call failed
 	warnedAt  time.Time // when that was last logged
 	driftedAt time.Time // when drift was last logged
@@ -58,6 +62,9 @@ func newLoop(l *Loop) *loop {
 		budget:   budget{most: l.opts.Workers, rate: l.opts.Rate},
 		unread:   make(map[registry.Group]struct{}),
 		owing:    make(map[*item]struct{}),
+		tally:    newTally(len(l.bridges)),
+		board:    &l.board,
+		waiters:  make(map[chan<- Status]struct{}),
 	}
 	if v, ok := l.target.(registry.Verified); ok {
 		r.verify = v.VerifyAfter()
@@ -68,7 +75,7 @@ func newLoop(l *Loop) *loop {
 	}
 	r.records.recorder, _ = l.target.(registry.Recorder)
 	for i, b := range l.bridges {
-		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service)}
+		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{})}
 		r.ways = append(r.ways, w)
 		r.addWard(w)
 	}
@@ -135,6 +142,7 @@ func (l *loop) turn(ctx context.Context, timer *time.Timer) {
 	l.answer()
 	now := time.Now() // a hold may have begun
 	next := soonest(soonest(l.watch(now), l.confirm(now)), l.consult(ctx, now))
+	next = soonest(next, l.publish(now))
 	if at := l.agenda.next(); !at.IsZero() && l.calls < l.budget.calls() {
 		next = soonest(next, later(at, l.budget.opens()))
 	}
@@ -187,6 +195,7 @@ func (l *loop) look(now time.Time) {
 		}
 		d := w.reader.Drain()
 		mayGo := w.learn(d, now)
+		w.moveScopes(d.Scopes)
 		for p := range w.projectAll(d.Rows) {
 			l.claim(w, p, now)
 		}
@@ -305,11 +314,10 @@ func (l *loop) answer() {
 	if len(l.waiters) == 0 {
 		return
 	}
-	status := l.status(time.Now())
-	for _, w := range l.waiters {
-		w <- status
+	for w := range l.waiters {
+		w <- l.overview(time.Now())
 	}
-	l.waiters = nil
+	clear(l.waiters)
 }
 
 func (l *loop) observe(o Observation) {

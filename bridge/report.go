@@ -11,99 +11,190 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// status returns what the loop is doing.
-func (l *loop) status(now time.Time) Status {
+// head returns what the loop is doing, without the lists that may be long.
+func (l *loop) head(now time.Time) Status {
+	l.recount()
 	counts := l.planner.Counts()
 	queue, first := l.agenda.due(now)
 	s := Status{
 		Target: l.opts.Target, Owner: l.opts.Owner, Listed: l.listed != nil,
 		Groups: len(l.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
 		Queue: queue, Arriving: len(l.agenda.arrivals), Budget: l.budget.calls(), OldestDue: now.Sub(first), LastRead: l.lastRead, LastWrite: l.lastWrite,
-		Bridges: make([]BridgeStatus, 0, len(l.ways)), Services: []ServiceStatus{},
-		Holds: make([]Hold, 0, len(l.holds)), Conflicts: []Conflict{},
+		Bridges: make([]BridgeStatus, 0, len(l.ways)),
+		Counts:  Counts{Holds: len(l.holds) + len(l.records.elsewhere), Conflicts: l.tally.conflicts},
+	}
+	if queue > 0 {
+		s.DueSince = first
 	}
 	if l.lastError != nil {
 		s.LastError = l.lastError.Error()
 	}
 	for _, h := range l.holds {
-		s.Holds = append(s.Holds, h.report())
+		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.since)
 	}
-	s.Holds = append(s.Holds, l.holdsElsewhere()...)
-	notes := l.notes()
+	for _, h := range l.records.elsewhere {
+		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
+	}
 	for _, w := range l.ways {
 		s.Bridges = append(s.Bridges, l.bridgeStatus(w))
-		for _, name := range slices.Sorted(maps.Keys(w.services)) {
-			origin := plan.Origin{Bridge: w.index, Service: name}
-			s.Services = append(s.Services, l.serviceStatus(w, origin, notes[origin]))
+		s.Counts.Services += len(w.services)
+	}
+	return s
+}
+
+// overview returns what the loop is doing, all but the services.
+func (l *loop) overview(now time.Time) Status {
+	s := l.head(now)
+	for i, w := range l.ways {
+		if len(w.known.Unknown) > 0 {
+			s.Bridges[i].Unknown = make(map[string]string, len(w.known.Unknown))
+		}
+		for scope, err := range w.known.Unknown {
+			s.Bridges[i].Unknown[scope] = err.Error()
 		}
 	}
+	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, l.holdList(), l.conflictList()
+	return s
+}
+
+func (l *loop) holdList() []Hold {
+	list := make([]Hold, 0, len(l.holds))
+	for _, h := range l.holds {
+		list = append(list, h.report())
+	}
+	return append(list, l.holdsElsewhere()...)
+}
+
+func (l *loop) conflictList() []Conflict {
+	list := make([]Conflict, 0, l.tally.conflicts)
+	if l.tally.conflicts == 0 {
+		return list
+	}
 	for _, it := range l.agenda.items {
-		for _, n := range it.notes {
-			if n.conflict != nil {
-				s.Conflicts = append(s.Conflicts, l.conflictStatus(*n.conflict))
+		list = append(list, l.conflictsIn(it)...)
+	}
+	slices.SortFunc(list, compareConflicts)
+	return list
+}
+
+// statusOf returns the status of the services of these names, and of all that have
+// to do with the same groups or with those of the query's name.
+func (l *loop) statusOf(names map[registry.Name]bool, query string, now time.Time) Status {
+	s := l.head(now)
+	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, []Hold{}, []Conflict{}
+	groups, found := make(map[registry.Group]bool), make(map[plan.Origin]bool)
+	for _, w := range l.ways {
+		for name := range names {
+			origin := plan.Origin{Bridge: w.index, Service: name}
+			if w.services[name] == nil {
+				continue
 			}
+			found[origin] = true
+			for _, group := range l.serviceStatus(origin).Groups {
+				groups[group] = true
+			}
+		}
+	}
+	for group := range l.agenda.items {
+		if group.Name == query || strings.HasSuffix(query, group.Name) && group.String() == query {
+			groups[group] = true
+		}
+	}
+	for group := range groups {
+		for origin := range l.planner.Claimants(group) {
+			found[origin] = true
+		}
+		if it := l.agenda.items[group]; it != nil {
+			s.Conflicts = append(s.Conflicts, l.conflictsIn(it)...)
+			for _, left := range it.shares {
+				found[left.origin] = true
+			}
+		}
+	}
+	for _, origin := range slices.SortedFunc(maps.Keys(found), plan.Origin.Compare) {
+		if l.ways[origin.Bridge].services[origin.Service] != nil {
+			s.Services = append(s.Services, l.serviceStatus(origin))
+		}
+	}
+	for _, h := range l.holdList() {
+		if slices.ContainsFunc(h.Groups, func(g registry.Group) bool { return groups[g] }) {
+			s.Holds = append(s.Holds, h)
 		}
 	}
 	slices.SortFunc(s.Conflicts, compareConflicts)
 	return s
 }
 
-// located is a note with the group that it is of.
-type located struct {
-	note
-	group registry.Group
+// status returns what the loop is doing, all of it at once.
+func (l *loop) status(now time.Time) Status {
+	s := l.overview(now)
+	all := l.origins(func(plan.Origin) bool { return true })
+	slices.SortFunc(all, plan.Origin.Compare)
+	for _, origin := range all {
+		s.Services = append(s.Services, l.serviceStatus(origin))
+	}
+	return s
 }
 
-// notes returns the notes of all groups, by whom they concern.
-func (l *loop) notes() map[plan.Origin][]located {
-	out := make(map[plan.Origin][]located)
-	for _, it := range l.agenda.items {
-		for _, n := range it.notes {
-			if n.known {
-				out[n.origin] = append(out[n.origin], located{n, it.group})
+// origins returns the services that are asked for, in no order.
+func (l *loop) origins(wanted func(plan.Origin) bool) []plan.Origin {
+	var all []plan.Origin
+	for _, w := range l.ways {
+		for name := range w.services {
+			if origin := (plan.Origin{Bridge: w.index, Service: name}); wanted(origin) {
+				all = append(all, origin)
 			}
 		}
 	}
-	return out
+	return all
+}
+
+func (l *loop) conflictsIn(it *item) (list []Conflict) {
+	for _, n := range it.notes {
+		if n.conflict != nil {
+			list = append(list, l.conflictStatus(*n.conflict))
+		}
+	}
+	return list
 }
 
 func (l *loop) bridgeStatus(w *way) BridgeStatus {
 	s := BridgeStatus{
 		Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode,
 		Synced: w.known.Synced, Entries: l.planner.Claimed(w.index),
+		Scopes: len(w.known.Unknown), Services: len(w.services), Reasons: l.byReason(w),
 	}
 	if w.known.Stale != nil {
 		s.Stale = w.known.Stale.Error()
 	}
-	for scope, err := range w.known.Unknown {
-		if s.Unknown == nil {
-			s.Unknown = make(map[string]string, len(w.known.Unknown))
-		}
-		s.Unknown[scope] = err.Error()
-	}
 	return s
 }
 
-func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) ServiceStatus {
+// serviceStatus returns what became of a service. What is said of it lies with
+// the groups that it claims in or, where it claims no more, left something in.
+func (l *loop) serviceStatus(origin plan.Origin) ServiceStatus {
+	w := l.ways[origin.Bridge]
 	out := ServiceStatus{
 		Bridge: w.Name, Service: origin.Service,
 		Groups:  slices.Clone(l.planner.ClaimedIn(origin)),
 		Entries: l.planner.ClaimedBy(origin),
 	}
-	state := w.services[origin.Service]
 	v := summary{reason: ReasonSynced}
+	state := w.services[origin.Service]
 	v.add(cmp.Or(state.reason, ReasonSynced), state.detail)
 	if err := w.unknown(origin.Service); err != nil {
 		v.add(ReasonUnknown, err.Error())
 	}
-	for _, n := range notes {
-		v.add(n.reason, n.detail)
-		if !slices.Contains(out.Groups, n.group) {
-			out.Groups = append(out.Groups, n.group)
+	for it := range l.tally.found[origin] {
+		if !slices.Contains(out.Groups, it.group) {
+			out.Groups = append(out.Groups, it.group)
 		}
 	}
 	for _, group := range out.Groups {
 		it := l.agenda.items[group]
+		for _, n := range it.notesOf(origin) {
+			v.add(n.reason, n.detail)
+		}
 		if who, standby := l.standby(it); standby {
 			v.add(ReasonStandby, who)
 		} else {
@@ -119,6 +210,19 @@ func (l *loop) serviceStatus(w *way, origin plan.Origin, notes []located) Servic
 	slices.SortFunc(out.Groups, registry.Group.Compare)
 	out.Reason, out.Detail = v.reason, v.detail()
 	return out
+}
+
+// notesOf returns what is left undone in a group for a service.
+func (it *item) notesOf(origin plan.Origin) (list []note) {
+	if it == nil {
+		return nil
+	}
+	for _, n := range it.notes {
+		if n.known && n.origin == origin {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // finding says how far a group is.
@@ -162,14 +266,6 @@ func (s *summary) detail() string {
 	return strings.Join(slices.Compact(s.details), "; ")
 }
 
-// rank returns how bad a reason is.
-func (r Reason) rank() int {
-	return slices.Index([]Reason{
-		"", ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
-		ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
-	}, r)
-}
-
 func (l *loop) conflictStatus(c plan.Conflict) Conflict {
 	return Conflict{
 		Group: c.Group, Key: c.Key, Bridge: l.ways[c.Origin.Bridge].Name,
@@ -191,6 +287,7 @@ func (l *loop) plan(now time.Time) []Planned {
 		it, _ := l.agenda.item(group)
 		full, _ := l.planner.Change(group)
 		p := Planned{Change: l.permit(it, now)}
+		it.stir()
 		for _, h := range full.Delete {
 			if s := it.surplus[h.Key]; s != nil && !slices.Contains(p.Change.Delete, h) {
 				v := l.judge(s, now)

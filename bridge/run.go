@@ -1,13 +1,16 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -21,6 +24,7 @@ type Loop struct {
 	bridges []Bridge
 	opts    Options
 	asks    chan func(*loop)
+	board   board
 	started atomic.Bool
 	done    chan struct{} // closed when Run returned
 }
@@ -35,6 +39,7 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 		target: target, opts: opts.withDefaults(),
 		asks: make(chan func(*loop)), done: make(chan struct{}),
 	}
+	l.board.head = Status{Target: opts.Target, Owner: opts.Owner}
 	names := make(map[string]bool, len(bridges))
 	for _, b := range bridges {
 		b = b.withDefaults()
@@ -61,12 +66,108 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
+// Summary returns what the loop did a moment ago, without services, holds,
+// conflicts and unknown scopes: Counts and Reasons tell how many there are. It
+// never waits for the loop, and the loop never for it.
+func (l *Loop) Summary() Status {
+	l.board.mu.Lock()
+	defer l.board.mu.Unlock()
+	s := l.board.head.clone()
+	if !s.DueSince.IsZero() {
+		s.OldestDue = time.Since(s.DueSince)
+	}
+	return s
+}
+
+// Alive returns once the loop's own goroutine answered; it fails where ctx ends
+// or the loop has stopped.
+func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*loop) {}) }
+
 // Status returns what the loop is doing now; it fails where ctx ends or the
-// loop has stopped.
+// loop has stopped. The loop goes on with its work meanwhile: of many services
+// each is told as it is when its turn comes.
 func (l *Loop) Status(ctx context.Context) (Status, error) {
 	var s Status
-	err := l.ask(ctx, func(r *loop) { s = r.status(time.Now()) })
+	err := l.ask(ctx, func(r *loop) { s = r.overview(time.Now()) })
+	if err != nil {
+		return s, err
+	}
+	return l.withServices(ctx, s)
+}
+
+// atATime is how many services the loop tells of in one turn.
+const atATime = 256
+
+func (l *Loop) withServices(ctx context.Context, s Status) (Status, error) {
+	var all []plan.Origin
+	err := l.ask(ctx, func(r *loop) { all = r.origins(func(plan.Origin) bool { return true }) })
+	if err != nil {
+		return s, err
+	}
+	slices.SortFunc(all, plan.Origin.Compare)
+	s.Services, err = l.describe(ctx, all)
 	return s, err
+}
+
+// describe returns what became of services, as far as they are still there.
+func (l *Loop) describe(ctx context.Context, origins []plan.Origin) ([]ServiceStatus, error) {
+	list := make([]ServiceStatus, 0, len(origins))
+	for part := range slices.Chunk(origins, atATime) {
+		err := l.ask(ctx, func(r *loop) {
+			r.recount()
+			for _, origin := range part {
+				if r.ways[origin.Bridge].services[origin.Service] != nil {
+					list = append(list, r.serviceStatus(origin))
+				}
+			}
+		})
+		if err != nil {
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// Services returns up to limit services after one of a bridge, in the order of
+// the bridges' and their own names.
+func (l *Loop) Services(ctx context.Context, bridge string, after registry.Name, limit int) ([]ServiceStatus, error) {
+	var rest []plan.Origin
+	err := l.ask(ctx, func(r *loop) {
+		rest = r.origins(func(o plan.Origin) bool {
+			name := l.bridges[o.Bridge].Name
+			return name > bridge || name == bridge && o.Service > after
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(rest, func(a, b plan.Origin) int {
+		return cmp.Or(cmp.Compare(l.bridges[a.Bridge].Name, l.bridges[b.Bridge].Name), cmp.Compare(a.Service, b.Service))
+	})
+	return l.describe(ctx, rest[:min(limit, len(rest))])
+}
+
+// Find returns the status of the services of these names and of all that claim
+// or left something in the same groups, or in those that a query names, with
+// the holds and conflicts there.
+func (l *Loop) Find(ctx context.Context, names map[registry.Name]bool, query string) (Status, error) {
+	var s Status
+	err := l.ask(ctx, func(r *loop) { s = r.statusOf(names, query, time.Now()) })
+	return s, err
+}
+
+// Holds returns what is held back.
+func (l *Loop) Holds(ctx context.Context) ([]Hold, error) {
+	var list []Hold
+	err := l.ask(ctx, func(r *loop) { list = r.holdList() })
+	return list, err
+}
+
+// Conflicts returns the claims that cannot be honoured.
+func (l *Loop) Conflicts(ctx context.Context) ([]Conflict, error) {
+	var list []Conflict
+	err := l.ask(ctx, func(r *loop) { list = r.conflictList() })
+	return list, err
 }
 
 // Resync makes the target be listed and every group be read and compared
@@ -81,17 +182,19 @@ func (l *Loop) Resync(ctx context.Context) error {
 // status as it is then, and the error of ctx.
 func (l *Loop) Settled(ctx context.Context) (Status, error) {
 	settled := make(chan Status, 1)
-	if err := l.ask(ctx, func(r *loop) { r.waiters = append(r.waiters, settled) }); err != nil {
+	if err := l.ask(ctx, func(r *loop) { r.waiters[settled] = struct{}{} }); err != nil {
 		return Status{}, err
 	}
 	select {
 	case s := <-settled:
-		return s, nil
+		return l.withServices(ctx, s)
 	case <-l.done:
 		return Status{}, ErrStopped
 	case <-ctx.Done():
-		s, err := l.Status(context.WithoutCancel(ctx))
-		return s, errors.Join(ctx.Err(), err)
+		ended := context.WithoutCancel(ctx)
+		gone := l.ask(ended, func(r *loop) { delete(r.waiters, settled) })
+		s, err := l.Status(ended)
+		return s, errors.Join(ctx.Err(), gone, err)
 	}
 }
 
@@ -137,7 +240,7 @@ func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 
 func newLoopForPlan(l *Loop) *loop {
 	p := newLoop(l)
-	p.dry = true
+	p.dry, p.board = true, new(board)
 	p.opts.Observe = nil
 	p.opts.Gate, p.posts, p.shared = nil, nil, nil // it shows what all replicas together would write
 	p.opts.Log = slog.New(slog.DiscardHandler)

@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -38,6 +40,7 @@ type Status struct {
 	Arriving  int             `json:"arriving"`   // groups that were never written to and wait for it
 	Budget    int             `json:"budget"`     // calls to the target at a time, by now
 	OldestDue time.Duration   `json:"oldest_due"` // how long the first of them has been due
+	DueSince  time.Time       `json:"due_since,omitzero"`
 	LastRead  time.Time       `json:"last_read"`
 	LastWrite time.Time       `json:"last_write"`
 	LastError string          `json:"last_error,omitempty"`
@@ -45,18 +48,32 @@ type Status struct {
 	Services  []ServiceStatus `json:"services"`
 	Holds     []Hold          `json:"holds"`
 	Conflicts []Conflict      `json:"conflicts"`
+	Counts    Counts          `json:"counts"`
+}
+
+// Counts say how long the lists of a status are, where they are left out too.
+type Counts struct {
+	Services  int       `json:"services"`
+	Holds     int       `json:"holds"`
+	HeldSince time.Time `json:"held_since,omitzero"` // of the oldest hold
+	Conflicts int       `json:"conflicts"`
+}
+
+// clone returns a status whose maps are its own; it is of those without lists.
+func (s Status) clone() Status {
+	s.Bridges = slices.Clone(s.Bridges)
+	for i := range s.Bridges {
+		s.Bridges[i].Reasons = maps.Clone(s.Bridges[i].Reasons)
+	}
+	return s
 }
 
 // InSync reports whether nothing is left to do: every bridge synced, no group
-// due, no service in a state that a write would mend.
+// due, no service in a state that a write would mend or that the target or
+// its format refuses.
 func (s Status) InSync() bool {
 	for _, b := range s.Bridges {
-		if !b.Synced {
-			return false
-		}
-	}
-	for _, sv := range s.Services {
-		if sv.Reason == ReasonPending || sv.Reason == ReasonRetrying {
+		if !b.Synced || b.Reasons[ReasonPending]+b.Reasons[ReasonRetrying]+b.Reasons[ReasonRefused]+b.Reasons[ReasonInvalid] > 0 {
 			return false
 		}
 	}
@@ -65,13 +82,16 @@ func (s Status) InSync() bool {
 
 // BridgeStatus is what one bridge knows of its source.
 type BridgeStatus struct { //nolint:revive // Status is the whole, this is the part of one bridge
-	Name    string            `json:"name"`
-	Policy  Policy            `json:"policy"`
-	Guard   Mode              `json:"guard"`
-	Synced  bool              `json:"synced"`
-	Stale   string            `json:"stale,omitempty"`
-	Unknown map[string]string `json:"unknown,omitempty"`
-	Entries int               `json:"entries"` // claimed
+	Name     string            `json:"name"`
+	Policy   Policy            `json:"policy"`
+	Guard    Mode              `json:"guard"`
+	Synced   bool              `json:"synced"`
+	Stale    string            `json:"stale,omitempty"`
+	Unknown  map[string]string `json:"unknown,omitempty"`
+	Scopes   int               `json:"scopes"`  // that are unknown
+	Entries  int               `json:"entries"` // claimed
+	Services int               `json:"services"`
+	Reasons  map[Reason]int    `json:"reasons"` // services by the one reason that each has
 }
 
 // ServiceStatus is what became of one service of one bridge.

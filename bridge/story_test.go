@@ -289,6 +289,7 @@ func (s *story) status() bridge.Status {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	counted(s.t, status)
 	return status
 }
 
@@ -366,5 +367,26 @@ func stories(t *testing.T, tests map[string]func(*testing.T)) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, tests[name]) })
+	}
+}
+
+// counted checks that what the loop counts as it goes is what it tells of one
+// by one.
+func counted(t *testing.T, s bridge.Status) {
+	t.Helper()
+	want := make(map[string]map[bridge.Reason]int)
+	for _, b := range s.Bridges {
+		want[b.Name] = make(map[bridge.Reason]int)
+	}
+	for _, sv := range s.Services {
+		want[sv.Bridge][sv.Reason]++
+	}
+	for _, b := range s.Bridges {
+		if !maps.Equal(b.Reasons, want[b.Name]) {
+			t.Errorf("bridge %s counts %v of %v", b.Name, b.Reasons, want[b.Name])
+		}
+	}
+	if c := s.Counts; c.Services != len(s.Services) || c.Holds != len(s.Holds) || c.Conflicts != len(s.Conflicts) {
+		t.Errorf("counts %+v of %d services, %d holds, %d conflicts", c, len(s.Services), len(s.Holds), len(s.Conflicts))
 	}
 }

@@ -23,6 +23,7 @@ type way struct {
 	fresh    time.Time // since when the source is complete and fresh
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
+	moved    map[registry.Name]struct{} // whose reason has to be looked at again
 }
 
 // A service is what the loop knows of a service beside its entries.
@@ -173,6 +174,7 @@ func emptiness(s *registry.Service) string {
 // owe records that a service claimed n more, or fewer, of the surplus keys,
 // and forgets one that is gone with all it left.
 func (w *way) owe(name registry.Name, n int) {
+	w.move(name)
 	s := w.services[name]
 	if s == nil {
 		s = &service{gone: true}
@@ -186,6 +188,7 @@ func (w *way) owe(name registry.Name, n int) {
 
 // note records what a service is now and reports whether its text is new.
 func (w *way) note(name registry.Name, next service) bool {
+	w.move(name)
 	s := w.services[name]
 	if s == nil {
 		if next.gone {

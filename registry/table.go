@@ -216,6 +216,13 @@ func (t *Table) Snapshot() (map[Name]*Service, Knowledge) {
 	return maps.Clone(t.rows), t.knowledge(maps.Clone(t.unknown))
 }
 
+// Knowledge returns how far the rows may be relied on; the caller owns its map.
+func (t *Table) Knowledge() Knowledge {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.knowledge(maps.Clone(t.unknown))
+}
+
 // Summary is what a table holds and how far that may be relied on, counted.
 type Summary struct {
 	Synced    bool

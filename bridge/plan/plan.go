@@ -167,6 +167,19 @@ func (p *Planner) Drop(name registry.Group) bool {
 // Groups yields the groups that are claimed or were observed, in no order.
 func (p *Planner) Groups() iter.Seq[registry.Group] { return maps.Keys(p.groups) }
 
+// Claimants yields who claims in a group, in order.
+func (p *Planner) Claimants(name registry.Group) iter.Seq[Origin] {
+	return func(yield func(Origin) bool) {
+		if g := p.groups[name]; g != nil {
+			for _, c := range g.claims {
+				if !yield(c.origin) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // ClaimedIn returns the groups in which an origin claims, in order. The caller
 // must not write to it.
 func (p *Planner) ClaimedIn(origin Origin) []registry.Group { return p.spread[origin] }

@@ -117,7 +117,7 @@ func (k *keeper) listen(ctx context.Context) error {
 	if err != nil {
 		return err //nolint:wrapcheck // it names the setting
 	}
-	h.metrics.Watch(s.Document)
+	h.metrics.Watch(s.Overview)
 	h.metrics.Reloaded(true)
 	k.server = s
 	return nil

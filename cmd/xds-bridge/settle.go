@@ -104,7 +104,7 @@ func (h *house) missing(all []bridge.Status) string {
 
 // fault says why a source has not told of everything, or may be out of date.
 func (in *input) fault() string {
-	_, known := in.table.Snapshot()
+	known := in.table.Summary()
 	switch {
 	case known.Synced && known.Stale == nil:
 		return ""

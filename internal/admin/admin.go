@@ -20,10 +20,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Loop is what the package needs of a bridge.Loop. Status is answered by the
-// loop's own goroutine, which is why an answer proves that the loop lives.
+// Loop is what the package needs of a bridge.Loop. All but Summary is answered
+// by the loop's own goroutine, which is why an answer proves that it lives;
+// what is asked for often is Summary, which costs the loop nothing.
 type Loop interface {
+	Summary() bridge.Status
+	Alive(ctx context.Context) error
 	Status(ctx context.Context) (bridge.Status, error)
+	Services(ctx context.Context, bridge string, after registry.Name, limit int) ([]bridge.ServiceStatus, error)
+	Find(ctx context.Context, names map[registry.Name]bool, query string) (bridge.Status, error)
+	Holds(ctx context.Context) ([]bridge.Hold, error)
+	Conflicts(ctx context.Context) ([]bridge.Conflict, error)
 	Approve(ctx context.Context, id, who string) error
 	Deny(ctx context.Context, id, who string) error
 }

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/internal/redact"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Admin returns the handler of the API. Only requests that name loopback as
@@ -23,11 +25,11 @@ func (s *Server) Admin() http.Handler {
 	mux.HandleFunc("GET /api/v1/services", s.getServices)
 	mux.HandleFunc("GET /api/v1/services/{name}", s.getService)
 	mux.HandleFunc("GET /api/v1/holds", func(w http.ResponseWriter, r *http.Request) {
-		list := holds(s.statuses(r.Context()))
+		list := holds(s.statuses(r.Context(), onlyHolds))
 		reply(w, http.StatusOK, Page[Hold]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/conflicts", func(w http.ResponseWriter, r *http.Request) {
-		list := conflicts(s.statuses(r.Context()))
+		list := conflicts(s.statuses(r.Context(), onlyConflicts))
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
@@ -70,23 +72,41 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "continue: not what a page before gave")
 		return
 	}
-	list := services(s.statuses(r.Context()))
-	page := Page[Service]{Total: len(list)}
-	if len(after) > 0 {
-		at, found := slices.BinarySearchFunc(list, string(after), func(sv Service, c string) int {
-			return strings.Compare(sv.cursor(), c)
-		})
-		if found {
-			at++
+	reply(w, http.StatusOK, s.page(r.Context(), string(after), limit))
+}
+
+// page returns the services after a cursor, in the order of their cursors.
+func (s *Server) page(ctx context.Context, after string, limit int) Page[Service] {
+	page := Page[Service]{Items: []Service{}}
+	from, rest, _ := strings.Cut(after, "\x00")
+	fromBridge, fromService, _ := strings.Cut(rest, "\x00")
+	ctx, cancel := context.WithTimeout(ctx, read)
+	defer cancel()
+	for _, t := range slices.SortedFunc(slices.Values(s.targets()), func(a, b Target) int { return strings.Compare(a.Name, b.Name) }) {
+		st := s.summary(t)
+		page.Total += st.Counts.Services
+		if st.Target < from || len(page.Items) > limit {
+			continue
 		}
-		list = list[at:]
+		if st.Target > from {
+			fromBridge, fromService = "", ""
+		}
+		if s.alive(ctx, t) != nil {
+			continue
+		}
+		list, err := t.Loop.Services(ctx, fromBridge, registry.Name(fromService), limit+1-len(page.Items))
+		if err != nil {
+			continue
+		}
+		for _, sv := range list {
+			page.Items = append(page.Items, Service{Target: st.Target, Owner: st.Owner, ServiceStatus: sv})
+		}
 	}
-	if len(list) > limit {
-		list = list[:limit]
-		page.Continue = base64.RawURLEncoding.EncodeToString([]byte(list[limit-1].cursor()))
+	if len(page.Items) > limit {
+		page.Items = page.Items[:limit]
+		page.Continue = base64.RawURLEncoding.EncodeToString([]byte(page.Items[limit-1].cursor()))
 	}
-	page.Items = list
-	reply(w, http.StatusOK, page)
+	return page
 }
 
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {

@@ -70,12 +70,15 @@ func who(r *http.Request) string {
 // holder returns a hold and the target whose deletions it keeps back.
 func (s *Server) holder(ctx context.Context, id string) (Target, bridge.Hold, error) {
 	for _, t := range s.targets() {
-		st, err := s.status(ctx, t)
+		if s.alive(ctx, t) != nil {
+			continue
+		}
+		list, err := t.Loop.Holds(ctx)
 		if err != nil {
 			continue
 		}
-		if i := slices.IndexFunc(st.Holds, func(h bridge.Hold) bool { return h.ID == id }); i >= 0 {
-			return t, st.Holds[i], nil
+		if i := slices.IndexFunc(list, func(h bridge.Hold) bool { return h.ID == id }); i >= 0 {
+			return t, list[i], nil
 		}
 	}
 	return Target{}, bridge.Hold{}, bridge.ErrNoHold

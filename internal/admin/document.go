@@ -23,6 +23,21 @@ type Document struct {
 	Reload   *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
 }
 
+// Overview is how sources and loops stand, in numbers alone.
+type Overview struct {
+	Time     time.Time
+	Sources  []SourceOverview
+	Loops    []bridge.Status // without lists, see bridge.Loop.Summary
+	Replicas *Replicas       // nil where this is the only one
+}
+
+// SourceOverview is one registry that the bridge reads.
+type SourceOverview struct {
+	Name string
+	registry.Summary
+	Mapping *Mapping // of a mesh
+}
+
 // Replicas is how this process stands among those that share its work.
 type Replicas struct {
 	Identity  string    `json:"identity"`       // of this one

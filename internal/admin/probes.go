@@ -12,11 +12,13 @@ import (
 )
 
 // The time a loop may be silent before /livez fails, how often it is asked,
-// and how long a question to it may take.
+// how long a question to it may take, and how long one that it answers in many
+// parts, once it is known to answer.
 const (
 	alive = 60 * time.Second
 	beat  = 15 * time.Second
 	ask   = 2 * time.Second
+	read  = 20 * time.Second
 )
 
 // Telemetry returns the handler of probes and metrics.
@@ -61,7 +63,7 @@ func (s *Server) startup(ctx context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, t := range s.targets() {
 		c := check{name: "loop/" + t.Name}
-		if _, err := s.status(ctx, t); err != nil {
+		if s.alive(ctx, t) != nil {
 			c.fault = "not running yet"
 		}
 		checks = append(checks, c)
@@ -72,7 +74,7 @@ func (s *Server) startup(ctx context.Context) []check {
 // ready checks that there is something to stand on: each source was complete
 // once, each target was listed once and none refuses us. What was true once
 // stays so: an outage afterwards is shown by status, not here.
-func (s *Server) ready(ctx context.Context) []check {
+func (s *Server) ready(context.Context) []check {
 	checks := []check{{name: "config"}}
 	for _, in := range s.inputs() {
 		c := check{name: "source/" + in.Name}
@@ -86,7 +88,7 @@ func (s *Server) ready(ctx context.Context) []check {
 	}
 	for _, t := range s.targets() {
 		c := check{name: "target/" + t.Name}
-		if listed, err := s.targetListed(ctx, t); !listed {
+		if listed, err := s.targetListed(t); !listed {
 			c.fault = "not listed yet"
 			if err != "" {
 				c.fault += ": " + err
@@ -128,7 +130,7 @@ func (s *Server) sourceSynced(in Input) bool {
 	if known {
 		return true
 	}
-	if _, knowledge := in.Table.Snapshot(); !knowledge.Synced {
+	if !in.Table.Summary().Synced {
 		return false
 	}
 	s.mu.Lock()
@@ -139,18 +141,12 @@ func (s *Server) sourceSynced(in Input) bool {
 
 // targetListed reports whether a target was listed once, and if not the last
 // error there.
-func (s *Server) targetListed(ctx context.Context, t Target) (bool, string) {
+func (s *Server) targetListed(t Target) (bool, string) {
+	st := s.summary(t)
 	s.mu.Lock()
-	known := s.listed[t.Name]
-	s.mu.Unlock()
-	if known {
-		return true, ""
-	}
-	st, err := s.status(ctx, t)
-	if err != nil {
-		return false, err.Error()
-	}
-	return st.Listed, st.LastError
+	defer s.mu.Unlock()
+	s.listed[t.Name] = s.listed[t.Name] || st.Listed
+	return s.listed[t.Name], st.LastError
 }
 
 // answer writes a probe's checks as the kube-apiserver does: all of them if
@@ -193,7 +189,7 @@ func (s *Server) pulse(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		for _, t := range s.targets() {
-			if _, err := s.status(ctx, t); err != nil && ctx.Err() == nil {
+			if err := s.alive(ctx, t); err != nil && ctx.Err() == nil {
 				s.opts.Log.Warn("loop does not answer", "peer", t.Name, "err", err)
 			}
 		}

@@ -12,20 +12,47 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// status asks a loop what it is doing and notes that it answered.
-func (s *Server) status(ctx context.Context, t Target) (bridge.Status, error) {
+// alive asks a loop whether it answers and notes that it did.
+func (s *Server) alive(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, ask)
 	defer cancel()
-	st, err := t.Loop.Status(ctx)
-	if err != nil {
-		return st, fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
+	if err := t.Loop.Alive(ctx); err != nil {
+		return fmt.Errorf("the loop of target %s does not answer: %w", t.Name, err)
 	}
-	st.LastError = cmp.Or(t.refused(), st.LastError)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ticked[t.Name] = time.Now()
-	s.listed[t.Name] = s.listed[t.Name] || st.Listed
-	return st, nil
+	return nil
+}
+
+// summary returns what a loop last showed of itself.
+func (*Server) summary(t Target) bridge.Status { return t.named(t.Loop.Summary()) }
+
+// named returns a status of a loop as that of a target.
+func (t Target) named(st bridge.Status) bridge.Status {
+	st.Target = cmp.Or(st.Target, t.Name)
+	st.LastError = cmp.Or(t.refused(), st.LastError)
+	return st
+}
+
+// Overview returns how sources and loops stand, in numbers. It waits for no
+// loop and costs the same whatever they hold.
+func (s *Server) Overview() Overview {
+	o := Overview{Time: time.Now()}
+	if s.opts.Replicas != nil {
+		o.Replicas = s.opts.Replicas()
+	}
+	for _, in := range s.inputs() {
+		src := SourceOverview{Name: in.Name, Summary: in.Table.Summary()}
+		if in.State != nil {
+			src.Mapping = in.State().Mapping
+		}
+		o.Sources = append(o.Sources, src)
+	}
+	for _, t := range s.targets() {
+		o.Loops = append(o.Loops, s.summary(t))
+	}
+	return o
 }
 
 // Document returns everything that is known now. A loop that does not answer
@@ -54,7 +81,7 @@ func (s *Server) Document(ctx context.Context) Document {
 	if s.opts.Reloaded != nil {
 		d.Reload = s.opts.Reloaded()
 	}
-	d.Loops = s.statuses(ctx)
+	d.Loops = s.statuses(ctx, Loop.Status)
 	for _, st := range d.Loops {
 		d.InSync = d.InSync && st.InSync()
 	}
@@ -62,23 +89,30 @@ func (s *Server) Document(ctx context.Context) Document {
 	return d
 }
 
-func (s *Server) statuses(ctx context.Context) []bridge.Status {
+// statuses asks every loop that answers; of one that does not there is that as
+// its last error.
+func (s *Server) statuses(ctx context.Context, question func(Loop, context.Context) (bridge.Status, error)) []bridge.Status {
 	all := make([]bridge.Status, 0, len(s.targets()))
+	ctx, cancel := context.WithTimeout(ctx, read)
+	defer cancel()
 	for _, t := range s.targets() {
-		st, err := s.status(ctx, t)
+		var st bridge.Status
+		err := s.alive(ctx, t)
+		if err == nil {
+			st, err = question(t.Loop, ctx)
+		}
 		if err != nil {
 			st = bridge.Status{LastError: err.Error()}
 		}
-		st.Target = cmp.Or(st.Target, t.Name)
-		all = append(all, st)
+		all = append(all, t.named(st))
 	}
 	return all
 }
 
 func source(in Input) Source {
-	rows, known := in.Table.Snapshot()
+	known, sum := in.Table.Knowledge(), in.Table.Summary()
 	src := Source{
-		Name: in.Name, Kind: in.Kind, Synced: known.Synced, Services: len(rows),
+		Name: in.Name, Kind: in.Kind, Synced: known.Synced, Services: sum.Services,
 		Endpoints: make(map[string]int), Skipped: skipped(in.Table),
 	}
 	if known.Stale != nil {
@@ -90,9 +124,9 @@ func source(in Input) Source {
 		}
 		src.Unknown[scope] = err.Error()
 	}
-	for _, sv := range rows {
-		for _, e := range sv.Endpoints {
-			src.Endpoints[e.Health.String()]++
+	for health, n := range sum.Endpoints {
+		if n > 0 {
+			src.Endpoints[registry.Health(health).String()] = n //nolint:gosec // an index of few
 		}
 	}
 	if in.State != nil {
@@ -125,6 +159,16 @@ func services(all []bridge.Status) []Service {
 // cursor orders services and says where a page ends. No part can hold a NUL.
 func (s Service) cursor() string {
 	return s.Target + "\x00" + s.Bridge + "\x00" + string(s.Service)
+}
+
+func onlyHolds(l Loop, ctx context.Context) (st bridge.Status, err error) { //nolint:revive // as a method of Loop
+	st.Holds, err = l.Holds(ctx)
+	return st, err //nolint:wrapcheck // shown as it is
+}
+
+func onlyConflicts(l Loop, ctx context.Context) (st bridge.Status, err error) { //nolint:revive // as a method of Loop
+	st.Conflicts, err = l.Conflicts(ctx)
+	return st, err //nolint:wrapcheck // shown as it is
 }
 
 func holds(all []bridge.Status) []Hold {

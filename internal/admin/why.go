@@ -26,35 +26,10 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 			}
 		}
 	}
-	why.follow(s.statuses(ctx), names)
+	all := s.statuses(ctx, func(l Loop, ctx context.Context) (bridge.Status, error) { return l.Find(ctx, names, query) })
+	why.Services, why.Holds, why.Conflicts = services(all), holds(all), conflicts(all)
 	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
-}
-
-// follow adds what became of services of these names and in groups of the
-// query's name.
-func (w *Why) follow(all []bridge.Status, names map[registry.Name]bool) {
-	groups := make(map[registry.Group]bool)
-	touched := func(g registry.Group) bool { return groups[g] || g.Name == w.Query || g.String() == w.Query }
-	for _, sv := range services(all) {
-		if !names[sv.Service] && !slices.ContainsFunc(sv.Groups, touched) {
-			continue
-		}
-		w.Services = append(w.Services, sv)
-		for _, g := range sv.Groups {
-			groups[g] = true
-		}
-	}
-	for _, h := range holds(all) {
-		if slices.ContainsFunc(h.Groups, touched) {
-			w.Holds = append(w.Holds, h)
-		}
-	}
-	for _, c := range conflicts(all) {
-		if names[c.Service] || touched(c.Group) {
-			w.Conflicts = append(w.Conflicts, c)
-		}
-	}
 }
 
 // subjects returns what the events that matter here are about.

@@ -30,7 +30,7 @@ const (
 
 func TestMetrics_A75(t *testing.T) {
 	m := metrics.New(metrics.Build{Version: "v1.2.3", Revision: "abc"})
-	m.Watch(func(context.Context) admin.Document { return document() })
+	m.Watch(overview)
 	stream, target := m.Stream("mesh"), m.Target("zk", "zookeeper")
 	peer := m.Nacos("nacos")
 	for _, o := range []nacos.Observation{
@@ -150,24 +150,21 @@ func TestMetrics_A75(t *testing.T) {
 	}
 }
 
-func document() admin.Document {
+func overview() admin.Overview {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	return admin.Document{
+	var health registry.Endpoints
+	health[registry.Healthy] = 9
+	return admin.Overview{
 		Time: now,
-		Sources: []admin.Source{{
-			Name: "mesh", Synced: true, Stale: "istiod is away", Services: 7, Endpoints: map[string]int{"healthy": 9},
-			Skipped:     []admin.Skipped{{Input: "greeter", Reason: "no"}},
-			SourceState: admin.SourceState{Mapping: &admin.Mapping{Keys: 5, LastRead: now.Add(-time.Minute)}},
+		Sources: []admin.SourceOverview{{
+			Name:    "mesh",
+			Summary: registry.Summary{Synced: true, Stale: errors.New("istiod is away"), Services: 7, Endpoints: health, Skipped: 1},
+			Mapping: &admin.Mapping{Keys: 5, LastRead: now.Add(-time.Minute)},
 		}},
 		Loops: []bridge.Status{{
 			Target: "zk", Owned: 11, Foreign: 3, Queue: 4, OldestDue: 2 * time.Second,
-			Services: []bridge.ServiceStatus{
-				{Bridge: "b", Service: "greeter", Reason: bridge.ReasonSynced},
-				{Bridge: "b", Service: "greeter2", Reason: bridge.ReasonSynced},
-				{Bridge: "b", Service: "greeter3", Reason: bridge.ReasonInvalid},
-			},
-			Holds:     []bridge.Hold{{ID: "h", Since: now.Add(-30 * time.Second)}},
-			Conflicts: []bridge.Conflict{{Key: "greeter"}},
+			Bridges: []bridge.BridgeStatus{{Name: "b", Reasons: map[bridge.Reason]int{bridge.ReasonSynced: 2, bridge.ReasonInvalid: 1}}},
+			Counts:  bridge.Counts{Services: 3, Holds: 1, HeldSince: now.Add(-30 * time.Second), Conflicts: 1},
 		}},
 	}
 }
@@ -191,7 +188,7 @@ func grep(text, part string) string {
 // UPDATE_GOLDEN=1 rewrites it.
 func TestReference(t *testing.T) {
 	m := metrics.New(metrics.Build{})
-	m.Watch(func(context.Context) admin.Document { return admin.Document{} })
+	m.Watch(func() admin.Overview { return admin.Overview{} })
 	var text strings.Builder
 	text.WriteString("# Metrics\n\nGenerated from internal/metrics; rewrite with `make golden`.\n\n" +
 		"No label holds the name of a service, an address or the text of an error. " +

@@ -1,22 +1,20 @@
 package metrics
 
 import (
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// scrape is how long a scrape waits for loops to answer.
-const scrape = 5 * time.Second
-
-// Watch makes every scrape read gauges from the document that status shows,
-// so that the two never differ. It may be called once.
-func (m *Metrics) Watch(document func(context.Context) admin.Document) {
-	s := &stateCollector{document: document}
+// Watch makes every scrape read gauges from what sources and loops show of
+// themselves as they go, so that no scrape makes them wait. It may be called
+// once.
+func (m *Metrics) Watch(overview func() admin.Overview) {
+	s := &stateCollector{overview: overview}
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		m.define("gauge", name, help, labels)
 		return prometheus.NewDesc(Prefix+name, help, labels, nil)
@@ -41,21 +39,19 @@ func (m *Metrics) Watch(document func(context.Context) admin.Document) {
 }
 
 type stateCollector struct {
-	document                                    func(context.Context) admin.Document
+	overview                                    func() admin.Overview
 	synced, stale, services, endpoints, reasons *prometheus.Desc
 	invalid, keys, age                          *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
 	shards, members, leases                     *prometheus.Desc
 }
 
-// Describe sends nothing: which peers there are is told by the document.
+// Describe sends nothing: which peers there are is told by the overview.
 func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the document.
+// Collect reads the overview.
 func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrape)
-	defer cancel()
-	d := s.document(ctx)
+	d := s.overview()
 	send := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
@@ -84,14 +80,16 @@ func (s *stateCollector) replicas(send sender, r admin.Replicas) {
 
 type sender func(desc *prometheus.Desc, value float64, labels ...string)
 
-func (s *stateCollector) source(send sender, src admin.Source, now time.Time) {
+func (s *stateCollector) source(send sender, src admin.SourceOverview, now time.Time) {
 	send(s.synced, one(src.Synced), src.Name)
-	send(s.stale, one(src.Stale != ""), src.Name)
+	send(s.stale, one(src.Stale != nil), src.Name)
 	send(s.services, float64(src.Services), src.Name, "source")
 	for health, n := range src.Endpoints {
-		send(s.endpoints, float64(n), src.Name, "source", health)
+		if n > 0 {
+			send(s.endpoints, float64(n), src.Name, "source", registry.Health(health).String()) //nolint:gosec // an index of few
+		}
 	}
-	send(s.invalid, float64(len(src.Skipped)), src.Name, "source")
+	send(s.invalid, float64(src.Skipped), src.Name, "source")
 	if src.Mapping == nil {
 		return
 	}
@@ -102,34 +100,24 @@ func (s *stateCollector) source(send sender, src admin.Source, now time.Time) {
 }
 
 func (s *stateCollector) loop(send sender, st bridge.Status, now time.Time) {
-	send(s.services, float64(len(st.Services)), st.Target, "claimed")
+	send(s.services, float64(st.Counts.Services), st.Target, "claimed")
 	send(s.endpoints, float64(st.Owned), st.Target, "owned", "")
 	send(s.endpoints, float64(st.Foreign), st.Target, "foreign", "")
 	send(s.queue, float64(st.Queue), st.Target)
 	send(s.oldest, st.OldestDue.Seconds(), st.Target)
-	send(s.conflicts, float64(len(st.Conflicts)), st.Target)
-	send(s.holds, float64(len(st.Holds)), st.Target)
-	oldest := now
-	for _, h := range st.Holds {
-		if h.Since.Before(oldest) {
-			oldest = h.Since
-		}
+	send(s.conflicts, float64(st.Counts.Conflicts), st.Target)
+	send(s.holds, float64(st.Counts.Holds), st.Target)
+	age := time.Duration(0)
+	if !st.Counts.HeldSince.IsZero() {
+		age = now.Sub(st.Counts.HeldSince)
 	}
-	send(s.holdAge, now.Sub(oldest).Seconds(), st.Target)
-	type key struct {
-		bridge string
-		reason bridge.Reason
-	}
-	reasons := make(map[key]int)
-	for _, sv := range st.Services {
-		reasons[key{sv.Bridge, sv.Reason}]++
-	}
+	send(s.holdAge, age.Seconds(), st.Target)
 	invalid := 0
-	for k, n := range reasons {
-		send(s.reasons, float64(n), st.Target, k.bridge, string(k.reason))
-		if k.reason == bridge.ReasonInvalid || k.reason == bridge.ReasonRefused {
-			invalid += n
+	for _, b := range st.Bridges {
+		for reason, n := range b.Reasons {
+			send(s.reasons, float64(n), st.Target, b.Name, string(reason))
 		}
+		invalid += b.Reasons[bridge.ReasonInvalid] + b.Reasons[bridge.ReasonRefused]
 	}
 	send(s.invalid, float64(invalid), st.Target, "target")
 }
