@@ -43,7 +43,8 @@ type item struct {
 	wroteAt   time.Time
 	checkAt   time.Time // when the last write is to be read back; zero: not at all, or it was
 	missed    int       // readings back in a row that found something else
-	attempts  int       // failures in a row
+	refusals  refusals
+	attempts  int // failures in a row
 	races     int       // conflicts with other writers in a row
 	err       error
 

@@ -122,6 +122,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	it := o.item
 	l.applied(o, now)
 	l.planner.Applied(o.change)
+	it.refusals.accepted(o.change, now)
 	for _, w := range o.change.Put {
 		l.cameBack(place{it.group, w.New.Key})
 	}
@@ -184,6 +185,13 @@ func (l *loop) park(it *item) {
 	refresh := it.readAt.Add(spread(it.group, l.opts.Refresh))
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
+	}
+	if again := it.refusals.at; !again.IsZero() {
+		refresh = earlier(refresh, again)
+	}
+	if again := it.refusals.at; !again.IsZero() && !again.After(it.wroteAt) {
+		it.wait(&l.agenda.changes, again)
+		return
 	}
 	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
 		it.wait(&l.agenda.changes, it.wakeAt)

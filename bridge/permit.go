@@ -67,33 +67,16 @@ func (l *loop) permitPuts(it *item, change registry.Change) registry.Change {
 	if !slices.ContainsFunc(l.ways, func(w *way) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
 		return change
 	}
-	left := make(map[string]*registry.Held) // what stays, by key
-	change.Put = slices.DeleteFunc(change.Put, func(w registry.Write) bool {
+	return withoutPuts(change, func(w registry.Write) bool {
 		origin, _ := l.planner.Winner(it.group, w.New.Key)
 		policy := l.ways[origin.Bridge].Policy
 		update := w.Old != nil && w.Old.Value != w.New.Value
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return false
 		}
-		left[w.New.Key] = w.Old
 		it.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
 		return true
 	})
-	if len(left) == 0 {
-		return change
-	}
-	var want []registry.Entry
-	for _, e := range change.Want {
-		old, stays := left[e.Key]
-		switch {
-		case !stays:
-			want = append(want, e)
-		case old != nil:
-			want = append(want, old.Entry)
-		}
-	}
-	change.Want = want
-	return change
 }
 
 // permitDeletes leaves out the deletions that have to wait.
