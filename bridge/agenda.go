@@ -45,7 +45,7 @@ type item struct {
 	missed    int       // readings back in a row that found something else
 	refusals  refusals
 	attempts  int // failures in a row
-	races     int       // conflicts with other writers in a row
+	races     int // conflicts with other writers in a row
 	err       error
 
 	published bool // by this replica, in a shared target
