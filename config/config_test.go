@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -293,5 +295,29 @@ func TestGeneratedDocuments(t *testing.T) {
 		if err != nil || string(want) != got {
 			t.Errorf("%s is stale (%v); run make golden", path, err)
 		}
+	}
+}
+
+// TestAFileIsBounded shows that what no configuration needs is refused before
+// it costs anything.
+func TestAFileIsBounded(t *testing.T) {
+	t.Parallel()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, text := range []string{strings.Repeat("[", 20000), strings.Repeat("{a: ", 20000), strings.Repeat("- ", 20000), strings.Repeat("&a ", 20000)} {
+		if _, err := config.Parse("x", []byte("owner: "+text), environment(nil)); err == nil || !strings.Contains(err.Error(), "nested") {
+			t.Errorf("%.6s: %v", text, err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 256 {
+		t.Errorf("four files that are wrong cost %d MiB", n)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(pipe, environment(nil)); err == nil || !strings.Contains(err.Error(), "is no file") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -3,12 +3,16 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // maxFile is more than any sensible configuration and less than what would
@@ -18,18 +22,35 @@ const maxFile = 1 << 20
 // Load reads and validates a file. Where anything is wrong with it, the error
 // is Faults, which holds everything that is.
 func Load(path string, env Lookup) (*Config, error) {
-	info, err := os.Stat(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return nil, Faults{{File: path, Message: reason(err) + "; name the configuration with --config"}}
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, Faults{{File: path, Message: fmt.Sprintf("is no file of at most %s", Size(maxFile))}}
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, Faults{{File: path, Message: reason(err)}}
-	}
 	return Parse(path, data, env)
+}
+
+var errNoFile = errors.New("is no file of at most 1MiB")
+
+// ReadFile returns what a configuration file holds. It never waits for a
+// writer, as a named pipe would have it do.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the file
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the file
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errNoFile
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1)) // it may grow
+	if len(data) > maxFile {
+		return nil, errNoFile
+	}
+	return data, err //nolint:wrapcheck // names the file
 }
 
 // Parse reads and validates a configuration; name stands for the file in
@@ -62,7 +83,11 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 
 // parse returns the one document of a file.
 func parse(name string, data []byte) (ast.Node, *Fault) {
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	tokens := lexer.Tokenize(string(data))
+	if deep := tooDeep(tokens); deep != nil {
+		return nil, &Fault{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration needs no more than ten", maxDepth)}
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		f := Fault{File: name, Message: "not YAML: " + err.Error()}
 		if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
@@ -89,6 +114,34 @@ func parse(name string, data []byte) (ast.Node, *Fault) {
 		return nil, &Fault{File: name, Message: "is empty; it needs owner, registries and bridges"}
 	}
 	return root, nil
+}
+
+// maxDepth is more than any configuration needs. The parser's memory grows
+// with the square of the depth.
+const maxDepth = 50
+
+// tooDeep returns where brackets, or the dashes of one line, go deeper than a
+// configuration does; nil where they do not. What is nested by indentation is
+// bounded by the size of the file.
+func tooDeep(tokens token.Tokens) *token.Position {
+	brackets, dashes, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			dashes, line = 0, t.Position.Line
+		}
+		switch t.Type { //nolint:exhaustive // others open nothing
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets--
+		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.TagType:
+			dashes++
+		}
+		if brackets > maxDepth || dashes > 2*maxDepth {
+			return t.Position
+		}
+	}
+	return nil
 }
 
 // flowHint explains the one mistake that YAML explains badly.

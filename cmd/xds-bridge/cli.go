@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -21,6 +22,7 @@ const defaultConfig = "/etc/xds-bridge/config.yaml"
 type cli struct {
 	out, err io.Writer
 	env      config.Lookup
+	hup      chan os.Signal // SIGHUP since the process began; nil: left to the system
 
 	file      string // --config
 	color     string
@@ -49,10 +51,15 @@ func (c *cli) root() *cobra.Command {
 			"that RPC frameworks read. It never deletes what it cannot be sure of.\n\n" +
 			"Exit codes: 0 fine, 1 something differs or was found, 2 wrong usage or\n" +
 			"configuration, 4 a peer cannot be reached, 5 deletions are held back,\n" +
-			"130 and 143 interrupted. Flags can be set in the environment, as\n" +
-			"XDS_BRIDGE_CONFIG is for --config.",
+			"130 and 143 interrupted. Flags that say where and how, not what is done, can be\n" +
+			"set in the environment, as XDS_BRIDGE_CONFIG is for --config.",
 		SilenceErrors: true, SilenceUsage: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.fromEnvironment(cmd.Flags()) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.hangUp(cmd.Name()); err != nil {
+				return err
+			}
+			return c.fromEnvironment(cmd.Flags())
+		},
 	}
 	root.SetOut(c.out)
 	root.SetErr(c.err)
@@ -111,8 +118,12 @@ func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 	var first error
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := environmentName(f)
+		if name == "" {
+			c.unread(f)
+			return
+		}
 		value, set := c.env(name)
-		if !set || f.Changed || name == "" || first != nil {
+		if !set || f.Changed || first != nil {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {
@@ -125,14 +136,22 @@ func (c *cli) fromEnvironment(flags *pflag.FlagSet) error {
 	return first
 }
 
+// unread warns of a variable that somebody may have set in the belief that it
+// keeps run from writing.
+func (c *cli) unread(f *pflag.Flag) {
+	if _, set := c.env("XDS_BRIDGE_DRY_RUN"); set && f.Name == "dry-run" && !f.Changed {
+		c.note("warning: XDS_BRIDGE_DRY_RUN is not read from the environment; give --dry-run")
+	}
+}
+
 // environmentName returns the variable that a flag can be set by; empty for
 // those that choose what is done, which nobody should inherit unseen.
 func environmentName(f *pflag.Flag) string {
 	switch f.Name {
-	case "help", "check", "version", "yes":
-		return ""
+	case "config", "color", "log-level", "log-format", "admin", "telemetry", "output", "timeout":
+		return "XDS_BRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 	}
-	return "XDS_BRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	return ""
 }
 
 // load reads the configuration that the flags name.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -91,6 +92,36 @@ func TestEnvironmentSetsFlags(t *testing.T) {
 	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "json"}, "version").want(t, exitOK, `"version":`)
 	doIn(t, map[string]string{"XDS_BRIDGE_VERSION": "1.2", "XDS_BRIDGE_YES": "true"}, "--check", "-f", smallest).want(t, exitOK, "valid")
 	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "xml"}, "version").want(t, exitUsage, "environment variable XDS_BRIDGE_OUTPUT", "no form")
+}
+
+// What is done is said on the command line alone: nobody inherits it unseen.
+func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.file("config.yaml", strings.Replace(string(text), "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, root: /other }]", 1))
+	doIn(t, map[string]string{"XDS_BRIDGE_ALLOW_MOVE": "true"}, "reload", "-f", file).want(t, exitUsage, "--allow-move")
+	doIn(t, map[string]string{"XDS_BRIDGE_OWNER": "shop"}, "purge", "--yes", "-f", file).want(t, exitUsage)
+	r.stop()
+	w.offer(orders, "10.0.0.9")
+	doIn(t, map[string]string{"XDS_BRIDGE_DRY_RUN": "true"}, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).
+		want(t, exitOK, "entries of ours", "XDS_BRIDGE_DRY_RUN is not read")
+	eventually(t, "it was written", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.9") })
+}
+
+// SIGHUP from before a verb is known ends any but run.
+func TestHangUp(t *testing.T) {
+	hup := make(chan os.Signal, 1)
+	hup <- syscall.SIGHUP
+	var out buffer
+	if code := execute(t.Context(), &cli{out: &out, err: &out, env: lookup(nil), hup: hup}, []string{"version"}); code != 129 || out.String() != "" {
+		t.Errorf("exit code %d: %s", code, out.String())
+	}
 }
 
 func TestNacosIsNotWrittenOnce(t *testing.T) {

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
@@ -38,9 +35,8 @@ type ask struct {
 
 // keep runs what the configuration says until ctx ends, which is no fault.
 func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
-	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: watched{path: c.file}}
+	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file}
 	defer b.doors.shut(func(string) bool { return false })
-	k.file.taken()
 	if err := k.listen(ctx); err != nil {
 		h.close()
 		return exit{exitUsage, err}
@@ -69,9 +65,6 @@ func (k *keeper) run(ctx context.Context) error {
 	defer k.builder.member.close()
 	replicas := begin(base, k.life.failed, k.builder.member.parts())
 	defer replicas.end()
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	look := time.NewTimer(k.interval())
 	defer look.Stop()
 	for {
@@ -85,7 +78,7 @@ func (k *keeper) run(ctx context.Context) error {
 			k.life.handed(old)
 		case a := <-k.asks:
 			a.answer <- k.reload(base, a.request, "request")
-		case <-hup:
+		case <-k.cli.hup:
 			k.reload(base, admin.ReloadRequest{}, "signal")
 		case <-look.C:
 			if k.house.cfg.Reload.Interval > 0 && k.file.changed() {

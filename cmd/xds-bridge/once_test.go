@@ -78,7 +78,7 @@ func TestForeignEntriesStay_A44(t *testing.T) {
 		t.Fatalf("a dry run deleted: %d nodes are left", n)
 	}
 	do(t, "purge", "--owner", "else", "--yes", "-f", file).want(t, exitOK, "0 entries of owner else were deleted")
-	do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file).want(t, exitOK, `"deleted": true`)
+	do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file).want(t, exitOK, `"deleted": true`, `"msg":"audit"`)
 	nodes := w.providers("api.Orders")
 	if after, _ := w.zk.Get(foreign); len(nodes) != 1 || after.Stat != before.Stat {
 		t.Errorf("left: %q", nodes)

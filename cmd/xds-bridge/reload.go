@@ -17,6 +17,7 @@ import (
 // that is wrong, or asks for what may not change, leaves everything as it is.
 func (k *keeper) reload(ctx context.Context, request admin.ReloadRequest, trigger string) admin.Reload {
 	k.file.taken()
+	defer k.shut()
 	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
 	next, err := k.next(ctx, request)
 	if err != nil {
@@ -67,15 +68,14 @@ func (k *keeper) move(ctx context.Context, next *house) {
 			k.tune(ctx, o)
 		}
 	}
-	k.builder.doors.shut(func(address string) bool {
-		return slices.ContainsFunc(next.outlets, func(o *outlet) bool { return o.listen == address })
-	})
 	k.cli.relevel(k.builder.level, next.cfg.Log)
 	inputs, targets := next.shown()
 	k.server.Show(next.owner, inputs, targets)
 	for _, name := range before.names() {
 		if !slices.Contains(next.names(), name) {
 			next.metrics.Forget(name)
+		} else if before.input(name) != nil && next.input(name) == nil {
+			next.metrics.ForgetSource(name)
 		}
 	}
 	for name := range k.builder.feeds {
@@ -83,6 +83,14 @@ func (k *keeper) move(ctx context.Context, next *house) {
 			delete(k.builder.feeds, name)
 		}
 	}
+}
+
+// shut closes the sockets at which nothing of the house serves, which a reload
+// that was refused leaves as well.
+func (k *keeper) shut() {
+	k.builder.doors.shut(func(address string) bool {
+		return slices.ContainsFunc(k.house.outlets, func(o *outlet) bool { return o.listen == address })
+	})
 }
 
 // tune hands a loop that goes on its guards and its timing, which may be new.

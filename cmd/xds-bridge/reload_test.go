@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -122,6 +125,79 @@ func TestReloadIsAskedForInThreeWays(t *testing.T) {
 	if l := lastReload(t, file); l.Trigger != "request" {
 		t.Errorf("%+v", l)
 	}
+}
+
+// TestAChangeDuringTheStartIsTaken shows that a file which changes after it was
+// read, and before anything runs, is read again.
+func TestAChangeDuringTheStartIsTaken(t *testing.T) {
+	w := newWorld(t)
+	var file string
+	write := func(settle string) {
+		file = w.config(fileOptions{bridge: ", guard: { settle: " + settle + " }", file: "reload: { interval: 20ms }\naudit: { file: \"${TRAIL:-}\" }\n"})
+	}
+	write("1s")
+	ctx, cancel := context.WithCancel(t.Context())
+	var once sync.Once
+	log, done := &buffer{}, make(chan int, 1)
+	go func() {
+		c := &cli{out: log, err: log, env: func(name string) (string, bool) {
+			if name == "TRAIL" {
+				once.Do(func() { write("2s") }) // as the kubelet does with a ConfigMap
+			}
+			return "", false
+		}}
+		done <- execute(ctx, c, []string{"run", "-f", file})
+	}()
+	defer func() { cancel(); <-done }()
+	eventually(t, "the bridge listens", func() bool { return strings.Contains(log.String(), `"listening"`) })
+	eventually(t, "the file on disk is taken", func() bool { return lastReload(t, file).Trigger == "file" })
+}
+
+// TestSocketsOfAReload shows that a reload which is refused leaves no socket
+// open, and that an address may be widened while it is listened at.
+func TestSocketsOfAReload(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(listen ...string) {
+		more := fmt.Sprintf("  mesh2: { istiod: { address: %q, import: { keys: off } } }\nbridges:\n", w.xds)
+		for i, at := range listen {
+			more += fmt.Sprintf("  - { name: in%d, from: zk, to: mesh2, listen: %q, formats: [dubbo-interface] }\n", i, at)
+		}
+		w.file("config.yaml", strings.Replace(string(text), "bridges:\n", more, 1))
+	}
+	free, busy := listener(t), listener(t)
+	defer busy.Close()
+	at := free.Addr().String()
+	_ = free.Close()
+	w.start(file)
+	with(at, busy.Addr().String())
+	do(t, "reload", "-f", file).want(t, exitUsage, "address already in use")
+	if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at); err == nil {
+		_ = conn.Close()
+		t.Errorf("the reload was refused, and %s is open all the same: who connects is never answered", at)
+	}
+	with(at)
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2"+at+": begun")
+	_, port, _ := strings.Cut(at, ":")
+	with(":" + port)
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2:"+port+": begun")
+	if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at); err == nil {
+		_ = l.Close()
+		t.Error("the port is free for others")
+	}
+}
+
+func listener(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 // TestAMoveIsRefused_F10 shows that a change of what says whose entries are

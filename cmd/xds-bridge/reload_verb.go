@@ -27,11 +27,11 @@ func (c *cli) reloadVerb() *cobra.Command {
 }
 
 func (c *cli) reload(ctx context.Context, o clientOptions, request admin.ReloadRequest, form output) error {
+	o.timeout = max(o.timeout, reloadWait)
 	client, err := c.client(o)
 	if err != nil {
 		return err
 	}
-	o.timeout = max(o.timeout, reloadWait)
 	var r admin.Reload
 	if err := client.post(ctx, "/api/v1/reload", request, &r); err != nil {
 		return err

@@ -16,6 +16,21 @@ func (s signalled) Error() string { return "stopped by signal " + s.signal.Strin
 // code is what shells show for a process that a signal ended.
 func (s signalled) code() int { return 128 + int(s.signal) }
 
+// hangUp leaves SIGHUP to run, which reads its configuration again, for as long
+// as the process lives. Any other verb ends by it.
+func (c *cli) hangUp(verb string) error {
+	if c.hup == nil || verb == "run" {
+		return nil
+	}
+	signal.Reset(syscall.SIGHUP)
+	select {
+	case <-c.hup: // before that
+		return exit{code: signalled{syscall.SIGHUP}.code()}
+	default:
+		return nil
+	}
+}
+
 // interruptible returns a context that the first SIGINT or SIGTERM ends; at
 // the second the process exits at once. Stop gives the signals back.
 func interruptible(ctx context.Context, exit func(code int)) (_ context.Context, stop func()) {

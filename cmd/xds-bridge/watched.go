@@ -2,7 +2,8 @@ package main
 
 import (
 	"crypto/sha256"
-	"os"
+
+	"github.com/xds-bridge/xds-bridge/config"
 )
 
 // watched is a file whose content may change. It is read by its name each
@@ -34,7 +35,7 @@ func (w *watched) changed() bool {
 }
 
 func (w *watched) sum() (sum [sha256.Size]byte, ok bool) {
-	content, err := os.ReadFile(w.path)
+	content, err := config.ReadFile(w.path)
 	if err != nil {
 		return sum, false
 	}

@@ -41,6 +41,7 @@ type builder struct {
 	dryRun  bool
 	member  *member // this process among its replicas; nil where it is the only one
 	doors   *doors
+	file    watched          // the configuration, as it was read first
 	house   *house           // that is being made
 	before  *house           // that runs; nil while there is none
 	feeds   map[string]*feed // of the registries that are read
@@ -55,6 +56,8 @@ func (c *cli) house(w wiring) (*house, error) {
 
 // built returns a house and what makes the ones after it.
 func (c *cli) built(w wiring) (*builder, *house, error) {
+	file := watched{path: c.file}
+	file.taken() // before it is read: what it says from then on is a change
 	cfg, err := c.usable()
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +69,7 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 	}
 	v := thisBuild()
 	b := &builder{
-		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, doors: newDoors(),
+		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, doors: newDoors(), file: file,
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
 		feeds: make(map[string]*feed), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}

@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -248,8 +250,11 @@ func (w *world) start(file string, args ...string) running {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := running{log: &buffer{}}
 	code := make(chan int, 1)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	w.t.Cleanup(func() { signal.Stop(hup) })
 	go func() {
-		c := &cli{out: r.log, err: r.log, env: lookup(nil)}
+		c := &cli{out: r.log, err: r.log, env: lookup(nil), hup: hup}
 		code <- execute(ctx, c, append([]string{"run", "-f", file}, args...))
 	}()
 	r.stop = sync.OnceValue(func() int { cancel(); return <-code })

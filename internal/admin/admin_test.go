@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -363,5 +365,19 @@ func TestHolds(t *testing.T) {
 	l.set(func(l *loop) { l.refuse = errors.New("it changed meanwhile") })
 	if w := call(api, "POST", "/api/v1/holds/h1/approve"); w.Code != 409 || !strings.Contains(w.Body.String(), "it changed meanwhile") {
 		t.Errorf("refused: %d %s", w.Code, w.Body)
+	}
+}
+
+// A file that is no socket refuses a connection as a dead socket does. V99
+func TestOnlyADeadSocketMakesRoom_V99(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.ndjson")
+	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.New(t.Context(), admin.Options{Admin: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("got %v", err)
+	}
+	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the file was deleted: %v %v", info, err)
 	}
 }

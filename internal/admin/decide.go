@@ -64,7 +64,7 @@ func who(r *http.Request) string {
 	if name == "" {
 		name = "somebody"
 	}
-	return name[:min(len(name), 128)] + " (" + r.RemoteAddr + ")"
+	return strings.ToValidUTF8(name[:min(len(name), 128)], "") + " (" + r.RemoteAddr + ")"
 }
 
 // holder returns a hold and the target whose deletions it keeps back.

@@ -41,6 +41,19 @@ func TestEachWordOnAHoldIsKept_A38_R1(t *testing.T) {
 	}
 }
 
+func TestANameIsCutBetweenLetters(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.ndjson")
+	s, err := admin.New(t.Context(), admin.Options{Audit: audit.New(file, slog.New(slog.DiscardHandler))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call(s.Admin(), "POST", "/api/v1/holds/h1/deny", admin.UserHeader, "a"+strings.Repeat("é", 100))
+	text, err := os.ReadFile(file)
+	if want := `"who":"a` + strings.Repeat("é", 63) + ` (`; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 func TestEvents(t *testing.T) {
 	events := &admin.Events{}
 	s, err := admin.New(t.Context(), admin.Options{Events: events})

@@ -53,8 +53,12 @@ func removeDead(ctx context.Context, file string) error {
 	if err == nil {
 		return errors.Join(errors.New("another process listens there"), conn.Close())
 	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return os.Remove(file) //nolint:wrapcheck // names the file itself
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return nil
 	}
-	return nil
+	// A file that is no socket refuses as well, and is somebody's.
+	if info, err := os.Lstat(file); err != nil || info.Mode().Type() != os.ModeSocket {
+		return errors.Join(errors.New("is no socket"), err)
+	}
+	return os.Remove(file) //nolint:wrapcheck // names the file itself
 }

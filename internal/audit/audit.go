@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -57,8 +58,13 @@ func (l *Log) Record(e Entry) {
 		e.Before[i] = redact.Text(entry)
 	}
 	e.Error = redact.Text(e.Error)
-	l.log.Info("audit", "who", e.Who, "action", e.Action, "peer", e.Target, "bridge", e.Bridge,
+	line := slog.NewRecord(e.Time, slog.LevelInfo, "audit", 0)
+	line.Add("who", e.Who, "action", e.Action, "peer", e.Target, "bridge", e.Bridge,
 		"subject", e.Subject, "entries", e.Count, "after", e.After, "err", e.Error)
+	// Whatever the level is: it may be the only record there is.
+	if err := l.log.Handler().Handle(context.Background(), line); err != nil {
+		l.log.Error("audit was not logged", "err", err)
+	}
 	if l.file == "" {
 		return
 	}

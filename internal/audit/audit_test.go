@@ -45,3 +45,12 @@ func TestFileThatCannotBeWrittenCostsNoDecision_F58(t *testing.T) {
 	}
 	(*audit.Log)(nil).Record(audit.Entry{})
 }
+
+func TestNoLevelHidesARecord(t *testing.T) {
+	var logged bytes.Buffer
+	l := audit.New("", slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError})))
+	l.Record(audit.Entry{Who: "ann", Action: "purge"})
+	if got := logged.String(); !strings.Contains(got, "action=purge") {
+		t.Errorf("logged: %q", got)
+	}
+}

@@ -29,6 +29,18 @@ func (m *Metrics) Forget(peer string) {
 	}
 }
 
+// ForgetSource drops the series of a peer as a source: it is no longer read,
+// and still written to.
+func (m *Metrics) ForgetSource(peer string) {
+	for _, v := range m.vectors {
+		v.DeletePartialMatch(prometheus.Labels{"peer": peer, "direction": "source"})
+	}
+	s := m.stream
+	for _, v := range []vector{s.streams, s.events, s.responses, s.requests, s.nacks, s.bytes} {
+		v.DeletePartialMatch(prometheus.Labels{"peer": peer})
+	}
+}
+
 // vector is what all metrics with labels have in common.
 type vector interface {
 	prometheus.Collector

@@ -216,3 +216,18 @@ func TestReference(t *testing.T) {
 		t.Errorf("%s is stale (%v): run make golden", path, err)
 	}
 }
+
+// TestASourceThatStaysATargetIsForgotten shows that nothing is shown as it was
+// when the registry was last read.
+func TestASourceThatStaysATargetIsForgotten(t *testing.T) {
+	m := metrics.New(metrics.Build{})
+	m.Stream("mesh")(ads.Observation{Kind: ads.StreamOpened, Epoch: 1})
+	m.Nacos("mesh")(nacos.Observation{Op: nacos.OpConnect})
+	m.ForgetSource("mesh")
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	text := w.Body.String()
+	if strings.Contains(text, `direction="source"`) || strings.Contains(text, "xds_streams_total{") || !strings.Contains(text, `direction="target",kind="nacos",peer="mesh"`) {
+		t.Error(text)
+	}
+}
