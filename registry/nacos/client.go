@@ -169,7 +169,7 @@ func (c *Client) drop(cn *conn, err error) {
 	}
 	c.current = nil
 	c.state = State{Since: time.Now(), Lost: c.state.Lost + 1, Again: c.state.Again, LastError: err.Error()}
-	if !errors.Is(err, context.Canceled) {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, errRecheck) { // else it was not lost but given up
 		c.opts.Observe(Observation{Op: OpLost, Err: err})
 		c.opts.Log.Warn("nacos connection lost", "server", cn.server.grpc, "err", err)
 	}

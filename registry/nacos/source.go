@@ -144,6 +144,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
 	for attempt := 0; ; next++ {
 		began := time.Now()
+		s.satisfied()
 		cn, err := c.connect(ctx, c.servers[next%len(c.servers)])
 		if err == nil {
 			err = r.connection(ctx, cn)
@@ -171,6 +172,7 @@ func (r *reading) connection(ctx context.Context, cn *conn) error {
 	r.inbox = newInbox()
 	cn.listen(r.received)
 	c.use(cn)
+	r.table.Dialed()
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	c.goroutines.Go(func() { ended <- cn.watch(ctx) })

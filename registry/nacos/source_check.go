@@ -9,11 +9,20 @@ import (
 // errRecheck says that a new connection was asked for.
 var errRecheck = errors.New("everything is being read anew, as was asked for")
 
-// Recheck makes everything be read anew, over a new connection. It does not
-// block.
+// Recheck makes everything be read anew, over a new connection, to the next
+// server where there are several. It does not block.
 func (s *Source) Recheck() {
 	select {
 	case s.rechecks <- struct{}{}:
+	default:
+	}
+}
+
+// satisfied forgets that a new connection was asked for, because there is going
+// to be one.
+func (s *Source) satisfied() {
+	select {
+	case <-s.rechecks:
 	default:
 	}
 }

@@ -85,21 +85,31 @@ func (r *reading) seen(s *scope, name string) bool {
 	}
 	w.listed = true
 	if !w.known && w.fails == 0 && !w.asking && !w.queued && !w.leaving {
-		if !r.synced {
-			w.pending = true
-			r.pending++
-		}
-		r.enqueue(w)
+		r.await(w)
 	}
 	return true
 }
 
+// await has a service asked for, and the first reading wait for it.
+func (r *reading) await(w *watched) {
+	if !r.synced && !w.pending {
+		w.pending = true
+		r.pending++
+	}
+	r.enqueue(w)
+}
+
 // missing notes that a list did not name a service.
 func (r *reading) missing(w *watched) {
+	fresh := !w.known && w.fails == 0 && !w.asking && !w.queued
 	switch {
-	case !r.synced:
+	case w.leaving:
+	case !r.synced && w.count == 0:
 		r.forget(w)
-	case w.listed && !w.leaving:
+	case !r.synced && fresh: // an earlier connection told of instances
+		w.listed = false
+		r.await(w)
+	case w.listed:
 		w.listed = false
 		r.schedule(w, now)
 	}

@@ -69,7 +69,7 @@ func (r *reading) answered(w *watched, t told, before uint64, err error) {
 	}
 	first, silent := !w.known, w.known && !w.hinted
 	w.fails, w.hinted, r.throttled = 0, false, 0
-	v := w.answer(t, before, !r.synced)
+	v := w.answer(t, before)
 	if silent && t.sum != w.sum {
 		r.mu.Lock()
 		r.stats.Repaired++
@@ -77,9 +77,9 @@ func (r *reading) answered(w *watched, t told, before uint64, err error) {
 	}
 	if v.take {
 		r.take(w, t)
+		r.settle(w)
 	}
-	r.settle(w)
-	if r.synced && !w.listed && w.count == 0 {
+	if !w.listed && w.count == 0 {
 		r.part(w)
 		return
 	}
@@ -169,9 +169,13 @@ func (r *reading) decode(w *watched, h home, instances []instance) {
 }
 
 // part lets a service go that the server neither lists nor has instances of.
+// In the first reading of a connection it is not told to be gone, but missing
+// when that is over.
 func (r *reading) part(w *watched) {
 	for _, s := range w.services {
-		r.gone = append(r.gone, s.Name)
+		if r.synced {
+			r.gone = append(r.gone, s.Name)
+		}
 	}
 	w.services, w.leaving = nil, true
 	r.enqueue(w)

@@ -7,6 +7,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// lagging is how often a service is asked for over a new connection while what
+// it tells is older than what an earlier one told: a server that others of its
+// cluster are ahead of catches up, and one whose clock is behind never does.
+const lagging = 5
+
 // lookAgain is when a service is asked for once more where what was told is
 // in doubt. It is longer than the reads of a server lag behind.
 const lookAgain = time.Second
@@ -24,7 +29,10 @@ type watched struct {
 	sum      [sha256.Size]byte
 	needs    needs
 
+	former uint64 // stamp of the newest that an earlier connection told
+
 	// What holds for one connection.
+	lags    int    // answers that were older than that
 	known   bool   // it was answered
 	stamp   uint64 // of the newest that was told
 	behind  bool   // the last answer was older than what had been told before
@@ -83,16 +91,20 @@ func (w *watched) push(n notice) verdict {
 }
 
 // answer judges an answer to a question that was asked when before was the
-// newest stamp. Outside of a first reading it takes two looks to believe that
-// a service has lost everything.
-func (w *watched) answer(t told, before uint64, first bool) verdict {
+// newest stamp. It takes two looks to believe that a service has lost
+// everything, and more to believe another server that tells of something older.
+func (w *watched) answer(t told, before uint64) verdict {
+	if !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < lagging {
+		w.lags++
+		return verdict{ask: shortly}
+	}
 	if w.known && t.stamp < w.stamp && (w.stamp != before || !w.behind) {
 		w.behind = true // a push overtook it, or the clock was set back
 		return verdict{ask: shortly}
 	}
 	w.known, w.behind, w.stamp = true, false, t.stamp
 	doubted := w.doubted
-	w.doubted = len(t.instances) == 0 && w.count > 0 && !first
+	w.doubted = len(t.instances) == 0 && w.count > 0
 	switch {
 	case w.doubted && !doubted:
 		return verdict{ask: shortly}
@@ -105,6 +117,9 @@ func (w *watched) answer(t told, before uint64, first bool) verdict {
 
 // renew forgets what held for an earlier connection.
 func (w *watched) renew() {
-	w.known, w.stamp, w.behind, w.doubted, w.pending, w.listed = false, 0, false, false, false, false
+	if w.known {
+		w.former = w.stamp
+	}
+	w.lags, w.known, w.stamp, w.behind, w.doubted, w.pending, w.listed = 0, false, 0, false, false, false, false
 	w.queued, w.asking, w.again, w.hinted, w.leaving, w.fails, w.due = false, false, false, false, false, 0, time.Time{}
 }

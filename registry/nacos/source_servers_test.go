@@ -1,0 +1,180 @@
+package nacos_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+)
+
+// A cluster is a source that reads one of two servers, and the other one.
+type cluster struct {
+	*readRig
+	reader *registry.Reader
+	other  *nacostest.Server
+}
+
+// newCluster returns a cluster of which both servers hold the same, read.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{other: nacostest.NewServer()}
+	rpc := bufconn.Listen(1 << 20)
+	c.other.Serve(rpc, nil)
+	t.Cleanup(c.other.Close)
+	first := ""
+	c.readRig = newReadRig(t, func(o *nacos.Options, _ *nacos.SourceOptions) {
+		o.Servers = []string{"http://nacos-a:8848", "http://nacos-b:8848"}
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if first == "" {
+				first = address // whichever the source begins with
+			}
+			if address == first {
+				return dial(ctx, network, address)
+			}
+			return rpc.DialContext(ctx)
+		}
+	})
+	two(c.readRig)
+	two(&readRig{server: c.other})
+	c.run(t)
+	later(time.Second)
+	c.reader = c.table.Reader()
+	c.reader.Drain()
+	return c
+}
+
+// lost lets time pass and returns how often meanwhile a row went, or api.A lost
+// an endpoint.
+func (c *cluster) lost(d time.Duration) (n int) {
+	const look = 50 * time.Millisecond
+	for began := time.Now(); time.Since(began) < d; later(look) {
+		for name, row := range c.reader.Drain().Rows {
+			if row.Service == nil || strings.Contains(string(name), "api.A") && len(row.Service.Endpoints) < 2 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestRecheck_V06: what is asked for once more is asked of another server, over
+// a new connection, and nothing else counts as that.
+func TestRecheck_V06(t *testing.T) {
+	bubble(t, "ten minutes of reading in turn are no new connection", func(t *testing.T) {
+		c := newCluster(t)
+		later(10 * time.Minute)
+		if k := c.knows(); k.Dials != 1 {
+			t.Errorf("%d full readings over new connections, want the first alone", k.Dials)
+		}
+	})
+	bubble(t, "another server is read whole, and counts", func(t *testing.T) {
+		c := newCluster(t)
+		c.server.Forget() // and so tells of nothing
+		later(10 * time.Second)
+		c.tells(t)
+		c.source.Recheck()
+		later(time.Second)
+		c.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		c.fresh(t)
+		if k := c.knows(); k.Dials != 2 || c.server.Connections() != 0 || c.other.Connections() != 1 {
+			t.Errorf("%d dials, %d and %d connections", k.Dials, c.server.Connections(), c.other.Connections())
+		}
+	})
+	bubble(t, "until it was read nothing is fresh", func(t *testing.T) {
+		c := newCluster(t)
+		c.other.Fail(refuse("ServiceListRequest", "", 300))
+		c.server.Fail(refuse("ServiceListRequest", "", 300))
+		c.source.Recheck()
+		later(10 * time.Second)
+		if k := c.knows(); k.Stale == nil || k.Dials != 1 {
+			t.Errorf("%+v, want it to be stale still", k)
+		}
+		c.other.Fail(nil)
+		c.server.Fail(nil)
+		later(time.Minute)
+		if k := c.knows(); k.Stale != nil || k.Dials != 2 {
+			t.Errorf("%+v, want it to be fresh", k)
+		}
+	})
+	bubble(t, "what was asked for during an outage is satisfied by the end of that", func(t *testing.T) {
+		c := newCluster(t)
+		c.down.Store(true)
+		c.other.Close()
+		c.server.Drop()
+		later(time.Second)
+		c.source.Recheck()
+		later(time.Minute)
+		c.down.Store(false)
+		later(10 * time.Second)
+		if k, n := c.knows(), len(c.server.Requests("ServerCheckRequest")); k.Dials != 2 || n != 2 {
+			t.Errorf("%d dials, %d connections were made, want 2 of each", k.Dials, n)
+		}
+		c.fresh(t)
+	})
+}
+
+// TestALaggingServer_V81: a source that comes to a server which others of its
+// cluster are ahead of does not take an old state for complete.
+func TestALaggingServer_V81(t *testing.T) {
+	behind := func(c *cluster) {
+		c.other.Skew(-time.Minute) // it has told of nothing since
+		(&readRig{server: c.other}).register("api.A", "10.0.0.1")
+	}
+	bubble(t, "what it has caught up with within seconds was never gone", func(t *testing.T) {
+		c := newCluster(t)
+		behind(c)
+		c.server.Drop()
+		n := c.lost(3 * time.Second)
+		c.other.Skew(0)
+		two(&readRig{server: c.other})
+		if n += c.lost(5 * time.Second); n != 0 || c.other.Connections() != 1 {
+			t.Errorf("%d rows lost endpoints, with %d connections to the other server", n, c.other.Connections())
+		}
+		c.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		c.fresh(t)
+	})
+	bubble(t, "a service that it does not list yet is asked for, and was never gone", func(t *testing.T) {
+		c := newCluster(t)
+		c.other.Remove(named("api.A"))
+		c.server.Drop()
+		n := c.lost(600 * time.Millisecond)
+		two(&readRig{server: c.other})
+		if n += c.lost(5 * time.Second); n != 0 || c.other.Connections() != 1 {
+			t.Errorf("%d rows lost endpoints, with %d connections to the other server", n, c.other.Connections())
+		}
+		c.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
+		c.fresh(t)
+	})
+	bubble(t, "a server whose clock is behind is believed in the end, and what is missing was found missing", func(t *testing.T) {
+		c := newCluster(t)
+		behind(c)
+		c.other.Remove(named("api.B"))
+		c.server.Drop()
+		later(15 * time.Second)
+		c.tells(t, "api.A=10.0.0.1")
+		c.fresh(t)
+		for name, row := range c.reader.Drain().Rows {
+			if !row.Found {
+				t.Errorf("%s was told to be gone", name)
+			}
+		}
+	})
+	bubble(t, "where nothing has changed a clock that is behind costs no time", func(t *testing.T) {
+		c := newCluster(t)
+		c.other.Skew(-time.Hour)
+		c.server.Drop()
+		later(900 * time.Millisecond)
+		c.fresh(t)
+		if c.other.Connections() != 1 {
+			t.Error("not read from the other server")
+		}
+	})
+}
