@@ -202,6 +202,11 @@ func (it *item) start() {
 	it.in, it.busy = nil, true
 }
 
+// waits reports whether an item is due for no more than a deletion that waits.
+func (it *item) waits() bool {
+	return !it.wakeAt.IsZero() && !it.at.Before(it.wakeAt) && !it.change.pending() && !it.readAt.IsZero()
+}
+
 // drop forgets an item that was taken.
 func (a *agenda) drop(it *item) {
 	it.stir()

@@ -46,10 +46,10 @@ type Bridge struct {
 	// may at once.
 	Begin func(ctx context.Context) error
 
-	// Recheck asks the source for a fresh reading of everything, such as by a
-	// new connection, so that Knowledge.Epoch advances; it is called when a
-	// hold is halfway to its confirmation. It must not block; nil where the
-	// source cannot.
+	// Recheck asks the source for a reading of everything over a new connection,
+	// so that Knowledge.Dials advances; it is called when a hold is halfway to its
+	// confirmation, and again while that did not happen. It must not block; nil
+	// where the source cannot.
 	Recheck func()
 }
 
@@ -79,19 +79,19 @@ const (
 // deleted while the source is not synced, stale or cannot tell of a service.
 type Guard struct {
 	Mode         Mode
-	Share        float64       // of a bridge's entries: more removals than that within Window are held; 0: no such rule
-	AtLeast      int           // removals that may always go within Window
-	Window       time.Duration // over which removals are counted
-	LastEndpoint time.Duration // how long the last entry of a group waits
+	Share        float64       // of a bridge's services without an endpoint, or of its endpoints: more losses within Window are held; 0: no such rule
+	AtLeast      int           // endpoints that may always go within Window, if they were withdrawn and others of their group stay
+	Window       time.Duration // how long a loss counts
+	LastEndpoint time.Duration // how long the last endpoint of a group waits
 	Settle       time.Duration // how long a leftover waits once the source is complete
-	Confirm      time.Duration // after which a fresh reading of the source confirms a hold; 0: only Approve ends it
+	Confirm      time.Duration // after which a reading over a new connection confirms a hold; 0: only Approve ends it
 }
 
 // DefaultGuard returns the guard that a bridge has unless it is told
 // otherwise.
 func DefaultGuard() Guard {
 	return Guard{
-		Mode: GuardEnforce, Share: 0.3, AtLeast: 10, Window: 5 * time.Minute,
+		Mode: GuardEnforce, Share: 0.3, AtLeast: 10, Window: time.Hour,
 		LastEndpoint: 30 * time.Second, Settle: time.Minute, Confirm: 10 * time.Minute,
 	}
 }

@@ -19,6 +19,7 @@ type recording struct {
 	mu    sync.Mutex
 	texts map[string]map[string]string
 	calls int
+	down  bool
 }
 
 func (r *recording) Records(_ context.Context, kind string) (map[string]string, error) {
@@ -31,6 +32,9 @@ func (r *recording) Records(_ context.Context, kind string) (map[string]string, 
 func (r *recording) Record(_ context.Context, kind, name, text string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.down {
+		return errDown
+	}
 	if r.texts[kind] == nil {
 		r.texts[kind] = make(map[string]string)
 	}
@@ -41,10 +45,17 @@ func (r *recording) Record(_ context.Context, kind, name, text string) error {
 	return nil
 }
 
-func (r *recording) count(kind string) int {
+// set makes storing fail, or work.
+func (r *recording) set(down bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.texts[kind])
+	r.down = down
+}
+
+func (r *recording) decisions() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.texts["decisions"])
 }
 
 // recorded is held over a target that keeps records; start begins a process
@@ -78,8 +89,8 @@ func TestDecisions(t *testing.T) {
 			}
 			s.table().Put(fleet(20, 2)[3])
 			s.in(time.Minute)
-			if h := s.hold(); strings.Contains(h.Release, "denied") || r.count("decisions") != 0 {
-				t.Errorf("%+v, %d decisions are kept", h, r.count("decisions"))
+			if h := s.hold(); strings.Contains(h.Release, "denied") || r.decisions() != 0 {
+				t.Errorf("%+v, %d decisions are kept", h, r.decisions())
 			}
 		},
 		"A38 an approval before a restart counts for the same set after it": func(t *testing.T) {
@@ -147,6 +158,23 @@ func TestDecisions(t *testing.T) {
 			}
 			a.in(time.Minute).holdsN(20).noHold()
 			b.noHold()
+		},
+		"words that cannot be stored are stored later, each of them": func(t *testing.T) {
+			r, start := recorded(t)
+			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(11 * time.Second)
+			s.loses(10, 8).in(0)
+			r.set(true)
+			for _, h := range s.status().Holds {
+				if err := s.loop.Deny(t.Context(), h.ID, "ann"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.in(time.Minute)
+			r.set(false)
+			if s.in(10 * time.Second); r.decisions() != 2 {
+				t.Errorf("%d decisions are kept", r.decisions())
+			}
 		},
 		"without a hold the records are left alone": func(t *testing.T) {
 			r, start := recorded(t)

@@ -27,7 +27,7 @@ func TestEvents(t *testing.T) {
 			}
 			e := (*events)[0]
 			if e.Kind != bridge.EventHold || e.Subject != id || e.Bridge != "b" || e.Target != "memory" || e.Since.IsZero() ||
-				!strings.Contains(e.What, "20 deletions") || !strings.Contains(e.Why, "20 of 40") || !strings.Contains(e.Release, "approval") {
+				!strings.Contains(e.What, "20 deletions") || !strings.Contains(e.Why, "10 of 20 services") || !strings.Contains(e.Release, "approval") {
 				t.Errorf("%+v", e)
 			}
 			s.in(time.Minute)

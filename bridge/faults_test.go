@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 			}
 		},
 		"F37 a group that cannot be read keeps no leftover of another group": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
+			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
 			s.fail(func(op memory.Op, g registry.Group) error {
 				if op == memory.OpRead && g.Name == "secret" {
 					return fmt.Errorf("%w: no permission", registry.ErrRefused)
@@ -100,7 +100,7 @@ func TestFaults(t *testing.T) {
 			s.holds("secret 10.0.0.2:80").reason("secret", bridge.ReasonRefused, "no permission")
 		},
 		"F35 leftovers are not judged before the rest of the target was read": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("old", "10.0.0.1:80"), mine("slow", "10.0.0.2:80"))
+			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80"), mine("slow", "10.0.0.2:80"))
 			s.target.Fail(func(op memory.Op, g registry.Group) error {
 				if op == memory.OpRead && g.Name == "slow" {
 					time.Sleep(5 * time.Minute)
@@ -199,7 +199,7 @@ func TestFaults(t *testing.T) {
 			b.holds()
 		},
 		"of strict and lax guards the strictest counts for what nobody claimed": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", with(func(g *bridge.Guard) { g.Confirm, g.Settle = time.Minute, 3*time.Minute }))
+			s := newStory(t).bridge("b", speed).bridge("c", with(func(g *bridge.Guard) { g.Share, g.Settle = 1, 3*time.Minute }))
 			s.holding(mine("old", "10.0.0.1:80")).starts().has()
 			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
 			s.in(3*time.Minute - time.Second).holdsN(1).in(2 * time.Second).holdsN(0)

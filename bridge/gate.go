@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -204,22 +203,6 @@ func (l *loop) confirm(now time.Time) time.Time {
 func (p post) unconfirmed() bool {
 	told, s := p.told, p.stand
 	return s.Role != RoleAway && (told.Role != s.Role || told.Term != s.Term || told.Turn != s.Turn)
-}
-
-// elsewhere returns how many entries an origin claims in groups that other
-// replicas decide. What a source withdraws there counts for the share that may
-// go, because no replica may delete its part of too large a whole.
-func (l *loop) elsewhere(origin plan.Origin) int {
-	if l.posts == nil {
-		return 0
-	}
-	n := 0
-	for _, group := range l.planner.ClaimedIn(origin) {
-		if !l.acts(l.posts[Shard(group, len(l.posts))].stand.Role) {
-			n += l.planner.ClaimedOf(origin, group)
-		}
-	}
-	return n
 }
 
 // done notes that a group is as its stand asks for.

@@ -140,7 +140,7 @@ func TestGate(t *testing.T) {
 			s.reason("a", bridge.ReasonSynced, "")
 		},
 		"A46 a take-over withdraws nothing, and leftovers settle anew": func(t *testing.T) {
-			s, b := gated(t, 4, warm, bridge.DefaultGuard())
+			s, b := gated(t, 4, warm, timed())
 			s.holding(mine("a", "10.0.0.1:80"), mine("left", "10.0.0.7:80")).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Hour)
 			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
@@ -84,9 +85,9 @@ func (l *loop) ignorance(s *surplus) error {
 	return nil
 }
 
-// judge applies every rule but that of the last endpoint. What endpoints refer
-// to is none, so that it counts for no share; it settles as a leftover does,
-// for whoever still reads what it was told of before.
+// judge applies every rule but that of the last endpoint. What is no endpoint
+// counts for no share. What endpoints refer to settles as a leftover does, for
+// whoever still reads what it was told of before.
 func (l *loop) judge(s *surplus, now time.Time) verdict {
 	if v := l.barred(s, now); v.reason != "" {
 		return v
@@ -101,7 +102,7 @@ func (l *loop) judge(s *surplus, now time.Time) verdict {
 		}
 		s.settled = true
 	}
-	if registry.IsPart(s.Key) {
+	if !registry.IsEndpoint(s.Key) {
 		return verdict{}
 	}
 	return l.share(b, s, now)
@@ -111,8 +112,8 @@ func (l *loop) settling(b *ward, s *surplus, now time.Time) verdict {
 	if !s.Known && len(l.unread) > 0 && b.guard.Share > 0 {
 		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet"}
 	}
-	if at := b.settles(s); now.Before(at) {
-		return verdict{reason: ReasonWaiting, detail: "a leftover settles for " + b.guard.Settle.String(), at: at}
+	if at := b.settles(s, now); now.Before(at) {
+		return verdict{reason: ReasonWaiting, detail: "a leftover settles for " + b.settle(now).String(), at: at}
 	}
 	return verdict{}
 }
@@ -122,9 +123,7 @@ func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 		if why := b.excess(now); why != "" {
 			l.hold(b, why, now)
 		} else {
-			s.permitted = true
-			delete(b.pending, s)
-			b.missing.add(place{s.item.group, s.Key}, now)
+			b.permit(s)
 		}
 	}
 	if s.hold != nil {
@@ -138,7 +137,7 @@ func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 func (l *loop) last(it *item, now time.Time) (*surplus, time.Time) {
 	var last *surplus
 	for _, s := range it.surplus {
-		if s.leftover() || !registry.IsEndpoint(s.Key) {
+		if !registry.IsEndpoint(s.Key) {
 			continue
 		}
 		if last == nil || s.since.After(last.since) || s.since.Equal(last.since) && s.Key > last.Key {
@@ -179,11 +178,60 @@ func (l *loop) account(it *item, now time.Time) {
 		l.wanted(s, now)
 	}
 	it.surplus = next
+	l.weigh(it, now)
+	l.replace(it, now)
 	if len(next) > 0 {
 		l.owing[it] = struct{}{}
 	} else {
 		delete(l.owing, it)
 	}
+}
+
+// weigh brings the balance of what nobody is known to have claimed up to date.
+// It is measured by what the target held.
+func (l *loop) weigh(it *item, now time.Time) {
+	unknown, has := false, l.planner.Endpoints(it.group)
+	for _, s := range it.surplus {
+		switch {
+		case s.Known || !registry.IsEndpoint(s.Key):
+		case l.stays(s) != "":
+			has++
+		default:
+			unknown = true
+		}
+	}
+	b := &l.strict.balance
+	if t := b.deficits[it.group]; t != nil {
+		b.change(it.group, t.has, has, true, now)
+	} else if unknown {
+		b.change(it.group, l.planner.Owned(it.group), has, true, now)
+	}
+}
+
+// replace lets as many of what is held in a group go as have been replaced.
+func (l *loop) replace(it *item, now time.Time) {
+	held := make(map[*ward][]*surplus)
+	for _, s := range it.surplus {
+		if s.hold != nil {
+			held[s.hold.ward] = append(held[s.hold.ward], s)
+		}
+	}
+	for b, list := range held {
+		t := b.balance.deficits[it.group]
+		if t == nil || t.spare() == 0 {
+			continue
+		}
+		slices.SortFunc(list, (*surplus).compare)
+		for _, s := range list[:t.spare()] {
+			l.shrink(s.hold, s, now)
+			b.permit(s)
+		}
+	}
+}
+
+// compare orders what became surplus first before what did later.
+func (s *surplus) compare(o *surplus) int {
+	return cmp.Or(s.since.Compare(o.since), cmp.Compare(s.Key, o.Key))
 }
 
 // forgetSurplus drops what is known of the surplus keys of a group that is
@@ -200,6 +248,10 @@ func (l *loop) forgetSurplus(it *item, now time.Time) {
 func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
 	s := &surplus{Surplus: found, item: it, since: now}
 	l.pend(s)
+	if s.Known && s.leftover() {
+		b := l.ward(s)
+		b.missing.add(place{it.group, s.Key}, b.guard.Window, now)
+	}
 	if s.Known {
 		l.ways[s.Origin.Bridge].owe(s.Origin.Service, 1)
 	}
@@ -208,7 +260,7 @@ func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
 
 // pend counts a key among those that are about to go, unless nothing lets it.
 func (l *loop) pend(s *surplus) {
-	if b := l.ward(s); b.keeps == "" && !registry.IsPart(s.Key) && s.hold == nil && !s.permitted && l.stays(s) == "" {
+	if b := l.ward(s); b.keeps == "" && registry.IsEndpoint(s.Key) && s.hold == nil && !s.permitted && l.stays(s) == "" {
 		b.pending[s] = struct{}{}
 	}
 }
@@ -217,7 +269,10 @@ func (l *loop) pend(s *surplus) {
 func (l *loop) wanted(s *surplus, now time.Time) {
 	delete(l.ward(s).pending, s)
 	if _, claimed := l.planner.Winner(s.item.group, s.Key); claimed { // and not deleted by now
-		l.cameBack(place{s.item.group, s.Key})
+		if s.hold != nil {
+			s.hold.doubt(now) // the source was wrong about a part of it
+		}
+		l.cameBack(place{s.item.group, s.Key}, now)
 	}
 	if s.hold != nil {
 		l.shrink(s.hold, s, now)

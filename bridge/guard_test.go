@@ -22,6 +22,9 @@ func with(change func(*bridge.Guard)) bridge.Guard {
 	return g
 }
 
+// timed is the default guard without the rules on how much may go.
+func timed() bridge.Guard { return with(func(g *bridge.Guard) { g.Share = 1 }) }
+
 // standard starts a bridge with the default guard and n services of two
 // endpoints, long settled.
 func standard(t *testing.T, n int) *story {
@@ -118,13 +121,13 @@ func TestIgnorance(t *testing.T) {
 func TestWithdrawals(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"a withdrawal goes at once": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s := newStory(t).bridge("b", timed()).starts()
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)
 			s.table().Put(service("a", "10.0.0.2:80"))
 			s.in(0).holds("a 10.0.0.2:80")
 		},
 		"A04 A05 F13 the last endpoint of a service waits, then goes": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s := newStory(t).bridge("b", timed()).starts()
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Second)
 			s.table().Put(service("a"))
 			s.table().Delete("b")
@@ -133,7 +136,7 @@ func TestWithdrawals(t *testing.T) {
 			s.in(time.Second).holds().reason("a", bridge.ReasonEmpty, "no offered endpoint")
 		},
 		"the last endpoint stays if the source takes it back in time": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s := newStory(t).bridge("b", timed()).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Second)
 			s.table().Delete("a")
 			s.in(29 * time.Second).table().Put(service("a", "10.0.0.1:80"))
@@ -143,7 +146,7 @@ func TestWithdrawals(t *testing.T) {
 			}
 		},
 		"the last endpoint stays while the source is stale": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s := newStory(t).bridge("b", timed()).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Second)
 			s.table().Delete("a")
 			s.in(20 * time.Second).table().Stale(errLost)
@@ -167,12 +170,12 @@ func TestWithdrawals(t *testing.T) {
 			}
 		},
 		"a leftover of an earlier run goes a minute after the source was complete": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80"), theirs("gone", "10.0.0.9:80")).starts()
+			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80"), theirs("gone", "10.0.0.9:80")).starts()
 			s.in(time.Hour).has(service("a", "10.0.0.1:80")).in(59*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.8:80", "gone 10.0.0.9:80")
 			s.in(2*time.Second).holds("a 10.0.0.1:80", "gone 10.0.0.9:80")
 		},
 		"settling starts anew when the source was stale": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
+			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80")).starts()
 			s.has().in(50 * time.Second).table().Stale(errLost)
 			s.in(time.Minute).has().in(59 * time.Second).holds("gone 10.0.0.8:80").in(2 * time.Second).holds()
 		},
@@ -185,14 +188,14 @@ func TestWithdrawals(t *testing.T) {
 			s.in(59 * time.Second).holdsN(20).in(2 * time.Second).holdsN(18)
 		},
 		"a source that tells of everything every five seconds does not keep leftovers for ever": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
+			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80")).starts()
 			for range 12 {
 				s.has().in(5 * time.Second)
 			}
 			s.in(time.Second).holds()
 		},
 		"a leftover is deleted by a reading of that moment": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("gone", "10.0.0.8:80")).starts()
+			s := newStory(t).bridge("b", timed()).holding(mine("gone", "10.0.0.8:80")).starts()
 			s.has().in(61 * time.Second).holds()
 			if r := s.when("read", "gone"); len(r) != 2 || r[1] != time.Minute {
 				t.Errorf("read at %v", r)
@@ -224,10 +227,10 @@ func TestShare(t *testing.T) {
 			if h.Bridge != "b" || len(h.Groups) != 10 || len(h.Entries) != 20 || h.ID == "" {
 				t.Errorf("%+v", h)
 			}
-			if h.Reason != "20 of 40 entries would go within 5m0s" || h.Release == "" {
+			if h.Reason != "10 of 20 services would have no endpoint left" || h.Release == "" {
 				t.Errorf("%+v", h)
 			}
-			s.reason("s0", bridge.ReasonHeld, "20 of 40").reason("s15", bridge.ReasonSynced, "")
+			s.reason("s0", bridge.ReasonHeld, "10 of 20").reason("s15", bridge.ReasonSynced, "")
 			if s.count(bridge.ObservedHold, "") != 20 {
 				t.Error("the hold was not observed once")
 			}
@@ -241,30 +244,42 @@ func TestShare(t *testing.T) {
 				t.Error("the end was not observed once")
 			}
 		},
-		"up to AtLeast may always go": func(t *testing.T) {
-			s := standard(t, 6)
-			s.loses(0, 5)
-			s.in(31 * time.Second).noHold().holdsN(2)
+		"up to AtLeast of what is withdrawn may always go, of services that stay": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts().has(fleet(1, 11)...).in(time.Minute)
+			s.table().Put(fleet(1, 1)[0])
+			s.in(0).noHold().holdsN(1)
+			s.table().Delete("s0")
+			s.in(time.Hour).holdsN(1).hold()
+		},
+		"what a reading does not show any more may not": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts().has(fleet(1, 11)...).in(time.Minute)
+			s.has(fleet(1, 1)...).in(time.Hour).holdsN(11)
+			if h := s.hold(); h.Reason != "10 of 11 endpoints would be gone within 1h0m0s" {
+				t.Errorf("%+v", h)
+			}
 		},
 		"up to Share may always go": func(t *testing.T) {
 			s := standard(t, 100)
 			s.loses(0, 30)
 			s.in(31 * time.Second).noHold().holdsN(140)
 		},
-		"removals are counted over the window": func(t *testing.T) {
+		"losses are counted over the window": func(t *testing.T) {
 			s := standard(t, 20)
-			for i := range 12 { // 12 of 40 go one by one
-				s.table().Put(service(fmt.Sprint("s", i), fmt.Sprintf("10.0.%d.1:80", i)))
-				s.in(10 * time.Second)
+			for i := range 6 { // of 20 services, one by one
+				s.loses(i, 1).in(5 * time.Minute)
 			}
-			s.holdsN(28).noHold()
-			s.table().Put(service("s12", "10.0.12.1:80"))
-			s.in(time.Second).holdsN(28)
-			if h := s.hold(); len(h.Entries) != 1 {
+			s.holdsN(28).noHold().loses(6, 1).in(time.Minute).holdsN(28)
+			if h := s.hold(); len(h.Entries) != 2 {
 				t.Errorf("%+v", h)
 			}
-			s.in(5 * time.Minute).table().Put(service("s13", "10.0.13.1:80"))
-			s.in(time.Second).holdsN(27)
+			s.in(36*time.Minute).loses(7, 1).in(time.Minute).holdsN(26)
+		},
+		"what a service keeps half of is no loss": func(t *testing.T) {
+			s := standard(t, 20)
+			for i := range 20 {
+				s.table().Put(service(fmt.Sprint("s", i), fmt.Sprintf("10.0.%d.1:80", i)))
+			}
+			s.in(0).holdsN(20).noHold()
 		},
 		"F53 an endpoint that flaps is one entry, and others' removals go on": func(t *testing.T) {
 			s := standard(t, 20)
@@ -339,7 +354,7 @@ func TestShare(t *testing.T) {
 			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrNoHold) {
 				t.Errorf("approved what is not held: %v", err)
 			}
-			s.in(5 * time.Minute).noHold()
+			s.in(time.Hour).noHold()
 		},
 		"mode off has no rule about time and share": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardOff })).starts()

@@ -26,26 +26,22 @@ type hold struct {
 	ward      *ward
 	reason    string
 	since     time.Time
-	epochs    []int // of the ways of the ward when it began
+	from      time.Time // since when the source has said the same of all of it
+	dials     []int     // of the ways of the ward then
 	set       map[*surplus]struct{}
-	id        string // empty while it has to be worked out
-	shown     string // the last id
-	denied    string // by whom
-	rechecked bool
-	warned    *Hold // the guard only warns: what it would have held
+	id        string    // empty while it has to be worked out
+	shown     string    // the last id
+	denied    string    // by whom
+	approval  string    // why no reading of the source confirms it; empty: one does
+	rechecked time.Time // when a fresh reading was last asked for
+	warned    *Hold     // the guard only warns: what it would have held
 }
 
-// hold holds back whatever is pending in a ward, or says so where the guard
-// only warns.
+// hold holds back what is pending in a ward and a loss, or says so where the
+// guard only warns.
 func (l *loop) hold(b *ward, why string, now time.Time) {
 	h, isNew := l.open(b, why, now)
-	for s := range b.pending {
-		h.set[s] = struct{}{}
-		s.hold = h
-	}
-	h.id = ""
-	b.held += len(b.pending)
-	clear(b.pending)
+	h.gather(now)
 	if b.guard.Mode == GuardWarn {
 		h.warn()
 	}
@@ -63,8 +59,35 @@ func (l *loop) hold(b *ward, why string, now time.Time) {
 			"bridge", b.name, "mode", b.guard.Mode, "hold", h.name(), "entries", len(h.set), "reason", why)
 	}
 	if h.warned != nil {
-		h.free()
+		h.free(now)
 	}
+}
+
+// gather takes in what is pending. Of a group it is as many as were lost, those
+// first that became surplus last; the others have been replaced and go.
+func (h *hold) gather(now time.Time) {
+	b, pending := h.ward, make(map[registry.Group][]*surplus)
+	for s := range b.pending {
+		pending[s.item.group] = append(pending[s.item.group], s)
+	}
+	for group, list := range pending {
+		slices.SortFunc(list, (*surplus).compare)
+		lost := 0
+		if t := b.balance.deficits[group]; t != nil && t.counts() > 0 {
+			lost = min(len(list), t.lost())
+		}
+		replaced := len(list) - lost
+		for _, s := range list[:replaced] {
+			b.permit(s)
+		}
+		for _, s := range list[replaced:] {
+			h.set[s] = struct{}{}
+			s.hold = h
+			delete(b.pending, s)
+		}
+		b.balance.keep(group, lost, now)
+	}
+	h.id, h.approval = "", h.unconfirmed(now)
 }
 
 // open returns the hold that takes in what is pending, and whether it is new.
@@ -75,9 +98,7 @@ func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 		}
 	}
 	h := &hold{target: l.opts.Target, ward: b, reason: why, since: now, set: make(map[*surplus]struct{})}
-	for _, w := range b.ways {
-		h.epochs = append(h.epochs, w.known.Epoch)
-	}
+	h.doubt(now)
 	l.holds = append(l.holds, h)
 	return h, true
 }
@@ -88,14 +109,17 @@ func (h *hold) warn() {
 	h.warned = &shown
 }
 
-// free lets the removals of a hold go ahead. They do not count as removals
-// within the window: somebody vouches for them.
-func (h *hold) free() {
+// free lets the removals of a hold go ahead. Somebody vouches for them, so that
+// what is left then is what later losses are measured by.
+func (h *hold) free(now time.Time) {
+	b := h.ward
 	for s := range h.set {
 		s.hold, s.permitted = nil, true
+		b.balance.keep(s.item.group, -1, now)
 	}
-	h.ward.held -= len(h.set)
 	clear(h.set)
+	b.balance.forgive()
+	b.base, _ = b.total(now)
 }
 
 // shrink takes a key out of a hold whose set changed by that. A denial was of
@@ -103,17 +127,23 @@ func (h *hold) free() {
 func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 	delete(h.set, s)
 	s.hold, h.id = nil, ""
-	h.ward.held--
+	h.ward.balance.keep(s.item.group, -1, now)
 	if h.denied != "" {
 		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
 		l.forget(recordDecisions, h.shown)
-		h.denied, h.since, h.rechecked = "", now, false
-		for i, w := range h.ward.ways {
-			h.epochs[i] = w.known.Epoch
-		}
+		h.denied, h.since = "", now
+		h.doubt(now)
 	}
 	if len(h.set) == 0 {
 		l.end(h, "nothing of it is surplus any more")
+	}
+}
+
+// doubt makes a hold be confirmed from the start.
+func (h *hold) doubt(now time.Time) {
+	h.from, h.rechecked, h.dials = now, time.Time{}, h.dials[:0]
+	for _, w := range h.ward.ways {
+		h.dials = append(h.dials, w.known.Dials)
 	}
 }
 
@@ -123,7 +153,7 @@ func (l *loop) release(h *hold, why string, now time.Time) {
 	for s := range h.set {
 		l.agenda.touch(s.item, now)
 	}
-	h.free()
+	h.free(now)
 	l.end(h, why)
 }
 
@@ -134,13 +164,46 @@ func (l *loop) end(h *hold, why string) {
 	l.opts.Log.Info("hold ended", "bridge", h.ward.name, "hold", h.shown, "reason", why)
 }
 
+// unconfirmed returns why no reading of the source confirms a hold, empty where
+// one does. A source that shows nothing at all may be the one that is wrong.
+// And of what no bridge claimed since the start, more than half is what a
+// configuration would take away that was changed by mistake, which a source
+// knows nothing of.
+func (h *hold) unconfirmed(now time.Time) string {
+	b := h.ward
+	if b.unclaimed {
+		total, lost := b.total(now)
+		base := b.base.least(total)
+		if gone := lost.size.add(h.held()); 2*gone.endpoints > base.endpoints || 2*gone.services > base.services {
+			return "more than half of what was there is claimed by no bridge of this configuration"
+		}
+		return ""
+	}
+	if b.now().services == 0 {
+		return "its source shows nothing of the bridge any more"
+	}
+	return ""
+}
+
+// held returns how much a hold keeps.
+func (h *hold) held() size {
+	groups := make(map[registry.Group]struct{})
+	for s := range h.set {
+		if t := h.ward.balance.deficits[s.item.group]; t != nil && t.has == 0 {
+			groups[s.item.group] = struct{}{}
+		}
+	}
+	return size{len(groups), len(h.set)}
+}
+
 // confirms returns when a hold ends because the source still says the same,
-// and whether a fresh reading has to be asked for. A reading that is younger
-// than Settle does not confirm: it may be the first half of an answer.
+// and whether it said so over a new connection since the hold began. A reading
+// that is younger than Settle does not confirm: it may be the first half of an
+// answer.
 func (h *hold) confirms() (at time.Time, fresh bool) {
-	at, fresh = h.since.Add(h.ward.guard.Confirm), true
+	at, fresh = h.from.Add(h.ward.guard.Confirm), true
 	for i, w := range h.ward.ways {
-		if !w.complete() || w.known.Epoch <= h.epochs[i] {
+		if !w.complete() || w.known.Dials <= h.dials[i] {
 			fresh = false
 		}
 		at = later(at, w.fresh.Add(h.ward.guard.Settle))
@@ -170,37 +233,36 @@ func (l *loop) watchOne(h *hold, now time.Time) time.Time {
 		}
 		l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
 	case h.denied == "" && h.ward.guard.Confirm > 0:
+		if h.approval = h.unconfirmed(now); h.approval != "" {
+			return time.Time{}
+		}
 		at, fresh := h.confirms()
 		if !fresh {
-			return h.recheck(at, now)
+			return h.recheck(now)
 		}
 		if now.Before(at) {
 			return at
 		}
-		l.release(h, "a fresh reading of the source confirmed it", now)
+		l.release(h, "the source still said so over a new connection", now)
 	}
 	return time.Time{}
 }
 
-// recheck asks for a fresh reading once the hold is halfway to the time at
-// which one would confirm it. It returns when that is; the zero time if only
-// the reading helps.
-func (h *hold) recheck(confirm, now time.Time) time.Time {
-	if half := h.since.Add(h.ward.guard.Confirm / 2); now.Before(half) {
-		return half
+// recheck asks for a reading over a new connection once the hold is halfway to
+// the time at which one would confirm it, and again after as long while there
+// was none. It returns when to look again.
+func (h *hold) recheck(now time.Time) time.Time {
+	half := h.ward.guard.Confirm / 2
+	if next := later(h.from, h.rechecked).Add(half); now.Before(next) {
+		return next
 	}
-	if !h.rechecked {
-		h.rechecked = true
-		for i, w := range h.ward.ways {
-			if w.Recheck != nil && w.known.Epoch <= h.epochs[i] {
-				w.Recheck()
-			}
+	h.rechecked = now
+	for i, w := range h.ward.ways {
+		if w.Recheck != nil && w.known.Dials <= h.dials[i] {
+			w.Recheck()
 		}
 	}
-	if now.Before(confirm) {
-		return confirm
-	}
-	return time.Time{}
+	return now.Add(half)
 }
 
 func (l *loop) approve(id, who string, now time.Time) error {
@@ -293,6 +355,8 @@ func (h *hold) ends() string {
 		return "denied by " + h.denied + "; ends when its entries change or by approval"
 	case h.ward.guard.Confirm == 0:
 		return "by approval"
+	case h.approval != "":
+		return "by approval alone: " + h.approval
 	}
-	return "by approval, or if a fresh reading of the source still says so " + h.ward.guard.Confirm.String() + " after it began"
+	return "by approval, or if the source still says so over a new connection " + h.ward.guard.Confirm.String() + " after it began"
 }

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -73,6 +74,7 @@ func TestHold(t *testing.T) {
 					table := s.table()
 					table.Stale(errLost)
 					time.AfterFunc(2*time.Second, func() {
+						table.Dialed()
 						table.Replace(func(yield func(*registry.Service) bool) {
 							for _, sv := range rest() {
 								if !yield(sv) {
@@ -93,6 +95,54 @@ func TestHold(t *testing.T) {
 			}
 			s.in(32 * time.Second).holdsN(20).noHold()
 		},
+		"readings over the same connection confirm nothing, and a new one is asked for until there is one": func(t *testing.T) { // V06
+			var asked atomic.Int32
+			s := held(t, func(s *story) { s.bridges[0].Recheck = func() { asked.Add(1) } })
+			for range 60 {
+				s.in(time.Minute).has(rest()...)
+			}
+			s.holdsN(40).hold()
+			if n := asked.Load(); n != 12 {
+				t.Errorf("asked %d times in an hour", n)
+			}
+			s.dials(rest()...).in(59 * time.Second).holdsN(40).in(32 * time.Second).holdsN(20).noHold()
+		},
+		"a connection from before the hold confirms nothing": func(t *testing.T) {
+			s := held(t, func(s *story) { s.table().Dialed() })
+			s.in(20 * time.Minute).holdsN(40).hold()
+		},
+		"a source that shows nothing of the bridge confirms nothing": func(t *testing.T) { // V26
+			s := standard(t, 20)
+			s.dials().in(2 * time.Minute)
+			for range 3 {
+				s.dials().in(time.Hour).holdsN(40)
+			}
+			if h := s.hold(); !strings.HasPrefix(h.Release, "by approval alone: its source shows nothing") {
+				t.Errorf("%+v", h)
+			}
+			s.dials(rest()...).in(2 * time.Hour).holdsN(40) // from the start
+			s.dials(rest()...).in(2 * time.Minute).holdsN(20).noHold()
+		},
+		"what a new configuration claims no more needs approval where it is the most": func(t *testing.T) {
+			claims := func(n int) *story {
+				s := standard(t, 20)
+				s.stop()
+				next := newStory(t).bridge("b", bridge.DefaultGuard())
+				next.target = s.target
+				next.bridges[0].Select = func(sv *registry.Service) error {
+					if i, err := strconv.Atoi(string(sv.Name[1:])); err != nil || i >= n {
+						return errors.New("not selected")
+					}
+					return nil
+				}
+				next.starts().has(fleet(20, 2)...).in(2 * time.Minute).holdsN(40).hold()
+				return next.dials(fleet(20, 2)...).in(time.Hour)
+			}
+			if h := claims(9).holdsN(40).hold(); !strings.HasPrefix(h.Release, "by approval alone: more than half") {
+				t.Errorf("%+v", h)
+			}
+			claims(10).holdsN(20).noHold()
+		},
 		"a fresh reading that shows the services again ends the hold": func(t *testing.T) {
 			s := held(t, nil)
 			s.in(time.Minute).has(fleet(20, 2)...).in(time.Hour).holdsN(40).noHold()
@@ -100,12 +150,12 @@ func TestHold(t *testing.T) {
 		"a reading that is younger than Settle does not confirm": func(t *testing.T) {
 			s := held(t, nil)
 			s.table().Stale(errLost)
-			s.in(time.Hour).has(rest()...).in(59 * time.Second).holdsN(40)
+			s.in(time.Hour).dials(rest()...).in(59 * time.Second).holdsN(40)
 			s.in(32 * time.Second).holdsN(20)
 		},
 		"a stale source confirms nothing": func(t *testing.T) {
 			s := held(t, nil)
-			s.in(6 * time.Minute).has(rest()...).in(2 * time.Minute).table().Stale(errLost)
+			s.in(6 * time.Minute).dials(rest()...).in(2 * time.Minute).table().Stale(errLost)
 			s.in(time.Hour).holdsN(40).hold()
 		},
 		"what is denied stays, whatever the source says, until its set changes": func(t *testing.T) {
@@ -114,17 +164,17 @@ func TestHold(t *testing.T) {
 			if err := s.loop.Deny(t.Context(), id, "ann"); err != nil {
 				t.Fatal(err)
 			}
-			s.in(time.Minute).has(rest()...).in(time.Hour).holdsN(40)
+			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
 			if h := s.hold(); h.ID != id || !strings.Contains(h.Release, "denied by ann") {
 				t.Errorf("%+v", h)
 			}
 			s.table().Put(fleet(20, 2)[3])
 			s.in(time.Hour).holdsN(40) // has to be confirmed from the start
-			s.has(append(rest(), fleet(20, 2)[3])...).in(2 * time.Minute).holdsN(22).noHold()
+			s.dials(append(rest(), fleet(20, 2)[3])...).in(2 * time.Minute).holdsN(22).noHold()
 		},
 		"a hold without Confirm ends by approval alone": func(t *testing.T) {
 			s := held(t, func(s *story) { s.bridges[0].Guard.Confirm = 0 })
-			s.in(time.Minute).has(rest()...).in(time.Hour).holdsN(40)
+			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
 			if h := s.hold(); h.Release != "by approval" {
 				t.Errorf("%+v", h)
 			}
@@ -136,7 +186,7 @@ func TestHold(t *testing.T) {
 			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
 				t.Fatal(err)
 			}
-			s.in(time.Hour).holdsN(40).has(rest()...).in(2 * time.Minute).holdsN(20)
+			s.in(time.Hour).holdsN(40).dials(rest()...).in(2 * time.Minute).holdsN(20)
 		},
 		"a hold is the same set under the same id on every replica": func(t *testing.T) {
 			a := held(t, nil)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
@@ -19,8 +20,9 @@ type loop struct {
 	shared   registry.Shared // nil where the target is not
 	posts    []post          // by shard; nil without a gate
 	outcomes chan outcome
-	calls    int           // under way
-	budget   budget        // of calls
+	calls    int    // under way
+	budget   budget // of calls
+	clock    clock
 	dry      bool          // nothing is written
 	served   bool          // a target that serves was told that it is complete
 	verify   time.Duration // how long after a write a group is read back; 0: not
@@ -80,14 +82,16 @@ func newLoop(l *Loop) *loop {
 		r.addWard(w)
 	}
 	r.strict = strictest(r.ways, nil)
-	r.strict.entries = func() int { return r.planner.Counts().Owned }
+	r.strict.now = func() size { c := r.planner.Counts(); return size{c.Groups, c.Endpoints} }
+	r.planner.Moved = r.moved
 	return r
 }
 
 func (l *loop) addWard(w *way) {
-	b := newWard(w, nil)
-	b.entries = func() int { return l.planner.Claimed(w.index) + len(b.pending) + b.held }
-	l.wards = append(l.wards, b)
+	l.wards = append(l.wards, newWard(w, func() size {
+		groups, endpoints := l.planner.Size(w.index)
+		return size{groups, endpoints}
+	}))
 }
 
 // run works until ctx ends or, where until is given, until nothing is left to
@@ -123,6 +127,7 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 			l.restand(time.Now())
 		case <-timer.C:
 		}
+		l.resume(time.Now())
 		l.turn(ctx, timer)
 	}
 }
@@ -146,7 +151,10 @@ func (l *loop) turn(ctx context.Context, timer *time.Timer) {
 	if at := l.agenda.next(); !at.IsZero() && l.calls < l.budget.calls() {
 		next = soonest(next, later(at, l.budget.opens()))
 	}
-	if next.IsZero() {
+	if len(l.owing) > 0 {
+		next = soonest(next, now.Add(pulse))
+	}
+	if l.clock.set(next, now); next.IsZero() {
 		timer.Stop()
 	} else {
 		timer.Reset(time.Until(next))
@@ -193,11 +201,17 @@ func (l *loop) look(now time.Time) {
 		if !w.mayLook() {
 			continue
 		}
-		d := w.reader.Drain()
+		b, d := l.wards[w.index], w.reader.Drain()
+		if w.complete() {
+			b.grow(now)
+		}
 		mayGo := w.learn(d, now)
 		w.moveScopes(d.Scopes)
 		for p := range w.projectAll(d.Rows) {
 			l.claim(w, p, now)
+		}
+		if w.complete() && b.base == (size{}) {
+			b.grow(now)
 		}
 		if mayGo {
 			l.review(now)
@@ -209,15 +223,10 @@ func (l *loop) look(now time.Time) {
 func (l *loop) claim(w *way, p *projected, now time.Time) {
 	if p.err == nil {
 		origin := plan.Origin{Bridge: w.index, Service: p.name}
-		before := l.elsewhere(origin)
 		for _, group := range l.planner.Claim(origin, w.evidence(p.row), p.entries) {
 			if l.listed != nil { // else it becomes due once the target is listed
 				l.touch(group, now)
 			}
-		}
-		if after := l.elsewhere(origin); after != before {
-			b := l.wards[w.index]
-			b.others.changed(p.name, before, after, b.guard.Window, now)
 		}
 	}
 	if w.note(p.name, p.state) && p.err != nil {
@@ -225,6 +234,12 @@ func (l *loop) claim(w *way, p *projected, now time.Time) {
 		l.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: "left as it was", Why: p.err.Error()})
 		l.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", p.name, "err", p.err)
 	}
+}
+
+// moved takes in how many endpoints a bridge claims in a group, whoever decides
+// it: no replica may delete its part of too large a whole.
+func (l *loop) moved(m plan.Move) {
+	l.wards[m.Bridge].balance.change(m.Group, m.Before, m.After, m.How == plan.Found, time.Now())
 }
 
 // touch makes a group due whose claims changed. One that is new to the agenda
@@ -287,13 +302,18 @@ func (l *loop) resync(now time.Time) {
 }
 
 // quiet reports whether nothing is left to do but what waits for an event.
-func (l *loop) quiet() bool {
+func (l *loop) quiet() bool { return l.stored() && len(l.agenda.changes) == 0 }
+
+// stored reports whether everything was read and everything that is to be put
+// was put. Deletions may still wait: in a large registry there always is one.
+func (l *loop) stored() bool {
 	for _, w := range l.ways {
 		if !w.complete() {
 			return false
 		}
 	}
-	return l.listed != nil && l.calls == 0 && len(l.unread) == 0 && len(l.agenda.changes)+len(l.agenda.arrivals) == 0
+	return l.listed != nil && l.calls == 0 && len(l.unread)+len(l.agenda.arrivals) == 0 &&
+		!slices.ContainsFunc(l.agenda.changes, func(it *item) bool { return !it.waits() })
 }
 
 // answer tells those who wait for quiet, and a target that serves the first
@@ -301,17 +321,17 @@ func (l *loop) quiet() bool {
 func (l *loop) answer() {
 	serving, serves := l.target.(registry.Serving)
 	first := serves && !l.served && !l.dry
-	if !first && len(l.waiters) == 0 || !l.quiet() {
+	if !first && len(l.waiters) == 0 || !l.stored() {
 		return
 	}
-	if l.look(time.Now()); !l.quiet() {
+	if l.look(time.Now()); !l.stored() {
 		return
 	}
 	if first {
 		l.served = true
 		serving.Settled()
 	}
-	if len(l.waiters) == 0 {
+	if len(l.waiters) == 0 || !l.quiet() {
 		return
 	}
 	for w := range l.waiters {

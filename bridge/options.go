@@ -66,7 +66,7 @@ func (b Bridge) validate() error {
 }
 
 func (g Guard) validate() error {
-	if g.Share < 0 || g.Share > 1 {
+	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
 		return fmt.Errorf("share of the guard: %v is not between 0 and 1", g.Share)
 	}
 	if g.AtLeast < 0 || min(g.Window, g.LastEndpoint, g.Settle, g.Confirm) < 0 {

@@ -72,6 +72,9 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 		l.drifted(it, now)
 	}
 	it.readAt, l.lastRead = now, now
+	if _, first := l.unread[it.group]; first {
+		l.strict.saw(l.planner.Owned(it.group))
+	}
 	l.account(it, now)
 	l.wasRead(it.group, now)
 	if it.change.pending() {
@@ -124,7 +127,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.planner.Applied(o.change)
 	it.refusals.accepted(o.change, now)
 	for _, w := range o.change.Put {
-		l.cameBack(place{it.group, w.New.Key})
+		l.cameBack(place{it.group, w.New.Key}, now)
 	}
 	l.account(it, now)
 	l.succeeded(it)

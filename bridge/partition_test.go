@@ -131,7 +131,7 @@ func into(t *testing.T, server *zktest.Server, owner string, table *registry.Tab
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: codec.Encode, Guard: bridge.DefaultGuard()}}, bridge.Options{
+	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: codec.Encode, Guard: timed()}}, bridge.Options{
 		Target: "zk", Owner: metadata.Fingerprint(owner, metadata.OwnerLen), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func TestParts(t *testing.T) {
 			s.in(2*time.Minute).holds("a #r100", "a 10.0.0.2:80")
 		},
 		"it stays as long as an endpoint that has to wait": func(t *testing.T) {
-			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.LastEndpoint = 5 * time.Minute })).starts()
+			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Share, g.LastEndpoint = 1, 5*time.Minute })).starts()
 			s.has(referring("r1", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(10 * time.Minute)
 			s.table().Delete("a")
 			s.in(4*time.Minute).holds("a #r1", "a 10.0.0.1:80", "b 10.0.0.2:80")

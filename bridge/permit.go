@@ -30,7 +30,40 @@ func (l *loop) permit(it *item, now time.Time) registry.Change {
 		l.conflict(it, before, &conflicts[i])
 	}
 	change = l.permitPuts(it, change)
-	return l.permitDeletes(it, change, now)
+	if next, succeeds := l.successor(it, change); succeeds {
+		return l.permitSuccession(it, next, change, now)
+	}
+	return l.permitDeletes(it, change, now, !hasEndpoint(change.Want))
+}
+
+// successor returns who would have an exclusive group after another whose last
+// endpoints have just gone.
+func (l *loop) successor(it *item, change registry.Change) (next plan.Origin, succeeds bool) {
+	if !it.group.Exclusive {
+		return next, false
+	}
+	puts := slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool { return w.Old != nil || !registry.IsEndpoint(w.New.Key) })
+	wanted := slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return !registry.IsEndpoint(e.Key) })
+	if len(puts) == 0 || len(puts) < len(wanted) {
+		return next, false // it has it already
+	}
+	next, _ = l.planner.Winner(it.group, puts[0].New.Key)
+	for _, s := range it.surplus {
+		succeeds = succeeds || s.Known && registry.IsEndpoint(s.Key) && s.Origin != next
+	}
+	return next, succeeds
+}
+
+// permitSuccession returns the whole change or nothing: two services that have
+// one host mean different things, so that who called the one is sent to the
+// other no sooner than an endpoint would go that is the last.
+func (l *loop) permitSuccession(it *item, next plan.Origin, change registry.Change, now time.Time) registry.Change {
+	permitted := l.permitDeletes(it, change, now, true)
+	if endpoints(permitted.Delete) == endpoints(change.Delete) {
+		return permitted
+	}
+	it.note(note{origin: next, known: true, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	return registry.Change{Group: it.group}
 }
 
 // conflict notes a claim that cannot be honoured, and logs it the first time.
@@ -79,14 +112,15 @@ func (l *loop) permitPuts(it *item, change registry.Change) registry.Change {
 	})
 }
 
-// permitDeletes leaves out the deletions that have to wait.
-func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) registry.Change {
+// permitDeletes leaves out the deletions that have to wait, where nothing else
+// is left that of the last endpoint too.
+func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time, nothingLeft bool) registry.Change { //nolint:revive // a finding, not a flag
 	if len(change.Delete) == 0 {
 		return change
 	}
 	var last *surplus
 	var lastAt time.Time
-	if !hasEndpoint(change.Want) {
+	if nothingLeft {
 		last, lastAt = l.last(it, now)
 	}
 	kept := change.Keep(func(h registry.Held) bool {

@@ -1,6 +1,8 @@
 package bridge_test
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -87,10 +89,89 @@ func TestServingTargets(t *testing.T) {
 	})
 }
 
+// TestSettledWhileDeletionsWait has some service or other restart its only
+// instance all the time, as in any large registry: an istiod that starts must
+// not wait for a moment in which none does (V04).
+func TestSettledWhileDeletionsWait(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"a target that serves is told once everything is written": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			target := &serving{session: session{s.target}}
+			all := fleet(50, 1)
+			for _, sv := range all {
+				s.table().Put(sv)
+			}
+			s.starts(target)
+			for i := range 10 {
+				s.table().Put(service(fmt.Sprint("s", i))) // its last endpoint is away
+				s.in(10 * time.Second)
+			}
+			rows, _ := s.table().Snapshot()
+			s.table().Replace(maps.Values(rows))
+			if s.in(time.Second); target.settled.Load() != 1 {
+				t.Errorf("settled %d times", target.settled.Load())
+			}
+			if _, took, err := s.settles(time.Hour); err != nil || took < 20*time.Second {
+				t.Errorf("who waits for deletions too was answered after %v: %v", took, err)
+			}
+		},
+	})
+}
+
+// TestAnExclusiveHostWaitsForItsLastEndpoint has two services that mean
+// different things claim one host in the mesh; the first has it (V31).
+func TestAnExclusiveHostWaitsForItsLastEndpoint(t *testing.T) {
+	start := func(t *testing.T) *story {
+		t.Helper()
+		s := newStory(t).bridge("b", bridge.DefaultGuard())
+		s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+			entries, err := headed(sv)
+			for i := range entries {
+				entries[i].Group = registry.Group{Kind: "test", Name: "host", Exclusive: true}
+			}
+			return entries, err
+		}
+		s.starts().has(service("a", "10.0.0.1:80"), service("z", "10.9.9.9:80")).in(time.Minute)
+		return s.holds("host ", "host 10.0.0.1:80")
+	}
+	stories(t, map[string]func(*testing.T){
+		"a restart of its only instance sends nobody to the other": func(t *testing.T) {
+			s := start(t)
+			s.table().Put(service("a"))
+			s.in(29*time.Second).holds("host ", "host 10.0.0.1:80").reason("z", bridge.ReasonWaiting, "another service has the host")
+			s.table().Put(service("a", "10.0.0.1:80"))
+			s.in(time.Hour).holds("host ", "host 10.0.0.1:80")
+		},
+		"a replaced instance neither": func(t *testing.T) {
+			s := start(t)
+			s.table().Put(service("a"))
+			s.in(20 * time.Second).table().Put(service("a", "10.0.0.2:80"))
+			s.in(time.Second).holds("host ", "host 10.0.0.2:80")
+		},
+		"once its wait is over the other has the host, in one write": func(t *testing.T) {
+			s := start(t)
+			before := s.writes()
+			s.table().Delete("a")
+			s.in(29*time.Second).holds("host ", "host 10.0.0.1:80")
+			s.in(2*time.Second).holds("host ", "host 10.9.9.9:80").noHold()
+			if n := s.writes() - before; n != 1 {
+				t.Errorf("%d writes", n)
+			}
+		},
+		"not while the source cannot tell of it": func(t *testing.T) {
+			s := start(t)
+			s.table().Delete("a")
+			s.table().Unknown("a", errDown)
+			s.in(time.Hour).holds("host ", "host 10.0.0.1:80")
+		},
+	})
+}
+
 func TestTheHeadOfAGroupGoesLast(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"it is no endpoint: the last endpoint beside it waits all the same": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s := newStory(t).bridge("b", timed())
 			s.bridges[0].Project = headed
 			s.starts().has(service("a", "10.0.0.1:80"))
 			s.in(time.Second).holds("a ", "a 10.0.0.1:80")
@@ -99,7 +180,7 @@ func TestTheHeadOfAGroupGoesLast(t *testing.T) {
 			s.in(20 * time.Second).holds("a ")
 		},
 		"it stays as long as an endpoint does": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s := newStory(t).bridge("b", timed())
 			s.bridges[0].Project = headed
 			s.starts().has(service("a", "10.0.0.1:80"))
 			s.in(time.Second)

@@ -42,7 +42,7 @@ func TestSettled(t *testing.T) {
 			}
 		},
 		"not before leftovers have gone": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("old", "10.0.0.1:80")).starts()
+			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80")).starts()
 			s.has()
 			if st, took, err := s.settles(time.Hour); err != nil || took != time.Minute || !st.InSync() {
 				t.Errorf("after %v: %v %+v", took, err, st)
@@ -91,7 +91,7 @@ func TestSettled(t *testing.T) {
 func TestPlan(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"everything that differs, in order, and nothing is written": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s := newStory(t).bridge("b", timed())
 			s.holding(mine("a", "10.0.0.1:80"), mine("old", "10.0.0.2:80"), theirs("n", "10.0.0.3:80"), mine("same", "10.0.0.4:80"))
 			s.has(service("a", "10.0.0.1:80*7"), service("n", "10.0.0.3:80", "10.0.0.5:80"), service("same", "10.0.0.4:80"))
 			plan, st := s.plans()

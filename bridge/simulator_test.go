@@ -127,7 +127,8 @@ func (s *simulator) restarts() {
 		s.bridges[i].Table = s.tables[b.Name]
 	}
 	s.set(func() {
-		s.watched.bridges, s.watched.removed = s.bridges, nil // the guard counts anew
+		s.watched.bridges = s.bridges
+		clear(s.watched.emptied) // the guard counts anew
 		clear(s.watched.busy)
 	})
 	s.starts(s.watched)
@@ -149,7 +150,7 @@ func (s *simulator) away() {
 	for range s.r.IntN(4) {
 		s.any().Put(s.service())
 	}
-	s.set(func() { s.watched.removed = nil })
+	s.set(func() { clear(s.watched.emptied) })
 	s.starts(s.watched)
 }
 

@@ -244,6 +244,13 @@ func (s *story) has(services ...*registry.Service) *story {
 	return s.in(0)
 }
 
+// dials makes the first table tell of exactly these services over a new
+// connection.
+func (s *story) dials(services ...*registry.Service) *story {
+	s.table().Dialed()
+	return s.has(services...)
+}
+
 // loses makes the first table tell, in one message, that n services of a fleet
 // are gone.
 func (s *story) loses(first, n int) *story {

@@ -1,27 +1,25 @@
 package bridge
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // A ward is what the removals of one bridge have in common: a guard and a
 // share. Leftovers that no bridge is known to have claimed have a ward of
 // their own, under the strictest guard of all bridges.
 type ward struct {
-	name    string
-	guard   Guard
-	keeps   Policy // the policy that forbids deletions; empty where none does
-	ways    []*way // whose knowledge counts
-	pending map[*surplus]struct{}
-	held    int
-	missing missing    // what was removed and did not come back
-	others  withdrawn  // what the source withdrew in groups that other replicas decide, likewise
-	entries func() int // claimed, or owned
+	name      string
+	guard     Guard
+	keeps     Policy // the policy that forbids deletions; empty where none does
+	ways      []*way // whose knowledge counts
+	pending   map[*surplus]struct{}
+	balance   balance
+	missing   missing
+	unclaimed bool        // of what nobody is known to have claimed
+	base      size        // what there was when nothing had been found missing; what came since is no reason to let more go
+	now       func() size // what there is
 }
 
-func newWard(w *way, entries func() int) *ward {
-	b := &ward{name: w.Name, guard: w.Guard, ways: []*way{w}, pending: make(map[*surplus]struct{}), entries: entries}
+func newWard(w *way, now func() size) *ward {
+	b := &ward{name: w.Name, guard: w.Guard, ways: []*way{w}, pending: make(map[*surplus]struct{}), now: now}
 	if w.Policy != PolicySync {
 		b.keeps = w.Policy
 	}
@@ -29,9 +27,9 @@ func newWard(w *way, entries func() int) *ward {
 }
 
 // strictest returns the ward of what nobody is known to have claimed.
-func strictest(ways []*way, entries func() int) *ward {
-	b := newWard(ways[0], entries)
-	b.name, b.ways = "", ways
+func strictest(ways []*way, now func() size) *ward {
+	b := newWard(ways[0], now)
+	b.name, b.ways, b.unclaimed = "", ways, true
 	if len(ways) == 1 {
 		b.name = ways[0].Name
 	}
@@ -50,11 +48,8 @@ func (g Guard) stricter(o Guard) Guard {
 	if rank[o.Mode] > rank[g.Mode] {
 		g.Mode = o.Mode
 	}
-	switch {
-	case g.Share == 0:
-		g.Share, g.AtLeast = o.Share, o.AtLeast
-	case o.Share > 0:
-		g.Share, g.AtLeast = min(g.Share, o.Share), min(g.AtLeast, o.AtLeast)
+	if g.Share == 0 || o.Share > 0 && o.Share < g.Share {
+		g.Share = o.Share
 	}
 	if g.Confirm != 0 {
 		g.Confirm = max(g.Confirm, o.Confirm)
@@ -69,27 +64,64 @@ func (g Guard) stricter(o Guard) Guard {
 }
 
 // settles returns when a leftover has waited long enough.
-func (b *ward) settles(s *surplus) time.Time {
+func (b *ward) settles(s *surplus, now time.Time) time.Time {
 	start := s.since
 	for _, w := range b.ways {
 		start = later(start, w.fresh)
 	}
-	return start.Add(b.guard.Settle)
+	return start.Add(b.settle(now))
+}
+
+// settle returns how long a leftover waits.
+func (b *ward) settle(now time.Time) time.Duration {
+	if b.guard.Settle == 0 {
+		return 0
+	}
+	return b.missing.settle(b.guard.Settle, now)
+}
+
+// total returns what there is and what there was beside it.
+func (b *ward) total(now time.Time) (size, losses) {
+	lost, is := b.balance.lost(b.guard.Window, now), b.now()
+	return size{is.services + lost.was.services, is.endpoints + lost.was.endpoints}, lost
 }
 
 // excess says why the removals that are pending are too many, empty where
 // they are not.
 func (b *ward) excess(now time.Time) string {
-	if b.guard.Share == 0 {
-		return ""
+	total, lost := b.total(now)
+	return b.guard.excess(lost, b.base.least(total))
+}
+
+// least returns the smaller of two sizes, of which an empty one is none.
+func (s size) least(o size) size {
+	if s == (size{}) {
+		return o
 	}
-	gone := b.missing.within(b.guard.Window, now) + b.others.within(b.guard.Window, now)
-	removals := gone + len(b.pending)
-	base := b.entries() + gone
-	if removals <= b.guard.AtLeast || float64(removals) <= b.guard.Share*float64(base) {
-		return ""
+	return size{min(s.services, o.services), min(s.endpoints, o.endpoints)}
+}
+
+// grow takes what there is for what there was, unless something is missing.
+func (b *ward) grow(now time.Time) {
+	for s := range b.pending {
+		if s.leftover() {
+			return
+		}
 	}
-	return fmt.Sprintf("%d of %d entries would go within %s", removals, base, b.guard.Window)
+	b.base, _ = b.total(now)
+}
+
+// saw adds what a group held when it was read first to what there was.
+func (b *ward) saw(endpoints int) {
+	if endpoints > 0 {
+		b.base = b.base.add(size{1, endpoints})
+	}
+}
+
+// permit lets a removal go.
+func (b *ward) permit(s *surplus) {
+	s.permitted = true
+	delete(b.pending, s)
 }
 
 func (l *loop) ward(s *surplus) *ward {

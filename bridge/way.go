@@ -111,7 +111,7 @@ func (w *way) ignoranceOfAny() error {
 func (w *way) learn(d registry.Delta, now time.Time) bool {
 	k, before, wasComplete := d.Knowledge, w.known, w.complete()
 	w.known = k
-	again := k.Epoch != before.Epoch && now.Sub(w.toldAt) >= w.Guard.Settle
+	again := k.Dials != before.Dials || k.Epoch != before.Epoch && now.Sub(w.toldAt) >= w.Guard.Settle
 	if w.complete() && (!wasComplete || again) {
 		w.fresh = now
 	}

@@ -81,7 +81,7 @@ func (v *validator) nameRule(path string, r NameRule) {
 }
 
 func (v *validator) guard(path string, g Guard) {
-	if g.Share < 0 || g.Share > 1 {
+	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
 		v.fault(path+".share", "%v is no part of a whole; write 0 to 1, such as 0.3", g.Share)
 	}
 	if g.AtLeast < 0 {

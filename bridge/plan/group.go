@@ -225,6 +225,34 @@ func (g *group) lose(owner string) bool {
 	return lost
 }
 
+// endpoints returns how many endpoints a bridge claims.
+func (g *group) endpoints(bridge int) (n int) {
+	for _, c := range g.claims {
+		if c.origin.Bridge == bridge {
+			n += endpoints(c.entries)
+		}
+	}
+	return n
+}
+
+func endpoints(entries []pair) (n int) {
+	for _, e := range entries {
+		if registry.IsEndpoint(e.key) {
+			n++
+		}
+	}
+	return n
+}
+
+func (g *group) ownedEndpoints(owner string) (n int) {
+	for _, h := range g.held {
+		if h.owner == owner && registry.IsEndpoint(h.key) {
+			n++
+		}
+	}
+	return n
+}
+
 func (g *group) owned(owner string) int {
 	n := 0
 	for _, h := range g.held {

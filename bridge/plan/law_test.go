@@ -82,6 +82,7 @@ func (w *world) observation() fact {
 
 func (w *world) counts() (c plan.Counts) {
 	for _, list := range w.held {
+		owned := c.Owned
 		for _, h := range list {
 			if h.Owner == "me" {
 				c.Owned++
@@ -89,7 +90,9 @@ func (w *world) counts() (c plan.Counts) {
 				c.Foreign++
 			}
 		}
+		c.Groups += min(c.Owned-owned, 1)
 	}
+	c.Endpoints = c.Owned
 	return c
 }
 

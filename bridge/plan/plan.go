@@ -19,8 +19,23 @@ type Planner struct {
 	groups  map[registry.Group]*group
 	spread  map[Origin][]registry.Group // the groups each origin claims in
 	claimed map[int]int                 // entries by bridge
+	sizes   map[int]size                // of what bridges claim
 	counts  Counts
+
+	// Moved is told how many endpoints a bridge claims in a group, where that
+	// changed; it may be nil.
+	Moved func(Move)
 }
+
+// A Move is a change of how many endpoints a bridge claims in a group.
+type Move struct {
+	Bridge        int
+	Group         registry.Group
+	How           Evidence
+	Before, After int
+}
+
+type size struct{ groups, endpoints int }
 
 // Origin is who claims an entry. Origins are ordered by bridge, then service,
 // and the first of several that claim one key has it.
@@ -47,6 +62,9 @@ const (
 type Counts struct {
 	Owned   int // entries of ours
 	Foreign int // entries of others in the groups known
+
+	Groups    int // groups with endpoints of ours
+	Endpoints int // of ours
 }
 
 // New returns an empty planner for the given owner.
@@ -56,6 +74,7 @@ func New(owner string) *Planner {
 		groups:  make(map[registry.Group]*group),
 		spread:  make(map[Origin][]registry.Group),
 		claimed: make(map[int]int),
+		sizes:   make(map[int]size),
 	}
 }
 
@@ -111,10 +130,55 @@ func split(entries []registry.Entry) iter.Seq2[registry.Group, []registry.Entry]
 
 func (p *Planner) claim(origin Origin, how Evidence, name registry.Group, entries []registry.Entry) bool {
 	g := p.group(name)
-	before := len(g.claimOf(origin))
-	changed := g.claim(origin, how, entries)
-	p.claimed[origin.Bridge] += len(g.claimOf(origin)) - before
-	return changed
+	before := g.claimOf(origin)
+	if !g.claim(origin, how, entries) {
+		return false
+	}
+	after := g.claimOf(origin)
+	p.claimed[origin.Bridge] += len(after) - len(before)
+	p.moved(g, Move{Bridge: origin.Bridge, Group: name, How: how, Before: endpoints(before), After: endpoints(after)})
+	return true
+}
+
+// moved takes in how many endpoints an origin claims by now, with those of
+// others of its bridge.
+func (p *Planner) moved(g *group, m Move) {
+	if m.Before == m.After {
+		return
+	}
+	others := g.endpoints(m.Bridge) - m.After
+	m.Before, m.After = m.Before+others, m.After+others
+	s := p.sizes[m.Bridge]
+	s.endpoints += m.After - m.Before
+	s.groups += min(m.After, 1) - min(m.Before, 1)
+	p.sizes[m.Bridge] = s
+	if p.Moved != nil {
+		p.Moved(m)
+	}
+}
+
+// Size returns in how many groups a bridge claims endpoints, and how many.
+func (p *Planner) Size(bridge int) (groups, endpoints int) {
+	s := p.sizes[bridge]
+	return s.groups, s.endpoints
+}
+
+// Endpoints returns how many endpoints are claimed in a group.
+func (p *Planner) Endpoints(name registry.Group) (n int) {
+	if g := p.groups[name]; g != nil {
+		for _, c := range g.claims {
+			n += endpoints(c.entries)
+		}
+	}
+	return n
+}
+
+// Owned returns how many endpoints of ours the target holds in a group.
+func (p *Planner) Owned(name registry.Group) int {
+	if g := p.groups[name]; g != nil {
+		return g.ownedEndpoints(p.owner)
+	}
+	return 0
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
@@ -220,4 +284,7 @@ func (p *Planner) count(g *group, sign int) {
 	owned := g.owned(p.owner)
 	p.counts.Owned += sign * owned
 	p.counts.Foreign += sign * (len(g.held) - owned)
+	endpoints := g.ownedEndpoints(p.owner)
+	p.counts.Endpoints += sign * endpoints
+	p.counts.Groups += sign * min(endpoints, 1)
 }

@@ -178,8 +178,9 @@ func (w *world) file(name, text string) string {
 	return file
 }
 
-// quick is a guard without times, for tests that are not about them.
-const quick = ", guard: { settle: 0s, lastEndpoint: 0s }"
+// quick is a guard without rules on times and shares, for tests that are not
+// about them.
+const quick = ", guard: { settle: 0s, lastEndpoint: 0s, share: 1 }"
 
 // result is what a command line came to.
 type result struct {

@@ -94,6 +94,7 @@ func (l *loop) act(n news) {
 // begin starts the comparison of what a new stream tells with what was known.
 func (l *loop) begin(epoch int) {
 	l.epoch, l.complete, l.settled = epoch, false, false
+	l.table.Dialed()
 	for name := range l.state.users {
 		l.missing[name] = struct{}{}
 	}

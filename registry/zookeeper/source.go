@@ -167,6 +167,7 @@ func (r *reading) connection(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
+	r.table.Dialed()
 	r.client, r.events = client, newInbox()
 	defer client.subscribe(r.events)()
 	for {
