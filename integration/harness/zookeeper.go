@@ -90,6 +90,27 @@ func (z *ZooKeeper) Start(t testing.TB) {
 // Kill ends the server at once; sessions live on in its data.
 func (z *ZooKeeper) Kill() { z.process.Kill() }
 
+// Wipe removes everything that a killed server had stored.
+func (z *ZooKeeper) Wipe(t testing.TB) {
+	t.Helper()
+	must(t, os.RemoveAll(filepath.Join(z.dir, "data", "version-2")))
+}
+
+// Stored returns a copy of what a killed server had stored, for Restore.
+func (z *ZooKeeper) Stored(t testing.TB) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	must(t, os.CopyFS(folder, os.DirFS(filepath.Join(z.dir, "data", "version-2"))))
+	return folder
+}
+
+// Restore gives a killed server what Stored returned.
+func (z *ZooKeeper) Restore(t testing.TB, folder string) {
+	t.Helper()
+	z.Wipe(t)
+	must(t, os.CopyFS(filepath.Join(z.dir, "data", "version-2"), os.DirFS(folder)))
+}
+
 // Process returns the running server.
 func (z *ZooKeeper) Process() *Process { return z.process }
 

@@ -251,7 +251,8 @@ const bridgesNode = "/bridges"
 
 // remember leaves the record of our bridges before the first entry is written.
 func (t *Target) remember(ctx context.Context) error {
-	if len(t.opts.Bridges) == 0 || t.remembered.Load() {
+	session := t.client.State().Session
+	if done, _ := t.remembered.get(session); done || len(t.opts.Bridges) == 0 {
 		return nil
 	}
 	data := []byte(strings.Join(t.opts.Bridges, "\n") + "\n")
@@ -265,6 +266,6 @@ func (t *Target) remember(ctx context.Context) error {
 	if err != nil && !errors.Is(err, registry.ErrRefused) {
 		return fmt.Errorf("write %s: %w", t.home()+bridgesNode, err)
 	}
-	t.remembered.Store(true)
+	t.remembered.set(session, true)
 	return nil
 }

@@ -56,6 +56,7 @@ type Client struct {
 	ended <-chan zk.Event // closed when the connection's goroutines have ended
 	stop  context.CancelFunc
 	calls sync.WaitGroup
+	pace  pace // only the library's goroutine touches it
 
 	mu      sync.Mutex
 	inboxes map[*inbox]struct{}
@@ -85,7 +86,6 @@ func dial(opts Options, single *once) (*Client, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Client{opts: opts, once: single, stop: stop, ready: make(chan struct{})}
-	var p pace
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func dial(opts Options, single *once) (*Client, error) {
 	conn, ended, err := zk.Connect(servers, opts.SessionTimeout,
 		zk.WithHostProvider(&hosts{}),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
-			p.next(ctx)
+			c.pace.next(ctx)
 			return c.once.use(func() (net.Conn, error) { return c.dial(ctx, network, address) })
 		}),
 		zk.WithEventCallback(c.event),

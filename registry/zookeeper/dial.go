@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
@@ -34,6 +36,7 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 		return nil, c.note(address, err)
 	}
 	w := newWire(raw, auth, c.opts)
+	w.isBehind = func(zxid int64) bool { return c.isBehind(ctx, address, zxid) }
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closing && ctx.Err() != nil {
@@ -44,6 +47,42 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	}
 	c.wire = w
 	return w, nil
+}
+
+// isBehind reports whether a server has less than a session has seen, which is
+// asked over a connection of its own. One that only lags behind its ensemble
+// catches up by sync before it answers.
+func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	opts := c.opts
+	opts.Servers, opts.Timeout, opts.Log, opts.Observe = []string{address}, opts.DialTimeout, nil, nil
+	probe, err := dial(opts, &once{end: cancel})
+	if err != nil {
+		return false
+	}
+	defer probe.Close()
+	at, err := call(ctx, probe, func(conn *zk.Conn) (int64, error) {
+		_, err := conn.Sync("/")
+		return probe.zxid(), err //nolint:wrapcheck // it is only looked at
+	})
+	if err != nil || at >= zxid {
+		return false
+	}
+	c.opts.Log.Warn("zookeeper has less than this session has seen, as after a wipe or a restore; a new session begins",
+		"server", address, "zxid", hexID(at), "seen", hexID(zxid))
+	c.pace = pace{} // it follows at once
+	return true
+}
+
+// zxid returns the last transaction of the server that was told of.
+func (c *Client) zxid() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wire == nil {
+		return 0
+	}
+	return c.wire.zxid.Load()
 }
 
 // open connects to a server and secures the connection.

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -57,12 +58,27 @@ func (t *Target) KeepAlive(ctx context.Context) {
 	}
 }
 
-// What is known of whether entries of ours may be ephemeral.
-const (
-	markerUnknown int32 = iota
-	markerAbsent
-	markerPresent
-)
+// A known is what was found or made in a session. In another one the registry
+// may have less, as after a restore, so that it has to be looked at once more.
+type known struct {
+	mu      sync.Mutex
+	session int64
+	value   bool
+}
+
+// get returns what is known in a session, and whether anything is.
+func (k *known) get(session int64) (value, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ok = session != 0 && k.session == session
+	return k.value && ok, ok
+}
+
+func (k *known) set(session int64, value bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.session, k.value = session, value
+}
 
 // mayBeEphemeral reports whether nodes of ours have to be asked for their
 // lifetime: always for the lifetime Session, and else only where a bridge of
@@ -72,29 +88,27 @@ func (t *Target) mayBeEphemeral(ctx context.Context) (bool, error) {
 	if t.opts.Lifetime == Session {
 		return true, nil
 	}
-	if m := t.marker.Load(); m != markerUnknown {
-		return m == markerPresent, nil
+	session := t.client.State().Session
+	if marked, ok := t.marked.get(session); ok {
+		return marked, nil
 	}
 	stat, err := t.client.exists(ctx, t.home()+"/session")
 	if err != nil {
 		return false, err
 	}
-	if stat == nil {
-		t.marker.Store(markerAbsent)
-	} else {
-		t.marker.Store(markerPresent)
-	}
+	t.marked.set(session, stat != nil)
 	return stat != nil, nil
 }
 
 // markSession leaves the marker before the first ephemeral entry is written.
 func (t *Target) markSession(ctx context.Context) error {
-	if t.opts.Lifetime == Persistent || t.opts.Guest || t.marker.Load() == markerPresent {
+	session := t.client.State().Session
+	if marked, _ := t.marked.get(session); marked || t.opts.Lifetime == Persistent || t.opts.Guest {
 		return nil
 	}
 	if err := t.client.make(ctx, t.own("session", "", zk.FlagPersistent)); err != nil {
 		return err
 	}
-	t.marker.Store(markerPresent)
+	t.marked.set(session, true)
 	return nil
 }

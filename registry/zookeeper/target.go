@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 
@@ -78,9 +77,8 @@ type Target struct {
 	ledger  ledger
 
 	admission  admission
-	remembered atomic.Bool // that the record of our bridges is there
-
-	marker atomic.Int32 // whether entries of ours may be ephemeral; see mayBeEphemeral
+	remembered known // that the record of our bridges is there
+	marked     known // whether entries of ours may be ephemeral; see mayBeEphemeral
 }
 
 // NewTarget returns a target that writes through a client, which stays the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,9 +23,12 @@ type wire struct {
 	auth      []byte // those still to be sent
 	limit     int
 	handshake time.Duration
+	isBehind  func(zxid int64) bool // whether the servers have less than this; asked of one that hangs up on a session
 
 	session atomic.Int64 // 0 until the server has answered
 	timeout atomic.Int32 // of the session, in milliseconds
+	zxid    atomic.Int64 // of the server, in the last answer that told
+	seen    int64        // the last transaction that the session has seen, as the connect request tells
 
 	// Only the library's reader touches these.
 	in   *bufio.Reader
@@ -70,6 +74,9 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 
 // Write implements net.Conn.
 func (w *wire) Write(p []byte) (int, error) {
+	if w.session.Load() == 0 && len(p) >= 16 { // the connect request: length, version, zxid
+		w.seen = int64(binary.BigEndian.Uint64(p[8:]))
+	}
 	if len(w.auth) > 0 && w.session.Load() != 0 {
 		auth := w.auth
 		w.auth = nil
@@ -120,7 +127,7 @@ func (w *wire) next() error {
 	for {
 		head := make([]byte, 4, 20)
 		if _, err := io.ReadFull(w.in, head); err != nil {
-			return fmt.Errorf("read: %w", err)
+			return w.ended(err)
 		}
 		n := int(binary.BigEndian.Uint32(head))
 		if w.session.Load() == 0 {
@@ -136,6 +143,9 @@ func (w *wire) next() error {
 		if _, err := io.ReadFull(w.in, head[4:]); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
+		if zxid := int64(binary.BigEndian.Uint64(head[8:])); zxid > 0 {
+			w.zxid.Store(zxid)
+		}
 		if int32(binary.BigEndian.Uint32(head[4:])) != xidAuth {
 			w.head, w.rest = head, n-16
 			return nil
@@ -147,6 +157,27 @@ func (w *wire) next() error {
 			return fmt.Errorf("read: %w", err)
 		}
 	}
+}
+
+// ended returns why no packet comes any more. A server that has less than the
+// session has seen hangs up in place of an answer, and so do all others where
+// the ensemble was wiped or restored: the session is over then, and the library
+// is told so as a server would tell it.
+func (w *wire) ended(err error) error {
+	if w.session.Load() == 0 && w.seen > 0 && !errors.Is(err, os.ErrDeadlineExceeded) && w.isBehind(w.seen) {
+		w.head = expiredPacket()
+		return nil
+	}
+	return fmt.Errorf("read: %w", err)
+}
+
+// expiredPacket is the answer to a connect request for a session that is over.
+func expiredPacket() []byte {
+	const passwordLen = 16
+	b := make([]byte, 4+4+4+8+4+passwordLen)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	binary.BigEndian.PutUint32(b[4+4+4+8:], passwordLen)
+	return b
 }
 
 // hello reads the answer to a connect request:

@@ -27,7 +27,10 @@ type conn struct {
 	onData, onList map[string]struct{}
 }
 
-var errClosed = errors.New("the client closed the session")
+var (
+	errClosed = errors.New("the client closed the session")
+	errAhead  = errors.New("the client has seen more than this server has, and must try another")
+)
 
 // handshake is how long a client has for its connect request.
 const handshake = 10 * time.Second
@@ -138,12 +141,15 @@ func (c *conn) connect() error {
 	}
 	d := &decoder{b: b}
 	d.int32() // version of the protocol
-	d.int64() // the last transaction the client has seen
+	seen := d.int64()
 	timeout, id, password := time.Duration(d.int32())*time.Millisecond, d.int64(), d.bytes()
 	if d.err != nil {
 		return d.err
 	}
 	_ = c.SetReadDeadline(time.Time{}) // as above
+	if seen > c.server.zxid() {
+		return errAhead
+	}
 	c.session = c.server.open(c, id, password, timeout)
 	c.send(connectResponse(c.session))
 	if c.session == nil {

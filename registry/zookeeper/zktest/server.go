@@ -200,6 +200,13 @@ func (s *Server) end(ses *session) {
 	s.committed()
 }
 
+// zxid returns the last transaction.
+func (s *Server) zxid() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tree.zxid
+}
+
 // open finds the session of a connect request, or makes a new one. It is nil
 // where the session asked for is no longer there.
 func (s *Server) open(c *conn, id int64, password []byte, timeout time.Duration) *session {

@@ -165,6 +165,29 @@ func TestServer_Sessions(t *testing.T) {
 			t.Errorf("%v, %#x", err, c.SessionID())
 		}
 	})
+	inTime(t, "one that has seen more than the server has is hung up on, as by a real server", func(t *testing.T, s *zktest.Server) {
+		c := connect(t, s)
+		defer c.Close()
+		must(t, s.Put("/before", nil))
+		_, _, err := c.Get("/before")
+		must(t, err)
+		before := s.Snapshot()
+		_, err = c.Create("/after", nil, 0, open)
+		must(t, err)
+		s.Restore(before)
+		time.Sleep(5 * time.Second)
+		if c.State() == zk.StateHasSession || len(s.Sessions()) != 1 {
+			t.Errorf("%v, %v", c.State(), s.Sessions())
+		}
+		if got := s.Children("/"); !slices.Equal(got, []string{"before"}) {
+			t.Errorf("it holds %v", got)
+		}
+		must(t, s.Put("/again", nil))
+		time.Sleep(5 * time.Second)
+		if _, _, err := c.Get("/again"); err != nil {
+			t.Errorf("refused though the server has as much by now: %v", err)
+		}
+	})
 	inTime(t, "watches are told once, and of what was missed", func(t *testing.T, s *zktest.Server) {
 		c := connect(t, s)
 		defer c.Close()

@@ -1,0 +1,149 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// retryInterval is how long a client rests between two connections at most,
+// with the second that the library rests after it tried all servers.
+const retryInterval = 6 * time.Second
+
+// TestAServerThatComesBackWithLess shows that a session which every server
+// refuses, because it has seen more than they have, is given up for a new one.
+// V27
+func TestAServerThatComesBackWithLess(t *testing.T) {
+	t.Parallel()
+	lifetimes := map[string]func(*zookeeper.TargetOptions){
+		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
+	}
+	for name, tune := range lifetimes {
+		inTime(t, "wiped: "+name, func(t *testing.T, server *zktest.Server) {
+			client := dial(t, server)
+			defer client.Close()
+			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"a bridge"} })
+			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
+			before := server.Paths("/")
+			server.Restore(zktest.Snapshot{})
+			comesBack(t, client, tg, 0)
+			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
+			if after := server.Paths("/"); fmt.Sprint(after) != fmt.Sprint(before) {
+				t.Errorf("%v was written before, %v after", before, after)
+			}
+		})
+		inTime(t, "restored from a snapshot in which the session is: "+name, func(t *testing.T, server *zktest.Server) {
+			client := dial(t, server)
+			defer client.Close()
+			tg := target(t, client, tune)
+			write(t, tg, creating(ours(0, 0, 0)))
+			snap := server.Snapshot()
+			write(t, tg, creating(ours(0, 1, 0)))
+			server.Restore(snap)
+			comesBack(t, client, tg, 1)
+		})
+	}
+	inTime(t, "the record of the replicas", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		record, err := zookeeper.NewRecord(client, owner, zookeeper.Open)
+		must(t, err)
+		must(t, record.Save(t.Context(), []byte("one"), ""))
+		_, _, err = record.Load(t.Context())
+		must(t, err)
+		server.Restore(zktest.Snapshot{})
+		began := time.Now()
+		<-record.Changed()
+		if data, version, err := record.Load(t.Context()); err != nil || data != nil || version != "" || time.Since(began) > retryInterval {
+			t.Errorf("%q %q %v after %v", data, version, err, time.Since(began))
+		}
+		must(t, record.Save(t.Context(), []byte("two"), ""))
+	})
+	inTime(t, "the registry's own id", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		_, err := client.ID(t.Context(), "first", zookeeper.Open)
+		must(t, err)
+		server.Restore(zktest.Snapshot{})
+		synctest.Wait()
+		if id, err := client.ID(t.Context(), "second", zookeeper.Open); err != nil || id != "second" {
+			t.Errorf("%q, %v", id, err)
+		}
+	})
+}
+
+// comesBack waits until a client has a new session in which the target sees
+// as many entries.
+func comesBack(t *testing.T, client *zookeeper.Client, tg *zookeeper.Target, entries int) {
+	t.Helper()
+	before, began := client.State().Session, time.Now()
+	var held []registry.Held
+	err := errors.New("not asked")
+	for err != nil && time.Since(began) < 2*retryInterval {
+		held, err = tg.Read(t.Context(), groupN(0))
+	}
+	if took := time.Since(began); err != nil || len(held) != entries || took > retryInterval {
+		t.Errorf("%v, %v after %v", held, err, took)
+	}
+	if after := client.State().Session; after == before {
+		t.Error("the session is still the same")
+	}
+	if tg.Lost() != nil && !ready(tg.Lost()) {
+		t.Error("the loss is not told")
+	}
+	for _, h := range held {
+		if tg.Lost() != nil && h.Live {
+			t.Errorf("%v is said to live with this session", h)
+		}
+	}
+}
+
+// TestAServerThatHangsUp shows that a session is not given up where a server
+// hangs up for another reason: one that is not ready, or is out of reach
+// behind a proxy.
+func TestAServerThatHangsUp(t *testing.T) {
+	t.Parallel()
+	for name, hangsUp := range map[string]func(address string) bool{
+		"each time":                           func(string) bool { return true },
+		"one that lags: the other has it all": func(address string) bool { return strings.HasPrefix(address, "lags") },
+	} {
+		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+			var broken atomic.Bool
+			client, err := zookeeper.Dial(zookeeper.Options{
+				Servers: []string{"lags", "leads"}, SessionTimeout: 40 * time.Second,
+				Dial: func(ctx context.Context, network, address string) (netConn, error) {
+					if broken.Load() && hangsUp(address) {
+						ours, theirs := pipe()
+						go func() {
+							_, _ = theirs.Read(make([]byte, 100))
+							_ = theirs.Close()
+						}()
+						return ours, nil
+					}
+					return server.Dial(ctx, network, address)
+				},
+			})
+			must(t, err)
+			defer client.Close()
+			tg := target(t, client, withSession)
+			write(t, tg, creating(ours(0, 0, 0)))
+			before := client.State().Session
+			broken.Store(true)
+			server.DropConnections()
+			time.Sleep(15 * time.Second)
+			broken.Store(false)
+			if held := read(t, tg, groupN(0)); client.State().Session != before || len(held) != 1 || !held[0].Live || ready(tg.Lost()) {
+				t.Errorf("%v: %+v", held, client.State())
+			}
+		})
+	}
+}
