@@ -2,15 +2,12 @@ package zookeeper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -26,48 +23,32 @@ var (
 	ErrOwner = errors.New("the owner was changed")
 )
 
-// life is what the ephemeral node alive says of the process that made it.
-type life struct {
-	Host    string        `json:"host"`
-	Process int           `json:"process"`
-	Timeout time.Duration `json:"timeout"` // of its session, by which the node goes after a kill
-}
-
-func (t *Target) life() string {
-	host, _ := os.Hostname() // nobody is found by it then
-	data, err := json.Marshal(life{Host: host, Process: os.Getpid(), Timeout: t.client.State().Timeout})
-	if err != nil {
-		panic(err) // of strings and numbers alone
-	}
-	return string(data)
-}
-
-// left reports whether a sign of life is but what is left of a process that
-// ended on this machine.
-func (l life) left() bool {
-	host, err := os.Hostname()
-	if err != nil || l.Host != host || l.Process <= 0 {
-		return false
-	}
-	if l.Process == os.Getpid() {
-		return true // in a container every process may be the first
-	}
-	p, err := os.FindProcess(l.Process)
-	if err != nil {
-		return true
-	}
-	return errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone)
-}
-
 // admission is what is known of whether the target may write at all.
 type admission struct {
+	asking chan struct{} // holds one while somebody asks the server
+
+	// Only who asks touches these.
+	twin    time.Time // since when another process is seen to live; zero: none was
+	gone    time.Time // since when one that was found to live is not seen; zero: it is, or none was found
+	found   bool      // there was another process that may come back after it lost its session
+	earlier bool      // our bridges were found to have written as another owner
+
 	mu      sync.Mutex
 	given   bool
 	refused error
-	twin    time.Time // since when another process is seen to live; zero: none was
-	gone    time.Time // since when one that was found to live is not seen; zero: it is, or none was found
-	found   bool      // another process lived longer than what a killed one leaves
-	earlier bool      // our bridges were found to have written as another owner
+}
+
+// decided reports whether it is decided, and returns the refusal if it is one.
+func (a *admission) decided() (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.given || a.refused != nil, a.refused
+}
+
+func (a *admission) decide(refused error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.given, a.refused = refused == nil, refused
 }
 
 // admitEvery is how often it is looked whether another process has gone.
@@ -100,66 +81,117 @@ func (t *Target) admit(ctx context.Context) error {
 	if t.opts.Takes != nil {
 		return nil // by a person's word
 	}
-	a := &t.admission
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for !a.given && a.refused == nil {
-		wait, err := t.twin(ctx)
-		if err == nil && !wait {
-			err = t.predecessor(ctx)
-		}
-		switch {
-		case errors.Is(err, ErrTwin), errors.Is(err, ErrOwner):
-			a.refused = err
-		case errors.Is(err, registry.ErrRefused):
-			t.opts.Log.Warn("cannot see whether another bridge of this owner runs", "err", err)
-			a.given = true
-		case err != nil:
+	for {
+		wait, err := t.ask(ctx)
+		if err != nil || !wait {
 			return err
-		case wait:
-			if sleep(ctx, admitEvery); ctx.Err() != nil {
-				return fmt.Errorf("another bridge of owner %q may be running; waiting whether its sign of life goes: %w", t.opts.Owner, ctx.Err())
-			}
-		default:
-			a.given = true
+		}
+		if sleep(ctx, admitEvery); ctx.Err() != nil {
+			return fmt.Errorf("another bridge of owner %q may be running; waiting whether its sign of life goes: %w", t.opts.Owner, ctx.Err())
 		}
 	}
-	return a.refused
+}
+
+// ask asks the server unless it is decided, and reports whether to wait. Of
+// several who ask at the same time one does so for all.
+func (t *Target) ask(ctx context.Context) (wait bool, err error) {
+	a := &t.admission
+	if decided, refused := a.decided(); decided {
+		return false, refused
+	}
+	select {
+	case a.asking <- struct{}{}:
+		defer func() { <-a.asking }()
+	case <-ctx.Done():
+		return false, fmt.Errorf("zookeeper: %w", ctx.Err())
+	}
+	if decided, refused := a.decided(); decided {
+		return false, refused
+	}
+	wait, err = t.twin(ctx)
+	if err == nil && !wait {
+		err = t.predecessor(ctx)
+	}
+	switch {
+	case errors.Is(err, ErrTwin), errors.Is(err, ErrOwner):
+		a.decide(err)
+		return false, err
+	case errors.Is(err, registry.ErrRefused):
+		t.opts.Log.Warn("cannot see whether another bridge of this owner runs", "err", err)
+	case err != nil || wait:
+		return wait, err
+	}
+	a.decide(nil)
+	return false, nil
 }
 
 // twin reports whether to wait for another process's sign of life to go, and
 // returns ErrTwin where it stayed for longer than what a killed one leaves.
 func (t *Target) twin(ctx context.Context) (bool, error) {
-	if t.opts.Shared {
-		return false, nil
-	}
 	path := t.home() + "/alive"
 	n, err := t.client.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
+		if err := t.replicas(ctx); err != nil {
+			return false, err
+		}
 		return t.admission.missed(time.Now()), nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", path, err)
 	}
-	var other life
-	_ = json.Unmarshal(n.data, &other) // one that cannot be read may be anybody's
-	if n.stat.EphemeralOwner == t.client.State().Session || other.left() {
+	other, state := parseLife(n.data), t.client.State()
+	if n.stat.EphemeralOwner == state.Session || other.ended() || t.opts.Shared && other.Writes != alone {
 		return false, nil
 	}
-	now, patience := time.Now(), max(other.Timeout, t.client.State().Timeout)+aliveInterval/2
+	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
 	t.admission.gone = time.Time{}
 	if t.admission.twin.IsZero() {
 		t.admission.twin = now
 		t.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
 			"host", other.Host, "process", other.Process, "patience", patience)
 	}
-	if now.Sub(t.admission.twin) < patience {
+	// A server that takes over from another gives every session its whole time
+	// anew, and cuts our connection.
+	if now.Sub(t.admission.twin) < patience || now.Sub(state.Since) < patience {
 		return true, nil
 	}
 	t.admission.found = true
-	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; stop that one, or give this one another owner",
-		ErrTwin, t.opts.Owner, other.Host, other.Process)
+	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrTwin, t.opts.Owner, other.Host, other.Process, t.remedy(other))
 }
+
+// remedy says what a person does about another process of the owner.
+func (t *Target) remedy(other life) string {
+	switch {
+	case t.opts.Shared:
+		return "it runs without replicas.lease: end it, and start it again with the lease"
+	case other.Writes == shared:
+		return "it runs with replicas.lease: end all replicas first, or give this one the same lease"
+	default:
+		return "stop that one, or give this one another owner"
+	}
+}
+
+// replicas makes a process without a lease wait where replicas wrote last: the
+// next of them may be about to show that it lives. Once they are gone, so are
+// their fences, under which whatever they may still send is refused.
+func (t *Target) replicas(ctx context.Context) error {
+	if t.opts.Shared {
+		return nil
+	}
+	stat, err := t.client.exists(ctx, t.home()+"/fence")
+	if err != nil || stat == nil {
+		return err
+	}
+	t.admission.found = true
+	if t.admission.gone.IsZero() || time.Since(t.admission.gone) < returns {
+		return nil
+	}
+	return t.clear(ctx, t.home()+"/fence")
+}
+
+// returns is the time within which a process that lives shows so anew after
+// its session was lost, and a replica after another that showed it for all.
+const returns = 2 * aliveInterval
 
 // missed reports whether to wait all the same though no sign of life is seen:
 // a process that lives and lost its session makes its sign anew.
@@ -167,7 +199,7 @@ func (a *admission) missed(now time.Time) bool {
 	if a.found && a.gone.IsZero() {
 		a.gone = now
 	}
-	return a.found && now.Sub(a.gone) < 2*aliveInterval
+	return a.found && now.Sub(a.gone) < returns
 }
 
 // predecessor returns ErrOwner where bridges of ours wrote here as another

@@ -1,14 +1,19 @@
 package zookeeper_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
@@ -88,24 +93,215 @@ func TestAdmit_F44(t *testing.T) {
 	})
 }
 
+// lifeOf returns what this process would show of itself, after a change.
+func lifeOf(t testing.TB, server *zktest.Server, change map[string]any) []byte {
+	t.Helper()
+	const path = "/xds-bridge/" + owner + "/alive"
+	client := dial(t, server)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); target(t, client).KeepAlive(ctx) }()
+	var shown zktest.Node
+	for there := false; !there; time.Sleep(time.Millisecond) {
+		shown, there = server.Get(path)
+	}
+	cancel()
+	<-ended
+	server.Delete(path)
+	client.Close()
+	var all map[string]any
+	must(t, json.Unmarshal(shown.Data, &all))
+	maps.Copy(all, change)
+	data, err := json.Marshal(all)
+	must(t, err)
+	return data
+}
+
+// endedProcess returns the number of a process of this machine that is no more.
+func endedProcess(t testing.TB) int {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "true")
+	must(t, c.Run())
+	return c.Process.Pid
+}
+
 func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor_F01(t *testing.T) {
 	t.Parallel()
-	host, err := os.Hostname()
-	must(t, err)
-	ended := exec.CommandContext(t.Context(), "true")
-	must(t, ended.Run())
-	for name, process := range map[string]int{"an ended process": ended.Process.Pid, "our own number, as in a container": os.Getpid()} {
+	if _, err := os.Stat("/proc/self/ns/pid"); err != nil {
+		t.Skip("the system does not say which process is which")
+	}
+	for name, change := range map[string]map[string]any{
+		"an ended process": {"process": endedProcess(t)},
+		"its number is ours by now, as in a container": {"started": "1"},
+		"its number is another's by now":               {"process": os.Getppid(), "started": "1"},
+		"our own, of a session before":                 {},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
-			alive(t, server, session(t, server).State().Session, host, process)
+			data := lifeOf(t, server, change)
+			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, session(t, server).State().Session))
+			tg := target(t, dial(t, server))
+			if who, err := tg.Alive(t.Context(), owner); err != nil || who != "" {
+				t.Errorf("it is said to live: %q, %v", who, err)
+			}
 			began := time.Now()
-			must(t, target(t, dial(t, server)).Admit(t.Context()))
+			must(t, tg.Admit(t.Context()))
 			if waited := time.Since(began); waited > 5*time.Second {
 				t.Errorf("it waited for %v", waited)
 			}
 		})
 	}
+}
+
+// TestAdmit_ADuplicateOfTheSameHostName shows that a process whose session
+// lives is seen, although it has our host name and our number, or a number that
+// is none here: two containers on the network of one node. V97
+func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]map[string]any{
+		"our number in another namespace":                      {"system": "a boot pid:[1]", "started": "1"},
+		"a number that is none here":                           {"system": "a boot pid:[1]", "process": 4190000},
+		"a number that is none here, of a version before":      {"system": "", "process": 4190000},
+		"our number, where a system does not say who it is":    {"system": "", "started": ""},
+		"the process that started it, which runs, and is ours": {"process": os.Getppid(), "started": ""},
+	} {
+		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+			data := lifeOf(t, server, change)
+			first, client := session(t, server), dial(t, server)
+			defer first.Close()
+			defer client.Close()
+			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
+			tg := target(t, client)
+			if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+				t.Errorf("two processes write as one owner: %v", err)
+			}
+			if who, err := tg.Alive(t.Context(), owner); err != nil || who == "" { // as purge, adopt and release ask
+				t.Errorf("nobody is said to live: %v", err)
+			}
+		})
+	}
+}
+
+// TestAdmit_BetweenOneReplicaAndTwo shows that a process without a lease and
+// those with one never write at the same time. V98
+func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
+	t.Parallel()
+	leased := func(o *zookeeper.TargetOptions) {
+		o.Shared = true
+		o.Fence = func(registry.Group) (zookeeper.Fence, bool) {
+			return zookeeper.Fence{Shard: 0, Term: 7, Holder: "us"}, true
+		}
+	}
+	runs := func(t *testing.T, server *zktest.Server, tune ...func(*zookeeper.TargetOptions)) (end func()) {
+		t.Helper()
+		client := dial(t, server)
+		tg := target(t, client, tune...)
+		ctx, cancel := context.WithCancel(t.Context())
+		must(t, tg.Admit(ctx))
+		write(t, tg, creating(ours(0, 0, 0)))
+		ended := make(chan struct{})
+		go func() { defer close(ended); tg.KeepAlive(ctx) }()
+		synctest.Wait()
+		return func() { cancel(); <-ended; client.Close() }
+	}
+	inTime(t, "one with a lease is refused beside one without, and told what to do", func(t *testing.T, server *zktest.Server) {
+		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
+		first, client := session(t, server), dial(t, server)
+		defer first.Close()
+		defer client.Close()
+		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
+		tg := target(t, client, leased)
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "without replicas.lease") {
+			t.Errorf("%v", err)
+		}
+		if err := tg.Write(t.Context(), creating(ours(1, 0, 0))); !errors.Is(err, zookeeper.ErrTwin) {
+			t.Errorf("written all the same: %v", err)
+		}
+	})
+	inTime(t, "one with a lease waits for one without that is killed", func(t *testing.T, server *zktest.Server) {
+		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
+		first, client := session(t, server), dial(t, server)
+		defer first.Close()
+		defer client.Close()
+		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
+		time.AfterFunc(8*time.Second, func() { server.Expire(first.State().Session) })
+		must(t, target(t, client, leased).Admit(t.Context()))
+	})
+	inTime(t, "one without a lease is refused beside replicas", func(t *testing.T, server *zktest.Server) {
+		data := lifeOf(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
+		first, client := session(t, server), dial(t, server)
+		defer first.Close()
+		defer client.Close()
+		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
+		if err := target(t, client).Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "with replicas.lease") {
+			t.Errorf("%v", err)
+		}
+	})
+	inTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zktest.Server) {
+		runs(t, server, leased)() // the one that showed it for all ends
+		data := lifeOf(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
+		other, client := session(t, server), dial(t, server)
+		defer other.Close()
+		defer client.Close()
+		time.AfterFunc(9*time.Second, func() {
+			_ = server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, other.State().Session)
+		})
+		tg := target(t, client)
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+			t.Errorf("admitted beside a replica: %v", err)
+		}
+		server.Expire(other.State().Session)
+		must(t, tg.Admit(t.Context()))
+		if names := server.Children("/xds-bridge/" + owner + "/fence"); names != nil {
+			t.Errorf("fences are left, for which every start would wait: %v", names)
+		}
+		began := time.Now()
+		must(t, target(t, client).Admit(t.Context()))
+		if waited := time.Since(began); waited > time.Second {
+			t.Errorf("the next start waits for %v", waited)
+		}
+	})
+}
+
+// TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew shows that a process which was
+// killed is no duplicate, although its session outlives its timeout.
+func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
+	t.Parallel()
+	inTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zktest.Server) {
+		first, client := session(t, server), dial(t, server)
+		defer first.Close()
+		defer client.Close()
+		alive(t, server, first.State().Session, "elsewhere", 7)
+		time.AfterFunc(9*time.Second, server.DropConnections)
+		time.AfterFunc(20*time.Second, func() { server.Expire(first.State().Session) })
+		must(t, target(t, client).Admit(t.Context()))
+	})
+}
+
+// TestAdmit_AWriteGivesUpInTime shows that a write does not wait for another
+// that waits for the duplicate, longer than its context lets it.
+func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
+	t.Parallel()
+	inTime(t, "beside a start that waits", func(t *testing.T, server *zktest.Server) {
+		first, client := session(t, server), dial(t, server)
+		defer first.Close()
+		defer client.Close()
+		alive(t, server, first.State().Session, "elsewhere", 7)
+		tg := target(t, client)
+		admitted := make(chan error)
+		go func() { admitted <- tg.Admit(t.Context()) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := tg.Write(ctx, creating(ours(0, 0, 0))); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if err := <-admitted; !errors.Is(err, zookeeper.ErrTwin) {
+			t.Error(err)
+		}
+	})
 }
 
 func TestAdmit_AnOwnerThatWasChangedIsRefused_F10(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 // fenced returns an option that gives a target the right to write.
 func fenced(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
 	return func(o *zookeeper.TargetOptions) {
+		o.Shared = true
 		o.Fence = func(registry.Group) (zookeeper.Fence, bool) { return *f, may == nil || *may }
 	}
 }

@@ -2,7 +2,6 @@ package zookeeper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,9 +20,8 @@ func (t *Target) Alive(ctx context.Context, owner string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	var l life
-	_ = json.Unmarshal(n.data, &l) // one that cannot be read may be anybody's
-	if l.left() {
+	l := parseLife(n.data)
+	if l.ended() {
 		return "", nil
 	}
 	return fmt.Sprintf("process %d on host %q", l.Process, l.Host), nil

@@ -98,6 +98,8 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
 		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
 	}
+	t.opts.Shared = opts.Shared || opts.Fence != nil
+	t.admission.asking = make(chan struct{}, 1)
 	t.ledger.off = opts.Guest
 	if opts.Lifetime == Session {
 		t.lost = client.onLost()
