@@ -258,7 +258,7 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 	options.Target, options.Owner = o.name, owner
 	options.Log = b.log.With("component", "bridge", "peer", o.name)
 	if o.at.listen == "" { // what is served is served whole by every replica
-		o.gate = b.member.gate()
+		o.gate = b.member.gate(o.fault)
 		options.Gate = o.gate.Bridge()
 	}
 	o.removal = b.removal(o.at, o)

@@ -24,7 +24,7 @@ type announcer struct {
 // parts returns what runs while the mesh is written to.
 func (a *announcer) parts() []func(context.Context) error {
 	return []func(context.Context) error{named("keys of "+a.mesh, func(ctx context.Context) error {
-		return published(ctx, a.member.gate(), a.Publisher)
+		return published(ctx, a.member.gate(nil), a.Publisher)
 	})}
 }
 

@@ -113,12 +113,16 @@ func ownIdentity(name string) (string, error) {
 }
 
 // gate returns what says which groups of a target this replica may write; nil
-// where it is the only one.
-func (m *member) gate() *lease.Gate {
-	if m == nil {
+// where it is the only one. fault says why the target cannot be reached, empty
+// where it can; it may be nil.
+func (m *member) gate(fault func() string) *lease.Gate {
+	switch {
+	case m == nil:
 		return nil
+	case fault == nil:
+		return m.Gate(nil)
 	}
-	return m.Gate()
+	return m.Gate(func() bool { return fault() == "" })
 }
 
 // fence returns what a transaction of a target has to be under; nil where

@@ -47,7 +47,7 @@ func (t table) take(i int, want []shard) {
 	s := &t.Shards[i]
 	before := s.Decider
 	switch warm, there := t.Members[s.Warm]; {
-	case there && !warm.Leaving:
+	case there && !warm.Leaving && !warm.Unfit:
 		s.Decider = s.Warm
 	case want != nil:
 		s.Decider = want[i].Decider
@@ -76,17 +76,20 @@ func (t table) setWarm(i int, name string) {
 	delete(t.Members[name].Ready, i)
 }
 
-// desired returns who should have which shard: each member that stays as many
-// as any other, and as few changes as that takes. It returns nil where nobody
-// stays.
+// desired returns who should have which shard: each member that stays and is
+// fit as many as any other, and as few changes as that takes. It returns nil
+// where nobody stays.
 func (t table) desired() []shard {
-	names := t.staying()
+	names := t.fit()
 	if len(names) == 0 {
 		return nil
 	}
 	d := &division{table: t, names: names, want: make([]shard, len(t.Shards))}
 	d.deciders()
-	if len(names) > 1 {
+	if len(names) == 1 {
+		d.names = t.staying() // better one that is not fit than none
+	}
+	if len(d.names) > 1 {
 		d.warms()
 	}
 	return d.want

@@ -12,12 +12,15 @@ import (
 type Gate struct {
 	member  *Member
 	changed chan struct{}
+	reaches func() bool    // whether the loop reaches its target now; nil: it always does
+	reached bool           // what that was last
 	told    []bridge.Stand // by shard: what the loop was last ready for
 }
 
-// Gate returns the gate of one more loop.
-func (m *Member) Gate() *Gate {
-	return &Gate{member: m, changed: make(chan struct{}, 1), told: make([]bridge.Stand, m.opts.Shards)}
+// Gate returns the gate of one more loop, which is ready for nothing while it
+// does not reach its target. It must not block; nil: it always reaches it.
+func (m *Member) Gate(reaches func() bool) *Gate {
+	return &Gate{member: m, changed: make(chan struct{}, 1), reaches: reaches, reached: true, told: make([]bridge.Stand, m.opts.Shards)}
 }
 
 // Bridge returns the gate as a loop takes it.
@@ -108,7 +111,7 @@ func (m *Member) readyFor(i int, s shard) bool {
 		role = bridge.RoleDecider
 	}
 	for _, g := range m.gates {
-		if told := g.told[i]; told.Role != role || told.Term != s.Term || told.Turn != m.turns[i] {
+		if told := g.told[i]; !g.reached || told.Role != role || told.Term != s.Term || told.Turn != m.turns[i] {
 			return false
 		}
 	}

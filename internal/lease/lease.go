@@ -80,3 +80,7 @@ func (o Options) beat() time.Duration { return o.TTL / 5 }
 // valid is how long a member may decide after it renewed its entry. What is
 // left of the ttl is for calls under way and clocks that differ.
 func (o Options) valid() time.Duration { return o.TTL * 2 / 3 }
+
+// patience is how long a member may take to get ready for a part that it has,
+// before others are preferred that do.
+func (o Options) patience() time.Duration { return o.TTL * 8 }

@@ -25,6 +25,7 @@ type Member struct {
 	beatAt   time.Time // when our entry has to be renewed
 	beat     int64
 	unsure   bool // a write of ours may still reach the record
+	fitness  fitness
 
 	mu      sync.Mutex
 	table   table          // as it was last read or written
@@ -130,7 +131,12 @@ func (m *Member) exchange(ctx context.Context) error {
 		}
 	}
 	if len(t.Shards) != m.opts.Shards {
-		return fmt.Errorf("replicas.shards: this replica is configured for %d shards, those that run have %d: end them all before the number is changed", m.opts.Shards, len(t.Shards))
+		m.observe(t, now)
+		if m.anybody(now) {
+			return fmt.Errorf("replicas.shards: this replica is configured for %d shards, those that run have %d: end them all before the number is changed", m.opts.Shards, len(t.Shards))
+		}
+		m.opts.Log.Info("the number of shards was changed, nobody runs with the old one", "from", len(t.Shards), "to", m.opts.Shards)
+		t = t.resized(m.opts.Shards, now.UnixMilli())
 	}
 	m.observe(t, now)
 	m.adopt(t)
@@ -152,6 +158,16 @@ func (m *Member) observe(t table, now time.Time) {
 			m.seen[name] = sighting{e.Beat, now}
 		}
 	}
+}
+
+// anybody reports whether a member was seen to be alive within the ttl.
+func (m *Member) anybody(now time.Time) bool {
+	for _, s := range m.seen {
+		if now.Sub(s.at) < m.opts.TTL {
+			return true
+		}
+	}
+	return false
 }
 
 // renew writes the record where our entry is due, or something is to be done.
@@ -196,6 +212,7 @@ func (m *Member) write(t *table) (gone bool) {
 			delete(t.Members, name)
 		}
 	}
+	m.look()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.beat++
@@ -205,6 +222,7 @@ func (m *Member) write(t *table) (gone bool) {
 			self.Ready[i] = s.Term
 		}
 	}
+	self.Unfit = m.unfit(*t, self, now)
 	t.Members[m.opts.Identity] = self
 	t.step(m.opts.Identity)
 	if m.leaving && m.mayGo(*t) {

@@ -213,6 +213,104 @@ func TestReplicas(t *testing.T) {
 			}
 			w.has(map[*replica][2]int{a: {8, 0}})
 		},
+		"V92 another number of shards counts once all replicas have ended": func(t *testing.T) {
+			w := newWorld(t, 4)
+			a := w.joins("a")
+			w.in(5 * time.Second)
+			before := a.gate.Stand(3).Term
+			if err := a.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a.stop()
+			other := &world{t: t, shards: 8, cell: w.cell}
+			b := other.joins("b")
+			other.in(time.Second)
+			other.has(map[*replica][2]int{b: {8, 0}})
+			if now := b.gate.Stand(3).Term; now <= before {
+				t.Errorf("term %d after %d", now, before)
+			}
+		},
+		"V92 another number of shards counts once those that were killed have been silent for the ttl": func(t *testing.T) {
+			w := newWorld(t, 8)
+			a := w.joins("a")
+			w.in(5 * time.Second)
+			a.stop()
+			other := &world{t: t, shards: 4, cell: w.cell}
+			b := other.joins("b")
+			other.in(ttl - time.Second)
+			other.has(map[*replica][2]int{b: {0, 0}})
+			other.in(3 * time.Second)
+			other.has(map[*replica][2]int{b: {4, 0}})
+		},
+		"V07 who never gets ready loses its shards to who is": func(t *testing.T) {
+			w := newWorld(t, 16)
+			a := w.joins("a", func(r *replica) { r.slow = 1e6 * time.Hour })
+			b := w.joins("b")
+			w.in(9 * ttl)
+			w.has(map[*replica][2]int{a: {0, 16}, b: {16, 0}})
+		},
+		"V07 who loses its target loses its shards to who reaches it, and has its part again when it is back": func(t *testing.T) {
+			w := newWorld(t, 16)
+			a, b, c := w.joins("a"), w.joins("b"), w.joins("c")
+			w.in(time.Minute)
+			a.away.Store(true)
+			w.in(9 * ttl)
+			w.decided()
+			if a.count(bridge.RoleDecider) != 0 || b.count(bridge.RoleDecider) != 8 || c.count(bridge.RoleDecider) != 8 {
+				t.Errorf("%+v", a.Status())
+			}
+			a.away.Store(false)
+			w.in(time.Hour)
+			w.decided()
+			for _, r := range w.all {
+				if n := r.count(bridge.RoleDecider); n < 5 || n > 6 {
+					t.Errorf("%s decides %d of 16", r.name, n)
+				}
+			}
+		},
+		"V07 who is not ready and alone keeps what it has": func(t *testing.T) {
+			w := newWorld(t, 4)
+			a := w.joins("a")
+			a.away.Store(true)
+			w.in(time.Hour)
+			w.has(map[*replica][2]int{a: {4, 0}})
+		},
+		"V07 where nobody is ready nothing moves": func(t *testing.T) {
+			w := newWorld(t, 16)
+			a, _ := w.joins("a"), w.joins("b")
+			w.in(time.Minute)
+			before := a.Status().Shards
+			for _, r := range w.all {
+				r.away.Store(true)
+			}
+			w.in(2 * time.Hour)
+			for i, s := range a.Status().Shards {
+				if s.Term != before[i].Term {
+					t.Errorf("shard %d went from %s to %s", i, before[i].Decider, s.Decider)
+				}
+			}
+		},
+		"V07 where all read and nobody can write, shards move ever less often": func(t *testing.T) {
+			w := newWorld(t, 4)
+			a, _ := w.joins("a", func(r *replica) { r.reads = true }), w.joins("b", func(r *replica) { r.reads = true })
+			w.in(time.Minute)
+			before := a.Status().Shards
+			w.in(6 * time.Hour)
+			for i, s := range a.Status().Shards {
+				if moved := s.Term - before[i].Term; moved > 12 {
+					t.Errorf("shard %d moved %d times in six hours", i, moved)
+				}
+			}
+		},
+		"a lease counts from before it was asked for": func(t *testing.T) {
+			w := newWorld(t, 1)
+			asked := time.Now()
+			a := w.joins("a", func(r *replica) { r.link.slow = 2 * time.Second })
+			w.in(3 * time.Second)
+			if until := a.Status().Until; until.IsZero() || until.After(asked.Add(ttl*2/3)) {
+				t.Errorf("the lease is taken to last %v from when it was asked for, at most %v", until.Sub(asked), ttl*2/3)
+			}
+		},
 		"a record of another format is left alone": func(t *testing.T) {
 			w := newWorld(t, 8)
 			w.cell.data, w.cell.version = []byte(`{"format":2}`), 1

@@ -33,6 +33,7 @@ func (s shard) has(name string) bool { return s.Decider == name || s.Warm == nam
 type member struct {
 	Beat    int64         `json:"beat"` // counted up; one that stands still is dead
 	Leaving bool          `json:"leaving,omitempty"`
+	Unfit   bool          `json:"unfit,omitempty"` // it has not got ready for what it has for long, as without a way to the target
 	Ready   map[int]int64 `json:"ready,omitempty"` // the term of each shard in which everything was brought to where its role asks for
 }
 
@@ -45,6 +46,15 @@ func newTable(shards int, now int64) table {
 		t.Shards[i].Term = now
 	}
 	return t
+}
+
+// resized returns a table of which nobody is a member, of another number of
+// shards and with terms above those of this one.
+func (t table) resized(shards int, now int64) table {
+	for _, s := range t.Shards {
+		now = max(now, s.Term+1)
+	}
+	return newTable(shards, now)
 }
 
 func parse(record []byte) (table, error) {
@@ -90,6 +100,16 @@ func (t table) ready(name string, i int) bool {
 func (t table) covered(i int) bool {
 	s := t.Shards[i]
 	return s.Decider != "" && t.ready(s.Decider, i) && (s.Warm == "" || t.ready(s.Warm, i))
+}
+
+// fit returns the members that stay and get ready for what they have; where
+// none does, all that stay.
+func (t table) fit() []string {
+	names := slices.DeleteFunc(t.staying(), func(name string) bool { return t.Members[name].Unfit })
+	if len(names) == 0 {
+		return t.staying()
+	}
+	return names
 }
 
 // staying returns the members that are not about to leave, in order.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,7 @@ type link struct {
 	cut   bool          // nothing passes
 	lost  bool          // what is written arrives, its answer does not
 	delay time.Duration // of what is written, after its sender gave it up
+	slow  time.Duration // of what is written, while its sender waits
 }
 
 var errCut = errors.New("no route")
@@ -84,8 +86,9 @@ func (l *link) Load(context.Context) ([]byte, string, error) {
 
 func (l *link) Save(_ context.Context, record []byte, version string) error {
 	l.mu.Lock()
-	cut, lost, delay := l.cut, l.lost, l.delay
+	cut, lost, delay, slow := l.cut, l.lost, l.delay, l.slow
 	l.mu.Unlock()
+	time.Sleep(slow)
 	switch {
 	case cut:
 		return errCut
@@ -123,6 +126,8 @@ type replica struct {
 	link  *link
 	gate  *bridge.Gate
 	slow  time.Duration // how long the loop takes
+	away  atomic.Bool   // it does not reach its target
+	reads bool          // it gets ready to take over, and never to decide
 	stop  func()
 	began time.Time
 }
@@ -149,7 +154,7 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	g := m.Gate()
+	g := m.Gate(func() bool { return !r.away.Load() })
 	g.Enter()
 	r.Member, r.gate = m, g.Bridge()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -166,7 +171,7 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 func (r *replica) loop(ctx context.Context) {
 	for {
 		for i := range r.gate.Shards {
-			if s := r.gate.Stand(i); s.Role != bridge.RoleAway {
+			if s := r.gate.Stand(i); s.Role != bridge.RoleAway && !(r.reads && s.Role == bridge.RoleDecider) {
 				r.gate.Ready(i, s)
 			}
 		}

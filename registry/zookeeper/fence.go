@@ -127,7 +127,8 @@ func (f Fence) above(path, content string) error {
 		return fmt.Errorf("%w: %s holds %.80q, which is no term; delete the node", registry.ErrRefused, path, content)
 	}
 	if term >= f.Term {
-		return fmt.Errorf("%w: %s has it in term %d, ours is %d", registry.ErrFenced, holder, term, f.Term)
+		return fmt.Errorf("%w: %s has it in term %d, ours is %d; if that one and its replicas do not run any more, delete %s",
+			registry.ErrFenced, holder, term, f.Term, path)
 	}
 	return nil
 }
