@@ -54,6 +54,7 @@ func (l *loop) overview(now time.Time) Status {
 		}
 	}
 	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, l.holdList(), l.conflictList()
+	s.Kept = l.kept()
 	return s
 }
 
@@ -121,6 +122,11 @@ func (l *loop) statusOf(names map[registry.Name]bool, query string, now time.Tim
 			s.Holds = append(s.Holds, h)
 		}
 	}
+	for _, k := range l.kept() {
+		if slices.ContainsFunc(k.Groups, func(g registry.Group) bool { return groups[g] }) {
+			s.Kept = append(s.Kept, k)
+		}
+	}
 	slices.SortFunc(s.Conflicts, compareConflicts)
 	return s
 }
@@ -134,6 +140,36 @@ func (l *loop) status(now time.Time) Status {
 		s.Services = append(s.Services, l.serviceStatus(origin))
 	}
 	return s
+}
+
+// kept returns what stays of ours whatever the sources say, by the reason.
+func (l *loop) kept() []Kept {
+	if l.opts.Stays == nil {
+		return nil
+	}
+	by := make(map[string]*Kept)
+	for _, it := range l.agenda.items {
+		for _, s := range it.surplus {
+			why := l.stays(s)
+			if why == "" {
+				continue
+			}
+			if by[why] == nil {
+				by[why] = &Kept{Why: why}
+			}
+			k := by[why]
+			k.Entries++
+			if n := len(k.Groups); n == 0 || k.Groups[n-1] != it.group {
+				k.Groups = append(k.Groups, it.group)
+			}
+		}
+	}
+	var all []Kept
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		slices.SortFunc(by[why].Groups, registry.Group.Compare)
+		all = append(all, *by[why])
+	}
+	return all
 }
 
 // origins returns the services that are asked for, in no order.

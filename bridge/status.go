@@ -48,6 +48,7 @@ type Status struct {
 	Services  []ServiceStatus `json:"services"`
 	Holds     []Hold          `json:"holds"`
 	Conflicts []Conflict      `json:"conflicts"`
+	Kept      []Kept          `json:"kept,omitempty"` // entries of ours that Options.Stays keeps
 	Counts    Counts          `json:"counts"`
 }
 
@@ -66,6 +67,14 @@ func (s Status) clone() Status {
 		s.Bridges[i].Reasons = maps.Clone(s.Bridges[i].Reasons)
 	}
 	return s
+}
+
+// Kept are entries of ours that no bridge wrote as it is configured now, and
+// that stay for one reason until a person does something.
+type Kept struct {
+	Why     string           `json:"why"`
+	Entries int              `json:"entries"`
+	Groups  []registry.Group `json:"groups"` // that hold them
 }
 
 // InSync reports whether nothing is left to do: every bridge synced, no group

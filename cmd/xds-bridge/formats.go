@@ -174,15 +174,15 @@ func (b *builder) readings(name string) []use {
 	return all
 }
 
-// A placed format is one with its first use.
-type placed[T any] struct {
+// A placedUse is a format with its first use.
+type placedUse[T any] struct {
 	use
 	codec T
 }
 
 // written makes the formats in which bridges write a registry: the codecs of
-// each bridge, and each place once.
-func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge, how func(use) (T, error)) (codecs [][]codec, places []placed[T], err error) {
+// each bridge, and each place once, former ones last.
+func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge, former []use, how func(use) (T, error)) (codecs [][]codec, places []placedUse[T], err error) {
 	seen := make(map[string]bool)
 	for _, x := range bridges {
 		var own []codec
@@ -195,10 +195,20 @@ func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge,
 			own = append(own, c)
 			if at := u.place(b.cfg.Registries[name]); !seen[at] { // bridges may share a place, which has one layout
 				seen[at] = true
-				places = append(places, placed[T]{u, c})
+				places = append(places, placedUse[T]{u, c})
 			}
 		}
 		codecs = append(codecs, own)
+	}
+	for _, u := range former {
+		c, err := how(u)
+		if err != nil {
+			return nil, nil, fmt.Errorf("bridge %s, as it was: %w", u.bridge.Name, err)
+		}
+		if at := u.place(b.cfg.Registries[name]); !seen[at] {
+			seen[at] = true
+			places = append(places, placedUse[T]{u, c})
+		}
 	}
 	return codecs, places, nil
 }

@@ -31,6 +31,7 @@ type house struct {
 	metrics    *metrics.Metrics
 	events     *admin.Events
 	audit      *audit.Log
+	elsewhere  map[string]string // registries that are others than in the house before it, and why
 }
 
 // input is one source with its table. It runs once, however many bridges
@@ -55,12 +56,13 @@ type link struct {
 	state      func() admin.TargetState    // nil where it has nothing to tell
 	fault      func() string               // why the target cannot be reached; empty where it can
 	close      func()                      // nil where nothing is held
+	lasting    bool                        // entries outlive the connection
 	note       string                      // what a plan has to say of it; empty: nothing
 	back       <-chan struct{}             // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
 
 	// over makes the target that the connection leads to, for the bridges of
-	// a loop.
-	over func(b *builder, bridges []config.Bridge) (*reached, error)
+	// a loop. It looks at former places as well, and nothing is written there.
+	over func(b *builder, bridges []config.Bridge, former []use) (*reached, error)
 }
 
 // reached is a target over a link, and what goes with it.
@@ -77,10 +79,11 @@ type reached struct {
 type outlet struct {
 	*link
 	*reached
-	at   end
-	key  string // of all that the loop depends on beside the link
-	loop *bridge.Loop
-	gate *lease.Gate // nil where every replica writes, or there is but one
+	at     end
+	key    string // of all that the loop depends on beside the link
+	loop   *bridge.Loop
+	former []use       // places that bridges wrote and write no more
+	gate   *lease.Gate // nil where every replica writes, or there is but one
 
 	removal *removal
 }

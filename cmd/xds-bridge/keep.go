@@ -22,6 +22,7 @@ type keeper struct {
 	server  *admin.Server
 	asks    chan ask
 	file    watched
+	left    map[end]string // where entries stay that no loop looks after any more, as status tells it
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
@@ -35,7 +36,7 @@ type ask struct {
 
 // keep runs what the configuration says until ctx ends, which is no fault.
 func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
-	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file}
+	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file, left: make(map[end]string)}
 	defer b.doors.shut(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {
 		h.close()

@@ -73,7 +73,7 @@ func announcerKey(cfg *config.Config, mesh string) string {
 
 // loopKey returns the key of the target and the loop at an end, beside its
 // link. Guards and timing are not in it: they are changed while it runs.
-func loopKey(cfg *config.Config, at end) string {
+func loopKey(cfg *config.Config, at end, former []use) string {
 	type way struct {
 		Bridge config.Bridge
 		From   config.Registry
@@ -90,7 +90,11 @@ func loopKey(cfg *config.Config, at end) string {
 		}
 	}
 	slices.Sort(suffixes)
-	return text(cfg.Owner, all, connection(cfg.Registries[at.registry]), slices.Compact(suffixes))
+	var left []string
+	for _, u := range former {
+		left = append(left, text(u.bridge.Name, u.format))
+	}
+	return text(cfg.Owner, all, left, connection(cfg.Registries[at.registry]), slices.Compact(suffixes))
 }
 
 // connection returns a copy of a registry without what only its loop needs.

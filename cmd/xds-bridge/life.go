@@ -99,8 +99,11 @@ func beginNew[P part](ctx context.Context, failed chan<- error, running map[P]*s
 func (l *life) replaced(o *outlet, h *house) {
 	switch {
 	case h.has(o.link):
-	case o.listen != "": // readers keep what they have and come back to its successor
+	case o.listen != "", // readers keep what they have and come back to its successor
+		o.lasting && h.outlet(o.at) == nil: // nothing goes with it, and it would look alive there
 		l.end(o.link)
+	case h.elsewhere[o.name] != "": // it holds what nobody asked to withdraw
+		l.log.Warn("the entries at the registry before stay until this process ends", "peer", o.name, "was", h.elsewhere[o.name])
 	default:
 		l.leaving[o.link] = o.at
 	}

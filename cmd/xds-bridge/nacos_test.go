@@ -315,3 +315,20 @@ func TestNacosAccess(t *testing.T) {
 		}
 	})
 }
+
+// TestAnotherNacosTakesNothingAway_V93 shows that a typo in the servers is
+// refused, and that nothing goes past the guard where it is meant.
+func TestAnotherNacosTakesNothingAway_V93(t *testing.T) {
+	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
+	file := w.conf("")
+	w.start(file)
+	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
+	inStep(t, file)
+	w.replaced(file, w.at, other.at)
+	do(t, "reload", "-f", file).want(t, exitUsage, "registries.nacos.nacos.servers: changes from", "another registry", "--allow-move")
+	do(t, "reload", "-f", file, "--allow-move").want(t, exitOK, "target nacos: connected anew")
+	other.await("api.Orders", "10.0.0.1", "10.0.0.2")
+	inStep(t, file)
+	do(t, "status", "-f", file).want(t, exitOK, "entries at the one before stay as they are")
+	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
+}

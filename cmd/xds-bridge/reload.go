@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +25,11 @@ func (k *keeper) reload(ctx context.Context, request admin.ReloadRequest, trigge
 		r.Faults = strings.Split(err.Error(), "\n")
 	} else {
 		r.OK, r.Changed, r.Waits = true, changes(k.house, next), k.waits(next.cfg)
+		k.leave(next)
 		k.move(ctx, next)
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(k.left), func(a, b end) int { return strings.Compare(a.String(), b.String()) }) {
+		r.Left = append(r.Left, k.left[at])
 	}
 	k.tell(r)
 	return r
@@ -36,10 +41,11 @@ func (k *keeper) next(ctx context.Context, request admin.ReloadRequest) (*house,
 	if err != nil {
 		return nil, err
 	}
-	if faults := moved(k.house.cfg, cfg); len(faults) > 0 && !request.AllowMove {
+	elsewhere := k.builder.movedRegistries(ctx, k.house.cfg, cfg)
+	if faults := moved(k.house.cfg, cfg, elsewhere); len(faults) > 0 && !request.AllowMove {
 		return nil, faults
 	}
-	k.builder.before = k.house
+	k.builder.before, k.builder.elsewhere = k.house, elsewhere
 	next, err := k.builder.make(cfg) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
@@ -58,10 +64,32 @@ func (k *keeper) next(ctx context.Context, request admin.ReloadRequest) (*house,
 	return next, nil
 }
 
+// leave notes the ends at which entries of ours stay that no loop looks after
+// any more. A process that starts with the next file does not know of them.
+func (k *keeper) leave(next *house) {
+	for _, o := range k.house.outlets {
+		switch why := next.elsewhere[o.name]; {
+		case o.at.listen != "":
+		case why != "":
+			k.left[o.at] = "target " + o.at.String() + ": its servers: " + why + "; entries at the one before stay as they are"
+		case next.outlet(o.at) == nil:
+			k.left[o.at] = "target " + o.at.String() + ": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there"
+		}
+	}
+	for _, o := range next.outlets {
+		if next.elsewhere[o.name] == "" && k.house.outlet(o.at) == nil {
+			delete(k.left, o.at) // it is back
+		}
+	}
+}
+
 // move makes the next house the one that runs.
 func (k *keeper) move(ctx context.Context, next *house) {
 	before := k.house
 	k.house = next
+	for _, do := range k.builder.onMove {
+		do()
+	}
 	k.life.become(ctx, next)
 	for _, o := range next.outlets {
 		if old := before.outlet(o.at); old == o {
@@ -162,6 +190,14 @@ func ended(before, after *house, note func(part, name, how string)) {
 			note("target", o.at.String(), "ended; its entries stay")
 		}
 	}
+	for _, o := range after.outlets {
+		if before.outlet(o.at) == o {
+			continue
+		}
+		for _, u := range o.former {
+			note("bridge", u.bridge.Name, o.removal.fate(u.bridge.Name, placed(after.cfg.Registries[o.at.registry], u.format)))
+		}
+	}
 	for _, x := range before.cfg.Bridges {
 		if !slices.ContainsFunc(after.cfg.Bridges, func(o config.Bridge) bool { return o.Name == x.Name && endOf(o) == endOf(x) }) {
 			note("bridge", x.Name, fate(x, after))
@@ -172,19 +208,12 @@ func ended(before, after *house, note func(part, name, how string)) {
 // fate says what becomes of the entries of a bridge that is gone.
 func fate(x config.Bridge, after *house) string {
 	left := leadingTo(after.cfg, endOf(x))
-	written := func(f config.Format) bool { // whether a bridge that is left looks where it was written
-		return slices.ContainsFunc(left, func(o config.Bridge) bool {
-			return slices.ContainsFunc(o.Formats, func(g config.Format) bool {
-				return g.Format == f.Format && g.Root == f.Root && g.Group == f.Group
-			})
-		})
-	}
 	switch {
 	case x.OnRemove != withdraw && len(left) == 0:
 		return "" // the target's line says it
 	case x.OnRemove != withdraw:
 		return "removed; its entries stay"
-	case slices.ContainsFunc(x.Formats, func(f config.Format) bool { return !written(f) }):
+	case len(left) == 0:
 		return "removed; its entries stay where no bridge leads any more that could take them back: see purge"
 	}
 	return "removed; its entries are taken back as the guard lets them"

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -214,13 +216,108 @@ func TestAMoveIsRefused_F10(t *testing.T) {
 	}
 	moved := strings.Replace(string(text), "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, root: /other }]", 1)
 	w.file("config.yaml", strings.Replace(moved, "owner: shop", "owner: shop2", 1))
-	do(t, "reload", "-f", file).want(t, exitUsage, `owner: changes from "shop" to "shop2"`, `root: changes from "/dubbo" to "/other"`, "--allow-move")
+	do(t, "reload", "-f", file).want(t, exitUsage, `owner: changes from "shop" to "shop2"`, "adopt --from shop --yes", `root: changes from "/dubbo" to "/other"`, "--allow-move")
 	sameNodes(t, before, w.touched())
 	if w.zk.Children("/other") != nil {
 		t.Error("written elsewhere all the same")
 	}
 	do(t, "reload", "-f", file, "--allow-move").want(t, exitOK, "target zk: connected anew")
 	eventually(t, "written at the new place", func() bool { return len(w.zk.Children("/other/api.Orders/providers")) == 2 })
+	sameNodes(t, before, w.touched())
+}
+
+// replaced writes a file again with a text in place of another.
+func (w *world) replaced(file, old, with string) {
+	w.t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		w.t.Fatalf("no %s in %s", old, text)
+	}
+	w.file(filepath.Base(file), strings.Replace(string(text), old, with, 1))
+}
+
+// plainNames gives the services of a mesh names of plain formats.
+const plainNames = quick + `, names: [{ host: "orders.*", service: orders }]`
+
+// TestAPlaceIsWhatItIs_V96 shows that formats are known again wherever they
+// stand in a list, and that one which leaves it is asked about.
+func TestAPlaceIsWhatItIs_V96(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: plainNames})
+	w.start(file)
+	inStep(t, file)
+	const one = "formats: [dubbo-interface]"
+	w.replaced(file, one, "formats: [kratos, dubbo-interface]")
+	do(t, "reload", "-f", file).want(t, exitOK, "loop zk: restarted")
+	eventually(t, "kratos", func() bool { return len(w.zk.Children("/microservices/orders")) == 2 })
+	w.config(fileOptions{bridge: plainNames})
+	w.replaced(file, one, "formats: [kratos, { format: dubbo-interface, root: /other }]")
+	do(t, "reload", "-f", file).want(t, exitUsage, `bridges[0].formats[1].root: changes from "/dubbo" to "/other"`, "onRemove: withdraw", "--allow-move")
+	w.config(fileOptions{bridge: plainNames})
+	do(t, "reload", "-f", file).want(t, exitUsage, "bridges[0].formats: leaves kratos:/microservices", "--allow-move")
+	do(t, "reload", "-f", file, "--allow-move").want(t, exitOK, "bridge mesh-to-zk: leaves kratos:/microservices/; its entries there stay")
+	inStep(t, file)
+	eventually(t, "what stays is shown", func() bool {
+		return strings.Contains(do(t, "status", "-f", file).out, "2 entries of ours stay in zk: bridge mesh-to-zk writes kratos:/microservices/ no more")
+	})
+	do(t, "why", "orders", "-f", file).want(t, exitOK, "entries of ours stay in zk")
+	do(t, "events", "-f", file).want(t, exitOK, "entries of ours stay that no bridge writes")
+	for _, n := range w.zk.Children("/microservices/orders") {
+		w.zk.Delete("/microservices/orders/" + n)
+	}
+	w.config(fileOptions{bridge: plainNames + ", onRemove: withdraw"}) // has it read again
+	do(t, "reload", "-f", file).want(t, exitOK)
+	eventually(t, "nothing is shown that is gone", func() bool {
+		return !strings.Contains(do(t, "status", "-f", file).out, "entries of ours stay")
+	})
+}
+
+// TestAFormatIsWithdrawn_V95 shows that onRemove is the word on a format as it
+// is on a bridge.
+func TestAFormatIsWithdrawn_V95(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: plainNames + ", onRemove: withdraw"})
+	w.replaced(file, "formats: [dubbo-interface]", "formats: [dubbo-interface, kratos]")
+	w.start(file)
+	inStep(t, file)
+	eventually(t, "kratos", func() bool { return len(w.zk.Children("/microservices/orders")) == 2 })
+	w.config(fileOptions{bridge: plainNames + ", onRemove: withdraw"})
+	do(t, "reload", "-f", file).want(t, exitOK, "its entries there are taken back as the guard lets them")
+	eventually(t, "they are taken back", func() bool { return len(w.zk.Children("/microservices/orders")) == 0 })
+	inStep(t, file)
+	if n := len(w.providers("api.Orders")); n != 2 {
+		t.Errorf("%d of the 2 entries of the other format are left", n)
+	}
+}
+
+// TestAnotherEnsembleIsAnotherPlace_V94 shows that the id that a registry keeps
+// of itself says whether it is the same one, and not how it is reached.
+func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	inStep(t, file)
+	before := w.touched()
+	_, port, _ := strings.Cut(w.zkAt, ":")
+	w.replaced(file, strconv.Quote(w.zkAt), strconv.Quote("localhost:"+port))
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk: connected anew")
+	inStep(t, file)
+	sameNodes(t, before, w.touched())
+	other := zktest.New(zktest.Options{})
+	at, err := other.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	w.replaced(file, "localhost:"+port, at)
+	do(t, "reload", "-f", file).want(t, exitUsage, "registries.zk.zookeeper.servers: changes from", "another registry", "--allow-move")
+	do(t, "reload", "-f", file, "--allow-move").want(t, exitOK, "target zk: connected anew")
+	eventually(t, "the other is written", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 2 })
+	inStep(t, file)
+	do(t, "status", "-f", file).want(t, exitOK, "entries at the one before stay as they are")
 	sameNodes(t, before, w.touched())
 }
 
@@ -247,6 +344,8 @@ func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
 	eventually(t, "the second registry", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 2 })
 	w.file("config.yaml", string(one))
 	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: ended; its entries stay")
+	do(t, "status", "-f", file).want(t, exitOK, "target zk2: no bridge leads there any more, and its entries stay")
+	eventually(t, "nothing looks alive there, so that purge may take them back", func() bool { return len(other.Sessions()) == 0 })
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	eventually(t, "the first registry goes on", func() bool { return len(w.providers("api.Orders")) == 3 })
 	if n := len(other.Children("/dubbo/api.Orders/providers")); n != 2 {
@@ -254,5 +353,8 @@ func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
 	}
 	w.file("config.yaml", both)
 	do(t, "reload", "-f", file).want(t, exitOK, "target zk2: begun")
+	if st := do(t, "status", "-f", file); strings.Contains(st.out, "no bridge leads there") {
+		t.Error(st.out)
+	}
 	eventually(t, "the second registry is back", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -30,13 +31,18 @@ const recordRemovals = "removals"
 type removal struct {
 	owner, peer string
 	here        map[string]config.Bridge // that lead there, by what marks call them
+	registry    config.Registry          // it is
+	served      bool                     // whatever is there is ours and of this process
 	recorder    registry.Recorder        // nil: nothing outlives the process
 	audit       *audit.Log
 	log         *slog.Logger
 	retry       time.Duration
+	tell        func(bridge.Event)
 
 	mu        sync.Mutex
 	withdrawn map[string]removed // by what marks call the bridge
+	gone      map[string]string  // names of bridges that are not here, likewise
+	told      map[string]bool    // reasons that were said
 }
 
 // removed is a bridge whose entries are taken back once it is gone.
@@ -49,7 +55,8 @@ type removed struct {
 // reload took away from there.
 func (b *builder) removal(at end, o *outlet) *removal {
 	r := &removal{
-		owner: b.cfg.Owner, peer: at.String(), here: make(map[string]config.Bridge), withdrawn: make(map[string]removed),
+		registry: b.cfg.Registries[at.registry], served: at.listen != "",
+		owner: b.cfg.Owner, peer: at.String(), here: make(map[string]config.Bridge), withdrawn: make(map[string]removed), gone: make(map[string]string), told: make(map[string]bool), tell: b.events.Add,
 		audit: b.audit, log: b.log.With("component", "bridge", "peer", at.String()), retry: b.cfg.Registries[at.registry].Timing.RetryMax.Std(),
 	}
 	if recorder, ok := o.target.(registry.Recorder); ok && !b.dryRun {
@@ -75,7 +82,9 @@ func (r *removal) follow(old *removal) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	maps.Copy(r.withdrawn, old.withdrawn)
+	maps.Copy(r.gone, old.gone)
 	for tag, x := range old.here {
+		r.gone[tag] = x.Name
 		if x.OnRemove == withdraw {
 			r.withdrawn[tag] = removed{Bridge: x.Name}
 		}
@@ -83,22 +92,63 @@ func (r *removal) follow(old *removal) {
 	maps.DeleteFunc(r.withdrawn, func(tag string, _ removed) bool { _, back := r.here[tag]; return back })
 }
 
-// stays says why an entry of ours that nobody claims stays; empty where it is
+// stays says why an entry of ours that nobody claims stays, as stay does, and
+// the log and the events say each reason once.
+func (r *removal) stays(e registry.Entry) string {
+	why := r.stay(e)
+	r.mu.Lock()
+	known := why == "" || r.told[why]
+	r.told[why] = true
+	r.mu.Unlock()
+	if !known {
+		r.log.Warn("entries of ours stay that no bridge writes", "group", e.Group.String(), "reason", why)
+		r.tell(bridge.Event{Time: time.Now(), Kind: bridge.EventKept, Target: r.peer, Subject: e.Group.String(), What: "entries of ours stay that no bridge writes", Why: why})
+	}
+	return why
+}
+
+// stay says why an entry of ours that nobody claims stays; empty where it is
 // a leftover. One without a mark that can be read is known by its group alone,
 // and is one.
-func (r *removal) stays(e registry.Entry) string {
+func (r *removal) stay(e registry.Entry) string {
 	m, err := metadata.MarkOf(e)
 	if err != nil {
 		return ""
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, here := r.here[m.Bridge]
+	at := placeOf(e.Group)
+	x, here := r.here[m.Bridge]
 	_, goes := r.withdrawn[m.Bridge]
-	if here || goes {
+	switch {
+	case goes, here && (r.served || x.OnRemove == withdraw || writes(r.registry, x, at)):
 		return ""
+	case here:
+		return fmt.Sprintf("bridge %s writes %s no more; set its onRemove: withdraw to take this back", x.Name, at)
 	}
-	return "its bridge is gone from the configuration, and onRemove keeps what it wrote"
+	return fmt.Sprintf("its bridge%s is gone from the configuration, and onRemove keeps what it wrote; "+
+		"put it back with onRemove: withdraw, let it run, and remove it again", r.called(m.Bridge))
+}
+
+// fate says what becomes of what a bridge left at a place that it writes no
+// more; nothing of one that is gone as a whole.
+func (r *removal) fate(name string, at place) string {
+	switch x, here := r.here[metadata.Fingerprint(name, metadata.BridgeLen)]; {
+	case !here:
+		return ""
+	case x.OnRemove == withdraw:
+		return "leaves " + at.String() + "; its entries there are taken back as the guard lets them"
+	}
+	return "leaves " + at.String() + "; its entries there stay"
+}
+
+// called returns the name of a bridge that is gone, empty where nothing tells
+// it. The lock is held.
+func (r *removal) called(tag string) string {
+	if name := r.gone[tag]; name != "" {
+		return " " + name
+	}
+	return ""
 }
 
 // run keeps the record of the bridges that are there, and takes up those that
@@ -119,6 +169,9 @@ func (r *removal) run(ctx context.Context, again func(context.Context) error) er
 				return err
 			}
 		}
+		if errors.Is(err, registry.ErrRefused) && r.remembers() {
+			r.log.Warn("onRemove: withdraw cannot be remembered for a restart; let our user write below the owner's node", "err", err)
+		}
 		if err == nil || errors.Is(err, registry.ErrRefused) {
 			return nil
 		}
@@ -128,6 +181,18 @@ func (r *removal) run(ctx context.Context, again func(context.Context) error) er
 		}
 		timer.Reset(r.retry)
 	}
+}
+
+// remembers reports whether there is something to remember.
+func (r *removal) remembers() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, x := range r.here {
+		if x.OnRemove == withdraw {
+			return true
+		}
+	}
+	return len(r.withdrawn) > 0
 }
 
 // exchange reads the records, brings them up to date and tells of each bridge

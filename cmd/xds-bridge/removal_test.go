@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // TestWhatBecomesOfTheEntriesOfARemovedBridge_F09 shows both words of onRemove
@@ -49,6 +51,7 @@ func TestWhatBecomesOfTheEntriesOfARemovedBridge_F09(t *testing.T) {
 				}
 				if onRemove == withdraw {
 					eventually(t, "its entries are taken back", func() bool { return len(w.providers("api.Greeter")) == 0 })
+					eventually(t, "it is recorded", func() bool { _, err := os.Stat(trail); return err == nil })
 					text, err := os.ReadFile(trail)
 					if n := strings.Count(string(text), `"action":"withdraw"`); err != nil || n != 1 || !strings.Contains(string(text), `"bridge":"second"`) {
 						t.Errorf("%d lines of the audit tell of it: %s, %v", n, text, err)
@@ -88,4 +91,51 @@ func TestARemovedBridgeThatComesBack(t *testing.T) {
 	if n := len(w.providers("api.Orders")); n != 2 {
 		t.Errorf("%d of the 2 entries of a bridge that was removed with onRemove: keep are left", n)
 	}
+}
+
+// TestABridgeThatWasRenamedIsShown_V62 shows that what nobody writes any more
+// is told of after a restart, with what helps.
+func TestABridgeThatWasRenamedIsShown_V62(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	r.stop()
+	w.offer(orders, "10.0.0.7") // the two others are dead by now
+	w.replaced(file, "name: mesh-to-zk", "name: renamed")
+	r = w.start(file)
+	inStep(t, file)
+	eventually(t, "status", func() bool {
+		return strings.Contains(do(t, "status", "-f", file).out, "2 entries of ours stay in zk: its bridge")
+	})
+	do(t, "status", "-f", file).want(t, exitOK, "put it back with onRemove: withdraw")
+	do(t, "why", "api.Orders", "-f", file).want(t, exitOK, "entries of ours stay in zk")
+	if !strings.Contains(r.log.String(), `"WARN","msg":"entries of ours stay that no bridge writes"`) {
+		t.Error("the log does not tell")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [nobody] }, onRemove: withdraw" + quick + " }\n"
+	w.file("config.yaml", strings.Replace(string(text), "bridges:\n", "bridges:\n"+line, 1))
+	do(t, "reload", "-f", file).want(t, exitOK)
+	eventually(t, "what the message says helps", func() bool { return len(w.providers("api.Orders")) == 1 })
+}
+
+// TestAWithdrawThatCannotBeRememberedIsTold shows that records which are
+// refused cost onRemove its word over a restart, and that this is said.
+func TestAWithdrawThatCannotBeRememberedIsTold(t *testing.T) {
+	w := newWorld(t)
+	for _, path := range []string{"/xds-bridge", "/xds-bridge/shop", "/xds-bridge/shop/removals"} {
+		if err := w.zk.Put(path, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.zk.SetACL("/xds-bridge/shop/removals", []zktest.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}); err != nil {
+		t.Fatal(err)
+	}
+	file := w.config(fileOptions{bridge: quick + ", onRemove: withdraw"})
+	r := w.start(file)
+	eventually(t, "it is told", func() bool { return strings.Contains(r.log.String(), "onRemove: withdraw cannot be remembered") })
 }

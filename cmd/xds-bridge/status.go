@@ -86,6 +86,11 @@ func (c *cli) printStatus(d admin.Document) error {
 	if d.Reload != nil && !d.Reload.OK {
 		c.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Faults, "; "))
 	}
+	if d.Reload != nil {
+		for _, what := range d.Reload.Left {
+			c.warn("%s", what)
+		}
+	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
 	if d.Replicas != nil {
 		c.say("%s", shares(*d.Replicas))
@@ -145,6 +150,9 @@ func (c *cli) printServices(d admin.Document) error {
 	for _, l := range d.Loops {
 		for _, h := range l.Holds {
 			c.warn("hold %s of %s: %d deletions since %s: %s; ends %s", h.ID, h.Bridge, len(h.Entries), ago(d.Time, h.Since), h.Reason, h.Release)
+		}
+		for _, k := range l.Kept {
+			c.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
 		}
 		for _, k := range l.Conflicts {
 			c.warn("conflict: %s %s of %s belongs to %s", k.Group, k.Key, k.Service, k.Winner)

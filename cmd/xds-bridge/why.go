@@ -69,6 +69,9 @@ func (c *cli) printWhy(w admin.Why) {
 	for _, k := range w.Conflicts {
 		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
+	for _, k := range w.Kept {
+		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
+	}
 	c.printEvents(w.Events)
 	if len(w.Services) == 0 {
 		c.say("No bridge claims it.")

@@ -45,6 +45,9 @@ type builder struct {
 	house   *house           // that is being made
 	before  *house           // that runs; nil while there is none
 	feeds   map[string]*feed // of the registries that are read
+
+	elsewhere map[string]string // registries that are others than in the house before, and why
+	onMove    []func()          // what to do to parts of the house before once the next one runs
 }
 
 // house makes the configuration that the flags name into a house that does
@@ -105,8 +108,8 @@ func (b *builder) make(cfg *config.Config) (*house, error) {
 	if b.signer, b.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
-	b.cfg = cfg
-	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
+	b.cfg, b.onMove = cfg, nil
+	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit, elsewhere: b.elsewhere}
 	if err := b.build(); err != nil {
 		b.house.closeBut(b.before)
 		return nil, exit{exitUsage, err}
@@ -215,11 +218,13 @@ func (b *builder) link(at end) (*link, error) {
 // to it. The link of before, and the loop over it, stay where they depend on
 // nothing that changed.
 func (b *builder) outlet(at end) error {
-	o := &outlet{at: at, key: loopKey(b.cfg, at) + b.signed}
+	o := &outlet{at: at}
 	var old *outlet
 	if b.before != nil {
 		old = b.before.outlet(at)
 	}
+	o.former = b.former(at, old)
+	o.key = loopKey(b.cfg, at, o.former) + b.signed
 	key := linkKey(b.cfg, at)
 	if old != nil && old.link.key == key {
 		if old.key == o.key {
@@ -237,7 +242,7 @@ func (b *builder) outlet(at end) error {
 	b.house.outlets = append(b.house.outlets, o) // so that it is closed whatever comes
 	bridges := leadingTo(b.cfg, at)
 	var err error
-	if o.reached, err = o.over(b, bridges); err != nil {
+	if o.reached, err = o.over(b, bridges, o.former); err != nil {
 		return err
 	}
 	o.loop, err = b.loop(o, bridges)

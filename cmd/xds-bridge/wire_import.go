@@ -41,7 +41,7 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		serve: func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server) },
 		state: func() admin.TargetState { return servedState(target, server) },
 		fault: func() string { return servedState(target, server).LastError },
-		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
+		over: func(b *builder, bridges []config.Bridge, _ []use) (*reached, error) {
 			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
 			return &reached{target: target, codecs: codecs, check: checkListen(at.listen)}, err
 		},

@@ -20,17 +20,17 @@ func (b *builder) nacos(name string, n *config.Nacos) (*link, error) {
 		name: name, kind: "nacos", serve: client.Run,
 		state: func() admin.TargetState { return nacosState(client.State()) },
 		fault: func() string { return client.State().LastError },
-		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
-			return b.overNacos(name, client, bridges)
+		over: func(b *builder, bridges []config.Bridge, former []use) (*reached, error) {
+			return b.overNacos(name, client, bridges, former)
 		},
 	}, nil
 }
 
 // overNacos makes the target and the codecs of all formats of the bridges that
 // lead to it.
-func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.Bridge) (*reached, error) {
+func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.Bridge, former []use) (*reached, error) {
 	n, r := b.cfg.Registries[name].Nacos, &reached{}
-	codecs, places, err := written(b, name, bridges, b.nacosForm)
+	codecs, places, err := written(b, name, bridges, former, b.nacosForm)
 	if err != nil {
 		return nil, err
 	}

@@ -29,29 +29,41 @@ func (b *builder) named() []string {
 // joined returns the waypoint of a registry: that of before where its id
 // depends on nothing that changed, or a new one.
 func (b *builder) joined(name string) *waypoint {
-	given, kept := "", (*keptID)(nil)
+	given := ""
 	r := b.cfg.Registries[name]
 	switch {
 	case r.Istiod != nil:
 		given = r.Istiod.ID
 	case r.ZooKeeper != nil:
-		given, kept = r.ZooKeeper.ID, b.zookeeperID(name, r.ZooKeeper)
+		given = r.ZooKeeper.ID
 	case r.Nacos != nil:
-		given, kept = r.Nacos.ID, b.nacosID(name, r.Nacos)
+		given = r.Nacos.ID
 	}
+	kept := b.keptID(name, r)
 	if kept != nil && !b.dryRun {
 		kept.offer = orWord(given, rand.Text())
 	}
 	key := text(identity(r))
 	if b.before != nil {
 		if w := first(b.before.waypoints, func(w *waypoint) bool { return w.name == name && w.key == key }); w != nil {
-			w.reach(kept)
+			b.onMove = append(b.onMove, func() { w.reach(kept) })
 			return w
 		}
 	}
 	w := newWaypoint(name, given, kept, b.log)
 	w.key = key
 	return w
+}
+
+// keptID returns where a registry keeps its id; nil for one that keeps none.
+func (b *builder) keptID(name string, r config.Registry) *keptID {
+	switch {
+	case r.ZooKeeper != nil:
+		return b.zookeeperID(name, r.ZooKeeper)
+	case r.Nacos != nil:
+		return b.nacosID(name, r.Nacos)
+	}
+	return nil
 }
 
 // zookeeperID asks an ensemble for its id over a connection that ends with the

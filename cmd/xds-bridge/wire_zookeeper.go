@@ -17,9 +17,10 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 	}
 	return &link{
 		name: name, kind: "zookeeper", close: client.Close, back: back,
-		fault: func() string { return client.State().LastError },
-		over: func(b *builder, bridges []config.Bridge) (*reached, error) {
-			r, err := b.overZooKeeper(name, client, bridges)
+		fault:   func() string { return client.State().LastError },
+		lasting: z.Lifetime != "session",
+		over: func(b *builder, bridges []config.Bridge, former []use) (*reached, error) {
+			r, err := b.overZooKeeper(name, client, bridges, former)
 			if err == nil && r.entry != nil {
 				r.entry.back = back
 			}
@@ -30,9 +31,9 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 
 // overZooKeeper makes the target and the codecs of all formats of the bridges
 // that lead to it.
-func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge) (*reached, error) {
+func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge, former []use) (*reached, error) {
 	z, r := b.cfg.Registries[name].ZooKeeper, &reached{}
-	codecs, places, err := written(b, name, bridges, b.zookeeperForm)
+	codecs, places, err := written(b, name, bridges, former, b.zookeeperForm)
 	if err != nil {
 		return nil, err
 	}

@@ -180,8 +180,15 @@ type Why struct {
 	Services  []Service  `json:"services"`
 	Holds     []Hold     `json:"holds"`
 	Conflicts []Conflict `json:"conflicts"`
+	Kept      []Kept     `json:"kept,omitempty"` // entries of ours in its groups that no bridge writes now
 	Skipped   []Skipped  `json:"skipped"`
 	Events    []Event    `json:"events"` // of the service, its groups and its holds, the oldest first
+}
+
+// Kept is bridge.Kept of one target.
+type Kept struct {
+	Target string `json:"target"`
+	bridge.Kept
 }
 
 // Seen is a service as a source tells it.

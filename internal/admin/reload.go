@@ -24,6 +24,10 @@ type Reload struct {
 	Changed []string  `json:"changed"` // what was begun, restarted or ended
 	Waits   []string  `json:"waits"`   // settings that wait for a restart of the process
 	Faults  []string  `json:"faults"`  // why the file was not taken
+
+	// Left says where entries of ours stay since this or an earlier reload,
+	// that nothing looks after any more.
+	Left []string `json:"left,omitempty"`
 }
 
 // reload has the configuration read again.

@@ -28,6 +28,11 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 	}
 	all := s.statuses(ctx, func(l Loop, ctx context.Context) (bridge.Status, error) { return l.Find(ctx, names, query) })
 	why.Services, why.Holds, why.Conflicts = services(all), holds(all), conflicts(all)
+	for _, st := range all {
+		for _, k := range st.Kept {
+			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})
+		}
+	}
 	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
 }
@@ -51,7 +56,7 @@ func (w *Why) subjects(names map[registry.Name]bool) map[string]bool {
 }
 
 func (w *Why) empty() bool {
-	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Skipped) == 0
+	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Kept)+len(w.Skipped) == 0
 }
 
 func lookup(in Input, query string) []Seen {
