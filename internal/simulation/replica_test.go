@@ -1,0 +1,226 @@
+package simulation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+const (
+	ttl    = 15 * time.Second
+	shards = 2
+)
+
+// A record is what the replicas share of their lease.
+type record struct {
+	mu       sync.Mutex
+	data     []byte
+	version  int
+	watchers []chan struct{}
+}
+
+func (c *record) load() ([]byte, string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.data), c.now()
+}
+
+func (c *record) save(data []byte, version string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version != c.now() {
+		return registry.ErrConflict
+	}
+	c.data, c.version = slices.Clone(data), c.version+1
+	for _, w := range c.watchers {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (c *record) now() string {
+	if c.version == 0 {
+		return ""
+	}
+	return strconv.Itoa(c.version)
+}
+
+// A replica is a bridge among others: a lease, a loop, and its own view of
+// the source.
+type replica struct {
+	w      *world
+	name   string
+	member *lease.Member
+	loop   *bridge.Loop
+	view   *view
+	stop   func()
+
+	mu       sync.Mutex
+	noLease  bool          // the record of the lease cannot be reached
+	noTarget bool          // nor the target
+	stopped  chan struct{} // closed when a pause ends; nil while there is none
+	slow     time.Duration // of a write, on its way to the target
+}
+
+// starts starts a replica in place of another of the same number.
+func (w *world) starts(number int) {
+	w.started++
+	r := &replica{w: w, name: fmt.Sprintf("replica-%d.%d", number, w.started), view: newView(w.source)}
+	if old := w.replicas[number]; old != nil {
+		old.view.mu.Lock()
+		r.view.behind, r.view.late, r.view.cut = old.view.behind, old.view.late, old.view.cut
+		old.view.mu.Unlock()
+	}
+	r.view.unsync = w.unsync
+	changed := make(chan struct{}, 1)
+	w.record.mu.Lock()
+	w.record.watchers = append(w.record.watchers, changed)
+	w.record.mu.Unlock()
+	r.member = must(lease.New(lease.Options{Store: store{r, changed}, Identity: r.name, Shards: shards, TTL: ttl}))
+	gate := r.member.Gate(r.reaches)
+	r.loop = must(bridge.New(target{r}, []bridge.Bridge{{
+		Name: "b", Table: r.view.table, Recheck: r.view.recheck, Project: project, Guard: w.guard,
+	}}, bridge.Options{Target: "t", Owner: owner, Gate: gate.Bridge()}))
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	gate.Enter()
+	running.Go(func() { _ = r.member.Run(ctx) })
+	running.Go(func() { r.view.run(ctx) })
+	running.Go(func() { _ = r.loop.Run(ctx) })
+	r.stop = sync.OnceFunc(func() {
+		r.resumes()
+		cancel()
+		running.Wait()
+		gate.Leave()
+	})
+	w.replicas[number] = r
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (r *replica) set(change func(*replica)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(r)
+}
+
+// pauses holds up everything that the replica does outside of itself, as a
+// stopped process's messages are.
+func (r *replica) pauses() {
+	r.set(func(r *replica) {
+		if r.stopped == nil {
+			r.stopped = make(chan struct{})
+		}
+	})
+}
+
+func (r *replica) resumes() {
+	r.set(func(r *replica) {
+		if r.stopped != nil {
+			close(r.stopped)
+			r.stopped = nil
+		}
+	})
+}
+
+var errCut = errors.New("no route")
+
+// passes waits while the replica is paused, and fails where the way is cut.
+func (r *replica) passes(ctx context.Context, cut func(*replica) bool) error {
+	r.mu.Lock()
+	stopped, away := r.stopped, cut(r)
+	r.mu.Unlock()
+	if stopped != nil {
+		select {
+		case <-stopped:
+		case <-ctx.Done():
+		}
+	}
+	if away {
+		return errCut
+	}
+	return ctx.Err()
+}
+
+func (r *replica) leaseIsCut() bool { return r.noLease }
+
+func (r *replica) targetIsCut() bool { return r.noTarget }
+
+// reaches reports whether the target can be reached.
+func (r *replica) reaches() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.noTarget
+}
+
+// A store is how a replica reaches the record of the lease.
+type store struct {
+	r       *replica
+	changed chan struct{}
+}
+
+func (s store) Load(ctx context.Context) ([]byte, string, error) {
+	if err := s.r.passes(ctx, (*replica).leaseIsCut); err != nil {
+		return nil, "", err
+	}
+	data, version := s.r.w.record.load()
+	return data, version, nil
+}
+
+func (s store) Save(ctx context.Context, data []byte, version string) error {
+	if err := s.r.passes(ctx, (*replica).leaseIsCut); err != nil {
+		return err
+	}
+	return s.r.w.record.save(data, version)
+}
+
+func (s store) Changed() <-chan struct{} { return s.changed }
+
+// A target is how a replica reaches the registry that it writes to, where
+// each transaction is fenced by the term of the lease.
+type target struct{ r *replica }
+
+func (t target) Groups(ctx context.Context) ([]registry.Group, error) {
+	if err := t.r.passes(ctx, (*replica).targetIsCut); err != nil {
+		return nil, err
+	}
+	return t.r.w.target.Groups(ctx)
+}
+
+func (t target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+	if err := t.r.passes(ctx, (*replica).targetIsCut); err != nil {
+		return nil, err
+	}
+	return t.r.w.target.Read(ctx, g)
+}
+
+func (t target) Write(ctx context.Context, c registry.Change) error {
+	stand := t.r.member.Stand(bridge.Shard(c.Group, shards))
+	if stand.Role != bridge.RoleDecider {
+		return registry.ErrFenced
+	}
+	t.r.mu.Lock()
+	slow := t.r.slow
+	t.r.mu.Unlock()
+	pause(ctx, 10*time.Millisecond+slow)
+	if err := t.r.passes(context.WithoutCancel(ctx), (*replica).targetIsCut); err != nil { // what was sent arrives, whoever sent it
+		return err
+	}
+	return t.r.w.write(context.WithoutCancel(ctx), t.r, stand.Term, c)
+}

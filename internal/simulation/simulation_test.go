@@ -1,0 +1,223 @@
+package simulation_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// populated is a world with five services of three endpoints.
+func populated() *world {
+	w := newWorld()
+	all := make(set)
+	for n := range 5 {
+		s := fmt.Sprint("s", n)
+		all[s] = []string{address(s, 0), address(s, 1), address(s, 2)}
+	}
+	w.becomes(all)
+	return w
+}
+
+// TestSchedulesOfAWorld has faults of sources, targets, leases and replicas
+// follow each other at random.
+func TestSchedulesOfAWorld(t *testing.T) {
+	seeds := 30
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 7)), draws()))
+		})
+	}
+}
+
+// TestSchedulesOfLateFollowers is the same where everything that replicas see
+// of the source is late by up to ten seconds, as long as ZooKeeper lets a
+// follower be. A replica that takes over may write once more what the one
+// before it had withdrawn within that time.
+func TestSchedulesOfLateFollowers(t *testing.T) {
+	kinds := draws()
+	kinds["followers are late"] = onView(func(v *view) { v.late = 10 * time.Second })
+	kinds["followers are a little late"] = onView(func(v *view) { v.late = 2 * time.Second })
+	kinds["followers are in time"] = onView(func(v *view) { v.late = 0 })
+	seeds := 10
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.Quiet)
+		})
+	}
+}
+
+// schedule draws forty steps.
+func schedule(r *rand.Rand, draw map[string]func(string, *rand.Rand) step) []step {
+	steps := make([]step, 0, 40)
+	for range cap(steps) {
+		names := slices.Sorted(maps.Keys(draw))
+		name := names[r.IntN(len(names))]
+		steps = append(steps, draw[name](name, r))
+	}
+	return steps
+}
+
+func onReplica(do func(*replica)) func(string, *rand.Rand) step {
+	return func(name string, r *rand.Rand) step {
+		i := r.IntN(3)
+		return step{fmt.Sprintf("%s (replica %d)", name, i), func(w *world) { do(w.replicas[i]) }}
+	}
+}
+
+func onView(do func(*view)) func(string, *rand.Rand) step {
+	return onReplica(func(r *replica) { r.view.set(do) })
+}
+
+// draws are the kinds of steps; each draws what it needs when it is drawn, so
+// that a shorter schedule has the same steps.
+func draws() map[string]func(string, *rand.Rand) step {
+	changes := func(name string, r *rand.Rand) step {
+		s, n, skip := fmt.Sprint("s", r.IntN(5)), r.IntN(5), r.IntN(3)
+		var addresses []string
+		for i := range n {
+			addresses = append(addresses, address(s, (i+skip)%6))
+		}
+		slices.Sort(addresses)
+		return step{fmt.Sprintf("%s (%s: %v)", name, s, addresses), func(w *world) { w.change(s, addresses...) }}
+	}
+	return map[string]func(string, *rand.Rand) step{
+		"a service changes":                     changes,
+		"a service changes again":               changes,
+		"a service changes once more":           changes,
+		"the next follower is behind":           onView(func(v *view) { v.behind = 40 * time.Second }),
+		"the next follower has everything":      onView(func(v *view) { v.behind = 0 }),
+		"the source is away":                    onView(func(v *view) { v.cut = true }),
+		"the source is back":                    onView(func(v *view) { v.cut = false }),
+		"the connection to the source breaks":   onView(func(v *view) { v.broken = true }),
+		"a follower comes back empty":           onView(func(v *view) { v.empty, v.broken = true, true }),
+		"a fresh reading is asked for":          onReplica(func(r *replica) { r.view.recheck() }),
+		"the lease cannot be reached":           onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = true }) }),
+		"the lease is back":                     onReplica(func(r *replica) { r.set(func(r *replica) { r.noLease = false }) }),
+		"the target cannot be reached":          onReplica(func(r *replica) { r.set(func(r *replica) { r.noTarget = true }) }),
+		"the target is back":                    onReplica(func(r *replica) { r.set(func(r *replica) { r.noTarget = false }) }),
+		"writes take longer than a lease lives": onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 20 * time.Second }) }),
+		"writes are quick":                      onReplica(func(r *replica) { r.set(func(r *replica) { r.slow = 0 }) }),
+		"it stands still":                       onReplica((*replica).pauses),
+		"it goes on":                            onReplica((*replica).resumes),
+		"it is killed and started": func(name string, r *rand.Rand) step {
+			i := r.IntN(3)
+			return step{fmt.Sprintf("%s (replica %d)", name, i), func(w *world) {
+				w.replicas[i].stop()
+				w.starts(i)
+			}}
+		},
+		"the target loses an entry": func(name string, r *rand.Rand) step {
+			s := fmt.Sprint("s", r.IntN(5))
+			key := address(s, r.IntN(4))
+			return step{fmt.Sprintf("%s (%s of %s)", name, key, s), func(w *world) { w.loses(s, key) }}
+		},
+		"somebody else registers": func(name string, r *rand.Rand) step {
+			s := fmt.Sprint("s", r.IntN(5))
+			key := fmt.Sprintf("10.99.0.%d:80", r.IntN(3))
+			return step{fmt.Sprintf("%s (%s in %s)", name, key, s), func(w *world) { w.others(s, key) }}
+		},
+		"time passes": func(name string, r *rand.Rand) step {
+			d := []time.Duration{20 * time.Second, 2 * time.Minute, 12 * time.Minute}[r.IntN(3)]
+			return step{fmt.Sprintf("%s (%s)", name, d), func(w *world) { w.in(d) }}
+		},
+	}
+}
+
+// TestACrashAtEveryWrite_F02 ends the replica that writes at each single
+// write, before and after it took effect.
+func TestACrashAtEveryWrite_F02(t *testing.T) {
+	steps := []step{
+		{"one service changes", func(w *world) { w.change("s1", address("s1", 1), address("s1", 3)) }},
+		{"another comes", func(w *world) { w.change("s5", address("s5", 0)) }},
+		{"time passes", func(w *world) { w.in(time.Minute) }},
+		{"one goes", func(w *world) { w.change("s2") }},
+		{"an entry is lost", func(w *world) { w.loses("s0", address("s0", 0)) }},
+		{"time passes", func(w *world) { w.in(2 * time.Minute) }},
+	}
+	broken, writes := lives(t, populated, steps)
+	if len(broken) > 0 || writes < 8 {
+		t.Fatalf("%d writes without a crash, and broken: %v", writes, broken)
+	}
+	for n := 1; n <= writes; n++ {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d, after it: %v", n, after), func(t *testing.T) {
+				holds(t, func() *world {
+					w := populated()
+					w.crash, w.after = n, after
+					return w
+				}, steps)
+			})
+		}
+	}
+}
+
+// TestASimulationSeesDefects: a world with a defect breaks the guarantee that
+// is there for it, or the simulation could find nothing.
+func TestASimulationSeesDefects(t *testing.T) {
+	late := []step{
+		{"a service grows, and the message of who writes it is under way for long", func(w *world) {
+			w.decider("s1").set(func(r *replica) { r.slow = 25 * time.Second })
+			w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2), address("s1", 4))
+		}},
+		{"it stands still", func(w *world) { w.decider("s1").pauses() }},
+		{"another takes over and writes it", func(w *world) { w.in(2 * time.Minute) }},
+		{"the service shrinks", func(w *world) { w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2)) }},
+		{"that is written", func(w *world) { w.in(2 * time.Minute) }},
+		{"the paused one goes on", func(w *world) {
+			for _, r := range w.replicas {
+				r.resumes()
+			}
+		}},
+	}
+	stale := []step{
+		{"an endpoint more", func(w *world) {
+			w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2), address("s1", 4))
+		}},
+		{"it is written", func(w *world) { w.in(time.Minute) }},
+		{"new connections to a follower that is behind", func(w *world) {
+			for _, r := range w.replicas {
+				r.view.set(func(v *view) { v.behind, v.broken = 100*time.Second, true })
+			}
+		}},
+		{"time passes", func(w *world) { w.in(10 * time.Minute) }},
+	}
+	for name, defect := range map[string]struct {
+		steps  []step
+		build  func() *world
+		breaks guarantees.Guarantee
+	}{
+		"transactions without a fence": {late, func() *world {
+			w := populated()
+			w.unfenced = true
+			return w
+		}, guarantees.OneWriter},
+		"a first reading without sync": {stale, func() *world {
+			w := populated()
+			w.unsync = true
+			return w
+		}, guarantees.NeverLess},
+	} {
+		t.Run(name, func(t *testing.T) {
+			holds(t, populated, defect.steps)
+			broken, _ := lives(t, defect.build, defect.steps)
+			if !slices.ContainsFunc(broken, func(v guarantees.Violation) bool { return v.Guarantee == defect.breaks }) {
+				t.Errorf("breaks %v, want %s", broken, defect.breaks)
+			}
+		})
+	}
+}

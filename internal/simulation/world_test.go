@@ -1,0 +1,308 @@
+// Package simulation_test puts several replicas, their lease, their views of
+// one registry and another registry that they write to into one world in
+// virtual time, records what happens, and checks it against the guarantees.
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+const owner = "me"
+
+// A world is everything. One goroutine, the test's, changes it.
+type world struct {
+	source   *source
+	target   *memory.Target
+	record   *record
+	replicas []*replica
+	started  int // replicas, so that each has a name of its own
+	guard    bridge.Guard
+	unsync   bool // new connections take what their follower shows, however old: another defect
+	unfenced bool // transactions do not look at terms: what a defect would be
+
+	mu      sync.Mutex
+	began   time.Time
+	terms   [shards]int64
+	writes  int
+	crash   int  // at which write the replica that sends it ends; 0: none
+	after   bool // it ends after it took effect, in place of before
+	crashes []*replica
+	history []guarantees.Event
+}
+
+// newWorld returns a world of three replicas.
+func newWorld() *world {
+	w := &world{
+		source: newSource(), target: memory.New(memory.Options{Owner: owner}), record: &record{},
+		replicas: make([]*replica, 3), guard: bridge.DefaultGuard(), began: time.Now(),
+	}
+	return w
+}
+
+func (w *world) start() {
+	for i := range w.replicas {
+		w.starts(i)
+	}
+}
+
+// in lets time pass; a replica that was to end at a write is replaced.
+func (w *world) in(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(min(5*time.Second, time.Until(end)))
+		synctest.Wait()
+		w.mu.Lock()
+		crashed := w.crashes
+		w.crashes = nil
+		w.mu.Unlock()
+		for _, r := range crashed {
+			if i := slices.Index(w.replicas, r); i >= 0 {
+				r.stop()
+				w.starts(i)
+			}
+		}
+	}
+}
+
+// decider returns the replica that writes a service now.
+func (w *world) decider(service string) *replica {
+	for _, r := range w.replicas {
+		if r.member.Stand(bridge.Shard(groupOf(service), shards)).Role == bridge.RoleDecider {
+			return r
+		}
+	}
+	panic("nobody decides " + service)
+}
+
+func (w *world) end() {
+	for _, r := range w.replicas {
+		r.stop()
+	}
+}
+
+// becomes changes what the source truly holds.
+func (w *world) becomes(next set) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.source.now()
+	w.source.becomes(next)
+	names := slices.Sorted(maps.Keys(before))
+	for name := range next {
+		if _, known := before[name]; !known {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if !slices.Equal(before[name], next[name]) {
+			list := make(map[string]string)
+			for _, a := range next[name] {
+				list[a] = "instance"
+			}
+			w.keep(guarantees.Event{Kind: guarantees.Desired, Group: name, List: list})
+		}
+	}
+}
+
+// change changes one service in the source.
+func (w *world) change(service string, addresses ...string) {
+	next := maps.Clone(w.source.now())
+	if next[service] = addresses; addresses == nil {
+		delete(next, service)
+	}
+	w.becomes(next)
+}
+
+// keep keeps an event; the lock is held.
+func (w *world) keep(e guarantees.Event) {
+	e.At = time.Since(w.began)
+	w.history = append(w.history, e)
+}
+
+// write is a transaction on its way at the target.
+func (w *world) write(ctx context.Context, r *replica, term int64, c registry.Change) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writes++
+	crash := w.writes == w.crash
+	if crash {
+		w.crashes = append(w.crashes, r)
+	}
+	if crash && !w.after {
+		return errCut
+	}
+	shard := bridge.Shard(c.Group, shards)
+	if term < w.terms[shard] && !w.unfenced {
+		return registry.ErrFenced
+	}
+	e := guarantees.Event{Kind: guarantees.Wrote, Group: c.Group.Name, Who: r.name, Term: term, List: make(map[string]string), Owner: w.owners(ctx, c)}
+	if err := w.target.Write(ctx, c); err != nil {
+		return err
+	}
+	w.terms[shard] = max(w.terms[shard], term)
+	for _, p := range c.Put {
+		e.List[p.New.Key] = p.New.Value
+	}
+	for _, h := range c.Delete {
+		e.Gone = append(e.Gone, h.Key)
+	}
+	w.keep(e)
+	w.tell(c.Group.Name) //nolint:contextcheck // a subscriber is told whoever wrote
+	if crash {
+		return errCut
+	}
+	return nil
+}
+
+// owners returns whose entries a change replaces and deletes.
+func (w *world) owners(ctx context.Context, c registry.Change) map[string]string {
+	there := make(map[string]string)
+	for _, h := range must(w.target.Read(ctx, c.Group)) {
+		there[h.Key] = h.Owner
+	}
+	all := make(map[string]string)
+	for _, p := range c.Put {
+		if whose, is := there[p.New.Key]; is {
+			all[p.New.Key] = whose
+		}
+	}
+	for _, h := range c.Delete {
+		if whose, is := there[h.Key]; is {
+			all[h.Key] = whose
+		}
+	}
+	return all
+}
+
+// tell tells the subscriber of a group what it holds now.
+func (w *world) tell(name string) {
+	list := make(map[string]string)
+	for _, h := range must(w.target.Read(context.Background(), groupOf(name))) {
+		list[h.Key] = h.Value
+	}
+	w.keep(guarantees.Event{Kind: guarantees.Told, Group: name, Who: "consumer", List: list})
+}
+
+// others plants an entry of somebody else.
+func (w *world) others(service, key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.target.Set(registry.Held{Entry: registry.Entry{Group: groupOf(service), Key: key, Value: "theirs"}, Owner: "other"})
+	w.tell(service)
+}
+
+// loses takes an entry away as another actor would.
+func (w *world) loses(service, key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.target.Drop(groupOf(service), key)
+	w.keep(guarantees.Event{Kind: guarantees.Changed, Group: service, Gone: []string{key}})
+	w.tell(service)
+}
+
+// heals ends every fault, approves what is held, and has a look at the end.
+func (w *world) heals() {
+	for _, r := range w.replicas {
+		r.set(func(r *replica) { r.noLease, r.noTarget, r.slow = false, false, 0 })
+		r.resumes()
+		r.view.set(func(v *view) { v.behind, v.late, v.cut, v.empty = 0, 0, false, false })
+		r.view.recheck()
+	}
+	w.in(20 * time.Minute)
+	for _, r := range w.replicas {
+		status, err := r.loop.Status(context.Background())
+		if err != nil {
+			continue
+		}
+		for _, h := range status.Holds {
+			_ = r.loop.Approve(context.Background(), h.ID, "test") // it may have ended by now
+		}
+	}
+	w.in(20 * time.Minute)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := make(map[string]bool)
+	for _, e := range w.history {
+		names[e.Group] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		ours := make(map[string]string)
+		for _, h := range must(w.target.Read(context.Background(), groupOf(name))) {
+			if h.Owner == owner {
+				ours[h.Key] = h.Value
+			}
+		}
+		w.keep(guarantees.Event{Kind: guarantees.Final, Group: name, List: ours})
+	}
+}
+
+// A step is one thing that happens in a world, with a name that a failed test
+// prints.
+type step struct {
+	name string
+	do   func(*world)
+}
+
+// lives plays steps in a world of its own, and returns what broke and how
+// often was written.
+func lives(t *testing.T, build func() *world, steps []step) (broken []guarantees.Violation, writes int) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		w := build()
+		defer w.end()
+		w.start()
+		w.in(time.Minute)
+		for _, s := range steps {
+			s.do(w)
+			w.in(time.Second)
+		}
+		w.heals()
+		broken, writes = guarantees.Check(owner, w.history), w.writes
+	})
+	return broken, writes
+}
+
+// mostLives is how many worlds are tried to find the fewest steps.
+const mostLives = 100
+
+// holds fails the test where the steps break a guarantee, and prints the
+// fewest that do. Some guarantees may be excepted.
+func holds(t *testing.T, build func() *world, steps []step, except ...guarantees.Guarantee) {
+	t.Helper()
+	excepted := func(v guarantees.Violation) bool { return slices.Contains(except, v.Guarantee) }
+	broken, _ := lives(t, build, steps)
+	broken = slices.DeleteFunc(broken, excepted)
+	if len(broken) == 0 {
+		return
+	}
+	t.Logf("%v; looking for the fewest steps that break it", broken[0])
+	lived := 0
+	short := guarantees.Shrink(steps, func(some []step) bool {
+		if lived++; lived > mostLives {
+			return false
+		}
+		again, _ := lives(t, build, some)
+		return slices.ContainsFunc(again, func(v guarantees.Violation) bool { return v.Guarantee == broken[0].Guarantee })
+	})
+	var names []string
+	for _, s := range short {
+		names = append(names, "\n  "+s.name)
+	}
+	again, _ := lives(t, build, short)
+	t.Errorf("%v\nof %d steps these %d break it:%s\n%v", broken[0], len(steps), len(short), strings.Join(names, ""), again)
+}
+
+func address(service string, n int) string {
+	return fmt.Sprintf("10.%d.0.%d:80", service[1]-'0', n+1)
+}
