@@ -25,7 +25,7 @@ type layer struct {
 // unclean is what code that does no I/O and knows no time has no use for.
 const unclean = `^(context|log/slog|net/http|os|sync|time)$`
 
-const adapters = `registry|registry/(statefile|tlsfile)|metadata(/.*)?|naming`
+const adapters = `registry|registry/(statefile|tlsfile|dependency)|metadata(/.*)?|naming`
 
 var layers = map[string]layer{
 	"./naming":                 {own: `^naming$`, sdk: none, apart: unclean},

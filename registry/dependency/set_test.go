@@ -1,0 +1,211 @@
+package dependency_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
+)
+
+var errDenied = errors.New("not authenticated")
+
+func group(name string) registry.Group { return registry.Group{Kind: "app", Name: name} }
+
+func ref(app, revision string) metadata.Ref {
+	return metadata.Ref{Group: group(app), Key: "#metadata/" + revision}
+}
+
+// A world is a set and the time that it is told.
+type world struct {
+	*dependency.Set
+	now time.Time
+}
+
+func newWorld() *world {
+	return &world{
+		Set: dependency.NewSet(registry.Backoff{Min: time.Second, Max: 30 * time.Second}),
+		now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC),
+	}
+}
+
+func (w *world) want(app string, revisions ...string) {
+	var refs []metadata.Ref
+	for _, r := range revisions {
+		refs = append(refs, ref(app, r))
+	}
+	w.Want(w.now, group(app), refs)
+}
+
+// due returns what is due, as app/revision.
+func (w *world) due() []string {
+	fresh, again := w.Due(w.now)
+	var out []string
+	for _, r := range append(fresh, again...) {
+		out = append(out, r.Group.Name+"/"+strings.TrimPrefix(r.Key, "#metadata/"))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) take(app, revision, text string, err error) bool {
+	return w.Take(w.now, dependency.Result{Ref: ref(app, revision), Text: text, Err: err})
+}
+
+// fetches lets time pass, with every fetch failing for a reason, and returns how
+// many there were.
+func (w *world) fetches(d time.Duration, err error) int {
+	n := 0
+	for end := w.now.Add(d); ; {
+		next, ok := w.Next()
+		if !ok || next.After(end) {
+			w.now = end
+			return n
+		}
+		w.now = next
+		fresh, again := w.Due(w.now)
+		for _, r := range append(fresh, again...) {
+			n++
+			w.Take(w.now, dependency.Result{Ref: r, Err: err})
+		}
+	}
+}
+
+func (w *world) known(t *testing.T, texts ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range w.Documents(group("shop")) {
+		got = append(got, e.Value)
+	}
+	if !slices.Equal(got, texts) {
+		t.Errorf("documents %q, want %q", got, texts)
+	}
+}
+
+func (w *world) unknown(t *testing.T, app, part string) {
+	t.Helper()
+	err := w.Unknown(group(app))
+	if part == "" && err != nil || part != "" && (err == nil || !strings.Contains(err.Error(), part)) {
+		t.Errorf("%s: unknown for %v, want %q", app, err, part)
+	}
+}
+
+func equal(t *testing.T, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestSet(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(t *testing.T, w *world){
+		"a document is unknown until it is read, and read once": func(t *testing.T, w *world) {
+			w.want("shop", "r1")
+			w.unknown(t, "shop", "metadata/r1 is being read")
+			equal(t, w.due(), []string{"shop/r1"})
+			equal(t, w.due(), []string{})
+			equal(t, w.take("shop", "r1", "text", nil), true)
+			w.known(t, "text")
+			w.unknown(t, "shop", "")
+			w.want("shop", "r1")
+			equal(t, w.fetches(time.Hour, errDenied), 0)
+		},
+		"V15 what is missing stays unknown for as long as it is missing": func(t *testing.T, w *world) {
+			w.want("shop", "r1")
+			w.fetches(time.Minute, dependency.ErrMissing)
+			for range 24 {
+				w.unknown(t, "shop", "metadata/r1, tried since 2026-11-22T08:00:00Z: is not stored yet")
+				if n := w.fetches(time.Hour, dependency.ErrMissing); n < 100 || n > 125 {
+					t.Errorf("fetched %d times in an hour, want once in about 30 s", n)
+				}
+			}
+			w.Hint(w.now, ref("shop", "r1"))
+			equal(t, w.due(), []string{"shop/r1"})
+			w.take("shop", "r1", "late", nil)
+			w.unknown(t, "shop", "")
+			w.known(t, "late")
+		},
+		"V13 what is denied costs the group that needs it": func(t *testing.T, w *world) {
+			w.want("secret", "r1")
+			w.want("shop", "r1")
+			w.due()
+			w.take("shop", "r1", "text", nil)
+			w.take("secret", "r1", "", errDenied)
+			w.unknown(t, "secret", "not authenticated")
+			w.unknown(t, "shop", "")
+		},
+		"V36 what can never be had is no reason for doubt, and not tried again": func(t *testing.T, w *world) {
+			w.want("shop", "r1", "..")
+			w.due()
+			w.take("shop", "r1", "text", nil)
+			w.take("shop", "..", "", fmt.Errorf("%w: no name of a node", registry.ErrRefused))
+			w.unknown(t, "shop", "")
+			w.known(t, "text")
+			if err := w.Why(ref("shop", "..")); err == nil || !strings.Contains(err.Error(), "no name of a node") {
+				t.Errorf("the reason is %v", err)
+			}
+			equal(t, w.fetches(time.Hour, errDenied), 0)
+		},
+		"what failed for the same reason again changes nothing": func(t *testing.T, w *world) {
+			w.want("shop", "r1")
+			w.due()
+			equal(t, w.take("shop", "r1", "", errDenied), true)
+			w.now = w.now.Add(time.Minute)
+			w.due()
+			equal(t, w.take("shop", "r1", "", errDenied), false)
+			w.now = w.now.Add(time.Minute)
+			w.due()
+			equal(t, w.take("shop", "r1", "", dependency.ErrMissing), true)
+		},
+		"a hint during a fetch has it repeated at once": func(t *testing.T, w *world) {
+			w.want("shop", "r1")
+			w.due()
+			w.Hint(w.now, ref("shop", "r1"))
+			equal(t, w.due(), []string{})
+			w.take("shop", "r1", "", dependency.ErrMissing)
+			equal(t, w.due(), []string{"shop/r1"})
+		},
+		"what nothing refers to any more is forgotten": func(t *testing.T, w *world) {
+			w.want("shop", "r1", "r2", "r3")
+			w.due()
+			w.take("shop", "r2", "", errDenied)
+			w.want("shop", "r3")
+			equal(t, w.take("shop", "r1", "text", nil), false)
+			w.known(t)
+			w.take("shop", "r3", "text", nil)
+			w.unknown(t, "shop", "")
+			equal(t, w.Sought(), true)
+			equal(t, w.fetches(time.Hour, errDenied), 0)
+			w.want("shop")
+			w.Hint(w.now, ref("shop", "r3"))
+			w.known(t)
+			equal(t, w.Wants(ref("shop", "r3")), false)
+		},
+		"a new connection fetches what is not known, and keeps what is": func(t *testing.T, w *world) {
+			w.want("shop", "r1", "r2", "r3")
+			w.due()
+			w.take("shop", "r1", "text", nil)
+			w.take("shop", "r2", "", errDenied)
+			equal(t, w.Sought(), false)
+			w.take("shop", "r3", "", errDenied)
+			equal(t, w.Sought(), true)
+			w.Renew(w.now)
+			equal(t, w.Sought(), false)
+			equal(t, w.due(), []string{"shop/r2", "shop/r3"})
+			w.Renew(w.now)
+			equal(t, w.due(), []string{"shop/r2", "shop/r3"})
+			w.known(t, "text")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newWorld())
+		})
+	}
+}
