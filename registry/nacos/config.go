@@ -43,7 +43,7 @@ func configBy(at metadata.NacosConfig, call func(rpc_request.IRequest, answer) e
 	case errors.As(err, &no) && no.ErrorCode == codeNoConfig:
 		return "", false, nil
 	case errors.As(err, &no) && no.ErrorCode == codeBeingWritten:
-		return "", false, fmt.Errorf("read configuration %s of group %s: %w", at.ID, at.Group, errBeingWritten)
+		return "", false, fmt.Errorf("read configuration %s of group %s: %w: %w", at.ID, at.Group, errBeingWritten, err)
 	case err != nil:
 		return "", false, fmt.Errorf("read configuration %s of group %s: %w", at.ID, at.Group, unlessLater(err))
 	}

@@ -33,11 +33,11 @@ func newApplications(t *testing.T) applications {
 }
 
 // shop is an application with an interface.
-func shop(t *testing.T, weight uint32, more ...registry.Interface) []registry.Entry {
+func shop(t *testing.T, more ...registry.Interface) []registry.Entry {
 	t.Helper()
 	entries, err := newApplications(t).Encode(&registry.Service{
 		Name: "shop.ns.svc.cluster.local:1", Interfaces: append([]registry.Interface{{Name: "api.A"}}, more...),
-		Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 1, Weight: weight}},
+		Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 1, Weight: 1}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestAnApplicationInNacos(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target := appTarget(t, r)
 		r.server.SetConfig(mapping, "other")
-		want := shop(t, 1)
+		want := shop(t)
 		g := want[0].Group
 		if err := target.Write(t.Context(), change(g, want...)); err != nil {
 			t.Fatal(err)
@@ -110,7 +110,7 @@ func TestAnApplicationInNacos(t *testing.T) {
 			}
 			return 0, ""
 		})
-		want := shop(t, 1)
+		want := shop(t)
 		if err := target.Write(t.Context(), change(want[0].Group, want...)); !errors.Is(err, registry.ErrConflict) {
 			t.Errorf("error %v, want a conflict", err)
 		}
@@ -143,7 +143,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 	bubble(t, "A54 the old revision is ours still where the instances of the new one are not taken", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target := appTarget(t, r)
-		first, second := shop(t, 1), shop(t, 1, registry.Interface{Name: "api.B"})
+		first, second := shop(t), shop(t, registry.Interface{Name: "api.B"})
 		g := first[0].Group
 		if err := target.Write(t.Context(), change(g, first...)); err != nil {
 			t.Fatal(err)
@@ -173,7 +173,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 	bubble(t, "A54 a document whose confirmation is lost is ours", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target := appTarget(t, r)
-		want := shop(t, 1)
+		want := shop(t)
 		r.server.Lose(func(q nacostest.Request) bool {
 			return q.Type == "ConfigPublishRequest" && strings.Contains(string(q.Body), "revision") // the document
 		})

@@ -2,12 +2,12 @@ package nacos
 
 import (
 	"context"
-	"errors"
-	"maps"
+	"fmt"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // Needy is a Format whose entries are understood only with what stands in
@@ -23,162 +23,118 @@ type Needy interface {
 	Config(entry registry.Entry) (at metadata.NacosConfig, word string)
 }
 
+// Of documents that are fetched at a time, those in configurations and those
+// that providers are asked for.
 const (
-	needRetry = 10 * time.Second // between attempts to get what was not to be had
-	needGrace = 30 * time.Second // how long what is missing in Nacos counts as not known
+	storedAtATime = 16
+	askedAtATime  = 64
 )
 
-var errNotStored = errors.New("is not stored yet")
+// documents are those that instances depend on.
+type documents struct {
+	*dependency.Fetcher // of one connection
 
-// needs is what the instances of a service need, as far as it is there. It is
-// never changed once made.
-type needs struct {
-	texts   map[metadata.Ref]string
-	missing map[metadata.Ref]time.Time // since when
-	asked   error                      // why something that is not stored was not told
+	set *dependency.Set
 }
 
-func (n needs) extras() []registry.Entry {
-	out := make([]registry.Entry, 0, len(n.texts))
-	for ref, text := range n.texts {
-		out = append(out, registry.Entry{Group: ref.Group, Key: ref.Key, Value: text})
+func newDocuments() documents {
+	return documents{set: dependency.NewSet(registry.Backoff{Min: time.Second, Max: 10 * time.Second})}
+}
+
+// depend fetches documents over the current connection from now on.
+func (r *reading) depend() {
+	cn, opts, formats := r.cn, r.opts, make(map[string]Needy)
+	for _, f := range opts.Formats {
+		if needy, ok := f.(Needy); ok {
+			formats[f.Kind()] = needy
+		}
 	}
-	return out
+	config := func(ref metadata.Ref) metadata.NacosConfig {
+		at, _ := formats[ref.Group.Kind].Config(registry.Entry{Group: ref.Group, Key: ref.Key})
+		return at
+	}
+	r.documents.Fetcher = dependency.NewFetcher(r.documents.set, time.Now(),
+		dependency.Lane{
+			Limit: storedAtATime,
+			Has:   func(ref metadata.Ref) bool { return config(ref).ID != "" },
+			Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return stored(ctx, cn, config(ref)) },
+		},
+		dependency.Lane{
+			Limit: askedAtATime,
+			Has:   func(metadata.Ref) bool { return true },
+			Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) {
+				if opts.Ask == nil {
+					return "", fmt.Errorf("%w: nobody can be asked for what Nacos does not store", registry.ErrRefused)
+				}
+				return opts.Ask(ctx, ref)
+			},
+		})
 }
 
-// refs returns what instances need.
-func refs(homes []home, instances []instance) map[metadata.Ref]Needy {
-	var all map[metadata.Ref]Needy
-	for _, h := range homes {
+// stored reads a document. One whose revision no server takes for the name of a
+// group cannot be stored anywhere.
+func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, error) {
+	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
+		return "", fmt.Errorf("%w: its revision is no name that Nacos takes: %w", registry.ErrRefused, err)
+	}
+	text, there, err := configOf(ctx, cn, at)
+	if err == nil && !there {
+		return "", fmt.Errorf("configuration %s of group %s %w", at.ID, at.Group, dependency.ErrMissing)
+	}
+	return text, err
+}
+
+// want makes what the instances of a service depend on be fetched.
+func (r *reading) want(w *watched) {
+	unread := make(map[metadata.Ref]struct{})
+	for _, h := range w.homes {
 		needy, ok := h.format.(Needy)
 		if !ok {
 			continue
 		}
-		entries := make([]registry.Entry, 0, len(instances))
-		for _, in := range instances {
+		entries := make([]registry.Entry, 0, len(w.instances))
+		for _, in := range w.instances {
 			if in.fault == nil {
 				entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
 			}
 		}
-		for _, ref := range needy.Needs(entries) {
-			if all == nil {
-				all = make(map[metadata.Ref]Needy)
+		refs := needy.Needs(entries)
+		for _, ref := range refs {
+			if _, still := w.unread[ref]; still || !r.documents.set.Wants(ref) {
+				unread[ref] = struct{}{}
 			}
-			all[ref] = needy
 		}
-	}
-	return all
-}
-
-// satisfy reports whether all is there that instances need, or is known to be
-// missing.
-func (n needs) satisfy(homes []home, instances []instance) bool {
-	for ref := range refs(homes, instances) {
-		if _, ok := n.texts[ref]; !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// need gets what instances need. A revision never changes, so that nothing is
-// asked for twice.
-func (r *reading) need(ctx context.Context, homes []home, instances []instance, before needs) (needs, error) {
-	all := refs(homes, instances)
-	if len(all) == 0 {
-		return needs{}, nil
-	}
-	n := needs{texts: make(map[metadata.Ref]string, len(all)), missing: make(map[metadata.Ref]time.Time)}
-	for ref, needy := range all {
-		if text, ok := before.texts[ref]; ok {
-			n.texts[ref] = text
-			continue
-		}
-		at, _ := needy.Config(registry.Entry{Group: ref.Group, Key: ref.Key})
-		if at.ID == "" {
-			r.askFor(ctx, ref, &n)
-			continue
-		}
-		text, there, err := configOf(ctx, r.cn, at)
-		switch {
-		case err != nil:
-			return needs{}, err
-		case there:
-			n.texts[ref] = text
-		case before.missing[ref].IsZero():
-			n.missing[ref] = time.Now()
-		default:
-			n.missing[ref] = before.missing[ref]
-		}
-	}
-	return n, nil
-}
-
-// askFor has a provider asked for what Nacos does not store.
-func (r *reading) askFor(ctx context.Context, ref metadata.Ref, n *needs) {
-	if r.opts.Ask == nil {
-		return
-	}
-	text, err := r.opts.Ask(ctx, ref)
-	if err == nil {
-		n.texts[ref] = text
-		return
-	}
-	r.log.Warn("a provider does not tell what it provides", "group", ref.Group.String(), "err", err)
-	if !errors.Is(err, registry.ErrRefused) { // else it tells never
-		n.asked = err
-	}
-}
-
-// provide takes in what a service needs. What it tells is taken in anew where
-// that makes a difference.
-func (r *reading) provide(w *watched, n needs) {
-	if !maps.Equal(n.texts, w.needs.texts) {
-		clear(w.sum[:])
-	}
-	if n.lacking() != nil || w.needs.lacking() != nil {
+		r.documents.set.Want(time.Now(), h.group, refs)
 		r.unsure = true
 	}
-	w.needs = n
+	w.unread = unread
 }
 
-// seek has a service asked for again that lacks something.
-func (r *reading) seek(w *watched) {
-	if w.needs.asked == nil && len(w.needs.missing) == 0 {
-		return
+// fetched takes in a document, or why it cannot be had.
+func (r *reading) fetched(res dependency.Result) {
+	changed := r.documents.Take(time.Now(), res)
+	w := r.watched[keyOf(res.Ref.Group)]
+	if w == nil {
+		return // forgotten meanwhile
 	}
-	due := time.Now().Add(needRetry)
-	if w.needs.lacking() != nil && len(w.needs.missing) > 0 {
-		due = time.Now().Add(lookAgain)
+	_, first := w.unread[res.Ref]
+	delete(w.unread, res.Ref)
+	if first && res.Err != nil {
+		r.log.Warn("a document that instances depend on cannot be had", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
 	}
-	if w.due.IsZero() || due.Before(w.due) {
-		w.due = due
+	if first || changed {
+		r.unsure = true
+		r.tell(w)
 	}
-	r.unsure = true
 }
 
-// lacking returns why the services cannot be told for certain.
-func (n needs) lacking() error {
-	if n.asked != nil {
-		return n.asked
-	}
-	for _, since := range n.missing {
-		if time.Since(since) < needGrace {
-			return errNotStored
-		}
-	}
-	return nil
-}
-
-// doubt adds the services that cannot be told for certain.
-func (w *watched) doubt(to map[string]error) {
-	err := w.needs.lacking()
-	if err == nil {
-		return
-	}
+// doubt adds the services of which not all is known that they depend on.
+func (r *reading) doubt(w *watched, to map[string]error) {
 	for _, h := range w.homes {
 		if _, ok := h.format.(Needy); ok {
-			to[h.group.String()+"/*"] = err
+			if err := r.documents.set.Unknown(h.group); err != nil {
+				to[h.group.String()+"/*"] = err
+			}
 		}
 	}
 }

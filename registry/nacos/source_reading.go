@@ -19,6 +19,8 @@ type reading struct {
 	marked  map[string]error // what the table was told to be unknown
 	unsure  bool             // that may have to change
 
+	documents documents
+
 	// What holds for one connection.
 	cn        *conn
 	inbox     *inbox
@@ -50,7 +52,7 @@ type scope struct {
 }
 
 func newReading(s *Source, table *registry.Table) *reading {
-	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watched), marked: make(map[string]error)}
+	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watched), marked: make(map[string]error), documents: newDocuments()}
 	for _, at := range s.opts.Scopes {
 		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watched), failing: make(map[*watched]struct{})})
 	}
@@ -75,6 +77,8 @@ func (r *reading) begin(cn *conn) {
 func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) error {
 	r.begin(cn)
 	ctx, cancel := context.WithCancel(ctx)
+	r.depend()
+	defer r.documents.Wait()
 	defer r.requests.Wait()
 	defer cancel()
 	const step = 250 * time.Millisecond
@@ -83,6 +87,7 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 	r.turn()
 	for {
 		r.start(ctx)
+		r.documents.Start(ctx, time.Now())
 		r.publish()
 		select {
 		case <-ctx.Done():
@@ -91,6 +96,8 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 			return err
 		case answered := <-r.done:
 			answered()
+		case res := <-r.documents.Results():
+			r.fetched(res)
 		case <-r.inbox.ready:
 			r.pushes()
 		case <-r.opts.Interest.Changed():
@@ -193,23 +200,15 @@ func (r *reading) request(call func() func()) {
 func (r *reading) ask(ctx context.Context, w *watched) {
 	w.queued, w.asking, w.asked = false, true, time.Now()
 	r.running++
-	before, has := w.stamp, w.needs
+	before := w.stamp
 	r.request(func() func() {
 		t, err := r.subscribe(ctx, r.cn, w.key)
-		var got needs
-		if err == nil {
-			got, err = r.need(ctx, w.homes, t.instances, has)
-		}
 		return func() {
 			r.running--
 			if w.asking = false; r.watched[w.key] != w {
 				return // forgotten meanwhile
 			}
-			if err == nil {
-				r.provide(w, got)
-			}
 			r.answered(w, t, before, err)
-			r.seek(w)
 			if w.again {
 				w.again = false
 				r.schedule(w, shortly)

@@ -147,6 +147,8 @@ func (r *reading) forget(w *watched) {
 	for _, key := range w.skipped {
 		r.table.Skip(key, "")
 	}
+	w.instances = nil
+	r.want(w)
 	delete(r.watched, w.key)
 	delete(w.scope.watched, w.key.name)
 	delete(w.scope.failing, w)

@@ -42,9 +42,6 @@ func (r *reading) pushes() {
 				n.mixed = true
 			}
 			v := w.push(n)
-			if v.take && !w.needs.satisfy(w.homes, n.told.instances) {
-				v = verdict{ask: now} // what it needs has to be read first
-			}
 			if v.take {
 				r.take(w, n.told)
 			}
@@ -127,10 +124,24 @@ func (r *reading) take(w *watched, t told) {
 	if t.sum == w.sum {
 		return
 	}
+	w.sum, w.count, w.instances = t.sum, len(t.instances), t.instances
+	r.want(w)
+	r.tell(w)
+	if !slices.ContainsFunc(w.homes, home.needy) {
+		w.instances = nil
+	}
+}
+
+// tell makes services of the instances that were told last. While a document
+// that they depend on is fetched for the first time, they stay as they were.
+func (r *reading) tell(w *watched) {
+	if len(w.unread) > 0 {
+		return
+	}
 	old, skipped := w.services, w.skipped
-	w.sum, w.count, w.services, w.skipped = t.sum, len(t.instances), nil, nil
+	w.services, w.skipped = nil, nil
 	for _, h := range w.homes {
-		r.decode(w, h, t.instances)
+		r.decode(w, h, w.instances)
 	}
 	for _, key := range skipped {
 		if !slices.Contains(w.skipped, key) {
@@ -161,7 +172,7 @@ func (r *reading) decode(w *watched, h home, instances []instance) {
 			entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
 		}
 	}
-	services, faults := h.format.Decode(entries, w.needs.extras())
+	services, faults := h.format.Decode(entries, r.documents.set.Documents(h.group))
 	for _, f := range faults {
 		skip(f.Entry.Key, f.Err)
 	}
@@ -208,7 +219,7 @@ func (r *reading) complete() bool {
 		}
 		listed = listed || s.listed
 	}
-	return listed && r.pending == 0
+	return listed && r.pending == 0 && r.documents.set.Sought()
 }
 
 func (r *reading) replace() {
@@ -251,7 +262,7 @@ func (r *reading) mark() {
 			w.unknown(want)
 		}
 		for _, w := range s.watched {
-			w.doubt(want)
+			r.doubt(w, want)
 		}
 	}
 	for key := range r.marked {

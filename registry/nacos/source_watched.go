@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -19,15 +20,16 @@ const lookAgain = time.Second
 // A watched is one service of a server and what is known of it. Only the loop
 // of the reading touches it.
 type watched struct {
-	key      serviceKey
-	homes    []home // of each format whose service it is
-	scope    *scope
-	listed   bool // in the last list
-	services []*registry.Service
-	skipped  []string // instances that could not be read
-	count    int      // instances
-	sum      [sha256.Size]byte
-	needs    needs
+	key       serviceKey
+	homes     []home // of each format whose service it is
+	scope     *scope
+	listed    bool // in the last list
+	services  []*registry.Service
+	skipped   []string // instances that could not be read
+	count     int      // instances
+	sum       [sha256.Size]byte
+	instances []instance                // what was told, where that depends on documents
+	unread    map[metadata.Ref]struct{} // those of which nothing is known yet, neither their text nor why they cannot be had
 
 	former uint64 // stamp of the newest that an earlier connection told
 
@@ -52,6 +54,12 @@ type watched struct {
 type home struct {
 	format Format
 	group  registry.Group
+}
+
+// needy reports whether instances of the format depend on documents.
+func (h home) needy() bool {
+	_, ok := h.format.(Needy)
+	return ok
 }
 
 // A verdict is what has to follow from what a server told.
@@ -94,7 +102,7 @@ func (w *watched) push(n notice) verdict {
 // newest stamp. It takes two looks to believe that a service has lost
 // everything, and more to believe another server that tells of something older.
 func (w *watched) answer(t told, before uint64) verdict {
-	if !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < lagging {
+	if w.overtaken(t) {
 		w.lags++
 		return verdict{ask: shortly}
 	}
@@ -113,6 +121,12 @@ func (w *watched) answer(t told, before uint64) verdict {
 	}
 	w.doubted = false
 	return verdict{take: true}
+}
+
+// overtaken reports whether a server tells of something older and different
+// than another did before, unless it has done so for long.
+func (w *watched) overtaken(t told) bool {
+	return !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < lagging
 }
 
 // renew forgets what held for an earlier connection.

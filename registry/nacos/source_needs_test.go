@@ -1,0 +1,186 @@
+package nacos_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+)
+
+// A shopRig is a source of applications and the providers of one, each at an
+// address with a revision.
+type shopRig struct{ *readRig }
+
+func newShopRig(t *testing.T, ask func(context.Context, metadata.Ref) (string, error)) shopRig {
+	t.Helper()
+	codec, err := dubbo.NewNacosApp(dubbo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shopRig{newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) {
+		o.Formats, o.Ask = []nacos.Format{codec}, ask
+	})}
+}
+
+// provide makes providers all that there are, each as address/revision.
+func (r shopRig) provide(providers ...string) {
+	var all []model.Instance
+	for _, p := range providers {
+		ip, revision, _ := strings.Cut(p, "/")
+		storage := "remote"
+		if strings.HasPrefix(revision, "own") {
+			storage = "local" // it keeps its document to itself
+		}
+		all = append(all, model.Instance{
+			Ip: ip, Port: 20880, Weight: 1, Enable: true, Healthy: true, Ephemeral: true,
+			Metadata: map[string]string{
+				"dubbo.metadata.revision": revision, "dubbo.metadata.storage-type": storage, "meta-v": "2.0.0",
+				"dubbo.metadata-service.url-params": `{"port":"20880","protocol":"tri","version":"2.0.0"}`,
+			},
+		})
+	}
+	r.server.Set(nacostest.Service{Group: "DEFAULT_GROUP", Name: "shop"}, "providers", all...)
+}
+
+func document(revision string) string {
+	return fmt.Sprintf(`{"app":"shop","revision":%q,"services":{"api.Shop:tri":{"name":"api.Shop","path":"api.Shop","protocol":"tri","params":{}}}}`, revision)
+}
+
+func (r shopRig) store(revision string) {
+	r.server.SetConfig(nacostest.Config{Group: revision, DataID: "shop"}, document(revision))
+}
+
+// why returns why what the application provides cannot be told, empty where it
+// can.
+func (r shopRig) why() string {
+	for scope, err := range r.knows().Unknown {
+		if strings.Contains(scope, "/shop/") {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+func TestDocuments(t *testing.T) {
+	bubble(t, "V36 a revision that no server takes costs its instance alone, and is told of", func(t *testing.T) {
+		r := newShopRig(t, nil)
+		r.store("r1")
+		r.provide("10.0.0.1/r1")
+		r.run(t)
+		later(time.Minute)
+		r.provide("10.0.0.1/r1", "10.6.6.6/bad revision")
+		later(time.Minute)
+		r.provide("10.0.0.1/r1", "10.0.0.2/r1", "10.6.6.6/bad revision")
+		later(10 * time.Second)
+		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
+		r.fresh(t)
+		if skipped := r.table.Skipped(); len(skipped) != 1 {
+			t.Errorf("left out: %v, want one with its reason", skipped)
+		}
+		if n := len(r.server.Requests("ConfigQueryRequest")); n != 1 {
+			t.Errorf("%d documents asked for, want the one that can be", n)
+		}
+	})
+	bubble(t, "V15 a document that is stored minutes late keeps its application unknown till then", func(t *testing.T) {
+		r := newShopRig(t, nil)
+		r.store("r1")
+		r.provide("10.0.0.1/r1")
+		r.run(t)
+		later(time.Second)
+		r.provide("10.0.0.1/r2", "10.0.0.2/r1")
+		for range 5 {
+			later(time.Minute)
+			if why := r.why(); !strings.Contains(why, "r2") || !strings.Contains(why, "is not stored yet") {
+				t.Errorf("unknown for %q, want the revision and that it is not stored", why)
+			}
+		}
+		r.store("r2")
+		later(12 * time.Second)
+		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
+		r.fresh(t)
+	})
+	bubble(t, "V15 a registry with a missing document is read, and stays unknown in that application alone", func(t *testing.T) {
+		r := newShopRig(t, nil)
+		r.provide("10.0.0.1/r1")
+		r.run(t)
+		later(10 * time.Minute)
+		if k := r.knows(); !k.Synced || k.Stale != nil || !strings.Contains(r.why(), "is not stored yet") {
+			t.Errorf("%+v", k)
+		}
+	})
+	bubble(t, "a new revision takes no endpoint away while its document is read", func(t *testing.T) {
+		r := newShopRig(t, nil)
+		r.store("r1")
+		r.store("r2")
+		r.provide("10.0.0.1/r1")
+		r.run(t)
+		later(time.Second)
+		reader := r.table.Reader()
+		reader.Drain()
+		r.server.Fail(func(q nacostest.Request) (int, string) {
+			if q.Type == "ConfigQueryRequest" {
+				time.Sleep(3 * time.Second)
+			}
+			return 0, ""
+		})
+		r.provide("10.0.0.1/r2")
+		later(2 * time.Second)
+		r.tells(t, "api.Shop=10.0.0.1")
+		later(3 * time.Second)
+		r.tells(t, "api.Shop=10.0.0.1")
+		r.fresh(t)
+	})
+	bubble(t, "V14 a provider that does not tell delays nobody, and is asked again", func(t *testing.T) {
+		var silent atomic.Bool
+		silent.Store(true)
+		r := newShopRig(t, func(ctx context.Context, _ metadata.Ref) (string, error) {
+			if silent.Load() {
+				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+				<-ctx.Done()
+				return "", errors.New("no answer")
+			}
+			return document("own"), nil
+		})
+		r.store("r1")
+		r.provide("10.0.0.1/r1", "10.0.0.3/own")
+		r.run(t)
+		later(3 * time.Second)
+		r.tells(t, "api.Shop=10.0.0.1")
+		if why := r.why(); !strings.Contains(why, "no answer") {
+			t.Errorf("unknown for %q", why)
+		}
+		r.provide("10.0.0.1/r1", "10.0.0.2/r1", "10.0.0.3/own")
+		later(time.Second)
+		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
+		silent.Store(false)
+		later(15 * time.Second)
+		if told := r.told(); !slices.Equal(told, []string{"api.Shop=10.0.0.1,10.0.0.2,10.0.0.3"}) {
+			t.Errorf("told of %q", told)
+		}
+		r.fresh(t)
+	})
+	bubble(t, "a provider that nobody can ask is left out, and keeps nothing unknown", func(t *testing.T) {
+		r := newShopRig(t, func(context.Context, metadata.Ref) (string, error) {
+			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)
+		})
+		r.store("r1")
+		r.provide("10.0.0.1/r1", "10.0.0.3/own")
+		r.run(t)
+		later(time.Second)
+		r.tells(t, "api.Shop=10.0.0.1")
+		r.fresh(t)
+	})
+}
