@@ -36,6 +36,7 @@ var layers = map[string]layer{
 	"./config":                 {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
 	"./registry/statefile":     {own: `^registry/statefile$`, sdk: none},
 	"./registry/tlsfile":       {own: `^registry/tlsfile$`, sdk: none},
+	"./registry/dependency":    {own: `^(registry|registry/dependency|metadata|naming)$`, sdk: none},
 	"./registry/memory":        {own: `^(` + adapters + `|registry/memory)$`, sdk: none},
 	"./registry/registrytest":  {own: `^(` + adapters + `|registry/registrytest)$`, sdk: none},
 	"./registry/mesh/...":      {own: `^(` + adapters + `|registry/mesh(/.*)?)$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane|istio.io/api)|^golang.org/x/sync/`},
