@@ -1,0 +1,135 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// slowWrites makes every transaction that touches the tests' root take a
+// second before it is done.
+func slowWrites(server *zktest.Server) {
+	server.SetFault(func(r zktest.Request) zktest.Fault {
+		if r.Op == zktest.OpMulti && strings.Contains(strings.Join(r.Paths, " "), root) {
+			return zktest.Fault{Delay: time.Second}
+		}
+		return zktest.Fault{}
+	})
+}
+
+// TestFence_AShardThatIsLostInTheMiddleOfAWrite shows that a write under way
+// changes nothing once another has the shard, whatever this replica takes
+// itself for by then.
+func TestFence_AShardThatIsLostInTheMiddleOfAWrite(t *testing.T) {
+	t.Parallel()
+	for name, ours := range map[string][]bool{ // what it is told, each time that it asks
+		"it is told":               {true, false},
+		"it is told a moment late": {true, true, false},
+		"it is not told":           {true, true, true},
+	} {
+		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+			fence, asked := zookeeper.Fence{Shard: 3, Term: 7, Holder: "a"}, 0
+			client, other := dial(t, server), dial(t, server)
+			defer client.Close()
+			defer other.Close()
+			tg := target(t, client, func(o *zookeeper.TargetOptions) {
+				o.Fence = func(registry.Group) (zookeeper.Fence, bool) {
+					asked++
+					return fence, ours[min(asked, len(ours))-1]
+				}
+			})
+			next := target(t, other, fenced(&zookeeper.Fence{Shard: 3, Term: 8, Holder: "b"}, nil))
+			write(t, tg, creating(entry(owner)(0, 1, 0)))
+			slowWrites(server)
+			asked = 0
+			written := make(chan error)
+			go func() { written <- tg.Write(t.Context(), creating(entry(owner)(0, 2, 0))) }()
+			time.Sleep(time.Second / 2)
+			read(t, next, groupN(0)) // taking over begins with it
+			if err := <-written; !errors.Is(err, registry.ErrFenced) {
+				t.Errorf("%v, want it fenced", err)
+			}
+			if got := server.Children(folderN(0)); len(got) != 1 {
+				t.Errorf("it was written all the same: %v", got)
+			}
+		})
+	}
+}
+
+// TestWrite_WhatChangesInTheMiddleOfAWriteIsKept shows that a node whose data
+// another changed after they were looked at is neither replaced nor deleted.
+func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(registry.Held) registry.Change{
+		"replaced": func(h registry.Held) registry.Change {
+			return registry.Change{Group: h.Group, Put: []registry.Write{{New: ours(0, 1, 5), Old: &h}}, Want: []registry.Entry{ours(0, 1, 5)}}
+		},
+		"deleted": func(h registry.Held) registry.Change {
+			return registry.Change{Group: h.Group, Delete: []registry.Held{h}}
+		},
+	} {
+		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+			client := dial(t, server)
+			defer client.Close()
+			tg := target(t, client, withData)
+			write(t, tg, creating(ours(0, 1, 0)))
+			held := read(t, tg, groupN(0))
+			slowWrites(server)
+			written := make(chan error)
+			go func() { written <- tg.Write(t.Context(), change(held[0])) }()
+			time.Sleep(time.Second / 2)
+			path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
+			must(t, server.Put(path, []byte("another's")))
+			if err := <-written; !errors.Is(err, registry.ErrConflict) {
+				t.Errorf("%v, want a conflict", err)
+			}
+			if n, there := server.Get(path); !there || string(n.Data) != "another's" {
+				t.Errorf("%v: %q", there, n.Data)
+			}
+		})
+	}
+}
+
+// TestLedger_AChangeThatEndsInTheMiddle shows that what is still to be deleted
+// stays in the ledger until it is.
+func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	service := &registry.Service{Name: "greet", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}
+	for i := range 200 {
+		service.Endpoints = append(service.Endpoints, registry.Endpoint{Host: fmt.Sprintf("10.0.0.%d", i), Port: 20000, Health: registry.Healthy})
+	}
+	entries, err := codec(t).Encode(service)
+	must(t, err)
+	tg := target(t, dial(t, server), withDubbo(t, nil))
+	write(t, tg, creating(entries...))
+	change, _ := mended(read(t, tg, entries[0].Group), entries[150:])
+	if len(change.Delete) != 150 {
+		t.Fatalf("%d deleted", len(change.Delete))
+	}
+	parts := 0
+	server.SetFault(func(r zktest.Request) zktest.Fault {
+		if r.Op == zktest.OpMulti && strings.Contains(strings.Join(r.Paths, " "), "api.Greeter") {
+			if parts++; parts > 1 {
+				return zktest.Fault{Cut: zktest.CutBefore}
+			}
+		}
+		return zktest.Fault{}
+	})
+	if err := tg.Write(t.Context(), change); err == nil {
+		t.Fatal("the second part was done")
+	}
+	server.SetFault(nil)
+	strip(t, server, entries[0], 0) // the last that would have gone
+	for _, h := range read(t, target(t, dial(t, server), withDubbo(t, nil)), entries[0].Group) {
+		if h.Owner == "" {
+			t.Errorf("%s is nobody's, and stays for ever", h.Key)
+		}
+	}
+}
