@@ -101,6 +101,9 @@ func (v *validator) zookeeper(path string, z *ZooKeeper) {
 		v.fault(path+".servers", "missing; such as [127.0.0.1:2181]")
 	}
 	for i, s := range z.Servers {
+		if i == len(z.Servers)-1 {
+			s, _, _ = strings.Cut(s, "/") // the chroot
+		}
 		v.address(path+".servers["+strconv.Itoa(i)+"]", s)
 	}
 	if z.SessionTimeout < 1e9 {

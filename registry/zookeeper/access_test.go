@@ -92,7 +92,8 @@ func TestOptions_FaultsAreToldAtOnce(t *testing.T) {
 		want string
 	}{
 		"no server":            {zookeeper.Options{}, "servers needs at least one host:port"},
-		"a server with a path": {zookeeper.Options{Servers: []string{"a:1/chroot/x"}}, `"a:1/chroot/x" is not host:port`},
+		"a path that is none":  {zookeeper.Options{Servers: []string{"a:1/chroot//x"}}, `"a:1/chroot//x": the chroot is no path`},
+		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot" is not host:port`},
 		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},
 		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage + ".none"}}, "tls.caFile: open"},
 		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage}}, "holds no certificate"},
@@ -228,5 +229,25 @@ func TestTLS_F22(t *testing.T) {
 	}
 	if host, _, _ := net.SplitHostPort(client.State().Server); host != "127.0.0.1" {
 		t.Errorf("server: %q", client.State().Server)
+	}
+}
+
+// TestAPasswordIsReadAsValidateReadsIt shows that what stands round a password
+// is no part of it.
+func TestAPasswordIsReadAsValidateReadsIt(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	as := func(text string) *zookeeper.Target {
+		password := file(t, filepath.Join(t.TempDir(), "password"), text)
+		client := dial(t, s, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password })
+		return target(t, client, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private })
+	}
+	write(t, as("secret\n"), creating(ours(0, 0, 0)))
+	if held := read(t, as(" \tsecret \r\n\n"), groupN(0)); len(held) != 1 {
+		t.Errorf("%v", held)
+	}
+	empty := file(t, filepath.Join(t.TempDir(), "password"), " \n")
+	if _, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, User: "bridge", PasswordFile: empty}); err == nil {
+		t.Error("an empty password is taken")
 	}
 }

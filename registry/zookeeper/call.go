@@ -14,7 +14,7 @@ var errClosed = errors.New("the client is closed")
 
 // call does one request. Where ctx ends first, it fails at once; what the
 // request does then is unknown, but it happens before any request made later.
-func call[T any](ctx context.Context, c *Client, request func(*zk.Conn) (T, error)) (T, error) {
+func call[T any](ctx context.Context, c *Client, request func(conn) (T, error)) (T, error) {
 	var zero T
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
@@ -28,7 +28,7 @@ func call[T any](ctx context.Context, c *Client, request func(*zk.Conn) (T, erro
 	done := make(chan result, 1)
 	go func() {
 		defer c.calls.Done()
-		value, err := request(c.conn)
+		value, err := request(conn{c.conn, c.root})
 		done <- result{value, err}
 	}()
 	select {
@@ -98,7 +98,7 @@ func (c *Client) translate(err error) error {
 // The requests that the package makes.
 
 func (c *Client) children(ctx context.Context, path string) ([]string, error) {
-	return call(ctx, c, func(conn *zk.Conn) ([]string, error) {
+	return call(ctx, c, func(conn conn) ([]string, error) {
 		names, _, err := conn.Children(path)
 		return names, err //nolint:wrapcheck // call translates it
 	})
@@ -106,7 +106,7 @@ func (c *Client) children(ctx context.Context, path string) ([]string, error) {
 
 // exists returns the stat of a node, nil where there is none.
 func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
-	return call(ctx, c, func(conn *zk.Conn) (*zk.Stat, error) {
+	return call(ctx, c, func(conn conn) (*zk.Stat, error) {
 		ok, stat, err := conn.Exists(path)
 		if err != nil || !ok {
 			return nil, err //nolint:wrapcheck // call translates it
@@ -122,7 +122,7 @@ type node struct {
 }
 
 func (c *Client) get(ctx context.Context, path string) (node, error) {
-	return call(ctx, c, func(conn *zk.Conn) (node, error) {
+	return call(ctx, c, func(conn conn) (node, error) {
 		data, stat, err := conn.Get(path)
 		return node{data, stat}, err //nolint:wrapcheck // call translates it
 	})
@@ -131,7 +131,7 @@ func (c *Client) get(ctx context.Context, path string) (node, error) {
 // multi applies operations as one. Where one of them is at fault, at is its
 // index.
 func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
-	results, err := call(ctx, c, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {
 		results, err := conn.Multi(ops...)
 		return results, err //nolint:wrapcheck // call translates it
 	})

@@ -16,7 +16,7 @@ import (
 
 // Options tune a Client. Servers is all it needs.
 type Options struct {
-	Servers        []string      // each host:port, or host for port 2181
+	Servers        []string      // each host:port, or host for port 2181; a chroot may follow the last, as in host:2181/app
 	SessionTimeout time.Duration // asked for; 0: 30 s
 	Timeout        time.Duration // of one call, the wait for a session included; 0: 10 s
 	DialTimeout    time.Duration // of a connection and of the answer to its first packet; 0: 5 s
@@ -52,6 +52,7 @@ type State struct {
 type Client struct {
 	opts  Options
 	conn  *zk.Conn
+	root  string          // the chroot; empty: none
 	once  *once           // of a client that is for one connection; nil for others
 	ended <-chan zk.Event // closed when the connection's goroutines have ended
 	stop  context.CancelFunc
@@ -78,6 +79,7 @@ func dial(opts Options, single *once) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	_, root, _ := splitChroot(opts.Servers) // addresses has looked
 	if _, err := opts.tls("localhost"); err != nil {
 		return nil, err
 	}
@@ -85,12 +87,12 @@ func dial(opts Options, single *once) (*Client, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, once: single, stop: stop, ready: make(chan struct{})}
+	c := &Client{opts: opts, root: root, once: single, stop: stop, ready: make(chan struct{})}
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn, ended, err := zk.Connect(servers, opts.SessionTimeout,
+	connection, ended, err := zk.Connect(servers, opts.SessionTimeout,
 		zk.WithHostProvider(&hosts{}),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
 			c.pace.next(ctx)
@@ -103,7 +105,7 @@ func dial(opts Options, single *once) (*Client, error) {
 		stop()
 		return nil, fmt.Errorf("zookeeper: %w", err)
 	}
-	c.conn, c.ended = conn, ended
+	c.conn, c.ended = connection, ended
 	return c, nil
 }
 
@@ -174,7 +176,8 @@ func (c *Client) cut() {
 // event is the library's callback. It must not block.
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
-		c.tell(func(i *inbox) { i.changed(e.Path) })
+		path := conn{root: c.root}.above(e.Path)
+		c.tell(func(i *inbox) { i.changed(path) })
 		return
 	}
 	c.mu.Lock()
@@ -285,10 +288,15 @@ func (c *Client) log(before, after State) {
 
 func hexID(id int64) string { return fmt.Sprintf("%#x", id) }
 
-// addresses checks a list of servers and completes their ports.
+// addresses checks a list of servers and completes their ports; without the
+// chroot.
 func addresses(servers []string) ([]string, error) {
 	if len(servers) == 0 {
 		return nil, errors.New("zookeeper: no server given; servers needs at least one host:port")
+	}
+	servers, _, err := splitChroot(servers)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]string, 0, len(servers))
 	for _, s := range servers {

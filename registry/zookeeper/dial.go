@@ -11,8 +11,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
@@ -62,7 +60,7 @@ func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool 
 		return false
 	}
 	defer probe.Close()
-	at, err := call(ctx, probe, func(conn *zk.Conn) (int64, error) {
+	at, err := call(ctx, probe, func(conn conn) (int64, error) {
 		_, err := conn.Sync("/")
 		return probe.zxid(), err //nolint:wrapcheck // it is only looked at
 	})
@@ -139,7 +137,11 @@ func (o Options) credentials() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zookeeper: passwordFile: %w", err)
 	}
-	return []byte(o.User + ":" + strings.TrimRight(string(b), "\r\n")), nil
+	password := strings.TrimSpace(string(b)) // as validate reads it
+	if password == "" {
+		return nil, fmt.Errorf("zookeeper: passwordFile %s is empty", o.PasswordFile)
+	}
+	return []byte(o.User + ":" + password), nil
 }
 
 // reauthenticate gives up the connection where the credentials in the files

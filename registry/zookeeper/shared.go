@@ -38,7 +38,7 @@ func (r *Record) Changed() <-chan struct{} { return r.inbox.ready }
 // is none.
 func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 	r.inbox.reset()
-	n, err := call(ctx, r.client, func(conn *zk.Conn) (node, error) {
+	n, err := call(ctx, r.client, func(conn conn) (node, error) {
 		data, stat, _, err := conn.GetW(r.path)
 		return node{data, stat}, err //nolint:wrapcheck // call translates it
 	})

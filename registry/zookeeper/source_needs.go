@@ -179,7 +179,7 @@ func (r *reading) updateAll(ctx context.Context, which func(*folder) bool) error
 // watchFor reads a node, or where it does not exist watches for it; the error
 // is then zk.ErrNoNode.
 func (c *Client) watchFor(ctx context.Context, p string) ([]byte, error) {
-	return call(ctx, c, func(conn *zk.Conn) ([]byte, error) {
+	return call(ctx, c, func(conn conn) ([]byte, error) {
 		data, _, err := conn.Get(p)
 		if !errors.Is(err, zk.ErrNoNode) {
 			return data, err //nolint:wrapcheck // call translates it

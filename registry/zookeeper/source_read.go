@@ -204,7 +204,7 @@ func ownNames(f Format, names []string) (own, others []string) {
 // watchChildren lists a node and watches its children, or where it does not
 // exist its creation; the error is then zk.ErrNoNode.
 func (c *Client) watchChildren(ctx context.Context, p string) ([]string, error) {
-	return call(ctx, c, func(conn *zk.Conn) ([]string, error) {
+	return call(ctx, c, func(conn conn) ([]string, error) {
 		names, _, _, err := conn.ChildrenW(p)
 		if !errors.Is(err, zk.ErrNoNode) {
 			return names, err //nolint:wrapcheck // call translates it
@@ -222,7 +222,7 @@ func (c *Client) watchChildren(ctx context.Context, p string) ([]string, error) 
 }
 
 func (c *Client) watchData(ctx context.Context, p string) ([]byte, error) {
-	return call(ctx, c, func(conn *zk.Conn) ([]byte, error) {
+	return call(ctx, c, func(conn conn) ([]byte, error) {
 		data, _, _, err := conn.GetW(p)
 		return data, err //nolint:wrapcheck // call translates it
 	})

@@ -1,0 +1,93 @@
+package zookeeper_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// TestAChroot shows that everything that is done over a client lies below the
+// chroot that follows its last server. V44
+func TestAChroot(t *testing.T) {
+	t.Parallel()
+	below := func(o *zookeeper.Options) { o.Servers = []string{"one:2181", "two:2181/a/b"} }
+	outside := func(t *testing.T, s *zktest.Server) {
+		t.Helper()
+		for _, p := range s.Paths("/") {
+			if p != "/a" && p != "/a/b" && !strings.HasPrefix(p, "/a/b/") {
+				t.Errorf("%s lies outside", p)
+			}
+		}
+	}
+	for name, tune := range map[string]func(*zookeeper.TargetOptions){"names": func(*zookeeper.TargetOptions) {}, "data": withData} {
+		inTime(t, "a target, "+name, func(t *testing.T, s *zktest.Server) {
+			client := dial(t, s, below)
+			defer client.Close()
+			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"b"} })
+			must(t, tg.Admit(t.Context()))
+			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
+			held := read(t, tg, groupN(0))
+			write(t, tg, registry.Change{
+				Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[0]}}, Delete: held[1:], Want: []registry.Entry{ours(0, 0, 1)},
+			})
+			groups, err := tg.Groups(t.Context())
+			must(t, err)
+			if held = read(t, tg, groupN(0)); len(groups) != 1 || len(held) != 1 || held[0].Entry != ours(0, 0, 1) || !held[0].Live {
+				t.Errorf("%v, %v", groups, held)
+			}
+			if n := len(s.Children("/a/b" + folderN(0))); n != 1 {
+				t.Errorf("%d nodes", n)
+			}
+			if _, err := client.ID(t.Context(), "an-id", zookeeper.Open); err != nil {
+				t.Error(err)
+			}
+			if r, err := tg.Check(t.Context()); err != nil || r.Write != nil {
+				t.Errorf("%v, %+v", err, r)
+			}
+			outside(t, s)
+		})
+	}
+	inTime(t, "a record of replicas is watched", func(t *testing.T, s *zktest.Server) {
+		client := dial(t, s, below)
+		defer client.Close()
+		record, err := zookeeper.NewRecord(client, owner, zookeeper.Open)
+		must(t, err)
+		must(t, record.Save(t.Context(), []byte("one"), ""))
+		_, _, err = record.Load(t.Context())
+		must(t, err)
+		must(t, s.Put("/a/b/xds-bridge/"+owner+"/replicas", []byte("two")))
+		<-record.Changed()
+		outside(t, s)
+	})
+	inTime(t, "a source follows changes", func(t *testing.T, s *zktest.Server) {
+		iface, err := dubbo.NewZooKeeper(dubbo.Options{})
+		must(t, err)
+		o := zookeeper.Options{Dial: s.Dial, SessionTimeout: 10 * time.Second}
+		below(&o)
+		source, err := zookeeper.NewSource(o, zookeeper.SourceOptions{Formats: []zookeeper.Format{iface}})
+		must(t, err)
+		table := registry.NewTable()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- source.Run(ctx, table) }()
+		defer func() { cancel(); <-done }()
+		must(t, s.Put("/a/b"+provider("api.A", "10.0.0.1:1"), nil))
+		must(t, s.Put(provider("api.Outside", "10.0.0.9:1"), nil))
+		later(time.Minute)
+		tells(t, table, "api.A=10.0.0.1:1")
+		must(t, s.Put("/a/b"+provider("api.A", "10.0.0.2:1"), nil))
+		later(5 * time.Second)
+		tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
+	})
+	for _, servers := range [][]string{{"one:2181/a", "two:2181"}, {"one:2181/a//b"}, {"one:2181/../b"}} {
+		if _, err := zookeeper.Dial(zookeeper.Options{Servers: servers}); err == nil {
+			t.Errorf("%v is taken", servers)
+		}
+	}
+}
