@@ -321,3 +321,30 @@ func TestAFileIsBounded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestPasswordsInPlaintext_V40 shows that a password crosses no network in
+// plaintext unless the file says so.
+func TestPasswordsInPlaintext_V40(t *testing.T) {
+	const file = `owner: shop
+registries:
+  zk:    { zookeeper: { servers: ["127.0.0.1:2181", "%s:2181"], user: bridge, passwordFile: /etc/pw %s } }
+  nacos: { nacos: { servers: ["http://localhost:8848", "http://%[1]s:8848"], username: nacos, passwordFile: /etc/pw %[2]s } }
+bridges:
+  - { name: a, from: zk, to: nacos, formats: [dubbo-interface] }
+`
+	for name, c := range map[string]struct {
+		host, more string
+		faults     int
+	}{
+		"to another machine": {"prod.example", "", 2},
+		"where that is said": {"prod.example", ", insecure: true", 0},
+		"to this machine":    {"[::1]", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := config.Parse("x.yaml", fmt.Appendf(nil, file, c.host, c.more), environment(nil))
+			if n := strings.Count(fmt.Sprint(err), "in plaintext"); n != c.faults || c.faults == 0 && err != nil {
+				t.Errorf("%d faults, want %d: %v", n, c.faults, err)
+			}
+		})
+	}
+}

@@ -72,6 +72,7 @@ type ZooKeeper struct {
 	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
 	User           string   `yaml:"user" doc:"The user of digest authentication, with passwordFile."`
 	PasswordFile   string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	Insecure       bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
 	ACL            string   `yaml:"acl" default:"open" enum:"open|read-only|private" doc:"Who may touch what we write: everyone, our user with others reading, or our user alone."`
 	Lifetime       string   `yaml:"lifetime" default:"persistent" enum:"persistent|session" doc:"Whether entries outlive the bridge or go with its session."`
 	Limits         Limits   `yaml:"limits" doc:"What the ensemble may send."`
@@ -84,6 +85,7 @@ type Nacos struct {
 	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
 	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
 	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	Insecure     bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
 	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster; without it the connection is plaintext."`
 	ListInterval Duration `yaml:"listInterval" default:"5s" doc:"How often the names of all services are listed."`
 	Limits       Limits   `yaml:"limits" doc:"What the cluster may send."`

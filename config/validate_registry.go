@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -114,6 +115,9 @@ func (v *validator) zookeeper(path string, z *ZooKeeper) {
 	}
 	v.tls(path+".tls", z.TLS)
 	v.pair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
+	if z.TLS == nil && !z.Insecure && z.PasswordFile != "" && !Local(z.Servers) {
+		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
+	}
 	if z.ACL != "open" && z.User == "" {
 		v.fault(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
 	}
@@ -146,6 +150,9 @@ func (v *validator) nacos(path string, n *Nacos) {
 	}
 	v.tls(path+".tls", n.TLS)
 	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
+	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
+		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
+	}
 	if n.ListInterval <= 0 {
 		v.fault(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
 	}
@@ -243,6 +250,20 @@ func (v *validator) domain(path, domain string) {
 			return
 		}
 	}
+}
+
+// Local reports whether all servers, each host:port or a URL, are this machine.
+func Local(servers []string) bool {
+	return !slices.ContainsFunc(servers, func(s string) bool {
+		if u, err := url.Parse(s); err == nil && u.Host != "" {
+			s = u.Host
+		}
+		host, _, err := net.SplitHostPort(s)
+		if err != nil {
+			host = s
+		}
+		return !loopback(host)
+	})
 }
 
 func loopback(host string) bool {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
-	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -24,6 +21,7 @@ func checkZooKeeper(z *config.ZooKeeper, target *zookeeper.Target) func(context.
 			return
 		}
 		f.pass("reachable", "%s", r.Server)
+		f.plaintext(z.TLS, z.User, z.Servers, "write tls: {caFile: …}, where the ensemble has a secure port")
 		if r.Version != "" {
 			f.pass("version", "%s", r.Version)
 		} else {
@@ -108,10 +106,16 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 		if login.Username != "" {
 			f.pass("login", "as %s, until %s", login.Username, login.Expires.Format(time.RFC3339))
 		}
-		if login.Username != "" && n.TLS == nil && !local(n.Servers) {
-			f.warn("tls", "the password and the token cross the network in plaintext", "write https:// servers and tls: {caFile: …}")
-		}
+		f.plaintext(n.TLS, n.Username, n.Servers, "write https:// servers and tls: {caFile: …}")
 		f.nacosAccess(n, r)
+	}
+}
+
+// plaintext warns where a password crosses the network for everybody to read,
+// which insecure: true permits.
+func (f *findings) plaintext(tls *config.TLS, user string, servers []string, remedy string) {
+	if tls == nil && user != "" && !config.Local(servers) {
+		f.warn("tls", "insecure: true: the password of "+user+" crosses the network in plaintext", remedy)
 	}
 }
 
@@ -135,16 +139,4 @@ func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
 		f.warn("owner", "another process publishes as this owner, in "+r.Twin+" for one",
 			"it is a replica where its configuration is the same; Nacos cannot refuse a second deployment of one owner: give it an owner of its own")
 	}
-}
-
-// local reports whether all URLs lead to this machine.
-func local(servers []string) bool {
-	return !slices.ContainsFunc(servers, func(s string) bool {
-		u, err := url.Parse(s)
-		if err != nil {
-			return true
-		}
-		ip, err := netip.ParseAddr(u.Hostname())
-		return u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback())
-	})
 }
