@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func hostile(text string) registry.Entry {
 // on loopback.
 func TestTarget_Conformance(t *testing.T) {
 	t.Parallel()
-	for name, user := range map[string]string{"without a login": "", "with a login": "nacos"} {
+	for name, user := range map[string]string{"without a login": "", "with a login, lists in pages": "nacos"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
@@ -66,6 +67,7 @@ func fixture(t *testing.T, user string) registrytest.Fixture {
 	r := start(t, server, func(o *nacos.Options) {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		if user != "" {
+			server.PageLimit = 2
 			o.Username, o.Password = user, func() (string, error) { return "secret", nil }
 		}
 	})
@@ -74,6 +76,16 @@ func fixture(t *testing.T, user string) registrytest.Fixture {
 		t.Fatal(err)
 	}
 	return registrytest.Fixture{
+		Cut: func(*testing.T) {
+			var once sync.Once
+			server.Lose(func(q nacostest.Request) bool {
+				cut := false
+				if q.Type == "BatchInstanceRequest" {
+					once.Do(func() { cut = true; server.Drop() })
+				}
+				return cut
+			})
+		},
 		Target: target, Owner: mine.Owner, Group: groupN, Entry: marked(mine), Foreign: marked(theirs), Hostile: hostile,
 		Set: func(t *testing.T, e registry.Entry) {
 			t.Helper()

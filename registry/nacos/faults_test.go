@@ -2,6 +2,7 @@ package nacos_test
 
 import (
 	"encoding/json"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +148,47 @@ func TestConnection_A48(t *testing.T) {
 		<-r.target.Lost()
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
+	})
+}
+
+// TestReconnecting leaves nothing behind, however often.
+func TestReconnecting(t *testing.T) {
+	bubble(t, "F05 a hundred lost connections leave no goroutine behind", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		turn := func() int {
+			r.write(t, entry(greeter, "10.0.0.1", mine))
+			r.server.Drop()
+			<-r.target.Lost()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return runtime.NumGoroutine()
+		}
+		before := turn()
+		for range 100 {
+			turn()
+		}
+		if after := turn(); after != before {
+			t.Errorf("%d goroutines after a hundred reconnects, %d before", after, before)
+		}
+		if n := r.server.Connections(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
+		}
+	})
+	bubble(t, "V18 a connection that ends while nothing is written is told of within seconds", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine))
+		time.Sleep(time.Hour)
+		r.server.Fail(func(nacostest.Request) (int, string) { return 300, "starting" })
+		r.server.Drop()
+		time.Sleep(time.Second)
+		if s := r.client.State(); s.Connected || s.Lost != 1 || s.LastError == "" || time.Since(s.Since) > time.Second {
+			t.Errorf("a second later: %+v", s)
+		}
+		r.server.Fail(nil)
+		time.Sleep(6 * time.Second)
+		if s := r.client.State(); !s.Connected || s.Again != 1 {
+			t.Errorf("after it is back: %+v", s)
+		}
 	})
 }
 

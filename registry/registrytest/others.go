@@ -49,6 +49,47 @@ func testForeignKey(t *testing.T, f Fixture) {
 	f.expectForeign(t, other)
 }
 
+// testForeignBeside: a registry that can hold both shows both; in any other the
+// foreign one has taken the place of ours.
+func testForeignBeside(t *testing.T, f Fixture) {
+	f.write(t, 0, f.entries(0, 0, 2, 0)...)
+	f.expect(t, 0, f.entries(0, 0, 2, 0)...)
+	other := f.Foreign(0, 0, 0)
+	f.Set(t, other)
+	f.expectForeign(t, other)
+	f.write(t, 0, f.Entry(0, 1, 0))
+	f.expect(t, 0, f.Entry(0, 1, 0))
+	f.expectForeign(t, other)
+	f.Set(t, f.Foreign(0, 7, 0)) // which takes the place of the first where an actor has one entry
+	f.expect(t, 0, f.Entry(0, 1, 0))
+}
+
+// testCut: whether the write took effect is open, and everything that the
+// connection held has gone; nothing is there twice after it was written again.
+func testCut(t *testing.T, f Fixture) {
+	f.write(t, 0, f.entries(0, 0, 3, 0)...)
+	f.write(t, 1, f.entries(1, 0, 3, 0)...)
+	want := []registry.Entry{f.Entry(0, 1, 1), f.Entry(0, 2, 0), f.Entry(0, 3, 0)}
+	change := f.change(f.read(t, 0), 0, want...)
+	f.Cut(t)
+	if err := f.Target.Write(t.Context(), change); err == nil {
+		t.Error("a write without an answer succeeded")
+	}
+	if s, ok := f.Target.(registry.Sessioned); ok {
+		select {
+		case <-s.Lost():
+			f.session.lost++
+		case <-t.Context().Done():
+			t.Fatal("nobody was told that the connection was lost")
+		}
+	}
+	f.write(t, 0, want...)
+	f.write(t, 1, f.entries(1, 0, 3, 0)...)
+	f.session.madeUp = map[int]int{0: f.session.lost, 1: f.session.lost}
+	f.expect(t, 0, want...)
+	f.expect(t, 1, f.entries(1, 0, 3, 0)...)
+}
+
 func testForeignDelete(t *testing.T, f Fixture) {
 	other := f.Foreign(0, 0, 0)
 	f.Set(t, other)

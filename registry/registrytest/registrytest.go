@@ -32,6 +32,19 @@ type Fixture struct {
 	// too where nobody else can write.
 	Set  func(t *testing.T, e registry.Entry)
 	Drop func(t *testing.T, e registry.Entry)
+
+	// Cut makes the connection end while the next write is under way, before
+	// its answer; nil where there is none.
+	Cut func(t *testing.T)
+
+	session *session
+}
+
+// A session is how often the connection of a target that holds its entries by
+// it was replaced, and for which groups that was made up for.
+type session struct {
+	lost   int
+	madeUp map[int]int // by group
 }
 
 // Target runs the suite; open makes a registry of its own for each test.
@@ -57,9 +70,10 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 		"an entry returned to its old value is equal to what it was": testBackAndForth,
 	}
 	others := map[string]func(*testing.T, Fixture){
-		"A44 entries of others are told apart and stay":     testForeign,
-		"F43 the key of another's entry is a conflict":      testForeignKey,
-		"A44 another's entry is not deleted, even if asked": testForeignDelete,
+		"A44 entries of others are told apart and stay":                   testForeign,
+		"F43 the key of another's entry is a conflict":                    testForeignKey,
+		"A44 another's entry is not deleted, even if asked":               testForeignDelete,
+		"V16 ours beside another's under one key is seen, and goes alone": testForeignBeside,
 	}
 	meddling := map[string]func(*testing.T, Fixture){
 		"a replacement of what has changed is a conflict":         testReplaceChanged,
@@ -69,12 +83,19 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 		"what another actor drops is missing in the next reading": testDropped,
 	}
 	run := func(name string, test func(*testing.T, Fixture)) {
-		t.Run(name, func(t *testing.T) { test(t, open(t)) })
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			f.session = &session{madeUp: make(map[int]int)}
+			test(t, f)
+		})
 	}
 	for name, test := range tests {
 		run(name, test)
 	}
 	f := open(t)
+	if f.Cut != nil {
+		run("A48 a write whose connection ends is written over the next one", testCut)
+	}
 	if f.Set == nil || f.Foreign == nil {
 		return
 	}
@@ -102,7 +123,11 @@ func (f Fixture) read(t *testing.T, n int) []registry.Held {
 // write brings a group from what it holds to exactly these entries of ours.
 func (f Fixture) write(t *testing.T, n int, want ...registry.Entry) {
 	t.Helper()
-	if err := f.Target.Write(t.Context(), f.change(f.read(t, n), n, want...)); err != nil {
+	change := f.change(f.read(t, n), n, want...)
+	if change.Empty() {
+		return // nobody would call for that
+	}
+	if err := f.Target.Write(t.Context(), change); err != nil {
 		t.Fatalf("write group %d: %v", n, err)
 	}
 }
@@ -144,9 +169,27 @@ func (f Fixture) entries(n, from, to, v int) []registry.Entry {
 	return out
 }
 
+// again writes once more what a group has to hold where the connection was
+// replaced since, as a registry.Sessioned asks its caller to.
+func (f Fixture) again(t *testing.T, n int, want ...registry.Entry) {
+	t.Helper()
+	if s, ok := f.Target.(registry.Sessioned); ok {
+		select {
+		case <-s.Lost():
+			f.session.lost++
+		default:
+		}
+	}
+	if f.session.madeUp[n] != f.session.lost {
+		f.session.madeUp[n] = f.session.lost
+		f.write(t, n, want...)
+	}
+}
+
 // expect compares what a group holds of ours with what it should.
 func (f Fixture) expect(t *testing.T, n int, want ...registry.Entry) {
 	t.Helper()
+	f.again(t, n, want...)
 	var got []registry.Entry
 	for _, h := range f.read(t, n) {
 		if h.Owner != f.Owner {
