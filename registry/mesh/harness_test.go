@@ -110,22 +110,29 @@ func inBoth(t *testing.T, story func(b *bed)) {
 	}
 }
 
-// newBed returns a bed whose source was not started.
-func newBed(t *testing.T, change ...func(*mesh.Options)) *bed {
+// reach serves an istiod until the test ends, and returns the way to it.
+func reach(t *testing.T, s *adstest.Server) *network {
 	t.Helper()
-	b := &bed{t: t, istiod: adstest.NewServer(), table: registry.NewTable(), mapping: &mapper{snapshots: make(chan debug.Snapshot)}}
 	server := grpc.NewServer(adstest.ServerOptions()...)
-	b.istiod.Register(server)
-	b.net = &network{lis: bufconn.Listen(1 << 20)}
+	s.Register(server)
+	n := &network{lis: bufconn.Listen(1 << 20)}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(b.net.lis)
+		_ = server.Serve(n.lis)
 	}()
 	t.Cleanup(func() {
 		server.Stop()
 		<-served
 	})
+	return n
+}
+
+// newBed returns a bed whose source was not started.
+func newBed(t *testing.T, change ...func(*mesh.Options)) *bed {
+	t.Helper()
+	b := &bed{t: t, istiod: adstest.NewServer(), table: registry.NewTable(), mapping: &mapper{snapshots: make(chan debug.Snapshot)}}
+	b.net = reach(t, b.istiod)
 	node, err := ads.Identity{Type: "router", IP: "10.0.0.1", Name: "bridge-0", Namespace: "istio-system"}.Node()
 	if err != nil {
 		t.Fatal(err)

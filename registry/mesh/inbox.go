@@ -14,6 +14,7 @@ import (
 // counts.
 type news struct {
 	epoch       int
+	connection  int                    // that the stream of epoch is on
 	clusters    map[string]*Cluster    // nil where gone
 	assignments map[string]*Assignment // nil where taken back
 	rejected    map[string]error       // clusters; nil where that ended
@@ -27,9 +28,9 @@ type news struct {
 
 var errTakenBack = errors.New("istiod took its endpoints back and still lists the cluster")
 
-func newNews(epoch int) news {
+func newNews(epoch, connection int) news {
 	return news{
-		epoch: epoch, clusters: map[string]*Cluster{}, assignments: map[string]*Assignment{},
+		epoch: epoch, connection: connection, clusters: map[string]*Cluster{}, assignments: map[string]*Assignment{},
 		rejected: map[string]error{}, silent: map[string]error{}, told: map[string]struct{}{},
 	}
 }
@@ -42,7 +43,7 @@ type inbox struct {
 	news news
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews(0)} }
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews(0, 0)} }
 
 func (i *inbox) add(do func(n *news)) {
 	i.mu.Lock()
@@ -59,17 +60,17 @@ func (i *inbox) take() news {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	n := i.news
-	i.news = newNews(n.epoch)
+	i.news = newNews(n.epoch, n.connection)
 	return n
 }
 
 // on notes the number of the stream that tells. What an earlier one told stays
 // true until this one says otherwise, but it is no longer everything.
-func (n *news) on(epoch int) {
+func (n *news) on(epoch, connection int) {
 	if epoch <= n.epoch {
 		return
 	}
-	n.epoch, n.complete, n.failure, n.lost = epoch, false, nil, nil
+	n.epoch, n.connection, n.complete, n.failure, n.lost = epoch, connection, false, nil, nil
 	clear(n.told)
 }
 
@@ -79,7 +80,7 @@ func (i *inbox) takeClusters(e ads.Event[*Cluster]) {
 			n.lost = err
 			return
 		}
-		n.on(e.Epoch)
+		n.on(e.Epoch, e.Connection)
 		for _, r := range e.Changed {
 			n.clusters[r.Name], n.rejected[r.Name] = r.Value, nil
 		}
@@ -105,7 +106,7 @@ func (i *inbox) takeEndpoints(e ads.Event[*Assignment]) {
 			n.lost = err
 			return
 		}
-		n.on(e.Epoch)
+		n.on(e.Epoch, e.Connection)
 		tell := func(name string, err error) {
 			n.silent[name] = err
 			if e.Epoch == n.epoch { // not a word of an earlier stream, said again

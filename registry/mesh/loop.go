@@ -18,7 +18,8 @@ type loop struct {
 	state     *state
 	endpoints *ads.Subscription[*Assignment]
 
-	epoch    int
+	epoch, connection int
+
 	complete bool                // the stream told of all clusters
 	missing  map[string]struct{} // endpoints that are needed and that the stream has not told of
 	mapped   bool                // the mapping was complete at least once
@@ -46,7 +47,7 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 		case <-l.state.naming.Interest.Changed():
 			l.wish = l.state.naming.Interest.Version()
 			l.state.touchAll()
-			l.act(newNews(l.epoch))
+			l.act(newNews(l.epoch, l.connection))
 		case <-l.source.inbox.wake:
 			l.act(l.source.inbox.take())
 		}
@@ -58,7 +59,7 @@ var errComparing = errors.New("comparing what a new stream tells with what was k
 
 func (l *loop) act(n news) {
 	if n.epoch > l.epoch {
-		l.begin(n.epoch)
+		l.begin(n)
 	}
 	l.complete = l.complete || n.complete
 	if n.mapping != nil {
@@ -92,9 +93,12 @@ func (l *loop) act(n news) {
 }
 
 // begin starts the comparison of what a new stream tells with what was known.
-func (l *loop) begin(epoch int) {
-	l.epoch, l.complete, l.settled = epoch, false, false
-	l.table.Dialed()
+func (l *loop) begin(n news) {
+	l.epoch, l.complete, l.settled = n.epoch, false, false
+	if n.connection != l.connection {
+		l.connection = n.connection
+		l.table.Dialed()
+	}
 	for name := range l.state.users {
 		l.missing[name] = struct{}{}
 	}
@@ -184,6 +188,9 @@ func (l *loop) tellReplicas() {
 	now := l.state.replicas()
 	if len(now) > 0 && !slices.Equal(now, l.replicas) {
 		l.replicas = now
+		l.source.mu.Lock()
+		l.source.replicas = now
+		l.source.mu.Unlock()
 		l.source.o.Replicas(slices.Clone(now))
 	}
 }

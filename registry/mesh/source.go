@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
+	"math/rand/v2"
+	"net"
+	"slices"
 	"strings"
 	"sync"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -33,9 +31,9 @@ type Source struct {
 	reading *Reading
 	inbox   *inbox
 
-	mu     sync.Mutex // guards what follows
-	status Status
-	checks int
+	mu       sync.Mutex // guards what follows
+	status   Status
+	replicas []string // of istiod
 }
 
 // New returns a source that does nothing until Run. The error names the option
@@ -65,27 +63,41 @@ func (s *Source) Status() Status {
 	return status
 }
 
-// Recheck has everything told anew over a fresh stream, and compares it. The
-// old stream goes on until the new one delivers. The table's epoch rises when
-// that is done.
-func (s *Source) Recheck() {
+// Recheck has everything told anew over a new connection, to another replica of
+// istiod where there are several, and compares it. The old stream goes on until
+// the new one delivers. Knowledge.Dials of the table rises when that is done.
+func (s *Source) Recheck() { s.client.Redial(s.others()...) }
+
+// others returns where to reach the replicas of istiod that we are not connected
+// to, as far as they are known: the address of their Service leads to any.
+func (s *Source) others() []string {
+	_, port, err := net.SplitHostPort(s.o.ADS.Address)
+	if err != nil {
+		return nil
+	}
 	s.mu.Lock()
-	s.checks++
-	n := s.checks
+	replicas, ours := slices.Clone(s.replicas), map[string]bool{}
+	for _, r := range s.status.Mapping.Replicas {
+		ours[hostOnly(r.Replica)] = r.Own
+	}
 	s.mu.Unlock()
-	node := &corev3.Node{}
-	if s.o.ADS.Node != nil {
-		node = proto.CloneOf(s.o.ADS.Node)
+	ours[hostOnly(s.client.State().Address)] = true
+	rand.Shuffle(len(replicas), func(i, j int) { replicas[i], replicas[j] = replicas[j], replicas[i] })
+	var others []string
+	for _, r := range replicas {
+		if host := hostOnly(r); !ours[host] {
+			others = append(others, net.JoinHostPort(host, port))
+		}
 	}
-	if node.Metadata == nil {
-		node.Metadata = &structpb.Struct{}
+	return others
+}
+
+// hostOnly takes the port off an address that has one.
+func hostOnly(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
 	}
-	if node.Metadata.Fields == nil {
-		node.Metadata.Fields = map[string]*structpb.Value{}
-	}
-	// Only a node that differs opens a stream. istiod drops keys it does not know.
-	node.Metadata.Fields["XDS_BRIDGE_RECHECK"] = structpb.NewStringValue(strconv.Itoa(n))
-	s.client.SetNode(node)
+	return address
 }
 
 // Run implements registry.Source. It may be called once.

@@ -536,26 +536,130 @@ func TestAServiceWhoseEndpointsAreNoLongerTold(t *testing.T) {
 	})
 }
 
-func TestRecheckComparesOverAFreshStream(t *testing.T) {
+func TestRecheckComparesOverANewConnection(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
-		before := b.knowledge().Epoch
-		b.source.Recheck()
-		b.in(time.Minute)
-		b.expectKnown()
-		if got := b.knowledge().Epoch; got != before+1 {
-			b.t.Errorf("epoch %d, was %d", got, before)
-		}
-		if n := b.istiod.Streams(); n != 2 {
-			b.t.Errorf("%d streams", n)
-		}
-		b.expectDrain()
-		b.source.Recheck()
-		b.in(time.Minute)
-		if n := b.istiod.Streams(); n != 3 {
-			b.t.Errorf("%d streams", n)
+		for i := range 3 {
+			before := b.knowledge()
+			b.source.Recheck()
+			b.in(time.Minute)
+			b.expectKnown()
+			after := b.knowledge()
+			if after.Epoch != before.Epoch+1 || after.Dials != before.Dials+1 {
+				b.t.Errorf("epoch %d and connection %d, were %d and %d", after.Epoch, after.Dials, before.Epoch, before.Dials)
+			}
+			if open := len(b.istiod.Connections()); b.istiod.Streams() != i+2 || open != 1 {
+				b.t.Errorf("%d streams, %d of them open", b.istiod.Streams(), open)
+			}
+			b.expectDrain()
 		}
 	})
+}
+
+// TestARecheckThatFindsNobodyConfirmsNothing: the connection that there is goes
+// on, and another one is tried until it can be had (V06).
+func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		before := b.knowledge()
+		b.net.mu.Lock()
+		b.net.down = errors.New("network is unreachable")
+		b.net.mu.Unlock()
+		b.source.Recheck()
+		b.in(10 * time.Minute)
+		b.expectKnown()
+		if k := b.knowledge(); k.Dials != before.Dials || k.Epoch != before.Epoch {
+			b.t.Errorf("epoch %d and connection %d, were %d and %d", k.Epoch, k.Dials, before.Epoch, before.Dials)
+		}
+		b.serve("outbound|1||a.b", "10.0.0.7") // the old stream goes on
+		b.expect("a.b:1 10.0.0.7", "c.d:1 10.0.1.1")
+		b.net.heal()
+		b.in(time.Minute)
+		if k := b.knowledge(); k.Dials != before.Dials+1 {
+			b.t.Errorf("%d connections, were %d", k.Dials, before.Dials)
+		}
+	})
+}
+
+// twoReplicas is a mesh of two istiods, by address, behind a Service whose own
+// address leads to the first.
+func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods map[string]*adstest.Server) {
+	t.Helper()
+	var ways map[string]*network
+	b = newBed(t, append([]func(*mesh.Options){func(o *mesh.Options) {
+		o.ADS.Address = "istiod.istio-system.svc:15010"
+		o.ADS.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil || ways[host] == nil {
+				return nil, errors.New("no route to " + address)
+			}
+			return ways[host].dial(ctx, address)
+		}
+		o.Istiod = address(t, "istiod.istio-system.svc.cluster.local:15014")
+		o.Replicas = func([]string) {}
+	}}, change...)...)
+	other := adstest.NewServer()
+	for _, s := range []*adstest.Server{b.istiod, other} {
+		for _, name := range []string{"outbound|1||a.b", "outbound|1||c.d"} {
+			s.Set(edsCluster(name), loadOf(name, "10.0.0.1"))
+		}
+		const replicas = "outbound|15014||istiod.istio-system.svc.cluster.local"
+		s.Set(edsCluster(replicas), load(replicas, endpoint("10.9.0.1", 15014), endpoint("10.9.0.2", 15014)))
+	}
+	ways = map[string]*network{"10.9.0.1": b.net, "10.96.0.1": b.net, "10.9.0.2": reach(t, other)}
+	return b, map[string]*adstest.Server{"10.9.0.1": b.istiod, "10.9.0.2": other}
+}
+
+// TestAWrongReplicaDoesNotConfirmItself: what it lost sight of is there again
+// once another one was asked (V06).
+func TestAWrongReplicaDoesNotConfirmItself_A12(t *testing.T) {
+	lookup := func(addresses ...string) func(context.Context, string) ([]string, error) {
+		return func(_ context.Context, host string) ([]string, error) {
+			if host != "istiod.istio-system.svc" {
+				return nil, errors.New("no such host")
+			}
+			return slices.Clone(addresses), nil
+		}
+	}
+	mapped := func(b *bed, at string) {
+		s := complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1"))
+		s.Replicas = []debug.ReplicaStatus{{Replica: "10.9.0.1:15014", Own: at == "10.9.0.1"}, {Replica: "10.9.0.2:15014", Own: at == "10.9.0.2"}}
+		b.mapping.say(s)
+	}
+	for name, tt := range map[string]struct {
+		addresses []string
+		shown     string // where the debug API shows our stream
+	}{
+		"the name has the addresses of both":         {addresses: []string{"10.9.0.1", "10.9.0.2"}},
+		"the name has the address of a Service":      {addresses: []string{"10.96.0.1"}, shown: "10.9.0.1"},
+		"the address of a Service, and an unreached": {addresses: []string{"10.96.0.1", "10.66.6.6"}, shown: "10.9.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, istiods := twoReplicas(t, func(o *mesh.Options) { o.ADS.Lookup = lookup(tt.addresses...) })
+				b.start()
+				mapped(b, tt.shown)
+				b.expect("a.b:1 10.0.0.1", "c.d:1 10.0.0.1")
+				wrong, right := "10.9.0.1", "10.9.0.2"
+				if b.source.Status().Stream.Address == "10.9.0.2:15010" { // either may come first
+					wrong, right = right, wrong
+				}
+				istiods[wrong].Remove(cds, "outbound|1||a.b")
+				b.in(time.Second)
+				b.expect("c.d:1 10.0.0.1")
+				before := b.knowledge().Dials
+				b.source.Recheck()
+				b.in(time.Minute)
+				if got := b.source.Status().Stream.Address; got != right+":15010" {
+					t.Fatalf("asked %s again, not %s", got, right)
+				}
+				b.expect("a.b:1 10.0.0.1", "c.d:1 10.0.0.1")
+				if got := b.knowledge().Dials; got != before+1 {
+					t.Errorf("%d connections, were %d", got, before)
+				}
+			})
+		})
+	}
 }
 
 func TestReplicasOfIstiod_B7_B29(t *testing.T) {

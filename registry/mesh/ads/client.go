@@ -3,6 +3,7 @@ package ads
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -45,6 +46,15 @@ func (c *Client) Run(ctx context.Context) error {
 
 // State returns how the client stands; it may be called at any time.
 func (c *Client) State() State { return c.board.get() }
+
+// Redial replaces the connection by a new one: the name is looked up again, and
+// any address other than the present one is preferred, those given before all,
+// as host:port. The old stream goes on until the new one has delivered, and
+// stays where none can be had; that is tried again until it succeeds.
+func (c *Client) Redial(first ...string) {
+	first = slices.Clone(first)
+	c.inbox.post(func(e *engine) { e.redial, e.first = e.links, first })
+}
 
 // SetNode announces the client as another node. The server reads the node only
 // at the start of a stream, so that a second stream is opened over the same

@@ -15,11 +15,11 @@ import (
 const slowestPing = 10 * time.Minute
 
 // connect opens a stream where there is none and one is due, and a second one
-// where another node has to be announced.
+// where another node has to be announced or another connection is wanted.
 func (e *engine) connect(ctx context.Context) {
 	now := time.Now()
 	if e.standby != nil && !now.Before(e.standby.started.Add(e.patience())) {
-		e.lost(e.standby, errors.New("no answer to the changed node"))
+		e.lost(e.standby, errors.New("no answer on a second stream"))
 	}
 	switch {
 	case e.current == nil && e.asks() && !now.Before(e.due):
@@ -29,27 +29,41 @@ func (e *engine) connect(ctx context.Context) {
 			return
 		}
 		e.current = e.start(ctx, l)
-	case e.outdated() && !now.Before(e.nodeDue):
-		e.nodeDue = now.Add(e.options.Backoff.Base)
-		e.standby = e.start(ctx, e.current.link)
+	case e.outdated() && !now.Before(e.secondDue):
+		e.secondDue = now.Add(e.options.Backoff.Base)
+		l, err := e.current.link, error(nil)
+		if e.aged() {
+			l, err = e.dial()
+		}
+		if err == nil { // else the address is wrong, which a first stream would have told
+			e.standby = e.start(ctx, l)
+		}
 	}
 }
 
-// outdated says whether the server knows us as another node than we are. A
+// outdated says whether the current stream has to be replaced: the server knows
+// us as another node than we are, or its connection is older than is wanted. A
 // stream that has not delivered yet is waited for.
 func (e *engine) outdated() bool {
-	return e.current != nil && e.current.heard && e.current.greeted && e.standby == nil && e.current.node != e.node
+	return e.current != nil && e.current.heard && e.current.greeted && e.standby == nil &&
+		(e.current.node != e.node || e.aged())
 }
+
+// aged says whether the connection of the current stream was made before a new
+// one was asked for.
+func (e *engine) aged() bool { return e.current.link.number <= e.redial }
 
 // patience is how long a second stream may take to deliver.
 func (e *engine) patience() time.Duration { return 2 * e.options.Silence }
 
 func (e *engine) dial() (*link, error) {
-	conn, err := e.options.dial(e.ping)
+	d := &dialer{options: &e.options, first: e.first, avoid: e.last}
+	conn, err := e.options.dial(e.ping, d)
 	if err != nil {
 		return nil, err
 	}
-	return &link{conn: conn}, nil
+	e.links++
+	return &link{conn: conn, dialer: d, number: e.links}, nil
 }
 
 // start opens a stream over a link.
@@ -85,8 +99,8 @@ func (e *engine) lost(s *session, err error) {
 	}
 	if s == e.standby {
 		e.drop(s)
-		e.nodeDue = time.Now().Add(e.options.Backoff.slow())
-		e.options.Log.Warn("changed node not announced, the old stream goes on", "address", e.options.Address, "err", err)
+		e.secondDue = time.Now().Add(e.options.Backoff.slow())
+		e.options.Log.Warn("no second stream, the old one goes on", "address", e.options.Address, "err", err)
 		return
 	}
 	if s.heard { // closing may take its time

@@ -58,17 +58,17 @@ func (c Credentials) options() []grpc.DialOption {
 	return options
 }
 
-// dial returns a connection as the options have it, that pings every so often.
-// gRPC does not resolve what is handed to a dialer.
-func (o Options) dial(ping time.Duration) (*grpc.ClientConn, error) {
+// dial returns a connection as the options have it, that pings every so often
+// and leads where the dialer leads.
+func (o Options) dial(ping time.Duration, d *dialer) (*grpc.ClientConn, error) {
 	target := o.Address
 	options := append(o.Credentials.options(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxReceive)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: ping, Timeout: KeepaliveTimeout}),
 	)
-	if o.Dialer != nil {
-		target = "passthrough:///" + o.Address
-		options = append(options, grpc.WithContextDialer(o.Dialer))
+	if o.dials() {
+		target = "passthrough:///" + o.Address // gRPC does not resolve what is handed to a dialer
+		options = append(options, grpc.WithContextDialer(d.dial))
 	}
 	conn, err := grpc.NewClient(target, options...)
 	if err != nil {

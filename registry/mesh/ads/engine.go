@@ -19,17 +19,22 @@ type engine struct {
 	books         []*book
 	subscriptions int // made so far
 	epoch         int // of the stream that delivers, or did last
+	connection    int // the number of its link
 	mode          Mode
 	fellBack      bool // the other mode was tried since a message was received
 
-	node     *corev3.Node
-	nodeDue  time.Time // not before this is a changed node announced
-	current  *session  // delivers
-	standby  *session  // announces a changed node, takes over once it delivers
-	due      time.Time // not before this is another stream opened
-	failures int       // in a row
-	lastDown string    // error that subscribers know of
-	ping     time.Duration
+	node      *corev3.Node
+	links     int       // made so far
+	redial    int       // links up to this number are to be replaced
+	first     []string  // addresses to be tried first by the link that replaces them
+	last      string    // the address of the link that delivered last
+	secondDue time.Time // not before this is a second stream opened
+	current   *session  // delivers
+	standby   *session  // replaces it, takes over once it delivers
+	due       time.Time // not before this is another stream opened
+	failures  int       // in a row
+	lastDown  string    // error that subscribers know of
+	ping      time.Duration
 }
 
 func newEngine(o Options, b *board) *engine {
@@ -182,7 +187,7 @@ func (e *engine) next() (time.Time, bool) {
 		times = append(times, e.due)
 	}
 	if e.outdated() {
-		times = append(times, e.nodeDue)
+		times = append(times, e.secondDue)
 	}
 	if e.standby != nil {
 		times = append(times, e.standby.started.Add(e.patience()))

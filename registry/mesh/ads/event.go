@@ -31,6 +31,9 @@ type Resource[T any] struct {
 type Event[T any] struct {
 	// Epoch is the number of the stream that told it, from 1.
 	Epoch int
+	// Connection is the number of the connection of the newest stream, from 1;
+	// several streams may share one.
+	Connection int
 	// Changed holds new resources and those whose content changed. One that was
 	// rejected before is told again once it is valid, even if unchanged.
 	Changed []Resource[T]

@@ -22,7 +22,7 @@ func (t *topicOf[T]) notes(epoch int) *notes[T] {
 func (n *notes[T]) event(s *Subscription[T]) *Event[T] {
 	e := n.events[s]
 	if e == nil {
-		e = &Event[T]{Epoch: n.epoch}
+		e = &Event[T]{Epoch: n.epoch, Connection: *n.topic.link}
 		n.events[s] = e
 	}
 	return e

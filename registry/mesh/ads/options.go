@@ -37,8 +37,12 @@ type Options struct {
 	// Silence is how long a name may stay unanswered on a live stream before it
 	// is told as unknown.
 	Silence time.Duration
-	// Dialer replaces the network's; Address is then handed to it unresolved.
+	// Dialer replaces the network's; Address is then handed to it unresolved,
+	// unless Lookup is set.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
+	// Lookup returns the addresses of the host of Address, of its replicas where
+	// it knows them. It is asked for each connection; net's resolver if it is nil.
+	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Log receives changes of state; nothing is logged if it is nil.
 	Log *slog.Logger
 	// Observe is told what happens on the wire, for metrics. It is called from

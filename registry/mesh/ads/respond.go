@@ -61,11 +61,16 @@ func (e *engine) promote(s *session) {
 	}
 	e.number(s)
 	s.heard = true
+	e.last = s.link.dialer.at()
+	if s.link.number > e.redial {
+		e.first = nil
+	}
 	e.failures, e.fellBack, e.lastDown = 0, false, ""
 	e.board.set(func(st *State) {
 		if !st.Connected {
 			st.Connected, st.Since = true, time.Now()
 		}
+		st.Address = s.link.dialer.at()
 		st.Epoch, st.Mode, st.Attempts, st.Err = e.epoch, s.mode, 0, nil
 		for url, t := range st.Types {
 			t.Nonce = ""
@@ -79,7 +84,7 @@ func (e *engine) promote(s *session) {
 func (e *engine) number(s *session) {
 	if s.epoch == 0 {
 		e.epoch++
-		s.epoch = e.epoch
+		s.epoch, e.connection = e.epoch, s.link.number
 	}
 }
 

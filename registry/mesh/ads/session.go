@@ -11,8 +11,10 @@ import (
 // link is a connection that one or two streams use. Only Run's goroutine
 // touches it.
 type link struct {
-	conn  *grpc.ClientConn
-	users int
+	conn   *grpc.ClientConn
+	dialer *dialer
+	number int // of the connection, from 1
+	users  int
 }
 
 func (l *link) take() *link {

@@ -7,6 +7,9 @@ type State struct {
 	Connected bool // a stream is open and has delivered a message
 	Mode      Mode // spoken now, or to be tried next
 	Epoch     int  // number of the newest stream, 0 before the first
+	// Address is where the stream leads that delivers, or did last: host:port, or
+	// empty where gRPC connects by itself.
+	Address string
 	// Since is when Connected last changed.
 	Since time.Time
 	// Attempts counts failures in a row since a message was last received.

@@ -44,7 +44,7 @@ func (s *Subscription[T]) post(do func(*engine)) { s.client.inbox.post(do) }
 
 // join finds the topic of the subscription, or makes it.
 func (s *Subscription[T]) join(e *engine) {
-	b := e.book(s.kind.URL, func(l *ledger) topic { return newTopic(s.kind, l, &e.epoch) })
+	b := e.book(s.kind.URL, func(l *ledger) topic { return newTopic(s.kind, l, &e.epoch, &e.connection) })
 	t, ok := b.topic.(*topicOf[T])
 	if !ok {
 		panic(fmt.Sprintf("ads: %s: subscribed to as two Go types", s.kind.URL))

@@ -73,6 +73,7 @@ type topicOf[T any] struct {
 	kind     Kind[T]
 	ledger   *ledger
 	epoch    *int // of the stream that delivers now
+	link     *int // number of its connection
 	records  map[string]*record[T]
 	hasher   hasher
 	sums     map[digest]string // names of held resources that came without an envelope
@@ -95,9 +96,9 @@ type record[T any] struct {
 	invalid error // what was wrong with the newest
 }
 
-func newTopic[T any](k Kind[T], l *ledger, epoch *int) *topicOf[T] {
+func newTopic[T any](k Kind[T], l *ledger, epoch, link *int) *topicOf[T] {
 	t := &topicOf[T]{
-		kind: k, ledger: l, epoch: epoch,
+		kind: k, ledger: l, epoch: epoch, link: link,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 		all: map[*Subscription[T]]struct{}{}, named: map[string][]*Subscription[T]{},
 	}

@@ -32,7 +32,7 @@ func FuzzTake(f *testing.F) {
 			return
 		}
 		l, epoch := newLedger(kind.URL), 1
-		topic := newTopic(kind, l, &epoch)
+		topic := newTopic(kind, l, &epoch, &epoch)
 		l.add(Wildcard)
 		at := frame{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
 		there := raw{name: "there", named: true, data: encoded(t, "there")}

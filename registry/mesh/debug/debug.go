@@ -55,9 +55,9 @@ type Options struct {
 	Grace           time.Duration
 	ConnectionGrace time.Duration
 
-	// OwnNodes are beginnings of node ids, as istiod shows them (`pod.namespace`),
-	// whose keys are skipped, like those of nodes with the label
-	// metadata.MarkKey: what a bridge publishes it must not import.
+	// OwnNodes are nodes, as istiod shows them (`pod.namespace`), whose keys are
+	// skipped, like those of nodes with the label metadata.MarkKey: what a bridge
+	// publishes it must not import.
 	OwnNodes []string
 
 	// Bridged takes the keys that bridges publish for what they import, which is

@@ -261,7 +261,7 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 
 func (d *decoder) isOwn(node string, said statement) bool {
 	_, marked := said.Metadata.Labels[metadata.MarkKey]
-	return marked && !d.bridged || slices.ContainsFunc(d.own, func(prefix string) bool { return strings.HasPrefix(node, prefix) })
+	return marked && !d.bridged || slices.Contains(d.own, node)
 }
 
 // nodeOf takes the counter off that istiod appends to the id of a node. What

@@ -165,7 +165,7 @@ func (s *state) tell(changed func(Snapshot)) {
 	errs := []error{s.listErr}
 	for _, replica := range slices.Sorted(maps.Keys(s.watches)) {
 		w := s.watches[replica]
-		status := w.status(replica)
+		status := w.status(replica, s.o.OwnNodes)
 		next.Replicas = append(next.Replicas, status)
 		next.Complete = next.Complete && status.Answered
 		errs = append(errs, w.err)
@@ -250,7 +250,7 @@ func (s *state) clients() iter.Seq[*client] {
 	}
 }
 
-func (w *watch) status(replica string) ReplicaStatus {
+func (w *watch) status(replica string, own []string) ReplicaStatus {
 	status := ReplicaStatus{Replica: replica, Answered: w.part != nil, At: w.at, Err: w.err}
 	if w.part == nil {
 		return status
@@ -260,6 +260,7 @@ func (w *watch) status(replica string) ReplicaStatus {
 		if c.publication != nil {
 			status.Publishers++
 		}
+		status.Own = status.Own || slices.Contains(own, c.node)
 	}
 	return status
 }

@@ -151,13 +151,17 @@ func TestReader(t *testing.T) {
 	})
 	run("keys of a bridge's own node are skipped", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
-		o.OwnNodes = []string{"xds-bridge-"}
+		o.OwnNodes = []string{"xds-bridge-0.istio-system"}
 		istiods[0].connect("xds-bridge-0.istio-system", oneA)
 		istiods[0].connectWith("other.shop", map[string]any{"LABELS": map[string]any{"DUBBO_GO": oneA, "xdsb": "0123456789"}})
 		istiods[0].connect("b.shop", oneB)
+		istiods[0].connect("xds-bridge-0.istio-system2", strings.NewReplacer("A", "C", "a.shop", "c.shop").Replace(oneA)) // another node, whose id only begins the same
 		w := watch(t, o)
 		in(time.Second)
-		expect(t, w, "B b")
+		expect(t, w, "B b, C c")
+		if !w.snapshot().Replicas[0].Own {
+			t.Error("the replica that we are connected to is not known")
+		}
 	})
 	run("the labels beside the metadata are not read: they are the pod's", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")

@@ -50,6 +50,7 @@ type ReplicaStatus struct {
 	At         time.Time // of the last good reading
 	Clients    int       // connected then
 	Publishers int       // of them those that publish service keys
+	Own        bool      // one of OwnNodes was among them
 	Err        error     // an *Error, why the last reading failed; nil when it did not
 }
 
