@@ -75,7 +75,7 @@ func TestSmallestFileHasSafeDefaults_A18(t *testing.T) {
 	c := load(t, "testdata/smallest.yaml")
 	m := c.Registries["mesh"].Istiod
 	if k := m.Mapping; k.From != "auto" || k.Interval.Std() != 5*time.Second || k.Timeout.Std() != 10*time.Second ||
-		k.Grace.Std() != 10*time.Second || k.ConnectionGrace.Std() != 5*time.Minute {
+		k.MaxAnswer != 16<<20 || k.Grace.Std() != 10*time.Second || k.ConnectionGrace.Std() != 5*time.Minute {
 		t.Errorf("mapping: %+v", k)
 	}
 	if m.Limits.MaxReceive != 64<<20 || m.Node.Type != "router" || m.Node.Namespace != "istio-system" || m.ExportAll || m.Insecure {
@@ -94,9 +94,9 @@ func TestSmallestFileHasSafeDefaults_A18(t *testing.T) {
 
 func TestMappingIsConfigurable_A18(t *testing.T) {
 	c := parse(t, strings.Replace(smallest(t), "15010 }", "15010, mapping: { from: debug-http, "+
-		"addresses: [10.0.0.1:15014, istiod:8080], interval: 1s, timeout: 2s, grace: 3s, legacyKeys: true, connectionGrace: 4m } }", 1), nil)
+		"addresses: [10.0.0.1:15014, istiod:8080], interval: 1s, timeout: 2s, maxAnswer: 1MiB, grace: 3s, legacyKeys: true, connectionGrace: 4m } }", 1), nil)
 	got := fmt.Sprint(c.Registries["mesh"].Istiod.Mapping)
-	if want := "{debug-http [10.0.0.1:15014 istiod:8080] 1s 2s 3s true 4m0s}"; got != want {
+	if want := "{debug-http [10.0.0.1:15014 istiod:8080] 1s 2s 1MiB 3s true 4m0s}"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

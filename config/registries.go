@@ -41,6 +41,7 @@ type Mapping struct {
 	Addresses       []string `yaml:"addresses" doc:"For debug-http: host:port of every istiod replica; the endpoints of istiod's own service, or the xDS address's host, at 15014, then at 8080, where it is empty."`
 	Interval        Duration `yaml:"interval" default:"5s" doc:"How often the keys are read."`
 	Timeout         Duration `yaml:"timeout" default:"10s" doc:"How long one reading may take."`
+	MaxAnswer       Size     `yaml:"maxAnswer" default:"16MiB" doc:"The largest answer that is read: the list of connections, or one client with all it watches. What is larger is unknown, and shown."`
 	Grace           Duration `yaml:"grace" default:"10s" doc:"How long a key stays that was taken back while its connection lives."`
 	LegacyKeys      bool     `yaml:"legacyKeys" doc:"Take service keys without a category and of the category provider too, as old clients publish them."`
 	ConnectionGrace Duration `yaml:"connectionGrace" default:"5m" doc:"How long a key stays whose connection went."`

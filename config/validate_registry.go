@@ -92,6 +92,9 @@ func (v *validator) mapping(path string, m *Istiod) {
 	if k.Timeout <= 0 {
 		v.fault(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
 	}
+	if k.MaxAnswer < 1<<16 {
+		v.fault(path+".maxAnswer", "%s is too little for any answer; write such as 16MiB", k.MaxAnswer)
+	}
 }
 
 func (v *validator) zookeeper(path string, z *ZooKeeper) {

@@ -155,7 +155,7 @@ func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, obse
 		return nil
 	}
 	d := debug.Options{
-		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Limits.MaxReceive),
+		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Mapping.MaxAnswer),
 		Grace: m.Mapping.Grace.Std(), ConnectionGrace: m.Mapping.ConnectionGrace.Std(), Log: o.Log, Observe: observe,
 		OwnNodes: []string{ownNode(o.ADS)}, Legacy: m.Mapping.LegacyKeys,
 	}

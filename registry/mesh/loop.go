@@ -26,11 +26,11 @@ type loop struct {
 	synced   bool                // the table was
 	settled  bool                // it is, as of this stream
 	mapping  debug.Snapshot
-	// returning is whether the table was told that keys may be missing.
-	returning bool
-	replicas  []string
-	disputes  int
-	wish      int // the version of the interest that the rows follow
+	// keysMissing is why the table was told that keys may be missing.
+	keysMissing error
+	replicas    []string
+	disputes    int
+	wish        int // the version of the interest that the rows follow
 }
 
 // run acts on news until ctx ends, or one of the others does.
@@ -65,7 +65,7 @@ func (l *loop) act(n news) {
 	if n.mapping != nil {
 		l.mapping = *n.mapping
 		l.mapped = l.mapped || n.mapping.Complete
-		l.restarting()
+		l.missingKeys()
 		l.disputed()
 	}
 	if n.failure != nil {
@@ -202,18 +202,17 @@ const keysScope = "service keys"
 
 var errKeysReturn = errors.New("an istiod came up lately, and its clients may not all have come back to publish their service keys")
 
-// restarting tells the table whether keys may be missing from a mapping that
+// missingKeys tells the table whether keys may be missing from a mapping that
 // is complete.
-func (l *loop) restarting() {
-	if l.mapping.Restarting == l.returning {
-		return
-	}
-	l.returning = l.mapping.Restarting
-	var err error
-	if l.returning {
+func (l *loop) missingKeys() {
+	err := l.mapping.Unread
+	if l.mapping.Restarting {
 		err = errKeysReturn
 	}
-	l.table.Unknown(keysScope, err)
+	if (err == nil) != (l.keysMissing == nil) || err != nil && err.Error() != l.keysMissing.Error() {
+		l.keysMissing = err
+		l.table.Unknown(keysScope, err)
+	}
 }
 
 // disputed logs when clients begin to publish different hosts for one key.

@@ -25,10 +25,10 @@ import (
 const (
 	DefaultInterval        = 5 * time.Second
 	DefaultTimeout         = 10 * time.Second
-	DefaultFullInterval    = time.Minute
+	DefaultRetryInterval   = 10 * time.Minute
 	DefaultGrace           = 10 * time.Second
 	DefaultConnectionGrace = 5 * time.Minute // dubbo-go waits up to 2 minutes before it connects again
-	DefaultMaxBytes        = 128 << 20
+	DefaultMaxBytes        = 16 << 20
 	DefaultPath            = "/debug"
 )
 
@@ -44,10 +44,10 @@ type Options struct {
 	HTTP *HTTPOptions // exactly one of the two
 	XDS  *XDSOptions
 
-	Interval     time.Duration // between two readings of a replica
-	Timeout      time.Duration // of one question to one replica
-	FullInterval time.Duration // after which everything is read although nothing seems to have changed
-	MaxBytes     int64         // of one answer
+	Interval      time.Duration // between two readings of a replica
+	Timeout       time.Duration // of one question to one replica
+	RetryInterval time.Duration // after which a client is asked for again that could not be read
+	MaxBytes      int64         // of one answer: the list of connections, or what one client is and watches
 
 	// Grace is how long a key stays that a client takes back while it is
 	// connected, ConnectionGrace how long the keys of a client stay whose
@@ -179,7 +179,7 @@ func (o *Options) durations() map[string]duration {
 	return map[string]duration{
 		"Interval":        {&o.Interval, DefaultInterval},
 		"Timeout":         {&o.Timeout, DefaultTimeout},
-		"FullInterval":    {&o.FullInterval, DefaultFullInterval},
+		"RetryInterval":   {&o.RetryInterval, DefaultRetryInterval},
 		"Grace":           {&o.Grace, DefaultGrace},
 		"ConnectionGrace": {&o.ConnectionGrace, DefaultConnectionGrace},
 	}

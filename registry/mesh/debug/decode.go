@@ -29,6 +29,9 @@ type client struct {
 	connectedAt time.Time
 	publication *metadata.Publication // nil: the client has no such label, or is a bridge
 	faults      []metadata.PublicationFault
+
+	unread error     // why istiod's answer for it could not be read; it may publish anything
+	again  time.Time // when it is asked for again
 }
 
 // answer is what adsz or connections said.

@@ -40,7 +40,7 @@ func (c Cause) Remedy() string {
 		Refused:      "see the log of istiod",
 		NotAnswer:    "check that address and port are istiod's own, without a proxy or an ingress between",
 		Truncated:    "check what lies between here and istiod; the next reading may do",
-		TooLarge:     "raise the size limit of the mapping",
+		TooLarge:     "raise istiod.mapping.maxAnswer",
 		Slow:         "raise the timeout of the mapping, or check the load of istiod",
 		NoToken:      "check tokenFile and who may read it",
 		Plaintext:    "read the mapping over xDS with TLS, or set insecure: true where the network is trusted",

@@ -33,6 +33,8 @@ type fakeClient struct {
 	Address     string            `json:"address,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Metadata    map[string]any    `json:"metadata,omitempty"`
+
+	Watches map[string][]string `json:"watches,omitempty"`
 }
 
 // fakeIstiod answers the debug API by istiod's rules.
@@ -58,6 +60,17 @@ func (f *fakeIstiod) connectWith(node string, metadata map[string]any) string {
 	f.counter++
 	id := fmt.Sprintf("%s-%d", node, f.counter)
 	f.clients[id] = fakeClient{ID: id, ConnectedAt: time.Now(), Address: "10.0.0.1:1", Metadata: metadata}
+	return id
+}
+
+// watching has a connection watch so many services, as a sidecar does.
+func (f *fakeIstiod) watching(id string, services int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.clients[id]
+	c.Watches = map[string][]string{"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment": slices.Repeat(
+		[]string{"outbound|8080||service-0000.namespace-00.svc.cluster.local"}, services)}
+	f.clients[id] = c
 	return id
 }
 
@@ -115,7 +128,7 @@ func (f *fakeIstiod) page(query string) (string, int) {
 	for _, id := range slices.Sorted(maps.Keys(f.clients)) {
 		c := f.clients[id]
 		if page == "connections" {
-			c.Metadata = nil
+			c.Metadata, c.Watches = nil, nil
 		}
 		if strings.Contains(id, filter) {
 			listed = append(listed, c)

@@ -61,7 +61,7 @@ func TestBadAnswers_A13(t *testing.T) {
 		"A13 clients that are no list":           {body(`{"totalClients":0,"clients":{}}`), debug.NotAnswer, "clients"},
 		"A13 something behind the answer":        {body(`{"totalClients":0}{"totalClients":0}`), debug.NotAnswer, "follows"},
 		"A13 a redirect is not followed":         {redirect, debug.NotAnswer, "elsewhere.example"},
-		"A13 30 MB where 20 are allowed":         {large(30 << 20), debug.TooLarge, "size limit"},
+		"A13 30 MB where 20 are allowed":         {large(30 << 20), debug.TooLarge, "maxAnswer"},
 		"A13 one client without end":             {body(`{"totalClients":1,"clients":[{"x":"` + strings.Repeat("x", 9<<20)), debug.TooLarge, "one client"},
 		"F20 A13 B46 slow before the first byte": {stall(""), debug.Slow, "timeout"},
 		"F20 A13 B46 slow within the answer":     {stall(`{"totalClients":1,"clients":[`), debug.Slow, "timeout"},
@@ -201,7 +201,7 @@ func TestPorts_A18(t *testing.T) {
 			HTTP: &debug.HTTPOptions{Dial: n.dial, Ports: []uint16{9}, Path: "/elsewhere/"},
 		})
 		in(2 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/elsewhere/adsz"}) {
+		if got := f.questions(); !slices.Equal(got, []string{"/elsewhere/connections", "/elsewhere/adsz"}) {
 			t.Errorf("asked %v", got)
 		}
 		if s := w.snapshot(); s.Err == nil || strings.Count(s.Err.Error(), "http://[::1]:9/elsewhere/adsz") != 1 {
@@ -247,6 +247,102 @@ func TestNeverPush_A17(t *testing.T) {
 	})
 }
 
+// TestPieces: what istiod says of all clients is clients times services (V08).
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	run := func(name string, test func(t *testing.T, f *fakeIstiod, o debug.Options)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				_, istiods, o := mesh(t, "127.0.0.1")
+				test(t, istiods[0], o)
+			})
+		})
+	}
+	run("A08 a mesh whose adsz is many times the limit is read whole", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+		o.MaxBytes = 256 << 10
+		for range 300 {
+			f.watching(f.connect("x.shop", oneB), 1000) // 65 kB each, 19 MiB together
+		}
+		f.watching(f.connect("a.shop", oneA), 1000)
+		w := watch(t, o)
+		in(5 * time.Second)
+		expect(t, w, "A a, B b")
+		if s := w.snapshot(); !s.Complete || s.Err != nil || s.Unread != nil || s.Replicas[0].Clients != 301 {
+			t.Errorf("complete %v, unread %v, %v, %+v", s.Complete, s.Unread, s.Err, s.Replicas)
+		}
+		if got := f.questions(); slices.Contains(got, "/debug/adsz") {
+			t.Error("asked for all at once")
+		}
+	})
+	run("A13 a client above the limit keeps its keys, and is told with the setting", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+		o.MaxBytes = 64 << 10
+		first := f.connect("a.shop", oneA)
+		f.connect("b.shop", oneB)
+		w := watch(t, o)
+		in(time.Second)
+		f.disconnect(first)
+		f.watching(f.connect("a.shop", oneA), 2000)
+		in(20 * time.Minute)
+		expect(t, w, "A a, B b")
+		s := w.snapshot()
+		expectCause(t, s.Unread, debug.TooLarge)
+		if s.Unread == nil || !strings.Contains(s.Unread.Error(), "istiod.mapping.maxAnswer") || len(s.Faults) != 1 || s.Err != nil {
+			t.Errorf("unread %v, faults %v, %v", s.Unread, s.Faults, s.Err)
+		}
+		singles := 0
+		for _, q := range f.questions() {
+			if strings.Contains(q, "a.shop-3") {
+				singles++
+			}
+		}
+		if singles > 3 {
+			t.Errorf("asked for it %d times in 20 minutes", singles)
+		}
+	})
+	run("istiod works on our questions for a quarter of the time at most", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+		for range 100 {
+			f.connect("b.shop", oneB)
+		}
+		const each = 100 * time.Millisecond
+		f.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.RawQuery != "" {
+				<-time.NewTimer(each).C
+			}
+			return false
+		})
+		w := watch(t, o)
+		in(39 * time.Second)
+		if s := w.snapshot(); s.Complete || len(f.questions()) < 90 {
+			t.Errorf("complete after 39 s: %v", s.Complete)
+		}
+		in(2 * time.Second)
+		expect(t, w, "B b")
+	})
+	run("what was read before a failure is not read again", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+		for range 20 {
+			f.connect("b.shop", oneB)
+		}
+		f.connect("z.shop", oneA)
+		f.misbehave(func(w http.ResponseWriter, r *http.Request) bool {
+			return strings.Contains(r.URL.RawQuery, "z.shop") && answerWith(500)(w, r)
+		})
+		w := watch(t, o)
+		in(time.Second)
+		expectCause(t, w.snapshot().Err, debug.Refused)
+		if w.snapshot().Complete {
+			t.Error("complete without one client")
+		}
+		f.misbehave(nil)
+		f.questions()
+		in(5 * time.Second)
+		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=z.shop-21"}) {
+			t.Errorf("asked %v", got)
+		}
+		expect(t, w, "A a, B b")
+	})
+}
+
 func TestSingles(t *testing.T) {
 	t.Parallel()
 	run := func(name string, test func(t *testing.T, f *fakeIstiod, w *watcher)) {
@@ -254,7 +350,6 @@ func TestSingles(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				_, istiods, o := mesh(t, "127.0.0.1")
-				o.FullInterval = time.Hour
 				for range 200 {
 					istiods[0].connect("x.shop", oneB)
 				}
@@ -280,12 +375,12 @@ func TestSingles(t *testing.T) {
 		}
 		expect(t, w, "A a, B b")
 	})
-	run("A08 many new clients are read at once", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("A08 many new clients are read one by one too (V08)", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		for range 50 {
 			f.connect("a.shop", oneA)
 		}
 		in(5 * time.Second)
-		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz"}) {
+		if got := f.questions(); len(got) != 51 || slices.Contains(got, "/debug/adsz") {
 			t.Errorf("asked %v", got)
 		}
 		expect(t, w, "A a, B b")

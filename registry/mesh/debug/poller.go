@@ -6,15 +6,20 @@ import (
 	"io"
 	"maps"
 	"net/url"
+	"slices"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// What a reading of single clients costs, against one of all: the overhead of
-// a question in bytes, and the most questions in a row.
-const (
-	singleOverhead = 2 << 10
-	maxSingles     = 32
-)
+// share is how much of the time a replica works on our questions while many
+// clients are read: as long as an answer took, three times that is waited.
+const share = 0.25
+
+// guesses is how often a client is asked for whose id other ids contain: istiod
+// answers with any of them.
+const guesses = 4
 
 // part is what one replica told of its clients. It is never written once read.
 type part struct {
@@ -23,112 +28,178 @@ type part struct {
 	age time.Duration // the least time for which the replica has been up
 }
 
-// poller reads one replica. The metadata of a connection never changes, so
-// `connections`, which is short, tells whether anything is new.
+// poller reads one replica. The metadata of a connection never changes, so that
+// `connections`, which is short, tells whose is to be read; adsz as a whole,
+// which lists what every client watches, is clients times services.
 type poller struct {
 	o       *Options
 	replica string
 	transport
-	last     *part
-	fullAt   time.Time
-	fullSize int64
+	last  *part
+	known map[string]*client // what was read of those listed last, or before a reading that failed
 }
 
 // read returns the present part; the same pointer as before where nothing
-// changed.
+// changed. What was read before a failure is not read again.
 func (p *poller) read(ctx context.Context) (*part, error) {
-	if p.last == nil || time.Since(p.fullAt) >= p.o.FullInterval {
-		return p.readAll(ctx)
-	}
+	began := time.Now()
 	listed, err := p.question(ctx, "connections", "connections")
 	switch {
-	case err == nil:
 	case causeIs(err, NotServed), causeIs(err, NotAnswer):
 		return p.readAll(ctx) // which says whether anything is served
-	default:
+	case err != nil:
 		return nil, err
 	}
 	kept, fresh := p.compare(listed)
-	switch {
-	case listed.nameless > 0, p.last.nameless > 0, !p.cheap(len(fresh)):
-		return p.readAll(ctx)
-	case len(fresh) == 0 && len(kept) == len(p.last.clients):
+	if len(fresh) == 0 && p.last != nil && len(kept) == len(p.last.clients) {
 		return p.last, nil
 	}
-	whole, err := p.readSingles(ctx, fresh, kept)
-	switch {
-	case err != nil:
+	vague, err := p.readSingles(ctx, fresh, kept)
+	if err != nil {
 		return nil, err
-	case !whole:
-		return p.readAll(ctx)
+	}
+	if len(vague) > 0 {
+		if err := p.resolve(ctx, vague, kept); err != nil {
+			return nil, err
+		}
 	}
 	listed.clients = kept
-	return p.take(listed), nil
+	return p.take(listed, began), nil
 }
 
-// compare returns the listed clients that are known and the ids of the others.
-func (p *poller) compare(listed *answer) (kept map[string]*client, fresh []string) {
+// compare returns the listed clients that are known and the others, by id. One
+// that could not be read is asked for again now and then.
+func (p *poller) compare(listed *answer) (kept map[string]*client, fresh []*client) {
 	kept = make(map[string]*client, len(listed.clients))
-	for id, c := range listed.clients {
-		if known := p.last.clients[id]; known != nil && known.connectedAt.Equal(c.connectedAt) {
+	if listed.nameless > 0 { // whoever is missing may be one of those that cannot be told
+		maps.Copy(kept, p.known)
+	}
+	now := time.Now()
+	for _, id := range slices.Sorted(maps.Keys(listed.clients)) {
+		c, known := listed.clients[id], p.known[id]
+		switch {
+		case slices.Contains(p.o.OwnNodes, c.node):
+			kept[id] = c // whose keys do not count
+		case known == nil || !known.connectedAt.Equal(c.connectedAt):
+			delete(kept, id)
+			fresh = append(fresh, c)
+		case known.unread != nil && !now.Before(known.again):
+			fresh = append(fresh, c)
+		default:
 			kept[id] = known
-		} else {
-			fresh = append(fresh, id)
 		}
 	}
 	return kept, fresh
 }
 
-// cheap reports whether n single clients cost less than half of all.
-func (p *poller) cheap(n int) bool {
-	each := singleOverhead + p.fullSize/int64(max(1, len(p.last.clients)))
-	return n <= maxSingles && int64(n)*each <= p.fullSize/2
+// readSingles adds clients to kept, one question each, and returns those that
+// istiod answered for with others.
+func (p *poller) readSingles(ctx context.Context, clients []*client, kept map[string]*client) (vague []*client, err error) {
+	p.known = maps.Clone(kept)
+	for i, c := range clients {
+		began := time.Now()
+		found, err := p.readSingle(ctx, c)
+		switch {
+		case causeIs(err, NotServed):
+			continue // it went in between
+		case err != nil:
+			return nil, err
+		case found == nil:
+			vague = append(vague, c)
+		default:
+			kept[c.id], p.known[c.id] = found, found
+		}
+		if i+1 < len(clients) && !rest(ctx, time.Since(began)) {
+			return nil, ctx.Err() //nolint:wrapcheck // nobody wants to know any more
+		}
+	}
+	return vague, nil
 }
 
-// readSingles adds clients to kept, one question each. istiod looks for the
-// first connection that contains the id, so the answer may be another's: then
-// the singles do not lead to the whole.
-func (p *poller) readSingles(ctx context.Context, ids []string, kept map[string]*client) (whole bool, err error) {
-	for _, id := range ids {
-		a, err := p.question(ctx, "client", "adsz?proxyID="+url.QueryEscape(id))
-		if causeIs(err, NotServed) {
-			continue // it went in between
+// rest waits until an answer that took so long is the share of all the time;
+// false says that ctx ended.
+func rest(ctx context.Context, took time.Duration) bool {
+	timer := time.NewTimer(time.Duration(float64(took) * (1/share - 1)))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// readSingle asks for one client; it returns none where istiod answered with
+// another whose id contains this one's.
+func (p *poller) readSingle(ctx context.Context, c *client) (*client, error) {
+	for range guesses {
+		a, err := p.question(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
+		if causeIs(err, TooLarge) {
+			return p.unread(c, err), nil
 		}
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		c := a.clients[id]
-		if c == nil {
-			return false, nil
+		if found := a.clients[c.id]; found != nil {
+			return found, nil
 		}
-		kept[id] = c
 	}
-	return true, nil
+	return nil, nil //nolint:nilnil // neither found nor failed
 }
 
+// unread stands for a client that cannot be read: it may publish anything.
+func (p *poller) unread(c *client, err error) *client {
+	u := *c
+	u.unread, u.again = err, time.Now().Add(p.o.RetryInterval)
+	u.publication = &metadata.Publication{Client: c.id, Unread: true}
+	u.faults = []metadata.PublicationFault{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
+	return &u
+}
+
+// resolve adds clients that cannot be asked for one by one, from all of them
+// where that is not too much.
+func (p *poller) resolve(ctx context.Context, vague []*client, kept map[string]*client) error {
+	all, err := p.question(ctx, "adsz", "adsz")
+	if err != nil && !causeIs(err, TooLarge) {
+		return err
+	}
+	for _, c := range vague {
+		switch {
+		case err != nil:
+			kept[c.id] = p.unread(c, err)
+		case all.clients[c.id] != nil:
+			kept[c.id] = all.clients[c.id]
+		}
+	}
+	return nil
+}
+
+// readAll reads a replica that lists no connections.
 func (p *poller) readAll(ctx context.Context) (*part, error) {
+	began := time.Now()
 	a, err := p.question(ctx, "adsz", "adsz")
 	if err != nil {
 		return nil, err
 	}
-	if a.nameless > 0 && p.last != nil {
-		// Whoever is missing may be one of those that cannot be told.
-		missing := maps.Clone(p.last.clients)
-		maps.Copy(missing, a.clients)
-		a.clients = missing
+	if a.nameless > 0 { // whoever is missing may be one of those that cannot be told
+		for id, c := range p.known {
+			if a.clients[id] == nil {
+				a.clients[id] = c
+			}
+		}
 	}
-	p.fullAt, p.fullSize = time.Now(), a.bytes
-	return p.take(a), nil
+	return p.take(a, began), nil
 }
 
-func (p *poller) take(a *answer) *part {
-	next := &part{answer: a, at: time.Now()}
+// take makes an answer the present part, as it was at a time.
+func (p *poller) take(a *answer, at time.Time) *part {
+	next := &part{answer: a, at: at}
 	for _, c := range a.clients {
 		if age := a.clock.Sub(c.connectedAt); !c.connectedAt.IsZero() && age > next.age {
 			next.age = age
 		}
 	}
-	p.last = next
+	p.last, p.known = next, a.clients
 	return next
 }
 

@@ -171,6 +171,12 @@ func (s *state) tell(changed func(Snapshot)) {
 		errs = append(errs, w.err)
 	}
 	next.Err = errors.Join(errs...)
+	for c := range s.clients() {
+		if c.unread != nil {
+			next.Unread = c.unread
+			break
+		}
+	}
 	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
 	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	next.Restarting = now.Before(s.ledger.hold)

@@ -30,6 +30,10 @@ type Snapshot struct {
 	// was never in Mapping, may yet come.
 	Restarting bool
 
+	// Unread says that single clients cannot be read, and why: keys that are
+	// missing may be theirs. nil where all can.
+	Unread error
+
 	// Err says why the last reading was not complete; nil when it was. It wraps
 	// an *Error for each replica that could not be read.
 	Err error
@@ -58,7 +62,7 @@ type ReplicaStatus struct {
 // Counts and times that move all the time are no news.
 func (s Snapshot) news(before Snapshot) bool {
 	return s.Complete != before.Complete || s.Restarting != before.Restarting ||
-		errorKey(s.Err) != errorKey(before.Err) ||
+		errorKey(s.Err) != errorKey(before.Err) || errorKey(s.Unread) != errorKey(before.Unread) ||
 		s.FaultTotal != before.FaultTotal || !slices.Equal(s.Faults, before.Faults) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
 			return a.Replica == b.Replica && a.Answered == b.Answered && errorKey(a.Err) == errorKey(b.Err)

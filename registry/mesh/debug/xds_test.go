@@ -204,7 +204,7 @@ func TestXDS_A19(t *testing.T) {
 	})
 	run("A13 an answer above the limit is too large", func(t *testing.T, f *fakeADS, o debug.Options) {
 		o.MaxBytes = 1000
-		for range 10 {
+		for range 20 {
 			f.pages.connect("a.shop", oneA)
 		}
 		w := watch(t, o)
@@ -212,7 +212,6 @@ func TestXDS_A19(t *testing.T) {
 		expectCause(t, w.snapshot().Err, debug.TooLarge)
 	})
 	run("A19 a client that is not connected any more is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
-		o.FullInterval = time.Hour
 		for range 100 {
 			f.pages.connect("x.shop", oneB)
 		}
