@@ -64,14 +64,13 @@ func (f *fakeIstiod) connectWith(node string, metadata map[string]any) string {
 }
 
 // watching has a connection watch so many services, as a sidecar does.
-func (f *fakeIstiod) watching(id string, services int) string {
+func (f *fakeIstiod) watching(id string, services int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.clients[id]
 	c.Watches = map[string][]string{"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment": slices.Repeat(
 		[]string{"outbound|8080||service-0000.namespace-00.svc.cluster.local"}, services)}
 	f.clients[id] = c
-	return id
 }
 
 func (f *fakeIstiod) disconnect(ids ...string) {
@@ -166,6 +165,7 @@ func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 	t.Helper()
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	server := &http.Server{Handler: handler}
+	l.server = server
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() {
@@ -175,6 +175,17 @@ func (n *network) serve(t *testing.T, address string, handler http.Handler) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.servers[address] = l
+}
+
+// cut lets no question be answered at an address any more.
+func (n *network) cut(address string) {
+	n.mu.Lock()
+	l := n.servers[address]
+	delete(n.servers, address)
+	n.mu.Unlock()
+	if l != nil {
+		_ = l.server.Close()
+	}
 }
 
 func (n *network) unplug(address string) {
@@ -203,6 +214,7 @@ func (n *network) dial(ctx context.Context, _, address string) (net.Conn, error)
 }
 
 type pipeListener struct {
+	server *http.Server
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once

@@ -110,7 +110,7 @@ func (p *poller) readSingles(ctx context.Context, clients []*client, kept map[st
 			kept[c.id], p.known[c.id] = found, found
 		}
 		if i+1 < len(clients) && !rest(ctx, time.Since(began)) {
-			return nil, ctx.Err() //nolint:wrapcheck // nobody wants to know any more
+			return nil, ctx.Err()
 		}
 	}
 	return vague, nil

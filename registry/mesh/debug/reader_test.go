@@ -81,6 +81,23 @@ func TestReader(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, w, "B b")
 	})
+	run("A11 A12 a key whose connection went stays while any replica cannot be read", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1", "::1")
+		istiods[0].connect("b.shop", oneB)
+		gone := istiods[0].connect("a.shop", oneA)
+		istiods[1].connect("other.shop", "")
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "A a, B b")
+		n.cut("[::1]:15014") // where the client may have gone to
+		in(5 * time.Second)
+		istiods[0].disconnect(gone)
+		in(30 * time.Minute)
+		expect(t, w, "A a, B b")
+		n.serve(t, "[::1]:15014", istiods[1])
+		in(6 * time.Minute)
+		expect(t, w, "B b")
+	})
 	run("A11 a client that comes back in time loses nothing", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
