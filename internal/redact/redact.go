@@ -20,12 +20,40 @@ const Hidden = "<redacted>"
 // Key reports whether the name of a parameter says that its value is secret.
 func Key(name string) bool {
 	k := strings.ToLower(name)
-	for _, word := range []string{"password", "passwd", "token", "secret", "credential", "accesskey", "access-key", "access_key", "apikey", "api-key", "api_key", "private"} {
+	for _, word := range secrets() {
 		if strings.Contains(k, word) {
 			return true
 		}
 	}
-	return k == "ak" || k == "sk"
+	if k == "ak" || k == "sk" {
+		return true
+	}
+	for part := range strings.FieldsFuncSeq(k, func(r rune) bool { return r == '.' || r == '-' || r == '_' }) {
+		if part == "pass" || part == "pwd" || part == "jwt" {
+			return true
+		}
+	}
+	return false
+}
+
+// secrets are the words of which one in a name makes its value secret.
+func secrets() []string {
+	return []string{
+		"password", "passwd", "passphrase", "token", "secret", "credential", "authorization", "signature", "private",
+		"accesskey", "access-key", "access_key", "apikey", "api-key", "api_key",
+	}
+}
+
+// ends reports whether a name ends in what makes its value secret: passwordFile
+// before a colon and a space begins a message, and password a value.
+func ends(name string) bool {
+	k := strings.ToLower(name)
+	for _, word := range append(secrets(), "pass", "pwd", "jwt", "ak", "sk") {
+		if strings.HasSuffix(k, word) {
+			return true
+		}
+	}
+	return false
 }
 
 // Map returns a map without the values of keys that hold secrets.
@@ -77,7 +105,7 @@ func JSON(document []byte) []byte {
 // literal returns a literal of JSON with Text applied, false where that
 // changes nothing.
 func literal(quoted []byte) ([]byte, bool) {
-	if !bytes.ContainsAny(quoted, "=:%") {
+	if !bytes.ContainsAny(quoted, `=:%\`) && !bytes.Contains(quoted, []byte("earer")) {
 		return nil, false
 	}
 	var text string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,11 +32,56 @@ func TestText_I1(t *testing.T) {
 		"tri://10.0.0.1:20880/api.TokenService?side=p": "tri://10.0.0.1:20880/api.TokenService?side=p",
 		"tri://token-service:1/x?interface=a.Secret@b": "tri://token-service:1/x?interface=a.Secret@b",
 		"passwordFile: open /x: no such file":          "passwordFile: open /x: no such file",
-		`{"port":80,"secret":7}`:                       `{"port":80,"secret":7}`,
+		`{"port":80,"secret":7}`:                       `{"port":80,"secret":<redacted>}`,
+		"http://nacos:8848/@scope/x":                   "http://nacos:8848/@scope/x",
 		"token=":                                       "token=",
 	} {
 		if got := redact.Text(text); got != want {
 			t.Errorf("%s\n got %s\nwant %s", text, got, want)
+		}
+	}
+}
+
+// TestNoEncodingGetsBy makes every form of a secret, escapes it in every way up
+// to three times, and looks for what is left of it.
+func TestNoEncodingGetsBy_I1(t *testing.T) {
+	t.Parallel()
+	const secret = "S3CRET"
+	var forms []string
+	for _, name := range []string{"password", "db.pwd", "pass", "passphrase", "authorization", "jwt", "signature", "Access-Token", "clientSecret", "api_key", "sk"} {
+		for _, value := range []string{secret, "ab," + secret, "ab)" + secret, "ab;" + secret, "ab'" + secret, "ab%26" + secret, "ab/" + secret, "12345" + secret} {
+			forms = append(forms, "?a=1&"+name+"="+value+"&b=2", `{"`+name+`":"`+value+`"}`, `{"x":1,"`+name+`" : "`+value+`","y":2}`)
+		}
+		forms = append(forms,
+			"?"+name+"=Basic%20"+secret, `{"`+name+`":"Bearer `+secret+`"}`, name+": "+secret, name+": Bearer "+secret, `{"`+name+`": 12345`+secret+`}`,
+			`{"`+name+`":["`+secret+`","`+secret+`"]}`, `{"`+name+`":{"value":"`+secret+`"}}`, `{"`+name+`":[["a]"],{"b":"`+secret+`"}]}`)
+	}
+	forms = append(forms, "mysql://ann:ab/"+secret+"@h:1/x", "mysql://ann:ab@"+secret+"@h:1/x", "https://"+secret+"@h/x", "curl -H 'Bearer "+secret+"'")
+	unicode := func(s string) string {
+		return strings.NewReplacer("w", `\u0077`, "k", `\u006B`, "p", `\u0070`).Replace(s)
+	}
+	quote := func(s string) string { q := strconv.Quote(s); return q[1 : len(q)-1] }
+	letters := func(s string) string { return strings.NewReplacer("w", "%77", "o", "%6F").Replace(url.QueryEscape(s)) }
+	ways := map[string]func(string) string{
+		"as it is": func(s string) string { return s }, "a path": url.PathEscape, "a quote": quote, "unicode": unicode, "letters": letters,
+	}
+	for _, form := range forms {
+		for a, first := range ways {
+			for b, second := range ways {
+				for c, third := range ways {
+					if c != "as it is" && !strings.Contains(form, "password") && !strings.Contains(form, "@") {
+						continue // two of them are enough for the other names
+					}
+					text := third(second(first(form)))
+					got := redact.Text(text)
+					if strings.Contains(got, secret) {
+						t.Errorf("%s, %s, %s of %s: %s shows %s", a, b, c, form, text, got)
+					}
+					if again := redact.Text(got); again != got {
+						t.Errorf("%s, and again %s", got, again)
+					}
+				}
+			}
 		}
 	}
 }

@@ -1,28 +1,40 @@
 package redact
 
-import "strings"
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
 
 // Text returns a text in which the secrets of these forms are hidden, however
-// often it was quoted:
+// often and in whichever way names, signs and values were escaped:
 //
 //	token=s3cret&…            a parameter of a URL
-//	token%3Ds3cret%26…        the same in the name of a node
-//	"token":"s3cret"          JSON, and \"token\":\"s3cret\" within JSON or quotes
-//	dubbo://user:s3cret@host  a URL with a user, and the same in the name of a node
+//	"token":"s3cret"          a member of JSON; lists, objects and bare values too
+//	Authorization: Bearer …   a header, or a line of YAML
+//	dubbo://user:s3cret@host  a URL with a user
+//
+// It looks at the text with all escapes undone, and hides what that came from.
+// What ends a value is escaped no more often than what began it: an escaped
+// sign is part of the value.
 func Text(s string) string {
-	if !strings.ContainsAny(s, "=:%") {
+	if !strings.ContainsAny(s, "=:%") && !strings.Contains(s, "earer") {
 		return s
 	}
+	v := plain(s)
 	var out strings.Builder
-	done := 0
-	for i := 0; i < len(s); i++ {
-		from, to := secret(s, i)
-		if from < 0 || from < done || to <= from {
+	done := 0 // of s
+	for i := 0; i < len(v.text); i++ {
+		from, to := v.secret(i)
+		if from < 0 || to <= from || v.at[from] < done {
 			continue
 		}
-		out.WriteString(s[done:from])
+		if v.has(from, Hidden) { // by an earlier look
+			to = from + len(Hidden)
+		}
+		out.WriteString(s[done:v.at[from]])
 		out.WriteString(Hidden)
-		done, i = to, to-1
+		done, i = v.at[to], to-1
 	}
 	if done == 0 {
 		return s
@@ -31,112 +43,175 @@ func Text(s string) string {
 	return out.String()
 }
 
-// secret returns where the secret is that a separator at i begins; a negative
-// number where there is none.
-func secret(s string, i int) (from, to int) {
-	switch rest := s[i:]; {
-	case rest[0] == '=':
-		return parameter(s, i, i+1, raw)
-	case rest[0] == ':' && strings.HasPrefix(rest, "://"):
-		return user(s, i+3, raw, ":", "@")
-	case rest[0] == ':':
-		return member(s, i)
-	case has(rest, "%3d"):
-		return parameter(s, i, i+3, escaped)
-	case has(rest, "%3a%2f%2f"):
-		return user(s, i+9, escaped, "%3a", "%40")
+// view is a text with its escapes undone.
+type view struct {
+	text []byte
+	at   []int // where each byte began before, and where the last one ended
+}
+
+// maxEscapes is how often a text is taken to be escaped.
+const maxEscapes = 6
+
+// plain undoes %41, \x41, \u0041 and \" until none is left.
+func plain(s string) view {
+	v := view{text: []byte(s), at: make([]int, len(s)+1)}
+	for i := range v.at {
+		v.at[i] = i
+	}
+	for range maxEscapes {
+		n := 0
+		for i := 0; i < len(v.text); n++ {
+			b, size := unescape(v.text[i:])
+			v.text[n], v.at[n] = b, v.at[i]
+			i += size
+		}
+		v.at[n] = len(s)
+		if n == len(v.text) {
+			break
+		}
+		v.text, v.at = v.text[:n], v.at[:n+1]
+	}
+	return v
+}
+
+// unescape returns the first sign of a text and how many bytes it takes.
+func unescape(s []byte) (sign byte, size int) {
+	for _, form := range []struct {
+		begins string
+		size   int
+	}{{"%", 3}, {`\u`, 6}, {`\x`, 4}} {
+		if len(s) < form.size || string(s[:len(form.begins)]) != form.begins {
+			continue
+		}
+		if n, err := strconv.ParseUint(string(s[len(form.begins):form.size]), 16, 32); err == nil && n < 0x80 {
+			return byte(n), form.size
+		}
+	}
+	if len(s) > 1 && s[0] == '\\' && strings.IndexByte(`"\/'`, s[1]) >= 0 {
+		return s[1], 2
+	}
+	return s[0], 1
+}
+
+// size returns how many bytes a sign took before its escapes were undone.
+func (v view) size(i int) int { return v.at[i+1] - v.at[i] }
+
+// secret returns where the secret is that a sign at i announces; a negative
+// number where it announces none.
+func (v view) secret(i int) (from, to int) {
+	switch v.text[i] {
+	case '=':
+		if Key(v.name(i)) {
+			return i + 1, v.until(i+1, v.size(i), "& \t\r\n\"")
+		}
+	case ':':
+		if v.has(i, "://") {
+			return v.user(i)
+		}
+		return v.member(i)
+	case ' ', '+':
+		if i >= 6 && strings.EqualFold(string(v.text[i-6:i]), "bearer") {
+			return i + 1, v.until(i+1, v.size(i), " \t\r\n\"',")
+		}
 	}
 	return -1, -1
 }
 
-// has reports whether a text begins so, whatever the case of the prefix.
-func has(s, prefix string) bool {
-	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+func (v view) has(i int, text string) bool {
+	return len(v.text)-i >= len(text) && string(v.text[i:i+len(text)]) == text
 }
 
-// A form says where a value in it ends.
-type form func(rest string) bool
-
-func raw(rest string) bool { return strings.IndexByte("&;, \t\r\n\"'\\)]}", rest[0]) >= 0 }
-
-func escaped(rest string) bool {
-	return raw(rest) || rest[0] == '/' || has(rest, "%26") || has(rest, "%3b") || has(rest, "%2c")
+// until returns where a value ends: at one of some signs that is escaped no
+// more often than one of a size, or with the text.
+func (v view) until(from, size int, signs string) int {
+	for from < len(v.text) && (v.size(from) > size || strings.IndexByte(signs, v.text[from]) < 0) {
+		from++
+	}
+	return from
 }
 
-// parameter is a value between its separator and its end.
-func parameter(s string, separator, from int, ends form) (int, int) {
-	if !Key(nameBefore(s, separator)) {
-		return -1, -1
+// name returns the name that ends at i.
+func (v view) name(i int) string {
+	from := i
+	for from > 0 && isName(v.text[from-1]) {
+		from--
 	}
-	to := from
-	for to < len(s) && !ends(s[to:]) {
-		to++
-	}
-	return from, to
-}
-
-// nameBefore returns the name that ends at i. What an escaped sign leaves of
-// itself at its beginning is none of it.
-func nameBefore(s string, i int) string {
-	at := i
-	for at > 0 && isName(s[at-1]) {
-		at--
-	}
-	if at > 0 && s[at-1] == '%' {
-		at = min(at+2, i)
-	}
-	return s[at:i]
+	return string(v.text[from:i])
 }
 
 func isName(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '_' || b == '-' || b == '.'
 }
 
-// member is the value of a member of a JSON object.
-func member(s string, colon int) (int, int) {
-	name := strings.TrimRight(s[:colon], " ")
-	if !strings.HasSuffix(name, `"`) {
+// member is the value of a member of JSON, whose name is quoted, or of a
+// header or a line of YAML, whose colon has a space after it. In a URL a plus
+// stands for a space.
+func (v view) member(colon int) (from, to int) {
+	before := bytes.TrimRight(v.text[:colon], " +")
+	quoted := bytes.HasSuffix(before, []byte{'"'})
+	name := v.name(len(bytes.TrimSuffix(before, []byte{'"'})))
+	from = len(v.text) - len(bytes.TrimLeft(v.text[colon+1:], " +"))
+	switch {
+	case from == len(v.text) || !Key(name) || !quoted && (from == colon+1 || !ends(name)):
 		return -1, -1
+	case v.text[from] == '"' || v.text[from] == '\'':
+		return from + 1, v.until(from+1, v.size(from), string(v.text[from]))
+	case v.text[from] == '[' || v.text[from] == '{':
+		return from, v.closed(from)
+	case quoted:
+		return from, v.until(from, v.size(colon), ",}] \t\r\n\"")
 	}
-	name = strings.TrimRight(name[:len(name)-1], `\`)
-	if !Key(nameBefore(name, len(name))) {
-		return -1, -1
-	}
-	value := strings.TrimLeft(s[colon+1:], " ")
-	level := slashes(value)
-	if !strings.HasPrefix(value[level:], `"`) {
-		return -1, -1
-	}
-	return quoted(s, len(s)-len(value)+level+1, level)
+	return v.line(from, v.size(colon))
 }
 
-// quoted is a value up to the quote that ends it: one within it has more
-// backslashes than the one that began it.
-func quoted(s string, from, level int) (int, int) {
-	for to := from; to < len(s); to++ {
-		if n := slashes(s[to:]); n > 0 || s[to] == '"' {
-			if to+n < len(s) && s[to+n] == '"' && n <= level {
-				return from, to
+// line is the value of a header or a line of YAML: one word, and the one after
+// it where the first says how to read it.
+func (v view) line(from, size int) (_, to int) {
+	to = v.until(from, size, " \t\r\n\"")
+	if word := strings.ToLower(string(v.text[from:to])); (word == "bearer" || word == "basic") && to < len(v.text) {
+		to = v.until(to+1, size, " \t\r\n\"")
+	}
+	return from, to
+}
+
+// closed returns where a list or an object ends.
+func (v view) closed(from int) int {
+	depth, size := 0, v.size(from)
+	for i := from; i < len(v.text); i++ {
+		switch v.text[i] {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth--; depth <= 0 {
+				return i + 1
 			}
-			to += n
+		case '"':
+			if end := v.until(i+1, v.size(i), `"`); v.size(i) >= size {
+				i = end
+			}
 		}
 	}
-	return from, len(s)
+	return len(v.text)
 }
 
-// slashes counts the backslashes that a text begins with.
-func slashes(s string) int { return len(s) - len(strings.TrimLeft(s, `\`)) }
-
-// user is the password of the user that the authority of a URL names.
-func user(s string, from int, ends form, colon, at string) (int, int) {
-	password := -1
-	for i := from; i < len(s) && s[i] != '/' && s[i] != '?' && !ends(s[i:]) && !has(s[i:], "%2f") && !has(s[i:], "%3f"); i++ {
-		switch {
-		case password < 0 && has(s[i:], colon):
-			password = i + len(colon)
-		case password >= 0 && has(s[i:], at):
-			return password, i
-		}
+// user is the password of the user that a URL names, or the user where that
+// has none. A password may hold slashes and ats; a port is none.
+func (v view) user(i int) (from, to int) {
+	from, size := i+3, v.size(i)
+	end := v.until(from, size, "? \t\r\n\"'<>&")
+	authority := v.until(from, size, "/? \t\r\n\"'<>&")
+	last := strings.LastIndexByte(string(v.text[from:end]), '@')
+	colon := strings.IndexByte(string(v.text[from:authority]), ':')
+	if last < 0 || from+last > authority && (colon < 0 || isPort(v.text[from+colon+1:authority])) {
+		return -1, -1
 	}
-	return -1, -1
+	if colon >= 0 && colon < last {
+		return from + colon + 1, from + last
+	}
+	return from, from + last
+}
+
+func isPort(b []byte) bool {
+	_, err := strconv.ParseUint(string(b), 10, 16)
+	return err == nil
 }
