@@ -303,8 +303,10 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 		if err := conn.AddAuth("digest", []byte("bridge:first")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.SetACL("/dubbo/api.Greeter0/providers", zk.DigestACL(zk.PermAll, "bridge", "second"), -1); err != nil {
-			t.Fatal(err)
+		for _, path := range []string{"/dubbo/api.Greeter0/providers", "/xds-bridge/" + zookeeperOwner} {
+			if _, err := conn.SetACL(path, zk.DigestACL(zk.PermAll, "bridge", "second"), -1); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if _, err := target.Read(t.Context(), f.group(0)); !errors.Is(err, registry.ErrRefused) {
 			t.Fatalf("read: %v, want a refusal", err)

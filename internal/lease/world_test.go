@@ -171,7 +171,7 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 func (r *replica) loop(ctx context.Context) {
 	for {
 		for i := range r.gate.Shards {
-			if s := r.gate.Stand(i); s.Role != bridge.RoleAway && !(r.reads && s.Role == bridge.RoleDecider) {
+			if s := r.gate.Stand(i); s.Role != bridge.RoleAway && (!r.reads || s.Role != bridge.RoleDecider) {
 				r.gate.Ready(i, s)
 			}
 		}

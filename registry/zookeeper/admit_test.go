@@ -19,9 +19,9 @@ import (
 )
 
 // alive is what another process of the owner shows.
-func alive(t testing.TB, server *zktest.Server, session int64, host string, process int) {
+func alive(t testing.TB, server *zktest.Server, session int64) {
 	t.Helper()
-	data := fmt.Sprintf(`{"host":%q,"process":%d,"timeout":%d}`, host, process, 10*time.Second)
+	data := fmt.Sprintf(`{"host":%q,"process":%d,"timeout":%d}`, "elsewhere", 7, 10*time.Second)
 	must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", []byte(data), session))
 }
 
@@ -41,7 +41,7 @@ func TestAdmit_F44(t *testing.T) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
-		alive(t, server, first.State().Session, "elsewhere", 7)
+		alive(t, server, first.State().Session)
 		began, tg := time.Now(), target(t, client)
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "elsewhere") {
 			t.Errorf("%v", err)
@@ -57,7 +57,7 @@ func TestAdmit_F44(t *testing.T) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
-		alive(t, server, first.State().Session, "elsewhere", 7)
+		alive(t, server, first.State().Session)
 		time.AfterFunc(9*time.Second, func() { server.Expire(first.State().Session) })
 		must(t, target(t, client).Admit(t.Context()))
 	})
@@ -66,13 +66,13 @@ func TestAdmit_F44(t *testing.T) {
 		defer first.Close()
 		defer again.Close()
 		defer client.Close()
-		alive(t, server, first.State().Session, "elsewhere", 7)
+		alive(t, server, first.State().Session)
 		tg := target(t, client)
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
 			t.Fatal(err)
 		}
 		server.Expire(first.State().Session)
-		time.AfterFunc(9*time.Second, func() { alive(t, server, again.State().Session, "elsewhere", 7) })
+		time.AfterFunc(9*time.Second, func() { alive(t, server, again.State().Session) })
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
 			t.Errorf("admitted beside a process that had lost its session: %v", err)
 		}
@@ -84,7 +84,7 @@ func TestAdmit_F44(t *testing.T) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
-		alive(t, server, first.State().Session, "elsewhere", 7)
+		alive(t, server, first.State().Session)
 		began := time.Now()
 		must(t, target(t, client, func(o *zookeeper.TargetOptions) { o.Shared = true }).Admit(t.Context()))
 		if time.Since(began) > 0 {
@@ -156,7 +156,7 @@ func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor_F01(t *testing.
 
 // TestAdmit_ADuplicateOfTheSameHostName shows that a process whose session
 // lives is seen, although it has our host name and our number, or a number that
-// is none here: two containers on the network of one node. V97
+// is none here: two containers on the network of one node. V97.
 func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{
@@ -184,7 +184,7 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 }
 
 // TestAdmit_BetweenOneReplicaAndTwo shows that a process without a lease and
-// those with one never write at the same time. V98
+// those with one never write at the same time. V98.
 func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 	t.Parallel()
 	leased := func(o *zookeeper.TargetOptions) {
@@ -272,7 +272,7 @@ func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
-		alive(t, server, first.State().Session, "elsewhere", 7)
+		alive(t, server, first.State().Session)
 		time.AfterFunc(9*time.Second, server.DropConnections)
 		time.AfterFunc(20*time.Second, func() { server.Expire(first.State().Session) })
 		must(t, target(t, client).Admit(t.Context()))
@@ -287,7 +287,7 @@ func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
-		alive(t, server, first.State().Session, "elsewhere", 7)
+		alive(t, server, first.State().Session)
 		tg := target(t, client)
 		admitted := make(chan error)
 		go func() { admitted <- tg.Admit(t.Context()) }()
@@ -321,7 +321,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused_F10(t *testing.T) {
 		"another bridge":            {now: as("bank", "bank-to-zk from mesh into /test")},
 		"for one that wrote before": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) { must(t, s.Put("/xds-bridge/bank/bridges", nil)) }},
 		"while the other lives (F45)": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) {
-			alive(t, s, session(t, s).State().Session, "elsewhere", 7)
+			alive(t, s, session(t, s).State().Session)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func (c *Client) translate(err error) error {
 func (c *Client) children(ctx context.Context, path string) ([]string, error) {
 	return call(ctx, c, func(conn conn) ([]string, error) {
 		names, _, err := conn.Children(path)
-		return names, err //nolint:wrapcheck // call translates it
+		return names, err
 	})
 }
 
@@ -109,7 +109,7 @@ func (c *Client) exists(ctx context.Context, path string) (*zk.Stat, error) {
 	return call(ctx, c, func(conn conn) (*zk.Stat, error) {
 		ok, stat, err := conn.Exists(path)
 		if err != nil || !ok {
-			return nil, err //nolint:wrapcheck // call translates it
+			return nil, err
 		}
 		return stat, nil
 	})
@@ -124,7 +124,7 @@ type node struct {
 func (c *Client) get(ctx context.Context, path string) (node, error) {
 	return call(ctx, c, func(conn conn) (node, error) {
 		data, stat, err := conn.Get(path)
-		return node{data, stat}, err //nolint:wrapcheck // call translates it
+		return node{data, stat}, err
 	})
 }
 
@@ -133,7 +133,7 @@ func (c *Client) get(ctx context.Context, path string) (node, error) {
 func (c *Client) multi(ctx context.Context, ops []any) (at int, err error) {
 	results, err := call(ctx, c, func(conn conn) ([]zk.MultiResponse, error) {
 		results, err := conn.Multi(ops...)
-		return results, err //nolint:wrapcheck // call translates it
+		return results, err
 	})
 	if err == nil {
 		return 0, nil

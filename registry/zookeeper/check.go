@@ -44,7 +44,7 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 // if we do in between.
 func (t *Target) probe(ctx context.Context, r *Report) error {
 	op := t.own("probe-"+rand.Text(), "", zk.FlagEphemeral)
-	if err := t.client.make(ctx, &zk.CreateRequest{Path: t.home(), Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)}); err != nil {
+	if err := t.client.make(ctx, &zk.CreateRequest{Path: t.home(), Data: []byte{}, Acl: t.acl()}); err != nil {
 		return err
 	}
 	before := time.Now()

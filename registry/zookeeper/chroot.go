@@ -54,7 +54,7 @@ func (c conn) Children(path string) ([]string, *zk.Stat, error) {
 	return c.Conn.Children(c.under(path)) //nolint:wrapcheck // call translates it
 }
 
-func (c conn) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error) {
+func (c conn) ChildrenW(path string) ([]string, *zk.Stat, <-chan zk.Event, error) { //nolint:revive // as the library has it
 	return c.Conn.ChildrenW(c.under(path)) //nolint:wrapcheck // as above
 }
 
@@ -62,7 +62,7 @@ func (c conn) Exists(path string) (bool, *zk.Stat, error) {
 	return c.Conn.Exists(c.under(path)) //nolint:wrapcheck // as above
 }
 
-func (c conn) ExistsW(path string) (bool, *zk.Stat, <-chan zk.Event, error) {
+func (c conn) ExistsW(path string) (bool, *zk.Stat, <-chan zk.Event, error) { //nolint:revive // as the library has it
 	return c.Conn.ExistsW(c.under(path)) //nolint:wrapcheck // as above
 }
 
@@ -70,8 +70,16 @@ func (c conn) Get(path string) ([]byte, *zk.Stat, error) {
 	return c.Conn.Get(c.under(path)) //nolint:wrapcheck // as above
 }
 
-func (c conn) GetW(path string) ([]byte, *zk.Stat, <-chan zk.Event, error) {
+func (c conn) GetW(path string) ([]byte, *zk.Stat, <-chan zk.Event, error) { //nolint:revive // as the library has it
 	return c.Conn.GetW(c.under(path)) //nolint:wrapcheck // as above
+}
+
+func (c conn) GetACL(path string) ([]zk.ACL, *zk.Stat, error) {
+	return c.Conn.GetACL(c.under(path)) //nolint:wrapcheck // as above
+}
+
+func (c conn) SetACL(path string, acl []zk.ACL, version int32) (*zk.Stat, error) {
+	return c.Conn.SetACL(c.under(path), acl, version) //nolint:wrapcheck // as above
 }
 
 func (c conn) Multi(ops ...any) ([]zk.MultiResponse, error) {
@@ -121,7 +129,7 @@ func (c conn) makeRoot() bool {
 		if i < len(c.root) && c.root[i] != '/' {
 			continue
 		}
-		if _, err := c.Conn.Create(c.root[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		if _, err := c.Create(c.root[:i], nil, 0, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return false // the request fails as before
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAChroot shows that everything that is done over a client lies below the
-// chroot that follows its last server. V44
+// chroot that follows its last server. V44.
 func TestAChroot(t *testing.T) {
 	t.Parallel()
 	below := func(o *zookeeper.Options) { o.Servers = []string{"one:2181", "two:2181/a/b"} }
@@ -76,7 +76,10 @@ func TestAChroot(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- source.Run(ctx, table) }()
-		defer func() { cancel(); <-done }()
+		defer func() {
+			cancel()
+			must(t, <-done)
+		}()
 		must(t, s.Put("/a/b"+provider("api.A", "10.0.0.1:1"), nil))
 		must(t, s.Put(provider("api.Outside", "10.0.0.9:1"), nil))
 		later(time.Minute)

@@ -55,14 +55,14 @@ func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool 
 	defer cancel(nil)
 	opts := c.opts
 	opts.Servers, opts.Timeout, opts.Log, opts.Observe = []string{address}, opts.DialTimeout, nil, nil
-	probe, err := dial(opts, &once{end: cancel})
+	probe, err := dial(opts, &once{end: cancel}) //nolint:contextcheck // it ends by Close
 	if err != nil {
 		return false
 	}
 	defer probe.Close()
 	at, err := call(ctx, probe, func(conn conn) (int64, error) {
 		_, err := conn.Sync("/")
-		return probe.zxid(), err //nolint:wrapcheck // it is only looked at
+		return probe.zxid(), err
 	})
 	if err != nil || at >= zxid {
 		return false

@@ -73,7 +73,7 @@ func (w *writing) makeFolders(folders []string) []any {
 				continue
 			}
 			made[path] = true
-			acl := zk.WorldACL(zk.PermAll)
+			acl := aclAbove(path, w.target.acl())
 			if path == w.folder {
 				acl = w.target.acl()
 			}

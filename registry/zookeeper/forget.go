@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Alive says who lives as an owner, empty where nobody does.
@@ -71,8 +73,14 @@ func (t *Target) clear(ctx context.Context, path string) error {
 		return err
 	}
 	_, err = t.client.multi(ctx, []any{&zk.DeleteRequest{Path: path, Version: -1}})
-	if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNotEmpty) {
+	if err != nil && !harmless(err, path) {
 		return fmt.Errorf("delete %s: %w", path, err)
 	}
 	return nil
+}
+
+// harmless reports whether a node that could not be deleted may stay: it is
+// gone, or in use, or empty in what another user made, where it says nothing.
+func harmless(err error, path string) bool {
+	return errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, registry.ErrRefused) && parentOf(path) == home
 }

@@ -45,11 +45,12 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 	return "", fmt.Errorf("%w: %s was deleted as soon as it was made", registry.ErrConflict, IDNode)
 }
 
-// make makes a node and those above it; it is no fault if there is one.
+// make makes a node and those above it; it is no fault if there is one. Those
+// of the bridge's own are for whom the node is for.
 func (c *Client) make(ctx context.Context, op *zk.CreateRequest) error {
 	_, err := c.multi(ctx, []any{op})
 	if errors.Is(err, zk.ErrNoNode) {
-		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)}
+		parent := &zk.CreateRequest{Path: parentOf(op.Path), Data: []byte{}, Acl: aclAbove(parentOf(op.Path), op.Acl)}
 		if err := c.make(ctx, parent); err != nil {
 			return err
 		}

@@ -40,7 +40,7 @@ func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 	r.inbox.reset()
 	n, err := call(ctx, r.client, func(conn conn) (node, error) {
 		data, stat, _, err := conn.GetW(r.path)
-		return node{data, stat}, err //nolint:wrapcheck // call translates it
+		return node{data, stat}, err
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
@@ -75,7 +75,7 @@ func (r *Record) Save(ctx context.Context, record []byte, version string) error 
 
 // create makes the record; it fails where another made it.
 func (r *Record) create(ctx context.Context, record []byte) error {
-	folder := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)}
+	folder := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
 	if err := r.client.make(ctx, folder); err != nil {
 		return err
 	}

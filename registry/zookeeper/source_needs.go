@@ -182,16 +182,16 @@ func (c *Client) watchFor(ctx context.Context, p string) ([]byte, error) {
 	return call(ctx, c, func(conn conn) ([]byte, error) {
 		data, _, err := conn.Get(p)
 		if !errors.Is(err, zk.ErrNoNode) {
-			return data, err //nolint:wrapcheck // call translates it
+			return data, err
 		}
 		exists, _, _, err := conn.ExistsW(p)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // as above
+			return nil, err
 		}
 		if !exists {
 			return nil, zk.ErrNoNode
 		}
 		data, _, err = conn.Get(p) // it came in between
-		return data, err           //nolint:wrapcheck // as above
+		return data, err
 	})
 }

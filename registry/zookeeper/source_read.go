@@ -207,23 +207,23 @@ func (c *Client) watchChildren(ctx context.Context, p string) ([]string, error) 
 	return call(ctx, c, func(conn conn) ([]string, error) {
 		names, _, _, err := conn.ChildrenW(p)
 		if !errors.Is(err, zk.ErrNoNode) {
-			return names, err //nolint:wrapcheck // call translates it
+			return names, err
 		}
 		exists, _, _, err := conn.ExistsW(p)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // as above
+			return nil, err
 		}
 		if !exists {
 			return nil, zk.ErrNoNode
 		}
 		names, _, _, err = conn.ChildrenW(p) // it came in between
-		return names, err                    //nolint:wrapcheck // as above
+		return names, err
 	})
 }
 
 func (c *Client) watchData(ctx context.Context, p string) ([]byte, error) {
 	return call(ctx, c, func(conn conn) ([]byte, error) {
 		data, _, _, err := conn.GetW(p)
-		return data, err //nolint:wrapcheck // call translates it
+		return data, err
 	})
 }

@@ -77,6 +77,7 @@ type Target struct {
 	ledger  ledger
 
 	admission  admission
+	tightened  known // that what a version before left open is closed
 	remembered known // that the record of our bridges is there
 	marked     known // whether entries of ours may be ephemeral; see mayBeEphemeral
 }

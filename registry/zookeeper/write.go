@@ -72,7 +72,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 
 // ready does what has to come before a first write.
 func (t *Target) ready(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{t.admit, t.markSession, t.remember} {
+	for _, step := range []func(context.Context) error{t.admit, t.tighten, t.markSession, t.remember} {
 		if err := step(ctx); err != nil {
 			return err
 		}

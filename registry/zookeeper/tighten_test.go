@@ -1,0 +1,76 @@
+package zookeeper_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// TestWhatTheBridgeKeepsForItselfIsItsOwn shows that nobody else may delete
+// what fences, owners and the registry's id rest on, or show a sign of life,
+// with acl: private and read-only. V39.
+func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
+	t.Parallel()
+	for name, access := range map[string]zookeeper.Access{"private": zookeeper.Private, "read-only": zookeeper.ReadOnly} {
+		for when, before := range map[string]func(*testing.T, *zktest.Server){
+			"made new": func(*testing.T, *zktest.Server) {},
+			"made by a version before": func(t *testing.T, s *zktest.Server) {
+				t.Helper()
+				for _, p := range []string{"ledger", "fence"} {
+					must(t, s.Put("/xds-bridge/"+owner+"/"+p, nil))
+				}
+			},
+		} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t)
+				before(t, s)
+				password := file(t, filepath.Join(t.TempDir(), "password"), "first")
+				client := dial(t, s, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password })
+				tg := target(t, client, fenced(&zookeeper.Fence{Term: 7, Holder: "us"}, nil), func(o *zookeeper.TargetOptions) {
+					o.Access, o.Bridges = access, []string{"b"}
+				})
+				write(t, tg, creating(ours(0, 0, 0)))
+				_, err := client.ID(t.Context(), "the-id", access)
+				must(t, err)
+				record, err := zookeeper.NewRecord(client, owner, access)
+				must(t, err)
+				must(t, record.Save(t.Context(), []byte("one"), ""))
+				anybody := stranger(t, s)
+				for _, p := range s.Paths("/xds-bridge") {
+					if err := anybody.Delete(p, -1); err == nil {
+						t.Errorf("anybody may delete %s", p)
+					}
+				}
+				all := zk.WorldACL(zk.PermAll)
+				if _, err := anybody.Create("/xds-bridge/"+owner+"/alive", nil, zk.FlagEphemeral, all); err == nil {
+					t.Error("anybody may show that a bridge of the owner lives, which keeps the bridge from starting")
+				}
+				if _, err := anybody.Create("/xds-bridge/another", nil, 0, all); err != nil {
+					t.Errorf("another owner has no place: %v", err)
+				}
+				write(t, tg, registry.Change{Group: groupN(0), Delete: read(t, tg, groupN(0))})
+			})
+		}
+	}
+}
+
+// stranger is a client without a user.
+func stranger(t *testing.T, s *zktest.Server) *zk.Conn {
+	t.Helper()
+	conn, _, err := zk.Connect([]string{"127.0.0.1:2181"}, 10*time.Second, zk.WithLogInfo(false),
+		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {
+			return s.Dial(context.Background(), network, address)
+		}))
+	must(t, err)
+	t.Cleanup(conn.Close)
+	return conn
+}
