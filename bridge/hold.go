@@ -97,6 +97,11 @@ func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 			return h, false
 		}
 	}
+	for _, o := range l.holds { // a source that goes on losing has not said the same for any time
+		if o.ward == b && o.denied == "" {
+			o.doubt(now)
+		}
+	}
 	h := &hold{target: l.opts.Target, ward: b, reason: why, since: now, set: make(map[*surplus]struct{})}
 	h.doubt(now)
 	l.holds = append(l.holds, h)
