@@ -556,6 +556,24 @@ func TestRecheckComparesOverANewConnection(t *testing.T) {
 	})
 }
 
+// TestWhileANewStreamIsComparedTheTableIsStale: nothing may be concluded from
+// half of what it tells, though the old stream broke never.
+func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		b.istiod.Withhold(eds, "outbound|1||a.b")
+		b.source.Recheck()
+		b.in(2 * time.Second)
+		b.expectStale()
+		b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
+		b.istiod.Withhold(eds)
+		b.istiod.Push()
+		b.in(time.Second)
+		b.expectKnown()
+		b.expectDrain()
+	})
+}
+
 // TestARecheckThatFindsNobodyConfirmsNothing: the connection that there is goes
 // on, and another one is tried until it can be had (V06).
 func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {

@@ -22,7 +22,12 @@ func (b Backoff) After(failures int) time.Duration {
 // slow returns the longest wait.
 func (b Backoff) slow() time.Duration { return b.jitter(float64(b.Cap)) }
 
+// jitter spreads a wait; one above the cap is spread below it, so that not all
+// clients of a server that is away come back at one moment.
 func (b Backoff) jitter(wait float64) time.Duration {
 	wait *= 1 + backoffJitter*(2*rand.Float64()-1) //nolint:gosec // spreads load, keeps no secret
-	return min(time.Duration(wait), b.Cap)
+	if wait > float64(b.Cap) {
+		wait = float64(b.Cap) * (1 - backoffJitter*rand.Float64()) //nolint:gosec // as above
+	}
+	return time.Duration(wait)
 }

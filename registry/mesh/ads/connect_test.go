@@ -338,6 +338,19 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
+func TestNoWaitIsLongerThanTheCap_C26(t *testing.T) {
+	b := ads.Backoff{Base: time.Second, Cap: 30 * time.Second}
+	spread := map[time.Duration]struct{}{}
+	for range 1000 {
+		wait := b.After(100)
+		if wait > b.Cap || wait < b.Cap*8/10 {
+			t.Fatalf("wait %s", wait)
+		}
+		spread[wait] = struct{}{}
+	}
+	is(t, "waits differ", len(spread) > 100, true)
+}
+
 func TestNothingAskedNothingOpened_A63(t *testing.T) {
 	inBoth(t, func(t *testing.T, m ads.Mode) {
 		s, n := istiod(t)
