@@ -91,7 +91,7 @@ func TestSourceLists_F31(t *testing.T) {
 }
 
 func TestSourceOfManyServices(t *testing.T) {
-	const n = 1_500 // ten times as many as the goroutines there may be
+	const n = 1_000 // ten times as many as the goroutines there may be
 	bubble(t, "a steady state costs a list each five seconds and a look at each service each minute, and no goroutine a service", func(t *testing.T) {
 		r := newReadRig(t)
 		all := services(n)
