@@ -169,7 +169,6 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 // that ended.
 func (r *reading) connection(ctx context.Context, cn *conn) error {
 	c := r.client
-	r.table.Dialed()
 	r.inbox = newInbox()
 	cn.listen(r.received)
 	c.use(cn)
