@@ -38,7 +38,7 @@ func ReadFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file

@@ -73,7 +73,7 @@ func (b *builder) former(at end, old *outlet) []use {
 // askID is how long a registry may take to tell its id to a reload.
 const askID = 5 * time.Second
 
-// elsewhere returns the registries that lead to another place in a new
+// movedRegistries returns the registries that lead to another place in a new
 // configuration, each with the reason. Where both can be asked, the id that a
 // registry keeps of itself decides, so that a server more is no move; else
 // they are the same as long as they have a server in common.
@@ -118,13 +118,17 @@ func (b *builder) differ(ctx context.Context, name string, was, is config.Regist
 	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both tell their id", from, to)
 }
 
-// servers returns the addresses of a registry, sorted and as one spells them;
-// of a mesh none, since nothing of ours lies there.
+// servers returns the addresses of a registry, sorted and as one spells them,
+// each with the chroot; of a mesh none, since nothing of ours lies there.
 func servers(r config.Registry) []string {
 	var all []string
 	switch {
 	case r.ZooKeeper != nil:
-		all = slices.Clone(r.ZooKeeper.Servers)
+		_, chroot, _ := strings.Cut(strings.Join(r.ZooKeeper.Servers, ","), "/") // after the last
+		for _, s := range r.ZooKeeper.Servers {
+			host, _, _ := strings.Cut(s, "/")
+			all = append(all, strings.TrimRight(host+"/"+chroot, "/"))
+		}
 	case r.Nacos != nil:
 		for _, s := range r.Nacos.Servers {
 			if u, err := url.Parse(s); err == nil {

@@ -306,13 +306,15 @@ func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
 	do(t, "reload", "-f", file).want(t, exitOK, "target zk: connected anew")
 	inStep(t, file)
 	sameNodes(t, before, w.touched())
+	w.replaced(file, "localhost:"+port, w.zkAt+"/app")
+	do(t, "reload", "-f", file).want(t, exitUsage, "another registry", "--allow-move")
 	other := zktest.New(zktest.Options{})
 	at, err := other.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = other.Close() })
-	w.replaced(file, "localhost:"+port, at)
+	w.replaced(file, w.zkAt+"/app", at)
 	do(t, "reload", "-f", file).want(t, exitUsage, "registries.zk.zookeeper.servers: changes from", "another registry", "--allow-move")
 	do(t, "reload", "-f", file, "--allow-move").want(t, exitOK, "target zk: connected anew")
 	eventually(t, "the other is written", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 2 })

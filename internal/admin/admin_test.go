@@ -368,7 +368,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// A file that is no socket refuses a connection as a dead socket does. V99
+// A file that is no socket refuses a connection as a dead socket does (V99).
 func TestOnlyADeadSocketMakesRoom_V99(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
