@@ -45,9 +45,13 @@ func secrets() []string {
 }
 
 // ends reports whether a name ends in what makes its value secret: passwordFile
-// before a colon and a space begins a message, and password a value.
+// before a colon and a space begins a message, and password a value. A token
+// alone begins messages of ours.
 func ends(name string) bool {
 	k := strings.ToLower(name)
+	if k == "token" {
+		return false
+	}
 	for _, word := range append(secrets(), "pass", "pwd", "jwt", "ak", "sk") {
 		if strings.HasSuffix(k, word) {
 			return true

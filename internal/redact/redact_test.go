@@ -33,6 +33,7 @@ func TestText_I1(t *testing.T) {
 		"tri://token-service:1/x?interface=a.Secret@b": "tri://token-service:1/x?interface=a.Secret@b",
 		"passwordFile: open /x: no such file":          "passwordFile: open /x: no such file",
 		`{"port":80,"secret":7}`:                       `{"port":80,"secret":<redacted>}`,
+		"× token: has no audience":                     "× token: has no audience",
 		"http://nacos:8848/@scope/x":                   "http://nacos:8848/@scope/x",
 		"token=":                                       "token=",
 	} {
