@@ -176,8 +176,8 @@ func (c *Client) cut() {
 // event is the library's callback. It must not block.
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
-		path := conn{root: c.root}.above(e.Path)
-		c.tell(func(i *inbox) { i.changed(path) })
+		e.Path = conn{root: c.root}.above(e.Path)
+		c.tell(func(i *inbox) { i.changed(e) })
 		return
 	}
 	c.mu.Lock()

@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,8 +57,8 @@ func TestARootThatVanishesTakesNothingAlong_F40(t *testing.T) {
 				s.Delete("/dubbo")
 				later(time.Minute)
 				tells(t, table, "api.A=10.0.0.1:20880")
-				if err := knowledge(table).Stale; !errors.Is(err, zookeeper.ErrRootGone) {
-					t.Errorf("stale: %v", err)
+				if err := knowledge(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) {
+					t.Errorf("unknown for %v", err)
 				}
 			})
 		})
@@ -81,6 +82,43 @@ func TestWhatIsWantedBeforeAnythingExistsIsTold(t *testing.T) {
 		later(time.Second)
 		tells(t, table, "api.A=10.0.0.1:20880")
 	})
+}
+
+// TestAWishCostsWhatItIsFor is V42.
+func TestAWishCostsWhatItIsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		const n = 100
+		for i := range n {
+			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:20880")
+		}
+		wish := registry.NewInterest()
+		table := readsWanted(t, s, wish)
+		later(time.Second)
+		before := requests(s)
+		for i := range n {
+			version := wish.Add(fmt.Sprintf("api.S%d", i))
+			later(100 * time.Millisecond)
+			if told, _ := wish.Await(version); !told {
+				t.Fatalf("wish %d was not told", i)
+			}
+		}
+		if got := requests(s) - before; got > 3*n {
+			t.Errorf("%d services subscribed one by one cost %d requests", n, got)
+		}
+		if got := len(told(table)); got != n {
+			t.Errorf("%d services, want %d", got, n)
+		}
+	})
+}
+
+// requests returns how many requests of a source a server took.
+func requests(s *zktest.Server) int {
+	n := 0
+	for _, op := range []zktest.Op{zktest.OpGetChildren, zktest.OpGetChildren2, zktest.OpExists, zktest.OpGetData} {
+		n += s.Count(op)
+	}
+	return n
 }
 
 // readsWanted runs a Dubbo source of what is wanted until the test ends.

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // Format is what a Source has to know of one format: where its entries lie
@@ -46,15 +45,19 @@ type SourceOptions struct {
 	// wraps registry.ErrRefused says that it cannot be had at all; any other,
 	// that it is not known. Nil: nobody can be asked.
 	Ask func(ctx context.Context, ref metadata.Ref) (string, error)
+	// Same names the question that is asked: of those with one name one is asked
+	// at a time, since its answer may be that of all. Nil: each is its own.
+	Same func(ref metadata.Ref) string
 }
 
 // Source tells a table what providers register in ZooKeeper. It watches the
 // folders of its formats over a connection of its own, and reads all of them
 // anew over every further one: a watch says nothing while there is none.
 //
-// A folder that cannot be read leaves its services as they were and makes
-// them unknown; a root that vanished makes everything stale, because an
-// operator's mistake looks the same as an empty registry.
+// What cannot be read costs what it holds: the services of a folder, or of a
+// format whose root is denied or vanished, stay as they were and are unknown,
+// and all others go on. A root that vanished is no empty one, because an
+// operator's mistake looks the same.
 type Source struct {
 	conn Options
 	opts SourceOptions
@@ -132,7 +135,7 @@ func (s *Source) Check(ctx context.Context) (State, error) {
 
 // Run implements registry.Source.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
-	r := &reading{Source: s, table: table, folders: make(map[place]*folder), rows: make(map[registry.Name]place), rooted: make(map[string]bool)}
+	r := newReading(s, table)
 	table.Stale(errors.New("not read yet"))
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -162,7 +165,11 @@ func (r *reading) lost(ctx context.Context, err error, lasted time.Duration) {
 func (r *reading) connection(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	client, err := dial(r.conn, &once{end: end}) //nolint:contextcheck // the client ends by Close, below
+	select {
+	case <-r.rechecks: // this connection is what was asked for
+	default:
+	}
+	client, err := dial(r.next(), &once{end: end}) //nolint:contextcheck // the client ends by Close, below
 	if err != nil {
 		return err
 	}
@@ -170,6 +177,12 @@ func (r *reading) connection(ctx context.Context) error {
 	r.table.Dialed()
 	r.client, r.events = client, newInbox()
 	defer client.subscribe(r.events)()
+	if err := r.begin(ctx); err != nil {
+		return err
+	}
+	r.fetcher = dependency.NewFetcher(r.needs, time.Now(), r.lanes()...)
+	defer r.fetcher.Wait()
+	defer end(nil)
 	for {
 		if err := r.all(ctx); err != nil {
 			return err
@@ -180,74 +193,130 @@ func (r *reading) connection(ctx context.Context) error {
 	}
 }
 
+// next returns the options of the next connection: one that was asked for goes
+// to another server where there are several, so that none confirms itself.
+func (r *reading) next() Options {
+	o, avoid := r.conn, r.avoid
+	r.avoid = ""
+	servers, err := addresses(o.Servers)
+	others := slices.DeleteFunc(servers, func(s string) bool { return s == avoid })
+	if err != nil || avoid == "" || len(others) == 0 {
+		return o // of what is wrong with them dial tells
+	}
+	_, chroot, _ := splitChroot(o.Servers)
+	others[len(others)-1] += chroot
+	o.Servers = others
+	return o
+}
+
+// begin makes the server of a new connection catch up with its leader: one that
+// lags would show an old state as if it were whole.
+func (r *reading) begin(ctx context.Context) error {
+	_, err := call(ctx, r.client, func(conn conn) (string, error) {
+		return conn.Sync("/")
+	})
+	if err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	r.table.Dialed()
+	r.whole, r.began = false, time.Now()
+	return nil
+}
+
 // errRecheck says that a new connection was asked for.
 var errRecheck = errors.New("everything is being read anew, as was asked for")
 
-// A reading is what a source knows of the tree. Only Run's goroutine and
-// those it waits for touch it.
+// A reading is what a source knows of the tree. Only Run's goroutine touches
+// it; what runs beside it hands its results over.
 type reading struct {
 	*Source
-	table   *registry.Table
+	table *registry.Table
+	roots []*root
+	rows  map[registry.Name]*folder // the folder that each row came from
+	needs *dependency.Set
+	await map[string]metadata.Ref // by the path at which a document may come
+	wait  time.Duration           // before the next connection
+	avoid string                  // the server that it is not to be made to
+
+	// What holds for one connection.
 	client  *Client
 	events  *inbox
-	folders map[place]*folder
-	known   map[place]*folder       // as they were before a reading
-	rows    map[registry.Name]place // the folder that each row came from
-	rooted  map[string]bool         // roots that existed once
-	wait    time.Duration           // before the next connection
+	fetcher *dependency.Fetcher
+	began   time.Time
+	whole   bool // the table was told of everything
+	anew    bool // everything is to be read again
 }
 
-// A place is a folder as one format sees it: several formats may have their
-// services under one root.
-type place struct {
-	format Format
-	path   string
+func newReading(s *Source, table *registry.Table) *reading {
+	r := &reading{
+		Source: s, table: table, rows: make(map[registry.Name]*folder), await: make(map[string]metadata.Ref),
+		needs: dependency.NewSet(registry.Backoff{Min: time.Second, Max: 30 * time.Second}),
+	}
+	for _, f := range s.opts.Formats {
+		r.roots = append(r.roots, newRoot(f))
+	}
+	return r
 }
 
-func (p place) compare(o place) int {
-	return cmp.Or(cmp.Compare(p.path, o.path), cmp.Compare(p.format.Kind(), o.format.Kind()))
-}
+const (
+	failedAgain = 15 * time.Second // between attempts to read what may not be read
+	patience    = 10 * time.Second // how long a first reading waits for what entries refer to
 
-// A folder is what is known of one group.
-type folder struct {
-	format   Format
-	group    registry.Group
-	services []*registry.Service
-	needed   needed
-	denied   error // why it could not be read
-	skipped  []string
-}
+	spareWatches = 256 // that a connection may have for nothing
+)
 
 // follow takes changes in until the connection goes, and returns why; nil
-// where all of it is to be read again without a cause.
+// where all of it is to be read again.
 func (r *reading) follow(ctx context.Context) error {
-	verify, denied := time.NewTimer(r.opts.Verify), time.NewTicker(deniedAgain)
+	verify, failed, due := time.NewTimer(r.opts.Verify), time.NewTicker(failedAgain), time.NewTimer(0)
 	defer verify.Stop()
-	defer denied.Stop()
+	defer failed.Stop()
+	defer due.Stop()
 	var last time.Time // the first change is taken in at once, its followers together
-	for {
+	for !r.anew {
+		r.fetch(ctx, due)
+		var err error
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
 		case <-verify.C:
-			return nil
+			return r.shed()
 		case <-r.rechecks:
+			r.avoid = r.client.State().Server
 			return errRecheck
-		case <-denied.C:
-			if err := r.retryDenied(ctx); err != nil {
-				return err
-			}
-			continue
+		case <-failed.C:
+			err = r.retry(ctx)
 		case <-r.opts.Interest.Changed():
-			return nil
+			err = r.wish(ctx)
+		case <-due.C:
+		case result := <-r.fetcher.Results():
+			r.fetched(result)
 		case <-r.events.ready:
+			sleep(ctx, r.opts.Gather-time.Since(last))
+			last = time.Now()
+			err = r.told(ctx)
 		}
-		sleep(ctx, r.opts.Gather-time.Since(last))
-		last = time.Now()
-		if err := r.told(ctx); err != nil {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// shed ends a connection of which most watches are for what nobody asks for any
+// more: a watch cannot be taken back, and costs the server too.
+func (r *reading) shed() error {
+	used := len(r.await)
+	for _, root := range r.roots {
+		used += 2
+		for _, f := range root.folders {
+			used += 2 + len(f.nodes)
+		}
+	}
+	if armed := r.events.watches(); armed > 2*used+spareWatches {
+		return fmt.Errorf("%d of %d watches are for what is no more", armed-used, armed)
+	}
+	return nil
 }
 
 // told takes in what the watches told of.
@@ -256,164 +325,17 @@ func (r *reading) told(ctx context.Context) error {
 	if state := r.client.State(); broken || !state.Connected {
 		return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
 	}
+	for _, root := range r.roots {
+		if err := r.changed(ctx, root, paths); err != nil {
+			return err
+		}
+	}
 	for _, p := range paths {
-		if err := r.changed(ctx, p); err != nil {
-			return err
+		if ref, ok := r.await[p]; ok {
+			r.needs.Hint(time.Now(), ref)
 		}
 	}
 	return nil
-}
-
-// deniedAgain is how often a folder is tried again that is denied, or of which
-// something was not to be had that no watch tells of.
-const deniedAgain = 15 * time.Second
-
-// retryDenied reads again what is denied or lacks something.
-func (r *reading) retryDenied(ctx context.Context) error {
-	return r.updateAll(ctx, func(f *folder) bool { return f.denied != nil || f.needed.again() })
-}
-
-// changed reads again what a watch told of.
-func (r *reading) changed(ctx context.Context, p string) error {
-	for _, f := range r.opts.Formats {
-		if err := r.changedIn(ctx, f, p); err != nil {
-			return err
-		}
-	}
-	return r.came(ctx, p)
-}
-
-func (r *reading) changedIn(ctx context.Context, f Format, p string) error {
-	root, after := parts(f)
-	if p == root {
-		if err := r.again(ctx, f); err != nil {
-			return err
-		}
-	}
-	folders := []string{p, path.Dir(p)} // it came or went, or the data of a node in it changed
-	if after != "" {
-		folders = append(folders, p+after)
-	}
-	for _, folder := range folders {
-		if at := (place{f, folder}); r.folders[at] != nil {
-			return r.update(ctx, at)
-		}
-	}
-	return nil
-}
-
-// again reads the list of a format's folders and those that are new in it.
-func (r *reading) again(ctx context.Context, f Format) error {
-	names, err := r.list(ctx, f)
-	if err != nil {
-		return err
-	}
-	here := make(map[string]bool, len(names))
-	var added []string
-	for _, p := range names {
-		here[p] = true
-		if r.folders[place{f, p}] == nil {
-			added = append(added, p)
-		}
-	}
-	if err := r.read(ctx, f, added); err != nil {
-		return err
-	}
-	for at, old := range r.folders {
-		if at.format == f && !here[at.path] {
-			delete(r.folders, at)
-			old.denied, old.needed = nil, needed{}
-			r.unknown(old)
-			r.publish(at, old, &folder{})
-		}
-	}
-	for _, p := range added {
-		r.publish(place{f, p}, nil, r.folders[place{f, p}])
-	}
-	return nil
-}
-
-// update reads one folder again and tells what changed in it.
-func (r *reading) update(ctx context.Context, at place) error {
-	old := r.folders[at]
-	r.known = r.folders
-	if err := r.read(ctx, at.format, []string{at.path}); err != nil {
-		return err
-	}
-	next := r.folders[at]
-	if r.opts.Interest != nil && len(next.services) == 0 && len(old.services) > 0 {
-		// No watch of the root tells whether all of it vanished.
-		if _, err := r.list(ctx, at.format); err != nil {
-			r.folders[at] = old
-			return err
-		}
-	}
-	if next.denied == nil {
-		next.services = registry.KeepEmpty(next.services, old.services)
-		r.publish(at, old, next)
-	}
-	return nil
-}
-
-// publish tells the table what became of a folder.
-func (r *reading) publish(at place, old, next *folder) {
-	if old != nil {
-		for _, key := range old.skipped {
-			if !slices.Contains(next.skipped, key) {
-				r.table.Skip(key, "")
-			}
-		}
-	}
-	there := make(map[registry.Name]bool, len(next.services))
-	for _, s := range next.services {
-		there[s.Name], r.rows[s.Name] = true, at
-		r.table.Put(s)
-	}
-	if old == nil {
-		return
-	}
-	for _, s := range old.services {
-		if !there[s.Name] && r.rows[s.Name] == at {
-			delete(r.rows, s.Name)
-			r.table.Delete(s.Name)
-		}
-	}
-}
-
-// all reads everything anew and replaces what the table holds by it.
-func (r *reading) all(ctx context.Context) error {
-	r.events.reset()
-	wanted := r.opts.Interest.Version()
-	before := r.folders
-	r.known, r.folders = before, make(map[place]*folder, len(before))
-	for _, f := range r.opts.Formats {
-		paths, err := r.list(ctx, f)
-		if err == nil {
-			err = r.read(ctx, f, paths)
-		}
-		if err != nil {
-			r.folders = before
-			return err
-		}
-	}
-	clear(r.rows)
-	var rows []*registry.Service
-	for _, at := range slices.SortedFunc(maps.Keys(r.folders), place.compare) {
-		for _, s := range r.folders[at].services {
-			r.rows[s.Name] = at
-			rows = append(rows, s)
-		}
-	}
-	r.table.Replace(slices.Values(rows))
-	r.opts.Interest.Told(wanted)
-	return nil
-}
-
-// parts returns the folder above those of a format, and what of their paths
-// comes after the part that differs.
-func parts(f Folders) (root, after string) {
-	root, after, _ = strings.Cut(f.Folders(), "/*")
-	return cmp.Or(root, "/"), after
 }
 
 func sleep(ctx context.Context, d time.Duration) {

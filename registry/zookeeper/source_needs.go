@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // Needy is a Format whose entries are understood only with what stands
@@ -29,169 +27,166 @@ type Needy interface {
 	Places(ref metadata.Ref) []string
 }
 
-// needGrace is how long what is missing in ZooKeeper counts as not known.
-const needGrace = 30 * time.Second
+// asks is how many providers are asked at a time.
+const asks = 64
 
-var errNotStored = errors.New("is not stored yet")
-
-// needed is what the entries of a folder need, as far as it is there.
-type needed struct {
-	texts   map[metadata.Ref]string
-	missing map[metadata.Ref]time.Time // since when
-	asked   error                      // why something that is not stored was not told
+// lanes returns the ways to what entries need: in ZooKeeper, or with providers.
+func (r *reading) lanes() []dependency.Lane {
+	return []dependency.Lane{
+		{Limit: r.opts.ReadAhead, Has: func(ref metadata.Ref) bool { return len(r.places(ref)) > 0 }, Fetch: r.stored},
+		{Limit: asks, Has: func(metadata.Ref) bool { return true }, Fetch: r.ask, Same: r.opts.Same},
+	}
 }
 
-// extras returns what entries need. A revision never changes, so that nothing
-// is asked for twice.
-func (r *reading) extras(ctx context.Context, old, f *folder, entries []registry.Entry) ([]registry.Entry, error) {
-	needy, ok := f.format.(Needy)
-	if !ok {
-		return nil, nil
-	}
-	var before needed
-	if old != nil {
-		before = old.needed
-	}
-	refs := needy.Needs(entries)
-	f.needed = needed{texts: make(map[metadata.Ref]string, len(refs)), missing: make(map[metadata.Ref]time.Time)}
-	var mu sync.Mutex
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(r.opts.ReadAhead)
-	for _, ref := range refs {
-		if text, ok := before.texts[ref]; ok {
-			f.needed.texts[ref] = text
-			continue
-		}
-		group.Go(func() error {
-			text, err := r.need(ctx, needy, ref)
-			if err != nil && !errors.Is(err, errNotStored) && !errors.Is(err, errNotTold) {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			r.got(&f.needed, before, ref, answer{text, err})
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // each of them names its place
-	}
-	out := make([]registry.Entry, 0, len(refs))
-	for ref, text := range f.needed.texts {
-		out = append(out, registry.Entry{Group: ref.Group, Key: ref.Key, Value: text})
-	}
-	return out, nil
-}
-
-var errNotTold = errors.New("was not told")
-
-// An answer is what became of one thing that entries need.
-type answer struct {
-	text string
-	err  error
-}
-
-// got takes an answer in.
-func (r *reading) got(n *needed, before needed, ref metadata.Ref, a answer) {
-	switch {
-	case a.err == nil:
-		n.texts[ref] = a.text
-	case errors.Is(a.err, errNotStored):
-		since, known := before.missing[ref]
-		if !known {
-			since = time.Now()
-		}
-		n.missing[ref] = since
-	default:
-		r.opts.Log.Warn("a provider does not tell what it provides", "group", ref.Group.String(), "err", a.err)
-		if !errors.Is(a.err, registry.ErrRefused) { // else it tells never
-			n.asked = a.err
+// places returns where ZooKeeper may store what is needed.
+func (r *reading) places(ref metadata.Ref) []string {
+	for _, root := range r.roots {
+		if needy, ok := root.format.(Needy); ok && root.holds(ref.Group) {
+			return needy.Places(ref)
 		}
 	}
+	return nil
 }
 
-// need gets one thing that entries need.
-func (r *reading) need(ctx context.Context, needy Needy, ref metadata.Ref) (string, error) {
-	places := needy.Places(ref)
-	for _, p := range places {
-		data, err := r.client.watchFor(ctx, p)
-		if err == nil {
+func (r *root) holds(group registry.Group) bool {
+	_, err := r.format.Folder(group)
+	return err == nil
+}
+
+// stored reads a document. What is not there, or empty as a node is before it is
+// written, is watched for.
+func (r *reading) stored(ctx context.Context, ref metadata.Ref) (string, error) {
+	var missing, denied, never error
+	for _, p := range r.places(ref) {
+		data, err := r.document(ctx, p)
+		switch {
+		case errors.Is(err, zk.ErrNoNode), err == nil && len(data) == 0:
+			missing = dependency.ErrMissing
+		case err == nil:
 			return string(data), nil
-		}
-		if !errors.Is(err, zk.ErrNoNode) {
-			return "", fmt.Errorf("%s: %w", p, err)
+		case errors.Is(err, zk.ErrNoAuth):
+			denied = fmt.Errorf("%s: %s", p, err.Error()) // it may be permitted later, so that it wraps no refusal
+		case errors.Is(err, registry.ErrRefused):
+			never = fmt.Errorf("%s: %w", p, err)
+		default:
+			return "", err
 		}
 	}
-	if len(places) > 0 || r.opts.Ask == nil {
-		return "", errNotStored
+	for _, err := range []error{denied, missing} {
+		if err != nil {
+			return "", err
+		}
 	}
-	text, err := r.opts.Ask(ctx, ref)
+	return "", never
+}
+
+func (r *reading) document(ctx context.Context, p string) ([]byte, error) {
+	n, err := r.client.get(ctx, p)
+	if err == nil && len(n.data) > 0 || err != nil && !errors.Is(err, zk.ErrNoNode) {
+		return n.data, err
+	}
+	there, err := r.exists(ctx, p)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", errNotTold, err)
+		return nil, err
 	}
-	return text, nil
+	if !there {
+		return nil, zk.ErrNoNode
+	}
+	n, err = r.client.get(ctx, p) // it came in between
+	return n.data, err
 }
 
-// doubt returns why the services of a folder cannot be told for certain.
-func (n *needed) doubt() error {
-	if n.asked != nil {
-		return n.asked
+var errNobody = fmt.Errorf("%w: it is not stored, and no provider is asked here", registry.ErrRefused)
+
+// ask has a provider asked for what ZooKeeper does not store.
+func (r *reading) ask(ctx context.Context, ref metadata.Ref) (string, error) {
+	if r.opts.Ask == nil {
+		return "", errNobody
 	}
-	for _, since := range n.missing {
-		if time.Since(since) < needGrace {
-			return errNotStored
-		}
-	}
-	return nil
+	return r.opts.Ask(ctx, ref)
 }
 
-// again reports whether something is worth another attempt.
-func (n *needed) again() bool { return n.asked != nil || len(n.missing) > 0 }
-
-// came reads the folders again of which something that was missing came.
-func (r *reading) came(ctx context.Context, path string) error {
-	return r.updateAll(ctx, func(f *folder) bool {
-		needy, ok := f.format.(Needy)
-		if !ok {
-			return false
-		}
-		for ref := range f.needed.missing {
-			if slices.Contains(needy.Places(ref), path) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-func (r *reading) updateAll(ctx context.Context, which func(*folder) bool) error {
-	for _, at := range slices.SortedFunc(maps.Keys(r.folders), place.compare) {
-		if !which(r.folders[at]) {
+// want makes what a folder's entries need known to the set, and the paths at
+// which it may come to the events.
+func (r *reading) want(f *folder) {
+	needy, ok := f.root.format.(Needy)
+	if !ok {
+		return
+	}
+	refs := needy.Needs(f.entries(f, f.known()))
+	r.needs.Want(time.Now(), f.group, refs)
+	for _, ref := range refs {
+		if r.needs.Why(ref) == nil {
 			continue
 		}
-		if err := r.update(ctx, at); err != nil {
-			return err
+		for _, p := range needy.Places(ref) {
+			r.await[p] = ref
+		}
+	}
+}
+
+// understand decodes entries with the documents that they need, as far as these
+// are known.
+func (r *reading) understand(needy Needy, f *folder) ([]*registry.Service, []metadata.Fault) {
+	services, faults := needy.Decode(f.entries(f, f.known()), r.needs.Documents(f.group))
+	for i, fault := range faults {
+		for _, ref := range needy.Needs([]registry.Entry{fault.Entry}) {
+			if err := r.needs.Why(ref); errors.Is(err, registry.ErrRefused) {
+				faults[i].Err = fmt.Errorf("%w: %w", fault.Err, err)
+			}
+		}
+	}
+	return services, faults
+}
+
+// fetch starts what is due, and sets a timer to when more is.
+func (r *reading) fetch(ctx context.Context, due *time.Timer) {
+	now := time.Now()
+	r.fetcher.Start(ctx, now)
+	if next, ok := r.needs.Next(); ok {
+		due.Reset(next.Sub(now))
+	}
+}
+
+// fetched takes in what was fetched.
+func (r *reading) fetched(result dependency.Result) {
+	if !r.fetcher.Take(time.Now(), result) {
+		return
+	}
+	if result.Err != nil {
+		r.opts.Log.Warn("what an instance provides is not known", "group", result.Ref.Group.String(), "key", result.Ref.Key, "err", result.Err)
+	} else {
+		for _, p := range r.places(result.Ref) {
+			delete(r.await, p)
+		}
+	}
+	i := slices.IndexFunc(r.roots, func(root *root) bool { return root.groups[result.Ref.Group] != nil })
+	if i >= 0 && r.whole {
+		r.publish(r.roots[i].groups[result.Ref.Group])
+	}
+}
+
+// awaitDocuments waits, in the first reading of a connection, until everything
+// that entries need was tried once: else much would seem to come a moment later
+// than all the rest.
+func (r *reading) awaitDocuments(ctx context.Context) error {
+	if r.whole {
+		return nil
+	}
+	enough, due := time.NewTimer(patience), time.NewTimer(0)
+	defer enough.Stop()
+	defer due.Stop()
+	for !r.needs.Sought() {
+		r.fetch(ctx, due)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
+		case <-enough.C:
+			return nil
+		case <-due.C:
+		case result := <-r.fetcher.Results():
+			r.fetched(result)
 		}
 	}
 	return nil
-}
-
-// watchFor reads a node, or where it does not exist watches for it; the error
-// is then zk.ErrNoNode.
-func (c *Client) watchFor(ctx context.Context, p string) ([]byte, error) {
-	return call(ctx, c, func(conn conn) ([]byte, error) {
-		data, _, err := conn.Get(p)
-		if !errors.Is(err, zk.ErrNoNode) {
-			return data, err
-		}
-		exists, _, _, err := conn.ExistsW(p)
-		if err != nil {
-			return nil, err
-		}
-		if !exists {
-			return nil, zk.ErrNoNode
-		}
-		data, _, err = conn.Get(p) // it came in between
-		return data, err
-	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -11,28 +13,72 @@ import (
 	"github.com/go-zookeeper/zk"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // ErrRootGone says that the root of a format was there and no longer is.
 var ErrRootGone = errors.New("the root has gone")
 
-// list returns the folders of a format, and watches for others.
-func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
-	root, rest := parts(f)
+// content is what was read of a folder. It is never changed once made.
+type content struct {
+	err    error                     // why the folder could not be listed; the rest is then as it was
+	nodes  map[string]registry.Entry // by name, of formats whose nodes have data
+	failed map[string]error          // why nodes could not be read, by name; they are as they were
+	count  int                       // nodes
+
+	// What the nodes tell, of formats without dependencies.
+	services []*registry.Service
+	faults   []metadata.Fault
+}
+
+// failure returns why a folder, or the first of its nodes, could not be read.
+func (c *content) failure() error {
+	if c.err != nil || len(c.failed) == 0 {
+		return c.err
+	}
+	name := slices.Min(slices.Collect(maps.Keys(c.failed)))
+	return fmt.Errorf("node %.80q: %w", name, c.failed[name])
+}
+
+// known returns the names of the nodes that the last list told of.
+func (c *content) known() []string {
+	names := slices.Collect(maps.Keys(c.nodes))
+	for name := range c.failed {
+		if _, there := c.nodes[name]; !there {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A job is a reading of a folder.
+type job struct {
+	folder *folder
+	list   bool     // what is new in it is read
+	full   bool     // all of it is
+	only   []string // these nodes are
+
+	content
+	rootGone bool
+}
+
+// list returns the paths of the folders of a root, and watches for others. Of
+// what is wanted each is one, whether it exists or not.
+func (r *reading) list(ctx context.Context, root *root) ([]string, error) {
 	names, err := r.names(ctx, root)
 	switch {
-	case errors.Is(err, zk.ErrNoNode) && r.rooted[root]:
-		return nil, rootGone(root)
+	case errors.Is(err, zk.ErrNoNode) && root.there:
+		return nil, rootGone(root.path)
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, nil // nobody has registered anything yet
 	case err != nil:
-		return nil, fmt.Errorf("list %s: %w", root, err)
+		return nil, fmt.Errorf("list %s: %w", root.path, err)
 	}
 	var out []string
 	for _, name := range names {
-		p := strings.TrimSuffix(root, "/") + "/" + name + rest
-		if _, ok := f.Group(p); ok {
+		p := strings.TrimSuffix(root.path, "/") + "/" + name + root.after
+		if _, ok := root.format.Group(p); ok {
 			out = append(out, p)
 		}
 	}
@@ -40,145 +86,199 @@ func (r *reading) list(ctx context.Context, f Format) ([]string, error) {
 	return out, nil
 }
 
-// names returns what lies in a root and watches for more, or what is wanted of
-// it whether it exists or not: each folder is watched by itself, also while there
-// is no root yet.
-func (r *reading) names(ctx context.Context, root string) ([]string, error) {
-	if r.opts.Interest == nil {
-		names, err := r.client.watchChildren(ctx, root)
-		r.rooted[root] = r.rooted[root] || err == nil
-		return names, err
+func (r *reading) names(ctx context.Context, root *root) ([]string, error) {
+	if r.opts.Interest != nil {
+		there, err := r.exists(ctx, root.path)
+		if err != nil {
+			return nil, err
+		}
+		if !there && root.there {
+			return nil, zk.ErrNoNode
+		}
+		root.there = there
+		return r.opts.Interest.Names(), nil
 	}
-	stat, err := r.client.exists(ctx, root)
-	if err != nil {
-		return nil, err
+	names, err := r.children(ctx, root.path)
+	if errors.Is(err, zk.ErrNoNode) {
+		there, again := r.exists(ctx, root.path)
+		switch {
+		case again != nil:
+			err = again
+		case there: // it came in between
+			names, err = r.children(ctx, root.path)
+		}
 	}
-	if stat == nil && r.rooted[root] {
-		return nil, zk.ErrNoNode
-	}
-	r.rooted[root] = stat != nil
-	return r.opts.Interest.Names(), nil
+	root.there = root.there || err == nil
+	return names, err
 }
 
-// read reads folders and watches them. What it read is in r.folders after it,
-// unless it fails.
-func (r *reading) read(ctx context.Context, f Format, paths []string) error {
-	var mu sync.Mutex
+// read does readings of folders of a root, and keeps what came of them.
+func (r *reading) read(ctx context.Context, root *root, jobs []*job) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(r.opts.ReadAhead)
-	for _, p := range paths {
+	slots := make(chan struct{}, r.opts.ReadAhead)
+	for _, j := range jobs {
 		group.Go(func() error {
-			entries, err := r.entries(ctx, f, p)
-			if err != nil && !errors.Is(err, registry.ErrRefused) {
-				return fmt.Errorf("read %s: %w", p, err)
+			if err := r.look(ctx, j, slots); err != nil {
+				return fmt.Errorf("read %s: %w", j.folder.path, err)
 			}
-			g, _ := f.Group(p)
-			next := &folder{format: f, group: g, denied: err}
-			at := place{f, p}
-			mu.Lock()
-			old := r.known[at]
-			mu.Unlock()
-			if err == nil {
-				extras, err := r.extras(ctx, old, next, entries)
-				if err != nil {
-					return fmt.Errorf("read what %s needs: %w", p, err)
-				}
-				r.decode(next, entries, extras)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil && old != nil {
-				next.services = old.services
-			}
-			r.folders[at] = next
-			r.unknown(next)
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err //nolint:wrapcheck // each of them names its folder
 	}
-	root, _ := parts(f)
-	for _, p := range paths { // what has an entry has a root
-		r.rooted[root] = r.rooted[root] || len(r.folders[place{f, p}].services) > 0
-	}
-	return nil
-}
-
-// unknown tells the table whether a folder could be read: of its group, so
-// that nothing is concluded from what was never seen of it, and of the
-// services that were.
-func (r *reading) unknown(f *folder) {
-	r.table.Unknown(f.group.String(), f.denied)
-	if _, ok := f.format.(Needy); ok {
-		r.table.Unknown(f.group.String()+"/*", f.needed.doubt())
-	}
-	for _, s := range f.services {
-		r.table.Unknown(string(s.Name), f.denied)
-	}
-}
-
-// decode makes services of entries. What cannot be read is skipped with its
-// reason.
-func (r *reading) decode(f *folder, entries, extras []registry.Entry) {
-	services, faults := f.format.Decode(entries, extras)
-	f.services = services
-	for _, fault := range faults {
-		key := f.group.String() + " " + fault.Entry.Key
-		f.skipped = append(f.skipped, key)
-		r.table.Skip(key, fault.Err.Error())
-	}
-}
-
-// rootThere says whether the root of a format went: then a folder that went
-// with it is no word of its providers.
-func (r *reading) rootThere(ctx context.Context, f Format) error {
-	root, _, _ := strings.Cut(f.Folders(), "/*")
-	if _, err := r.client.children(ctx, root); errors.Is(err, zk.ErrNoNode) && r.rooted[root] {
-		return rootGone(root)
-	} else if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return fmt.Errorf("list %s: %w", root, err)
-	}
-	return nil
-}
-
-func rootGone(root string) error {
-	return fmt.Errorf("zookeeper: %s: %w: everything stays as it was last seen until it is back", root, ErrRootGone)
-}
-
-// entries returns what a folder holds and watches it. A folder that does not
-// exist holds nothing.
-func (r *reading) entries(ctx context.Context, f Format, p string) ([]registry.Entry, error) {
-	names, err := r.client.watchChildren(ctx, p)
-	if err != nil {
-		if errors.Is(err, zk.ErrNoNode) {
-			return nil, r.rootThere(ctx, f)
+	for _, j := range jobs {
+		if j.rootGone {
+			r.failed(root, rootGone(root.path))
+			continue
 		}
-		return nil, err
+		j.folder.content = j.content
+		root.there = root.there || j.count > 0 // what has an entry has a root
+		r.want(j.folder)
 	}
-	g, _ := f.Group(p)
+	return nil
+}
+
+// look reads a folder. What may not be read of it stays as it was.
+func (r *reading) look(ctx context.Context, j *job, slots chan struct{}) error {
+	f := j.folder
+	j.content = f.content
+	names := f.known()
+	if j.list {
+		var err error
+		if names, err = r.nodes(ctx, f); local(err) {
+			j.err, j.rootGone = err, errors.Is(err, ErrRootGone)
+			return nil
+		} else if err != nil {
+			return err
+		}
+		j.err = nil
+	}
+	if len(names) == 0 && f.count > 0 { // no watch of the root tells first whether all of it vanished
+		if gone, err := r.gone(ctx, f.root); gone || err != nil {
+			j.rootGone = gone
+			return err
+		}
+	}
+	if err := r.load(ctx, j, names, slots); err != nil {
+		return err
+	}
+	if _, needy := f.root.format.(Needy); !needy {
+		j.services, j.faults = f.root.format.Decode(j.entries(f, names), nil)
+	}
+	return nil
+}
+
+// entries returns what the nodes of a folder store, in their order.
+func (c *content) entries(f *folder, names []string) []registry.Entry {
 	out := make([]registry.Entry, 0, len(names))
-	own, others := ownNames(f, names)
-	for _, name := range others {
-		e, _ := f.Entry(g, name, nil)
-		out = append(out, e)
+	for _, name := range names {
+		e, there := c.nodes[name]
+		switch {
+		case there:
+			out = append(out, e)
+		case !f.root.format.HasData():
+			e, _ = f.root.format.Entry(f.group, name, nil)
+			out = append(out, e)
+		}
 	}
-	for _, name := range own {
-		var data []byte
-		if f.HasData() {
-			data, err = r.client.watchData(ctx, p+"/"+name)
-			if errors.Is(err, zk.ErrNoNode) {
-				continue // it went since the folder was listed, and the watch tells of it
-			}
-			if err != nil {
+	slices.SortFunc(out, registry.Entry.Compare)
+	return out
+}
+
+// nodes lists a folder and watches it, or for it where it does not exist and so
+// holds nothing. Where all folders are listed, the list tells of one that comes
+// with the node above it.
+func (r *reading) nodes(ctx context.Context, f *folder) ([]string, error) {
+	for {
+		names, err := r.children(ctx, f.path)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return names, err
+		}
+		above, err := r.client.exists(ctx, path.Dir(f.path))
+		if err != nil {
+			return nil, err
+		}
+		if above == nil {
+			if gone, err := r.gone(ctx, f.root); gone {
+				return nil, rootGone(f.root.path)
+			} else if err != nil {
 				return nil, err
 			}
 		}
-		e, _ := f.Entry(g, name, data)
-		out = append(out, e)
+		if r.opts.Interest == nil && (above == nil || f.root.after == "") {
+			return nil, nil
+		}
+		if came, err := r.exists(ctx, f.path); !came {
+			return nil, err
+		}
 	}
-	slices.SortFunc(out, registry.Entry.Compare)
-	return out, nil
+}
+
+// gone reports whether a root that was there is no more: then a folder that went
+// with it is no word of its providers.
+func (r *reading) gone(ctx context.Context, root *root) (bool, error) {
+	stat, err := r.client.exists(ctx, root.path)
+	return err == nil && stat == nil && root.there, err
+}
+
+// load makes the content of a folder of what its nodes hold. Where nodes have no
+// data there is nothing to be read of them.
+func (r *reading) load(ctx context.Context, j *job, names []string, slots chan struct{}) error {
+	f, format := j.folder, j.folder.root.format
+	if j.count = len(names); !format.HasData() {
+		return nil
+	}
+	own, others := ownNames(format, names)
+	j.nodes, j.failed = make(map[string]registry.Entry, len(names)), make(map[string]error)
+	for _, name := range others {
+		j.nodes[name], _ = format.Entry(f.group, name, nil)
+	}
+	var due []string
+	for _, name := range own {
+		before, known := f.nodes[name]
+		if known {
+			j.nodes[name] = before
+		}
+		if !known || j.full || f.failed[name] != nil || slices.Contains(j.only, name) {
+			due = append(due, name)
+		}
+	}
+	err := j.data(ctx, r, due, slots)
+	j.count = len(j.nodes)
+	return err
+}
+
+// data reads nodes of a folder.
+func (j *job) data(ctx context.Context, r *reading, names []string, slots chan struct{}) error {
+	f := j.folder
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(cap(slots))
+	for _, name := range names {
+		group.Go(func() error {
+			slots <- struct{}{}
+			data, err := r.data(ctx, f.path+"/"+name)
+			<-slots
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, zk.ErrNoNode): // the next list is without it, for which the folder's watch fires
+				if j.list {
+					delete(j.nodes, name)
+				}
+			case local(err):
+				j.failed[name] = err
+			case err != nil:
+				return err
+			default:
+				j.nodes[name], _ = f.root.format.Entry(f.group, name, data)
+			}
+			return nil
+		})
+	}
+	return group.Wait() //nolint:wrapcheck // it says what was tried
 }
 
 // ownNames parts the nodes of a folder that a format reads from those that it
@@ -201,29 +301,53 @@ func ownNames(f Format, names []string) (own, others []string) {
 	return own, others
 }
 
-// watchChildren lists a node and watches its children, or where it does not
-// exist its creation; the error is then zk.ErrNoNode.
-func (c *Client) watchChildren(ctx context.Context, p string) ([]string, error) {
-	return call(ctx, c, func(conn conn) ([]string, error) {
+// children lists a node and has it watched.
+func (r *reading) children(ctx context.Context, p string) ([]string, error) {
+	w := watch{p, ofChildren}
+	if !r.events.arm(w) {
+		return r.client.children(ctx, p)
+	}
+	names, err := call(ctx, r.client, func(conn conn) ([]string, error) {
 		names, _, _, err := conn.ChildrenW(p)
-		if !errors.Is(err, zk.ErrNoNode) {
-			return names, err
-		}
-		exists, _, _, err := conn.ExistsW(p)
-		if err != nil {
-			return nil, err
-		}
-		if !exists {
-			return nil, zk.ErrNoNode
-		}
-		names, _, _, err = conn.ChildrenW(p) // it came in between
-		return names, err
+		return names, err //nolint:wrapcheck // call translates it
 	})
+	if err != nil {
+		r.events.disarm(w)
+	}
+	return names, err
 }
 
-func (c *Client) watchData(ctx context.Context, p string) ([]byte, error) {
-	return call(ctx, c, func(conn conn) ([]byte, error) {
+// data reads a node and has it watched.
+func (r *reading) data(ctx context.Context, p string) ([]byte, error) {
+	w := watch{p, ofData}
+	if !r.events.arm(w) {
+		n, err := r.client.get(ctx, p)
+		return n.data, err
+	}
+	data, err := call(ctx, r.client, func(conn conn) ([]byte, error) {
 		data, _, _, err := conn.GetW(p)
 		return data, err
 	})
+	if err != nil {
+		r.events.disarm(w)
+	}
+	return data, err
+}
+
+// exists reports whether a node is there, and has it watched: its creation where
+// it is not.
+func (r *reading) exists(ctx context.Context, p string) (bool, error) {
+	w := watch{p, ofData}
+	if !r.events.arm(w) {
+		stat, err := r.client.exists(ctx, p)
+		return stat != nil, err
+	}
+	there, err := call(ctx, r.client, func(conn conn) (bool, error) {
+		there, _, _, err := conn.ExistsW(p)
+		return there, err //nolint:wrapcheck // call translates it
+	})
+	if err != nil {
+		r.events.disarm(w)
+	}
+	return there, err
 }

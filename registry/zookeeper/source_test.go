@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -220,7 +221,7 @@ func TestSource(t *testing.T) {
 			later(20 * time.Second) // long before everything is read again
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
 		},
-		"F40 a root that vanished holds everything": func(t *testing.T, s *zktest.Server) {
+		"F40 a root that vanished holds all that it held": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -233,13 +234,13 @@ func TestSource(t *testing.T) {
 			s.SetFault(nil)
 			later(time.Hour)
 			tells(t, table, "api.A=10.0.0.1:1")
-			if k := knowledge(table); k.Stale == nil || !strings.Contains(k.Stale.Error(), "/dubbo") {
-				t.Errorf("stale: %v", k.Stale)
+			if err := knowledge(table).Of("dubbo-interface:/dubbo/providers:api.A::"); !errors.Is(err, zookeeper.ErrRootGone) || !strings.Contains(err.Error(), "/dubbo") {
+				t.Errorf("unknown for %v", err)
 			}
 			register(t, s, "api.A", "10.0.0.1:1")
 			later(time.Minute)
-			if k := knowledge(table); k.Stale != nil {
-				t.Errorf("stale: %v", k.Stale)
+			if k := knowledge(table); k.Stale != nil || len(k.Unknown) > 0 {
+				t.Errorf("knowledge %+v", k)
 			}
 		},
 		"one node that is no provider costs that node": func(t *testing.T, s *zktest.Server) {

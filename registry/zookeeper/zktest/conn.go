@@ -25,6 +25,7 @@ type conn struct {
 
 	// Guarded by the server.
 	onData, onList map[string]struct{}
+	past           *tree // what it sees until it syncs; nil: what is
 }
 
 var (

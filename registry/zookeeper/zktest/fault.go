@@ -1,6 +1,9 @@
 package zktest
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Request is what a fault is decided by.
 type Request struct {
@@ -48,4 +51,29 @@ func (s *Server) Changes() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changes
+}
+
+// Lag makes every connection from now on see the tree as it is now, until it
+// syncs: one to a follower that lags behind its leader.
+func (s *Server) Lag() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.past = newTree()
+	for path, n := range s.tree.nodes {
+		copied := *n
+		copied.children = maps.Clone(n.children)
+		s.past.nodes[path] = &copied
+	}
+}
+
+// Watches returns how many watches of all connections are armed, and how often
+// one was armed since the server started that was armed already. Clients keep
+// something for each time.
+func (s *Server) Watches() (armed, again int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		armed += len(c.onData) + len(c.onList)
+	}
+	return armed, s.rearmed
 }

@@ -192,6 +192,7 @@ func (c *conn) query(r request, e *encoder) code {
 		c.rearm(r.watches)
 		return errOK
 	case OpSync:
+		c.past = nil
 		e.string(r.path)
 		return errOK
 	case OpExists, OpGetData, OpGetACL, OpGetChildren, OpGetChildren2:
@@ -202,17 +203,21 @@ func (c *conn) query(r request, e *encoder) code {
 }
 
 func (c *conn) queryNode(r request, e *encoder) code {
-	n := c.server.tree.nodes[r.path]
-	if r.watch && (n != nil || r.op == OpExists) {
-		c.watch(r)
+	seen := c.server.tree
+	if c.past != nil {
+		seen = c.past
 	}
+	n := seen.nodes[r.path]
 	switch {
 	case !validPath(r.path):
 		return errBadArguments
-	case n == nil:
-		return errNoNode
-	case r.op != OpExists && !c.who().may(n, PermRead):
+	case n != nil && r.op != OpExists && !c.who().may(n, PermRead):
 		return errNoAuth
+	case r.watch && (n != nil || r.op == OpExists):
+		c.watch(r)
+	}
+	if n == nil {
+		return errNoNode
 	}
 	show(r.op, n, e)
 	return errOK

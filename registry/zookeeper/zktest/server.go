@@ -31,8 +31,10 @@ type Server struct {
 	sessions  map[int64]*session
 	conns     map[*conn]struct{}
 	listeners map[net.Listener]struct{}
+	past      *tree // what connections that lag see; nil: none does
 	fault     func(Request) Fault
 	counts    map[Op]int
+	rearmed   int
 	changes   int
 	nextID    int64
 	closed    bool
@@ -118,6 +120,7 @@ func (s *Server) take(raw net.Conn) error {
 	c := &conn{Conn: raw, server: s, out: newOutbox(), gone: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.past = s.past
 	if s.closed {
 		_ = raw.Close() // it was never used
 		return net.ErrClosed

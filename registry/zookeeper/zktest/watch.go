@@ -3,11 +3,14 @@ package zktest
 // watch remembers that the connection is to be told once of a change. The
 // caller holds the server's lock, as all here.
 func (c *conn) watch(r request) {
+	set := &c.onData
 	if r.op == OpGetChildren || r.op == OpGetChildren2 {
-		c.onList = add(c.onList, r.path)
-	} else {
-		c.onData = add(c.onData, r.path)
+		set = &c.onList
 	}
+	if _, armed := (*set)[r.path]; armed {
+		c.server.rearmed++
+	}
+	*set = add(*set, r.path)
 }
 
 // notify tells the connection of a change that it watches.

@@ -1,0 +1,299 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// three are formats with two roots, one of which two of them share.
+func three(t testing.TB) []zookeeper.Format {
+	t.Helper()
+	interfaces, err := dubbo.NewZooKeeper(dubbo.Options{})
+	must(t, err)
+	cloud, err := springcloud.NewZooKeeper(instance.Options{Protocol: "http", Root: "/spring"})
+	must(t, err)
+	return []zookeeper.Format{interfaces, applications(t), cloud}
+}
+
+// reading runs a source until the test ends.
+func reading(t *testing.T, s *zktest.Server, tune ...func(*zookeeper.SourceOptions)) *registry.Table {
+	t.Helper()
+	opts := zookeeper.SourceOptions{Formats: three(t)}
+	for _, f := range tune {
+		f(&opts)
+	}
+	source, err := zookeeper.NewSource(zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}, opts)
+	must(t, err)
+	table := registry.NewTable()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- source.Run(ctx, table) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// application stores an instance, and what it provides: api.<application>.
+func application(t *testing.T, s *zktest.Server, app, ip, revision string) {
+	t.Helper()
+	must(t, s.Put("/dubbo/metadata/"+app+"/"+revision, report(app, revision)))
+	instanceOf(t, s, app, ip, revision)
+}
+
+func report(app, revision string) []byte {
+	return fmt.Appendf(nil, `{"app":%q,"revision":%q,"services":{"api.%[1]s:tri":{"name":"api.%[3]s","path":"api.%[3]s","protocol":"tri","params":{}}}}`, app, revision, app)
+}
+
+func instanceOf(t *testing.T, s *zktest.Server, app, ip, revision string) {
+	t.Helper()
+	must(t, s.Put("/services/"+app+"/"+ip+":1", []byte(strings.NewReplacer("10.0.0.1", ip, "shop", app, `"r1"`, `"`+revision+`"`).Replace(shopInstance))))
+}
+
+func spring(t *testing.T, s *zktest.Server, app string, n int) {
+	t.Helper()
+	must(t, s.Put(fmt.Sprintf("/spring/%s/u%d", app, n), []byte(strings.ReplaceAll(fmt.Sprintf(springNode, n), "orders", app))))
+}
+
+// unknowns returns the scopes that cannot be told.
+func unknowns(table *registry.Table) []string {
+	return slices.Sorted(maps.Keys(knowledge(table).Unknown))
+}
+
+var nobody = zktest.DigestACL(zktest.PermAll, "someone", "else")
+
+// goesOn fails the test unless everything that is not of a failing part is told
+// of, known and followed.
+func goesOn(t *testing.T, s *zktest.Server, table *registry.Table, failing ...string) {
+	t.Helper()
+	register(t, s, "api.live", "10.0.9.1:1")
+	application(t, s, "live", "10.0.9.2", "r1")
+	later(time.Minute)
+	register(t, s, "api.live", "10.0.9.3:1")
+	later(time.Minute)
+	rows, k := table.Snapshot()
+	if k.Stale != nil {
+		t.Errorf("all is stale: %v", k.Stale)
+	}
+	for scope := range k.Unknown {
+		if !slices.ContainsFunc(failing, func(part string) bool { return strings.Contains(scope, part) }) {
+			t.Errorf("%s is unknown: %v", scope, k.Unknown[scope])
+		}
+	}
+	for name, endpoints := range map[registry.Name]int{
+		"dubbo-interface:/dubbo/providers:api.live::": 2, "dubbo-application:/services/live/providers:api.live::": 1,
+	} {
+		if row := rows[name]; row == nil || len(row.Endpoints) != endpoints || k.Of(name) != nil {
+			t.Errorf("%s is not followed: %+v, %v", name, row, k.Of(name))
+		}
+	}
+}
+
+// TestWhatCannotBeReadCostsItself is V13, V15 and V34.
+func TestWhatCannotBeReadCostsItself(t *testing.T) {
+	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
+	for name, test := range map[string]func(t *testing.T, s *zktest.Server, table *registry.Table){
+		"a revision that is no name": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			instanceOf(t, s, "shop", "10.6.6.6", "..")
+			later(time.Minute)
+			if why := table.Skipped()["dubbo-application:/services/shop 10.6.6.6:1"]; !strings.Contains(why, "..") {
+				t.Errorf("the reason is %q", why)
+			}
+			goesOn(t, s, table)
+		},
+		"a document that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			must(t, s.Put("/dubbo/metadata/secret/r1", report("secret", "r1")))
+			must(t, s.SetACL("/dubbo/metadata/secret/r1", nobody))
+			instanceOf(t, s, "secret", "10.6.6.6", "r1")
+			goesOn(t, s, table, "/services/secret")
+			if err := knowledge(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
+				t.Errorf("unknown for %v", err)
+			}
+			must(t, s.SetACL("/dubbo/metadata/secret/r1", zktest.WorldACL(zktest.PermAll)))
+			later(31 * time.Second)
+			if got := unknowns(table); len(got) > 0 {
+				t.Errorf("unknown when it may be read: %q", got)
+			}
+		},
+		"a document that is late, of which the provider lives": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
+			instanceOf(t, s, "shop", "10.0.0.2", "r2")
+			later(6 * time.Minute) // all is read anew meanwhile
+			if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "metadata/r2, tried since") {
+				t.Errorf("unknown for %v", err)
+			}
+			goesOn(t, s, table, "/services/shop")
+			must(t, s.Put("/dubbo/shop/r2", nil)) // where dubbo-go stores it; the data comes after the node
+			later(time.Second)
+			if knowledge(table).Of(shop) == nil {
+				t.Error("an empty document is none")
+			}
+			must(t, s.Put("/dubbo/shop/r2", report("shop", "r2")))
+			later(time.Second)
+			if row := table.Get(shop); len(row.Endpoints) != 2 || knowledge(table).Of(shop) != nil {
+				t.Errorf("%+v, %v", row, knowledge(table).Of(shop))
+			}
+		},
+		"a root that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			must(t, s.SetACL("/spring", nobody))
+			spring(t, s, "cart", 3)
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			if knowledge(table).Of("spring-cloud:/spring/cart") == nil {
+				t.Error("what was never listed is known to be absent")
+			}
+			spring(t, s, "orders", 4) // its own folder may be read
+			must(t, s.SetACL("/spring", zktest.WorldACL(zktest.PermAll)))
+			later(20 * time.Second)
+			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || rows["spring-cloud:/spring/cart"] == nil || len(rows["spring-cloud:/spring/orders"].Endpoints) != 3 {
+				t.Errorf("%v, unknown %v", rows, k.Unknown)
+			}
+		},
+		"a root that is denied from the start of a connection": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			must(t, s.SetACL("/spring", nobody))
+			s.DropConnections()
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
+				t.Errorf("%+v", row)
+			}
+		},
+		"a root that went, as container nodes do": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			s.Delete("/spring/orders/u1")
+			s.Delete("/spring/orders/u2")
+			later(time.Minute)
+			s.Delete("/spring/orders")
+			later(time.Minute)
+			s.Delete("/spring")
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			spring(t, s, "orders", 5)
+			later(time.Second)
+			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || len(rows["spring-cloud:/spring/orders"].Endpoints) != 1 {
+				t.Errorf("%v, unknown %v", rows, k.Unknown)
+			}
+		},
+		"a root that went at once": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			s.Delete("/spring")
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
+				t.Errorf("%+v", row)
+			}
+		},
+		"a root that goes while its folders are being read": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			reached := make(chan struct{})
+			var once bool
+			s.SetFault(func(r zktest.Request) zktest.Fault {
+				if !once && len(r.Paths) == 1 && r.Paths[0] == "/spring/orders" {
+					once = true
+					close(reached)
+					return zktest.Fault{Delay: time.Second}
+				}
+				return zktest.Fault{}
+			})
+			<-reached // everything is read again
+			s.Delete("/spring")
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			if row := table.Get("spring-cloud:/spring/orders"); row == nil || len(row.Endpoints) != 2 {
+				t.Errorf("%+v", row)
+			}
+		},
+		"a node that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			must(t, s.Put("/spring/orders/u7", nil))
+			must(t, s.SetACL("/spring/orders/u7", nobody))
+			spring(t, s, "orders", 3)
+			goesOn(t, s, table, "spring-cloud:/spring/orders")
+			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 3 {
+				t.Errorf("its neighbours are not followed: %+v", row)
+			}
+			must(t, s.SetACL("/spring/orders/u7", zktest.WorldACL(zktest.PermAll)))
+			spring(t, s, "orders", 7)
+			later(20 * time.Second)
+			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 4 || len(unknowns(table)) > 0 {
+				t.Errorf("%+v, unknown %q", row, unknowns(table))
+			}
+		},
+		"a denied folder that went while nobody was connected": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
+			later(time.Second)
+			must(t, s.SetACL(providers("api.A"), nobody))
+			register(t, s, "api.A", "10.0.0.9:1")
+			later(time.Minute)
+			if k := knowledge(table); k.Of(api) == nil || len(table.Skipped()) != 1 {
+				t.Fatalf("knowledge %+v, skipped %v", k, table.Skipped())
+			}
+			s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+			s.DropConnections()
+			later(time.Second)
+			s.Delete("/dubbo/api.A")
+			s.SetFault(nil)
+			later(time.Minute)
+			goesOn(t, s, table)
+			if table.Get(api) != nil || len(table.Skipped()) > 0 {
+				t.Errorf("%+v, skipped %v", table.Get(api), table.Skipped())
+			}
+		},
+	} {
+		inTime(t, name, func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			application(t, s, "shop", "10.0.0.1", "r1")
+			spring(t, s, "orders", 1)
+			spring(t, s, "orders", 2)
+			table := reading(t, s)
+			later(time.Second)
+			if rows, k := table.Snapshot(); len(rows) != 3 || !k.Synced || k.Stale != nil || len(k.Unknown) > 0 {
+				t.Fatalf("%d services, %+v", len(rows), k)
+			}
+			test(t, s, table)
+		})
+	}
+}
+
+// TestProvidersThatDoNotAnswerDelayNothingElse is V14.
+func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
+	inTime(t, "V14", func(t *testing.T, s *zktest.Server) {
+		for i := range 200 {
+			ip := fmt.Sprintf("10.1.0.%d", i)
+			must(t, s.Put(fmt.Sprintf("/services/dead%d/%s:1", i, ip), []byte(strings.ReplaceAll(localInstance(ip), "shop", fmt.Sprint("dead", i)))))
+		}
+		application(t, s, "shop", "10.0.0.1", "r1")
+		began := time.Now()
+		table := reading(t, s, func(o *zookeeper.SourceOptions) {
+			o.Ask = func(ctx context.Context, _ metadata.Ref) (string, error) { // as an address that swallows what is sent
+				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+				defer cancel()
+				<-ctx.Done()
+				return "", errors.New("no answer")
+			}
+		})
+		for !knowledge(table).Synced {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("told of anything after %v", took)
+		}
+		tells(t, table, "api.shop=10.0.0.1:1")
+		later(time.Minute)
+		register(t, s, "api.A", "10.0.0.3:1")
+		application(t, s, "cart", "10.0.0.4", "r1")
+		later(100 * time.Millisecond)
+		tells(t, table, "api.A=10.0.0.3:1", "api.cart=10.0.0.4:1", "api.shop=10.0.0.1:1")
+		if got := unknowns(table); len(got) != 200 {
+			t.Errorf("%d are unknown, want 200", len(got))
+		}
+	})
+}

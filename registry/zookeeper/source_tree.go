@@ -1,0 +1,389 @@
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A root is what one format has in the tree. Several formats may have theirs at
+// one node.
+type root struct {
+	format  Format
+	path    string // of the node above the folders
+	after   string // what comes after the part of their paths that differs
+	scope   string // of the names of the services
+	there   bool   // it existed once
+	err     error  // why the folders could not be listed
+	folders map[string]*folder
+	groups  map[registry.Group]*folder
+}
+
+// A folder is what is known of one group.
+type folder struct {
+	root  *root
+	path  string
+	group registry.Group
+	content
+	told told
+}
+
+// told is what the table was told of a folder.
+type told struct {
+	services []*registry.Service
+	skipped  map[string]string // reasons, by input
+	unknown  map[string]error  // reasons, by scope
+}
+
+func newRoot(f Format) *root {
+	at, after := parts(f)
+	r := &root{format: f, path: at, after: after, folders: make(map[string]*folder), groups: make(map[registry.Group]*folder)}
+	group, _ := f.Group(strings.Replace(f.Folders(), "*", "any", 1))
+	group.Name = "*"
+	r.scope = group.String()
+	return r
+}
+
+// parts returns the folder above those of a format, and what of their paths
+// comes after the part that differs.
+func parts(f Folders) (root, after string) {
+	root, after, _ = strings.Cut(f.Folders(), "/*")
+	return cmp.Or(root, "/"), after
+}
+
+// folder returns the folder at a path, a new one where it is not known.
+func (r *root) folder(p string) *folder {
+	if f := r.folders[p]; f != nil {
+		return f
+	}
+	group, _ := r.format.Group(p)
+	f := &folder{root: r, path: p, group: group}
+	r.folders[p], r.groups[group] = f, f
+	return f
+}
+
+// all reads everything anew and replaces what the table holds by it.
+func (r *reading) all(ctx context.Context) error {
+	r.events.reset()
+	r.anew = false
+	wished := r.opts.Interest.Version()
+	var gone []*folder
+	for _, root := range r.roots {
+		left, err := r.reread(ctx, root)
+		if err != nil {
+			return err
+		}
+		gone = append(gone, left...)
+	}
+	maps.DeleteFunc(r.await, func(_ string, ref metadata.Ref) bool { return !r.needs.Wants(ref) })
+	if err := r.awaitDocuments(ctx); err != nil {
+		return err
+	}
+	for _, f := range gone {
+		r.forget(f)
+	}
+	r.replace(gone)
+	r.whole = true
+	if r.wait = 0; !slices.ContainsFunc(r.roots, func(root *root) bool { return root.err != nil }) {
+		r.opts.Interest.Told(wished)
+	}
+	return nil
+}
+
+// reread reads the folders of a root, all that are known where it cannot be
+// listed, and returns those that are no more.
+func (r *reading) reread(ctx context.Context, root *root) (gone []*folder, err error) {
+	paths, err := r.list(ctx, root)
+	switch {
+	case local(err):
+		r.failed(root, err)
+		paths = slices.Sorted(maps.Keys(root.folders))
+	case err != nil:
+		return nil, err
+	default:
+		root.err = nil
+	}
+	here := make(map[string]bool, len(paths))
+	jobs := make([]*job, 0, len(paths))
+	for _, p := range paths {
+		here[p] = true
+		jobs = append(jobs, &job{folder: root.folder(p), list: true, full: true})
+	}
+	for p, f := range root.folders {
+		if !here[p] {
+			gone = append(gone, f)
+		}
+	}
+	return gone, r.read(ctx, root, jobs)
+}
+
+// failed takes in why the folders of a root cannot be listed: what they hold
+// stays, and nothing is concluded of it.
+func (r *reading) failed(root *root, err error) {
+	if root.err == nil || root.err.Error() != err.Error() {
+		r.opts.Log.Warn("format not read", "format", root.format.Kind(), "root", root.path, "err", err)
+		r.table.Unknown(root.scope, err)
+	}
+	root.err = err
+}
+
+// local reports whether an error says something of a part of the tree alone,
+// and nothing of the connection.
+func local(err error) bool { return errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrRootGone) }
+
+// replace tells the table everything that is known. What is doubtful is said
+// before, and what no longer is after it.
+func (r *reading) replace(gone []*folder) {
+	var rows []*registry.Service
+	var changes []change
+	clear(r.rows)
+	for _, root := range r.roots {
+		for _, p := range slices.Sorted(maps.Keys(root.folders)) {
+			f := root.folders[p]
+			next := r.decode(f)
+			if len(next.unknown) > 0 {
+				next.services = registry.KeepEmpty(next.services, f.told.services)
+			}
+			changes = append(changes, change{f, f.told, next})
+			rows = append(rows, next.services...)
+			for _, s := range next.services {
+				r.rows[s.Name] = f
+			}
+		}
+	}
+	for _, f := range gone {
+		changes = append(changes, change{f, f.told, told{}})
+	}
+	for _, c := range changes {
+		r.doubt(c)
+		r.skip(c)
+	}
+	r.table.Replace(slices.Values(rows))
+	for _, c := range changes {
+		r.believe(c)
+		c.folder.told = c.to
+	}
+	for _, root := range r.roots {
+		if root.err == nil {
+			r.table.Unknown(root.scope, nil)
+		}
+	}
+}
+
+// A change is of what the table is told of a folder.
+type change struct {
+	folder   *folder
+	from, to told
+}
+
+// doubt tells the table what is unknown, before what was read beside it.
+func (r *reading) doubt(c change) {
+	for scope, err := range c.to.unknown {
+		if was := c.from.unknown[scope]; was == nil || was.Error() != err.Error() {
+			r.table.Unknown(scope, err)
+		}
+	}
+}
+
+// believe takes back what is no longer unknown, after the table was told what it is.
+func (r *reading) believe(c change) {
+	for scope := range c.from.unknown {
+		if c.to.unknown[scope] == nil {
+			r.table.Unknown(scope, nil)
+		}
+	}
+}
+
+func (r *reading) skip(c change) {
+	for key := range c.from.skipped {
+		if _, still := c.to.skipped[key]; !still {
+			r.table.Skip(key, "")
+		}
+	}
+	for key, reason := range c.to.skipped {
+		if c.from.skipped[key] != reason {
+			r.table.Skip(key, reason)
+		}
+	}
+}
+
+// publish tells the table what became of a folder.
+func (r *reading) publish(f *folder) {
+	next := r.decode(f)
+	next.services = registry.KeepEmpty(next.services, f.told.services)
+	r.tell(change{f, f.told, next})
+}
+
+func (r *reading) tell(c change) {
+	there := make(map[registry.Name]bool, len(c.to.services))
+	for _, s := range c.to.services {
+		there[s.Name], r.rows[s.Name] = true, c.folder
+	}
+	var gone []registry.Name
+	for _, s := range c.from.services {
+		if !there[s.Name] && r.rows[s.Name] == c.folder {
+			delete(r.rows, s.Name)
+			gone = append(gone, s.Name)
+		}
+	}
+	r.doubt(c)
+	r.skip(c)
+	r.table.Apply(c.to.services, gone)
+	r.believe(c)
+	c.folder.told = c.to
+}
+
+// decode makes of a folder what the table is to be told of it.
+func (r *reading) decode(f *folder) told {
+	services, faults := f.services, f.faults
+	next := told{skipped: make(map[string]string), unknown: make(map[string]error)}
+	if needy, ok := f.root.format.(Needy); ok {
+		services, faults = r.understand(needy, f)
+		if err := r.needs.Unknown(f.group); err != nil {
+			next.unknown[f.group.String()+"/*"] = err
+		}
+	}
+	for _, fault := range faults {
+		next.skipped[f.group.String()+" "+fault.Entry.Key] = fault.Err.Error()
+	}
+	if err := f.failure(); err != nil {
+		next.unknown[f.group.String()] = err
+		for _, s := range slices.Concat(services, f.told.services) {
+			next.unknown[string(s.Name)] = err
+		}
+	}
+	next.services = services
+	return next
+}
+
+// forget drops a folder that is no more.
+func (r *reading) forget(f *folder) {
+	delete(f.root.folders, f.path)
+	if f.root.groups[f.group] == f {
+		delete(f.root.groups, f.group)
+		r.needs.Want(time.Now(), f.group, nil)
+	}
+}
+
+// again reads the list of a root's folders and those that are new in it.
+func (r *reading) again(ctx context.Context, root *root) error {
+	paths, err := r.list(ctx, root)
+	switch {
+	case local(err):
+		r.failed(root, err)
+		return nil //nolint:nilerr // the table is told of it, and the others are read
+	case err != nil:
+		return err
+	case root.err != nil:
+		r.anew = true // what is missing now was not seen to go
+		return nil
+	}
+	here := make(map[string]bool, len(paths))
+	var jobs []*job
+	for _, p := range paths {
+		here[p] = true
+		if root.folders[p] == nil {
+			jobs = append(jobs, &job{folder: root.folder(p), list: true, full: true})
+		}
+	}
+	for p, f := range root.folders {
+		if !here[p] {
+			r.forget(f)
+			r.tell(change{f, f.told, told{}})
+		}
+	}
+	return r.update(ctx, root, jobs)
+}
+
+// update does readings of a root's folders and tells what changed by them.
+func (r *reading) update(ctx context.Context, root *root, jobs []*job) error {
+	if err := r.read(ctx, root, jobs); err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		r.publish(j.folder)
+	}
+	return nil
+}
+
+// wish reads what is wanted by now and was not before.
+func (r *reading) wish(ctx context.Context) error {
+	version, failed := r.opts.Interest.Version(), false
+	for _, root := range r.roots {
+		if err := r.again(ctx, root); err != nil {
+			return err
+		}
+		failed = failed || root.err != nil
+	}
+	if !failed {
+		r.opts.Interest.Told(version)
+	}
+	return nil
+}
+
+// changed reads what watches told of a root.
+func (r *reading) changed(ctx context.Context, root *root, paths []string) error {
+	if slices.Contains(paths, root.path) {
+		if err := r.again(ctx, root); err != nil {
+			return err
+		}
+	}
+	jobs := make(map[*folder]*job)
+	of := func(p string) *job {
+		f := root.folders[p]
+		if f == nil {
+			return &job{} // of nothing here
+		}
+		if jobs[f] == nil {
+			jobs[f] = &job{folder: f}
+		}
+		return jobs[f]
+	}
+	for _, p := range paths {
+		of(p).list = true              // a node came or went, or the folder did
+		of(p + root.after).list = true // the folder may have come to the node above it
+		if root.format.HasData() {
+			node := of(path.Dir(p))
+			node.only = append(node.only, path.Base(p))
+		}
+	}
+	return r.update(ctx, root, inOrder(jobs))
+}
+
+func inOrder(jobs map[*folder]*job) []*job {
+	return slices.SortedFunc(maps.Values(jobs), func(a, b *job) int { return cmp.Compare(a.folder.path, b.folder.path) })
+}
+
+// retry reads again what may not be read.
+func (r *reading) retry(ctx context.Context) error {
+	for _, root := range r.roots {
+		if root.err != nil {
+			if err := r.again(ctx, root); err != nil {
+				return err
+			}
+		}
+		var jobs []*job
+		for _, p := range slices.Sorted(maps.Keys(root.folders)) {
+			if f := root.folders[p]; f.failure() != nil {
+				jobs = append(jobs, &job{folder: f, list: true})
+			}
+		}
+		if err := r.update(ctx, root, jobs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func rootGone(root string) error {
+	return fmt.Errorf("zookeeper: %s: %w: what it held stays as it was last seen until it is back", root, ErrRootGone)
+}

@@ -1,0 +1,166 @@
+package zookeeper_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// TestADayCostsNothingThatStays is V12: the library keeps a channel for each
+// time that a watch is armed, until it fires.
+func TestADayCostsNothingThatStays(t *testing.T) {
+	fill := func(t *testing.T, s *zktest.Server) {
+		for i := range 20 {
+			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
+			application(t, s, fmt.Sprintf("app%d", i), "10.0.0.1", "r1")
+			spring(t, s, fmt.Sprintf("spring%d", i), 1)
+		}
+	}
+	// costs fails the test where a day adds watches, or goroutines.
+	costs := func(t *testing.T, s *zktest.Server, spare int, day func()) {
+		later(10 * time.Minute)
+		watches, again := s.Watches()
+		goroutines := runtime.NumGoroutine()
+		day()
+		later(10 * time.Minute)
+		after, more := s.Watches()
+		if more > again {
+			t.Errorf("%d watches were armed that were armed already", more-again)
+		}
+		if after > watches+spare {
+			t.Errorf("%d watches, there were %d", after, watches)
+		}
+		if n := runtime.NumGoroutine(); n > goroutines {
+			t.Errorf("%d goroutines, there were %d", n, goroutines)
+		}
+	}
+	inTime(t, "V12 a day in which nothing happens", func(t *testing.T, s *zktest.Server) {
+		fill(t, s)
+		table := reading(t, s)
+		costs(t, s, 0, func() { later(24 * time.Hour) })
+		if rows, _ := table.Snapshot(); len(rows) != 60 {
+			t.Errorf("%d services", len(rows))
+		}
+	})
+	inTime(t, "V12 hours of changes", func(t *testing.T, s *zktest.Server) {
+		fill(t, s)
+		table := reading(t, s)
+		costs(t, s, 0, func() {
+			const day = 2 * 60
+			for i := range day {
+				spring(t, s, "spring7", 1)                                  // written again
+				application(t, s, "app7", "10.0.0.1", fmt.Sprint("r", i))   // a new revision
+				register(t, s, "api.S7", fmt.Sprintf("10.0.1.%d:1", i%250)) // one more, one less
+				s.Delete(provider("api.S7", fmt.Sprintf("10.0.1.%d:1", (i+1)%250)))
+				s.Delete("/dubbo/metadata/app7/" + fmt.Sprint("r", i-1))
+				later(30 * time.Second)
+				s.Delete("/dubbo/api.day" + strconv.Itoa(i-1)) // a service for half a minute
+				s.Delete("/spring/day" + strconv.Itoa(i-1))
+				register(t, s, "api.day"+strconv.Itoa(i), "10.0.0.1:1")
+				spring(t, s, "day"+strconv.Itoa(i), 1)
+				later(30 * time.Second)
+			}
+			s.Delete(fmt.Sprint("/dubbo/api.day", 2*60-1))
+			s.Delete(fmt.Sprint("/spring/day", 2*60-1))
+		})
+		if rows, _ := table.Snapshot(); len(rows) != 60 {
+			t.Errorf("%d services", len(rows))
+		}
+	})
+	inTime(t, "V12 wishes that change for hours", func(t *testing.T, s *zktest.Server) {
+		fill(t, s)
+		wish := registry.NewInterest()
+		wish.Add("api.S1", "app1", "spring1")
+		table := reading(t, s, func(o *zookeeper.SourceOptions) { o.Interest = wish })
+		costs(t, s, 300, func() {
+			for i := range 600 {
+				name := fmt.Sprint("api.never", i)
+				wish.Add(name)
+				later(30 * time.Second)
+				wish.Drop(name)
+			}
+		})
+		if rows, _ := table.Snapshot(); len(rows) != 3 {
+			t.Errorf("%d services", len(rows))
+		}
+	})
+}
+
+// TestAChangeCostsWhatChanged is V35.
+func TestAChangeCostsWhatChanged(t *testing.T) {
+	inTime(t, "V35", func(t *testing.T, s *zktest.Server) {
+		const n = 500
+		for i := range n {
+			application(t, s, "shop", fmt.Sprintf("10.0.%d.%d", i/250, i%250), "r1")
+		}
+		table := reading(t, s)
+		later(time.Minute)
+		for what, change := range map[string]func(){
+			"a node that came":    func() { application(t, s, "shop", "10.9.9.9", "r1") },
+			"a node that went":    func() { s.Delete("/services/shop/10.0.0.7:1") },
+			"a node that changed": func() { application(t, s, "shop", "10.0.0.8", "r1") },
+		} {
+			before := requests(s)
+			change()
+			later(time.Second)
+			if got := requests(s) - before; got > 3 {
+				t.Errorf("%s beside %d costs %d requests", what, n, got)
+			}
+		}
+		if row := table.Get("dubbo-application:/services/shop/providers:api.shop::"); len(row.Endpoints) != n {
+			t.Errorf("%d endpoints, want %d", len(row.Endpoints), n)
+		}
+	})
+}
+
+// TestOnlyANewConnectionConfirms is V06.
+func TestOnlyANewConnectionConfirms(t *testing.T) {
+	inTime(t, "V06", func(t *testing.T, s *zktest.Server) {
+		var dialed []string
+		conn := zookeeper.Options{Servers: []string{"a:2181", "b:2181/app"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialed = append(dialed, address)
+			return s.Dial(ctx, network, address)
+		}}
+		register(t, s, "api.A", "10.0.0.1:1")
+		source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: three(t)})
+		must(t, err)
+		table := registry.NewTable()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- source.Run(ctx, table) }()
+		defer func() {
+			cancel()
+			must(t, <-done)
+		}()
+		later(time.Hour)
+		if k := knowledge(table); k.Dials != 1 || k.Epoch < 10 {
+			t.Errorf("%d readings, %d of a new connection; want 1", k.Epoch, k.Dials)
+		}
+		source.Recheck()
+		later(time.Minute)
+		if k := knowledge(table); k.Dials != 2 || k.Stale != nil || len(dialed) != 2 || dialed[0] == dialed[1] {
+			t.Errorf("knowledge %+v, dialed %q", k, dialed)
+		}
+	})
+}
+
+// TestAFollowerThatLagsIsNotBelieved is V81.
+func TestAFollowerThatLagsIsNotBelieved(t *testing.T) {
+	inTime(t, "V81", func(t *testing.T, s *zktest.Server) {
+		register(t, s, "api.A", "10.0.0.1:1")
+		s.Lag()
+		register(t, s, "api.A", "10.0.0.2:1")
+		register(t, s, "api.B", "10.0.0.3:1")
+		table := reading(t, s)
+		later(time.Second)
+		tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1", "api.B=10.0.0.3:1")
+	})
+}
