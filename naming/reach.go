@@ -18,6 +18,7 @@ type Reach struct {
 // not be offered; empty if it may be.
 func (r Reach) Refuse(host string) string {
 	ip, err := netip.ParseAddr(host)
+	ip = ip.Unmap().WithZone("") // an address is what it is, however it is written
 	switch {
 	case err != nil:
 		return refusedName(host)
@@ -56,7 +57,11 @@ func isMetadata(ip netip.Addr) bool {
 }
 
 func refusedName(host string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	last := host[strings.LastIndexByte(host, '.')+1:]
 	switch {
+	case last != "" && strings.Trim(last, "0123456789") == "", strings.HasPrefix(last, "0x"):
+		return "number that some resolvers take for an IP address"
 	case host == "localhost" || strings.HasSuffix(host, ".localhost"):
 		return "name of the caller's own machine"
 	case host == "metadata.google.internal":

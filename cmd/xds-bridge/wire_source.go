@@ -22,8 +22,9 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, err
 		}
 		formats = append(formats, f)
 	}
+	asker := b.asker(name)
 	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
-		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Ask: b.asker(name).Ask,
+		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Ask: asker.Ask, Same: asker.Same,
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry

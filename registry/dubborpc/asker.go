@@ -5,9 +5,12 @@ package dubborpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -24,8 +27,10 @@ const (
 )
 
 // Asker asks providers and keeps what they answered: a revision never changes,
-// and all instances of one provide the same. It is safe for use by many
-// goroutines.
+// and all instances of one provide the same. An answer that is of another
+// application or revision, or tells of nothing, is none: the address may have
+// become another's, or the provider may not have exported anything yet. It is
+// safe for use by many goroutines.
 type Asker struct {
 	reach *naming.Reach
 
@@ -50,6 +55,16 @@ func New(reach *naming.Reach) *Asker {
 	return &Asker{reach: reach, answers: make(map[answered]string), failed: make(map[string]failure)}
 }
 
+// Same names the question that a reference asks: those with one name have one
+// answer, whichever provider is asked. It is empty where no provider is.
+func (*Asker) Same(ref metadata.Ref) string {
+	m, ok := dubbo.ParseMetadataService(ref.Key)
+	if !ok {
+		return ""
+	}
+	return ref.Group.String() + " " + m.Revision
+}
+
 // Ask returns the document that says what a provider provides. An error that
 // wraps registry.ErrRefused says that it cannot be asked.
 func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
@@ -68,7 +83,11 @@ func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	text, err := call(ctx, m)
+	d := &dialer{reach: a.reach}
+	text, err := call(ctx, m, d)
+	if reason := d.refusal(); err != nil && reason != "" {
+		err = fmt.Errorf("%w: %s", registry.ErrRefused, reason)
+	}
 	if err != nil {
 		err = fmt.Errorf("ask %s://%s what it provides: %w", m.Protocol, m.Address(), err)
 	}
@@ -94,18 +113,58 @@ func (a *Asker) note(key answered, address, text string, err error) {
 	}
 	now := time.Now()
 	maps.DeleteFunc(a.failed, func(_ string, f failure) bool { return now.After(f.until) })
-	if err != nil {
+	switch {
+	case errors.Is(err, errAnother), errors.Is(err, errNothing): // it answers, and may do better the next time
+	case err != nil:
 		a.failed[address] = failure{err, now.Add(pause)}
-		return
+	default:
+		a.answers[key] = text
 	}
-	a.answers[key] = text
+}
+
+// A dialer connects to addresses within a reach. A name is held to it by the
+// addresses that it turns out to have.
+type dialer struct {
+	reach *naming.Reach
+
+	mu      sync.Mutex
+	refused string
+}
+
+func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
+	return (&net.Dialer{Control: d.control}).DialContext(ctx, "tcp", address) //nolint:wrapcheck // Ask wraps it
+}
+
+// control implements net.Dialer.Control, which sees each address that a name has.
+func (d *dialer) control(_, address string, _ syscall.RawConn) error {
+	if d.reach == nil {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return err //nolint:wrapcheck // Ask wraps it
+	}
+	reason := d.reach.Refuse(host)
+	if reason == "" {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.refused = host + " is a " + reason
+	return fmt.Errorf("%w: %s", registry.ErrRefused, d.refused)
+}
+
+func (d *dialer) refusal() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refused
 }
 
 // call makes one call in the protocol that the provider speaks.
-func call(ctx context.Context, m dubbo.MetadataService) (string, error) {
+func call(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
 	switch {
 	case m.Protocol == "tri" && m.Version == "2.0.0":
-		return callTriple(ctx, m)
+		return callTriple(ctx, m, d)
 	default:
 		return "", fmt.Errorf("%w: its MetadataService %s speaks %s, which is not spoken here", registry.ErrRefused, m.Version, m.Protocol)
 	}

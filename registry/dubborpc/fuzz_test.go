@@ -22,9 +22,12 @@ func FuzzInfo(f *testing.F) {
 	f.Add(text(nil, 3, "\xff\xff\xff\xff\x0f"))
 	f.Add([]byte{0x1a, 0x00})
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		document, err := info(answer)
-		if (err == nil) != json.Valid([]byte(document)) {
-			t.Errorf("%q, %v", document, err)
+		told, err := info(answer)
+		if err != nil {
+			return
+		}
+		if text, err := told.text(); err != nil || !json.Valid([]byte(text)) {
+			t.Errorf("%q, %v", text, err)
 		}
 	})
 }

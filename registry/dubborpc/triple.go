@@ -22,8 +22,9 @@ const maxAnswer = 8 << 20
 //	rpc GetMetadataInfo(Revision{value = 1}) returns (MetadataInfoV2)
 //
 // A provider of several applications tells them apart by the group.
-func callTriple(ctx context.Context, m dubbo.MetadataService) (string, error) {
-	conn, err := grpc.NewClient("passthrough:///"+m.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string, error) {
+	conn, err := grpc.NewClient("passthrough:///"+m.Address(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(d.dial))
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
 	}
@@ -36,7 +37,40 @@ func callTriple(ctx context.Context, m dubbo.MetadataService) (string, error) {
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
 	}
-	return info(answer)
+	told, err := info(answer)
+	if err != nil {
+		return "", err
+	}
+	if err := told.check(m); err != nil {
+		return "", err
+	}
+	return told.text()
+}
+
+// check returns why a document is not the one that was asked for.
+func (d document) check(m dubbo.MetadataService) error {
+	switch {
+	case d.App != "" && d.App != m.Application:
+		return fmt.Errorf("%w: it is application %.80q", errAnother, d.App)
+	case d.Revision != "" && d.Revision != m.Revision:
+		return fmt.Errorf("%w: it has revision %.80q", errAnother, d.Revision)
+	case len(d.Services) == 0:
+		return errNothing
+	}
+	return nil
+}
+
+var (
+	errAnother = errors.New("the answer is not what was asked for")
+	errNothing = errors.New("the answer tells of no service")
+)
+
+func (d document) text() (string, error) {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return "", err //nolint:wrapcheck // Ask wraps it
+	}
+	return string(text), nil
 }
 
 // raw hands messages through as bytes.
@@ -84,7 +118,7 @@ type document struct {
 }
 
 // info turns a MetadataInfoV2 into the document that a registry would hold.
-func info(message []byte) (string, error) {
+func info(message []byte) (document, error) {
 	d := document{Services: make(map[string]service)}
 	err := fields(message, func(n int32, value []byte, _ uint64) error {
 		switch n {
@@ -101,14 +135,7 @@ func info(message []byte) (string, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return "", err //nolint:wrapcheck // Ask wraps it
-	}
-	return string(text), nil
+	return d, err
 }
 
 func serviceOf(message []byte) (service, error) {
