@@ -1,0 +1,158 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/registrytest"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func TestSource_Conformance(t *testing.T) {
+	for name, fixture := range map[string]func(*testing.T, *zktest.Server) registrytest.SourceFixture{
+		"interfaces": interfacesFixture, "applications": applicationsFixture,
+	} {
+		t.Run(name, func(t *testing.T) {
+			registrytest.Source(t, func(t *testing.T) registrytest.SourceFixture {
+				t.Helper()
+				s := serve(t)
+				f := fixture(t, s)
+				connected(t, s, &f)
+				return f
+			})
+		})
+	}
+}
+
+// connected completes a fixture by what is the same for every format.
+func connected(t *testing.T, s *zktest.Server, f *registrytest.SourceFixture) {
+	t.Helper()
+	var dials atomic.Int32
+	var away atomic.Bool
+	source, err := zookeeper.NewSource(zookeeper.Options{
+		Servers: []string{"a:2181", "b:2181"}, SessionTimeout: 10 * time.Second,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("connection refused")
+			}
+			dials.Add(1)
+			return s.Dial(ctx, network, address)
+		},
+	}, zookeeper.SourceOptions{Formats: three(t)})
+	must(t, err)
+	f.Source, f.Recheck = source, source.Recheck
+	f.Dials = func() int { return int(dials.Load()) }
+	f.Requests = func() int { return requests(s) }
+	f.Kept = func() int { armed, again := s.Watches(); return armed + again }
+	f.Away = func() func() {
+		away.Store(true)
+		s.DropConnections()
+		return func() { away.Store(false) }
+	}
+}
+
+// denies makes a node unreadable by something that a watch of its parent or of
+// itself tells, and returns what takes that back.
+func denies(t *testing.T, s *zktest.Server, p string, noticed func()) func() {
+	t.Helper()
+	must(t, s.SetACL(p, nobody))
+	noticed()
+	return func() { must(t, s.SetACL(p, zktest.WorldACL(zktest.PermAll))) }
+}
+
+func interfacesFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixture {
+	iface := func(n int) string { return fmt.Sprint("api.S", n) }
+	return registrytest.SourceFixture{
+		Name: func(n int) registry.Name { return registry.Name("dubbo-interface:/dubbo/providers:" + iface(n) + "::") },
+		Set: func(t *testing.T, n int, hosts ...string) {
+			t.Helper()
+			var want []string
+			for _, host := range hosts {
+				want = append(want, host+":1")
+			}
+			register(t, s, iface(n), want...)
+			only(s, providers(iface(n)), len(want), func(name string) bool {
+				return slices.ContainsFunc(want, func(a string) bool { return providers(iface(n))+"/"+name == provider(iface(n), a) })
+			})
+			if len(want) == 0 {
+				s.Delete("/dubbo/" + iface(n))
+			}
+		},
+		Faults: map[string]func(*testing.T, int) func(){
+			"a denied folder": func(t *testing.T, n int) func() {
+				t.Helper()
+				return denies(t, s, providers(iface(n)), func() { register(t, s, iface(n), "10.9.9.9:1") })
+			},
+		},
+		Spoil: func(t *testing.T, n int) int {
+			t.Helper()
+			for _, name := range []string{"not%20a%20url", "%7B%22id%22%3A1%7D", "dubbo%3A%2F%2F"} {
+				must(t, s.Put(providers(iface(n))+"/"+name, nil))
+			}
+			return 3
+		},
+	}
+}
+
+func applicationsFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixture {
+	app := func(n int) string { return fmt.Sprint("s", n) }
+	folder := func(n int) string { return "/services/" + app(n) }
+	return registrytest.SourceFixture{
+		Name: func(n int) registry.Name {
+			return registry.Name("dubbo-application:" + folder(n) + "/providers:api." + app(n) + "::")
+		},
+		Set: func(t *testing.T, n int, hosts ...string) {
+			t.Helper()
+			for _, host := range hosts {
+				application(t, s, app(n), host, "r1")
+			}
+			only(s, folder(n), len(hosts), func(name string) bool { return name == "bad" || slices.Contains(hosts, name[:max(len(name)-2, 0)]) })
+			if len(hosts) == 0 {
+				s.Delete(folder(n))
+			}
+		},
+		Faults: map[string]func(*testing.T, int) func(){
+			"a denied folder": func(t *testing.T, n int) func() {
+				t.Helper()
+				return denies(t, s, folder(n), func() { application(t, s, app(n), "10.9.9.9", "r1") })
+			},
+			"a denied node": func(t *testing.T, n int) func() {
+				t.Helper()
+				application(t, s, app(n), "10.9.9.8", "r1")
+				return denies(t, s, folder(n)+"/10.9.9.8:1", func() { application(t, s, app(n), "10.9.9.8", "r1") })
+			},
+			"a denied document": func(t *testing.T, n int) func() {
+				t.Helper()
+				must(t, s.Put("/dubbo/metadata/"+app(n)+"/secret", report(app(n), "secret")))
+				return denies(t, s, "/dubbo/metadata/"+app(n)+"/secret", func() { instanceOf(t, s, app(n), "10.9.9.7", "secret") })
+			},
+			"a document that is not there": func(t *testing.T, n int) func() {
+				t.Helper()
+				instanceOf(t, s, app(n), "10.9.9.6", "late")
+				return func() {}
+			},
+		},
+		Spoil: func(t *testing.T, n int) int {
+			t.Helper()
+			must(t, s.Put(folder(n)+"/bad", []byte("{")))
+			return 1
+		},
+	}
+}
+
+// only deletes what is in a folder but for some, where there are any.
+func only(s *zktest.Server, folder string, some int, keep func(name string) bool) {
+	for _, name := range s.Children(folder) {
+		if some > 0 && !keep(name) && name != "not%20a%20url" && name != "%7B%22id%22%3A1%7D" && name != "dubbo%3A%2F%2F" {
+			s.Delete(folder + "/" + name)
+		}
+	}
+}
