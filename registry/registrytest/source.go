@@ -98,7 +98,9 @@ func (r *sourceRig) start(t *testing.T) {
 }
 
 func settle(d time.Duration) {
-	time.Sleep(d)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 	synctest.Wait()
 }
 

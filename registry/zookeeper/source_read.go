@@ -309,7 +309,7 @@ func (r *reading) children(ctx context.Context, p string) ([]string, error) {
 	}
 	names, err := call(ctx, r.client, func(conn conn) ([]string, error) {
 		names, _, _, err := conn.ChildrenW(p)
-		return names, err //nolint:wrapcheck // call translates it
+		return names, err
 	})
 	if err != nil {
 		r.events.disarm(w)
@@ -344,7 +344,7 @@ func (r *reading) exists(ctx context.Context, p string) (bool, error) {
 	}
 	there, err := call(ctx, r.client, func(conn conn) (bool, error) {
 		there, _, _, err := conn.ExistsW(p)
-		return there, err //nolint:wrapcheck // call translates it
+		return there, err
 	})
 	if err != nil {
 		r.events.disarm(w)

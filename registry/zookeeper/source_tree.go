@@ -277,15 +277,16 @@ func (r *reading) forget(f *folder) {
 // again reads the list of a root's folders and those that are new in it.
 func (r *reading) again(ctx context.Context, root *root) error {
 	paths, err := r.list(ctx, root)
-	switch {
-	case local(err):
+	if local(err) {
 		r.failed(root, err)
-		return nil //nolint:nilerr // the table is told of it, and the others are read
-	case err != nil:
-		return err
-	case root.err != nil:
-		r.anew = true // what is missing now was not seen to go
 		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if root.err != nil {
+		r.anew = true // what is missing now was not seen to go
+		return nil    //nolint:nilerr // it is that of an earlier list
 	}
 	here := make(map[string]bool, len(paths))
 	var jobs []*job
