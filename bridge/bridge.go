@@ -41,6 +41,9 @@ type Bridge struct {
 	Policy  Policy
 	Guard   Guard
 
+	// Trace says where entries came from that nobody claims; nil where none say.
+	Trace Trace
+
 	// Begin returns once the bridge may look at its table, or an error where ctx
 	// ended before. Until then the bridge knows nothing of its source. nil: it
 	// may at once.
@@ -51,6 +54,18 @@ type Bridge struct {
 	// confirmation, and again while that did not happen. It must not block; nil
 	// where the source cannot.
 	Recheck func()
+}
+
+// A Trace reads from an entry of ours where it came from, so that what a source
+// cannot tell of one service keeps no entry of another. It must be pure.
+type Trace interface {
+	// Origin returns the service that an entry was written for, empty where it
+	// does not say, and whether it may be of this bridge at all.
+	Origin(e registry.Entry) (name registry.Name, ours bool)
+
+	// Service reports whether a scope covers services by their names, and
+	// nothing else.
+	Service(scope string) bool
 }
 
 // Policy says what a bridge may do to its entries.

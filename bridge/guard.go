@@ -77,8 +77,9 @@ func (l *loop) ignorance(s *surplus) error {
 	if s.Known {
 		return nil
 	}
+	e := registry.Entry{Group: s.item.group, Key: s.Key, Value: s.Value}
 	for _, w := range l.ways {
-		if err := w.ignoranceOfAny(); err != nil {
+		if err := w.ignoranceOf(e); err != nil {
 			return err
 		}
 	}

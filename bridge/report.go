@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -142,25 +143,30 @@ func (l *loop) status(now time.Time) Status {
 	return s
 }
 
-// kept returns what stays of ours whatever the sources say, by the reason.
+// kept returns what of ours stays that nobody claims, by the reason: it is none
+// of this loop's, or a source cannot tell of what it came from.
 func (l *loop) kept() []Kept {
-	if l.opts.Stays == nil {
-		return nil
-	}
 	by := make(map[string]*Kept)
-	for _, it := range l.agenda.items {
+	add := func(group registry.Group, entries int, why string) {
+		k := by[why]
+		if k == nil {
+			k = &Kept{Why: why}
+			by[why] = k
+		}
+		k.Entries += entries
+		if n := len(k.Groups); n == 0 || k.Groups[n-1] != group {
+			k.Groups = append(k.Groups, group)
+		}
+	}
+	for it := range l.owing {
 		for _, s := range it.surplus {
-			why := l.stays(s)
-			if why == "" {
-				continue
+			if why := l.stays(s); why != "" {
+				add(it.group, 1, why)
 			}
-			if by[why] == nil {
-				by[why] = &Kept{Why: why}
-			}
-			k := by[why]
-			k.Entries++
-			if n := len(k.Groups); n == 0 || k.Groups[n-1] != it.group {
-				k.Groups = append(k.Groups, it.group)
+		}
+		for _, n := range it.notes {
+			if !n.known && n.reason == ReasonUnknown {
+				add(it.group, n.entries, n.detail)
 			}
 		}
 	}
@@ -231,11 +237,7 @@ func (l *loop) serviceStatus(origin plan.Origin) ServiceStatus {
 		for _, n := range it.notesOf(origin) {
 			v.add(n.reason, n.detail)
 		}
-		if who, standby := l.standby(it); standby {
-			v.add(ReasonStandby, who)
-		} else {
-			v.add(it.finding())
-		}
+		v.add(l.finding(it))
 		if it != nil {
 			out.LastWrite = later(out.LastWrite, it.wroteAt)
 			if it.err != nil {
@@ -259,6 +261,22 @@ func (it *item) notesOf(origin plan.Origin) (list []note) {
 		}
 	}
 	return list
+}
+
+// finding says how far a group is, and what is kept in it.
+func (l *loop) finding(it *item) (Reason, string) {
+	if who, standby := l.standby(it); standby {
+		return ReasonStandby, who
+	}
+	reason, detail := it.finding()
+	if reason == ReasonSynced {
+		for _, n := range it.notes {
+			if !n.known && n.reason == ReasonUnknown { // and not by a policy or a setting
+				return ReasonKept, fmt.Sprintf("%d entries of ours that nobody claims stay beside it: %s", n.entries, n.detail)
+			}
+		}
+	}
+	return reason, detail
 }
 
 // finding says how far a group is.

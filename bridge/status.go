@@ -20,6 +20,7 @@ const (
 	ReasonReadOnly Reason = "read-only"
 	ReasonPending  Reason = "pending"  // a write is due
 	ReasonWaiting  Reason = "waiting"  // a deletion waits for its guard's time
+	ReasonKept     Reason = "kept"     // an entry of ours that nobody claims stays beside it, because it cannot be told whose it was
 	ReasonUnknown  Reason = "unknown"  // the source cannot tell of it; left as it was
 	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
 	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
@@ -48,7 +49,7 @@ type Status struct {
 	Services  []ServiceStatus `json:"services"`
 	Holds     []Hold          `json:"holds"`
 	Conflicts []Conflict      `json:"conflicts"`
-	Kept      []Kept          `json:"kept,omitempty"` // entries of ours that Options.Stays keeps
+	Kept      []Kept          `json:"kept,omitempty"` // entries of ours that nobody claims and that stay
 	Counts    Counts          `json:"counts"`
 }
 
@@ -69,8 +70,9 @@ func (s Status) clone() Status {
 	return s
 }
 
-// Kept are entries of ours that no bridge wrote as it is configured now, and
-// that stay for one reason until a person does something.
+// Kept are entries of ours that nobody claims and that stay for one reason: no
+// bridge wrote them as it is configured now, or a source cannot tell of what
+// they came from.
 type Kept struct {
 	Why     string           `json:"why"`
 	Entries int              `json:"entries"`

@@ -14,7 +14,7 @@ import (
 const publishEvery = 100 * time.Millisecond
 
 // reasons is how many ranks there are, see Reason.rank.
-const reasons = 14
+const reasons = 15
 
 // A tally counts services by their reason as things change, so that nobody has
 // to look at all of them to say how the loop stands. Services that are synced
@@ -24,6 +24,7 @@ type tally struct {
 	reason    map[plan.Origin]Reason
 	counts    [][reasons]int // services by bridge and rank, without those that are synced
 	conflicts int
+	kept      int                      // entries
 	moved     map[plan.Origin]struct{} // services whose reason has to be looked at again
 }
 
@@ -108,10 +109,7 @@ func (l *loop) shares(it *item) (shares []share, conflicts int) {
 	if l.agenda.items[it.group] != it || it.group.IsZero() {
 		return nil, 0
 	}
-	state, _ := it.finding()
-	if _, standby := l.standby(it); standby {
-		state = ReasonStandby
-	}
+	state, _ := l.finding(it)
 	if state != ReasonSynced {
 		for origin := range l.planner.Claimants(it.group) {
 			shares = append(shares, share{origin, state.rank()})
@@ -161,7 +159,7 @@ func worse(a, b Reason) Reason {
 func ranked() [reasons]Reason {
 	return [...]Reason{
 		"", ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
-		ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
 	}
 }
 
@@ -192,6 +190,9 @@ func (l *loop) byReason(w *way) map[Reason]int {
 
 // moveScopes makes the services be looked at again that scopes cover.
 func (w *way) moveScopes(scopes map[string]struct{}) {
+	if len(scopes) > 0 {
+		w.some.looked, w.wide.looked = false, false
+	}
 	wide := false
 	for scope := range scopes {
 		w.move(registry.Name(scope))

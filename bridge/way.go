@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
@@ -24,6 +22,8 @@ type way struct {
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
 	moved    map[registry.Name]struct{} // whose reason has to be looked at again
+	some     example                    // of what is unknown
+	wide     example                    // of what is unknown and no one service
 }
 
 // A service is what the loop knows of a service beside its entries.
@@ -89,19 +89,60 @@ func (w *way) unknown(name registry.Name) error {
 	return cannotTell(registry.Knowledge{Unknown: w.known.Unknown}.Of(name))
 }
 
-// ignoranceOfAny returns why nothing may be concluded about anything that is
-// missing.
-func (w *way) ignoranceOfAny() error {
+// ignoranceOf returns why nothing may be concluded about an entry of ours that
+// nobody is known to have claimed. A source that is not complete may claim any.
+// One that cannot tell of some services may claim what came from these, by what
+// the entry says of itself.
+func (w *way) ignoranceOf(e registry.Entry) error {
 	switch {
 	case !w.known.Synced:
 		return fmt.Errorf("bridge %s: %w", w.Name, errUnsynced)
 	case w.known.Stale != nil:
 		return fmt.Errorf("bridge %s: %w", w.Name, w.known.Stale)
-	case len(w.known.Unknown) > 0:
-		scope := slices.Min(slices.Collect(maps.Keys(w.known.Unknown)))
-		return fmt.Errorf("bridge %s cannot tell of %s: %w", w.Name, scope, w.known.Unknown[scope])
+	case len(w.known.Unknown) == 0:
+		return nil
 	}
-	return nil
+	name, ours := registry.Name(""), true
+	if w.Trace != nil {
+		name, ours = w.Trace.Origin(e)
+	}
+	scope := w.some.of(w.known.Unknown, func(string) bool { return true })
+	if name != "" {
+		scope = w.wide.of(w.known.Unknown, func(scope string) bool { return !w.Trace.Service(scope) })
+		if _, covered := registry.Covering(w.known.Unknown, name); covered {
+			scope = string(name)
+		}
+	}
+	if !ours || scope == "" {
+		return nil
+	}
+	err, _ := registry.Covering(w.known.Unknown, registry.Name(scope))
+	return fmt.Errorf("bridge %s cannot tell of %s: %w", w.Name, scope, err)
+}
+
+// An example is one scope of many, the same as long as it is among them.
+type example struct {
+	scope  string
+	looked bool // and there is none else
+}
+
+// of returns the example, empty where no scope is such. It looks for one only
+// after scopes changed.
+func (x *example) of(unknown map[string]error, such func(string) bool) string {
+	if x.looked {
+		return x.scope
+	}
+	x.looked = true
+	if _, still := unknown[x.scope]; still {
+		return x.scope
+	}
+	x.scope = ""
+	for scope := range unknown {
+		if such(scope) && (x.scope == "" || scope < x.scope) {
+			x.scope = scope
+		}
+	}
+	return x.scope
 }
 
 // learn takes in how far the source may be relied on, and reports whether

@@ -58,6 +58,13 @@ func Bare(e registry.Entry) registry.Entry {
 	return e
 }
 
+// HostOf returns the host address of the mesh that an entry says it came from,
+// as fqdn:port; empty where it does not say.
+func HostOf(e registry.Entry) string {
+	from, to, _ := fieldIn(e.Value, "meshHostAddr")
+	return e.Value[from:to]
+}
+
 // How the mark stands in a value: as a parameter of a URL, or as a field of
 // JSON in canonical form.
 const (
@@ -68,24 +75,28 @@ const (
 func isJSON(value string) bool { return strings.HasPrefix(value, "{") }
 
 // markIn returns where the mark lies in a value.
-func markIn(value string) (from, to int, ok bool) {
+func markIn(value string) (from, to int, ok bool) { return fieldIn(value, MarkKey) }
+
+// fieldIn returns where the text of a parameter or a field lies in a value.
+func fieldIn(value, key string) (from, to int, ok bool) {
 	if isJSON(value) {
-		i := strings.Index(value, jsonMark)
+		inJSON := `"` + key + `":"`
+		i := strings.Index(value, inJSON)
 		if i < 0 {
 			return 0, 0, false
 		}
-		from = i + len(jsonMark)
+		from = i + len(inJSON)
 		n := strings.IndexByte(value[from:], '"')
 		return from, from + n, n >= 0
 	}
 	for rest := value; ; {
-		i := strings.Index(rest, urlMark)
+		i := strings.Index(rest, key+"=")
 		if i < 0 {
 			return 0, 0, false
 		}
-		rest = rest[i+len(urlMark):]
+		rest = rest[i+len(key)+1:]
 		from = len(value) - len(rest)
-		if before := from - len(urlMark) - 1; before >= 0 && (value[before] == '?' || value[before] == '&') {
+		if before := from - len(key) - 2; before >= 0 && (value[before] == '?' || value[before] == '&') {
 			to, _, _ := strings.Cut(rest, "&")
 			return from, from + len(to), true
 		}
