@@ -105,8 +105,29 @@ func gated(t *testing.T, shards int, s bridge.Stand, guard bridge.Guard) (*story
 	return st, b
 }
 
+// turn makes a replica's part in a shard begin anew, before it is told.
+func (b *board) turn(shard int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stands[shard].Turn++
+}
+
 func TestGate(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
+		"F04 who decides anew, after another did, writes nothing before it has read anew, however early a change comes": func(t *testing.T) {
+			s, b := gated(t, 1, decides, speed)
+			s.starts().has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+			b.turn(0)
+			s.target.Set(mine("a", "10.0.0.2:80")) // by who decided meanwhile
+			s.has(service("a", "10.0.0.1:80", "10.0.0.3:80")).in(time.Minute).holds("a 10.0.0.1:80", "a 10.0.0.2:80")
+			again := decides
+			again.Turn = 1
+			b.put(0, again)
+			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.0.0.3:80")
+			if reads, writes := s.when(memory.OpRead, "a"), s.when(memory.OpWrite, "a"); reads[len(reads)-1] < time.Minute || writes[len(writes)-1] < time.Minute {
+				t.Errorf("read at %v, written at %v", reads, writes)
+			}
+		},
 		"A46 a warm replica reads and does not write": func(t *testing.T) {
 			s, _ := gated(t, 4, warm, speed)
 			s.holding(mine("a", "10.0.0.1:80"), mine("left", "10.0.0.7:80")).starts()

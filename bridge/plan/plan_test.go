@@ -213,6 +213,20 @@ func TestSurplus(t *testing.T) {
 		act  func(*plan.Planner)
 		want []plan.Surplus
 	}{
+		"lost by two, and by one of them only found missing: the weakest evidence counts, whoever lost it last": {
+			act: func(p *plan.Planner) {
+				for _, origin := range []plan.Origin{from(0, "r"), s} {
+					p.Claim(origin, plan.Told, []registry.Entry{a, b, c})
+				}
+				p.Claim(from(0, "r"), plan.Found, nil)
+				p.Claim(s, plan.Told, nil)
+			},
+			want: []plan.Surplus{
+				{Key: "1", Origin: s, Known: true, How: plan.Found},
+				{Key: "2", Origin: s, Known: true, How: plan.Found},
+				{Key: "3", Origin: s, Known: true, How: plan.Found},
+			},
+		},
 		"never claimed": {
 			act:  func(*plan.Planner) {},
 			want: []plan.Surplus{{Key: "1", Value: "x"}, {Key: "2", Value: "x"}, {Key: "3", Value: "x"}},
