@@ -109,6 +109,58 @@ func TestTwoDeploymentsOfOneService_F45(t *testing.T) {
 	})
 }
 
+// TestTwoOwnersThatBeginAtOnce_F45 has two bridges of different owners bring the
+// same addresses before either can see what the other wrote (V64).
+func TestTwoOwnersThatBeginAtOnce_F45(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := zktest.New(zktest.Options{})
+		defer server.Close() //nolint:errcheck // it has no listener
+		const addresses = 30
+		one := shared()
+		for i := range addresses - 1 {
+			one.Endpoints = append(one.Endpoints, registry.Endpoint{Host: fmt.Sprintf("10.0.1.%d", i), Port: 20000})
+		}
+		loops := make(map[string]*bridge.Loop)
+		for _, owner := range []string{"first", "second"} {
+			table := registry.NewTable()
+			table.Replace(slices.Values([]*registry.Service{one}))
+			loops[owner] = into(t, server, owner, table)
+		}
+		folder := func() []string { return server.Children("/dubbo/api.Shared/providers") }
+		time.Sleep(10 * time.Second)
+		if n := len(folder()); n != 2*addresses {
+			t.Fatalf("%d nodes: they did not begin at once", n)
+		}
+		seen := make(map[string]bool) // nobody is to be left without any, at no time
+		for range 600 {
+			time.Sleep(time.Second)
+			if n := len(folder()); n < addresses {
+				t.Fatalf("%d nodes, fewer than there are addresses", n)
+			}
+			for _, l := range loops {
+				if st := l.Summary(); st.Counts.Holds > 0 {
+					seen["holds"] = true
+				}
+			}
+		}
+		winner, loser := "first", "second"
+		if metadata.NewMark(loser, "b").Owner < metadata.NewMark(winner, "b").Owner {
+			winner, loser = loser, winner
+		}
+		mark := metadata.NewMark(winner, "b").Owner
+		names := folder()
+		if len(names) != addresses || slices.ContainsFunc(names, func(n string) bool { return !strings.Contains(n, mark) }) || seen["holds"] {
+			t.Errorf("%d nodes, holds %v, want the %d of %s: %v", len(names), seen, addresses, winner, names)
+		}
+		if c := loops[winner].Summary().Counts; c.Conflicts != 0 {
+			t.Errorf("the winner has %d conflicts", c.Conflicts)
+		}
+		if c := loops[loser].Summary().Counts; c.Conflicts != addresses {
+			t.Errorf("the other shows %d conflicts, want %d", c.Conflicts, addresses)
+		}
+	})
+}
+
 func shared() *registry.Service {
 	return &registry.Service{
 		Name: "shared", Interfaces: []registry.Interface{{Name: "api.Shared"}},

@@ -209,22 +209,23 @@ func (t *Target) ephemeralOwner() int64 {
 	return t.client.State().Session
 }
 
-// assemble returns what the nodes hold, each under a key of its own, in their
-// order.
+// assemble returns what the nodes hold in their order, each of ours under a key
+// of its own. A foreign one may have the same: which of the two has to yield is
+// for the planner to say.
 func (t *Target) assemble(nodes []found) []registry.Held {
 	slices.SortFunc(nodes, func(a, b found) int {
 		return cmp.Or(strings.Compare(a.held.Key, b.held.Key), t.rank(a)-t.rank(b), strings.Compare(a.name, b.name))
 	})
 	held := make([]registry.Held, 0, len(nodes))
-	last := rawKey
+	last := map[bool]string{true: rawKey, false: rawKey} // by whether it is ours
 	for _, f := range nodes {
 		if f.gone {
 			continue
 		}
-		if !f.same || f.held.Key == last || strings.HasPrefix(f.held.Key, rawKey) {
+		if !f.same || f.held.Key == last[f.held.Owner == t.owner] || strings.HasPrefix(f.held.Key, rawKey) {
 			f.held.Key = rawKey + f.name
 		} else {
-			last = f.held.Key
+			last[f.held.Owner == t.owner] = f.held.Key
 		}
 		held = append(held, f.held)
 	}
