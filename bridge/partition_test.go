@@ -120,11 +120,15 @@ func TestTwoOwnersThatBeginAtOnce_F45(t *testing.T) {
 		for i := range addresses - 1 {
 			one.Endpoints = append(one.Endpoints, registry.Endpoint{Host: fmt.Sprintf("10.0.1.%d", i), Port: 20000})
 		}
-		loops := make(map[string]*bridge.Loop)
-		for _, owner := range []string{"first", "second"} {
-			table := registry.NewTable()
-			table.Replace(slices.Values([]*registry.Service{one}))
-			loops[owner] = into(t, server, owner, table)
+		loops, tables := make(map[string]*bridge.Loop), make([]*registry.Table, 2)
+		for i, owner := range []string{"first", "second"} {
+			tables[i] = registry.NewTable()
+			tables[i].Replace(slices.Values([]*registry.Service{}))
+			loops[owner] = into(t, server, owner, tables[i])
+		}
+		time.Sleep(time.Second) // by now both know that there is nothing
+		for _, table := range tables {
+			table.Put(one)
 		}
 		folder := func() []string { return server.Children("/dubbo/api.Shared/providers") }
 		time.Sleep(10 * time.Second)
