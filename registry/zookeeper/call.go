@@ -87,6 +87,8 @@ func (c *Client) translate(err error) error {
 	case errors.Is(err, zk.ErrNoAuth):
 		c.reauthenticate()
 		return fmt.Errorf("%w: %w; the node's ACL does not let us: check user, passwordFile and the ACL", registry.ErrRefused, err)
+	case errors.Is(err, zk.ErrNothing):
+		return fmt.Errorf("%w: the answer is larger than limits.maxReceive allows, %d bytes: raise it", registry.ErrRefused, c.opts.ReceiveLimit)
 	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrBadArguments), errors.Is(err, zk.ErrInvalidACL),
 		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)

@@ -210,9 +210,16 @@ func TestUnreachable(t *testing.T) {
 		write(t, target(t, dial(t, server)), creating(many(0, 0, 300)...))
 		client := dial(t, server, func(o *zookeeper.Options) { o.ReceiveLimit = 4096 })
 		defer client.Close()
-		held, err := target(t, client).Read(t.Context(), groupN(0))
-		if err == nil || !strings.Contains(err.Error(), "limits.maxReceive allows 4096") {
+		target := target(t, client)
+		read(t, target, groupN(1))
+		before := client.State().Reconnects
+		held, err := target.Read(t.Context(), groupN(0))
+		if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "limits.maxReceive allows, 4096 bytes") {
 			t.Errorf("%d entries, %v", len(held), err)
+		}
+		read(t, target, groupN(1)) // it costs its own request alone
+		if n := client.State().Reconnects; n != before {
+			t.Errorf("%d new connections", n-before)
 		}
 	})
 }

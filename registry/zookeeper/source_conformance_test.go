@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -38,7 +40,7 @@ func connected(t *testing.T, s *zktest.Server, f *registrytest.SourceFixture) {
 	var dials atomic.Int32
 	var away atomic.Bool
 	source, err := zookeeper.NewSource(zookeeper.Options{
-		Servers: []string{"a:2181", "b:2181"}, SessionTimeout: 10 * time.Second,
+		Servers: []string{"a:2181", "b:2181"}, SessionTimeout: 10 * time.Second, ReceiveLimit: receiveLimit,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if away.Load() {
 				return nil, errors.New("connection refused")
@@ -46,7 +48,7 @@ func connected(t *testing.T, s *zktest.Server, f *registrytest.SourceFixture) {
 			dials.Add(1)
 			return s.Dial(ctx, network, address)
 		},
-	}, zookeeper.SourceOptions{Formats: three(t)})
+	}, zookeeper.SourceOptions{Formats: three(t), Ask: neverAnswers})
 	must(t, err)
 	f.Source, f.Recheck = source, source.Recheck
 	f.Dials = func() int { return int(dials.Load()) }
@@ -56,6 +58,32 @@ func connected(t *testing.T, s *zktest.Server, f *registrytest.SourceFixture) {
 		away.Store(true)
 		s.DropConnections()
 		return func() { away.Store(false) }
+	}
+}
+
+// receiveLimit has room for everything in the suite but what is made too large.
+const receiveLimit = 16 << 10
+
+// neverAnswers is a provider that takes a question and says nothing.
+func neverAnswers(ctx context.Context, _ metadata.Ref) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return "", errors.New("no answer")
+}
+
+// outgrows makes the list of a folder larger than an answer may be.
+func outgrows(t *testing.T, s *zktest.Server, folder string) func() {
+	t.Helper()
+	var all []string
+	for i := range 1 + receiveLimit/200 {
+		all = append(all, fmt.Sprintf("%s/x%d%s", folder, i, strings.Repeat("x", 200)))
+		must(t, s.Put(all[i], nil))
+	}
+	return func() {
+		for _, p := range all {
+			s.Delete(p)
+		}
 	}
 }
 
@@ -91,6 +119,10 @@ func interfacesFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixtur
 				t.Helper()
 				return denies(t, s, providers(iface(n)), func() { register(t, s, iface(n), "10.9.9.9:1") })
 			},
+			"an oversized folder": func(t *testing.T, n int) func() {
+				t.Helper()
+				return outgrows(t, s, providers(iface(n)))
+			},
 		},
 		Spoil: func(t *testing.T, n int) int {
 			t.Helper()
@@ -123,6 +155,20 @@ func applicationsFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixt
 			"a denied folder": func(t *testing.T, n int) func() {
 				t.Helper()
 				return denies(t, s, folder(n), func() { application(t, s, app(n), "10.9.9.9", "r1") })
+			},
+			"an oversized folder": func(t *testing.T, n int) func() {
+				t.Helper()
+				return outgrows(t, s, folder(n))
+			},
+			"an oversized node": func(t *testing.T, n int) func() {
+				t.Helper()
+				must(t, s.Put(folder(n)+"/10.9.9.5:1", make([]byte, receiveLimit)))
+				return func() {}
+			},
+			"a slow provider": func(t *testing.T, n int) func() {
+				t.Helper()
+				must(t, s.Put(folder(n)+"/10.9.9.4:1", []byte(strings.ReplaceAll(localInstance("10.9.9.4"), "shop", app(n)))))
+				return func() {}
 			},
 			"a denied node": func(t *testing.T, n int) func() {
 				t.Helper()

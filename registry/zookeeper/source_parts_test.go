@@ -36,7 +36,8 @@ func reading(t *testing.T, s *zktest.Server, tune ...func(*zookeeper.SourceOptio
 	for _, f := range tune {
 		f(&opts)
 	}
-	source, err := zookeeper.NewSource(zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}, opts)
+	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second, ReceiveLimit: receiveLimit}
+	source, err := zookeeper.NewSource(conn, opts)
 	must(t, err)
 	table := registry.NewTable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,6 +172,20 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			goesOn(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
 				t.Errorf("%+v", row)
+			}
+		},
+		"a root of which the list is larger than an answer may be": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			mend := outgrows(t, s, "/spring")
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			if err := knowledge(table).Of("spring-cloud:/spring/orders"); err == nil || !strings.Contains(err.Error(), "limits.maxReceive") {
+				t.Errorf("unknown for %v", err)
+			}
+			s.DropConnections()
+			goesOn(t, s, table, "spring-cloud:/spring/")
+			mend()
+			later(20 * time.Second)
+			if got := unknowns(table); len(got) > 0 {
+				t.Errorf("unknown when it may be read: %q", got)
 			}
 		},
 		"a root that went, as container nodes do": func(t *testing.T, s *zktest.Server, table *registry.Table) {

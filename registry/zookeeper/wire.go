@@ -16,7 +16,8 @@ import (
 // wire is a connection as the library sees it. It does what the library does
 // not: it authenticates before the first request of every connection, learns
 // the timeout that the server grants, bounds the wait for a silent server,
-// and refuses what is not an answer of ZooKeeper before room is made for it.
+// and refuses what is not an answer of ZooKeeper, or is too large, before room
+// is made for it.
 type wire struct {
 	net.Conn
 	sent      []byte // the credentials this connection authenticates with; empty: none
@@ -43,6 +44,13 @@ const (
 	opAuth   = 100
 	xidAuth  = -4
 	maxHello = 1 << 10 // of the answer to a connect request
+
+	maxAnswer = 1 << 30 // more than any server has been set up to send
+
+	// codeNothing is NOTHING of ZooKeeper's KeeperException: no server answers with
+	// it, so that it stands for an answer over the limit. The library makes
+	// zk.ErrNothing of it.
+	codeNothing = -117
 )
 
 // errPacket is wrapped where the other side does not speak as ZooKeeper does.
@@ -136,8 +144,8 @@ func (w *wire) next() error {
 		if n < 16 {
 			return fmt.Errorf("%w: a packet of %d bytes", errPacket, n)
 		}
-		if n > w.limit {
-			return fmt.Errorf("answer of %d bytes, limits.maxReceive allows %d", n, w.limit)
+		if n > maxAnswer {
+			return fmt.Errorf("%w: a packet of %d bytes", errPacket, n)
 		}
 		head = head[:20]
 		if _, err := io.ReadFull(w.in, head[4:]); err != nil {
@@ -146,7 +154,11 @@ func (w *wire) next() error {
 		if zxid := int64(binary.BigEndian.Uint64(head[8:])); zxid > 0 {
 			w.zxid.Store(zxid)
 		}
-		if int32(binary.BigEndian.Uint32(head[4:])) != xidAuth {
+		xid := int32(binary.BigEndian.Uint32(head[4:]))
+		if n > w.limit {
+			return w.tooLarge(head, xid, n)
+		}
+		if xid != xidAuth {
 			w.head, w.rest = head, n-16
 			return nil
 		}
@@ -157,6 +169,23 @@ func (w *wire) next() error {
 			return fmt.Errorf("read: %w", err)
 		}
 	}
+}
+
+// tooLarge makes of an answer that goes over the limit one without a body and
+// with an error, so that it costs its own request alone. An event cannot be
+// done without.
+func (w *wire) tooLarge(head []byte, xid int32, n int) error {
+	if xid < 0 {
+		return fmt.Errorf("a packet of %d bytes, limits.maxReceive allows %d", n, w.limit)
+	}
+	if _, err := w.in.Discard(n - 16); err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	code := int32(codeNothing)
+	binary.BigEndian.PutUint32(head, 16)
+	binary.BigEndian.PutUint32(head[16:], uint32(code))
+	w.head = head
+	return nil
 }
 
 // ended returns why no packet comes any more. A server that has less than the
