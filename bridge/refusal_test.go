@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,13 +18,25 @@ import (
 // and Nacos do, or nothing at all.
 type picky struct {
 	session
-	refuses func(key string) bool
-	whole   bool
-	writes  int
+	whole  bool
+	writes atomic.Int64
+	rule   atomic.Pointer[func(key string) bool]
 }
 
+// picks returns the target of a story that refuses keys by a rule.
+func picks(s *story, rule func(key string) bool) *picky {
+	p := &picky{session: session{s.target}}
+	p.refuse(rule)
+	return p
+}
+
+// refuse replaces the rule of what is refused.
+func (p *picky) refuse(rule func(key string) bool) { p.rule.Store(&rule) }
+
+func (p *picky) refuses(key string) bool { return (*p.rule.Load())(key) }
+
 func (p *picky) Write(ctx context.Context, c registry.Change) error {
-	p.writes++
+	p.writes.Add(1)
 	var bad []string
 	for _, w := range c.Put {
 		if p.refuses(w.New.Key) {
@@ -53,7 +66,7 @@ func refusing(t *testing.T, prefix string, services ...*registry.Service) (*stor
 	t.Helper()
 	s := newStory(t).bridge("b", speed)
 	s.make()
-	p := &picky{session: session{s.target}, refuses: func(key string) bool { return strings.HasPrefix(key, prefix) }}
+	p := picks(s, func(key string) bool { return strings.HasPrefix(key, prefix) })
 	s.starts(p).has(services...).in(2 * time.Second)
 	return s, p
 }
@@ -83,18 +96,19 @@ func TestRefusals(t *testing.T) {
 		},
 		"what is refused is tried again at the slowest rate, a little at a time, and all of it once some is taken": func(t *testing.T) {
 			s, p := refusing(t, "10.9", service("a", "10.9.0.1:80", "10.9.0.2:80", "10.9.0.3:80", "10.0.0.1:80"))
-			before := p.writes
+			before := p.writes.Load()
 			s.in(5 * time.Minute)
-			if n := p.writes - before; n < 9 || n > 11 { // Retry.Max is 30 s
+			if n := p.writes.Load() - before; n < 9 || n > 11 { // Retry.Max is 30 s
 				t.Errorf("tried %d times in 5 minutes", n)
 			}
-			p.refuses = func(string) bool { return false }
+			p.refuse(func(string) bool { return false })
 			s.in(31*time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80", "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"where one entry lets the whole be refused, the others are found and written": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.make()
-			p := &picky{session: session{s.target}, whole: true, refuses: func(key string) bool { return key == "10.0.0.5:80" }}
+			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
+			p.whole = true
 			s.starts(p).has(fleet(1, 20)...).in(3*time.Minute).holdsN(19).reason("s0", bridge.ReasonRefused, "10.0.0.5:80")
 			if s.writes() > 40 {
 				t.Errorf("%d writes", s.writes())
@@ -104,11 +118,11 @@ func TestRefusals(t *testing.T) {
 		},
 		"an update that is refused keeps what is there, and a value that may be written is": func(t *testing.T) {
 			s, p := refusing(t, "10.9", service("a", "10.0.0.1:80", "10.0.0.2:80"))
-			p.refuses = func(key string) bool { return key == "10.0.0.1:80" }
+			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
 			p.session = session{s.target}
 			s.table().Put(service("a", "10.0.0.1:80*7", "10.0.0.2:80*7"))
 			s.in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.1:80")
-			p.refuses = func(string) bool { return false }
+			p.refuse(func(string) bool { return false })
 			s.table().Put(service("a", "10.0.0.1:80*8", "10.0.0.2:80*7"))
 			s.in(time.Second).reason("a", bridge.ReasonSynced, "")
 		},
@@ -121,7 +135,7 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 			s.make()
-			s.starts(&picky{session: session{s.target}, refuses: func(key string) bool { return key == "10.0.0.1:80" }})
+			s.starts(picks(s, func(key string) bool { return key == "10.0.0.1:80" }))
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Hour)
 			if told != 1 {
 				t.Errorf("told %d times", told)
