@@ -329,6 +329,52 @@ func TestDelta_A57(t *testing.T) {
 			is(t, "complete", v.one(t).Complete, true)
 			equal(t, "held", v.names(), "a", "b")
 		},
+		"a wildcard added before the names are answered takes their answer for no whole": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, sub := watch(c, clusters(nil), "a", "b")
+			k := next(t, s.deltas)
+			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.close(nil)
+			in(2 * time.Second)
+			k = next(t, s.deltas)
+			k.request(t)
+			sub.Watch(ads.Wildcard)
+			settle()
+			v.heard()
+			k.answer(tell(cds, "1", nil, a1())) // asked for by name
+			e := v.one(t)
+			equal(t, "removed", e.Removed)
+			is(t, "complete", e.Complete, false)
+			equal(t, "held", v.names(), "a", "b")
+		},
+		"F16 after a whole with a resource that nobody can name, no difference is taken for one": func(t *testing.T) {
+			k, v, s := askingDelta(t)
+			k.answer(tell(cds, "1", nil, a1(), b1()))
+			k.close(nil)
+			in(2 * time.Second)
+			k = next(t, s.deltas)
+			k.answer(tell(cds, "1", nil, a1(), &discoveryv3.Resource{Resource: garbage(cds)})) // may be b
+			k.answer(tell(cds, "2", nil, wrap("c", "", cluster("c", 1))))
+			equal(t, "held", v.names(), "a", "b", "c")
+		},
+		"C20 a resource that was not requested is ignored, and so is what is wrong with it": func(t *testing.T) {
+			s, n := scripted(t)
+			c := connect(t, n)
+			v, sub := watch(c, clusters(nil), "a")
+			k := next(t, s.deltas)
+			k.request(t)
+			k.answer(tell(cds, "1", nil, a1(), wrap("z", "v1", cluster("z", 1)), &discoveryv3.Resource{Name: "y", Resource: garbage(cds)}))
+			is(t, "error", bare(t, k, "1").GetErrorDetail() == nil, true)
+			equal(t, "changed", changed(v.one(t)), "a")
+			is(t, "held", c.State().Types[cds].Resources, 1)
+			sub.Watch("z")
+			equal(t, "asked for", k.request(t).GetResourceNamesSubscribe(), "z")
+			v.none(t) // what came unasked is not known
+			k.close(nil)
+			in(2 * time.Second)
+			is(t, "held", fmt.Sprint(next(t, s.deltas).request(t).GetInitialResourceVersions()), "map[a:]")
+		},
 		"a wildcard that nothing is answered to is unknown, and nothing is removed": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))

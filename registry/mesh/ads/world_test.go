@@ -315,10 +315,20 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "held", again.names(), "a")
 		},
 		"C20 a resource that was not requested is ignored": func(t *testing.T) {
-			k, v := five(t)
-			k.answer(say(eds, "v2", "2", load("z", "10.0.0.1")))
-			acked(t, k, ack{eds, "v2", "2"}, "a", "b", "c", "d", "e")
-			v.none(t)
+			s, n := scripted(t)
+			c := connect(t, n, speaking(ads.StateOfTheWorld))
+			v, sub := watch(c, clusters(nil), "a")
+			k := next(t, s.worlds)
+			k.request(t)
+			bad := cluster("y", 1)
+			bad.AltStatName = "invalid"
+			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("z", 1), bad))
+			acked(t, k, ack{cds, "v1", "1"}, "a") // nor is what is wrong with it
+			equal(t, "changed", changed(v.one(t)), "a")
+			is(t, "held", c.State().Types[cds].Resources, 1)
+			sub.Watch("z")
+			acked(t, k, ack{cds, "v1", "1"}, "a", "z")
+			v.none(t) // what came unasked is not known
 		},
 		"C21 B43 F16 a name twice in one response is rejected, and neither is taken": func(t *testing.T) {
 			k, v, _ := asking(t)

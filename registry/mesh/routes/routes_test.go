@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -195,6 +196,8 @@ func TestRoutesAreReadForWhoIsWatchedAlone_B32_B33(t *testing.T) {
 			}
 		}()
 
+		asked := func() []string { return server.Connections()[0].Watches[routes.Type] }
+
 		c := capture(t)
 		server.Set(c)
 		a := naming.HostAddress{Host: "greeter.shop.svc.cluster.local", Port: 20880}
@@ -216,13 +219,18 @@ func TestRoutesAreReadForWhoIsWatchedAlone_B32_B33(t *testing.T) {
 		}
 		r.Unwatch(a)
 		synctest.Wait()
-		if r.Get(a) == nil {
-			t.Error("forgotten while one still watches")
+		if r.Get(a) == nil || !slices.Equal(asked(), []string{routes.Resource(a)}) {
+			t.Errorf("forgotten while one still watches; asked for: %v", asked())
 		}
 		r.Unwatch(a)
 		synctest.Wait()
-		if r.Get(a) != nil {
-			t.Error("kept although nobody watches")
+		if r.Get(a) != nil || len(asked()) > 0 {
+			t.Errorf("kept although nobody watches; asked for: %v", asked())
+		}
+		server.Set(capture(t))
+		synctest.Wait()
+		if r.Get(a) != nil || told.Load() != 2 {
+			t.Errorf("told of what nobody watches, %d times", told.Load())
 		}
 	})
 }
