@@ -74,7 +74,7 @@ func (m *Member) stand(i int) bridge.Stand {
 	s := m.table.Shards[i]
 	out := bridge.Stand{Role: bridge.RoleAway, Term: s.Term, Turn: m.turns[i], Decider: s.Decider}
 	switch {
-	case s.Decider == m.opts.Identity && !m.yielded[i] && time.Now().Before(m.until):
+	case s.Decider == m.opts.Identity && !m.yielded[i] && m.now().Before(m.until):
 		out.Role, out.Until = bridge.RoleDecider, m.until
 	case m.holding[i]:
 		out.Role = bridge.RoleWarm

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +18,9 @@ import (
 // one. It is safe for concurrent use.
 type Member struct {
 	opts Options
-	poke chan struct{} // something of our own has to be told
-	left chan struct{} // closed when we are no member any more and will not be again
+	now  func() time.Time // on the clock of this replica
+	poke chan struct{}    // something of our own has to be told
+	left chan struct{}    // closed when we are no member any more and will not be again
 
 	// Only the goroutine in Run touches these.
 	seen     map[string]sighting
@@ -53,7 +56,7 @@ func New(o Options) (*Member, error) {
 		return nil, err
 	}
 	return &Member{
-		opts: o.withDefaults(), poke: make(chan struct{}, 1), left: make(chan struct{}),
+		opts: o.withDefaults(), now: time.Now, poke: make(chan struct{}, 1), left: make(chan struct{}),
 		seen: make(map[string]sighting), table: newTable(o.Shards, 0),
 		yielded: make([]bool, o.Shards), holding: make([]bool, o.Shards), turns: make([]int, o.Shards), shown: make([]bridge.Stand, o.Shards),
 	}, nil
@@ -90,11 +93,11 @@ func (m *Member) turn(ctx context.Context) (time.Duration, error) {
 		return time.Hour, nil
 	default:
 	}
-	m.expire(time.Now()) // as for one that stood still
+	m.expire(m.now()) // as for one that stood still
 	err := m.exchange(ctx)
-	now := time.Now()
+	now := m.now()
 	m.expire(now)
-	rest := min(m.opts.Poll, time.Until(m.beatAt))
+	rest := min(m.opts.Poll, m.beatAt.Sub(now))
 	switch {
 	case errors.Is(err, registry.ErrConflict):
 		rest = 5*time.Millisecond + rand.N(m.opts.beat()/20) //nolint:gosec // spreads load, keeps no secret
@@ -103,7 +106,7 @@ func (m *Member) turn(ctx context.Context) (time.Duration, error) {
 	default:
 		for name, s := range m.seen {
 			if name != m.opts.Identity {
-				rest = min(rest, time.Until(s.at.Add(m.opts.TTL)))
+				rest = min(rest, s.at.Add(m.opts.TTL).Sub(now))
 			}
 		}
 	}
@@ -123,7 +126,7 @@ func (m *Member) exchange(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the record of the replicas: %w", err)
 	}
-	now := time.Now()
+	now := m.now()
 	t := newTable(m.opts.Shards, now.UnixMilli())
 	if len(record) > 0 {
 		if t, err = parse(record); err != nil {
@@ -174,7 +177,7 @@ func (m *Member) anybody(now time.Time) bool {
 func (m *Member) renew(ctx context.Context, before table, version string) error {
 	next := before.clone()
 	gone := m.write(&next)
-	now := time.Now()
+	now := m.now()
 	same := !gone && equal(before, next, m.opts.Identity)
 	if same && now.Before(m.beatAt) && !m.unsure {
 		return nil
@@ -205,7 +208,7 @@ func (m *Member) renew(ctx context.Context, before table, version string) error 
 // write puts what we know into a table, and reports whether we stand in it no
 // more.
 func (m *Member) write(t *table) (gone bool) {
-	now := time.Now()
+	now := m.now()
 	for name, s := range m.seen {
 		if name != m.opts.Identity && now.Sub(s.at) >= m.opts.TTL {
 			m.opts.Log.Warn("a replica has been silent for the ttl; its shards go to others", "replica", name, "ttl", m.opts.TTL)
@@ -329,16 +332,10 @@ func (m *Member) validUntil() time.Time {
 
 // equal reports whether two tables differ in nothing but our beat.
 func equal(a, b table, self string) bool {
-	x, y := a.Members[self], b.Members[self]
-	if x.Beat == 0 || len(a.Members) != len(b.Members) {
-		return false
-	}
-	x.Beat = y.Beat
-	c := a.clone()
-	c.Members[self] = x
-	left, _ := c.encode()
-	right, _ := b.encode()
-	return string(left) == string(right)
+	return a.Members[self].Beat != 0 && slices.Equal(a.Shards, b.Shards) &&
+		maps.EqualFunc(a.Members, b.Members, func(m, n member) bool {
+			return m.Leaving == n.Leaving && m.Unfit == n.Unfit && maps.Equal(m.Ready, n.Ready)
+		})
 }
 
 // Leave hands every shard over and waits until those who take them are ready,

@@ -1,0 +1,551 @@
+package lease
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A scene is one state of a search: replicas, the record that they share, and
+// the fences in front of a target. The members are real; the target's fence is
+// a model of what registry/zookeeper does in three requests: a node for each
+// shard holds a term and its holder, is only ever raised, and every
+// transaction checks the version it had when its sender saw its own term there.
+type scene struct {
+	rules   rules
+	record  []byte
+	table   table // of the record
+	text    key   // of the table
+	version int
+	fences  [sceneShards]fenceNode
+	members []*actor
+	writes  []guarantees.Event // that were accepted
+	path    []string           // the events that led here
+}
+
+const (
+	sceneShards = 2
+	sceneTTL    = 15 * time.Second
+	sceneStep   = sceneTTL / 3 // how long time passes at once
+)
+
+// rules are what a search holds of the code under it; each says what a defect
+// does that the search has to find.
+type rules struct {
+	valid      time.Duration // added to how long a lease may be used
+	noTerms    bool          // the fence is not compared: whoever comes later raises it
+	noVersions bool          // transactions do not check the fence
+	keeps      bool          // nobody is taken for dead
+}
+
+type fenceNode struct {
+	term    int64
+	holder  string
+	version int
+}
+
+// An actor is one replica: a member on a clock of its own, with one loop that
+// is ready for whatever it is asked to be at its next turn.
+type actor struct {
+	*Member
+	scene  *scene
+	clock  time.Duration
+	number int // of processes in this place before
+	state  running
+	away   bool // from its target
+	behind bool // its clock stood still since it renewed
+	slow   bool // its clock loses a quarter
+	raised [sceneShards]fenceNode
+	sent   [sceneShards]*sentWrite
+}
+
+type running string
+
+const (
+	runs      running = ""
+	paused    running = "paused"    // its clock goes on
+	suspended running = "suspended" // its clock stands still
+)
+
+// sentWrite is a transaction under way to the target.
+type sentWrite struct {
+	who     string
+	term    int64
+	version int // of the fence that it checks
+}
+
+func newScene(t *testing.T, r rules) *scene {
+	t.Helper()
+	s := &scene{rules: r}
+	for i := range 3 {
+		a := &actor{scene: s, slow: i == 0}
+		a.start(t, string(rune('a'+i)))
+		s.members = append(s.members, a)
+	}
+	return s
+}
+
+// start makes the actor a process that nobody knows yet.
+func (a *actor) start(t testing.TB, name string) {
+	t.Helper()
+	m, err := New(Options{Store: a.scene, Identity: name, Shards: sceneShards, TTL: sceneTTL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Member, a.raised = m, [sceneShards]fenceNode{}
+	m.now = a.time
+	m.gates = []*Gate{m.Gate(a.reaches)}
+}
+
+func (a *actor) time() time.Time { return time.Unix(1e9, 0).Add(a.clock) }
+func (a *actor) reaches() bool   { return !a.away }
+
+// Load implements Store.
+func (s *scene) Load(context.Context) ([]byte, string, error) {
+	if s.version == 0 {
+		return nil, "", nil
+	}
+	return s.record, strconv.Itoa(s.version), nil
+}
+
+// Save implements Store.
+func (s *scene) Save(_ context.Context, record []byte, version string) error {
+	if _, now, _ := s.Load(nil); version != now { //nolint:staticcheck // it is not used
+		return registry.ErrConflict
+	}
+	t, err := parse(record)
+	s.record, s.table, s.version = record, t, s.version+1
+	s.text = tableKey(t, t)
+	return err
+}
+
+// Changed implements Store.
+func (*scene) Changed() <-chan struct{} { return nil }
+
+// clone returns a scene that shares nothing with this one that either changes.
+func (s *scene) clone() *scene {
+	c := &scene{rules: s.rules, record: s.record, table: s.table, text: s.text, version: s.version, fences: s.fences,
+		writes: slices.Clone(s.writes), path: slices.Clone(s.path)}
+	for _, a := range s.members {
+		n := *a
+		n.scene = c
+		n.Member = a.copied(&n)
+		c.members = append(c.members, &n)
+	}
+	return c
+}
+
+// copied returns the member of an actor as that of another.
+func (a *actor) copied(to *actor) *Member {
+	m := a.Member
+	n := &Member{
+		opts: m.opts, now: to.time, poke: make(chan struct{}, 1), left: make(chan struct{}),
+		seen: maps.Clone(m.seen), loadedAt: m.loadedAt, beatAt: m.beatAt, beat: m.beat, unsure: m.unsure, fitness: m.fitness,
+		table: m.table.clone(), until: m.until, yielded: slices.Clone(m.yielded), holding: slices.Clone(m.holding),
+		shown: slices.Clone(m.shown), turns: slices.Clone(m.turns), joined: m.joined, lost: m.lost,
+	}
+	n.opts.Store = to.scene
+	n.fitness.behind = maps.Clone(m.fitness.behind)
+	g := *m.gates[0]
+	g.member, g.changed, g.reaches, g.told = n, make(chan struct{}, 1), to.reaches, slices.Clone(g.told)
+	n.gates = []*Gate{&g}
+	return n
+}
+
+// turns lets one that runs get ready for what it has, and take its turn.
+func (a *actor) takesTurn() {
+	if a.state != runs {
+		return
+	}
+	for i := range sceneShards {
+		a.gates[0].told[i] = a.Stand(i)
+	}
+	before := a.until
+	if a.scene.rules.keeps {
+		for name, seen := range a.seen {
+			a.seen[name] = sighting{seen.beat, a.time()}
+		}
+	}
+	_, _ = a.turn(context.Background())
+	if a.until != before {
+		a.behind = false
+		if !a.until.IsZero() {
+			a.until = a.until.Add(a.scene.rules.valid)
+		}
+	}
+}
+
+// passes lets time pass, and whoever runs take a turn then.
+func (s *scene) passes() {
+	for _, a := range s.members {
+		switch {
+		case a.state == suspended:
+			a.behind = true
+		case a.slow:
+			a.clock += sceneStep * 3 / 4
+		default:
+			a.clock += sceneStep
+		}
+	}
+	for _, a := range s.members {
+		a.takesTurn()
+	}
+}
+
+// sends begins to write a shard, as Target.fence does.
+func (a *actor) sends(i int) {
+	stand, node := a.Stand(i), &a.scene.fences[i]
+	name := a.opts.Identity
+	if got := a.raised[i]; got.term != stand.Term || got.holder != name {
+		switch {
+		case node.holder == name && node.term == stand.Term:
+		case node.term >= stand.Term && !a.scene.rules.noTerms:
+			return
+		default:
+			*node = fenceNode{stand.Term, name, node.version + 1}
+		}
+		a.raised[i] = *node
+	}
+	a.sent[i] = &sentWrite{name, stand.Term, a.raised[i].version}
+}
+
+// arrives brings what was sent to the target.
+func (a *actor) arrives(i int) {
+	w := a.sent[i]
+	a.sent[i] = nil
+	if a.scene.fences[i].version != w.version && !a.scene.rules.noVersions {
+		if a.raised[i].version == w.version {
+			a.raised[i] = fenceNode{}
+		}
+		return
+	}
+	a.scene.writes = append(a.scene.writes, guarantees.Event{Kind: guarantees.Wrote, Group: strconv.Itoa(i), Who: w.who, Term: w.term})
+}
+
+// An event is one thing that may happen next.
+type event struct {
+	name string
+	does func(*testing.T, *scene)
+}
+
+// events returns all that may happen in a scene.
+func (s *scene) events() []event {
+	all := []event{{"time", func(_ *testing.T, s *scene) { s.passes() }}}
+	for n, a := range s.members {
+		on := func(what string, does func(*testing.T, *actor)) {
+			all = append(all, event{a.opts.Identity + " " + what, func(t *testing.T, s *scene) { does(t, s.members[n]) }})
+		}
+		if a.state == runs {
+			on("turns", func(_ *testing.T, a *actor) { a.takesTurn() })
+			on("is paused", func(_ *testing.T, a *actor) { a.state = paused })
+			on("is suspended", func(_ *testing.T, a *actor) { a.state = suspended })
+		} else {
+			on("goes on", func(_ *testing.T, a *actor) { a.state = runs })
+		}
+		if a.number == 0 && a.state == runs {
+			on("crashes", func(t *testing.T, a *actor) {
+				a.number, a.state, a.behind = 1, paused, false // whether it comes back is another event
+				a.start(t, a.opts.Identity+"'")
+			})
+		}
+		on("loses or regains its target", func(_ *testing.T, a *actor) { a.away = !a.away })
+		for i := range sceneShards {
+			if a.sent[i] != nil {
+				on(fmt.Sprintf("has its write of %d arrive", i), func(_ *testing.T, a *actor) { a.arrives(i) })
+			} else if a.state == runs && !a.away && a.Stand(i).Role == bridge.RoleDecider {
+				on(fmt.Sprintf("writes %d", i), func(_ *testing.T, a *actor) { a.sends(i) })
+			}
+		}
+	}
+	return all
+}
+
+// wrong returns what must not be in a scene, empty where nothing is.
+func (s *scene) wrong() string {
+	for i := range sceneShards {
+		var who []string
+		for _, a := range s.members {
+			if !a.behind && a.state != suspended && a.Stand(i).Role == bridge.RoleDecider {
+				who = append(who, a.opts.Identity)
+			}
+		}
+		if len(who) > 1 {
+			return fmt.Sprintf("shard %d is decided by %v", i, who)
+		}
+	}
+	for _, v := range guarantees.Check("owner", s.writes) {
+		if v.Guarantee == guarantees.OneWriter {
+			return v.String()
+		}
+	}
+	return ""
+}
+
+// stuck returns what does not get on once everything is well again: each shard
+// has to have one decider whose writes are accepted.
+func (s *scene) stuck() string {
+	c := s.clone()
+	for _, a := range c.members {
+		a.state, a.away = runs, false
+	}
+	for range 4 * int(sceneTTL/sceneStep) {
+		c.passes()
+	}
+	for i := range sceneShards {
+		accepted := 0
+		for _, a := range c.members {
+			if a.Stand(i).Role != bridge.RoleDecider {
+				continue
+			}
+			before := len(c.writes)
+			for range 2 { // the first may find that its fence was raised
+				if a.sent[i] == nil {
+					a.sends(i)
+				}
+				if a.sent[i] != nil {
+					a.arrives(i)
+				}
+			}
+			if len(c.writes) > before {
+				accepted++
+			}
+		}
+		if accepted != 1 {
+			return fmt.Sprintf("in the end %d replicas write shard %d", accepted, i)
+		}
+	}
+	return ""
+}
+
+// key returns what all that may follow depends on: two scenes with one key
+// have the same future.
+func (s *scene) key() [sha256.Size]byte {
+	k := make(key, 0, 2048)
+	k = append(k, s.text...)
+	for i, f := range s.fences {
+		k.add(f.holder, f.term)
+		for _, e := range slices.Backward(s.writes) {
+			if e.Group == strconv.Itoa(i) {
+				k.add(e.Who, e.Term)
+				break
+			}
+		}
+	}
+	for _, a := range s.members {
+		a.key(&k)
+	}
+	return sha256.Sum256(k)
+}
+
+func (a *actor) key(k *key) {
+	k.add(a.opts.Identity)
+	k.add(string(a.state))
+	k.flags(a.away, a.behind, a.unsure, a.joined, a.fitness.unfit)
+	k.flags(a.yielded...)
+	k.flags(a.holding...)
+	since := func(at time.Time) int64 { return int64(max(at.Sub(a.time()), -sceneTTL)) }
+	k.add("", since(a.loadedAt), since(a.beatAt), since(a.until), since(a.fitness.until), int64(a.fitness.failures))
+	for _, name := range slices.Sorted(maps.Keys(a.seen)) {
+		k.add(name, since(a.seen[name].at))
+		k.flags(a.seen[name].beat == a.scene.table.Members[name].Beat)
+	}
+	*k = append(*k, tableKey(a.table, a.scene.table)...)
+	for i, told := range a.gates[0].told {
+		now := a.scene.fences[i].version
+		k.add(string(told.Role), told.Term, int64(told.Turn-a.Member.turns[i]), a.raised[i].term)
+		k.flags(a.raised[i].version == now)
+		if l, late := a.fitness.behind[i]; late {
+			k.add("late", int64(l.turn-a.Member.turns[i]), int64(l.since.Sub(a.time())))
+		}
+		if w := a.sent[i]; w != nil {
+			k.add(w.who, w.term)
+			k.flags(w.version == now)
+		}
+	}
+}
+
+// tableKey tells a table apart from others, given the one that holds now.
+func tableKey(t, now table) key {
+	k := make(key, 0, 256)
+	for _, s := range t.Shards {
+		k.add(s.Decider, s.Term)
+		k.add(s.Warm)
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Members)) {
+		m := t.Members[name]
+		k.add(name)
+		k.flags(m.Beat == now.Members[name].Beat, m.Unfit, m.Leaving)
+		for i := range t.Shards {
+			k.add("", m.Ready[i])
+		}
+	}
+	return k
+}
+
+type key []byte
+
+func (k *key) add(text string, numbers ...int64) {
+	*k = append(append(*k, text...), 0)
+	for _, n := range numbers {
+		*k = binary.AppendVarint(*k, n)
+	}
+}
+
+func (k *key) flags(all ...bool) {
+	for _, f := range all {
+		*k = strconv.AppendBool(*k, f)
+	}
+}
+
+// search visits every order of events up to a depth, each state once, and
+// returns the first in which something is wrong, and how many it saw.
+func search(t *testing.T, from *scene, depth int) (found string, states int) {
+	t.Helper()
+	known := map[[sha256.Size]byte]bool{from.key(): true}
+	level := []*scene{from}
+	for range depth {
+		var next []*scene
+		for _, s := range level {
+			for _, e := range s.events() {
+				c := s.clone()
+				e.does(t, c)
+				c.path = append(c.path, e.name)
+				if wrong := c.wrong(); wrong != "" {
+					return strings.Join(c.path, ", ") + ": " + wrong, len(known)
+				}
+				if k := c.key(); !known[k] {
+					known[k] = true
+					next = append(next, c)
+				}
+			}
+		}
+		level = next
+	}
+	for i, s := range level {
+		if i%29 != 0 { // each takes a hundred times as long as an event
+			continue
+		}
+		if stuck := s.stuck(); stuck != "" {
+			return strings.Join(s.path, ", ") + ": " + stuck, len(known)
+		}
+	}
+	return "", len(known)
+}
+
+const suspendedOne = "a decider's machine was suspended, and another has written"
+
+// beginnings are the scenes that searches start from.
+func beginnings() map[string]func(*scene) {
+	settled := func(s *scene) {
+		for range 6 {
+			s.passes()
+		}
+	}
+	return map[string]func(*scene){
+		"nobody was there": func(*scene) {},
+		"all have settled": settled,
+		"a decider is about to be taken for dead": func(s *scene) {
+			settled(s)
+			a := s.decider(0)
+			a.sends(0)
+			a.state = paused
+			s.passes()
+			s.passes()
+		},
+		suspendedOne: func(s *scene) {
+			settled(s)
+			a := s.decider(0)
+			a.sends(0)
+			a.state = suspended
+			for range 4 {
+				s.passes()
+			}
+			for _, a := range s.members[1:] {
+				if a.Stand(0).Role == bridge.RoleDecider {
+					a.sends(0)
+					a.arrives(0)
+				}
+			}
+		},
+		"a decider has been without its target for long": func(s *scene) {
+			settled(s)
+			s.decider(0).away = true
+			for range 23 {
+				s.passes()
+			}
+		},
+	}
+}
+
+func (s *scene) decider(i int) *actor {
+	return slices.MaxFunc(s.members, func(a, b *actor) int {
+		has := func(a *actor) int {
+			if a.Stand(i).Role == bridge.RoleDecider {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Compare(has(a), has(b))
+	})
+}
+
+// TestEveryOrder visits every order of what may happen to three replicas and
+// finds no two deciders at one moment, no write accepted out of the order of
+// terms, and no state that does not get well.
+func TestEveryOrder(t *testing.T) {
+	t.Parallel()
+	for name, begin := range beginnings() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, rules{})
+			begin(s)
+			depth := 3
+			if name == "all have settled" || name == suspendedOne {
+				depth = 4
+			}
+			found, states := search(t, s, depth)
+			if found != "" {
+				t.Error(found)
+			}
+			t.Log(states, "states")
+		})
+	}
+}
+
+// TestSearchFindsDefects shows that a search finds what it is for.
+func TestSearchFindsDefects(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		begin string
+		depth int
+		rules rules
+		want  string
+	}{
+		"a lease may be used for the whole ttl":  {"all have settled", 4, rules{valid: sceneTTL / 3}, "is decided by"},
+		"a fence is not compared":                {suspendedOne, 4, rules{noTerms: true}, "OneWriter"},
+		"a transaction does not check the fence": {"a decider is about to be taken for dead", 4, rules{noVersions: true}, "OneWriter"},
+		"nobody is ever taken for dead":          {"all have settled", 3, rules{keeps: true}, "0 replicas write"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, tt.rules)
+			beginnings()[tt.begin](s)
+			if found, states := search(t, s, tt.depth); !strings.Contains(found, tt.want) {
+				t.Errorf("%q in %d states, want %q", found, states, tt.want)
+			} else {
+				t.Log(found)
+			}
+		})
+	}
+}
