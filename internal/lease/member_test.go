@@ -39,7 +39,7 @@ func TestReplicas(t *testing.T) {
 				}
 			}
 			before := a.Status()
-			w.in(time.Hour)
+			w.in(10 * time.Minute)
 			for i, s := range a.Status().Shards {
 				if s.Decider != before.Shards[i].Decider || s.Warm != before.Shards[i].Warm {
 					t.Errorf("shard %d moved although nobody came or went", i)
@@ -260,7 +260,7 @@ func TestReplicas(t *testing.T) {
 				t.Errorf("%+v", a.Status())
 			}
 			a.away.Store(false)
-			w.in(time.Hour)
+			w.in(10 * time.Minute)
 			w.decided()
 			for _, r := range w.all {
 				if n := r.count(bridge.RoleDecider); n < 5 || n > 6 {
@@ -283,7 +283,7 @@ func TestReplicas(t *testing.T) {
 			for _, r := range w.all {
 				r.away.Store(true)
 			}
-			w.in(2 * time.Hour)
+			w.in(30 * time.Minute) // many times what they are given to get ready
 			for i, s := range a.Status().Shards {
 				if s.Term != before[i].Term {
 					t.Errorf("shard %d went from %s to %s", i, before[i].Decider, s.Decider)
@@ -295,10 +295,10 @@ func TestReplicas(t *testing.T) {
 			a, _ := w.joins("a", func(r *replica) { r.reads = true }), w.joins("b", func(r *replica) { r.reads = true })
 			w.in(time.Minute)
 			before := a.Status().Shards
-			w.in(6 * time.Hour)
+			w.in(2 * time.Hour)
 			for i, s := range a.Status().Shards {
-				if moved := s.Term - before[i].Term; moved > 12 {
-					t.Errorf("shard %d moved %d times in six hours", i, moved)
+				if moved := s.Term - before[i].Term; moved > 10 {
+					t.Errorf("shard %d moved %d times in two hours", i, moved)
 				}
 			}
 		},
