@@ -138,7 +138,7 @@ func (in *imported) listen(t *testing.T, ctx context.Context, running *sync.Wait
 	t.Helper()
 	in.pushed = make(chan time.Time, 16)
 	var err error
-	in.target, err = mcp.NewTarget(mcp.Options{Owner: mark().Owner, VIPs: vips(), Observe: func(o mcp.Observation) {
+	in.target = mcp.NewTarget(mcp.Options{Owner: mark().Owner, VIPs: vips(), Observe: func(o mcp.Observation) {
 		if o.Kind == mcp.ObservedPush {
 			select {
 			case in.pushed <- time.Now():
@@ -146,7 +146,6 @@ func (in *imported) listen(t *testing.T, ctx context.Context, running *sync.Wait
 			}
 		}
 	}})
-	must(t, err)
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	must(t, err)
 	in.address = l.Addr().String()

@@ -18,8 +18,7 @@ func TestServing(t *testing.T) {
 		Hosts: hosts(), Namespace: "xds-bridge", Mark: mark(),
 	})
 	must(t, err)
-	target, err := mcp.NewTarget(mcp.Options{Owner: mark().Owner})
-	must(t, err)
+	target := mcp.NewTarget(mcp.Options{Owner: mark().Owner})
 	put := func(i, version int) {
 		s := &registry.Service{Name: registry.Name(iface(i)), Protocol: "tri", Interfaces: []registry.Interface{{Name: iface(i)}}}
 		for n := range perService {

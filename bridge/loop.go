@@ -195,8 +195,12 @@ func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
 	}
 }
 
-// look takes in what changed in the tables.
+// look takes in what changed in the tables. What is served may depend on what
+// was served before, so that it waits for the list of that. (V28).
 func (l *loop) look(now time.Time) {
+	if _, serves := l.target.(registry.Serving); serves && l.listed == nil {
+		return
+	}
 	for _, w := range l.ways {
 		if !w.mayLook() {
 			continue

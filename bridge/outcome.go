@@ -59,6 +59,7 @@ func (l *loop) sawGroups(o outcome, now time.Time) {
 	for group := range l.planner.Groups() {
 		l.touch(group, now)
 	}
+	l.look(now)
 }
 
 // sawHeld takes in what a group holds. The group is looked at once more, to

@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,14 @@ func (s *serving) Settled() {
 	if s.settled.Add(1) == 1 {
 		s.held = s.Entries()
 	}
+}
+
+// slowlyListed is one that takes a second to list what it serves.
+type slowlyListed struct{ serving }
+
+func (s *slowlyListed) Groups(ctx context.Context) ([]registry.Group, error) {
+	time.Sleep(time.Second)
+	return s.serving.Groups(ctx) //nolint:wrapcheck // as it is
 }
 
 // headed writes a group's own entry before those of its endpoints.
@@ -54,6 +63,45 @@ func TestServingTargets(t *testing.T) {
 			if n := target.settled.Load(); n != 1 || len(target.held) != 7 {
 				t.Errorf("settled %d times, with %d of 7 entries", n, len(target.held))
 			}
+		},
+		"V05 what was served before waits for the guard, and nobody waits for that": func(t *testing.T) {
+			s := newStory(t).bridge("a", bridge.DefaultGuard()).holding(mine("s0", "10.9.9.9:80"))
+			s.make()
+			target := &serving{session: session{s.target}}
+			s.starts(target).has(fleet(3, 2)...).in(time.Second)
+			if n := target.settled.Load(); n != 1 || len(target.held) != 7 {
+				t.Errorf("settled %d times within a second, with %d of 7 entries", n, len(target.held))
+			}
+		},
+		"V05 more than the guard lets go stays, and is held": func(t *testing.T) {
+			s := newStory(t).bridge("a", bridge.DefaultGuard())
+			for _, x := range fleet(100, 2) {
+				for _, e := range x.Endpoints {
+					s.holding(mine(string(x.Name), e.Address()))
+				}
+			}
+			s.make()
+			target := &serving{session: session{s.target}}
+			s.starts(target).has(fleet(100, 2)[:10]...).in(5 * time.Minute)
+			if n := target.settled.Load(); n != 1 || len(target.held) != 200 || len(s.status().Holds) != 1 {
+				t.Errorf("settled %d times, with %d of 200 entries; holds: %+v", n, len(target.held), s.status().Holds)
+			}
+			s.holdsN(200)
+		},
+		"V28 what becomes of a service is asked once it is known what was served": func(t *testing.T) {
+			s := newStory(t).bridge("a", speed)
+			s.make()
+			began := time.Now()
+			project := s.bridges[0].Project
+			s.bridges[0].Project = func(x *registry.Service) ([]registry.Entry, error) {
+				if time.Since(began) < time.Second {
+					t.Errorf("%v was asked for before the target was listed", x)
+				}
+				return project(x)
+			}
+			s.tables["a"].Replace(slices.Values(fleet(3, 2)))
+			s.starts(&slowlyListed{serving{session: session{s.target}}}).in(time.Minute)
+			s.holdsN(6)
 		},
 		"a source that is stale at the start settles nothing": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed)

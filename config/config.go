@@ -37,7 +37,7 @@ type Config struct {
 
 // State says where the last known sets are kept.
 type State struct {
-	Dir string `yaml:"dir" doc:"A folder this process may write; empty keeps nothing."`
+	Dir string `yaml:"dir" doc:"A folder this process may write, in which what is served into a mesh is kept too; that is kept in the registry that it came from in any case."`
 }
 
 // Registry is one registry; exactly one of Istiod, ZooKeeper and Nacos is set.

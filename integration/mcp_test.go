@@ -37,10 +37,7 @@ func startMCP(t *testing.T, change ...func(*mcp.Options)) *mcpServer {
 	for _, f := range change {
 		f(&o)
 	}
-	target, err := mcp.NewTarget(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := mcp.NewTarget(o)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -52,13 +52,17 @@ func linkKey(cfg *config.Config, at end) string {
 		n.ID, n.ListInterval = "", 0
 	}
 	announced := ""
+	var read []config.Registry // that keep what is served
 	if m := r.Istiod; m != nil {
+		for _, x := range leadingTo(cfg, at) {
+			read = append(read, connection(cfg.Registries[x.From]))
+		}
 		if m.Import.Keys != "off" {
 			announced = announcerKey(cfg, at.registry)
 		}
 		r.Istiod = &config.Istiod{Import: config.Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys}}
 	}
-	return text(cfg.Owner, cfg.State, at.listen, r, announced)
+	return text(cfg.Owner, cfg.State, at.listen, r, announced, read)
 }
 
 // announcerKey returns the key of what publishes the service keys of hosts

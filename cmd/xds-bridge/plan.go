@@ -25,7 +25,7 @@ func (c *cli) planVerb() *cobra.Command {
 		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
 		Long: "plan reads every source and every target of the configuration and shows the\n" +
 			"difference. It writes nothing. It exits with 1 where something differs. What a\n" +
-			"mesh is served it knows by the file of state.dir alone.",
+			"mesh is served it knows by the records that the bridge keeps of that.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.plan(cmd.Context(), o) },
 	}
 	outputFlag(cmd, &o.output)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 )
 
@@ -26,11 +27,44 @@ telemetry: { address: "127.0.0.1:0" }
 log: { format: json, level: debug }
 %s`, w.xds, w.zkAt, w.dir, state))
 	}
-	do(t, "plan", "-f", conf("")).want(t, exitFindings, "2 to create", "everything counts as new", "with state.dir")
-	file := conf(fmt.Sprintf("state: { dir: %q }", t.TempDir()))
-	do(t, "plan", "-f", file).want(t, exitFindings, "2 to create", "everything counts as new")
+	file := conf("")
+	do(t, "plan", "-f", file).want(t, exitFindings, "2 to create")
 	r := w.start(file)
 	eventually(t, "plan compares with what was served", func() bool { return do(t, "plan", "-f", file).code == exitOK })
 	r.stop()
 	do(t, "plan", "-f", file).want(t, exitOK, "Nothing differs.")
+}
+
+// TestARestartKnowsWhatWasServed: README, "It never deletes much at once
+// without a word", by default, for what is served into a mesh too (V05). The
+// new process has no disk of the old one.
+func TestARestartKnowsWhatWasServed(t *testing.T) {
+	w := newWorld(t)
+	folder := func(n int) string { return fmt.Sprintf("/dubbo/api.S%d/providers/", n) }
+	provider := func(n int) string {
+		return folder(n) + url.QueryEscape(fmt.Sprintf("tri://10.0.0.1:20001/api.S%d?interface=api.S%d&side=provider", n, n))
+	}
+	for n := range 40 {
+		if err := w.zk.Put(provider(n), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := w.file("import.yaml", fmt.Sprintf(`owner: shop
+registries:
+  mesh: { istiod: { address: %q, import: { keys: "off" } } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: "127.0.0.1:0", formats: [dubbo-interface] }
+admin: { address: "unix:%s/a" }
+telemetry: { address: "127.0.0.1:0" }
+log: { format: json, level: debug }
+`, w.xds, w.zkAt, w.dir))
+	r := w.start(file)
+	eventually(t, "what is served is kept", func() bool { return do(t, "plan", "-f", file).code == exitOK })
+	r.stop()
+	for n := range 36 {
+		w.zk.Delete(provider(n))
+		w.zk.Delete(strings.TrimSuffix(folder(n), "/"))
+	}
+	do(t, "plan", "-f", file).want(t, exitFindings, "held")
 }

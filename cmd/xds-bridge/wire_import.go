@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -21,24 +20,28 @@ import (
 func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
-	if b.cfg.State.Dir != "" {
-		o.State = &mcp.StateFile{Path: filepath.Join(b.cfg.State.Dir, "served-"+metadata.Fingerprint(name, 8)+".json")}
+	log := b.log.With("component", "mcp", "peer", name)
+	records, err := b.servedRecords(at, imports)
+	if err != nil {
+		return nil, err
 	}
+	o.Keep, o.Observe = records.places, unkept(o.Observe, log)
 	if a := b.house.announcer(at.registry); a != nil {
 		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { a.SetOf(name, hosts) }
 	}
-	log := b.log.With("component", "mcp", "peer", name)
-	target, err := mcp.NewTarget(o)
-	if target == nil {
-		return nil, err //nolint:wrapcheck // build names the registry
+	if b.before != nil {
+		if old := b.before.outlet(at); old != nil {
+			o.Before, _ = old.target.(*mcp.Target)
+		}
 	}
-	if err != nil {
-		log.Warn("the last known set is not used", "err", err)
-	}
+	target := mcp.NewTarget(o)
 	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
 	l := &link{
 		name: name, kind: "mesh", listen: at.listen,
-		serve: func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server) },
+		serve: func(ctx context.Context) error {
+			return records.during(ctx, func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server) })
+		},
+		close: records.close,
 		state: func() admin.TargetState { return servedState(target, server) },
 		fault: func() string { return servedState(target, server).LastError },
 		over: func(b *builder, bridges []config.Bridge, _ []use) (*reached, error) {
@@ -46,10 +49,10 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 			return &reached{target: target, codecs: codecs, check: checkListen(at.listen)}, err
 		},
 	}
-	if b.dryRun { // the address and the state file are the running bridge's
-		l.serve = nil
-		if target.Ready() != nil {
-			l.note = "what is served at " + at.listen + " is known to the bridge that serves it alone, so that everything counts as new; with state.dir a plan compares with what was served last"
+	if b.dryRun { // the address is the running bridge's
+		l.serve = func(ctx context.Context) error { return records.during(ctx, untilDone) }
+		if len(o.Keep) == 0 {
+			l.note = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 		}
 	}
 	return l, nil

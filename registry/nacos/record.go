@@ -21,6 +21,14 @@ func (t *Target) records(kind string) metadata.NacosConfig {
 	return metadata.NacosConfig{Namespace: t.client.opts.Namespace, Group: IDGroup, ID: "xds-bridge." + t.opts.Owner + "." + kind}
 }
 
+// NewRecorder returns what keeps records of an owner, a fingerprint as marks
+// have it, for who publishes no instances there.
+func NewRecorder(c *Client, owner string) registry.Recorder {
+	t := &Target{client: c, opts: TargetOptions{Owner: owner}}
+	set(&t.opts.ReadBack, time.Second)
+	return t
+}
+
 // Records implements registry.Recorder.
 func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {
 	all, _, err := t.readRecords(ctx, t.records(kind))

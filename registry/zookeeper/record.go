@@ -6,7 +6,16 @@ import (
 	"fmt"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
+
+// NewRecorder returns what keeps records of an owner in the ensemble of a
+// client, for who writes no entries there.
+func NewRecorder(client *Client, owner string, access Access) registry.Recorder {
+	defaultTo(&access, Open)
+	return &Target{client: client, opts: TargetOptions{Owner: owner, Access: access}}
+}
 
 // Records implements registry.Recorder: a text is a node under
 // /xds-bridge/<owner>/<kind>.

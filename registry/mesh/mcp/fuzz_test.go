@@ -111,10 +111,7 @@ func FuzzRequest(f *testing.F) {
 
 func serving(t *testing.T) *mcp.Server {
 	t.Helper()
-	target, err := mcp.NewTarget(mcp.Options{Owner: "me"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := mcp.NewTarget(mcp.Options{Owner: "me"})
 	target.Settled()
 	return mcp.NewServer(target, mcp.ServerOptions{})
 }
@@ -123,10 +120,7 @@ func serving(t *testing.T) *mcp.Server {
 // without end, and one that refuses what it was never sent fills no log.
 func TestAStreamIsBounded_D5(t *testing.T) {
 	t.Parallel()
-	target, err := mcp.NewTarget(mcp.Options{Owner: "me"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := mcp.NewTarget(mcp.Options{Owner: "me"})
 	var log strings.Builder // which one goroutine writes
 	server := mcp.NewServer(target, mcp.ServerOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	var requests []*discovery.DiscoveryRequest
@@ -136,7 +130,7 @@ func TestAStreamIsBounded_D5(t *testing.T) {
 			&discovery.DiscoveryRequest{TypeUrl: fmt.Sprintf("made/up%d", n)})
 	}
 	st := saidWorld{&said[*discovery.DiscoveryRequest]{ctx: t.Context(), requests: requests}}
-	err = server.StreamAggregatedResources(st)
+	err := server.StreamAggregatedResources(st)
 	if status.Code(err) != codes.ResourceExhausted || st.left() == 0 {
 		t.Errorf("%v with %d requests to go", err, st.left())
 	}

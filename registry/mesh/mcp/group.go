@@ -17,7 +17,10 @@ type group struct {
 	vip      netip.Addr
 }
 
-type entry struct{ key, value string }
+type entry struct {
+	Key   string `json:"k"`
+	Value string `json:"v"`
+}
 
 // hold makes entries all that a group holds. Where they make no resource the
 // group stays as it was. To read and encode them is nearly all there is to do
@@ -48,7 +51,7 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 	case err == nil:
 		g.entries = compact
 		t.served.replace(g, r)
-		t.touch()
+		t.touch(name)
 	case g.resource == nil:
 		t.drop(name)
 	}
@@ -72,12 +75,13 @@ func (t *Target) drop(name registry.Group) {
 		t.served.replace(g, nil)
 		delete(t.vips, g.vip)
 		delete(t.groups, name)
-		t.touch()
+		t.touch(name)
 	}
 }
 
-// touch has what is held pushed soon. The caller holds mu.
-func (t *Target) touch() {
+// touch has what is held of a group pushed soon, and kept. The caller holds mu.
+func (t *Target) touch(name registry.Group) {
+	t.dirty[bucketOf(name)] = true
 	if t.changed.IsZero() {
 		t.changed = time.Now()
 	}

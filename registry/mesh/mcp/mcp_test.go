@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -87,10 +86,7 @@ func start(t *testing.T, o mcp.Options) *rig {
 	t.Helper()
 	o.Owner = metadata.NewMark("me", "").Owner
 	o.VIPs = netip.MustParsePrefix("240.64.0.0/12")
-	target, err := mcp.NewTarget(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := mcp.NewTarget(o)
 	r := &rig{
 		t: t, codec: codec(t), target: target, server: mcp.NewServer(target, mcp.ServerOptions{}),
 		listen: bufconn.Listen(1 << 20), held: make(map[registry.Group]map[string]string),
@@ -646,19 +642,5 @@ func TestAddressesAreDistinctAndStable_A37(t *testing.T) {
 				t.Errorf("%s moved from %s to %s", host, vip, more[host])
 			}
 		}
-	})
-}
-
-func TestStateFile_F58(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "served.json")
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, mcp.Options{State: &mcp.StateFile{Path: path}})
-		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
-		time.Sleep(time.Second)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		r := start(t, mcp.Options{State: &mcp.StateFile{Path: path}})
-		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
 	})
 }

@@ -17,7 +17,7 @@ type ObservationKind string
 const (
 	ObservedPush      ObservationKind = "push"
 	ObservedNack      ObservationKind = "nack"
-	ObservedState     ObservationKind = "state"      // the state file could not be written
+	ObservedState     ObservationKind = "state"      // a record of what is served could not be read or written
 	ObservedNoAddress ObservationKind = "no-address" // every choice of a host within the range is taken
 	ObservedOpen      ObservationKind = "open"       // a stream
 	ObservedClosed    ObservationKind = "closed"

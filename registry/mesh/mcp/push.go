@@ -2,21 +2,25 @@ package mcp
 
 import (
 	"context"
+	"sync"
 	"time"
-
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Run pushes changes until ctx ends: the first of an idle target at once, its
-// followers gathered for Quiet. It returns nil.
+// followers gathered for Quiet. Beside that it keeps what is served. It returns
+// nil.
 func (t *Target) Run(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	if len(t.o.Keep) > 0 {
+		keeping.Go(func() { t.keep(ctx) })
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
-			t.save()
 			return nil
 		case <-t.kick:
 		case <-timer.C:
@@ -28,7 +32,6 @@ func (t *Target) Run(ctx context.Context) error {
 		}
 		if t.push() {
 			last = time.Now()
-			t.save()
 		}
 	}
 }
@@ -98,28 +101,4 @@ func (t *Target) replace() (Observation, chan struct{}) {
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})
 	return Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)}, old
-}
-
-// save keeps what is held for the next start.
-func (t *Target) save() {
-	if t.o.State == nil {
-		return
-	}
-	t.mu.Lock()
-	var entries []registry.Entry
-	if t.settled {
-		for name, g := range t.groups {
-			for _, e := range g.entries {
-				entries = append(entries, registry.Entry{Group: name, Key: e.key, Value: e.value})
-			}
-		}
-	}
-	settled := t.settled
-	t.mu.Unlock()
-	if !settled {
-		return
-	}
-	if err := t.o.State.Save(entries); err != nil {
-		t.o.Observe(Observation{Kind: ObservedState, Err: err})
-	}
 }

@@ -3,6 +3,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,8 +26,13 @@ type Options struct {
 	// that names its own.
 	RevisionFilter bool
 
-	// State keeps what was served over a restart; nil keeps nothing.
-	State *StateFile
+	// Keep says where what is served is kept for the next process, those with
+	// Has first; empty keeps nothing.
+	Keep []Place
+
+	// Before is the target in whose place this one is. What that one held
+	// counts, once it ended, in place of what was kept; nil: there was none.
+	Before *Target
 
 	// Served is told of the keys of a set, and where they are found, once an
 	// istiod confirmed it; may be nil.
@@ -51,49 +57,30 @@ type Target struct {
 	acked   *snapshot     // the newest that an istiod confirmed; nil before that
 	told    *snapshot     // that Served was told of
 	kick    chan struct{}
+	dirty   map[int]bool // buckets in which anything changed since they were kept
+
+	keeper keeper
 }
 
-// NewTarget returns a target that serves what its state file holds, if
-// anything, and otherwise answers nothing before Settled.
-func NewTarget(o Options) (*Target, error) {
+// NewTarget returns a target that answers nothing before Settled.
+func NewTarget(o Options) *Target {
 	o.Quiet = cmp.Or(o.Quiet, 50*time.Millisecond)
 	if o.Observe == nil {
 		o.Observe = func(Observation) {}
 	}
-	t := &Target{
+	return &Target{
 		o: o, groups: make(map[registry.Group]*group), vips: make(map[netip.Addr]registry.Group),
-		next: make(chan struct{}), kick: make(chan struct{}, 1),
+		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool),
+		keeper: keeper{written: make([][buckets][sha256.Size]byte, len(o.Keep))},
 	}
-	if o.State == nil {
-		return t, nil
-	}
-	entries, err := o.State.Load()
-	if err != nil {
-		return t, fmt.Errorf("state: starting without: %w", err)
-	}
-	if len(entries) > 0 {
-		t.restore(entries)
-	}
-	return t, nil
 }
 
-func (t *Target) restore(entries []registry.Entry) {
-	byGroup := make(map[registry.Group]map[string]string)
-	for _, e := range entries {
-		if byGroup[e.Group] == nil {
-			byGroup[e.Group] = make(map[string]string)
-		}
-		byGroup[e.Group][e.Key] = e.Value
+// Groups implements registry.Target. The first call reads what was served
+// before.
+func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
+	if err := t.load(ctx); err != nil {
+		return nil, err
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(byGroup), registry.Group.Compare) {
-		_ = t.hold(name, byGroup[name]) // what cannot be served is left out
-	}
-	t.settled = true
-	t.pushed = t.served.snapshot()
-}
-
-// Groups implements registry.Target.
-func (t *Target) Groups(context.Context) ([]registry.Group, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(t.groups), registry.Group.Compare), nil
@@ -109,7 +96,7 @@ func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Held, 
 	}
 	var out []registry.Held
 	for _, e := range g.entries {
-		out = append(out, registry.Held{Entry: registry.Entry{Group: name, Key: e.key, Value: e.value}, Owner: t.o.Owner, Live: true})
+		out = append(out, registry.Held{Entry: registry.Entry{Group: name, Key: e.Key, Value: e.Value}, Owner: t.o.Owner, Live: true})
 	}
 	return out, nil
 }
@@ -136,7 +123,7 @@ func (t *Target) with(c registry.Change) (map[string]string, error) {
 	entries := make(map[string]string, len(c.Want))
 	if g := t.groups[c.Group]; g != nil {
 		for _, e := range g.entries {
-			entries[e.key] = e.value
+			entries[e.Key] = e.Value
 		}
 	}
 	if err := conditions(entries, c); err != nil {

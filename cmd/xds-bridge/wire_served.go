@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/statefile"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// servedRecords is where what is served at one address is kept: what came from
+// a registry in that registry, and all of it in the folder of state.dir, where
+// there is one.
+type servedRecords struct {
+	places []mcp.Place
+	run    []func(context.Context) error // what keeps registries reachable
+	closes []func()
+}
+
+// servedRecords connects to every registry that a bridge to the address reads
+// and that can keep records.
+func (b *builder) servedRecords(at end, imports config.Import) (*servedRecords, error) {
+	kind := "served-" + metadata.Fingerprint(at.String(), 8)
+	s := &servedRecords{}
+	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
+		recorder, err := b.recorder(from, s)
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("registries.%s: %w", from, err)
+		}
+		if recorder != nil {
+			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
+			s.places = append(s.places, mcp.Place{
+				Recorder: recorder, Name: kind, Has: func(g registry.Group) bool { return hosts.Has(g.Name) },
+			})
+		}
+	}
+	if dir := b.cfg.State.Dir; dir != "" {
+		s.places = append(s.places, mcp.Place{Recorder: statefile.Records{Folder: dir}, Name: kind})
+	}
+	return s, nil
+}
+
+// recorder connects to a registry that keeps records; nil where it keeps none.
+func (b *builder) recorder(name string, s *servedRecords) (registry.Recorder, error) {
+	switch r := b.cfg.Registries[name]; {
+	case r.ZooKeeper != nil:
+		client, err := zookeeper.Dial(b.zookeeperOptions(name, r.ZooKeeper))
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller names the registry
+		}
+		s.closes = append(s.closes, client.Close)
+		return zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(r.ZooKeeper.ACL)), nil
+	case r.Nacos != nil:
+		client, err := nacos.New(b.nacosOptions(name, r.Nacos))
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller names the registry
+		}
+		s.run = append(s.run, client.Run)
+		return nacos.NewRecorder(client, metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen)), nil
+	default:
+		return nil, nil //nolint:nilnil // a mesh keeps nothing for us
+	}
+}
+
+// during keeps the registries reachable for as long as work takes, which keeps
+// what is served once more at its end.
+func (s *servedRecords) during(ctx context.Context, work func(context.Context) error) error {
+	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	errs := make([]error, len(s.run))
+	for i, run := range s.run {
+		running.Go(func() { errs[i] = run(connected) })
+	}
+	err := work(ctx)
+	cancel()
+	running.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+func (s *servedRecords) close() {
+	for _, c := range s.closes {
+		c()
+	}
+}
+
+func untilDone(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// unkept tells in the log of what could not be kept or read back, each fault
+// once.
+func unkept(observe func(mcp.Observation), log *slog.Logger) func(mcp.Observation) {
+	var mu sync.Mutex
+	last := ""
+	return func(o mcp.Observation) {
+		observe(o)
+		if o.Kind != mcp.ObservedState {
+			return
+		}
+		mu.Lock()
+		isNew := last != o.Err.Error()
+		last = o.Err.Error()
+		mu.Unlock()
+		if isNew {
+			log.Warn("a restart may not know what was served", "err", o.Err)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Place keeps what is served where the next process finds it: in the
+// registry that it comes from, or in a folder.
+type Place struct {
+	Recorder registry.Recorder
+	Name     string                    // of the kinds of its records: a word of letters, digits and hyphens
+	Has      func(registry.Group) bool // which groups are kept there; nil: all that no place before it gave back
+}
+
+func (p Place) kind(bucket int) string { return fmt.Sprintf("%s-%02d", p.Name, bucket) }
+
+// recordName is the name of the one record of a kind: a registry may keep all
+// records of a kind as one text.
+const recordName = "set"
+
+const (
+	keepEvery  = 10 * time.Second // how long changes are gathered
+	checkEvery = 30               // rounds after which records are read back, as whoever wiped a registry took them along
+	keepLast   = 5 * time.Second  // for what is still to be kept at the end
+)
+
+// A keeper is what a target knows of its places. One goroutine uses it: first
+// whoever lists the groups, then keep.
+type keeper struct {
+	written [][buckets][sha256.Size]byte // by place: of the texts that are there
+	rounds  int
+	loaded  bool
+}
+
+// load takes in what was served before, to be judged like all that is held. It
+// is not served before every source told of everything: a set that is old is
+// not the whole truth. A record that does not exist or cannot be read, now or
+// ever, is nothing; one that may be read later is an error, because nothing
+// may be served before it is known. (V05).
+func (t *Target) load(ctx context.Context) error {
+	if t.keeper.loaded {
+		return nil
+	}
+	from := make(map[registry.Group][]entry)
+	told := make([]bool, len(t.o.Keep))
+	for i, p := range t.o.Keep {
+		found, err := t.loadFrom(ctx, i)
+		if err != nil {
+			return err
+		}
+		told[i] = len(found) > 0
+		for g, entries := range found {
+			if p.Has != nil || !t.isKnown(g, told) {
+				from[g] = entries
+			}
+		}
+	}
+	if t.o.Before != nil && t.o.Before.isSettled() {
+		from = t.o.Before.all()
+	}
+	for name, entries := range from {
+		all := make(map[string]string, len(entries))
+		for _, e := range entries {
+			all[e.Key] = e.Value
+		}
+		_ = t.hold(name, all) // what cannot be served is left out
+	}
+	t.keeper.loaded, t.o.Before = true, nil
+	return nil
+}
+
+// all returns everything that is held.
+func (t *Target) all() map[registry.Group][]entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[registry.Group][]entry, len(t.groups))
+	for name, g := range t.groups {
+		out[name] = g.entries
+	}
+	return out
+}
+
+// isKnown reports whether a place that keeps a group gave back anything. All of
+// its groups are that: a folder that has more is older.
+func (t *Target) isKnown(g registry.Group, told []bool) bool {
+	for i, p := range t.o.Keep {
+		if p.Has != nil && told[i] && p.Has(g) {
+			return true
+		}
+	}
+	return false
+}
+
+// loadFrom returns what a place keeps.
+func (t *Target) loadFrom(ctx context.Context, i int) (map[registry.Group][]entry, error) {
+	p, found := t.o.Keep[i], make(map[registry.Group][]entry)
+	for b := range buckets {
+		text, err := p.read(ctx, b)
+		if err != nil && !errors.Is(err, registry.ErrRefused) {
+			return nil, fmt.Errorf("read what was served before: %w", err)
+		}
+		t.keeper.written[i][b] = sha256.Sum256([]byte(text))
+		groups, err := decoded(text, err)
+		if err != nil {
+			t.soil(b) // it is replaced
+			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what was served before is not used: %w", err)})
+		}
+		for _, g := range groups {
+			if bucketOf(g.Group) == b && (p.Has == nil || p.Has(g.Group)) {
+				found[g.Group] = g.Entries
+			}
+		}
+	}
+	return found, nil
+}
+
+func decoded(text string, err error) ([]kept, error) {
+	if err != nil || text == "" {
+		return nil, err
+	}
+	return decodeRecord(text)
+}
+
+func (p Place) read(ctx context.Context, bucket int) (string, error) {
+	all, err := p.Recorder.Records(ctx, p.kind(bucket))
+	return all[recordName], err //nolint:wrapcheck // load and check name it
+}
+
+// keep writes down what is served, beside the pushes (V33), until ctx ends, and
+// then once more.
+func (t *Target) keep(ctx context.Context) {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
+			defer cancel()
+			t.store(last)
+			return
+		case <-ticker.C:
+		}
+		if t.keeper.rounds++; t.keeper.rounds%checkEvery == 0 {
+			t.check(ctx)
+		}
+		t.store(ctx)
+	}
+}
+
+// check reads the records back, so that those that are gone are written once
+// more.
+func (t *Target) check(ctx context.Context) {
+	if !t.isSettled() {
+		return
+	}
+	for i, p := range t.o.Keep {
+		for b := range buckets {
+			text, err := p.read(ctx, b)
+			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.keeper.written[i][b] {
+				t.keeper.written[i][b] = sum
+				t.soil(b)
+			}
+		}
+	}
+}
+
+// store writes the records of what changed. What cannot be written now is
+// tried again.
+func (t *Target) store(ctx context.Context) {
+	for b, groups := range t.soiled() {
+		var failed error
+		for i, p := range t.o.Keep {
+			failed = cmp.Or(failed, t.storeIn(ctx, i, p, b, groups))
+		}
+		if failed != nil {
+			if !errors.Is(failed, registry.ErrRefused) {
+				t.soil(b)
+			}
+			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []kept) error {
+	var mine []kept
+	for _, g := range groups {
+		if p.Has == nil || p.Has(g.Group) {
+			mine = append(mine, g)
+		}
+	}
+	text, err := encodeRecord(mine)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(text))
+	if sum == t.keeper.written[i][b] {
+		return nil
+	}
+	if err := p.Recorder.Record(ctx, p.kind(b), recordName, text); err != nil {
+		return fmt.Errorf("record %s: %w", p.kind(b), err)
+	}
+	t.keeper.written[i][b] = sum
+	return nil
+}
+
+// soiled returns what is held in the buckets in which anything changed since
+// it was last called; nothing before the set is whole.
+func (t *Target) soiled() map[int][]kept {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.settled || len(t.dirty) == 0 {
+		return nil
+	}
+	out := make(map[int][]kept, len(t.dirty))
+	for b := range t.dirty {
+		out[b] = nil
+	}
+	for name, g := range t.groups {
+		if b := bucketOf(name); t.dirty[b] && len(g.entries) > 0 {
+			out[b] = append(out[b], kept{name, g.entries}) // which are never written again
+		}
+	}
+	clear(t.dirty)
+	return out
+}
+
+func (t *Target) soil(bucket int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dirty[bucket] = true
+}
+
+func (t *Target) isSettled() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.settled
+}

@@ -1,0 +1,288 @@
+package mcp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+	"github.com/xds-bridge/xds-bridge/registry/statefile"
+)
+
+// shelf is a registry that keeps records.
+type shelf struct {
+	mu     sync.Mutex
+	texts  map[[2]string]string // by kind and name
+	writes int
+	fails  error
+	blocks <-chan struct{} // nil: it answers at once
+}
+
+func newShelf() *shelf { return &shelf{texts: make(map[[2]string]string)} }
+
+func (s *shelf) Records(_ context.Context, kind string) (map[string]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string]string)
+	for at, text := range s.texts {
+		if at[0] == kind {
+			out[at[1]] = text
+		}
+	}
+	return out, s.fails
+}
+
+func (s *shelf) Record(ctx context.Context, kind, name, text string) error {
+	if s.blocks != nil {
+		select {
+		case <-s.blocks:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.fails != nil {
+		return s.fails
+	}
+	s.texts[[2]string{kind, name}] = text
+	if text == "" {
+		delete(s.texts, [2]string{kind, name})
+	}
+	return nil
+}
+
+func (s *shelf) wrote() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+func (s *shelf) change(f func(map[[2]string]string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.texts)
+}
+
+func (s *shelf) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails = err
+}
+
+// of makes the shelf the place of every group.
+func (s *shelf) of() []mcp.Place {
+	return []mcp.Place{{Recorder: s, Name: "served-x", Has: func(registry.Group) bool { return true }}}
+}
+
+// fill makes a run that serves n services ends in a kept state.
+func fill(t *testing.T, n int, places ...mcp.Place) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: places})
+		r.groups()
+		for i := range n {
+			r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
+		}
+		r.target.Settled()
+	})
+}
+
+// groups lists what the target holds, as a loop does first.
+func (r *rig) groups() []registry.Group {
+	r.t.Helper()
+	all, err := r.target.Groups(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return all
+}
+
+// V05: what was served outlives the process, without a disk.
+func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
+	s := newShelf()
+	fill(t, 200, s.of()...)
+	if n := s.wrote(); n != 32 {
+		t.Errorf("%d records were written, want each once", n)
+	}
+	bubble(t, "it is held, and not served before every source told of everything", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: s.of()})
+		i := r.connect("", newType)
+		all := r.groups()
+		if len(all) != 200 {
+			t.Fatalf("%d groups are held", len(all))
+		}
+		held, err := r.target.Read(t.Context(), all[0])
+		if err != nil || len(held) != 2 || held[0].Owner == "" {
+			t.Errorf("held are %+v, %v", held, err)
+		}
+		time.Sleep(time.Hour)
+		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
+			t.Errorf("an old set was served as the whole truth: %d answers", n)
+		}
+		r.target.Settled()
+		time.Sleep(time.Hour)
+		if n := len(i.entries(newType)); n != 200 {
+			t.Errorf("%d hosts are served", n)
+		}
+	})
+	if n := s.wrote(); n != 32 {
+		t.Errorf("%d writes of what did not change", n-32)
+	}
+	bubble(t, "a change rewrites the one record that it is in, ten seconds later", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.target.Settled()
+		for n := range 50 {
+			r.put(greeter("api.s7", fmt.Sprintf("10.0.1.%d", n)))
+		}
+		time.Sleep(11 * time.Second)
+		if n := s.wrote(); n != 33 {
+			t.Errorf("%d records were written, want 1", n-32)
+		}
+	})
+}
+
+func TestRecordsThatCannotBeUsed_F58(t *testing.T) {
+	for name, alter := range map[string]func(texts map[[2]string]string, at [2]string){
+		"gone":        func(texts map[[2]string]string, at [2]string) { delete(texts, at) },
+		"cut short":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:len(texts[at])/2] },
+		"no base64":   func(texts map[[2]string]string, at [2]string) { texts[at] = "{}" },
+		"one changed": func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:80] + "A" + texts[at][81:] },
+		"another's":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[[2]string{"served-x-31", "set"}] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf()
+			fill(t, 200, s.of()...)
+			at := [2]string{"served-x-00", "set"}
+			whole := s.texts[at]
+			if alter(s.texts, at); s.texts[at] == whole {
+				t.Fatal("nothing is altered")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, mcp.Options{Keep: s.of()})
+				if n := len(r.groups()); n >= 200 || n < 180 {
+					t.Errorf("%d groups are held", n)
+				}
+				for i := range 200 {
+					r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
+				}
+				r.target.Settled()
+				time.Sleep(10 * time.Minute)
+			})
+			if s.texts[at] != whole {
+				t.Error("it was not made anew")
+			}
+		})
+	}
+	bubble(t, "a registry that is away: nothing is known, so that nothing is served", func(t *testing.T) {
+		s := newShelf()
+		s.fails = errors.New("connection refused")
+		r := start(t, mcp.Options{Keep: s.of()})
+		if _, err := r.target.Groups(t.Context()); err == nil {
+			t.Error("what is held was told without having been read")
+		}
+		s.fail(nil)
+		r.groups()
+	})
+	bubble(t, "access is denied: the bridge goes on without, and says so", func(t *testing.T) {
+		s := newShelf()
+		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
+		told := make(chan error, 1000)
+		r := start(t, mcp.Options{Keep: s.of(), Observe: func(o mcp.Observation) {
+			if o.Kind == mcp.ObservedState {
+				told <- o.Err
+			}
+		}})
+		r.groups()
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
+		time.Sleep(time.Hour)
+		if err := <-told; !strings.Contains(err.Error(), "what was served before is not used: refused: no rights") {
+			t.Error(err)
+		}
+		if n := s.wrote(); n > 32 {
+			t.Errorf("what is refused was tried %d times", n)
+		}
+	})
+	bubble(t, "records that a wiped registry took along are written once more", func(t *testing.T) {
+		s := newShelf()
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		time.Sleep(time.Minute)
+		s.change(func(texts map[[2]string]string) { clear(texts) })
+		time.Sleep(10 * time.Minute)
+		s.change(func(texts map[[2]string]string) {
+			if len(texts) != 1 {
+				t.Errorf("%d records", len(texts))
+			}
+		})
+	})
+}
+
+// V33: what keeps the records is beside the pushes.
+func TestRecordsHoldNoPushUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, never := newShelf(), make(chan struct{})
+		s.blocks = never
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.connect("", newType)
+		for n := range 100 {
+			r.put(greeter("api.a", fmt.Sprintf("10.0.1.%d", n)))
+			time.Sleep(time.Second)
+			expect(t, i.entries(newType), fmt.Sprintf("api.a=10.0.1.%d", n))
+		}
+		close(never)
+	})
+}
+
+func TestAFolderBesideTheRegistry(t *testing.T) {
+	registryAnd := func(s *shelf, folder string) []mcp.Place {
+		return append(s.of(), mcp.Place{Recorder: statefile.Records{Folder: folder}, Name: "served-x"})
+	}
+	s, folder := newShelf(), t.TempDir()
+	fill(t, 20, registryAnd(s, folder)...)
+	bubble(t, "has everything where the registry has nothing", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: registryAnd(newShelf(), folder)})
+		if n := len(r.groups()); n != 20 {
+			t.Errorf("%d groups are held", n)
+		}
+	})
+	bubble(t, "brings nothing back that is gone from the registry's", func(t *testing.T) {
+		newer := newShelf()
+		newer.texts = maps.Clone(s.texts)
+		first := slices.SortedFunc(maps.Keys(newer.texts), func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })[0]
+		delete(newer.texts, first)
+		r := start(t, mcp.Options{Keep: registryAnd(newer, folder)})
+		if n := len(r.groups()); n == 20 || n == 0 {
+			t.Errorf("%d groups are held", n)
+		}
+	})
+}
+
+func TestATargetTakesOverWhatTheOneBeforeItHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := start(t, mcp.Options{})
+		old.put(greeter("api.a", "10.0.0.1"))
+		old.target.Settled()
+		r := start(t, mcp.Options{Before: old.target})
+		if n := len(r.groups()); n != 1 {
+			t.Errorf("%d groups are held", n)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package statefile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Records keeps texts in a folder, as a registry does that can: a text is the
+// file <folder>/<kind>/<name>. The folder has to exist. Every error wraps
+// registry.ErrRefused: what a disk does not give now it does not give later.
+type Records struct{ Folder string }
+
+var _ registry.Recorder = Records{}
+
+// maxText is more than any text that is kept.
+const maxText = 16 << 20
+
+// Records implements registry.Recorder.
+func (r Records) Records(_ context.Context, kind string) (map[string]string, error) {
+	folder := filepath.Join(r.Folder, kind)
+	files, err := os.ReadDir(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]string{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	all := make(map[string]string, len(files))
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" { // such as what Replace left in a crash
+			continue
+		}
+		if info.Size() > maxText {
+			return nil, fmt.Errorf("%w: %s holds %d bytes, at most %d", registry.ErrRefused, filepath.Join(folder, f.Name()), info.Size(), maxText)
+		}
+		text, err := os.ReadFile(filepath.Join(folder, f.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
+		}
+		all[f.Name()] = string(text)
+	}
+	return all, nil
+}
+
+// Record implements registry.Recorder.
+func (r Records) Record(_ context.Context, kind, name, text string) error {
+	const private = 0o700
+	path := filepath.Join(r.Folder, kind, name)
+	var err error
+	if text == "" {
+		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	} else if err = os.Mkdir(filepath.Dir(path), private); err == nil || errors.Is(err, fs.ErrExist) {
+		err = Replace(path, []byte(text))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	return nil
+}
