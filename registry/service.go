@@ -102,7 +102,8 @@ func (h Health) String() string {
 // KeepEmpty returns services and, without endpoints, those of before that are
 // not among them: whoever reads a group that is still there knows that a service
 // which lost its last endpoint has none. It keeps the path that all of them
-// came, so that it does not go back there without them.
+// came, so that it does not go back there without them, and the protocol that
+// all of them spoke, by which it stays where it was (V28).
 func KeepEmpty(services, before []*Service) []*Service {
 	there := make(map[Name]bool, len(services))
 	for _, s := range services {
@@ -111,7 +112,7 @@ func KeepEmpty(services, before []*Service) []*Service {
 	for _, s := range before {
 		if !there[s.Name] {
 			empty := *s
-			empty.Path, empty.Endpoints = s.way(), nil
+			empty.Path, empty.Protocol, empty.Endpoints = s.way(), s.spoken(), nil
 			services = append(services, &empty)
 		}
 	}
@@ -128,6 +129,21 @@ func (s *Service) way() Path {
 	for _, e := range s.Endpoints {
 		if cmp.Or(e.Path, s.Path) != first {
 			return ""
+		}
+	}
+	return first
+}
+
+// spoken returns the protocol that all endpoints of a service speak; the
+// service's own where they speak different ones or there is none.
+func (s *Service) spoken() string {
+	if len(s.Endpoints) == 0 {
+		return s.Protocol
+	}
+	first := cmp.Or(s.Endpoints[0].Protocol, s.Protocol)
+	for _, e := range s.Endpoints {
+		if cmp.Or(e.Protocol, s.Protocol) != first {
+			return s.Protocol
 		}
 	}
 	return first

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -43,8 +44,14 @@ func New(o Options) (*Codec, error) {
 func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	byProtocol, refused := c.endpoints(s)
 	if len(byProtocol) == 0 {
-		// Known without endpoints, and so it stays in the mesh.
-		byProtocol = map[string][]registry.Entry{c.protocol(s, registry.Endpoint{}): nil}
+		// Known without endpoints to offer, and so it stays in the mesh, where it was.
+		byProtocol = map[string][]registry.Entry{}
+		for _, e := range s.Endpoints {
+			byProtocol[c.protocol(s, e)] = nil
+		}
+		if len(s.Endpoints) == 0 {
+			byProtocol[c.protocol(s, registry.Endpoint{})] = nil
+		}
 	}
 	offered := 0
 	var out []registry.Entry
@@ -147,6 +154,9 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 	return out
 }
 
+// attributePrefix begins the annotations that hold attributes of a service.
+const attributePrefix = "xds-bridge.attribute/"
+
 // annotations hold what does not fit labels.
 func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[string]string {
 	mark := c.o.Mark
@@ -155,9 +165,11 @@ func (c *Codec) annotations(s *registry.Service, name naming.MeshName) map[strin
 	if name.Name == "" {
 		out[AnnotationName] = name.Key.String()
 	}
-	for k, v := range s.Attributes {
-		if labelKey(k) && len(v) <= maxAnnotation && printable(v) {
-			out["xds-bridge.attribute/"+strings.ReplaceAll(k, "/", ".")] = v
+	for _, k := range slices.Sorted(maps.Keys(s.Attributes)) {
+		name, v := strings.ReplaceAll(k, "/", "."), s.Attributes[k]
+		_, taken := out[attributePrefix+name] // of a/b and a.b the second counts, whose name it is
+		if labelKey(k) && len(name) <= maxName && len(v) <= maxAnnotation && printable(v) && !taken {
+			out[attributePrefix+name] = v
 		}
 	}
 	return out
@@ -183,8 +195,7 @@ func (c *Codec) port(protocol string) Port {
 }
 
 // vip returns the address that a host's hash stands for within the range,
-// empty where no range is configured. The first and the last address of a
-// range are never used.
+// empty where no range is configured.
 func (c *Codec) vip(host string) string {
 	if !c.o.VIPs.IsValid() {
 		return ""
@@ -193,17 +204,29 @@ func (c *Codec) vip(host string) string {
 }
 
 // VIP returns the n-th choice of a host within a range: the same on every
-// replica. Two hosts may have one choice in common; whoever serves both gives
-// one of them its next.
+// replica, and never one that is the m-th choice of any host. The first choices
+// are a half of the range, the next a half of what is left, and so on; it is
+// not valid where nothing is left. The first and the last address of a range
+// of more than two are never used.
 func VIP(within netip.Prefix, host string, n int) netip.Addr {
-	sum := sha256.Sum256([]byte(host + "\x00" + strconv.Itoa(n)))
-	bits := within.Addr().BitLen() - within.Bits()
-	offset := binary.BigEndian.Uint64(sum[:8])
-	if bits < 64 {
-		offset %= max(1, uint64(1)<<bits-2)
+	first, left, choice := uint64(0), uint64(1), n
+	switch bits := within.Addr().BitLen() - within.Bits(); {
+	case bits > 62:
+		first, left = 1, 1<<62
+	case bits > 1:
+		first, left = 1, 1<<bits-2
+	case bits == 1:
+		left = 2
 	}
+	for ; n > 0; n-- {
+		first, left = first+half(left), left-half(left)
+	}
+	if left == 0 {
+		return netip.Addr{}
+	}
+	sum := sha256.Sum256([]byte(host + "\x00" + strconv.Itoa(choice)))
 	base := within.Masked().Addr().As16()
-	low := binary.BigEndian.Uint64(base[8:]) + offset + 1
+	low := binary.BigEndian.Uint64(base[8:]) + first + binary.BigEndian.Uint64(sum[:8])%half(left)
 	binary.BigEndian.PutUint64(base[8:], low)
 	addr := netip.AddrFrom16(base)
 	if within.Addr().Is4() {
@@ -211,3 +234,6 @@ func VIP(within netip.Prefix, host string, n int) netip.Addr {
 	}
 	return addr
 }
+
+// half returns the larger half of n.
+func half(n uint64) uint64 { return n/2 + n%2 }

@@ -102,6 +102,24 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%+v", all)
 		}
 	})
+	t.Run("V28 a service that lost its last provider, or has it disabled, keeps its host and port", func(t *testing.T) {
+		t.Parallel()
+		e := at("10.0.0.1", 20880)
+		e.Protocol = "dubbo"
+		s := dubbo(e)
+		s.Protocol = ""
+		c := codec(t, options())
+		was := resources(t, c, s)[0]
+		off := *s
+		off.Endpoints = slices.Clone(s.Endpoints)
+		off.Endpoints[0].Health = registry.Disabled
+		for what, s := range map[string]*registry.Service{"gone": registry.KeepEmpty(nil, []*registry.Service{s})[0], "disabled": &off} {
+			all := resources(t, c, s)
+			if len(all) != 1 || all[0].Host != was.Host || all[0].Port != was.Port || len(all[0].Endpoints) != 0 {
+				t.Errorf("%s: %+v, was %s %+v", what, all, was.Host, was.Port)
+			}
+		}
+	})
 	t.Run("A36 metadata that fits no label is dropped or annotated, always in the same way", func(t *testing.T) {
 		t.Parallel()
 		s := dubbo(at("10.0.0.1", 1))
@@ -184,14 +202,51 @@ func TestOptionsThatWouldHijackTheMesh_S1(t *testing.T) {
 
 func TestAddressesStayWithinTheirRange_A37(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"240.64.0.0/12", "10.0.0.0/30", "2001:db8::/64", "2001:db8::/112"} {
+	for _, text := range []string{"240.64.0.0/12", "10.0.0.0/30", "10.0.0.0/24", "2001:db8::/64", "2001:db8::/112"} {
 		within := netip.MustParsePrefix(text)
 		for i := range 200 {
-			vip := serviceentry.VIP(within, strings.Repeat("h", i), i%3)
+			vip := serviceentry.VIP(within, strings.Repeat("h", i), i%2)
 			if !within.Contains(vip) || vip == within.Addr() {
 				t.Errorf("%s is not for use in %s", vip, within)
 			}
 		}
+	}
+}
+
+// V03: a range of one or two addresses has those, and none more.
+func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
+	t.Parallel()
+	for text, choices := range map[string]int{"10.0.0.7/32": 1, "10.0.0.6/31": 2, "10.0.0.4/30": 2, "fd00::1/128": 1, "0.0.0.0/0": 32} {
+		within, seen := netip.MustParsePrefix(text), make(map[netip.Addr]bool)
+		for n := range choices + 5 {
+			vip := serviceentry.VIP(within, "host", n)
+			if vip.IsValid() != (n < choices) || vip.IsValid() && (seen[vip] || !within.Contains(vip)) {
+				t.Errorf("%s, choice %d: %s", text, n, vip)
+			}
+			seen[vip] = true
+		}
+	}
+}
+
+// V38: the same input gives the same bytes, and only names that istio takes.
+func TestAttributesThatBecomeOneAnnotation(t *testing.T) {
+	t.Parallel()
+	s := dubbo(at("10.0.0.1", 1))
+	long := strings.Repeat("a", 40)
+	s.Attributes = registry.Attributes{"team/name": "slash", "team.name": "dot", long + ".example/" + long: "long"}
+	c := codec(t, options())
+	first, err := c.Encode(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if again, _ := c.Encode(s); !slices.Equal(first, again) {
+			t.Fatal("the same service was encoded in two ways")
+		}
+	}
+	got := resources(t, c, s)[0].Annotations
+	if got["xds-bridge.attribute/team.name"] != "dot" || len(got) != 3 {
+		t.Errorf("annotations %v", got)
 	}
 }
 

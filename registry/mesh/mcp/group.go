@@ -14,7 +14,6 @@ import (
 type group struct {
 	entries  []entry   // by key
 	resource *resource // what they make; nil before the first and after the last of them
-	vip      netip.Addr
 }
 
 type entry struct {
@@ -33,15 +32,13 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 		t.drop(name)
 		return nil
 	}
-	list := make([]registry.Entry, 0, len(entries))
 	compact := make([]entry, 0, len(entries))
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		list = append(list, registry.Entry{Group: name, Key: key, Value: entries[key]})
 		compact = append(compact, entry{key, entries[key]})
 	}
-	parsed, err := serviceentry.Parse(name, list)
+	parsed, err := parse(name, compact)
 	if err != nil {
-		return err //nolint:wrapcheck // it names the group already
+		return err
 	}
 	r, err := encode(parsed, t.address(name, parsed))
 	t.mu.Lock()
@@ -53,9 +50,19 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 		t.served.replace(g, r)
 		t.touch(name)
 	case g.resource == nil:
+		t.vips.remove(name) // nobody was told of its address
 		t.drop(name)
 	}
 	return err
+}
+
+// parse reads the entries of a group, which are by key.
+func parse(name registry.Group, entries []entry) (serviceentry.Resource, error) {
+	list := make([]registry.Entry, len(entries))
+	for i, e := range entries {
+		list[i] = registry.Entry{Group: name, Key: e.Key, Value: e.Value}
+	}
+	return serviceentry.Parse(name, list) //nolint:wrapcheck // it names the group already
 }
 
 // group returns a group, which it makes where there is none. The caller holds
@@ -73,7 +80,7 @@ func (t *Target) group(name registry.Group) *group {
 func (t *Target) drop(name registry.Group) {
 	if g := t.groups[name]; g != nil {
 		t.served.replace(g, nil)
-		delete(t.vips, g.vip)
+		t.rest(name, time.Now())
 		delete(t.groups, name)
 		t.touch(name)
 	}
@@ -88,26 +95,19 @@ func (t *Target) touch(name registry.Group) {
 	t.wake()
 }
 
-// maxChoices is how many addresses are tried for a host. With a range that is
-// filled to a half, one of them is free in all but one of a million cases.
-const maxChoices = 20
-
-// address returns the address of a group, for a new one the first of its
-// choices that no other group has.
+// address returns the address of a group, none where it wants none or there is
+// none left.
 func (t *Target) address(name registry.Group, r serviceentry.Resource) netip.Addr {
+	if r.VIP == "" || !t.o.VIPs.IsValid() {
+		return netip.Addr{}
+	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	g := t.group(name)
-	if r.VIP == "" || !t.o.VIPs.IsValid() || g.vip.IsValid() {
-		return g.vip
+	delete(t.gone, name)
+	t.vips.add(name)
+	vip := t.vips.of(name)
+	t.mu.Unlock()
+	if !vip.IsValid() {
+		t.o.Observe(Observation{Kind: ObservedNoAddress})
 	}
-	for n := range maxChoices {
-		vip := serviceentry.VIP(t.o.VIPs, r.Host, n)
-		if _, taken := t.vips[vip]; !taken {
-			t.vips[vip], g.vip = name, vip
-			return vip
-		}
-	}
-	t.o.Observe(Observation{Kind: ObservedNoAddress})
-	return netip.Addr{}
+	return vip
 }

@@ -113,12 +113,24 @@ func (t *Target) loadFrom(ctx context.Context, i int) (map[registry.Group][]entr
 			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what was served before is not used: %w", err)})
 		}
 		for _, g := range groups {
-			if bucketOf(g.Group) == b && (p.Has == nil || p.Has(g.Group)) {
+			if g.Gone != 0 {
+				t.wasGone(g.Group, time.Unix(g.Gone, 0))
+			} else if bucketOf(g.Group) == b && (p.Has == nil || p.Has(g.Group)) {
 				found[g.Group] = g.Entries
 			}
 		}
 	}
 	return found, nil
+}
+
+// wasGone takes in that a host went, whose address others get later.
+func (t *Target) wasGone(name registry.Group, since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, back := t.groups[name]; !back {
+		t.vips.add(name)
+		t.rest(name, since)
+	}
 }
 
 func decoded(text string, err error) ([]kept, error) {
@@ -227,7 +239,12 @@ func (t *Target) soiled() map[int][]kept {
 	}
 	for name, g := range t.groups {
 		if b := bucketOf(name); t.dirty[b] && len(g.entries) > 0 {
-			out[b] = append(out[b], kept{name, g.entries}) // which are never written again
+			out[b] = append(out[b], kept{Group: name, Entries: g.entries}) // which are never written again
+		}
+	}
+	for name, since := range t.gone {
+		if b := bucketOf(name); t.dirty[b] {
+			out[b] = append(out[b], kept{Group: name, Gone: since.Unix()})
 		}
 	}
 	clear(t.dirty)

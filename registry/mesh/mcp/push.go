@@ -17,6 +17,8 @@ func (t *Target) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	rests := time.NewTicker(time.Minute)
+	defer rests.Stop()
 	var last time.Time
 	for {
 		select {
@@ -24,6 +26,8 @@ func (t *Target) Run(ctx context.Context) error {
 			return nil
 		case <-t.kick:
 		case <-timer.C:
+		case now := <-rests.C:
+			t.wakeAddresses(now)
 		}
 		t.confirm()
 		if wait := t.o.Quiet - time.Since(last); wait > 0 {
@@ -91,6 +95,7 @@ func (t *Target) replace() (Observation, chan struct{}) {
 	}
 	since := t.changed
 	t.changed = time.Time{}
+	t.readdress()
 	next := t.served.snapshot()
 	if t.pushed != nil {
 		if next.version == t.pushed.version {

@@ -35,7 +35,8 @@ type record struct {
 // kept is one group as it was served.
 type kept struct {
 	Group   registry.Group `json:"group"`
-	Entries []entry        `json:"entries"`
+	Entries []entry        `json:"entries,omitempty"`
+	Gone    int64          `json:"gone,omitempty"` // since when, in Unix seconds, while its address rests
 }
 
 func bucketOf(g registry.Group) int {

@@ -18,7 +18,7 @@ import (
 func FuzzRecord(f *testing.F) {
 	var want []kept
 	for n := range 20 {
-		want = append(want, kept{groupOf(fmt.Sprintf("a%d.bridge.internal", n)), []entry{{"", "head"}, {"10.0.0.1:80", "v"}}})
+		want = append(want, kept{groupOf(fmt.Sprintf("a%d.bridge.internal", n)), []entry{{"", "head"}, {"10.0.0.1:80", "v"}}, 0})
 	}
 	text, err := encodeRecord(want)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestRecordsAreOfOneFormAndBounded_F58(t *testing.T) {
 	}
 	random, noise := rand.NewChaCha8([32]byte{}), make([]byte, 2<<20)
 	_, _ = random.Read(noise)
-	if text, err := encodeRecord([]kept{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}}}); !errors.Is(err, registry.ErrRefused) {
+	if text, err := encodeRecord([]kept{{groupOf("large"), []entry{{"", base64.StdEncoding.EncodeToString(noise)}}, 0}}); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }

@@ -49,7 +49,8 @@ type Target struct {
 	mu      sync.Mutex
 	groups  map[registry.Group]*group
 	served  served
-	vips    map[netip.Addr]registry.Group
+	vips    vips
+	gone    map[registry.Group]time.Time // hosts whose addresses rest, and since when
 	settled bool
 	pushed  *snapshot     // what is served; nil before the first
 	next    chan struct{} // closed once there is another
@@ -69,7 +70,7 @@ func NewTarget(o Options) *Target {
 		o.Observe = func(Observation) {}
 	}
 	return &Target{
-		o: o, groups: make(map[registry.Group]*group), vips: make(map[netip.Addr]registry.Group),
+		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs), gone: make(map[registry.Group]time.Time),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool),
 		keeper: keeper{written: make([][buckets][sha256.Size]byte, len(o.Keep))},
 	}

@@ -1,0 +1,104 @@
+package mcp_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+)
+
+// pair returns two interfaces whose hosts have the same first choice.
+func pair(t *testing.T) (a, b string) {
+	t.Helper()
+	hosts := naming.MeshHosts{Registry: "zk1", Suffix: "bridge.internal"}
+	seen := make(map[netip.Addr]string)
+	for i := range 10000 {
+		name := fmt.Sprintf("api.s%d", i)
+		host := hosts.Of(naming.MeshName{Protocol: "tri", Key: naming.ServiceKey{Category: naming.Providers, Interface: name}})
+		vip := serviceentry.VIP(netip.MustParsePrefix("240.64.0.0/12"), host, 0)
+		if other := seen[vip]; other != "" {
+			return other, name
+		}
+		seen[vip] = name
+	}
+	t.Fatal("no two collide")
+	return "", ""
+}
+
+// vips returns the addresses that an istiod was sent last, by host.
+func (i *istiod) vips() map[string]string {
+	i.t.Helper()
+	out := make(map[string]string)
+	all := i.answers(newType)
+	for _, m := range decode(i.t, all[len(all)-1]) {
+		out[short(m.spec.GetHosts()[0])] = m.spec.GetAddresses()[0]
+	}
+	return out
+}
+
+// V03.
+func TestHostsThatCollide(t *testing.T) {
+	a, b := pair(t)
+	bubble(t, "have the same addresses whoever came first, before or after the first answer", func(t *testing.T) {
+		one, two, late := start(t, mcp.Options{}), start(t, mcp.Options{}), start(t, mcp.Options{})
+		one.put(greeter(a, "10.0.0.1"))
+		one.put(greeter(b, "10.0.0.1"))
+		two.put(greeter(b, "10.0.0.1"))
+		two.put(greeter(a, "10.0.0.1"))
+		late.put(greeter(b, "10.0.0.1"))
+		for _, r := range []*rig{one, two, late} {
+			r.target.Settled()
+		}
+		first, second, third := one.connect("", newType), two.connect("", newType), late.connect("", newType)
+		alone := third.vips()[b]
+		late.put(greeter(a, "10.0.0.1"))
+		time.Sleep(time.Second)
+		want := first.vips()
+		for _, got := range []map[string]string{second.vips(), third.vips()} {
+			if got[a] != want[a] || got[b] != want[b] {
+				t.Errorf("%v and %v", got, want)
+			}
+		}
+		if want[a] == want[b] || want[a] == alone || want[b] == alone {
+			t.Errorf("%v, and %s was of %s alone", want, alone, b)
+		}
+		if v := first.answers(newType)[0].GetVersionInfo(); second.answers(newType)[0].GetVersionInfo() != v {
+			t.Error("the versions of one set differ")
+		}
+	})
+	s := newShelf()
+	bubble(t, "leave an address to nobody else for an hour", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.put(greeter(a, "10.0.0.1"))
+		r.target.Settled()
+		i := r.connect("", newType)
+		of := i.vips()[a]
+		r.write(r.groups()[0], nil)
+		r.put(greeter(b, "10.0.0.1"))
+		time.Sleep(50 * time.Minute)
+		if got := i.vips()[b]; got == of {
+			t.Errorf("%s was of %s a while ago, and is of %s", got, a, b)
+		}
+	})
+	bubble(t, "nor after a restart", func(t *testing.T) {
+		time.Sleep(50 * time.Minute) // as the other bubble ended at
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.target.Settled()
+		i := r.connect("", newType)
+		before := i.vips()[b]
+		time.Sleep(5 * time.Minute)
+		if got := i.vips()[b]; got != before {
+			t.Errorf("%s moved from %s to %s too early", b, before, got)
+		}
+		time.Sleep(10 * time.Minute)
+		if got := i.vips()[b]; got == before {
+			t.Errorf("%s did not get its first choice after an hour", b)
+		}
+	})
+}

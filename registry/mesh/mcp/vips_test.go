@@ -1,0 +1,86 @@
+package mcp
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func host(n int) registry.Group { return registry.Group{Name: fmt.Sprintf("s%d.bridge.internal", n)} }
+
+// table returns who has which address.
+func (v *vips) table() map[registry.Group]netip.Addr {
+	out := make(map[registry.Group]netip.Addr, len(v.choice))
+	for h := range v.choice {
+		out[h] = v.of(h)
+	}
+	return out
+}
+
+// V03: the addresses are a function of the set, whatever came and went in
+// whatever order, and no two hosts share one. The range is small, so that most
+// hosts collide.
+func TestAddressesAreAFunctionOfTheSet(t *testing.T) {
+	for _, within := range []string{"240.64.0.0/20", "240.64.0.0/26", "10.0.0.0/30", "10.0.0.0/31", "10.0.0.7/32", "fd00::/64", "fd00::/120"} {
+		within := netip.MustParsePrefix(within)
+		for seed := range uint64(20) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			one, set := newVIPs(within), make(map[int]bool)
+			for range 400 {
+				n := random.IntN(200)
+				if set[n] = !set[n]; set[n] {
+					one.add(host(n))
+				} else {
+					one.remove(host(n))
+					delete(set, n)
+				}
+			}
+			other := newVIPs(within)
+			for n := range set { // in any order
+				other.add(host(n))
+			}
+			got := one.table()
+			if !maps.Equal(got, other.table()) {
+				t.Fatalf("%s, seed %d: the order matters", within, seed)
+			}
+			taken := make(map[netip.Addr]registry.Group)
+			for h, at := range got {
+				if rival, there := taken[at]; at.IsValid() && (there || !within.Contains(at)) {
+					t.Fatalf("%s: %s of %s and %s", within, at, h.Name, rival.Name)
+				}
+				taken[at] = h
+			}
+			for n := range set {
+				one.remove(host(n))
+			}
+			if len(one.claims)+len(one.choice)+len(one.moved) != 0 {
+				t.Fatalf("left over: %+v", one)
+			}
+		}
+	}
+}
+
+// V03: while hosts only come, no address is another's former one.
+func TestAnAddressThatAHostLeftIsNobodys(t *testing.T) {
+	v, former := newVIPs(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
+	moved := 0
+	for n := range 300 {
+		v.add(host(n))
+		for h, at := range v.table() {
+			if was, there := former[at]; there && was != h && at.IsValid() {
+				t.Fatalf("%s was %s and is %s", at, was.Name, h.Name)
+			}
+			if was := former[at]; was != h {
+				moved++
+			}
+			former[at] = h
+		}
+	}
+	if moved <= 300 {
+		t.Error("no host moved at all, so that nothing was shown")
+	}
+}
