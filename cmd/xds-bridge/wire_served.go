@@ -14,7 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/statefile"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -46,7 +45,7 @@ func (b *builder) servedRecords(at end, imports config.Import) (*servedRecords, 
 		}
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
-		s.places = append(s.places, mcp.Place{Recorder: statefile.Records{Folder: dir}, Name: kind})
+		s.places = append(s.places, mcp.Place{Recorder: mcp.Folder{Path: dir}, Name: kind})
 	}
 	return s, nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
-	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
 // shelf is a registry that keeps records.
@@ -253,7 +252,7 @@ func TestRecordsHoldNoPushUp(t *testing.T) {
 
 func TestAFolderBesideTheRegistry(t *testing.T) {
 	registryAnd := func(s *shelf, folder string) []mcp.Place {
-		return append(s.of(), mcp.Place{Recorder: statefile.Records{Folder: folder}, Name: "served-x"})
+		return append(s.of(), mcp.Place{Recorder: mcp.Folder{Path: folder}, Name: "served-x"})
 	}
 	s, folder := newShelf(), t.TempDir()
 	fill(t, 20, registryAnd(s, folder)...)

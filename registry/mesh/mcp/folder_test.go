@@ -1,4 +1,4 @@
-package statefile_test
+package mcp_test
 
 import (
 	"errors"
@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/statefile"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
-func TestRecords(t *testing.T) {
-	r := statefile.Records{Folder: t.TempDir()}
+func TestFolder(t *testing.T) {
+	r := mcp.Folder{Path: t.TempDir()}
 	record := func(kind, name, text string) {
 		t.Helper()
 		if err := r.Record(t.Context(), kind, name, text); err != nil {
@@ -36,7 +36,7 @@ func TestRecords(t *testing.T) {
 	record("served", "a", "second")
 	record("served", "b", "text")
 	record("other", "a", "text")
-	if err := os.WriteFile(filepath.Join(r.Folder, "served", "a.123.tmp"), []byte("a part"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.Path, "served", "a.123.tmp"), []byte("a part"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	records("served", map[string]string{"a": "second", "b": "text"})
@@ -45,13 +45,13 @@ func TestRecords(t *testing.T) {
 	records("other", map[string]string{"a": "text"})
 
 	t.Run("what a disk does not give is refused, and the old text stays", func(t *testing.T) {
-		if err := os.Mkdir(filepath.Join(r.Folder, "served", "folder"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(r.Path, "served", "folder"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Record(t.Context(), "served", "folder", "x"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
-		if err := (statefile.Records{Folder: filepath.Join(r.Folder, "nowhere")}).Record(t.Context(), "k", "n", "x"); !errors.Is(err, registry.ErrRefused) {
+		if err := (mcp.Folder{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", "n", "x"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		records("served", map[string]string{"a": "second"})

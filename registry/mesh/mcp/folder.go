@@ -1,4 +1,4 @@
-package statefile
+package mcp
 
 import (
 	"context"
@@ -9,21 +9,22 @@ import (
 	"path/filepath"
 
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// Records keeps texts in a folder, as a registry does that can: a text is the
+// Folder keeps texts in a folder, as a registry does that can: a text is the
 // file <folder>/<kind>/<name>. The folder has to exist. Every error wraps
 // registry.ErrRefused: what a disk does not give now it does not give later.
-type Records struct{ Folder string }
+type Folder struct{ Path string }
 
-var _ registry.Recorder = Records{}
+var _ registry.Recorder = Folder{}
 
 // maxText is more than any text that is kept.
 const maxText = 16 << 20
 
 // Records implements registry.Recorder.
-func (r Records) Records(_ context.Context, kind string) (map[string]string, error) {
-	folder := filepath.Join(r.Folder, kind)
+func (r Folder) Records(_ context.Context, kind string) (map[string]string, error) {
+	folder := filepath.Join(r.Path, kind)
 	files, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
@@ -34,7 +35,7 @@ func (r Records) Records(_ context.Context, kind string) (map[string]string, err
 	all := make(map[string]string, len(files))
 	for _, f := range files {
 		info, err := f.Info()
-		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" { // such as what Replace left in a crash
+		if err != nil || !info.Mode().IsRegular() || filepath.Ext(f.Name()) != "" { // such as what statefile.Replace left in a crash
 			continue
 		}
 		if info.Size() > maxText {
@@ -50,16 +51,16 @@ func (r Records) Records(_ context.Context, kind string) (map[string]string, err
 }
 
 // Record implements registry.Recorder.
-func (r Records) Record(_ context.Context, kind, name, text string) error {
+func (r Folder) Record(_ context.Context, kind, name, text string) error {
 	const private = 0o700
-	path := filepath.Join(r.Folder, kind, name)
+	path := filepath.Join(r.Path, kind, name)
 	var err error
 	if text == "" {
 		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	} else if err = os.Mkdir(filepath.Dir(path), private); err == nil || errors.Is(err, fs.ErrExist) {
-		err = Replace(path, []byte(text))
+		err = statefile.Replace(path, []byte(text))
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
