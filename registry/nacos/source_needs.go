@@ -2,6 +2,7 @@ package nacos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -72,7 +73,7 @@ func (r *reading) depend() {
 }
 
 // stored reads a document. One whose revision no server takes for the name of a
-// group cannot be stored anywhere.
+// group cannot be stored anywhere; what a server refuses it may permit later.
 func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, error) {
 	if err := metadata.CheckNacosService(at.Namespace, at.Group, "any"); err != nil {
 		return "", fmt.Errorf("%w: its revision is no name that Nacos takes: %w", registry.ErrRefused, err)
@@ -80,6 +81,9 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 	text, there, err := configOf(ctx, cn, at)
 	if err == nil && !there {
 		return "", fmt.Errorf("configuration %s of group %s %w", at.ID, at.Group, dependency.ErrMissing)
+	}
+	if errors.Is(err, registry.ErrRefused) {
+		err = errors.New(err.Error())
 	}
 	return text, err
 }

@@ -39,19 +39,25 @@ func (r shopRig) provide(providers ...string) {
 	var all []model.Instance
 	for _, p := range providers {
 		ip, revision, _ := strings.Cut(p, "/")
-		storage := "remote"
-		if strings.HasPrefix(revision, "own") {
-			storage = "local" // it keeps its document to itself
-		}
-		all = append(all, model.Instance{
-			Ip: ip, Port: 20880, Weight: 1, Enable: true, Healthy: true, Ephemeral: true,
-			Metadata: map[string]string{
-				"dubbo.metadata.revision": revision, "dubbo.metadata.storage-type": storage, "meta-v": "2.0.0",
-				"dubbo.metadata-service.url-params": `{"port":"20880","protocol":"tri","version":"2.0.0"}`,
-			},
-		})
+		all = append(all, shopInstance(ip, revision))
 	}
 	r.server.Set(nacostest.Service{Group: "DEFAULT_GROUP", Name: "shop"}, "providers", all...)
+}
+
+// shopInstance is what a provider registers that stores its document, or keeps
+// it where the revision begins with own.
+func shopInstance(ip, revision string) model.Instance {
+	storage := "remote"
+	if strings.HasPrefix(revision, "own") {
+		storage = "local"
+	}
+	return model.Instance{
+		Ip: ip, Port: 20880, Weight: 1, Enable: true, Healthy: true, Ephemeral: true,
+		Metadata: map[string]string{
+			"dubbo.metadata.revision": revision, "dubbo.metadata.storage-type": storage, "meta-v": "2.0.0",
+			"dubbo.metadata-service.url-params": `{"port":"20880","protocol":"tri","version":"2.0.0"}`,
+		},
+	}
 }
 
 func document(revision string) string {

@@ -209,7 +209,7 @@ func testFaults(t *testing.T, r *sourceRig) {
 		mend := r.Faults[fault](t, 0)
 		r.others(t, 1, 10)
 		r.doubted(t, 0, fault)
-		settle(time.Hour) // everything is read again meanwhile
+		settle(20 * time.Minute) // everything is read again meanwhile
 		r.doubted(t, 0, fault)
 		mend()
 		r.Set(t, 0, hostOf(0, 1), hostOf(0, 2))
@@ -323,7 +323,7 @@ func (r *sourceRig) flat(t *testing.T, what func()) {
 }
 
 func testQuiet(t *testing.T, r *sourceRig) {
-	r.fill(t, 0, 20)
+	r.fill(t, 0, 5)
 	r.run(t)
 	reader := r.table.Reader()
 	defer reader.Close()
@@ -370,7 +370,7 @@ func testWork(t *testing.T, r *sourceRig) {
 		for i := range 5 { // what is read at intervals is not of the change
 			before := r.Requests()
 			r.Set(t, 0, hostOf(0, 2+i))
-			settle(3 * time.Second)
+			settle(500 * time.Millisecond)
 			if n := r.Requests() - before; i == 0 || n < least {
 				least = n
 			}

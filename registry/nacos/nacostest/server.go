@@ -163,6 +163,13 @@ func (s *Server) Requests(kind string) []Request {
 	return out
 }
 
+// Taken returns how many requests there were.
+func (s *Server) Taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.log)
+}
+
 // Logins returns how often a token was given out.
 func (s *Server) Logins() int {
 	s.mu.Lock()
