@@ -310,6 +310,42 @@ func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
 	})
 }
 
+// TestAClientThatCannotBeReadMayHaveKeys: nothing may be concluded from a key
+// that is missing, and what is known goes on (V08).
+func TestAClientThatCannotBeReadMayHaveKeys_A13(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		keys := mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")
+		unread := func(why string) debug.Snapshot {
+			return debug.Snapshot{Mapping: keys, Complete: true, Unread: errors.New(why)}
+		}
+		expectScope := func(want string) {
+			b.t.Helper()
+			k := b.knowledge()
+			if why := k.Unknown["service keys"]; len(k.Unknown) != 1 || why == nil || !strings.Contains(why.Error(), want) {
+				b.t.Errorf("unknown %v, want service keys because of %q", k.Unknown, want)
+			}
+			if !k.Synced || k.Stale != nil || k.Of("a.b:1") != nil || k.Of("c.d:1") != nil {
+				b.t.Errorf("synced %v, stale %v, %v and %v", k.Synced, k.Stale, k.Of("a.b:1"), k.Of("c.d:1"))
+			}
+		}
+		b.mapping.say(unread("one is too large"))
+		expectScope("one is too large")
+		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
+		b.expect("a.b:1 10.0.0.2", "c.d:1 10.0.1.1")
+		expectScope("one is too large")
+		b.mapping.say(unread("another does not answer"))
+		expectScope("another does not answer")
+		b.mapping.say(debug.Snapshot{Mapping: keys, Complete: true, Unread: errors.New("another does not answer"), Restarting: true})
+		expectScope("came up lately")
+		b.mapping.say(unread("another does not answer"))
+		expectScope("another does not answer")
+		b.mapping.say(complete(keys))
+		b.expectKnown()
+		b.expectDrain("a.b:1")
+	})
+}
+
 func TestKnownKeysGoOnWhenTheMappingCannotBeRead_A13_F20(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()

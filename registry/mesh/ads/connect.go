@@ -122,7 +122,7 @@ func (e *engine) lost(s *session, err error) {
 		return
 	}
 	if s.heard && !slow(err) {
-		e.due = s.started.Add(e.options.Backoff.Base)
+		e.due = e.options.Backoff.Again(s.started, time.Now())
 		e.options.Log.Info("stream ended, opening another", "address", e.options.Address, "err", err)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,6 +83,37 @@ func TestConnecting_A57(t *testing.T) {
 			s.Drop(adstest.ErrNotReady)
 			in(time.Second)
 			is(t, "first wait again", w.failures()[len(failures)].Delay <= 1200*time.Millisecond, true)
+		},
+		"V06 streams over one connection share its number, and a new connection has another": func(t *testing.T) {
+			for name, m := range variants() {
+				s, n := istiod(t)
+				s.Set(cluster("a", 1))
+				c := connect(t, n, speaking(m))
+				v, _ := watch(c, clusters(nil), ads.Wildcard)
+				settle()
+				expect := func(epoch, connection int) {
+					t.Helper()
+					e := v.one(t)
+					dials, open := n.counts()
+					is(t, name+": stream", e.Epoch, epoch)
+					is(t, name+": connection", e.Connection, connection)
+					is(t, name+": dialled", dials, connection)
+					is(t, name+": open", open, 1)
+				}
+				expect(1, 1)
+				c.SetNode(named("bridge-1"))
+				in(2 * time.Second)
+				expect(2, 1)
+				c.Redial()
+				in(2 * time.Second)
+				expect(3, 2)
+				s.Drop(nil)
+				in(2 * time.Second)
+				expect(4, 3)
+				c.SetNode(named("bridge-2"))
+				in(2 * time.Second)
+				expect(5, 3)
+			}
 		},
 		"C27 A60 a server that is not ready is asked until it is": func(t *testing.T) {
 			s, n := istiod(t)
@@ -349,6 +381,45 @@ func TestNoWaitIsLongerThanTheCap_C26(t *testing.T) {
 		spread[wait] = struct{}{}
 	}
 	is(t, "waits differ", len(spread) > 100, true)
+}
+
+// TestClientsOfAServerThatEndsComeBackOneByOne: each at a moment of its own,
+// however long they were connected.
+func TestClientsOfAServerThatEndsComeBackOneByOne_C26(t *testing.T) {
+	for name, connected := range map[string]time.Duration{"after an hour": time.Hour, "after a moment": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const clients = 100
+				s, n := istiod(t)
+				s.Set(cluster("a", 1))
+				var mu sync.Mutex
+				var dialled []time.Time
+				for range clients {
+					c := connect(t, n, func(o *ads.Options) {
+						o.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
+							mu.Lock()
+							dialled = append(dialled, time.Now())
+							mu.Unlock()
+							return n.dial(ctx, address)
+						}
+					})
+					watch(c, clusters(nil), ads.Wildcard)
+				}
+				in(connected)
+				ended := time.Now()
+				s.Drop(nil)
+				in(1200 * time.Millisecond)
+				is(t, "came back", len(dialled), 2*clients)
+				at := map[time.Duration]int{}
+				for _, d := range dialled[clients:] {
+					at[d.Sub(ended).Truncate(50*time.Millisecond)]++
+				}
+				for moment, some := range at {
+					is(t, fmt.Sprintf("%d of %d within 50 ms from %s are few", some, clients, moment), some <= clients/2, true)
+				}
+			})
+		})
+	}
 }
 
 func TestNothingAskedNothingOpened_A63(t *testing.T) {

@@ -52,7 +52,7 @@ type Options struct {
 
 // Backoff spaces the attempts to connect: Base, times 1.6 at each failure,
 // give or take a fifth, at most Cap. It starts anew once a stream has delivered
-// a message.
+// a message; the stream after that one is opened within Base.
 type Backoff struct {
 	Base time.Duration
 	Cap  time.Duration

@@ -69,7 +69,7 @@ func (r *replica) prune() {
 			continue
 		}
 		r.shown = nil
-		if due := s.started.Add(backoffBase); due.After(r.due) {
+		if due := backoff().Again(s.started, time.Now()); due.After(r.due) {
 			r.due = due // a replica that answers and ends must not be pressed
 		}
 		r.p.o.Log.Info("stream of keys ended, opening another", "replica", r.address, "err", s.err)
@@ -132,9 +132,11 @@ func (r *replica) announce(ctx context.Context, next *publication) (opened []*st
 	return opened, nil
 }
 
+func backoff() ads.Backoff { return ads.Backoff{Base: backoffBase, Cap: backoffCap} }
+
 func (r *replica) failed(err error) {
 	r.failures++
-	delay := ads.Backoff{Base: backoffBase, Cap: backoffCap}.After(r.failures)
+	delay := backoff().After(r.failures)
 	r.due = time.Now().Add(delay)
 	r.hangUp()
 	r.note(err)
