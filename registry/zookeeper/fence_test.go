@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // fenced returns an option that gives a target the right to write.
@@ -150,4 +152,52 @@ func TestRecord(t *testing.T) {
 	if err := b.Save(t.Context(), []byte("x"), "x"); err == nil {
 		t.Error("any version is taken")
 	}
+}
+
+// TestRecordIsWatchedOnce is V12 for the record: what the library keeps for a
+// watch does not grow with the number of looks, and changes are told of still.
+func TestRecordIsWatchedOnce(t *testing.T) {
+	t.Parallel()
+	inTime(t, "V12 looked at for hours", func(t *testing.T, server *zktest.Server) {
+		client, other := dial(t, server), dial(t, server)
+		defer client.Close()
+		defer other.Close()
+		a, err := zookeeper.NewRecord(client, owner, zookeeper.Open)
+		must(t, err)
+		b, err := zookeeper.NewRecord(other, owner, zookeeper.Open)
+		must(t, err)
+		load := func() (version string) {
+			t.Helper()
+			for range 1000 {
+				_, version, err = a.Load(t.Context())
+				must(t, err)
+			}
+			return version
+		}
+		told := func(of string, happens func()) {
+			t.Helper()
+			ready(a.Changed())
+			happens()
+			synctest.Wait()
+			later(time.Second)
+			if !ready(a.Changed()) {
+				t.Errorf("not told of %s", of)
+			}
+		}
+		load() // there is none yet
+		must(t, b.Save(t.Context(), []byte("one"), ""))
+		version := load()
+		told("a change", func() { must(t, b.Save(t.Context(), []byte("two"), version)) })
+		version = load()
+		told("a lost connection", server.DropConnections)
+		load()
+		told("a change after a lost connection", func() { must(t, b.Save(t.Context(), []byte("three"), version)) })
+		load()
+		told("a lost session", func() { server.Expire(client.State().Session) })
+		version = load()
+		told("a change after a lost session", func() { must(t, b.Save(t.Context(), []byte("four"), version)) })
+		if armed, again := server.Watches(); armed > 1 || again > 0 {
+			t.Errorf("%d watches, %d were armed that were armed already", armed, again)
+		}
+	})
 }

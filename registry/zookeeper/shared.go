@@ -38,10 +38,7 @@ func (r *Record) Changed() <-chan struct{} { return r.inbox.ready }
 // is none.
 func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 	r.inbox.reset()
-	n, err := call(ctx, r.client, func(conn conn) (node, error) {
-		data, stat, _, err := conn.GetW(r.path)
-		return node{data, stat}, err
-	})
+	n, err := r.read(ctx)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, "", nil
@@ -49,6 +46,23 @@ func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 		return nil, "", fmt.Errorf("read %s: %w", r.path, err)
 	}
 	return n.data, strconv.FormatInt(int64(n.stat.Version), 10), nil
+}
+
+// read reads the record and has it watched. The library keeps a channel for
+// each time that a node is, until it changes, so that it is once.
+func (r *Record) read(ctx context.Context) (node, error) {
+	w := watch{r.path, ofData}
+	if !r.inbox.arm(w) {
+		return r.client.get(ctx, r.path)
+	}
+	n, err := call(ctx, r.client, func(conn conn) (node, error) {
+		data, stat, _, err := conn.GetW(r.path)
+		return node{data, stat}, err
+	})
+	if err != nil {
+		r.inbox.disarm(w)
+	}
+	return n, err
 }
 
 // Save replaces the record if it has a version still, and makes it where that
