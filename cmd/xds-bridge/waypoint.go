@@ -81,7 +81,12 @@ func (w *waypoint) fault() error {
 	return w.err
 }
 
-// run asks the registry until it has answered, or ctx ends.
+// idEvery is how often it is looked whether a registry still keeps its id.
+const idEvery = time.Minute
+
+// run asks the registry until it has answered, and from then on looks after
+// the id that it keeps: one that was wiped would be given another by whoever
+// comes next, and loops through both would not be recognised.
 func (w *waypoint) run(ctx context.Context) error {
 	if w.keeps() == nil {
 		return nil
@@ -89,6 +94,7 @@ func (w *waypoint) run(ctx context.Context) error {
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	found := "" // that the registry keeps, as it was told of last
 	for failures := 1; ; failures++ {
 		select {
 		case <-ctx.Done():
@@ -96,18 +102,34 @@ func (w *waypoint) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		kept := w.keeps()
-		id, err := kept.ask(ctx, kept.offer)
-		if err == nil || errors.Is(err, registry.ErrRefused) {
+		id, err := kept.ask(ctx, w.offer(kept, found))
+		switch {
+		case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
 			w.learn(id, kept.where, err)
-			return nil
-		}
-		if ctx.Err() == nil && w.given == "" {
+			return nil // there is none to look after
+		case err == nil:
+			if id != "" && id != found {
+				w.learn(id, kept.where, nil)
+			}
+			found, failures = orWord(id, found), 0
+			timer.Reset(idEvery)
+			continue
+		case ctx.Err() == nil && w.given == "" && found == "":
 			w.mu.Lock()
 			w.err = err
 			w.mu.Unlock()
 		}
 		timer.Reset(wait.Spread(failures))
 	}
+}
+
+// offer returns what a registry that keeps no id is to keep: what it kept
+// before, if that was found.
+func (w *waypoint) offer(kept *keptID, found string) string {
+	if found == "" || w.given != "" || kept.offer == "" {
+		return kept.offer
+	}
+	return w.id
 }
 
 // check tells what the registry keeps. That it cannot be reached is told by
@@ -138,6 +160,10 @@ func (w *waypoint) learn(kept, where string, refused error) {
 		w.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
 			"peer", w.name, "configured", w.given, "kept", kept, "where", where)
 	case w.given != "":
+	case w.id != "" && kept != w.id:
+		w.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops go on; write the one before into it, or restart this bridge",
+			"peer", w.name, "before", w.id, "kept", kept, "where", where)
+	case w.id != "":
 	case refused != nil:
 		w.log.Warn("the registry's own id can neither be read nor made, its name in this file is used instead: let our user make it, or configure the same id wherever this registry is",
 			"peer", w.name, "where", where, "err", refused)

@@ -68,6 +68,8 @@ func TestWaypoint(t *testing.T) {
 				if took := time.Since(began); i.id != tt.want || i.hop() != metadata.Hop(tt.want) || took > tt.after {
 					t.Errorf("%q after %s, want %q after %s", i.id, took, tt.want, tt.after)
 				}
+				time.Sleep(time.Hour)
+				cancel()
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
@@ -77,7 +79,6 @@ func TestWaypoint(t *testing.T) {
 				if lines := strings.Count(log.String(), "\n"); lines > 1 || (lines == 1) != (tt.warned != "") || !strings.Contains(log.String(), tt.warned) {
 					t.Errorf("logged %q", log.String())
 				}
-				cancel()
 			})
 		})
 	}
@@ -92,4 +93,59 @@ func TestWaypoint(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestIDIsLookedAfter shows what becomes of an id while the bridge runs.
+func TestIDIsLookedAfter(t *testing.T) {
+	for name, tt := range map[string]struct {
+		given   string
+		next    string // what the registry keeps from then on
+		down    time.Duration
+		want    string // what it keeps in the end
+		warned  string
+		refused bool // what is asked from then on
+	}{
+		"nothing happens":                        {next: "k1", want: "k1"},
+		"it was wiped":                           {want: "k1"},
+		"it was wiped, and was down for long":    {down: time.Hour, want: "k1"},
+		"it was wiped, and the id is configured": {given: "g1", want: "g1"},
+		"another was faster after it was wiped":  {next: "o2", want: "o2", warned: "before=k1 kept=o2"},
+		"it may not be read any more":            {next: "k1", want: "k1", refused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				kept, wiped := orWord(tt.given, "k1"), time.Time{}
+				w := newWaypoint("zk", tt.given, &keptID{where: "here", offer: orWord(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
+					switch {
+					case !wiped.IsZero() && tt.refused:
+						return "", registry.ErrRefused
+					case !wiped.IsZero() && time.Since(wiped) < tt.down:
+						return "", errors.New("connection refused")
+					case kept == "":
+						kept = offer
+					}
+					return kept, nil
+				}}, slog.New(slog.NewTextHandler(&log, nil)))
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- w.run(ctx) }()
+				time.Sleep(time.Hour)
+				before := w.hop()
+				kept, wiped = tt.next, time.Now()
+				time.Sleep(tt.down + 2*time.Minute)
+				synctest.Wait()
+				if kept != tt.want || w.hop() != before || w.fault() != nil {
+					t.Errorf("the registry keeps %q, want %q; we go by %q: %v", kept, tt.want, w.id, w.fault())
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if lines := strings.Count(log.String(), "\n"); lines > 1 || (lines == 1) != (tt.warned != "") || !strings.Contains(log.String(), tt.warned) {
+					t.Errorf("logged %q", log.String())
+				}
+			})
+		})
+	}
 }
