@@ -168,7 +168,9 @@ func (e *engine) failed(err error) {
 }
 
 // slow says whether trying soon again is useless.
-func slow(err error) bool { return errors.Is(err, ErrDenied) || errors.Is(err, ErrTooLarge) }
+func slow(err error) bool {
+	return errors.Is(err, ErrDenied) || errors.Is(err, ErrTooLarge) || errors.Is(err, ErrAsksTooMuch)
+}
 
 // gist is an error without its ports and sizes, which differ at each attempt: it
 // is told once.

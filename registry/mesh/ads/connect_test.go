@@ -263,6 +263,30 @@ func TestConnecting_A57(t *testing.T) {
 			equal(t, "held", v.names(), "a")
 			is(t, "slowly", len(w.failures()) < 15, true)
 		},
+		"a request beyond the server's limit is told as that, tried again slowly, and the last state stays": func(t *testing.T) {
+			s, n := istiod(t)
+			s.Set(load("a", "10.0.0.1"))
+			w := &witness{}
+			c := connect(t, n, w.observe, speaking(ads.StateOfTheWorld))
+			v, sub := watch(c, endpoints(), "a")
+			settle()
+			v.heard()
+			var names []string
+			for i := range 12_000 { // 4.8 MB
+				names = append(names, fmt.Sprintf("outbound|80||%0387d", i))
+			}
+			sub.Watch(names...)
+			in(2 * time.Minute)
+			e := v.one(t)
+			is(t, "told", errors.Is(e.Disconnected, ads.ErrAsksTooMuch), true)
+			is(t, "told as ours", errors.Is(e.Disconnected, ads.ErrTooLarge), false)
+			is(t, "with the setting", strings.Contains(e.Disconnected.Error(), "ISTIO_GPRC_MAXRECVMSGSIZE"), true)
+			equal(t, "held", v.names(), "a")
+			is(t, "slowly", len(w.failures()) < 8, true)
+			sub.Unwatch(names...)
+			in(31 * time.Second)
+			is(t, "connected", c.State().Connected, true)
+		},
 		"F17 a response of 41 MiB fits the default": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)

@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
@@ -298,17 +299,34 @@ func TestDelta_A57(t *testing.T) {
 			k.answer(tell(eds, "2", nil, wrap("a", "", load("a"))))
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"names beyond what istiod takes in one request are sent in several": func(t *testing.T) {
+		"names beyond what istiod takes in one request are sent in several, after a reconnect too": func(t *testing.T) {
 			s, n := istiod(t)
-			c := connect(t, n)
 			var names []string
-			for i := range 30_000 {
-				names = append(names, fmt.Sprintf("outbound|80||%050d.ns.svc.cluster.local", i))
+			var all []proto.Message
+			for i := range 12_000 { // 4.8 MB
+				names = append(names, fmt.Sprintf("outbound|80||%0387d", i))
+				all = append(all, load(names[i]), cluster(names[i], 1))
 			}
-			v, _ := watch(c, endpoints(), names...)
+			s.Set(all...)
+			w := &witness{}
+			c := connect(t, n, w.observe)
+			v, _ := watch(c, clusters(nil), ads.Wildcard)
+			u, _ := watch(c, endpoints(), names...)
 			in(time.Second)
-			equal(t, "held", v.names(), names...)
-			is(t, "several", len(s.Requests(eds)) > 2, true)
+			equal(t, "clusters", v.names(), names...)
+			equal(t, "endpoints", u.names(), names...)
+			before := len(s.Requests(eds))
+			s.Drop(nil)
+			in(20 * time.Second)
+			for _, e := range u.heard() {
+				is(t, "removed or unknown", len(e.Removed)+len(e.Unknown), 0)
+			}
+			for _, e := range v.heard() {
+				is(t, "removed or unknown", len(e.Removed)+len(e.Unknown), 0)
+			}
+			is(t, "several", before > 2 && len(s.Requests(eds)) > before+2, true)
+			is(t, "streams", s.Streams(), 2)
+			is(t, "refused", len(w.failures()), 0)
 			obedient(t, s)
 		},
 		"a wildcard added to other names is complete once the server had time to answer": func(t *testing.T) {

@@ -8,8 +8,12 @@ import (
 )
 
 // maxNames bounds the names in one delta request, in bytes: istiod takes
-// requests of up to 4 MiB, and held names are sent twice.
-const maxNames = 1 << 20
+// requests of up to 4 MiB, and held names are sent twice. framing is more than
+// the bytes round a name and its version.
+const (
+	maxNames = 1 << 20
+	framing  = 16
+)
 
 // exchange is the conversation about one type on one stream: nothing of it
 // outlives the stream. Only Run's goroutine touches it.
@@ -88,7 +92,7 @@ func (x *exchange) nextDelta() (request, bool) {
 // the server must be told, sorted.
 func (x *exchange) settle(limit int) (subscribe, unsubscribe []string) {
 	for _, name := range slices.Sorted(maps.Keys(x.dirty)) {
-		if limit -= len(name); limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
+		if limit -= len(name) + framing; limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
 			break
 		}
 		delete(x.dirty, name)

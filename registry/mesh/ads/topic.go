@@ -162,7 +162,7 @@ func (t *topicOf[T]) versions(limit int) map[string]string {
 		if !r.held {
 			continue
 		}
-		if limit -= len(name) + len(r.version); limit < 0 {
+		if limit -= len(name) + len(r.version) + framing; limit < 0 {
 			break
 		}
 		versions[name] = r.version
