@@ -11,55 +11,72 @@ import (
 // the source says. It may be used from any goroutine; a nil Interest wants
 // everything.
 //
-// A wish is numbered, so that a reader can tell what does not exist from what
-// has not been told yet.
+// What is known of one name never depends on another: the source says of each
+// by itself that it told of it, or why it cannot, so that a reader can tell what
+// does not exist from what has not been told yet.
 type Interest struct {
 	mu      sync.Mutex
-	names   map[string]int // by how many it is wanted
-	version int            // of the set
-	told    int            // the version up to which the source told of everything
-	changed chan struct{}  // ready after the set changed
-	answer  chan struct{}  // closed when told rises
+	names   map[string]*wish
+	changed chan struct{} // ready after the set changed
+	more    chan struct{} // closed when more is told
+}
+
+// wish is a name that is wanted.
+type wish struct {
+	by   int   // how many want it
+	seen bool  // the source knows that it is wanted
+	told bool  // the source told of it since then
+	err  error // why it cannot be told now
 }
 
 // NewInterest returns an interest in nothing.
 func NewInterest() *Interest {
-	return &Interest{names: make(map[string]int), changed: make(chan struct{}, 1), answer: make(chan struct{})}
+	return &Interest{names: make(map[string]*wish), changed: make(chan struct{}, 1), more: make(chan struct{})}
 }
 
-// Add wants names, once more each, and returns the number of the wish for Await.
-func (i *Interest) Add(names ...string) int {
-	return i.change(+1, names)
-}
-
-// Drop takes back one wish for each name.
-func (i *Interest) Drop(names ...string) {
-	i.change(-1, names)
-}
-
-func (i *Interest) change(by int, names []string) int {
+// Add wants names, once more each.
+func (i *Interest) Add(names ...string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	differs := false
 	for _, name := range names {
-		before := i.names[name]
-		now := max(0, before+by)
-		if now == 0 {
-			delete(i.names, name)
-		} else {
-			i.names[name] = now
+		if i.names[name] == nil {
+			i.names[name] = &wish{}
+			differs = true
 		}
-		differs = differs || (before == 0) != (now == 0)
+		i.names[name].by++
 	}
-	if !differs {
-		return i.version
+	if differs {
+		i.signal()
 	}
-	i.version++
+}
+
+// Drop takes back one wish for each name. What was told of a name that nobody
+// wants any more is forgotten.
+func (i *Interest) Drop(names ...string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	differs := false
+	for _, name := range names {
+		w := i.names[name]
+		if w == nil {
+			continue
+		}
+		if w.by--; w.by == 0 {
+			delete(i.names, name)
+			differs = true
+		}
+	}
+	if differs {
+		i.signal()
+	}
+}
+
+func (i *Interest) signal() {
 	select {
 	case i.changed <- struct{}{}:
 	default:
 	}
-	return i.version
 }
 
 // Wants reports whether any of the names is wanted.
@@ -69,22 +86,40 @@ func (i *Interest) Wants(names ...string) bool {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, name := range names {
-		if i.names[name] > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(names, func(name string) bool { return i.names[name] != nil })
 }
 
-// Names returns what is wanted, in order; none for a nil Interest.
+// Names returns what is wanted, in order; none for a nil Interest. The source
+// alone asks, before it looks: what is wanted later is told of only after it has
+// asked again.
 func (i *Interest) Names() []string {
 	if i == nil {
 		return nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	for _, w := range i.names {
+		w.seen = true
+	}
 	return slices.Sorted(maps.Keys(i.names))
+}
+
+// Untold returns those of Names that were never told of, in order; none for a
+// nil Interest.
+func (i *Interest) Untold() []string {
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var names []string
+	for name, w := range i.names {
+		if w.seen && !w.told {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Changed is ready after the set changed; never for a nil Interest.
@@ -95,40 +130,60 @@ func (i *Interest) Changed() <-chan struct{} {
 	return i.changed
 }
 
-// Version returns the number of the set as it is. A source asks for it before
-// it looks at the names.
-func (i *Interest) Version() int {
-	if i == nil {
-		return 0
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.version
-}
-
-// Told is the source's word that it has told of everything that was wanted as
-// of a version.
-func (i *Interest) Told(version int) {
+// Tell is the source's word on names, after its table shows what it found: nil
+// where it told of everything that a name stands for, or why it cannot. A name
+// that is not among Names is left out.
+func (i *Interest) Tell(answers map[string]error) {
 	if i == nil {
 		return
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if version <= i.told {
-		return
+	differs := false
+	for name, err := range answers {
+		w := i.names[name]
+		if w == nil || !w.seen {
+			continue
+		}
+		told := w.told || err == nil
+		differs = differs || told != w.told || !sameError(err, w.err)
+		w.told, w.err = told, err
 	}
-	i.told = version
-	close(i.answer)
-	i.answer = make(chan struct{})
+	if differs {
+		close(i.more)
+		i.more = make(chan struct{})
+	}
 }
 
-// Await reports whether the source has told of everything that was wanted as of
-// a version; where it has not, more is closed when it has told of more.
-func (i *Interest) Await(version int) (told bool, more <-chan struct{}) {
+func sameError(a, b error) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.Error() == b.Error()
+}
+
+// Answer is what a source said of some names.
+type Answer struct {
+	Told bool            // each was told of at least once since it is wanted
+	Err  error           // why one of them cannot be told now; nil where all can
+	More <-chan struct{} // closed when the source says more, of any name
+}
+
+// Answer returns what the source said of names. A table that is read after it
+// shows what was told; one that was read before it may not.
+func (i *Interest) Answer(names ...string) Answer {
 	if i == nil {
-		return true, nil
+		return Answer{Told: true}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.told >= version, i.answer
+	a := Answer{Told: true, More: i.more}
+	for _, name := range names {
+		w := i.names[name]
+		a.Told = a.Told && w != nil && w.told
+		if w != nil && a.Err == nil {
+			a.Err = w.err
+		}
+	}
+	return a
 }

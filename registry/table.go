@@ -22,6 +22,7 @@ type Table struct {
 	unknown map[string]error
 	synced  bool
 	stale   error
+	outages int // how often that began
 	epoch   int
 	dialed  bool // since the last full reading
 	dials   int
@@ -137,6 +138,9 @@ func (t *Table) Dialed() {
 func (t *Table) Stale(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err != nil && t.stale == nil {
+		t.outages++
+	}
 	t.stale = err
 	t.signal()
 }
@@ -304,7 +308,7 @@ func (t *Table) signal() {
 }
 
 func (t *Table) knowledge(unknown map[string]error) Knowledge {
-	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials}
+	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages}
 }
 
 // Knowledge is how far the rows of a table may be relied on.
@@ -314,6 +318,7 @@ type Knowledge struct {
 	Unknown map[string]error // scopes that cannot be told, by Table.Unknown
 	Epoch   int              // how often the source told of everything anew
 	Dials   int              // how many of those readings were the first of a new connection
+	Outages int              // how often the rows began to be out of date
 }
 
 // Of returns why the service of a name may not be concluded from, nil where

@@ -66,6 +66,10 @@ type Options struct {
 	// while its registry is away has something to call; empty: none.
 	StateFile string
 
+	// StateAge is how old an answer of the state file may be to be used: since the
+	// registry confirmed it last. 0: 24 h.
+	StateAge time.Duration
+
 	// Linger is how long what Resolve asked for once is kept up to date; 0: 1 min.
 	Linger time.Duration
 
@@ -116,10 +120,12 @@ func New(b Backend, o Options) (*Client, error) {
 	}
 	o.Log = o.Log.With("registry", b.Kind)
 	o.Linger, o.Settle = orElse(o.Linger, time.Minute), orElse(o.Settle, time.Second)
+	o.StateAge = orElse(o.StateAge, 24*time.Hour)
 	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
 	c.index = newIndex(c.table, o.Doubt)
-	c.state = openState(o.StateFile, o.Log)
+	c.index.hides = b.Interest == nil
+	c.state = openState(o)
 	if b.Routes != nil {
 		var err error
 		if c.routes, err = b.Routes(func(a naming.HostAddress) { c.routed(a) }); err != nil {
@@ -149,7 +155,7 @@ func (c *Client) start() {
 	if c.routes != nil {
 		c.run("routes", c.routes.Run)
 	}
-	c.run("state", c.state.run)
+	c.run("state", func(ctx context.Context) error { return c.state.run(ctx, c.confirm) })
 }
 
 // run starts a part of the client. A part that ends before Close, or panics, is
@@ -218,9 +224,9 @@ func (c *Client) Status() Status {
 	c.mu.Lock()
 	s := Status{Instances: slices.SortedFunc(maps.Values(c.instances), compareInstances), Err: c.fatal}
 	c.mu.Unlock()
-	_, stale, synced := c.index.find(Query{})
-	s.Available = s.Err == nil && stale == nil && (synced || c.backend.Source == nil) && c.ctx.Err() == nil
-	s.Err = caused(first(s.Err, context.Cause(c.ctx), stale, c.fault()))
+	found := c.index.find(Query{})
+	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
+	s.Err = caused(first(s.Err, context.Cause(c.ctx), found.stale, c.fault()), ErrUnreachable)
 	return s
 }
 

@@ -34,8 +34,12 @@ func (s *told) Run(ctx context.Context, t *registry.Table) error {
 		case <-ctx.Done():
 			return nil
 		case do := <-s.do:
+			names := make(map[string]error)
+			for _, name := range s.wish.Names() {
+				names[name] = nil
+			}
 			do(t)
-			s.wish.Told(s.wish.Version())
+			s.wish.Tell(names)
 		}
 	}
 }
@@ -58,6 +62,13 @@ func (s *told) all(services ...*registry.Service) {
 
 func (s *told) away(why error) {
 	s.do <- func(t *registry.Table) { t.Stale(why) }
+	synctest.Wait()
+}
+
+// deny makes the source say that it may not tell of a query.
+func (s *told) deny(q client.Query) {
+	s.wish.Names()
+	s.wish.Tell(map[string]error{q.String(): fmt.Errorf("%w: no right to read", registry.ErrRefused)})
 	synctest.Wait()
 }
 

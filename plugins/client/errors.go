@@ -4,16 +4,36 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/locate"
 )
 
-// The causes that an application may want to tell apart. An error that Resolve,
-// Watch.Next, WaitVisible or Status gives wraps at most one of them.
+// The causes that an application may want to tell apart. An error of Resolve,
+// Watch.Next, WaitVisible or Status, and Snapshot.Err, wrap at most one of them.
+//
+// An error of Resolve or Watch.Next says that nothing is known, Snapshot.Err that
+// what was known stays. A snapshot without either and without endpoints says that
+// there is nobody.
 var (
 	// ErrUnreachable says that the registry has not been reached, or no longer
 	// is. What was known stays.
 	ErrUnreachable = errors.New("the registry cannot be reached")
+
+	// ErrDenied says that the registry is reached and refuses to tell, or to
+	// take what is provided. What was known stays.
+	ErrDenied = errors.New("the registry denies it")
+
+	// ErrUnknown says that the registry is reached and has not told yet, or
+	// cannot.
+	ErrUnknown = errors.New("not known yet")
+
+	// ErrConflict says that another live process provides the same, or uses the
+	// same identity.
+	ErrConflict = errors.New("conflicts with another live process")
+
+	// ErrInvalid says that the registry's format cannot hold an instance.
+	ErrInvalid = errors.New("cannot be written in the registry's format")
 
 	// ErrOwnAddressUnknown says that it is not known at which host address of
 	// the mesh this process is, so that its service keys cannot be published.
@@ -28,25 +48,43 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// caused wraps an error with the cause it belongs to.
-func caused(err error) error {
-	if err == nil {
-		return nil
-	}
-	for _, known := range []error{ErrUnreachable, ErrOwnAddressUnknown, ErrDebugRefused, ErrClosed} {
+// cause returns the cause that an error wraps; nil where it wraps none.
+func cause(err error) error {
+	for _, known := range []error{
+		ErrUnreachable, ErrDenied, ErrUnknown, ErrConflict, ErrInvalid, ErrOwnAddressUnknown, ErrDebugRefused, ErrClosed,
+	} {
 		if errors.Is(err, known) {
-			return err
+			return known
 		}
 	}
-	if errors.Is(err, locate.ErrNoService) {
-		return fmt.Errorf("%w: %w", ErrOwnAddressUnknown, err)
+	return nil
+}
+
+// caused wraps an error with the cause it belongs to, other where nothing else
+// is known of it.
+func caused(err, other error) error {
+	switch {
+	case err == nil || cause(err) != nil:
+		return err
+	case errors.Is(err, locate.ErrNoService):
+		other = ErrOwnAddressUnknown
+	case debugRefused(err):
+		other = ErrDebugRefused
+	case errors.Is(err, registry.ErrRefused):
+		other = ErrDenied
 	}
-	if e, ok := errors.AsType[*debug.Error](err); ok {
-		switch e.Cause {
-		case debug.Unauthorized, debug.Forbidden, debug.NotServed, debug.Refused, debug.NoToken, debug.Plaintext:
-			return fmt.Errorf("%w: %w", ErrDebugRefused, err)
-		default:
-		}
+	return fmt.Errorf("%w: %w", other, err)
+}
+
+func debugRefused(err error) bool {
+	e, ok := errors.AsType[*debug.Error](err)
+	if !ok {
+		return false
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	switch e.Cause {
+	case debug.Unauthorized, debug.Forbidden, debug.NotServed, debug.Refused, debug.NoToken, debug.Plaintext:
+		return true
+	default:
+		return false
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // FuzzStateFile shows that no state file costs more than what it held,
@@ -32,7 +33,7 @@ func FuzzStateFile(f *testing.F) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := openState(path, slog.New(slog.DiscardHandler))
+		s := openState(Options{StateFile: path, StateAge: 1000 * 24 * time.Hour, Log: slog.New(slog.DiscardHandler)})
 		if forged && len(s.answers) > 0 {
 			t.Error("taken with another checksum")
 		}

@@ -19,7 +19,16 @@ type index struct {
 	answers  map[Query]map[registry.Name]struct{}
 	watches  map[Query]map[*Watch]struct{}
 	known    registry.Knowledge
+	hides    bool // any scope that cannot be told may hide what a query finds nothing for
 	doubts   doubts
+}
+
+// finding is what the table shows of a query.
+type finding struct {
+	services []*registry.Service // by name
+	stale    error               // why all of it may be out of date
+	hidden   error               // why something of it cannot be told
+	synced   bool                // the source told of everything at least once
 }
 
 func newIndex(t *registry.Table, doubt time.Duration) *index {
@@ -36,7 +45,7 @@ func (x *index) drain() {
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
 	told := x.known.Synced != d.Synced || (x.known.Stale == nil) != (d.Stale == nil) || len(d.Scopes) > 0
-	back := x.known.Synced && x.known.Stale != nil && d.Stale == nil
+	back := x.known.Synced && d.Stale == nil && (x.known.Stale != nil || x.known.Outages != d.Outages)
 	x.known = d.Knowledge
 	woken := make(map[*Watch]struct{})
 	if back {
@@ -92,9 +101,8 @@ func (x *index) replace(name registry.Name, before, now *registry.Service) {
 	}
 }
 
-// find returns the services that answer a query, by name, how far they may be
-// relied on, and whether the source told of everything at least once.
-func (x *index) find(q Query) (found []*registry.Service, unsure error, synced bool) {
+// find returns what answers a query, and why something of it cannot be told.
+func (x *index) find(q Query) finding {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	names := make(map[registry.Name]struct{})
@@ -102,11 +110,27 @@ func (x *index) find(q Query) (found []*registry.Service, unsure error, synced b
 		maps.Copy(names, x.answers[one])
 	}
 	x.doubts.names(q, names)
+	f := finding{stale: x.known.Stale, synced: x.known.Synced}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		found = append(found, x.doubts.with(name, x.services[name]))
-		unsure = first(unsure, x.known.Of(name))
+		f.services = append(f.services, x.doubts.with(name, x.services[name]))
+		hidden, _ := registry.Covering(x.known.Unknown, name)
+		f.hidden = first(f.hidden, hidden)
 	}
-	return found, first(x.known.Stale, unsure), x.known.Synced
+	if len(names) == 0 {
+		f.hidden = x.concealed()
+	}
+	return f
+}
+
+// concealed returns why something that was never seen cannot be told.
+func (x *index) concealed() error {
+	if !x.hides {
+		return x.known.Unknown["*"] // the source says it of each name
+	}
+	for _, scope := range slices.Sorted(maps.Keys(x.known.Unknown)) {
+		return x.known.Unknown[scope]
+	}
+	return nil
 }
 
 // settled gives up what is still in doubt.
@@ -153,6 +177,19 @@ func (x *index) unwatch(w *Watch) {
 			delete(x.watches, q)
 		}
 	}
+}
+
+// watched returns what somebody watches.
+func (x *index) watched() []Query {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	seen := make(map[Query]struct{})
+	for _, all := range x.watches {
+		for w := range all {
+			seen[w.query] = struct{}{}
+		}
+	}
+	return slices.Collect(maps.Keys(seen))
 }
 
 // wake wakes everybody who watches a query.

@@ -132,19 +132,20 @@ type Snapshot struct {
 	// elsewhere and where any endpoint may be called.
 	Routes map[naming.HostAddress]*routes.Table
 
-	// Err says why the snapshot may be out of date; nil while it is current.
-	// Whatever it is, the endpoints are the last known.
+	// Err says why the snapshot may be out of date or incomplete; nil while it is
+	// current. Whatever it is, the endpoints are the last known.
 	Err error
 
-	// Since is when the last full answer was saved, for a snapshot that comes
-	// from the state file alone; zero otherwise.
+	// Since is when the registry confirmed the answer last, for a snapshot that
+	// comes from the state file; zero otherwise. It is at most Options.StateAge
+	// ago.
 	Since time.Time
 }
 
 // same reports whether two snapshots lead calls to the same places and are both
-// current, or both not.
+// current, or out of date for the same cause.
 func (s Snapshot) same(o Snapshot) bool {
-	if len(s.Routes) != len(o.Routes) || (s.Err == nil) != (o.Err == nil) {
+	if len(s.Routes) != len(o.Routes) || (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) { //nolint:errorlint // causes are sentinels
 		return false
 	}
 	for a, t := range s.Routes {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,7 +10,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,11 +20,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// state is the last known answer to each query, in memory and in a file. The
-// file is a cache: one that is missing, damaged or cannot be written costs the
-// answers after a start without a registry, and nothing else.
+// state is the last good answer to each query, in memory and in a file. What is
+// denied, unknown or out of date is never written over it. An answer without
+// endpoints says that there was nobody; of a query that has no answer nothing is
+// known.
+//
+// The file is a cache: one that is missing, damaged or cannot be written costs
+// the answers after a start without a registry, and nothing else. It holds no
+// more than maxAnswers, those that were confirmed last, and none that is older
+// than age.
 type state struct {
 	path string
+	age  time.Duration
 	log  *slog.Logger
 	wake chan struct{}
 
@@ -53,18 +63,31 @@ type stateFile struct {
 
 const stateVersion = 1
 
-// settle is how long changes are gathered before the file is written.
-const settle = time.Second
+const (
+	settle     = time.Second      // how long changes are gathered before the file is written
+	confirmed  = 10 * time.Minute // how often the time of what is still watched is renewed
+	emptyAge   = time.Hour        // of an answer that there is nobody: who comes tells nobody who is away
+	maxAnswers = 1000
+)
 
-func openState(path string, log *slog.Logger) *state {
-	s := &state{path: path, log: log, wake: make(chan struct{}, 1), answers: make(map[Query]answer)}
-	if path == "" {
+func openState(o Options) *state {
+	s := &state{path: o.StateFile, age: o.StateAge, log: o.Log, wake: make(chan struct{}, 1), answers: make(map[Query]answer)}
+	if s.path == "" {
 		return s
 	}
 	if err := s.load(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn("state file not used, starting without it", "file", path, "err", err)
+		s.log.Warn("state file not used, starting without it", "file", s.path, "err", err)
 	}
 	return s
+}
+
+// old reports whether an answer was confirmed too long ago to be used.
+func (s *state) old(a answer) bool {
+	age := s.age
+	if len(a.Endpoints) == 0 {
+		age = min(age, emptyAge)
+	}
+	return time.Since(a.At) > age
 }
 
 func (s *state) load() error {
@@ -87,12 +110,21 @@ func (s *state) load() error {
 		return fmt.Errorf("answers: %w", err)
 	}
 	for _, a := range all {
+		a.At = earlier(a.At, time.Now()) // a clock may have been set back
 		s.answers[Query{a.By, a.Text}] = a
 	}
 	return nil
 }
 
-// keep notes a full and current answer.
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// keep notes a full and current answer. That it is still the same is written when
+// the file is written next.
 func (s *state) keep(now Snapshot) {
 	if s.path == "" || now.Err != nil {
 		return
@@ -112,10 +144,11 @@ func (s *state) keep(now Snapshot) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if before, ok := s.answers[now.Query]; ok && before.snapshot(now.Query).same(withErr(now, errSaved)) {
+	before, ok := s.answers[now.Query]
+	s.answers[now.Query] = a
+	if ok && before.snapshot(now.Query).same(withErr(now, errSaved)) {
 		return
 	}
-	s.answers[now.Query] = a
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -134,7 +167,7 @@ func (s *state) get(q Query) (Snapshot, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.answers[q]
-	return a.snapshot(q), ok
+	return a.snapshot(q), ok && !s.old(a)
 }
 
 func (a answer) snapshot(q Query) Snapshot {
@@ -147,14 +180,17 @@ func (a answer) snapshot(q Query) Snapshot {
 	return out
 }
 
-// run writes the file after changes, and once more at the end.
-func (s *state) run(ctx context.Context) error {
+// run writes the file after changes, from time to time as confirm renews what is
+// still current, and once more at the end.
+func (s *state) run(ctx context.Context, confirm func()) error {
 	if s.path == "" {
 		return nil
 	}
 	timer := time.NewTimer(settle)
 	timer.Stop()
 	defer timer.Stop()
+	again := time.NewTicker(confirmed)
+	defer again.Stop()
 	pending, failing := false, false
 	write := func() {
 		err := s.save()
@@ -177,19 +213,16 @@ func (s *state) run(ctx context.Context) error {
 			pending = true
 		case <-timer.C:
 			write()
+		case <-again.C:
+			confirm()
+			write()
 		}
 	}
 }
 
 // save replaces the file: a crash leaves the old one or the new one.
 func (s *state) save() error {
-	s.mu.Lock()
-	all := make([]answer, 0, len(s.answers))
-	for _, a := range s.answers {
-		all = append(all, a)
-	}
-	s.mu.Unlock()
-	body, err := json.Marshal(all)
+	body, err := json.Marshal(s.latest())
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
@@ -199,4 +232,19 @@ func (s *state) save() error {
 		return fmt.Errorf("state: %w", err)
 	}
 	return statefile.Replace(s.path, data) //nolint:wrapcheck // it names the file
+}
+
+// latest forgets what is old or too much, and returns the rest, the one that was
+// confirmed last first.
+func (s *state) latest() []answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.answers, func(_ Query, a answer) bool { return s.old(a) })
+	all := slices.SortedFunc(maps.Values(s.answers), func(a, b answer) int {
+		return cmp.Or(b.At.Compare(a.At), compareQueries(Query{a.By, a.Text}, Query{b.By, b.Text}))
+	})
+	for _, a := range all[min(len(all), maxAnswers):] {
+		delete(s.answers, Query{a.By, a.Text})
+	}
+	return all[:min(len(all), maxAnswers)]
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
@@ -17,13 +18,15 @@ type Watch struct {
 	client *Client
 	query  Query
 	wake   chan struct{}
-	wish   int // the number of the interest
+	names  []string // what the source has to tell of
 	stop   context.CancelCauseFunc
 	ctx    context.Context //nolint:containedctx // ends Next
 	once   sync.Once
 
-	told bool
-	last Snapshot
+	told   bool
+	last   Snapshot
+	denied error           // what Next returned last for want of an answer
+	more   <-chan struct{} // closed when the source tells more than at the last look
 
 	mu sync.Mutex                      // guards at
 	at map[naming.HostAddress]struct{} // hosts whose routes are watched
@@ -35,19 +38,10 @@ func (c *Client) Watch(q Query) *Watch {
 	w.ctx, w.stop = context.WithCancelCause(c.ctx)
 	w.signal()
 	c.index.watch(w)
-	if c.backend.Interest != nil {
-		w.wish = c.backend.Interest.Add(w.names()...)
+	if w.names = c.names(q); w.names != nil {
+		c.backend.Interest.Add(w.names...)
 	}
 	return w
-}
-
-// names returns what the source has to tell of.
-func (w *Watch) names() []string {
-	var all []string
-	for _, q := range w.query.each() {
-		all = append(all, w.client.backend.Names(q)...)
-	}
-	return all
 }
 
 func (w *Watch) signal() {
@@ -65,28 +59,32 @@ func (w *Watch) Stop() {
 		if w.client.routes != nil {
 			w.follow(nil)
 		}
-		if i := w.client.backend.Interest; i != nil {
-			i.Drop(w.names()...)
+		if w.names != nil {
+			w.client.backend.Interest.Drop(w.names...)
 		}
 	})
 }
 
 // Next returns the whole answer: at first as soon as it is known, later whenever
-// it is different from the last one returned. While the registry has not been
-// reached since the start, the state file answers, with Snapshot.Err set. The
-// error is ErrClosed after Stop or Close, or says why ctx ended with nothing
-// known.
+// it is different from the last one returned. While nothing else is known, the
+// state file answers, with Snapshot.Err set. An error says that nothing is known:
+// ErrDenied at once where the registry refuses to tell, else when ctx ends, such
+// as ErrUnreachable or ErrUnknown. It is ErrClosed after Stop or Close.
 func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 	for {
 		if w.ctx.Err() != nil {
 			return Snapshot{}, ErrClosed
 		}
-		s, ok := w.look()
-		if ok && (!w.told || !s.same(w.last)) {
-			w.told, w.last = true, s
+		s, err := w.look()
+		if err == nil && (!w.told || !s.same(w.last)) {
+			w.told, w.last, w.denied = true, s, nil
 			return s, nil
 		}
-		if err := w.wait(ctx); err != nil {
+		if errors.Is(err, ErrDenied) && !errors.Is(w.denied, ErrDenied) {
+			w.denied = err
+			return Snapshot{}, err
+		}
+		if err := w.wait(ctx, err); err != nil {
 			return Snapshot{}, err
 		}
 	}
@@ -117,64 +115,96 @@ func (w *Watch) Follow(ctx context.Context, tell func(Snapshot, error)) {
 	}
 }
 
-// wait returns once there may be something new.
-func (w *Watch) wait(ctx context.Context) error {
-	told, more := w.client.backend.Interest.Await(w.wish)
-	if told {
-		more = nil
-	}
+// wait returns once there may be something new. Why is what the last look lacked.
+func (w *Watch) wait(ctx context.Context, why error) error {
 	select {
 	case <-w.wake:
-	case <-more:
+	case <-w.more:
 	case <-w.ctx.Done():
 	case <-ctx.Done():
 		if w.told {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%s: not known yet: %w", w.query, w.client.why(ctx))
+		return fmt.Errorf("%w: %w", why, ctx.Err())
 	}
 	return nil
 }
 
-// why says why something is not known.
-func (c *Client) why(ctx context.Context) error {
-	_, stale, _ := c.index.find(Query{})
-	if err := first(stale, c.fault()); err != nil {
-		return caused(err)
+// look returns the answer as it is, or why none is known.
+func (w *Watch) look() (Snapshot, error) {
+	c := w.client
+	s, whole, more := c.answer(w.query, w.names)
+	w.more = more
+	w.route(&s)
+	if whole || len(s.Endpoints) > 0 && (w.told || w.query.by == byHost || s.Err != nil) {
+		return s, nil // or a part, for as long as the rest cannot be told
 	}
-	return ctx.Err()
+	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
+	if saved, ok := c.state.get(w.query); ok && (!w.told || !w.last.Since.IsZero()) {
+		saved.Err = why
+		return saved, nil
+	}
+	return s, why
 }
 
-// look returns the answer as it is, and whether it may be told: the source told
-// of all that was asked for, or there is something from before.
-func (w *Watch) look() (Snapshot, bool) {
-	c := w.client
+// answer returns what is known of a query whose names the source was asked for,
+// and whether that is everything. What the source told of is asked first: the
+// table shows it from then on. More is closed when the source tells more.
+func (c *Client) answer(q Query, names []string) (s Snapshot, whole bool, more <-chan struct{}) {
+	told := c.backend.Interest.Answer(names...)
 	c.index.drain()
-	found, unsure, synced := c.index.find(w.query)
-	told, _ := c.backend.Interest.Await(w.wish)
-	whole := synced && told
-	s := Snapshot{Query: w.query, Err: caused(unsure)}
-	for _, x := range found {
+	found := c.index.find(q)
+	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, told.Err), ErrUnknown))}
+	for _, x := range found.services {
 		for _, e := range x.Endpoints {
 			if e.Health.Offered() {
 				s.Endpoints = append(s.Endpoints, Endpoint{Endpoint: e, Service: x})
 			}
 		}
 	}
-	w.route(&s)
-	switch {
-	case whole:
+	if whole = c.whole(told, found); whole {
 		c.state.keep(s)
-		return s, true
-	case len(s.Endpoints) > 0 && (w.told || w.query.by == byHost):
-		return s, true
 	}
-	saved, ok := c.state.get(w.query)
-	if ok && !w.told {
-		saved.Err = first(c.why(w.ctx), ErrUnreachable)
-		return saved, true
+	return s, whole, told.More
+}
+
+// confirm has the state know that what is watched is still as it says.
+func (c *Client) confirm() {
+	for _, q := range c.index.watched() {
+		c.answer(q, c.names(q))
 	}
-	return s, false
+}
+
+// names returns what the source has to tell of for a query.
+func (c *Client) names(q Query) []string {
+	if c.backend.Interest == nil {
+		return nil
+	}
+	var all []string
+	for _, one := range q.each() {
+		all = append(all, c.backend.Names(one)...)
+	}
+	return all
+}
+
+// whole reports whether what was found is everything: the source told of it at
+// least once, whether it can now or not.
+func (c *Client) whole(told registry.Answer, found finding) bool {
+	if c.backend.Interest != nil {
+		return told.Told
+	}
+	return found.synced && (found.hidden == nil || len(found.services) > 0)
+}
+
+// why says why the registry cannot be read; nil where it can.
+func (c *Client) why() error {
+	if stale := c.index.find(Query{}).stale; stale != nil {
+		return caused(stale, ErrUnreachable)
+	}
+	if c.backend.Fault == nil {
+		return nil
+	}
+	return caused(c.backend.Fault(), ErrUnreachable)
 }
 
 // route adds the routes of the hosts in a snapshot, and watches those of hosts
@@ -222,8 +252,8 @@ func (w *Watch) follow(hosts map[naming.HostAddress]struct{}) {
 }
 
 // Resolve returns the answer to a query as soon as it is known; where ctx ends
-// before, the last known one with Snapshot.Err set, or an error where there is
-// none. What was asked for once is kept up to date for Options.Linger, so that
+// before, an error as Watch.Next returns it. During an outage that is the last
+// known one, with Snapshot.Err set. What was asked for once is kept up to date for Options.Linger, so that
 // asking again costs nothing.
 func (c *Client) Resolve(ctx context.Context, q Query) (Snapshot, error) {
 	c.linger(q)
@@ -298,5 +328,5 @@ func (c *Client) publishing() error {
 	if c.backend.Publisher == nil {
 		return nil
 	}
-	return caused(c.backend.Publisher.Fault())
+	return caused(c.backend.Publisher.Fault(), ErrUnreachable)
 }

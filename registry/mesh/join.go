@@ -256,6 +256,11 @@ func (n *Naming) wanted(h *host, interfaces []registry.Interface) bool {
 	if n.Interest == nil {
 		return true
 	}
+	return n.Interest.Wants(h.names(interfaces)...)
+}
+
+// names returns everything that a host may be wanted by.
+func (h *host) names(interfaces []registry.Interface) []string {
 	names := []string{h.address.Host, h.address.String()}
 	if c := h.whole(); c != nil && c.Application != "" {
 		names = append(names, c.Application)
@@ -264,7 +269,7 @@ func (n *Naming) wanted(h *host, interfaces []registry.Interface) bool {
 		key := naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
 		names = append(names, i.Name, key.String())
 	}
-	return n.Interest.Wants(names...)
+	return names
 }
 
 // assignment returns the endpoints of a cluster with what has to be asked for

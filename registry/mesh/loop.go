@@ -30,7 +30,6 @@ type loop struct {
 	keysMissing error
 	replicas    []string
 	disputes    int
-	wish        int // the version of the interest that the rows follow
 }
 
 // run acts on news until ctx ends, or one of the others does.
@@ -45,7 +44,7 @@ func (l *loop) run(ctx context.Context, ended <-chan error) error {
 			}
 			return err
 		case <-l.state.naming.Interest.Changed():
-			l.wish = l.state.naming.Interest.Version()
+			l.state.naming.Interest.Names() // from here on they are among the rows
 			l.state.touchAll()
 			l.act(newNews(l.epoch, l.connection))
 		case <-l.source.inbox.wake:
@@ -131,9 +130,40 @@ func (l *loop) publish(changes []change) {
 	if settles {
 		l.settle()
 	}
-	if l.settled && len(l.missing) == 0 {
-		l.state.naming.Interest.Told(l.wish)
+	l.answer(changes)
+}
+
+// answer tells who wants names of those that the table shows: the stream told of
+// every cluster, and of the endpoints of those that the name stands for.
+func (l *loop) answer(changes []change) {
+	interest := l.state.naming.Interest
+	if interest == nil || !l.complete || !l.mapped {
+		return
 	}
+	answers := make(map[string]error)
+	for _, name := range interest.Untold() {
+		answers[name] = nil
+	}
+	for _, c := range changes { // of what was told before, what became of it
+		for _, name := range l.state.namesOf(c.address) {
+			answers[name] = nil
+		}
+	}
+	for a, r := range l.state.rows {
+		for _, name := range l.state.namesOf(a) {
+			if _, ok := answers[name]; ok && r.unknown != nil {
+				answers[name] = r.unknown
+			}
+		}
+	}
+	for eds := range l.missing {
+		for _, a := range l.state.users[eds] {
+			for _, name := range l.state.namesOf(a) {
+				delete(answers, name)
+			}
+		}
+	}
+	interest.Tell(answers)
 }
 
 // settle makes the table hold what a whole stream told of.

@@ -775,6 +775,33 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// TestEndpointsThatAreNotToldHideNoOtherName: V82.
+func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wish := registry.NewInterest()
+		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })
+		b.serve("outbound|1||a.b", "10.0.0.1")
+		b.serve("outbound|1||c.d")
+		b.start()
+		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")))
+		b.expectKnown()
+		b.istiod.Withhold(eds, "outbound|1||c.d")
+		wish.Add("c.d", "a.b", "nobody.here")
+		synctest.Wait()
+		if a := wish.Answer("a.b", "nobody.here"); !a.Told || a.Err != nil {
+			t.Errorf("they wait for another: %+v", a)
+		}
+		if wish.Answer("c.d").Told {
+			t.Error("told of before its endpoints are known")
+		}
+		b.istiod.Withhold(eds)
+		b.serve("outbound|1||c.d", "10.0.0.2")
+		if a := wish.Answer("c.d"); !a.Told || a.Err != nil {
+			t.Errorf("once its endpoints are known: %+v", a)
+		}
+	})
+}
+
 func TestOnlyWhatIsWantedIsAskedFor_A63_B10(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
@@ -786,10 +813,10 @@ func TestOnlyWhatIsWantedIsAskedFor_A63_B10(t *testing.T) {
 		b.expect()
 		b.expectKnown()
 		for _, name := range []string{"providers:I::", "I", "a.b", "a.b:1"} {
-			version := wish.Add(name)
+			wish.Add(name)
 			synctest.Wait()
 			b.expect("a.b:1 10.0.0.1")
-			if told, _ := wish.Await(version); !told {
+			if a := wish.Answer(name); !a.Told || a.Err != nil {
 				t.Errorf("%s: the source does not say that it told of it", name)
 			}
 			wish.Drop(name)

@@ -228,6 +228,15 @@ func (s *state) services() []*registry.Service {
 	return out
 }
 
+// namesOf returns everything that a host may be wanted by.
+func (s *state) namesOf(a naming.HostAddress) []string {
+	h := s.hosts[a]
+	if h == nil {
+		h = &host{address: a}
+	}
+	return h.names(s.naming.interfaces(a, s.view.Mapping))
+}
+
 // empty reports whether no cluster stands for a service any more.
 func (s *state) empty() bool { return len(s.hosts) == 0 }
 

@@ -28,10 +28,10 @@ type reading struct {
 	done      chan func()
 	running   int // requests for services
 	queue     []*watched
-	pending   int  // services that the first reading waits for
-	synced    bool // the first reading is over
-	wished    bool // what Interest wants was looked at on this connection
-	version   int  // of Interest, as of then
+	pending   int      // services that the first reading waits for
+	synced    bool     // the first reading is over
+	wished    bool     // what Interest wants was looked at on this connection
+	news      []string // names that Interest may have to be told of
 	throttled int
 	resume    time.Time // when a server that throttles may be asked again
 	put       []*registry.Service
@@ -62,7 +62,7 @@ func newReading(s *Source, table *registry.Table) *reading {
 // begin forgets what held for an earlier connection.
 func (r *reading) begin(cn *conn) {
 	r.cn, r.synced, r.wished, r.throttled, r.resume = cn, false, false, 0, time.Time{}
-	r.queue, r.pending, r.running, r.put, r.gone = nil, 0, 0, nil, nil
+	r.queue, r.pending, r.running, r.put, r.gone, r.news = nil, 0, 0, nil, nil, nil
 	r.done = make(chan func(), r.opts.ReadAhead+len(r.scopes)) // so that none waits for the loop
 	for _, s := range r.scopes {
 		s.listed, s.asking, s.fails, s.due = false, false, 0, time.Time{}
@@ -232,6 +232,7 @@ func (r *reading) leave(ctx context.Context, w *watched) {
 			if r.watched[w.key] == w {
 				r.forget(w)
 			}
+			r.wished = false // somebody may want it again by now
 		}
 	})
 }

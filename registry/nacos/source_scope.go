@@ -48,26 +48,59 @@ func (r *reading) listed(s *scope, names []string, err error) {
 }
 
 // wish subscribes what is wanted, in place of what a list names, and lets go
-// of the rest.
+// of the rest. What is wanted already is not asked for again.
 func (r *reading) wish() {
 	if r.opts.Interest == nil || r.wished {
 		return
 	}
-	r.wished, r.synced, r.version = true, false, r.opts.Interest.Version()
+	r.wished = true
 	for _, s := range r.scopes {
 		for name, w := range s.watched {
-			if r.opts.Interest.Wants(name) || w.leaving {
-				continue
+			if !w.leaving && !r.opts.Interest.Wants(name) {
+				r.settle(w)
+				r.part(w)
 			}
-			r.settle(w)
-			w.services, w.leaving = nil, true
-			r.enqueue(w)
 		}
 		s.listed, s.foreign = true, 0
 		for _, name := range r.opts.Interest.Names() {
 			r.seen(s, name)
 		}
 	}
+	r.news = append(r.news, r.opts.Interest.Untold()...)
+}
+
+// answer tells who wants names what became of those of which there is news. It
+// follows what the table is told.
+func (r *reading) answer() {
+	if !r.synced || len(r.news) == 0 {
+		return
+	}
+	answers := make(map[string]error, len(r.news))
+	for _, name := range r.news {
+		if err, ok := r.answerOf(name); ok {
+			answers[name] = err
+		}
+	}
+	r.news = nil
+	r.opts.Interest.Tell(answers)
+}
+
+// answerOf returns why a name cannot be told, nil where the table shows all that
+// it stands for; not ok while it is asked for.
+func (r *reading) answerOf(name string) (err error, ok bool) { //nolint:revive,staticcheck // the error is the answer
+	for _, s := range r.scopes {
+		w := s.watched[name]
+		switch {
+		case w == nil && len(r.homes(s.Scope, name)) == 0: // no service is called so
+		case w == nil || w.leaving:
+			return nil, false
+		case w.err != nil:
+			err = w.err
+		case !w.known || len(w.unread) > 0:
+			return nil, false
+		}
+	}
+	return err, true
 }
 
 // seen has a service subscribed that is in a list, false where it is none to

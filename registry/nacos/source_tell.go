@@ -56,6 +56,7 @@ func (r *reading) pushes() {
 // answered takes in the answer to a question that was asked when before was
 // the newest stamp.
 func (r *reading) answered(w *watched, t told, before uint64, err error) {
+	r.news = append(r.news, w.key.name)
 	if err != nil {
 		r.unanswered(w, err)
 		return
@@ -152,6 +153,7 @@ func (r *reading) tell(w *watched) {
 	if r.synced {
 		r.put = append(r.put, w.services...)
 	}
+	r.news = append(r.news, w.key.name)
 }
 
 // decode adds the services that instances tell of in one format. What cannot
@@ -207,6 +209,7 @@ func (r *reading) publish() {
 	if r.synced {
 		r.put, r.gone = nil, nil
 	}
+	r.answer()
 	r.count()
 }
 
@@ -233,7 +236,7 @@ func (r *reading) replace() {
 		}
 	})
 	r.synced = true
-	r.opts.Interest.Told(r.version)
+	r.news = r.opts.Interest.Names()
 	r.log.Info("nacos read", "server", r.cn.server.grpc, "services", len(r.watched))
 }
 

@@ -23,9 +23,9 @@ func TestOnlyWhatIsWantedIsRead_A63(t *testing.T) {
 		table := readsWanted(t, s, wish)
 		later(time.Second)
 		tells(t, table)
-		version := wish.Add("api.A", "api.C")
+		wish.Add("api.A", "api.C")
 		later(time.Second)
-		if told, _ := wish.Await(version); !told {
+		if a := wish.Answer("api.A"); !a.Told || a.Err != nil {
 			t.Error("the source does not say that it told of what is wanted")
 		}
 		tells(t, table, "api.A=10.0.0.1:20880")
@@ -71,10 +71,10 @@ func TestWhatIsWantedBeforeAnythingExistsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		wish := registry.NewInterest()
-		version := wish.Add("api.A")
+		wish.Add("api.A")
 		table := readsWanted(t, s, wish)
 		later(time.Second)
-		if told, _ := wish.Await(version); !told {
+		if a := wish.Answer("api.A"); !a.Told || a.Err != nil {
 			t.Error("the source does not say that there is nothing")
 		}
 		tells(t, table)
@@ -97,9 +97,10 @@ func TestAWishCostsWhatItIsFor(t *testing.T) {
 		later(time.Second)
 		before := requests(s)
 		for i := range n {
-			version := wish.Add(fmt.Sprintf("api.S%d", i))
+			name := fmt.Sprintf("api.S%d", i)
+			wish.Add(name)
 			later(100 * time.Millisecond)
-			if told, _ := wish.Await(version); !told {
+			if a := wish.Answer(name); !a.Told || a.Err != nil {
 				t.Fatalf("wish %d was not told", i)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -77,7 +76,7 @@ func (r *reading) list(ctx context.Context, root *root) ([]string, error) {
 	}
 	var out []string
 	for _, name := range names {
-		p := strings.TrimSuffix(root.path, "/") + "/" + name + root.after
+		p := root.pathOf(name)
 		if _, ok := root.format.Group(p); ok {
 			out = append(out, p)
 		}

@@ -75,7 +75,6 @@ func (r *root) folder(p string) *folder {
 func (r *reading) all(ctx context.Context) error {
 	r.events.reset()
 	r.anew = false
-	wished := r.opts.Interest.Version()
 	var gone []*folder
 	for _, root := range r.roots {
 		left, err := r.reread(ctx, root)
@@ -93,9 +92,8 @@ func (r *reading) all(ctx context.Context) error {
 	}
 	r.replace(gone)
 	r.whole = true
-	if r.wait = 0; !slices.ContainsFunc(r.roots, func(root *root) bool { return root.err != nil }) {
-		r.opts.Interest.Told(wished)
-	}
+	r.wait = 0
+	r.answerAll()
 	return nil
 }
 
@@ -313,22 +311,82 @@ func (r *reading) update(ctx context.Context, root *root, jobs []*job) error {
 	for _, j := range jobs {
 		r.publish(j.folder)
 	}
+	names := make([]string, 0, len(jobs))
+	for _, j := range jobs {
+		names = append(names, root.nameOf(j.folder))
+	}
+	r.answer(names)
 	return nil
 }
 
 // wish reads what is wanted by now and was not before.
 func (r *reading) wish(ctx context.Context) error {
-	version, failed := r.opts.Interest.Version(), false
 	for _, root := range r.roots {
 		if err := r.again(ctx, root); err != nil {
 			return err
 		}
-		failed = failed || root.err != nil
 	}
-	if !failed {
-		r.opts.Interest.Told(version)
-	}
+	r.answer(r.opts.Interest.Untold())
 	return nil
+}
+
+// answerAll tells who wants anything what became of it.
+func (r *reading) answerAll() {
+	names := r.opts.Interest.Untold()
+	for _, root := range r.roots {
+		for _, f := range root.folders {
+			names = append(names, root.nameOf(f))
+		}
+	}
+	r.answer(names)
+}
+
+// answer tells who wants names of those that the table was told of, or why they
+// cannot be told.
+func (r *reading) answer(names []string) {
+	if r.opts.Interest == nil {
+		return
+	}
+	answers := make(map[string]error, len(names))
+	for _, name := range names {
+		if err, ok := r.answerOf(name); ok {
+			answers[name] = err
+		}
+	}
+	r.opts.Interest.Tell(answers)
+}
+
+// answerOf returns why a name cannot be told, nil where it was; not ok while it
+// is to be read.
+func (r *reading) answerOf(name string) (why error, ok bool) { //nolint:revive,staticcheck // the error is the answer
+	for _, root := range r.roots {
+		p := root.pathOf(name)
+		if _, ok := root.format.Group(p); !ok {
+			continue // no folder of this format can be called so
+		}
+		f := root.folders[p]
+		switch {
+		case root.err != nil:
+			why = cmp.Or(why, root.err)
+		case f == nil:
+			return nil, false
+		default:
+			for _, scope := range slices.Sorted(maps.Keys(f.told.unknown)) {
+				why = cmp.Or(why, f.told.unknown[scope])
+			}
+		}
+	}
+	return why, true
+}
+
+// pathOf returns the path of the folder that a name is of.
+func (r *root) pathOf(name string) string {
+	return strings.TrimSuffix(r.path, "/") + "/" + name + r.after
+}
+
+// nameOf returns the name that stands for a folder.
+func (r *root) nameOf(f *folder) string {
+	return strings.TrimSuffix(strings.TrimPrefix(f.path, strings.TrimSuffix(r.path, "/")+"/"), r.after)
 }
 
 // changed reads what watches told of a root.
@@ -382,6 +440,7 @@ func (r *reading) retry(ctx context.Context) error {
 			return err
 		}
 	}
+	r.answerAll()
 	return nil
 }
 

@@ -1,0 +1,198 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// TestANewNameHidesNoKnownOne: V82: while the source takes its time over one name, others answer.
+func TestANewNameHidesNoKnownOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.choosy(), client.Options{})
+		go func() {
+			source.do <- func(t *registry.Table) { t.Replace(func(y func(*registry.Service) bool) { y(greeter("10.0.0.1")) }) }
+		}()
+		w := c.Watch(greeterKey) // somebody follows it all the time
+		defer w.Stop()
+		next(t, w)
+		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.1]" {
+			t.Fatal(s, err)
+		}
+		slow := c.Watch(client.ByInterface("api.Slow", "", "")) // the source takes its time over it
+		defer slow.Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if s, err := c.Resolve(ctx, greeterKey); err != nil || hosts(s) != "[10.0.0.1]" {
+			t.Errorf("a name that is known and watched, connected: %s, %v", hosts(s), err)
+		}
+	})
+}
+
+// TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor: V82
+func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.choosy(), client.Options{})
+		go func() {
+			source.do <- func(t *registry.Table) { t.Replace(func(y func(*registry.Service) bool) { y(greeter("10.0.0.1")) }) }
+		}()
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		next(t, w)
+		source.do <- func(t *registry.Table) { t.Stale(errors.New("connection refused")) }
+		synctest.Wait()
+		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.1]" {
+			t.Fatal(s, err)
+		}
+		other := c.Watch(client.ByInterface("api.Other", "", "")) // a first call to something else
+		defer other.Stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if s, err := c.Resolve(ctx, greeterKey); err != nil || hosts(s) != "[10.0.0.1]" {
+			t.Errorf("away, known: %s, %v; want the last known answer with Err set", hosts(s), err)
+		}
+	})
+}
+
+// TestAnOutageThatIsOverAtOnceTakesNothingAway_F23: V91: away and back empty before the index looked once.
+func TestAnOutageThatIsOverAtOnceTakesNothingAway_F23(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		source.all(greeter("10.0.0.1", "10.0.0.2"))
+		w := c.Watch(greeterKey)
+		defer w.Stop()
+		next(t, w)
+		source.do <- func(t *registry.Table) {
+			t.Stale(errors.New("connection refused"))
+			t.Replace(func(func(*registry.Service) bool) {})
+		}
+		synctest.Wait()
+		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.1 10.0.0.2]" {
+			t.Errorf("back and empty: %s, %v", hosts(s), err)
+		}
+	})
+}
+
+// TestAFirstAnswerIsNeverEmptyByARace: V90: the source tells of a name between two looks.
+func TestAFirstAnswerIsNeverEmptyByARace(t *testing.T) {
+	wish := registry.NewInterest()
+	source := eager{wish}
+	c := open(t, client.Backend{Kind: "test", Source: source, Interest: wish, Names: func(q client.Query) []string { return []string{q.String()} }}, client.Options{Linger: time.Millisecond})
+	const tries = 1_000
+	empty := 0
+	for n := range tries {
+		w := c.Watch(client.ByInterface(fmt.Sprintf("api.G%d", n), "", ""))
+		s, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.Endpoints) == 0 && s.Err == nil {
+			empty++
+		}
+		w.Stop()
+	}
+	if empty > 0 {
+		t.Errorf("%d of %d first answers said, as current, that nobody provides what was there", empty, tries)
+	}
+}
+
+// eager tells of each name at once, the services before it tells that it did.
+type eager struct{ wish *registry.Interest }
+
+func (s eager) Run(ctx context.Context, t *registry.Table) error {
+	t.Replace(func(func(*registry.Service) bool) {})
+	had := map[string]bool{}
+	for {
+		names := map[string]error{}
+		now := map[string]bool{}
+		for _, name := range s.wish.Names() {
+			now[name], names[name] = true, nil
+			if !had[name] {
+				g := greeter("10.0.0.1")
+				g.Name = registry.Name(name)
+				g.Interfaces = []registry.Interface{{Name: name[len("service key providers:") : len(name)-2]}}
+				t.Put(g)
+			}
+		}
+		for name := range had {
+			if !now[name] {
+				t.Delete(registry.Name(name))
+			}
+		}
+		had = now
+		s.wish.Tell(names)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wish.Changed():
+		default:
+		}
+	}
+}
+
+// TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart: V85, in answers and errors.
+func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.choosy(), client.Options{})
+		ask := func() (client.Snapshot, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			return c.Resolve(ctx, greeterKey)
+		}
+		if _, err := ask(); !errors.Is(err, client.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("not told: %v", err)
+		}
+		source.away(errors.New("connection refused")) // this source says that it told nevertheless
+		if s, err := ask(); err != nil || !errors.Is(s.Err, client.ErrUnreachable) {
+			t.Errorf("away: %v, %v", s.Err, err)
+		}
+		source.all()
+		if s, err := ask(); err != nil || s.Err != nil || len(s.Endpoints) > 0 {
+			t.Errorf("nobody: %+v, %v", s, err)
+		}
+		source.all(greeter("10.0.0.1"))
+		source.deny(greeterKey)
+		if s, err := ask(); err != nil || !errors.Is(s.Err, client.ErrDenied) || hosts(s) != "[10.0.0.1]" {
+			t.Errorf("denied, and known from before: %s, %v, %v", hosts(s), s.Err, err)
+		}
+		other := client.ByInterface("api.Secret", "", "")
+		w := c.Watch(other)
+		defer w.Stop()
+		source.deny(other)
+		began := time.Now()
+		if _, err := w.Next(t.Context()); !errors.Is(err, client.ErrDenied) || time.Since(began) > 0 {
+			t.Errorf("denied, and nothing known: %v after %s", err, time.Since(began))
+		}
+		source.all(greeter("10.0.0.1"))
+		if s := next(t, w); s.Err != nil || len(s.Endpoints) > 0 {
+			t.Errorf("no longer denied: %+v", s)
+		}
+	})
+}
+
+// TestWhatCannotBeToldAtAllIsNoEmptyAnswer: V85, of a source that is asked for
+// everything.
+func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		source.do <- func(t *registry.Table) {
+			t.Replace(func(func(*registry.Service) bool) {})
+			t.Unknown("dubbo-interface:/dubbo/api.Greeter", fmt.Errorf("%w: no right to read", registry.ErrRefused))
+		}
+		synctest.Wait()
+		if s, err := c.Resolve(t.Context(), greeterKey); !errors.Is(err, client.ErrDenied) {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}

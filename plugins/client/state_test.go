@@ -1,0 +1,109 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// TestTheStateFileForgetsWhatNobodyAsksFor: V91
+func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		source := newTold()
+		c := open(t, source.backend(), client.Options{StateFile: file})
+		source.all()
+		for n := range 10_000 {
+			if _, err := c.Resolve(t.Context(), client.Named(fmt.Sprintf("host-of-a-request-%d", n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Hour) // long past Linger
+		synctest.Wait()
+		_, _ = c.Resolve(t.Context(), client.Named("one"))
+		time.Sleep(2 * time.Second)
+		data, _ := os.ReadFile(file)
+		if n := strings.Count(string(data), "host-of-a-request-"); n > 0 {
+			t.Errorf("an hour later %d names nobody asks for, %d KiB", n, len(data)>>10)
+		}
+	})
+}
+
+// TestADenialLeavesTheLastGoodAnswerInTheStateFile: V85
+func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		source := newTold()
+		c, err := client.New(source.backend(), client.Options{StateFile: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.all(greeter("10.0.0.1"))
+		w := c.Watch(greeterKey)
+		next(t, w)
+		time.Sleep(2 * time.Second)
+		c.Close()
+
+		source = newTold()
+		c, err = client.New(source.backend(), client.Options{StateFile: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.do <- func(t *registry.Table) {
+			t.Unknown("*", fmt.Errorf("%w: not authorized", registry.ErrRefused))
+			t.Replace(func(func(*registry.Service) bool) {})
+		}
+		synctest.Wait()
+		s, err := c.Resolve(t.Context(), greeterKey)
+		if err != nil || hosts(s) != "[10.0.0.1]" || !errors.Is(s.Err, client.ErrDenied) || s.Since.IsZero() {
+			t.Errorf("a start with everything denied: %s, %v, %s, %v", hosts(s), s.Err, s.Since, err)
+		}
+		c.Close()
+		data, _ := os.ReadFile(file)
+		if !strings.Contains(string(data), "10.0.0.1") {
+			t.Error("the last good answer is gone from the file")
+		}
+	})
+}
+
+// TestTheStateFileHasAnAge: V91. What is watched is confirmed for as long as the
+// registry is there; what was confirmed too long ago is not used.
+func TestTheStateFileHasAnAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "state.json")
+		source := newTold()
+		c, err := client.New(source.backend(), client.Options{StateFile: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.all(greeter("10.0.0.1"))
+		w := c.Watch(greeterKey)
+		next(t, w)
+		time.Sleep(48 * time.Hour) // nothing changes
+		left := time.Now()
+		c.Close()
+		for n, want := range []string{"[10.0.0.1]", ""} {
+			after := time.Hour + time.Duration(n)*29*time.Hour
+			time.Sleep(time.Until(left.Add(after)))
+			source = newTold()
+			c := open(t, source.backend(), client.Options{StateFile: file})
+			source.away(errors.New("connection refused"))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			s, err := c.Resolve(ctx, greeterKey)
+			cancel()
+			if want == "" && !errors.Is(err, client.ErrUnreachable) || want != "" && (hosts(s) != want || left.Sub(s.Since) > time.Hour) {
+				t.Errorf("%s later: %s of %s, %v", after, hosts(s), s.Since, err)
+			}
+			c.Close()
+		}
+	})
+}

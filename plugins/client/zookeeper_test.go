@@ -1,0 +1,123 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func ensemble(t *testing.T) *zktest.Server {
+	t.Helper()
+	s := zktest.New(zktest.Options{})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func process(t *testing.T, s *zktest.Server, identity string) *client.Client {
+	t.Helper()
+	b, err := client.ZooKeeper(client.ZooKeeperOptions{
+		Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second},
+		Identity: identity,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, b, client.Options{})
+}
+
+func at(host, app string) client.Instance {
+	return client.Instance{Application: app, Host: host, Port: 20000, Protocol: "tri"}
+}
+
+func ask(c *client.Client, app string, patience time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := c.Resolve(ctx, client.ByInterface(app, "", ""))
+	if err == nil {
+		err = s.Err
+	}
+	return hosts(s), err
+}
+
+// TestAFolderThatIsDeniedIsNotEmpty: V85
+func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		provider, consumer := process(t, s, "p"), process(t, s, "")
+		_ = provider.Register(at("10.0.0.1", "greeter"))
+		_ = provider.Register(at("10.0.0.1", "secret"))
+		time.Sleep(2 * time.Second)
+		s.SetFault(func(r zktest.Request) zktest.Fault {
+			for _, p := range r.Paths {
+				if strings.Contains(p, "secret") {
+					return zktest.Fault{Code: -102}
+				}
+			}
+			return zktest.Fault{}
+		})
+		got, err := ask(consumer, "greeter", time.Second)
+		t.Logf("greeter: %s %v", got, err)
+		if got, err = ask(consumer, "secret", 5*time.Second); !errors.Is(err, client.ErrDenied) {
+			t.Errorf("secret: %s, %v", got, err)
+		}
+		if got, err = ask(consumer, "greeter", 30*time.Second); got != "[10.0.0.1]" || err != nil {
+			t.Errorf("another name was denied, and greeter: %s, %v", got, err)
+		}
+	})
+}
+
+// TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor: V82
+func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		provider, consumer := process(t, s, "p"), process(t, s, "")
+		_ = provider.Register(at("10.0.0.1", "greeter"))
+		time.Sleep(2 * time.Second)
+		w := consumer.Watch(client.ByInterface("greeter", "", ""))
+		defer w.Stop()
+		next(t, w)
+		s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+		time.Sleep(30 * time.Second)
+		got, err := ask(consumer, "greeter", 5*time.Second)
+		t.Logf("away: %s %v", got, err)
+		_, _ = ask(consumer, "other", 5*time.Second) // a first call to another service
+		if got, err = ask(consumer, "greeter", 30*time.Second); got != "[10.0.0.1]" {
+			t.Errorf("after a call to another name: %s, %v; want the last known", got, err)
+		}
+	})
+}
+
+// TestAFolderThatIsReadSlowlyDelaysNoOther: V82
+func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		provider, consumer := process(t, s, "p"), process(t, s, "")
+		_ = provider.Register(at("10.0.0.1", "greeter"))
+		time.Sleep(2 * time.Second)
+		w := consumer.Watch(client.ByInterface("greeter", "", ""))
+		defer w.Stop()
+		next(t, w)
+		s.SetFault(func(r zktest.Request) zktest.Fault {
+			for _, p := range r.Paths {
+				if strings.Contains(p, "other") {
+					return zktest.Fault{Delay: 3 * time.Second}
+				}
+			}
+			return zktest.Fault{}
+		})
+		other := consumer.Watch(client.ByInterface("other", "", ""))
+		defer other.Stop()
+		began := time.Now()
+		got, err := ask(consumer, "greeter", time.Minute)
+		if took := time.Since(began); got != "[10.0.0.1]" || took > 100*time.Millisecond {
+			t.Errorf("greeter is known and watched: %s, %v after %s", got, err, took)
+		}
+	})
+}

@@ -1,0 +1,56 @@
+package registry_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// TestANameIsToldOfByItself: V82. What the source said of one name says nothing
+// of another, and lasts for as long as somebody wants it.
+func TestANameIsToldOfByItself(t *testing.T) {
+	i := registry.NewInterest()
+	i.Add("a", "b")
+	i.Tell(map[string]error{"a": nil})
+	if i.Answer("a").Told {
+		t.Error("told of before the source knew that it is wanted")
+	}
+	if names := i.Names(); len(names) != 2 {
+		t.Error(names)
+	}
+	more := i.Answer("a").More
+	i.Tell(map[string]error{"a": nil, "c": nil})
+	select {
+	case <-more:
+	default:
+		t.Error("nobody is woken")
+	}
+	if !i.Answer("a").Told || i.Answer("b").Told || i.Answer("a", "b").Told || i.Answer("c").Told {
+		t.Error("want a told and nothing else")
+	}
+	i.Add("a", "d")
+	if !i.Answer("a").Told {
+		t.Error("another name, or another who wants it, makes it untold")
+	}
+	denied := errors.New("denied")
+	i.Tell(map[string]error{"a": denied, "b": denied})
+	if a := i.Answer("a"); !a.Told || !errors.Is(a.Err, denied) {
+		t.Errorf("told and now denied: %+v", a)
+	}
+	if b := i.Answer("b"); b.Told || !errors.Is(b.Err, denied) {
+		t.Errorf("never told: %+v", b)
+	}
+	i.Drop("a")
+	if !i.Answer("a").Told {
+		t.Error("one of two wants it no more")
+	}
+	i.Drop("a")
+	i.Add("a")
+	if a := i.Answer("a"); a.Told || a.Err != nil {
+		t.Errorf("wanted anew: %+v", a)
+	}
+	if untold := i.Untold(); len(untold) != 1 || untold[0] != "b" {
+		t.Errorf("untold of what the source knows of: %v", untold)
+	}
+}
