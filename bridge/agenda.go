@@ -36,6 +36,8 @@ type item struct {
 	busy   bool // being worked on: in no queue
 	again  bool // has to be read once more after that
 	arrive bool // nothing was written to the group yet, and nothing of ours was there
+	seen   bool // was read once
+	had    int  // endpoints of ours that were there then
 	change pace
 
 	notBefore time.Time // after a failure, whatever changes

@@ -189,7 +189,8 @@ func (l *loop) account(it *item, now time.Time) {
 }
 
 // weigh brings the balance of what nobody is known to have claimed up to date.
-// It is measured by what the target held.
+// It is measured by what the target held before anything was written to it:
+// what was replaced while nobody looked is no loss either.
 func (l *loop) weigh(it *item, now time.Time) {
 	unknown, has := false, l.planner.Endpoints(it.group)
 	for _, s := range it.surplus {
@@ -205,7 +206,7 @@ func (l *loop) weigh(it *item, now time.Time) {
 	if t := b.deficits[it.group]; t != nil {
 		b.change(it.group, t.has, has, true, now)
 	} else if unknown {
-		b.change(it.group, l.planner.Owned(it.group), has, true, now)
+		b.change(it.group, it.had, has, true, now)
 	}
 }
 

@@ -73,8 +73,9 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 		l.drifted(it, now)
 	}
 	it.readAt, l.lastRead = now, now
-	if _, first := l.unread[it.group]; first {
-		l.strict.saw(l.planner.Owned(it.group))
+	if !it.seen {
+		it.seen, it.had = true, l.planner.Owned(it.group)
+		l.strict.saw(it.had)
 	}
 	l.account(it, now)
 	l.wasRead(it.group, now)

@@ -1,0 +1,59 @@
+package bridge_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// What an endpoint that went while the bridge was away is measured by does not
+// depend on whether the source or the target tells first, nor on how much of
+// what is there came since.
+func TestOrphansOfARestart(t *testing.T) {
+	kept := []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"}
+	held := func(addresses ...string) (all []registry.Held) {
+		for _, a := range addresses {
+			all = append(all, mine("a", a))
+		}
+		return all
+	}
+	stories(t, map[string]func(*testing.T){
+		"the source tells first": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held(append(kept, "10.0.0.9:80")...)...)
+			s.has(service("a", kept...)).starts()
+			s.in(2 * time.Minute).noHold().holdsN(4)
+		},
+		"the target tells first": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held(append(kept, "10.0.0.9:80")...)...).starts()
+			s.in(time.Minute).has(service("a", kept...))
+			s.in(2 * time.Minute).noHold().holdsN(4)
+		},
+		"most of it is new": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held("10.0.0.8:80", "10.0.0.9:80")...)
+			s.has(service("a", kept...)).starts()
+			s.in(2 * time.Minute).noHold().holdsN(4)
+		},
+		"listing is slow": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held(append(kept, "10.0.0.9:80")...)...)
+			for n := range 3 {
+				name := fmt.Sprint("s", n)
+				s.holding(mine(name, "10.1.0.1:80"))
+			}
+			s.hooks.Delay = time.Second
+			s.has(append(fleetOf(3), service("a", kept...))...).starts()
+			s.in(3 * time.Minute).noHold().holdsN(7)
+		},
+	})
+}
+
+// fleetOf returns n services that all have one endpoint.
+func fleetOf(n int) []*registry.Service {
+	var all []*registry.Service
+	for i := range n {
+		all = append(all, service(fmt.Sprint("s", i), "10.1.0.1:80"))
+	}
+	return all
+}
