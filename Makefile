@@ -91,6 +91,7 @@ reliability: ## write the table of docs/reliability.md from the last make test
 .PHONY: soak
 soak: build ## 30,000 instances up and down, and a hundred replaced bridges under the eyes of subscribers
 	for server in zookeeper istiod nacos3; do scripts/install.sh $$server >/dev/null; done
+	XDS_BRIDGE_SEEDS=300 go test -count=1 -timeout 60m ./internal/simulation
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge XDS_BRIDGE_INSTANCES=30000 XDS_BRIDGE_ROUNDS=100 \
 	  go test -count=1 -v -timeout 90m -run '^(TestSoak|TestRounds)$$' ./faults
 

@@ -29,7 +29,7 @@ func newRemoving(t *testing.T, onRemove string) *removing {
 	to := harness.StartZooKeeper(t)
 	r := &removing{target: harness.Connect(t, to.Address)}
 	first, second := sourceOf(t, "first.Api", 2), sourceOf(t, "second.Api", secondEntries)
-	line := "  - { name: %s, from: %[1]s, to: to, formats: [dubbo-interface], guard: { settle: 1s }%s }\n"
+	line := "  - { name: %s, from: %[1]s, to: to, formats: [dubbo-interface], guard: { settle: 1s, lastEndpoint: 1s }%s }\n"
 	r.second = fmt.Sprintf(line, "second", onRemove)
 	r.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: removing
 registries:

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -30,15 +32,26 @@ func populated() *world {
 // TestSchedulesOfAWorld has faults of sources, targets, leases and replicas
 // follow each other at random.
 func TestSchedulesOfAWorld(t *testing.T) {
-	seeds := 30
-	if testing.Short() {
-		seeds = 5
-	}
-	for seed := range seeds {
+	for seed := range seeds(t, 4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 7)), draws()))
 		})
 	}
+}
+
+// seeds is how many schedules are tried: few, or as many as XDS_BRIDGE_SEEDS
+// says, as make soak does.
+func seeds(t *testing.T, few int) int {
+	t.Helper()
+	text := os.Getenv("XDS_BRIDGE_SEEDS")
+	if text == "" {
+		return few
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("XDS_BRIDGE_SEEDS: %v", err)
+	}
+	return n
 }
 
 // TestSchedulesOfLateFollowers is the same where everything that replicas see
@@ -50,11 +63,7 @@ func TestSchedulesOfLateFollowers(t *testing.T) {
 	kinds["followers are late"] = onView(func(v *view) { v.late = 10 * time.Second })
 	kinds["followers are a little late"] = onView(func(v *view) { v.late = 2 * time.Second })
 	kinds["followers are in time"] = onView(func(v *view) { v.late = 0 })
-	seeds := 10
-	if testing.Short() {
-		seeds = 2
-	}
-	for seed := range seeds {
+	for seed := range seeds(t, 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.Quiet)
 		})
@@ -144,7 +153,7 @@ func TestACrashAtEveryWrite_F02(t *testing.T) {
 	steps := []step{
 		{"one service changes", func(w *world) { w.change("s1", address("s1", 1), address("s1", 3)) }},
 		{"another comes", func(w *world) { w.change("s5", address("s5", 0)) }},
-		{"time passes", func(w *world) { w.in(time.Minute) }},
+		{"it is written", func(w *world) { w.in(20 * time.Second) }},
 		{"one goes", func(w *world) { w.change("s2") }},
 		{"an entry is lost", func(w *world) { w.loses("s0", address("s0", 0)) }},
 		{"time passes", func(w *world) { w.in(2 * time.Minute) }},

@@ -219,7 +219,7 @@ func (w *world) heals() {
 		r.view.set(func(v *view) { v.behind, v.late, v.cut, v.empty = 0, 0, false, false })
 		r.view.recheck()
 	}
-	w.in(20 * time.Minute)
+	w.in(12 * time.Minute) // longer than a hold takes to be confirmed
 	for _, r := range w.replicas {
 		status, err := r.loop.Status(context.Background())
 		if err != nil {
@@ -229,7 +229,7 @@ func (w *world) heals() {
 			_ = r.loop.Approve(context.Background(), h.ID, "test") // it may have ended by now
 		}
 	}
-	w.in(20 * time.Minute)
+	w.in(2 * time.Minute)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	names := make(map[string]bool)
