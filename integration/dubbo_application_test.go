@@ -123,7 +123,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 				return nil
 			})
 		})
-		t.Run("A12 an endpoint that goes is called no more", func(t *testing.T) {
+		t.Run("A03 an endpoint that goes is called no more", func(t *testing.T) {
 			w.greet(t, b)
 			w.awaitInstances(t, b)
 			consumer.AwaitOnly(t, soon, b)

@@ -3,7 +3,9 @@ package mesh_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +15,9 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -273,6 +277,62 @@ func TestALostStreamMakesTheTableStaleAtOnce_F13(t *testing.T) {
 				b.expect("a.b:1 10.0.0.1 10.0.0.2", "c.d:1 10.0.1.1")
 			})
 		})
+	}
+}
+
+// TestAdditionalAddressesAreNoEndpoints: nor is their coming and going a change.
+func TestAdditionalAddressesAreNoEndpoints_C42(t *testing.T) {
+	inBoth(t, func(b *bed) {
+		b.running()
+		with := func(more ...string) *endpointv3.ClusterLoadAssignment {
+			e := endpoint("10.0.0.1", 1)
+			for _, host := range more {
+				e.GetEndpoint().AdditionalAddresses = append(e.GetEndpoint().AdditionalAddresses,
+					&endpointv3.Endpoint_AdditionalAddress{Address: socket(host, 1)})
+			}
+			return load("outbound|1||a.b", e)
+		}
+		b.set(with("2001:db8::1", "10.0.0.9"))
+		b.expect("a.b:1 10.0.0.1", "c.d:1 10.0.1.1")
+		b.expectDrain("a.b:1")
+		b.set(with("2001:db8::2"))
+		b.set(with())
+		b.expect("a.b:1 10.0.0.1", "c.d:1 10.0.1.1")
+		b.expectDrain()
+		b.expectKnown()
+	})
+}
+
+// TestAChangeCostsWhatChanged: however many other services there are.
+func TestAChangeCostsWhatChanged_B30(t *testing.T) {
+	cost := func(services int) (allocations uint64) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBed(t)
+			var all []proto.Message
+			var keys []string
+			for i := range services {
+				name := fmt.Sprintf("h%d.ns", i)
+				all = append(all, edsCluster("outbound|1||"+name), loadOf("outbound|1||"+name, "10.0.0.1"))
+				keys = append(keys, fmt.Sprintf("providers:I%d::", i), name+":1")
+			}
+			b.set(all...)
+			b.start()
+			b.mapping.say(complete(mapping(t, keys...)))
+			b.expectKnown()
+			next := complete(mapping(t, append(keys, "providers:Another::", "h0.ns:1")...))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			b.mapping.say(next)
+			runtime.ReadMemStats(&after)
+			allocations = after.Mallocs - before.Mallocs
+			if n := len(b.table.Get("h0.ns:1").Interfaces); n != 2 {
+				t.Fatalf("%d interfaces", n)
+			}
+		})
+		return allocations
+	}
+	if few, many := cost(10), cost(1000); many > few+1000 {
+		t.Errorf("one change is %d allocations among 10 services, %d among 1,000", few, many)
 	}
 }
 

@@ -31,6 +31,30 @@ import (
 type witness struct {
 	mu   sync.Mutex
 	seen []ads.Observation
+	at   []time.Time // of each attempt that failed
+}
+
+// waited checks that each wait took as long as was said, and lies in a fifth
+// round its step, and returns the waits.
+func (w *witness) waited(t *testing.T) []time.Duration {
+	t.Helper()
+	w.mu.Lock()
+	at := slices.Clone(w.at)
+	w.mu.Unlock()
+	var waits []time.Duration
+	want := float64(time.Second)
+	for i, o := range w.failures() {
+		low, high := time.Duration(min(want*0.8, float64(24*time.Second))), time.Duration(min(want*1.2, float64(30*time.Second)))
+		if o.Delay < low || o.Delay > high {
+			t.Errorf("wait %d: %s, want between %s and %s", i, o.Delay, low, high)
+		}
+		if i+1 < len(at) {
+			is(t, fmt.Sprintf("wait %d took", i), at[i+1].Sub(at[i]), o.Delay)
+		}
+		waits = append(waits, o.Delay)
+		want *= 1.6
+	}
+	return waits
 }
 
 func (w *witness) observe(o *ads.Options) {
@@ -38,6 +62,9 @@ func (w *witness) observe(o *ads.Options) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.seen = append(w.seen, n)
+		if n.Kind == ads.ConnectFailed {
+			w.at = append(w.at, time.Now())
+		}
 	}
 }
 
@@ -64,15 +91,7 @@ func TestConnecting_A57(t *testing.T) {
 			c := connect(t, n, w.observe)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			in(5 * time.Minute)
-			want := float64(time.Second)
-			failures := w.failures()
-			for i, o := range failures {
-				low, high := time.Duration(want*0.8), min(time.Duration(want*1.2), 30*time.Second)
-				if o.Delay < min(low, 24*time.Second) || o.Delay > high {
-					t.Errorf("wait %d: %s, want between %s and %s", i, o.Delay, low, high)
-				}
-				want = min(want*1.6, float64(30*time.Second))
-			}
+			failures := w.waited(t)
 			is(t, "enough attempts", len(failures) > 10, true)
 			is(t, "attempts shown", c.State().Attempts, len(failures))
 			s.Refuse(nil)
@@ -176,14 +195,17 @@ func TestConnecting_A57(t *testing.T) {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
 				s.Refuse(adstest.ErrRateLimit)
-				w := &witness{}
+				w, other := &witness{}, &witness{}
 				c := connect(t, n, w.observe, speaking(m))
 				v, _ := watch(c, clusters(nil), ads.Wildcard)
-				in(4 * time.Second)
-				is(t, "attempts", len(w.failures()) <= 4, true)
+				watch(connect(t, n, other.observe, speaking(m)), clusters(nil), ads.Wildcard)
+				in(30 * time.Second)
+				waits := w.waited(t)
+				is(t, "attempts", len(waits) > 4, true)
+				is(t, "two clients wait alike", slices.Equal(waits, other.waited(t)), false)
 				is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "rate limit"), true)
 				s.Refuse(nil)
-				in(10 * time.Second)
+				in(31 * time.Second)
 				equal(t, "held", v.names(), "a")
 			}
 		},

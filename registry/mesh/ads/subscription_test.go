@@ -2,6 +2,7 @@ package ads_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -314,6 +315,47 @@ func TestEndsWithoutLeak_C64_B25(t *testing.T) {
 				<-sub.Done()
 				is(t, "connected", c.State().Connected, false)
 			}
+		})
+	}
+}
+
+// TestAStartThatFailsLeavesNothing: the bubble waits for every goroutine.
+func TestAStartThatFailsLeavesNothing_C64_B25(t *testing.T) {
+	failures := map[string]func(*adstest.Server, *network){
+		"nobody answers":   func(_ *adstest.Server, n *network) { n.cut(errors.New("no route")) },
+		"it is not ready":  func(s *adstest.Server, _ *network) { s.Refuse(adstest.ErrNotReady) },
+		"nothing is heard": func(_ *adstest.Server, n *network) { n.freeze() },
+	}
+	for name, fail := range failures {
+		t.Run(name, func(t *testing.T) {
+			inBoth(t, func(t *testing.T, m ads.Mode) {
+				s, n := istiod(t)
+				fail(s, n)
+				c, err := ads.New(ads.Options{Address: "istiod.test:15010", Node: node(), Dialer: n.dial, Mode: m})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- c.Run(ctx) }()
+				v, sub := watch(c, clusters(nil), ads.Wildcard)
+				in(time.Minute)
+				cancel()
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+				sub.Close()
+				<-sub.Done()
+				v.heard()
+				_, open := n.counts()
+				is(t, "connections open", open, 0)
+				s.Refuse(nil)
+				n.heal()
+				s.Set(cluster("a", 1))
+				in(time.Minute)
+				v.none(t)
+				is(t, "watched by", len(s.Connections()), 0)
+			})
 		})
 	}
 }

@@ -71,9 +71,22 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "version and nonce", r.GetVersionInfo()+r.GetResponseNonce(), "")
 		},
 		"C02 B42 later requests carry no node": func(t *testing.T) {
-			k, _, _ := asking(t)
+			k, _, s := asking(t)
+			none := func(what string, r *discoveryv3.DiscoveryRequest) {
+				t.Helper()
+				is(t, "node beside "+what, r.GetNode() == nil, true)
+			}
 			k.answer(say(cds, "v1", "a"))
-			is(t, "node", k.request(t).GetNode() == nil, true)
+			none("an acknowledgement", k.request(t))
+			k.answer(say(cds, "v2", "b", garbage(cds)))
+			none("a rejection", k.request(t))
+			_, sub := watch(s.client, endpoints(), "x")
+			none("the first request of another type", k.request(t))
+			sub.Watch("y")
+			none("more names", k.request(t))
+			sub.Close()
+			none("no names", k.request(t))
+			k.silent(t)
 		},
 		"C03 a valid response is acknowledged with its version and nonce": func(t *testing.T) {
 			k, v, _ := asking(t)
