@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -134,6 +135,7 @@ func (r *reading) fetched(res dependency.Result) {
 
 // doubt adds the services of which not all is known that they depend on.
 func (r *reading) doubt(w *watched, to map[string]error) {
+	maps.Copy(to, w.refused)
 	for _, h := range w.homes {
 		if _, ok := h.format.(Needy); ok {
 			if err := r.documents.set.Unknown(h.group); err != nil {

@@ -178,6 +178,36 @@ func TestDocuments(t *testing.T) {
 		}
 		r.fresh(t)
 	})
+	bubble(t, "a new revision that can never be had leaves what its provider told of before unknown", func(t *testing.T) {
+		r := newShopRig(t, func(context.Context, metadata.Ref) (string, error) {
+			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)
+		})
+		r.store("r1")
+		r.provide("10.0.0.1/r1", "10.0.0.2/r1")
+		r.run(t)
+		later(time.Second)
+		r.provide("10.0.0.1/r1", "10.0.0.2/own")
+		for range 3 {
+			later(time.Minute)
+			r.tells(t, "api.Shop=10.0.0.1")
+			if why := r.why(); !strings.Contains(why, "10.0.0.2") || !strings.Contains(why, "another protocol") {
+				t.Errorf("unknown for %q", why)
+			}
+		}
+		r.server.Drop()
+		later(time.Minute)
+		if why := r.why(); !strings.Contains(why, "another protocol") {
+			t.Errorf("over a new connection unknown for %q", why)
+		}
+		for key, why := range r.table.Skipped() {
+			if !strings.Contains(why, "another protocol") {
+				t.Errorf("%s is left out for %q", key, why)
+			}
+		}
+		r.provide("10.0.0.1/r1")
+		later(10 * time.Second)
+		r.fresh(t)
+	})
 	bubble(t, "a provider that nobody can ask is left out, and keeps nothing unknown", func(t *testing.T) {
 		r := newShopRig(t, func(context.Context, metadata.Ref) (string, error) {
 			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)

@@ -2,6 +2,7 @@ package nacos
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -141,9 +142,12 @@ func (r *reading) tell(w *watched) {
 	}
 	old, skipped := w.services, w.skipped
 	w.services, w.skipped = nil, nil
+	blind := make(map[string]error)
 	for _, h := range w.homes {
-		r.decode(w, h, w.instances)
+		maps.Copy(blind, r.decode(w, h, w.instances))
 	}
+	w.lost, w.refused = w.lost.Next(blind, old), make(map[string]error)
+	w.lost.Unknown(blind, w.refused)
 	for _, key := range skipped {
 		if !slices.Contains(w.skipped, key) {
 			r.table.Skip(key, "")
@@ -157,8 +161,9 @@ func (r *reading) tell(w *watched) {
 }
 
 // decode adds the services that instances tell of in one format. What cannot
-// be read is skipped with its reason.
-func (r *reading) decode(w *watched, h home, instances []instance) {
+// be read is skipped with its reason; of what cannot be understood for want of
+// a document the reasons are returned.
+func (r *reading) decode(w *watched, h home, instances []instance) (blind map[string]error) {
 	skip := func(key string, err error) {
 		key = h.group.String() + " " + key
 		w.skipped = append(w.skipped, key)
@@ -175,10 +180,14 @@ func (r *reading) decode(w *watched, h home, instances []instance) {
 		}
 	}
 	services, faults := h.format.Decode(entries, r.documents.set.Documents(h.group))
+	if needy, ok := h.format.(Needy); ok {
+		blind = r.documents.set.Blind(faults, needy.Needs)
+	}
 	for _, f := range faults {
 		skip(f.Entry.Key, f.Err)
 	}
 	w.services = append(w.services, services...)
+	return blind
 }
 
 // part lets a service go that the server neither lists nor has instances of.

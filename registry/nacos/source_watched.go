@@ -6,6 +6,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // lagging is how often a service is asked for over a new connection while what
@@ -30,6 +31,9 @@ type watched struct {
 	sum       [sha256.Size]byte
 	instances []instance                // what was told, where that depends on documents
 	unread    map[metadata.Ref]struct{} // those of which nothing is known yet, neither their text nor why they cannot be had
+
+	lost    dependency.Lost
+	refused map[string]error // why services are unknown that instances told of before
 
 	former uint64 // stamp of the newest that an earlier connection told
 

@@ -126,15 +126,14 @@ func (r *reading) want(f *folder) {
 }
 
 // understand decodes entries with the documents that they need, as far as these
-// are known.
-func (r *reading) understand(needy Needy, f *folder) ([]*registry.Service, []metadata.Fault) {
+// are known, and adds what is unknown for want of others.
+func (r *reading) understand(needy Needy, f *folder, next *told) ([]*registry.Service, []metadata.Fault) {
 	services, faults := needy.Decode(f.entries(f, f.known()), r.needs.Documents(f.group))
-	for i, fault := range faults {
-		for _, ref := range needy.Needs([]registry.Entry{fault.Entry}) {
-			if err := r.needs.Why(ref); errors.Is(err, registry.ErrRefused) {
-				faults[i].Err = fmt.Errorf("%w: %w", fault.Err, err)
-			}
-		}
+	blind := r.needs.Blind(faults, needy.Needs)
+	next.lost = f.told.lost.Next(blind, f.told.services)
+	next.lost.Unknown(blind, next.unknown)
+	if err := r.needs.Unknown(f.group); err != nil {
+		next.unknown[f.group.String()+"/*"] = err
 	}
 	return services, faults
 }

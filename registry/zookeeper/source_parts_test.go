@@ -152,6 +152,28 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("%+v, %v", row, knowledge(table).Of(shop))
 			}
 		},
+		"a new revision of a provider that can never be had": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
+			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // nobody is asked here
+			for range 3 {
+				goesOn(t, s, table, "/services/shop")
+				if err := knowledge(table).Of(shop); err == nil || !strings.Contains(err.Error(), "no provider is asked here") {
+					t.Errorf("unknown for %v", err)
+				}
+			}
+			s.DropConnections()
+			goesOn(t, s, table, "/services/shop")
+			if table.Get(shop) == nil || knowledge(table).Of(shop) == nil {
+				t.Errorf("over a new connection: %+v, unknown for %v", table.Get(shop), knowledge(table).Of(shop))
+			}
+			must(t, s.Put("/services/never/10.0.0.7:1", []byte(strings.ReplaceAll(localInstance("10.0.0.7"), "shop", "never"))))
+			goesOn(t, s, table, "/services/shop") // what was never seen is left out
+			instanceOf(t, s, "shop", "10.0.0.1", "r1")
+			later(time.Minute)
+			if got := unknowns(table); len(got) > 0 {
+				t.Errorf("unknown when it may be read: %q", got)
+			}
+		},
 		"a root that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
 			must(t, s.SetACL("/spring", nobody))
 			spring(t, s, "cart", 3)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // A root is what one format has in the tree. Several formats may have theirs at
@@ -42,6 +43,7 @@ type told struct {
 	services []*registry.Service
 	skipped  map[string]string // reasons, by input
 	unknown  map[string]error  // reasons, by scope
+	lost     dependency.Lost
 }
 
 func newRoot(f Format) *root {
@@ -245,10 +247,7 @@ func (r *reading) decode(f *folder) told {
 	services, faults := f.services, f.faults
 	next := told{skipped: make(map[string]string), unknown: make(map[string]error)}
 	if needy, ok := f.root.format.(Needy); ok {
-		services, faults = r.understand(needy, f)
-		if err := r.needs.Unknown(f.group); err != nil {
-			next.unknown[f.group.String()+"/*"] = err
-		}
+		services, faults = r.understand(needy, f, &next)
 	}
 	for _, fault := range faults {
 		next.skipped[f.group.String()+" "+fault.Entry.Key] = fault.Err.Error()

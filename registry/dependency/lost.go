@@ -1,0 +1,68 @@
+package dependency
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Lost is of which services entries told before they could not be understood
+// any more, by the keys of the entries. Nobody took these services back.
+type Lost map[string][]registry.Name
+
+// Blind returns which entries could not be understood for want of what they
+// refer to, each with the reason. It adds that to faults of entries of which it
+// can never be had.
+func (s *Set) Blind(faults []metadata.Fault, needs func([]registry.Entry) []metadata.Ref) map[string]error {
+	blind := make(map[string]error)
+	for i, fault := range faults {
+		for _, ref := range needs([]registry.Entry{fault.Entry}) {
+			err := s.Why(ref)
+			if err == nil {
+				continue
+			}
+			blind[fault.Entry.Key] = err
+			if errors.Is(err, registry.ErrRefused) {
+				faults[i].Err = fmt.Errorf("%w: %w", fault.Err, err)
+			}
+		}
+	}
+	return blind
+}
+
+// Next returns what is lost by entries that cannot be understood, of which some
+// may have provided the services that were told before.
+func (l Lost) Next(blind map[string]error, before []*registry.Service) Lost {
+	next := make(Lost, len(blind))
+	for key := range blind {
+		names := l[key]
+		for _, s := range before {
+			if !slices.Contains(names, s.Name) && slices.ContainsFunc(s.Endpoints, func(e registry.Endpoint) bool {
+				return strings.HasPrefix(key, net.JoinHostPort(e.Host, ""))
+			}) {
+				names = append(slices.Clip(names), s.Name)
+			}
+		}
+		if len(names) > 0 {
+			next[key] = names
+		}
+	}
+	return next
+}
+
+// Unknown adds the services that are lost because something can never be had.
+// What is only not known yet makes all of a group unknown, as Set.Unknown tells.
+func (l Lost) Unknown(blind map[string]error, to map[string]error) {
+	for key, names := range l {
+		if err := blind[key]; errors.Is(err, registry.ErrRefused) {
+			for _, name := range names {
+				to[string(name)] = fmt.Errorf("%s provided it: %w", key, err)
+			}
+		}
+	}
+}
