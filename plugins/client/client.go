@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -60,6 +61,12 @@ type Publisher interface {
 	Fault() error
 }
 
+// watching is a Publisher that looks at what others provide: the client gives it
+// the means before it is run.
+type watching interface {
+	watchWith(watch func(Query) *Watch)
+}
+
 // Options tune a Client.
 type Options struct {
 	// StateFile keeps the last known answers, so that an application that starts
@@ -104,7 +111,7 @@ type Client struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex
-	instances map[string]Instance
+	instances map[string]Instance   // by name
 	lingering map[Query]*time.Timer // of what was asked for lately
 	fatal     error                 // a part that ended by itself
 }
@@ -133,6 +140,9 @@ func New(b Backend, o Options) (*Client, error) {
 		}
 	}
 	c.ctx, c.end = context.WithCancelCause(context.Background())
+	if p, ok := b.Publisher.(watching); ok && b.Source != nil {
+		p.watchWith(c.Watch)
+	}
 	c.start()
 	return c, nil
 }
@@ -213,9 +223,9 @@ func (c *Client) Close() {
 
 // Status is how a client stands.
 type Status struct {
-	Available bool  // the registry was read at least once and is connected to
-	Err       error // why not, or why something is not published
-	Instances []Instance
+	Available bool       // the registry was read at least once and is connected to
+	Err       error      // why not, or why something is not published
+	Instances []Instance // what is registered, each interface by itself
 }
 
 // Status returns how the client stands. It never blocks.
@@ -243,8 +253,9 @@ func (c *Client) fault() error {
 }
 
 // Register publishes an instance from now on, whatever becomes of connections.
-// It returns at once; WaitVisible tells when consumers see it. One that is
-// registered again is replaced. The error names what cannot be published.
+// It returns at once; WaitVisible tells when consumers see it. What is registered
+// of one application and address adds up, interface by interface; an interface
+// that is registered again is replaced. The error names what cannot be published.
 func (c *Client) Register(i Instance) error {
 	if err := i.check(); err != nil {
 		return err
@@ -255,21 +266,31 @@ func (c *Client) Register(i Instance) error {
 	if c.ctx.Err() != nil {
 		return ErrClosed
 	}
+	if a, err := netip.ParseAddr(i.Host); err == nil && a.IsLoopback() {
+		c.o.Log.Warn("instance at a loopback address, only this machine can call it", "instance", i.id())
+	}
 	i.Interfaces, i.Metadata = slices.Clone(i.Interfaces), maps.Clone(i.Metadata)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.instances[i.id()] = i
+	for _, one := range i.each() {
+		c.instances[one.name()] = one
+	}
 	c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
 	return nil
 }
 
-// Deregister takes an instance back and waits until consumers no longer see it,
-// so that it may end without a call lost, or until ctx ends, whose error it
-// returns then. The instance is taken back all the same.
+// Deregister takes the interfaces of an instance back and waits until consumers
+// no longer see them, so that it may end without a call lost, or until ctx ends,
+// whose error it returns then. They are taken back all the same.
 func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	c.mu.Lock()
-	_, there := c.instances[i.id()]
-	delete(c.instances, i.id())
+	there := false
+	for _, one := range i.each() {
+		if _, ok := c.instances[one.name()]; ok {
+			there = true
+			delete(c.instances, one.name())
+		}
+	}
 	if there {
 		c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
 	}

@@ -68,13 +68,30 @@ func keyOf(i registry.Interface) naming.ServiceKey {
 // of the instance, so that several of one application are told apart.
 func (i Instance) service() *registry.Service {
 	return &registry.Service{
-		Name: registry.Name(i.id()), Application: i.Application, Protocol: i.Protocol,
+		Name: registry.Name(i.name()), Application: i.Application, Protocol: i.Protocol,
 		Interfaces: i.interfaces(), Endpoints: []registry.Endpoint{i.endpoint()},
 	}
 }
 
 // id names the instance within its process.
 func (i Instance) id() string { return i.Application + "@" + i.Address() }
+
+// name tells what is registered of an instance apart: each interface by itself.
+func (i Instance) name() string { return i.id() + " " + i.Keys()[0].String() }
+
+// each returns the instance once for each interface that it provides.
+func (i Instance) each() []Instance {
+	if len(i.Interfaces) < 2 {
+		return []Instance{i}
+	}
+	all := make([]Instance, 0, len(i.Interfaces))
+	for _, x := range i.Interfaces {
+		one := i
+		one.Interfaces = []registry.Interface{x}
+		all = append(all, one)
+	}
+	return all
+}
 
 // check names the field that cannot be used.
 func (i Instance) check() error {
@@ -98,4 +115,4 @@ func (i Instance) check() error {
 	return nil
 }
 
-func compareInstances(a, b Instance) int { return cmp.Compare(a.id(), b.id()) }
+func compareInstances(a, b Instance) int { return cmp.Compare(a.name(), b.name()) }

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -18,11 +22,14 @@ import (
 type targetPublisher struct {
 	target registry.Target
 	encode func(*registry.Service) ([]registry.Entry, error)
-	serve  func(context.Context) error // keeps the connection; nil: nothing has to
-	owner  string                      // as registry.Held.Owner tells it
+	open   func() (registry.Target, error) // makes the target when it is needed; nil: it is there
+	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
+	owner  string                          // as registry.Held.Owner tells it
 	log    *slog.Logger
 
-	wake chan struct{}
+	wake    chan struct{}
+	changed chan struct{}      // ready after what stood in the way changed
+	watch   func(Query) *Watch // of what others provide; nil: nobody can be watched
 
 	mu     sync.Mutex
 	wanted []Instance
@@ -32,7 +39,7 @@ type targetPublisher struct {
 
 func newTargetPublisher(t registry.Target, encode func(*registry.Service) ([]registry.Entry, error), owner string, log *slog.Logger) *targetPublisher {
 	return &targetPublisher{
-		target: t, encode: encode, owner: owner, log: log, wake: make(chan struct{}, 1),
+		target: t, encode: encode, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		faults: make(map[registry.Group]error),
 	}
 }
@@ -42,6 +49,9 @@ func (p *targetPublisher) served(serve func(context.Context) error) *targetPubli
 	p.serve = serve
 	return p
 }
+
+// watchWith implements watching.
+func (p *targetPublisher) watchWith(watch func(Query) *Watch) { p.watch = watch }
 
 // Set implements Publisher.
 func (p *targetPublisher) Set(instances []Instance) {
@@ -58,11 +68,13 @@ func (p *targetPublisher) Set(instances []Instance) {
 func (p *targetPublisher) Fault() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	err := p.refuse
-	for g, fault := range p.faults {
-		err = first(err, fmt.Errorf("publish to %s: %w", g, fault))
+	if p.refuse != nil {
+		return p.refuse
 	}
-	return err
+	for _, g := range slices.SortedFunc(maps.Keys(p.faults), registry.Group.Compare) {
+		return fmt.Errorf("publish to %s: %w", g, p.faults[g])
+	}
+	return nil
 }
 
 // The pace of writing: failed groups are tried again after retryMin, doubled up
@@ -72,10 +84,17 @@ const (
 	retryMax = 10 * time.Second
 	refresh  = time.Minute
 	callTime = 15 * time.Second
+	atATime  = 16 // calls
 )
 
 // Run implements Publisher.
 func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
+	if p.open != nil {
+		var err error
+		if p.target, err = p.open(); err != nil {
+			return err
+		}
+	}
 	base := context.WithoutCancel(ctx)
 	serving, stop := context.WithCancel(base)
 	var running sync.WaitGroup
@@ -85,8 +104,12 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	if p.serve != nil {
 		running.Go(func() { ended <- p.serve(serving) })
 	}
-	w := &publication{targetPublisher: p, planner: plan.New(p.owner), origins: map[registry.Name]bool{}, dirty: map[registry.Group]time.Time{}}
+	w := &publication{targetPublisher: p, planner: plan.New(p.owner), origins: map[registry.Name]bool{}, dirty: map[registry.Group]time.Time{}, rivals: map[registry.Group]*Watch{}}
 	err := w.follow(ctx, ended)
+	for _, watch := range w.rivals {
+		watch.Stop()
+	}
+	w.watching.Wait()
 	p.mu.Lock()
 	p.wanted = nil
 	p.mu.Unlock()
@@ -100,10 +123,15 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 // Run's goroutine touches it.
 type publication struct {
 	*targetPublisher
-	planner *plan.Planner
-	origins map[registry.Name]bool // what was claimed last
-	dirty   map[registry.Group]time.Time
-	fails   map[registry.Group]int
+	planner  *plan.Planner
+	origins  map[registry.Name]bool             // what was claimed last
+	keys     map[registry.Group][]Query         // what is looked up to see who else is in a group
+	provided map[registry.Group]map[string]bool // by key
+	rivals   map[registry.Group]*Watch          // of groups in which another is in the way
+	dirty    map[registry.Group]time.Time
+	fails    map[registry.Group]int
+
+	watching sync.WaitGroup
 }
 
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
@@ -126,6 +154,10 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 			return err
 		case <-w.wake:
 			w.claim()
+		case <-w.changed:
+			for g := range w.rivals {
+				w.dirty[g] = time.Now()
+			}
 		case <-lost:
 			for _, g := range w.planner.Lost() {
 				w.dirty[g] = time.Now()
@@ -154,6 +186,7 @@ func (w *publication) claim() {
 	w.mu.Unlock()
 	var refused error
 	now := make(map[registry.Name]bool, len(wanted))
+	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
 	touched := func(groups []registry.Group) {
 		for _, g := range groups {
 			w.dirty[g] = time.Now()
@@ -163,10 +196,19 @@ func (w *publication) claim() {
 		s := i.service()
 		entries, err := w.encode(s)
 		if err != nil {
-			refused = errors.Join(refused, fmt.Errorf("instance %s: %w", i.id(), err))
+			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err))
 			continue
 		}
-		now[s.Name] = true
+		for _, e := range entries {
+			now[s.Name] = true
+			if w.provided[e.Group] == nil {
+				w.provided[e.Group] = make(map[string]bool)
+			}
+			w.provided[e.Group][e.Key] = true
+			for _, k := range i.Keys() {
+				w.keys[e.Group] = append(w.keys[e.Group], ByKey(k))
+			}
+		}
 		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
 	}
 	for name := range w.origins {
@@ -182,53 +224,142 @@ func (w *publication) claim() {
 
 // due brings the groups in order whose time has come.
 func (w *publication) due(ctx context.Context) {
+	var groups []registry.Group
 	for g, at := range w.dirty {
-		if ctx.Err() != nil {
-			return
+		if !time.Now().Before(at) {
+			groups = append(groups, g)
 		}
-		if time.Now().Before(at) {
+	}
+	done := w.reconcile(ctx, groups)
+	if ctx.Err() != nil {
+		return
+	}
+	for _, g := range groups {
+		w.noted(g, done[g])
+		w.follows(g, done[g])
+	}
+}
+
+// outcome is what came of a group.
+type outcome struct {
+	held   []registry.Held
+	change registry.Change
+	again  time.Duration // when it has to be looked at next; 0: at the pace of retries
+	err    error
+}
+
+// reconcile reads groups and writes what differs, several at a time: one that
+// hangs delays no other.
+func (w *publication) reconcile(ctx context.Context, groups []registry.Group) map[registry.Group]*outcome {
+	done := make(map[registry.Group]*outcome, len(groups))
+	for _, g := range groups {
+		done[g] = &outcome{again: refresh - rand.N(refresh/5)} //nolint:gosec // spreads load, keeps no secret
+	}
+	each(ctx, done, func(ctx context.Context, g registry.Group, o *outcome) (err error) {
+		o.held, err = w.target.Read(ctx, g)
+		return err //nolint:wrapcheck // Fault names the group
+	})
+	conflicts := make(map[registry.Group]error)
+	for g, o := range done {
+		if o.err == nil {
+			o.change, conflicts[g] = w.plan(g, o.held)
+		}
+	}
+	each(ctx, done, func(ctx context.Context, _ registry.Group, o *outcome) error {
+		if o.change.Empty() {
+			return nil
+		}
+		return w.target.Write(ctx, o.change) //nolint:wrapcheck // as above
+	})
+	for g, o := range done {
+		if o.err != nil {
+			o.again = 0
 			continue
 		}
-		again, err := w.reconcile(ctx, g)
-		w.noted(g, again, err)
+		if !o.change.Empty() {
+			w.planner.Applied(o.change)
+			if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
+				o.again = v.VerifyAfter()
+			}
+		}
+		o.err = conflicts[g]
 	}
+	return done
 }
 
-// reconcile reads a group and writes what differs. It returns after which time
-// it has to be looked at again.
-func (w *publication) reconcile(ctx context.Context, g registry.Group) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	held, err := w.target.Read(ctx, g)
-	if err != nil {
-		return 0, err //nolint:wrapcheck // Fault names the group
+// each calls do for every group that has not failed, several at a time, each
+// within callTime.
+func each(ctx context.Context, done map[registry.Group]*outcome, do func(context.Context, registry.Group, *outcome) error) {
+	var calls errgroup.Group
+	calls.SetLimit(atATime)
+	for g, o := range done {
+		if o.err != nil {
+			continue
+		}
+		calls.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, callTime)
+			defer cancel()
+			o.err = do(ctx, g, o)
+			return nil
+		})
 	}
+	_ = calls.Wait() // each keeps its error
+}
+
+// plan returns what has to be written to a group, and why not all that is
+// provided can be.
+//
+// What another session holds in our name is left alone, unless it is at an
+// address that we provide: it goes with that session. Either the process before
+// ended without taking it back, or another one lives under the same identity.
+func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Change, error) {
+	provided := w.provided[g]
+	var twin error
+	held = slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool {
+		other := h.Owner == w.owner && !h.Live && !provided[h.Key]
+		if other && len(provided) > 0 {
+			twin = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity)", h.Key, ErrConflict)
+		}
+		return other
+	})
 	w.planner.Observe(g, held)
 	change, conflicts := w.planner.Change(g)
-	if !change.Empty() {
-		if err := w.target.Write(ctx, change); err != nil {
-			return 0, err //nolint:wrapcheck // as above
-		}
-		w.planner.Applied(change)
-		if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
-			return v.VerifyAfter(), conflictsOf(conflicts)
-		}
+	if len(conflicts) > 0 {
+		return change, fmt.Errorf("%s: %w: it is left as it is", conflicts[0].Key, ErrConflict)
 	}
-	return refresh, conflictsOf(conflicts)
+	return change, twin
 }
 
-// errTaken says that another has registered the same address.
-var errTaken = errors.New("another already provides the same address; it is left as it is")
-
-func conflictsOf(all []plan.Conflict) error {
-	if len(all) == 0 {
-		return nil
+// follows watches a group for as long as another is in the way in it, so that
+// what is provided takes its place as soon as that goes.
+func (w *publication) follows(g registry.Group, o *outcome) {
+	rival := w.rivals[g]
+	switch {
+	case !errors.Is(o.err, ErrConflict):
+		if rival != nil {
+			rival.Stop()
+			delete(w.rivals, g)
+		}
+	case rival == nil && w.watch != nil && len(w.keys[g]) > 0:
+		rival = w.watch(Any(w.keys[g]...))
+		w.rivals[g] = rival
+		w.watching.Go(func() {
+			for {
+				if _, err := rival.Next(context.Background()); errors.Is(err, ErrClosed) {
+					return
+				}
+				select {
+				case w.changed <- struct{}{}:
+				default:
+				}
+			}
+		})
 	}
-	return fmt.Errorf("%s: %w", all[0].Key, errTaken)
 }
 
 // noted notes what came of a group.
-func (w *publication) noted(g registry.Group, again time.Duration, err error) {
+func (w *publication) noted(g registry.Group, o *outcome) {
+	again, err := o.again, o.err
 	before := w.fault(g, err)
 	switch {
 	case err != nil && again == 0:
@@ -267,18 +398,21 @@ func (w *publication) fault(g registry.Group, err error) error {
 // withdraw takes everything back, as far as that is done before ctx ends.
 func (w *publication) withdraw(ctx context.Context) {
 	w.claim()
-	for g := range w.dirty {
-		for ctx.Err() == nil {
-			if _, err := w.reconcile(ctx, g); err == nil || errors.Is(err, registry.ErrRefused) || errors.Is(err, errTaken) {
-				break
-			}
-			timer := time.NewTimer(retryMin)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
+	for left := slices.Collect(maps.Keys(w.dirty)); len(left) > 0 && ctx.Err() == nil; {
+		done := w.reconcile(ctx, left)
+		left = slices.DeleteFunc(left, func(g registry.Group) bool {
+			err := done[g].err
+			return err == nil || errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrConflict)
+		})
+		if len(left) == 0 {
+			return
 		}
+		timer := time.NewTimer(retryMin)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
 	}
 	if err := ctx.Err(); err != nil {
 		w.log.Warn("not everything was taken back before the time was up; it goes with the session", "err", err)

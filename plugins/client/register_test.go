@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -259,7 +262,7 @@ func TestWhatIsAnothersIsLeftAlone_F43(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := c.Status().Err; !errors.Is(err, errTaken) {
+		if err := c.Status().Err; !errors.Is(err, ErrConflict) {
 			t.Errorf("status: %v", err)
 		}
 		c.Close()
@@ -306,4 +309,134 @@ func entries(t *testing.T, target *memory.Target) int {
 		n += len(held)
 	}
 	return n
+}
+
+// TestInterfacesThatAreRegisteredOneByOneAddUp: V91, as dubbo-go does.
+func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, b := world(t)
+		c := start(t, b)
+		for _, name := range []string{"api.A", "api.B"} {
+			i := greeter
+			i.Interfaces = []registry.Interface{{Name: name}}
+			if err := c.Register(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		for _, name := range []string{"api.A", "api.B"} {
+			if s, err := c.Resolve(t.Context(), ByInterface(name, "", "")); err != nil || len(s.Endpoints) != 1 {
+				t.Errorf("%s: %d endpoints, %v", name, len(s.Endpoints), err)
+			}
+		}
+		a := greeter
+		a.Interfaces = []registry.Interface{{Name: "api.A"}}
+		if err := c.Deregister(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := c.Resolve(t.Context(), ByInterface("api.B", "", "")); err != nil || len(s.Endpoints) != 1 {
+			t.Errorf("api.B after api.A was taken back: %d endpoints, %v", len(s.Endpoints), err)
+		}
+	})
+}
+
+// TestAnAddressThatBecomesFreeIsTakenAtOnce: V86
+func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		const other = "greeter-of-before"
+		codec, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(other, other)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(target, codec.Encode, metadata.NewMark(other, other).Owner, slog.New(slog.DiscardHandler))})
+		if err := before.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(time.Second).C
+		c := start(t, b)
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(5 * time.Second).C
+		if err := c.Status().Err; !errors.Is(err, ErrConflict) || errors.Is(err, ErrUnreachable) {
+			t.Errorf("status while it is taken: %v", err)
+		}
+		before.Close() // its session ends
+		began := time.Now()
+		<-time.NewTimer(2 * time.Second).C
+		n := entries(t, target)
+		for n == 0 && time.Since(began) < 5*time.Minute {
+			<-time.NewTimer(time.Second).C
+			n = entries(t, target)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("a live provider was in nobody's list for %s after the address became free", took)
+		}
+	})
+}
+
+// TestAGroupThatHangsDelaysNoOther: each group has its own time.
+func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		target.Fail(func(_ memory.Op, g registry.Group) error {
+			if strings.HasSuffix(g.Name, "api.Farewell") || strings.Contains(g.String(), "api.Farewell") {
+				<-time.NewTimer(callTime).C
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
+		c := start(t, b)
+		i := greeter
+		for n := range 8 {
+			i.Interfaces = append(slices.Clone(i.Interfaces), registry.Interface{Name: fmt.Sprint("api.Farewell", n)})
+		}
+		if err := c.Register(i); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(callTime + time.Second).C
+		synctest.Wait()
+		n := 0
+		for _, e := range target.Entries() {
+			if strings.HasSuffix(e.Group.String(), "api.Greeter") {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d entries of the group that does not hang", n)
+		}
+	})
+}
+
+// TestNobodyReadsItsGroupsInStep: what many processes do each minute is spread.
+func TestNobodyReadsItsGroupsInStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		began, times := time.Now(), make(map[time.Duration]bool)
+		for range 20 {
+			target, b := world(t)
+			b.Source = nil
+			c := start(t, b)
+			if err := c.Register(greeter); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			target.Fail(func(op memory.Op, _ registry.Group) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if op == memory.OpRead {
+					times[time.Since(began)] = true
+				}
+				return nil
+			})
+		}
+		<-time.NewTimer(refresh).C
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(times) < 10 {
+			t.Errorf("20 processes read at %d moments", len(times))
+		}
+	})
 }

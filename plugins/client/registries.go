@@ -22,7 +22,9 @@ type ZooKeeperOptions struct {
 	Root string
 
 	// Identity marks what this process provides as its own, so that it finds it
-	// again after a restart; empty for consumers alone.
+	// again after a restart; empty for consumers alone. Each live process needs one
+	// of its own, such as the name of its pod: what another session holds under it
+	// is left alone and told as ErrConflict.
 	Identity string
 
 	Log *slog.Logger // nil: nothing is logged
@@ -48,23 +50,28 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	if o.Identity == "" {
 		return b, nil
 	}
-	client, err := zookeeper.Dial(o.Conn)
-	if err != nil {
-		return Backend{}, err //nolint:wrapcheck // it says zookeeper
-	}
-	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
-		Owner: o.Identity, Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Guest: true, Log: log,
-	})
-	if err != nil {
-		client.Close()
-		return Backend{}, err //nolint:wrapcheck // it says zookeeper
-	}
-	b.Publisher = newTargetPublisher(target, codec.Encode, markOf(o.Identity).Owner, log).
-		served(func(ctx context.Context) error {
-			<-ctx.Done()
-			client.Close() // and with it what is left of ours
-			return nil
+	// The connection is made when it is used: nobody closes that of a backend
+	// that no client was made of.
+	p := newTargetPublisher(nil, codec.Encode, markOf(o.Identity).Owner, log)
+	var client *zookeeper.Client
+	p.open = func() (registry.Target, error) {
+		if client, err = zookeeper.Dial(o.Conn); err != nil {
+			return nil, err //nolint:wrapcheck // it says zookeeper
+		}
+		target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
+			Owner: o.Identity, Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Guest: true, Log: log,
 		})
+		if err != nil {
+			client.Close()
+			return nil, err //nolint:wrapcheck // it says zookeeper
+		}
+		return target, nil
+	}
+	b.Publisher = p.served(func(ctx context.Context) error {
+		<-ctx.Done()
+		client.Close() // and with it what is left of ours
+		return nil
+	})
 	return b, nil
 }
 

@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,4 +122,81 @@ func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 			t.Errorf("greeter is known and watched: %s, %v after %s", got, err, took)
 		}
 	})
+}
+
+// TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone: V83. Both stay in the
+// list, and both are told.
+func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		one, two, consumer := process(t, s, "greeter"), process(t, s, "greeter"), process(t, s, "")
+		_ = one.Register(at("10.0.0.1", "greeter"))
+		time.Sleep(2 * time.Second)
+		_ = two.Register(at("10.0.0.2", "greeter"))
+		for range 5 {
+			time.Sleep(25 * time.Second)
+			if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1 10.0.0.2]" {
+				t.Errorf("consumers see %s, %v; faults %v, %v", got, err, one.Status().Err, two.Status().Err)
+			}
+		}
+		for _, c := range []*client.Client{one, two} {
+			if err := c.Status().Err; !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "identity") {
+				t.Errorf("status: %v", err)
+			}
+		}
+		two.Close()
+		time.Sleep(time.Second)
+		if got, _ := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || one.Status().Err != nil {
+			t.Errorf("after the other ended: %s, %v", got, one.Status().Err)
+		}
+	})
+}
+
+// TestARestartWithinTheSessionIsInTheListWhenItEnds: V86. A process was killed and
+// started again at its address before its session ended.
+func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
+	for _, identity := range []string{"p", "q"} {
+		t.Run("before p, now "+identity, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := ensemble(t)
+				var dead atomic.Bool
+				var conns []net.Conn
+				b, err := client.ZooKeeper(client.ZooKeeperOptions{Identity: "p", Conn: zookeeper.Options{
+					Servers: []string{"server:2181"}, SessionTimeout: 10 * time.Second,
+					Dial: func(ctx context.Context, n, a string) (net.Conn, error) {
+						if dead.Load() {
+							return nil, errors.New("killed")
+						}
+						c, err := s.Dial(ctx, n, a)
+						conns = append(conns, c)
+						return c, err
+					},
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				killed := open(t, b, client.Options{})
+				_ = killed.Register(at("10.0.0.1", "greeter"))
+				consumer := process(t, s, "")
+				time.Sleep(2 * time.Second)
+				dead.Store(true)
+				for _, c := range conns {
+					_ = c.Close()
+				}
+				again := process(t, s, identity)
+				_ = again.Register(at("10.0.0.1", "greeter"))
+				gone := 0
+				for range 120 {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if got, _ := ask(consumer, "greeter", time.Second/2); got != "[10.0.0.1]" {
+						gone++
+					}
+				}
+				if gone > 3 {
+					t.Errorf("the live provider was in no list for %d s of two minutes; status %v", gone, again.Status().Err)
+				}
+			})
+		})
+	}
 }
