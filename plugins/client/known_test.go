@@ -196,3 +196,31 @@ func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestAPanicOfWhoTakesAnAnswerCostsThatAnswer: in the goroutine of an adapter it
+// would end the application.
+func TestAPanicOfWhoTakesAnAnswerCostsThatAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		w := c.Watch(greeterKey)
+		var got []string
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w.Follow(t.Context(), func(s client.Snapshot, err error) {
+				if err == nil {
+					got = append(got, hosts(s))
+					panic("a defect")
+				}
+			})
+		}()
+		source.all(greeter("10.0.0.1"))
+		source.all(greeter("10.0.0.2"))
+		w.Stop()
+		<-ended
+		if fmt.Sprint(got) != "[[10.0.0.1] [10.0.0.2]]" {
+			t.Error(got)
+		}
+	})
+}

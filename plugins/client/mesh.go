@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,22 +134,30 @@ func (o MeshOptions) publisher(stream ads.Options) (*meshPublisher, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // Mesh adds where it comes from
 	}
-	return &meshPublisher{keys: p, stream: stream, host: o.Host, log: o.Log, wake: make(chan struct{}, 1)}, nil
+	return newMeshPublisher(p, stream, o), nil
 }
 
-// meshPublisher publishes the service keys of instances at the host address that
-// this process has in the mesh.
+// meshPublisher publishes the service keys of instances at the host addresses
+// that this process has in the mesh: one for each port of a Service.
 type meshPublisher struct {
 	keys   *keys.Publisher
 	stream ads.Options
 	host   naming.HostAddress // given, or zero
 	log    *slog.Logger
+	watch  func(Query) *Watch // of what the mesh has at a host; nil: nothing can be watched
 	wake   chan struct{}
 
 	mu     sync.Mutex
 	wanted []Instance
-	own    error // why the own host address is not known
+	own    map[string]error // why the own host address is not known, by address of the instance
 }
+
+func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *meshPublisher {
+	return &meshPublisher{keys: k, stream: stream, host: o.Host, log: o.Log, wake: make(chan struct{}, 1), own: make(map[string]error)}
+}
+
+// watchWith implements watching.
+func (p *meshPublisher) watchWith(watch func(Query) *Watch) { p.watch = watch }
 
 // Set implements Publisher.
 func (p *meshPublisher) Set(instances []Instance) {
@@ -161,8 +171,8 @@ func (p *meshPublisher) Set(instances []Instance) {
 func (p *meshPublisher) Fault() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.own != nil {
-		return p.own
+	for _, address := range slices.Sorted(maps.Keys(p.own)) {
+		return fmt.Errorf("instance at %s: %w", address, p.own[address])
 	}
 	s := p.keys.Status()
 	if s.Err != "" {
@@ -187,85 +197,147 @@ func (p *meshPublisher) Run(ctx context.Context, _ time.Duration) error {
 	return <-ended
 }
 
-// follow publishes what is wanted, each instance once it is known where it is.
+// location is where an address of this process is in the mesh.
+type location struct {
+	address string
+	host    naming.HostAddress // zero until it is found
+	end     context.CancelFunc
+}
+
+// follow publishes what is wanted, each address once it is known where it is,
+// whether others are or not.
 func (p *meshPublisher) follow(ctx context.Context) {
-	at := make(map[string]naming.HostAddress) // by address of the instance
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	at, found := make(map[string]*location), make(chan location)
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case l := <-found:
+			if here := at[l.address]; here != nil {
+				here.host = l.host
+			}
 		case <-p.wake:
 		}
 		p.mu.Lock()
 		wanted := p.wanted
 		p.mu.Unlock()
+		p.locate(ctx, &running, wanted, at, found)
 		hosts := make(map[naming.ServiceKey]naming.HostAddress)
-		var missing []Instance
 		for _, i := range wanted {
-			a, ok := at[i.Address()]
-			if p.host.Host != "" {
-				a, ok = p.host, true
-			}
-			if !ok {
-				missing = append(missing, i)
-				continue
-			}
 			for _, k := range i.Keys() {
-				hosts[k] = a
+				if a := at[i.Address()].host; a.Host != "" {
+					hosts[k] = a
+				}
 			}
 		}
 		p.keys.Set(hosts)
-		if len(missing) > 0 {
-			p.locate(ctx, missing[0], at)
+	}
+}
+
+// locate begins to search for addresses that are new, and ends the search for
+// those that nothing is provided at any more.
+func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, wanted []Instance, at map[string]*location, found chan<- location) {
+	here := make(map[string]bool)
+	for _, i := range wanted {
+		address := i.Address()
+		here[address] = true
+		if at[address] != nil {
+			continue
+		}
+		ctx, end := context.WithCancel(ctx)
+		at[address] = &location{address: address, host: p.host, end: end}
+		if p.host.Host == "" {
+			running.Go(func() { p.search(ctx, i, found) })
+		}
+	}
+	for address, l := range at {
+		if !here[address] {
+			l.end()
+			delete(at, address)
+			p.unknown(address, nil)
 		}
 	}
 }
 
-// locate searches for the host address of an instance until it is found or
-// something else is wanted, and has what is wanted looked at again.
-func (p *meshPublisher) locate(ctx context.Context, i Instance, at map[string]naming.HostAddress) {
+// search finds the host address of an instance, and anew once the mesh has it
+// there no longer: the Service may have got another name.
+func (p *meshPublisher) search(ctx context.Context, i Instance, found chan<- location) {
 	ip, err := netip.ParseAddr(i.Host)
 	if err != nil {
 		return // Register refuses it
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	found := make(chan naming.HostAddress, 1)
-	go func() {
-		defer close(found)
-		if a, err := locate.Find(ctx, locate.Options{ADS: p.stream, IP: ip, Port: i.Port, Tell: p.unknown}); err == nil {
-			found <- a
+	tell := func(err error) {
+		if ctx.Err() == nil {
+			p.unknown(i.Address(), err)
 		}
-	}()
-	select {
-	case a, ok := <-found:
-		if ok {
-			at[i.Address()] = a
-			p.log.Info("own host address found", "instance", i.Address(), "host_address", a.String())
-		}
-	case <-p.wake:
-		cancel()
-		<-found
 	}
-	p.unknown(nil)
-	p.again()
+	for {
+		a, err := locate.Find(ctx, locate.Options{ADS: p.stream, IP: ip, Port: i.Port, Tell: tell})
+		if err != nil {
+			return
+		}
+		tell(nil)
+		select {
+		case found <- location{address: i.Address(), host: a}:
+		case <-ctx.Done():
+			return
+		}
+		p.log.Info("own host address found", "instance", i.Address(), "host_address", a.String())
+		if !p.left(ctx, i, a) {
+			return
+		}
+		p.log.Info("own host address is searched for anew", "instance", i.Address(), "host_address", a.String())
+		tell = func(error) {} // it stays published where it was until it is found elsewhere
+	}
 }
 
-// unknown notes why the own host address is not known, nil where it is, and logs
-// the first reason.
-func (p *meshPublisher) unknown(err error) {
-	p.mu.Lock()
-	before := p.own
-	p.own = nil
-	if err != nil {
-		p.own = fmt.Errorf("%w: %w", ErrOwnAddressUnknown, err)
-		if !errors.Is(err, locate.ErrNoService) {
-			p.own = fmt.Errorf("%w: %w", ErrUnreachable, err)
+// leftFor is how long a host has to be without an instance before that is
+// searched for anew: pods that are not ready leave their Service too.
+const leftFor = time.Minute
+
+// left waits until a host has been without an instance for long, or ctx ends.
+func (p *meshPublisher) left(ctx context.Context, i Instance, at naming.HostAddress) bool {
+	if p.watch == nil {
+		return false
+	}
+	w := p.watch(ByHost(at))
+	defer w.Stop()
+	gone := false
+	for {
+		limited, cancel := ctx, context.CancelFunc(func() {})
+		if gone {
+			limited, cancel = context.WithTimeout(ctx, leftFor)
 		}
+		s, err := w.Next(limited)
+		expired := limited.Err() != nil
+		cancel()
+		switch {
+		case errors.Is(err, ErrClosed) || ctx.Err() != nil:
+			return false
+		case err != nil && expired:
+			return true
+		case err == nil:
+			gone = s.Err == nil && !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Address() == i.Address() })
+		}
+	}
+}
+
+// unknown notes why the host address of an instance is not known, nil where it
+// is, and logs the first reason.
+func (p *meshPublisher) unknown(address string, err error) {
+	p.mu.Lock()
+	before := p.own[address]
+	delete(p.own, address)
+	if err != nil {
+		p.own[address] = caused(err, ErrUnreachable)
 	}
 	p.mu.Unlock()
 	if err != nil && before == nil {
-		p.log.Warn("service keys not published, trying on", "err", err)
+		p.log.Warn("service keys not published, trying on", "instance", address, "err", err)
 	}
 }
 

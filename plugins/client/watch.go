@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -108,11 +109,23 @@ func (w *Watch) Follow(ctx context.Context, tell func(Snapshot, error)) {
 		if ctx.Err() != nil {
 			return
 		}
-		tell(s, err)
+		w.hand(tell, s, err)
 		if errors.Is(err, ErrClosed) {
 			return
 		}
 	}
+}
+
+// hand hands an answer on. A panic of whoever takes it costs this answer: it
+// would end the application, as it is in a goroutine of an adapter.
+func (w *Watch) hand(tell func(Snapshot, error), s Snapshot, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.client.o.Log.Error("an answer was not taken, the next is handed on",
+				"query", w.query.String(), "err", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	tell(s, err)
 }
 
 // wait returns once there may be something new. Why is what the last look lacked.

@@ -1,0 +1,149 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
+)
+
+// meshOf runs a publisher against an istiod in memory until the test ends, and
+// returns what it logs.
+func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*meshPublisher, *strings.Builder) {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	g := grpc.NewServer(adstest.ServerOptions()...)
+	server.Register(g)
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	t.Cleanup(func() { g.Stop(); <-served })
+	node, err := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"}.Node()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := keys.New(keys.Options{Node: node, Provider: true, Dial: MeshOptions{}.dial, Replicas: debug.Static()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	p := newMeshPublisher(k, ads.Options{
+		Address: "passthrough:///istiod", Node: node, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+	}, MeshOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	p.watch = watch
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { p.follow(ctx); close(ended) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return p, &log
+}
+
+// service is a cluster of the mesh with one endpoint.
+func service(name string, at netip.AddrPort) []proto.Message {
+	return []proto.Message{&clusterv3.Cluster{
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: name, EdsConfig: &corev3.ConfigSource{
+			ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		}},
+	}, &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+			Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: at.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())}}},
+		}}},
+	}}}}}}
+}
+
+// TestAPortWithoutAServiceHidesNoOther: V84. An application serves gRPC at a port
+// of its Service and HTTP at one that no Service has.
+func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := adstest.NewServer()
+		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", netip.MustParseAddrPort("10.0.0.1:8080"))...)
+		p, log := meshOf(t, server, nil)
+		good := Instance{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}
+		admin := Instance{Application: "greeter", Host: "10.0.0.1", Port: 9999, Protocol: "http"}
+		p.Set([]Instance{admin, good})
+		<-time.NewTimer(10 * time.Minute).C
+		synctest.Wait()
+		if !strings.Contains(log.String(), "greeter.shop.svc.cluster.local:80") {
+			t.Errorf("ten minutes later the gRPC port, which is in its Service, was not found:\n%s", log)
+		}
+		if err := p.Fault(); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
+			t.Errorf("fault: %v", err)
+		}
+		p.Set([]Instance{good})
+		synctest.Wait()
+		if err := p.Fault(); err != nil {
+			t.Errorf("once the port without a Service is taken back: %v", err)
+		}
+	})
+}
+
+// steps is a source that does what a test says.
+type steps chan func(*registry.Table)
+
+// Run implements registry.Source.
+func (s steps) Run(ctx context.Context, t *registry.Table) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case do := <-s:
+			do(t)
+		}
+	}
+}
+
+// TestAServiceThatGetsAnotherNameIsFoundAgain: the host address that was found
+// once does not hold for ever.
+func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := netip.MustParseAddrPort("10.0.0.1:8080")
+		server := adstest.NewServer()
+		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", at)...)
+		source := make(steps)
+		c := start(t, Backend{Kind: "mesh", Source: source})
+		p, log := meshOf(t, server, c.Watch)
+		p.Set([]Instance{{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}})
+		tell := func(host string, endpoints ...registry.Endpoint) {
+			source <- func(t *registry.Table) {
+				t.Replace(slices.Values([]*registry.Service{{Name: registry.Name(host), Endpoints: endpoints}}))
+			}
+			synctest.Wait()
+		}
+		tell("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
+		tell("greeter.shop.svc.cluster.local:80")
+		<-time.NewTimer(leftFor / 2).C
+		tell("greeter.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
+		<-time.NewTimer(leftFor).C
+		synctest.Wait()
+		if strings.Contains(log.String(), "anew") {
+			t.Errorf("searched for anew though it was back:\n%s", log)
+		}
+		server.Remove(adstest.ClusterType, "outbound|80||greeter.shop.svc.cluster.local")
+		server.Set(service("outbound|80||welcome.shop.svc.cluster.local", at)...)
+		tell("welcome.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
+		<-time.NewTimer(2 * leftFor).C
+		synctest.Wait()
+		if !strings.Contains(log.String(), "host_address=welcome.shop.svc.cluster.local:80") {
+			t.Errorf("not found under its new name:\n%s", log)
+		}
+	})
+}
