@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -290,20 +288,21 @@ func (w *publication) reconcile(ctx context.Context, groups []registry.Group) ma
 // each calls do for every group that has not failed, several at a time, each
 // within callTime.
 func each(ctx context.Context, done map[registry.Group]*outcome, do func(context.Context, registry.Group, *outcome) error) {
-	var calls errgroup.Group
-	calls.SetLimit(atATime)
+	var calls sync.WaitGroup
+	slots := make(chan struct{}, atATime)
 	for g, o := range done {
 		if o.err != nil {
 			continue
 		}
-		calls.Go(func() error {
+		slots <- struct{}{}
+		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, callTime)
 			defer cancel()
 			o.err = do(ctx, g, o)
-			return nil
+			<-slots
 		})
 	}
-	_ = calls.Wait() // each keeps its error
+	calls.Wait()
 }
 
 // plan returns what has to be written to a group, and why not all that is
