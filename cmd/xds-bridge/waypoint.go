@@ -94,33 +94,49 @@ func (w *waypoint) run(ctx context.Context) error {
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	found := "" // that the registry keeps, as it was told of last
-	for failures := 1; ; failures++ {
+	found, failures := "", 0
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		kept := w.keeps()
-		id, err := kept.ask(ctx, w.offer(kept, found))
+		id, err := w.look(ctx, found)
 		switch {
-		case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
-			w.learn(id, kept.where, err)
-			return nil // there is none to look after
-		case err == nil:
-			if id != "" && id != found {
-				w.learn(id, kept.where, nil)
-			}
-			found, failures = orWord(id, found), 0
+		case errors.Is(err, errNoID):
+			return nil
+		case err != nil:
+			failures++
+			timer.Reset(wait.Spread(failures))
+		default:
+			found, failures = id, 0
 			timer.Reset(idEvery)
-			continue
-		case ctx.Err() == nil && w.given == "" && found == "":
-			w.mu.Lock()
-			w.err = err
-			w.mu.Unlock()
 		}
-		timer.Reset(wait.Spread(failures))
 	}
+}
+
+// errNoID says that a registry keeps no id for us, and will not.
+var errNoID = errors.New("the registry keeps no id")
+
+// look asks the registry once, and returns the id that it keeps, or found
+// where that is unknown now. It returns errNoID where there is none to look
+// after.
+func (w *waypoint) look(ctx context.Context, found string) (string, error) {
+	kept := w.keeps()
+	id, err := kept.ask(ctx, w.offer(kept, found))
+	switch {
+	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
+		w.learn(id, kept.where, err)
+		return "", errNoID
+	case err == nil && id != "" && id != found:
+		w.learn(id, kept.where, nil)
+		return id, nil
+	case err != nil && found == "" && w.given == "" && ctx.Err() == nil:
+		w.mu.Lock()
+		w.err = err
+		w.mu.Unlock()
+	}
+	return found, err
 }
 
 // offer returns what a registry that keeps no id is to keep: what it kept

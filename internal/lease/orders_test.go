@@ -112,17 +112,20 @@ func (a *actor) start(t testing.TB, name string) {
 func (a *actor) time() time.Time { return time.Unix(1e9, 0).Add(a.clock) }
 func (a *actor) reaches() bool   { return !a.away }
 
-// Load implements Store.
-func (s *scene) Load(context.Context) ([]byte, string, error) {
+// current returns the version of the record.
+func (s *scene) current() string {
 	if s.version == 0 {
-		return nil, "", nil
+		return ""
 	}
-	return s.record, strconv.Itoa(s.version), nil
+	return strconv.Itoa(s.version)
 }
+
+// Load implements Store.
+func (s *scene) Load(context.Context) ([]byte, string, error) { return s.record, s.current(), nil }
 
 // Save implements Store.
 func (s *scene) Save(_ context.Context, record []byte, version string) error {
-	if _, now, _ := s.Load(nil); version != now { //nolint:staticcheck // it is not used
+	if version != s.current() {
 		return registry.ErrConflict
 	}
 	t, err := parse(record)
@@ -136,8 +139,10 @@ func (*scene) Changed() <-chan struct{} { return nil }
 
 // clone returns a scene that shares nothing with this one that either changes.
 func (s *scene) clone() *scene {
-	c := &scene{rules: s.rules, record: s.record, table: s.table, text: s.text, version: s.version, fences: s.fences,
-		writes: slices.Clone(s.writes), path: slices.Clone(s.path)}
+	c := &scene{
+		rules: s.rules, record: s.record, table: s.table, text: s.text, version: s.version, fences: s.fences,
+		writes: slices.Clone(s.writes), path: slices.Clone(s.path),
+	}
 	for _, a := range s.members {
 		n := *a
 		n.scene = c
@@ -364,10 +369,10 @@ func (a *actor) key(k *key) {
 	*k = append(*k, tableKey(a.table, a.scene.table)...)
 	for i, told := range a.gates[0].told {
 		now := a.scene.fences[i].version
-		k.add(string(told.Role), told.Term, int64(told.Turn-a.Member.turns[i]), a.raised[i].term)
+		k.add(string(told.Role), told.Term, int64(told.Turn-a.turns[i]), a.raised[i].term)
 		k.flags(a.raised[i].version == now)
 		if l, late := a.fitness.behind[i]; late {
-			k.add("late", int64(l.turn-a.Member.turns[i]), int64(l.since.Sub(a.time())))
+			k.add("late", int64(l.turn-a.turns[i]), int64(l.since.Sub(a.time())))
 		}
 		if w := a.sent[i]; w != nil {
 			k.add(w.who, w.term)

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// TestFromOneToTwoReplicasThereIsOneWriter is V98: replicas.lease is added to
+// the file of a bridge that runs, which waits for its restart, and a second
+// replica is started. That one writes once the first has ended, not before.
+func TestFromOneToTwoReplicasThereIsOneWriter(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	first := w.elsewhere()
+	file = w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: zk } }\n"})
+	do(t, "reload", "-f", file).want(t, exitOK, "replicas: waits for a restart")
+
+	writers := w.writers()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := w.start(w.file("second.yaml", strings.ReplaceAll(string(text), w.dir+"/a", w.dir+"/b")))
+	eventually(t, "the second sees the first", func() bool {
+		return strings.Contains(second.log.String(), "another bridge of this owner may be running")
+	})
+	for i := range 20 {
+		host := fmt.Sprintf("10.0.1.%d", i)
+		w.offer(orders, "10.0.0.1", host)
+		eventually(t, "a change is written", func() bool { return w.provides(host) })
+	}
+	if all := writers(); !slices.Equal(all, []int64{first}) {
+		t.Errorf("sessions %v wrote, want %d alone", all, first)
+	}
+
+	if code := r.stop(); code != exitOK {
+		t.Errorf("the first ended with %d", code)
+	}
+	w.offer(orders, "10.0.0.1", "10.0.2.1")
+	eventually(t, "the second writes once the first has ended", func() bool { return w.provides("10.0.2.1") })
+	if all := writers(); len(all) != 2 {
+		t.Errorf("sessions %v wrote", all)
+	}
+}
+
+func (w *world) provides(host string) bool {
+	return slices.ContainsFunc(w.providers("api.Orders"), func(n string) bool { return strings.Contains(n, host) })
+}
+
+// elsewhere makes the sign of life of the bridge that runs that of a process
+// on another machine, and returns its session: of two in one process the other
+// is known to be no other.
+func (w *world) elsewhere() (session int64) {
+	w.t.Helper()
+	const path = "/xds-bridge/shop/alive"
+	eventually(w.t, "a sign of life", func() bool { _, there := w.zk.Get(path); return there })
+	n, _ := w.zk.Get(path)
+	host, err := os.Hostname()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data := strings.Replace(string(n.Data), fmt.Sprintf("%q", host), `"elsewhere"`, 1)
+	if data == string(n.Data) {
+		w.t.Fatalf("%s does not name host %s", data, host)
+	}
+	if err := w.zk.Put(path, []byte(data)); err != nil {
+		w.t.Fatal(err)
+	}
+	return n.Stat.EphemeralOwner
+}
+
+// writers returns what tells which sessions have written entries since, in
+// the order in which they came.
+func (w *world) writers() func() []int64 {
+	var mu sync.Mutex
+	var all []int64
+	w.zk.SetFault(func(r zktest.Request) zktest.Fault {
+		if r.Op == zktest.OpMulti && strings.Contains(strings.Join(r.Paths, " "), "/dubbo/") {
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Contains(all, r.Session) {
+				all = append(all, r.Session)
+			}
+		}
+		return zktest.Fault{}
+	})
+	return func() []int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
