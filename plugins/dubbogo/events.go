@@ -67,7 +67,7 @@ func Events(i registry.Interface, before, after client.Snapshot) []Event {
 	dropped := make(map[string]bool)
 	for _, p := range old {
 		switch {
-		case slices.ContainsFunc(now, func(n provider) bool { return n.cluster == p.cluster && n.address == p.address }):
+		case slices.ContainsFunc(now, p.succeeds):
 		case left[p.cluster] || p.cluster == "":
 			events = append(events, Event{Delete, p.url(i)})
 		case !dropped[p.cluster]:
@@ -124,6 +124,12 @@ func providers(i registry.Interface, s client.Snapshot) []provider {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.address, b.address))
 	})
 	return all
+}
+
+// succeeds reports whether another takes the place of p in a directory, which
+// knows an address of a cluster by its protocol.
+func (p provider) succeeds(by provider) bool {
+	return by.cluster == p.cluster && by.address == p.address && by.protocol == p.protocol
 }
 
 func (p provider) url(i registry.Interface) string {

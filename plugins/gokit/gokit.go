@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,23 +52,33 @@ func (r *Registrar) Deregister() {
 	}
 }
 
-// Instancer implements sd.Instancer.
+// Instancer implements sd.Instancer. Each observer is told by a goroutine of its
+// own, so that one that reads late delays no other; what it did not read is
+// replaced by what came since.
 type Instancer struct {
 	watch   *client.Watch
+	ctx     context.Context //nolint:containedctx // ends with Stop
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu        sync.Mutex
 	told      bool
 	last      sd.Event
-	observers map[chan<- sd.Event]struct{}
+	observers map[chan<- sd.Event]*observer
+}
+
+// observer is a channel that is told.
+type observer struct {
+	ch   chan<- sd.Event
+	wake chan struct{}      // ready after there is news
+	end  context.CancelFunc // of its goroutine
 }
 
 // NewInstancer returns what is known as an answer to a query, such as
 // client.Named("greeter"). Stop ends it; the client stays the caller's.
 func NewInstancer(r client.Registry, q client.Query) *Instancer {
 	ctx, cancel := context.WithCancel(context.Background())
-	i := &Instancer{watch: r.Watch(q), cancel: cancel, observers: make(map[chan<- sd.Event]struct{})}
+	i := &Instancer{watch: r.Watch(q), ctx: ctx, cancel: cancel, observers: make(map[chan<- sd.Event]*observer)}
 	i.running.Go(func() { i.watch.Follow(ctx, i.answered) })
 	return i
 }
@@ -90,31 +101,82 @@ func (i *Instancer) tell(e sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.told, i.last = true, e
-	for ch := range i.observers {
-		ch <- e
+	for _, o := range i.observers {
+		o.signal()
 	}
 }
 
-// Register implements sd.Instancer: the channel is told what is known at once.
+func (o *observer) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Register implements sd.Instancer: the channel is told what is known at once. It
+// waits for nobody, and does nothing after Stop.
 func (i *Instancer) Register(ch chan<- sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.observers[ch] = struct{}{}
+	if i.observers[ch] != nil || i.ctx.Err() != nil {
+		return
+	}
+	ctx, end := context.WithCancel(i.ctx)
+	o := &observer{ch: ch, wake: make(chan struct{}, 1), end: end}
+	i.observers[ch] = o
 	if i.told {
-		ch <- i.last
+		o.signal()
+	}
+	i.running.Go(func() { i.observe(ctx, o) })
+}
+
+// observe tells an observer what is known last until ctx ends. A channel that
+// was closed costs its own observer.
+func (i *Instancer) observe(ctx context.Context, o *observer) {
+	defer func() { _ = recover() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.wake:
+		}
+		for sent := false; !sent; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-o.wake: // there is something newer
+			case o.ch <- i.event():
+				sent = true
+			}
+		}
 	}
 }
 
-// Deregister implements sd.Instancer.
+// event returns what is known, the instances as a slice of its own: Go kit sorts
+// it in place.
+func (i *Instancer) event() sd.Event {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	e := i.last
+	e.Instances = slices.Clone(e.Instances)
+	return e
+}
+
+// Deregister implements sd.Instancer. It waits for nobody.
 func (i *Instancer) Deregister(ch chan<- sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.observers, ch)
+	if o := i.observers[ch]; o != nil {
+		o.end()
+		delete(i.observers, ch)
+	}
 }
 
 // Stop implements sd.Instancer.
 func (i *Instancer) Stop() {
+	i.mu.Lock()
 	i.cancel()
+	i.mu.Unlock()
 	i.watch.Stop()
 	i.running.Wait()
 }

@@ -91,15 +91,27 @@ func (*Resolver) Name() string { return "xdsbridge" }
 // Target implements discovery.Resolver: services are looked up by name.
 func (*Resolver) Target(_ context.Context, target *discovery.TargetInfo) string { return target.Host }
 
+// patience is how long Resolve waits for a first answer: Hertz refreshes all names
+// one after another in one goroutine, so that one that is not known keeps the
+// others as they were for so long.
+const patience = time.Second
+
 // Resolve implements discovery.Resolver. The first call waits until the answer is
-// known, further ones cost nothing.
+// known, for a second at most, further ones cost nothing.
 func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	s, err := r.registry.Resolve(ctx, client.Named(name))
 	if err != nil {
 		return discovery.Result{}, fmt.Errorf("resolve %s: %w", name, err)
 	}
 	out := discovery.Result{CacheKey: name}
+	seen := make(map[string]bool, len(s.Endpoints))
 	for _, e := range s.Endpoints {
+		if seen[e.Address()] {
+			continue // it provides several interfaces, and counts once
+		}
+		seen[e.Address()] = true
 		tags := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
 		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
 			maps.Copy(tags, m)

@@ -21,6 +21,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// schemes are those that Kratos' servers register, the last two with TLS. The
+// others are found by the name of the application.
+var schemes = [...]string{"grpc", "http", "grpcs", "https"} //nolint:gochecknoglobals // a constant
+
 // What an instance tells in metadata beside its own.
 const (
 	metaID      = "kratos.id"
@@ -81,7 +85,11 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 }
 
 func query(name string) client.Query {
-	return client.Any(client.ByInterface(name+".grpc", "", ""), client.ByInterface(name+".http", "", ""), client.Named(name))
+	all := []client.Query{client.Named(name)}
+	for _, scheme := range schemes {
+		all = append(all, client.ByInterface(name+"."+scheme, "", ""))
+	}
+	return client.Any(all...)
 }
 
 // GetService implements registry.Discovery.
@@ -150,16 +158,16 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	return all
 }
 
-// endpointOf returns the URL of an endpoint. What names no scheme speaks grpc, as
-// a mesh does not say.
+// endpointOf returns the URL of an endpoint, with the scheme that its server was
+// registered with. What names none speaks grpc, as a mesh does not say.
 func endpointOf(e client.Endpoint) string {
 	scheme := "grpc"
 	for _, i := range e.Service.Interfaces {
-		if strings.HasSuffix(i.Name, ".http") {
-			scheme = "http"
+		if at := strings.LastIndexByte(i.Name, '.'); slices.Contains(schemes[:], i.Name[at+1:]) {
+			scheme = i.Name[at+1:]
 		}
 	}
-	if p := e.Scheme(); p == "http" || p == "grpc" {
+	if p := e.Scheme(); slices.Contains(schemes[:], p) {
 		scheme = p
 	}
 	u := url.URL{Scheme: scheme, Host: e.Address()}

@@ -1,0 +1,62 @@
+package hertz_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	"github.com/xds-bridge/xds-bridge/plugins/hertz"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// TestOneAddressIsGivenOnce: V91. One process with two interfaces would be
+// two of three instances for Hertz' balancer.
+func TestOneAddressIsGivenOnce(t *testing.T) {
+	r := clienttest.New()
+	c, err := client.New(r.Backend(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	one := client.Instance{Application: "greeter", Interfaces: []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}, Host: "10.0.0.1", Port: 80, Protocol: "http"}
+	if err := c.Register(one); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := c.WaitVisible(ctx, one); err != nil {
+		t.Fatal(err)
+	}
+	got, err := hertz.NewResolver(c).Resolve(ctx, "greeter")
+	if err != nil || len(got.Instances) != 1 {
+		t.Errorf("%d instances of one address, %v", len(got.Instances), err)
+	}
+}
+
+// TestANameThatIsNotKnownKeepsHertzForASecond: V82. Hertz refreshes all names in
+// one goroutine, without a time of its own.
+func TestANameThatIsNotKnownKeepsHertzForASecond(t *testing.T) {
+	r := clienttest.New()
+	r.Down(errors.New("connection refused"))
+	c, err := client.New(r.Backend(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := hertz.NewResolver(c).Resolve(context.Background(), "greeter")
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, client.ErrUnreachable) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for ever")
+	}
+}
