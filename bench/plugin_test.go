@@ -124,7 +124,7 @@ func byXDS(t *testing.T, istiod *harness.Istiod) (resolver.Builder, func()) {
 func (w way) dial(t *testing.T) (healthpb.HealthClient, func()) {
 	t.Helper()
 	b, end := w.open(t)
-	conn, err := grpc.NewClient(w.target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(w.target, grpc.WithResolvers(b), grpc.WithDefaultServiceConfig(xgrpc.ServiceConfig), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

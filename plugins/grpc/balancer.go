@@ -2,27 +2,67 @@ package grpc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
-
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"google.golang.org/grpc/resolver"
 )
+
+// ServiceConfig names the balancer, for grpc.WithDefaultServiceConfig. A program
+// with a service config of its own adds the name to that: the resolver gives none,
+// as that would displace retries, timeouts and health checks.
+const ServiceConfig = `{"loadBalancingConfig":[{"` + Scheme + `":{}}]}`
 
 // NewBalancer returns the balancer that spreads calls by the weights of the
 // registry and, in the mesh, by its routes: a VirtualService that sends a header
 // or a part of the calls to a subset is honoured as a proxy would. gRPC keeps
-// balancers by name for the whole program, so that the program registers it:
+// balancers by name for the whole program, so that the program registers it, and
+// names it in the service config of the connections that use it:
 //
 //	balancer.Register(xgrpc.NewBalancer())
 func NewBalancer() balancer.Builder {
-	return base.NewBalancerBuilder(Scheme, builder{}, base.Config{HealthCheck: true})
+	return tracking{base.NewBalancerBuilder(Scheme, builder{}, base.Config{HealthCheck: true})}
+}
+
+// tracking is a builder whose balancers note at each place how its connection is:
+// the base balancer shows its pickers those that are ready alone.
+type tracking struct{ balancer.Builder }
+
+// Build implements balancer.Builder.
+func (t tracking) Build(cc balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
+	return t.Builder.Build(tracker{cc}, o)
+}
+
+type tracker struct{ balancer.ClientConn }
+
+// NewSubConn implements balancer.ClientConn.
+func (t tracker) NewSubConn(addresses []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	if at := placeOf(addresses[0]); at != nil {
+		listen := o.StateListener
+		at.failing.Store(false)
+		o.StateListener = func(s balancer.SubConnState) {
+			switch s.ConnectivityState {
+			case connectivity.TransientFailure, connectivity.Shutdown:
+				at.failing.Store(true)
+			case connectivity.Ready:
+				at.failing.Store(false)
+			case connectivity.Idle, connectivity.Connecting: // after a failure it has failed until it is ready
+			}
+			listen(s)
+		}
+	}
+	return t.ClientConn.NewSubConn(addresses, o) //nolint:wrapcheck // the channel's own
+}
+
+func placeOf(a resolver.Address) *place {
+	at, _ := a.BalancerAttributes.Value(placeKey{}).(*place) //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
+	return at
 }
 
 type builder struct{}
@@ -31,8 +71,7 @@ type builder struct{}
 func (builder) Build(info base.PickerBuildInfo) balancer.Picker {
 	var p picker
 	for conn, i := range info.ReadySCs {
-		at, _ := i.Address.BalancerAttributes.Value(placeKey{}).(*place) //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
-		p = append(p, ready{conn, at})
+		p = append(p, ready{conn, placeOf(i.Address)})
 	}
 	return p
 }
@@ -45,44 +84,78 @@ type ready struct {
 	at   *place // nil where another resolver made the address
 }
 
-// Pick implements balancer.Picker.
+// Pick implements balancer.Picker. The host that gets the call is that of one
+// endpoint, by weight; its own routes say which of its endpoints then.
 func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if len(p) == 0 {
+	one, ok := p.choose(func(ready) bool { return true })
+	if !ok {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	subset := p.subset(info)
-	var total uint64
-	for _, r := range p {
-		total += r.weight(subset)
+	subset := one.subset(info)
+	if subset == "" {
+		return balancer.PickResult{SubConn: one.conn}, nil
 	}
-	if total == 0 {
-		if subset == "" {
-			return balancer.PickResult{SubConn: p[rand.IntN(len(p))].conn}, nil //nolint:gosec // spreads load, keeps no secret
-		}
-		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "%s: the mesh routes the call to subset %s, which has no endpoint", Scheme, subset)
+	there := func(r ready) bool { return r.at.of(one.at.host()) && r.at.in(subset) }
+	if r, ok := p.choose(there); ok {
+		return balancer.PickResult{SubConn: r.conn}, nil
 	}
-	at := rand.Uint64N(total) //nolint:gosec // as above
-	for _, r := range p {
-		w := r.weight(subset)
-		if at < w {
-			return balancer.PickResult{SubConn: r.conn}, nil
-		}
-		at -= w
+	if one.at.group.awaits(one.at.host(), subset) {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable // and the call waits
 	}
-	return balancer.PickResult{SubConn: p[0].conn}, nil // a weight changed since they were added up
+	return balancer.PickResult{}, fmt.Errorf("%s: %w %s", Scheme, errNoSubset, subset)
 }
 
-// subset returns where the routes of the mesh send a call; empty for anywhere.
-func (p picker) subset(info balancer.PickInfo) string {
-	i := slices.IndexFunc(p, func(r ready) bool { return r.at != nil && r.at.now.Load().routes != nil })
-	if i < 0 {
+// errNoSubset is no status: calls that wait for what is ready wait on.
+var errNoSubset = errors.New("the mesh routes the call to a subset that has no endpoint:")
+
+// choose returns one of the connections that fit, by weight.
+func (p picker) choose(fits func(ready) bool) (ready, bool) {
+	var total uint64
+	for _, r := range p {
+		if fits(r) {
+			total += r.weight()
+		}
+	}
+	if total == 0 {
+		return ready{}, false
+	}
+	at, last := rand.Uint64N(total), -1 //nolint:gosec // spreads load, keeps no secret
+	for n, r := range p {
+		if !fits(r) {
+			continue
+		}
+		last = n
+		if w := r.weight(); at < w {
+			break
+		} else {
+			at -= w
+		}
+	}
+	if last < 0 {
+		return ready{}, false
+	}
+	return p[last], true // or a weight changed since they were added up
+}
+
+// subset returns where the routes of the endpoint's host send a call; empty for
+// anywhere.
+func (r ready) subset(info balancer.PickInfo) string {
+	if r.at == nil || r.at.now.Load().routes == nil {
 		return ""
 	}
-	route := p[i].at.now.Load().routes.Find(info.FullMethodName, headersOf(info.Ctx))
+	route := r.at.now.Load().routes.Find(info.FullMethodName, headersOf(info.Ctx))
 	if route == nil {
 		return ""
 	}
 	return route.Pick(rand.Uint64N(route.Total())).Subset //nolint:gosec // spreads load, keeps no secret
+}
+
+// weight returns the part of the calls that a connection gets.
+func (r ready) weight() uint64 {
+	if r.at == nil {
+		return 1
+	}
+	return uint64(max(r.at.now.Load().Weight, 1)) // 0 is not told
 }
 
 func headersOf(ctx context.Context) func(string) (string, bool) {
@@ -91,17 +164,4 @@ func headersOf(ctx context.Context) func(string) (string, bool) {
 		values := md.Get(name)
 		return strings.Join(values, ","), len(values) > 0
 	}
-}
-
-// weight returns the part of the calls that a connection gets among those of a
-// subset.
-func (r ready) weight(subset string) uint64 {
-	if r.at == nil {
-		return 1
-	}
-	e := r.at.now.Load()
-	if subset != "" && !slices.Contains(strings.Split(e.Attribute(mesh.AttributeSubset), ","), subset) {
-		return 0
-	}
-	return uint64(max(e.Weight, 1)) // 0 is not told
 }

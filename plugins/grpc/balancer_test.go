@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
@@ -103,7 +103,7 @@ func TestTheRoutesOfTheMeshAreHonoured(t *testing.T) {
 		t.Errorf("the header: %v", got)
 	}
 	ctx := metadata.AppendToOutgoingContext(context.Background(), "x-env", "nowhere")
-	if _, err := r.picker.Pick(balancer.PickInfo{FullMethodName: "/a/b", Ctx: ctx}); status.Code(err) != codes.Unavailable {
+	if _, err := r.picker.Pick(balancer.PickInfo{FullMethodName: "/a/b", Ctx: ctx}); !errors.Is(err, errNoSubset) {
 		t.Errorf("a subset without endpoints: %v", err)
 	}
 	empty := builder{}.Build(base.PickerBuildInfo{})
@@ -125,5 +125,105 @@ func BenchmarkPick_P15(b *testing.B) {
 		if _, err := r.picker.Pick(info); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+func table(host, subset string) *routes.Table {
+	return &routes.Table{Routes: []routes.Route{{Clusters: []routes.Share{{
+		Cluster: naming.Cluster{Direction: naming.Outbound, Port: 80, Subset: subset, Host: host}, Weight: 1,
+	}}}}}
+}
+
+func of(host, address, subset string) client.Endpoint {
+	return client.Endpoint{
+		Endpoint: registry.Endpoint{Host: address, Port: 80, Weight: 1, Attributes: registry.Attributes{mesh.AttributeSubset: subset}},
+		Service:  &registry.Service{Name: registry.Name(host + ":80")},
+	}
+}
+
+// channel is a ClientConn that notes what a balancer does with it.
+type channel struct {
+	balancer.ClientConn
+	picker    balancer.Picker
+	listeners map[string]func(balancer.SubConnState)
+}
+
+func (c *channel) NewSubConn(a []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	c.listeners[a[0].Addr] = o.StateListener
+	return &made{name: a[0].Addr}, nil
+}
+
+func (c *channel) UpdateState(s balancer.State) { c.picker = s.Picker }
+
+func (c *channel) is(address string, s connectivity.State) {
+	c.listeners[address](balancer.SubConnState{ConnectivityState: s, ConnectionError: errors.New("refused")})
+}
+
+type made struct {
+	balancer.SubConn
+	name string
+}
+
+func (*made) Connect() {}
+
+// TestACallToASubsetThatIsConnectingWaits: V89. It fails once connecting did, and
+// one that waits for what is ready waits on.
+func TestACallToASubsetThatIsConnectingWaits(t *testing.T) {
+	cc := &channel{listeners: make(map[string]func(balancer.SubConnState))}
+	f := &follower{places: make(map[string]*place)}
+	host := naming.HostAddress{Host: "a", Port: 80}
+	b := NewBalancer().Build(cc, balancer.BuildOptions{})
+	state := f.state(client.Snapshot{
+		Endpoints: []client.Endpoint{of("a", "10.0.0.1", "v1"), of("a", "10.0.0.2", "v2")},
+		Routes:    map[naming.HostAddress]*routes.Table{host: table("a", "v2")},
+	})
+	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: state}); err != nil {
+		t.Fatal(err)
+	}
+	pick := func() (string, error) {
+		got, err := cc.picker.Pick(balancer.PickInfo{FullMethodName: "/a/b", Ctx: context.Background()})
+		if err != nil {
+			return "", err
+		}
+		return got.SubConn.(*made).name, nil //nolint:forcetypeassert // there are no others
+	}
+	cc.is("10.0.0.1:80", connectivity.Ready)
+	cc.is("10.0.0.2:80", connectivity.Connecting)
+	if _, err := pick(); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
+		t.Errorf("while it connects: %v", err)
+	}
+	cc.is("10.0.0.2:80", connectivity.TransientFailure)
+	cc.is("10.0.0.2:80", connectivity.Connecting)
+	_, err := pick()
+	if _, isStatus := status.FromError(err); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) || isStatus {
+		t.Errorf("after it failed: %v", err)
+	}
+	cc.is("10.0.0.2:80", connectivity.Ready)
+	if name, err := pick(); err != nil || name != "10.0.0.2:80" {
+		t.Errorf("once it is ready: %s, %v", name, err)
+	}
+}
+
+// TestTheRoutesOfOneHostDoNotRuleAnother: V91. Two services of the mesh provide
+// one interface, each with routes of its own.
+func TestTheRoutesOfOneHostDoNotRuleAnother(t *testing.T) {
+	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
+	for host, subset := range map[string]string{"a": "blue", "b": "green"} {
+		p := &place{}
+		p.now.Store(&endpoint{of(host, host, subset), table(host, subset)})
+		info.ReadySCs[conn{name: host}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}} //nolint:staticcheck // as the base balancer
+	}
+	if got := (rig{picker: builder{}.Build(info)}).shares(t); !near(got["a"], 50) || !near(got["b"], 50) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestTheServiceConfigOfTheProgramHolds: V88. gRPC uses the default one only where
+// a resolver gives none.
+func TestTheServiceConfigOfTheProgramHolds(t *testing.T) {
+	balancer.Register(NewBalancer())
+	f := &follower{places: make(map[string]*place)}
+	if out := f.state(client.Snapshot{Endpoints: []client.Endpoint{of("a", "10.0.0.1", "")}}); out.ServiceConfig != nil {
+		t.Error("it displaces retries, timeouts and health checks")
 	}
 }

@@ -12,15 +12,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/attributes"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
@@ -60,6 +64,7 @@ type follower struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	places  map[string]*place // by address
+	group   group
 }
 
 // tell hands an answer on, or why there is none.
@@ -81,8 +86,8 @@ func (f *follower) Close() {
 	f.running.Wait()
 }
 
-// state returns an answer as gRPC takes it. The weighing balancer is asked for
-// where the program has registered it.
+// state returns an answer as gRPC takes it, without a service config: that of the
+// program holds.
 func (f *follower) state(s client.Snapshot) resolver.State {
 	var out resolver.State
 	here := make(map[string]*place, len(s.Endpoints))
@@ -93,7 +98,7 @@ func (f *follower) state(s client.Snapshot) resolver.State {
 		}
 		p := f.places[address]
 		if p == nil {
-			p = &place{}
+			p = &place{group: &f.group}
 		}
 		p.now.Store(&endpoint{Endpoint: e, routes: routesOf(s, e)})
 		here[address] = p
@@ -102,9 +107,8 @@ func (f *follower) state(s client.Snapshot) resolver.State {
 		out.Endpoints = append(out.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{a}})
 	}
 	f.places = here
-	if balancer.Get(Scheme) != nil {
-		out.ServiceConfig = f.cc.ParseServiceConfig(`{"loadBalancingConfig":[{"` + Scheme + `":{}}]}`)
-	}
+	all := slices.Collect(maps.Values(here))
+	f.group.all.Store(&all)
 	return out
 }
 
@@ -118,7 +122,33 @@ func routesOf(s client.Snapshot, e client.Endpoint) *routes.Table {
 
 // place is an address with what is known of it at any time: balancers keep the
 // attributes that an address came with first.
-type place struct{ now atomic.Pointer[endpoint] }
+type place struct {
+	group   *group // all places of the target; nil: it is the only one
+	now     atomic.Pointer[endpoint]
+	failing atomic.Bool // the last connection to it failed
+}
+
+// host returns the service that the address is of.
+func (p *place) host() registry.Name { return p.now.Load().Service.Name }
+
+// of reports whether the address is of a service.
+func (p *place) of(host registry.Name) bool { return p != nil && p.host() == host }
+
+// in reports whether the address is in a subset of its service.
+func (p *place) in(subset string) bool {
+	return slices.Contains(strings.Split(p.now.Load().Attribute(mesh.AttributeSubset), ","), subset)
+}
+
+// group is all places of one target.
+type group struct{ all atomic.Pointer[[]*place] }
+
+// awaits reports whether a connection to a subset of a service is being made.
+func (g *group) awaits(host registry.Name, subset string) bool {
+	if g == nil || g.all.Load() == nil {
+		return false
+	}
+	return slices.ContainsFunc(*g.all.Load(), func(p *place) bool { return p.of(host) && p.in(subset) && !p.failing.Load() })
+}
 
 type endpoint struct {
 	client.Endpoint
@@ -130,8 +160,8 @@ type placeKey struct{}
 // Known returns what the registry says of an address now, for balancers of one's
 // own.
 func Known(a resolver.Address) (client.Endpoint, bool) {
-	p, ok := a.BalancerAttributes.Value(placeKey{}).(*place) //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
-	if !ok {
+	p := placeOf(a)
+	if p == nil {
 		return client.Endpoint{}, false
 	}
 	return p.now.Load().Endpoint, true

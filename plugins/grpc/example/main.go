@@ -58,7 +58,7 @@ func serve(ctx context.Context, c *client.Client, at example.Place) error {
 func dial(c *client.Client, service string) (example.Call, error) {
 	balancer.Register(xgrpc.NewBalancer()) // once per program, for weights and the routes of a mesh
 	conn, err := grpc.NewClient("xdsbridge:///"+service,
-		grpc.WithResolvers(xgrpc.NewBuilder(c)), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		grpc.WithResolvers(xgrpc.NewBuilder(c)), grpc.WithDefaultServiceConfig(xgrpc.ServiceConfig), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
