@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -160,6 +161,7 @@ func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := ensemble(t)
 				var dead atomic.Bool
+				var mu sync.Mutex
 				var conns []net.Conn
 				b, err := client.ZooKeeper(client.ZooKeeperOptions{Identity: "p", Conn: zookeeper.Options{
 					Servers: []string{"server:2181"}, SessionTimeout: 10 * time.Second,
@@ -168,6 +170,8 @@ func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 							return nil, errors.New("killed")
 						}
 						c, err := s.Dial(ctx, n, a)
+						mu.Lock()
+						defer mu.Unlock()
 						conns = append(conns, c)
 						return c, err
 					},
@@ -180,9 +184,11 @@ func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 				consumer := process(t, s, "")
 				time.Sleep(2 * time.Second)
 				dead.Store(true)
+				mu.Lock()
 				for _, c := range conns {
 					_ = c.Close()
 				}
+				mu.Unlock()
 				again := process(t, s, identity)
 				_ = again.Register(at("10.0.0.1", "greeter"))
 				gone := 0

@@ -47,13 +47,8 @@ func (t tracker) NewSubConn(addresses []resolver.Address, o balancer.NewSubConnO
 		listen := o.StateListener
 		at.failing.Store(false)
 		o.StateListener = func(s balancer.SubConnState) {
-			switch s.ConnectivityState {
-			case connectivity.TransientFailure, connectivity.Shutdown:
-				at.failing.Store(true)
-			case connectivity.Ready:
-				at.failing.Store(false)
-			case connectivity.Idle, connectivity.Connecting: // after a failure it has failed until it is ready
-			}
+			ready := s.ConnectivityState == connectivity.Ready // after a failure it has failed until then
+			at.failing.Store(!ready && (at.failing.Load() || s.ConnectivityState == connectivity.TransientFailure))
 			listen(s)
 		}
 	}
@@ -109,7 +104,7 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 var errNoSubset = errors.New("the mesh routes the call to a subset that has no endpoint:")
 
 // choose returns one of the connections that fit, by weight.
-func (p picker) choose(fits func(ready) bool) (ready, bool) {
+func (p picker) choose(fits func(ready) bool) (one ready, ok bool) {
 	var total uint64
 	for _, r := range p {
 		if fits(r) {
@@ -117,24 +112,20 @@ func (p picker) choose(fits func(ready) bool) (ready, bool) {
 		}
 	}
 	if total == 0 {
-		return ready{}, false
+		return one, false
 	}
-	at, last := rand.Uint64N(total), -1 //nolint:gosec // spreads load, keeps no secret
-	for n, r := range p {
+	at := rand.Uint64N(total) //nolint:gosec // spreads load, keeps no secret
+	for _, r := range p {
 		if !fits(r) {
 			continue
 		}
-		last = n
-		if w := r.weight(); at < w {
+		one = r // the last where a weight changed since they were added up
+		if at < r.weight() {
 			break
-		} else {
-			at -= w
 		}
+		at -= r.weight()
 	}
-	if last < 0 {
-		return ready{}, false
-	}
-	return p[last], true // or a weight changed since they were added up
+	return one, true
 }
 
 // subset returns where the routes of the endpoint's host send a call; empty for
