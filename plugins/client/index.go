@@ -44,9 +44,7 @@ func (x *index) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
-	told := x.known.Synced != d.Synced || (x.known.Stale == nil) != (d.Stale == nil) || len(d.Scopes) > 0
-	back := x.known.Synced && d.Stale == nil && (x.known.Stale != nil || x.known.Outages != d.Outages)
-	x.known = d.Knowledge
+	told, back := x.learn(d)
 	woken := make(map[*Watch]struct{})
 	if back {
 		x.doubts.all(x.services)
@@ -62,10 +60,7 @@ func (x *index) drain() {
 		}
 	}
 	if back {
-		for name := range x.doubts.endpoints {
-			x.doubts.confirm(name, x.services[name])
-		}
-		x.doubts.start(x.settled)
+		x.returned()
 	}
 	if told { // it concerns everybody
 		for _, all := range x.watches {
@@ -75,6 +70,23 @@ func (x *index) drain() {
 	for w := range woken {
 		w.signal()
 	}
+}
+
+// learn takes in how far the table may be relied on, and returns whether that is
+// different and whether an outage is over.
+func (x *index) learn(d registry.Delta) (differs, back bool) {
+	differs = x.known.Synced != d.Synced || (x.known.Stale == nil) != (d.Stale == nil) || len(d.Scopes) > 0
+	back = x.known.Synced && d.Stale == nil && (x.known.Stale != nil || x.known.Outages != d.Outages)
+	x.known = d.Knowledge
+	return differs, back
+}
+
+// returned doubts what the registry has not told of since it is back.
+func (x *index) returned() {
+	for name := range x.doubts.endpoints {
+		x.doubts.confirm(name, x.services[name])
+	}
+	x.doubts.start(x.settled)
 }
 
 func compareQueries(a, b Query) int {

@@ -36,7 +36,7 @@ func TestANewNameHidesNoKnownOne(t *testing.T) {
 	})
 }
 
-// TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor: V82
+// TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor: V82.
 func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()

@@ -35,7 +35,12 @@ func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*me
 	server.Register(g)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
-	t.Cleanup(func() { g.Stop(); <-served })
+	t.Cleanup(func() {
+		g.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 	node, err := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"}.Node()
 	if err != nil {
 		t.Fatal(err)

@@ -234,7 +234,7 @@ func (w *publication) due(ctx context.Context) {
 	}
 	for _, g := range groups {
 		w.noted(g, done[g])
-		w.follows(g, done[g])
+		w.follows(g, done[g]) //nolint:contextcheck // a rival is watched until it goes
 	}
 }
 
@@ -267,7 +267,7 @@ func (w *publication) reconcile(ctx context.Context, groups []registry.Group) ma
 		if o.change.Empty() {
 			return nil
 		}
-		return w.target.Write(ctx, o.change) //nolint:wrapcheck // as above
+		return w.target.Write(ctx, o.change)
 	})
 	for g, o := range done {
 		if o.err != nil {

@@ -340,7 +340,7 @@ func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
 	})
 }
 
-// TestAnAddressThatBecomesFreeIsTakenAtOnce: V86
+// TestAnAddressThatBecomesFreeIsTakenAtOnce: V86.
 func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)

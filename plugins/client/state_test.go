@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestTheStateFileForgetsWhatNobodyAsksFor: V91
+// TestTheStateFileForgetsWhatNobodyAsksFor: V91.
 func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
@@ -38,7 +38,7 @@ func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 	})
 }
 
-// TestADenialLeavesTheLastGoodAnswerInTheStateFile: V85
+// TestADenialLeavesTheLastGoodAnswerInTheStateFile: V85.
 func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")

@@ -155,7 +155,7 @@ func (w *Watch) look() (Snapshot, error) {
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
 	if saved, ok := c.state.get(w.query); ok && (!w.told || !w.last.Since.IsZero()) {
 		saved.Err = why
-		return saved, nil
+		return saved, nil //nolint:nilerr // it is the snapshot's
 	}
 	return s, why
 }

@@ -49,7 +49,7 @@ func ask(c *client.Client, app string, patience time.Duration) (string, error) {
 	return hosts(s), err
 }
 
-// TestAFolderThatIsDeniedIsNotEmpty: V85
+// TestAFolderThatIsDeniedIsNotEmpty: V85.
 func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -76,7 +76,7 @@ func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
 	})
 }
 
-// TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor: V82
+// TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor: V82.
 func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -97,7 +97,7 @@ func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing
 	})
 }
 
-// TestAFolderThatIsReadSlowlyDelaysNoOther: V82
+// TestAFolderThatIsReadSlowlyDelaysNoOther: V82.
 func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
