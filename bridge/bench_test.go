@@ -199,7 +199,12 @@ func BenchmarkStatusOfMany(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- loop.Run(ctx) }()
-	b.Cleanup(func() { cancel(); <-done })
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
 	if _, err := loop.Settled(ctx); err != nil {
 		b.Fatal(err)
 	}

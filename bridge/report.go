@@ -84,6 +84,35 @@ func (l *loop) conflictList() []Conflict {
 func (l *loop) statusOf(names map[registry.Name]bool, query string, now time.Time) Status {
 	s := l.head(now)
 	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, []Hold{}, []Conflict{}
+	groups, found := l.groupsOf(names, query)
+	in := func(list []registry.Group) bool {
+		return slices.ContainsFunc(list, func(g registry.Group) bool { return groups[g] })
+	}
+	for group := range groups {
+		s.Conflicts = append(s.Conflicts, l.partiesTo(group, found)...)
+	}
+	for _, origin := range slices.SortedFunc(maps.Keys(found), plan.Origin.Compare) {
+		if l.ways[origin.Bridge].services[origin.Service] != nil {
+			s.Services = append(s.Services, l.serviceStatus(origin))
+		}
+	}
+	for _, h := range l.holdList() {
+		if in(h.Groups) {
+			s.Holds = append(s.Holds, h)
+		}
+	}
+	for _, k := range l.kept() {
+		if in(k.Groups) {
+			s.Kept = append(s.Kept, k)
+		}
+	}
+	slices.SortFunc(s.Conflicts, compareConflicts)
+	return s
+}
+
+// groupsOf returns the groups that services of these names have to do with, and
+// those of the query's name; and the services.
+func (l *loop) groupsOf(names map[registry.Name]bool, query string) (map[registry.Group]bool, map[plan.Origin]bool) {
 	groups, found := make(map[registry.Group]bool), make(map[plan.Origin]bool)
 	for _, w := range l.ways {
 		for name := range names {
@@ -102,34 +131,23 @@ func (l *loop) statusOf(names map[registry.Name]bool, query string, now time.Tim
 			groups[group] = true
 		}
 	}
-	for group := range groups {
-		for origin := range l.planner.Claimants(group) {
-			found[origin] = true
-		}
-		if it := l.agenda.items[group]; it != nil {
-			s.Conflicts = append(s.Conflicts, l.conflictsIn(it)...)
-			for _, left := range it.shares {
-				found[left.origin] = true
-			}
-		}
+	return groups, found
+}
+
+// partiesTo adds who has to do with a group to those found, and returns the
+// conflicts in it.
+func (l *loop) partiesTo(group registry.Group, found map[plan.Origin]bool) []Conflict {
+	for origin := range l.planner.Claimants(group) {
+		found[origin] = true
 	}
-	for _, origin := range slices.SortedFunc(maps.Keys(found), plan.Origin.Compare) {
-		if l.ways[origin.Bridge].services[origin.Service] != nil {
-			s.Services = append(s.Services, l.serviceStatus(origin))
-		}
+	it := l.agenda.items[group]
+	if it == nil {
+		return nil
 	}
-	for _, h := range l.holdList() {
-		if slices.ContainsFunc(h.Groups, func(g registry.Group) bool { return groups[g] }) {
-			s.Holds = append(s.Holds, h)
-		}
+	for _, left := range it.shares {
+		found[left.origin] = true
 	}
-	for _, k := range l.kept() {
-		if slices.ContainsFunc(k.Groups, func(g registry.Group) bool { return groups[g] }) {
-			s.Kept = append(s.Kept, k)
-		}
-	}
-	slices.SortFunc(s.Conflicts, compareConflicts)
-	return s
+	return l.conflictsIn(it)
 }
 
 // status returns what the loop is doing, all of it at once.

@@ -101,15 +101,7 @@ func (v *validator) zookeeper(path string, z *ZooKeeper) {
 	if z.ID != "" {
 		v.name(path+".id", z.ID, "")
 	}
-	if len(z.Servers) == 0 {
-		v.fault(path+".servers", "missing; such as [127.0.0.1:2181]")
-	}
-	for i, s := range z.Servers {
-		if i == len(z.Servers)-1 {
-			s, _, _ = strings.Cut(s, "/") // the chroot
-		}
-		v.address(path+".servers["+strconv.Itoa(i)+"]", s)
-	}
+	v.ensemble(path+".servers", z.Servers)
 	if z.SessionTimeout < 1e9 {
 		v.fault(path+".sessionTimeout", "%s is shorter than any ensemble allows; write such as 30s", z.SessionTimeout)
 	}
@@ -127,6 +119,20 @@ func (v *validator) zookeeper(path string, z *ZooKeeper) {
 	v.limits(path+".limits", z.Limits)
 }
 
+// ensemble checks the servers of a ZooKeeper, of which the last may be followed
+// by a chroot.
+func (v *validator) ensemble(path string, servers []string) {
+	if len(servers) == 0 {
+		v.fault(path, "missing; such as [127.0.0.1:2181]")
+	}
+	for i, s := range servers {
+		if i == len(servers)-1 {
+			s, _, _ = strings.Cut(s, "/") // the chroot
+		}
+		v.address(path+"["+strconv.Itoa(i)+"]", s)
+	}
+}
+
 // namespaceSigns is what a namespace id of Nacos consists of.
 const namespaceSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
@@ -134,6 +140,22 @@ func (v *validator) nacos(path string, n *Nacos) {
 	if n.ID != "" {
 		v.name(path+".id", n.ID, "")
 	}
+	v.nacosServers(path, n)
+	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
+		v.fault(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
+	}
+	v.tls(path+".tls", n.TLS)
+	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
+	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
+		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
+	}
+	if n.ListInterval <= 0 {
+		v.fault(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
+	}
+	v.limits(path+".limits", n.Limits)
+}
+
+func (v *validator) nacosServers(path string, n *Nacos) {
 	if len(n.Servers) == 0 {
 		v.fault(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
 	}
@@ -148,18 +170,6 @@ func (v *validator) nacos(path string, n *Nacos) {
 			v.fault(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
 		}
 	}
-	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
-		v.fault(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
-	}
-	v.tls(path+".tls", n.TLS)
-	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
-	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
-		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
-	}
-	if n.ListInterval <= 0 {
-		v.fault(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
-	}
-	v.limits(path+".limits", n.Limits)
 }
 
 func (v *validator) tls(path string, t *TLS) {

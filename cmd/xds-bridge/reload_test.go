@@ -165,11 +165,11 @@ func TestSocketsOfAReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	with := func(listen ...string) {
-		more := fmt.Sprintf("  mesh2: { istiod: { address: %q, import: { keys: off } } }\nbridges:\n", w.xds)
+		lines := []string{fmt.Sprintf("  mesh2: { istiod: { address: %q, import: { keys: off } } }\nbridges:\n", w.xds)}
 		for i, at := range listen {
-			more += fmt.Sprintf("  - { name: in%d, from: zk, to: mesh2, listen: %q, formats: [dubbo-interface] }\n", i, at)
+			lines = append(lines, fmt.Sprintf("  - { name: in%d, from: zk, to: mesh2, listen: %q, formats: [dubbo-interface] }\n", i, at))
 		}
-		w.file("config.yaml", strings.Replace(string(text), "bridges:\n", more, 1))
+		w.file("config.yaml", strings.Replace(string(text), "bridges:\n", strings.Join(lines, ""), 1))
 	}
 	free, busy := listener(t), listener(t)
 	defer busy.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,8 +116,11 @@ func TestIDIsLookedAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
+				var mu sync.Mutex // of what the registry keeps, and since when
 				kept, wiped := orWord(tt.given, "k1"), time.Time{}
 				w := newWaypoint("zk", tt.given, &keptID{where: "here", offer: orWord(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
+					mu.Lock()
+					defer mu.Unlock()
 					switch {
 					case !wiped.IsZero() && tt.refused:
 						return "", registry.ErrRefused
@@ -132,9 +136,13 @@ func TestIDIsLookedAfter(t *testing.T) {
 				go func() { ended <- w.run(ctx) }()
 				time.Sleep(time.Hour)
 				before := w.hop()
+				mu.Lock()
 				kept, wiped = tt.next, time.Now()
+				mu.Unlock()
 				time.Sleep(tt.down + 2*time.Minute)
 				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
 				if kept != tt.want || w.hop() != before || w.fault() != nil {
 					t.Errorf("the registry keeps %q, want %q; we go by %q: %v", kept, tt.want, w.id, w.fault())
 				}

@@ -57,7 +57,7 @@ func (l Lost) Next(blind map[string]error, before []*registry.Service) Lost {
 
 // Unknown adds the services that are lost because something can never be had.
 // What is only not known yet makes all of a group unknown, as Set.Unknown tells.
-func (l Lost) Unknown(blind map[string]error, to map[string]error) {
+func (l Lost) Unknown(blind, to map[string]error) {
 	for key, names := range l {
 		if err := blind[key]; errors.Is(err, registry.ErrRefused) {
 			for _, name := range names {
