@@ -135,6 +135,7 @@ func TestIDIsLookedAfter(t *testing.T) {
 				ended := make(chan error, 1)
 				go func() { ended <- w.run(ctx) }()
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				before := w.hop()
 				mu.Lock()
 				kept, wiped = tt.next, time.Now()
