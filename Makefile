@@ -70,14 +70,14 @@ layers: # who imports whom
 .PHONY: unit
 unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
-	go test $(race) -shuffle=on -timeout 10m ./...
+	go test $(race) -shuffle=on -timeout 20m ./...
 	$(if $(race),go test -run $(tables) ./bridge)
 
 .PHONY: test
 test: ## everything: unit tests, coverage, and integration tests against real servers
 	scripts/install.sh check
 	go build -o bin/faulttable ./internal/reliability/faulttable
-	go test -json -race -shuffle=on -timeout 10m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json $$(go list ./... | wc -l)
+	go test -json -race -shuffle=on -timeout 20m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json $$(go list ./... | wc -l)
 	scripts/coverage.sh coverage.out $(floor)
 	go test -run $(tables) ./bridge
 	for module in $(plugins); do (cd $$module && go test -race -shuffle=on ./...); done
