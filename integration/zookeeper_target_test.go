@@ -60,6 +60,7 @@ func dataFixture(t *testing.T, address string, znodes *harness.Znodes, tune []fu
 	t.Helper()
 	f := dataFormat()
 	fixture := registrytest.Fixture{
+		Single: true,
 		Target: zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{address}}), f, tune...),
 		Owner:  metadata.NewMark(zookeeperOwner, "").Owner,
 		Group:  f.group, Hostile: f.hostile,

@@ -52,6 +52,9 @@ func testForeignKey(t *testing.T, f Fixture) {
 // testForeignBeside: a registry that can hold both shows both; in any other the
 // foreign one has taken the place of ours.
 func testForeignBeside(t *testing.T, f Fixture) {
+	if f.Single {
+		t.Skip("a key is one place here: nobody can stand beside another under it")
+	}
 	f.write(t, 0, f.entries(0, 0, 2, 0)...)
 	f.expect(t, 0, f.entries(0, 0, 2, 0)...)
 	other := f.Foreign(0, 0, 0)
