@@ -198,8 +198,9 @@ func TestTheDebugAPI_F20_F21(t *testing.T) {
 			return nil
 		})
 	})
-	n := strings.Count(log.String(), "level=WARN") - strings.Count(log.String(), "instance at a loopback address") // as all are here
-	if n > 4+2 {                                                                                                   // one for each way, and what starting costs
+	// One for each way, and what starting costs; all instances here are at a loopback address.
+	n := strings.Count(log.String(), "level=WARN") - strings.Count(log.String(), "instance at a loopback address")
+	if n > 4+2 {
 		t.Errorf("%d warnings:\n%s", n, log.String())
 	}
 }
