@@ -133,7 +133,7 @@ func nacosFixture(t *testing.T, o nacos.Options, delay time.Duration) registryte
 	connect := func(owner string) *nacos.Target {
 		client := nacosClient(t, o)
 		target, err := nacos.NewTarget(client, nacos.TargetOptions{
-			Owner: metadata.NewMark(owner, "b").Owner, Layouts: []nacos.Layout{nacosScope{o.Namespace}}, ReadBack: delay + tick,
+			Owner: metadata.NewMark(owner, "b").Owner, Layouts: []nacos.Layout{nacosScope{o.Namespace}}, ReadBack: soon,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -156,7 +156,13 @@ func nacosFixture(t *testing.T, o nacos.Options, delay time.Duration) registryte
 			if err := other.Write(t.Context(), nacosChange(e.Group, e)); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(delay + tick)
+			harness.Eventually(t, soon, "the server shows what another wrote", func() error {
+				held, err := other.Read(t.Context(), e.Group)
+				if err == nil && !slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e }) {
+					err = fmt.Errorf("it shows %v", held)
+				}
+				return err
+			})
 		},
 	}
 }

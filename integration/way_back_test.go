@@ -60,9 +60,10 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 		watch.AwaitPush(t, soon, "127.0.0.1:20001", "127.0.0.1:20002")
 	})
 	t.Run("A28 an endpoint that goes is gone from EDS within a second", func(t *testing.T) {
-		began := time.Now()
+		began, stopwatch := time.Now(), harness.StartStopwatch()
 		znodes.Delete(t, registered("api.Greeter", 20001))
-		if took := watch.AwaitPush(t, soon, "127.0.0.1:20002").Sub(began); took > 5*time.Second {
+		pushed := watch.AwaitPush(t, soon, "127.0.0.1:20002")
+		if took := stopwatch.Between(began, pushed); took > time.Second {
 			t.Errorf("took %s", took)
 		}
 	})

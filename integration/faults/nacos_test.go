@@ -181,6 +181,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 func (w *nacosWorld) serverAway(t *testing.T) {
 	t.Helper()
 	var away, back time.Time
+	var stopwatch harness.Stopwatch
 	w.Try(t, faults.Fault{
 		Name: "F24 a Nacos that comes back with its data wiped: the import is held, what we publish is back within ten seconds",
 		Break: func(t *testing.T) {
@@ -191,11 +192,11 @@ func (w *nacosWorld) serverAway(t *testing.T) {
 		Lasts: 2 * time.Second,
 		Heal: func(t *testing.T) {
 			w.server.Start(t)
-			back = time.Now()
+			back, stopwatch = time.Now(), harness.StartStopwatch()
 		},
 		After: func(t *testing.T) {
 			for _, service := range []string{faults.SteadyService, faults.MovingService} {
-				if took := w.Settled(service).Sub(back); took > 10*time.Second {
+				if took := stopwatch.Between(back, w.Settled(service)); took > 10*time.Second {
 					t.Errorf("%s was back after %s", service, took)
 				}
 			}

@@ -45,7 +45,7 @@ type Nacos struct {
 	options NacosOptions
 	port    int
 	dir     string
-	served  bool // once; its data is whole since then
+	served  bool // with the data it has: they are whole
 	process *Process
 }
 

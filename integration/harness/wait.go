@@ -13,19 +13,18 @@ import (
 const poll = 10 * time.Millisecond
 
 // Eventually waits until check returns nil and fails the test where that takes
-// too long. It returns what the wait took.
+// too long, on a Stopwatch. It returns what the wait took.
 func Eventually(t testing.TB, within time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
-	start := time.Now()
+	watch := StartStopwatch()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for {
 		err := check()
-		took := time.Since(start)
 		if err == nil {
-			return took
+			return watch.Took()
 		}
-		if took > within {
+		if watch.Over(within) {
 			t.Fatalf("%s: not within %s: %v", what, within, err)
 		}
 		<-ticker.C

@@ -207,17 +207,24 @@ type sighting struct {
 
 // Watch watches the children of a path for the length of the test. As a
 // subscriber does it outlives servers and sessions, and a path that is not
-// there has no children.
+// there has no children. It looks again each second, because after a reconnect
+// the library may ask for changes since a moment that lies behind them.
 func (z *Znodes) Watch(t testing.TB, at string) *ChildrenWatch {
 	t.Helper()
 	w := &ChildrenWatch{}
 	events, err := z.look(at, w)
 	must(t, err)
+	again := time.NewTicker(time.Second)
 	go func() {
+		defer again.Stop()
 		for err == nil {
 			select {
 			case <-events:
 				events, err = z.look(at, w)
+			case <-again.C:
+				if names, _, err := z.conn.Children(at); err == nil {
+					w.note(names)
+				}
 			case <-z.done:
 				return
 			}
@@ -252,7 +259,9 @@ func (w *ChildrenWatch) note(names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slices.Sort(names)
-	w.seen = append(w.seen, sighting{time.Now(), names})
+	if n := len(w.seen); n == 0 || !slices.Equal(w.seen[n-1].names, names) {
+		w.seen = append(w.seen, sighting{time.Now(), names})
+	}
 }
 
 // Fewest returns the smallest number of children that was ever seen.

@@ -3,6 +3,8 @@ package nacos_test
 import (
 	"fmt"
 	"log/slog"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -61,9 +63,8 @@ func TestTarget_Conformance(t *testing.T) {
 
 func fixture(t *testing.T, user string) registrytest.Fixture {
 	t.Helper()
-	const lag = 3 * time.Millisecond
 	server := nacostest.NewServer()
-	server.Lag, server.User, server.Password = lag, user, "secret"
+	server.Lag, server.User, server.Password = 3*time.Millisecond, user, "secret"
 	r := start(t, server, func(o *nacos.Options) {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		if user != "" {
@@ -71,7 +72,7 @@ func fixture(t *testing.T, user string) registrytest.Fixture {
 			o.Username, o.Password = user, func() (string, error) { return "secret", nil }
 		}
 	})
-	target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: layouts(), ReadBack: 2 * lag})
+	target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: layouts(), ReadBack: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +98,19 @@ func fixture(t *testing.T, user string) registrytest.Fixture {
 				Ip: in.IP, Port: uint64(in.Port), Weight: in.Weight, Healthy: in.Healthy, Enable: in.Enabled,
 				Ephemeral: in.Ephemeral, ClusterName: in.Cluster, Metadata: in.Metadata,
 			})
-			time.Sleep(2 * lag)
+			for !shows(t, target, e) {
+				runtime.Gosched()
+			}
 		},
 	}
+}
+
+// shows reports whether the server's reads have caught up with an entry.
+func shows(t *testing.T, target registry.Target, e registry.Entry) bool {
+	t.Helper()
+	held, err := target.Read(t.Context(), e.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == e })
 }

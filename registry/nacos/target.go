@@ -109,26 +109,17 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
-	k := keyOf(g)
-	if err := t.settled(ctx, k); err != nil {
-		return nil, err
-	}
-	instances, err := t.client.query(ctx, k)
+	instances, err := t.settled(ctx, g)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
 	t.see(g, instances)
-	ours := make(map[string]bool)
-	for _, text := range t.client.publication(k) {
-		ours[text] = true
-	}
 	out, err := t.parts(ctx, g)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
 	own := make(map[string]registry.Held)
-	for _, in := range instances {
-		h := t.held(g, in, ours)
+	for _, h := range t.holds(g, instances) {
 		switch old, twice := own[h.Key]; {
 		case h.Owner != t.opts.Owner:
 			out = append(out, h)
@@ -141,21 +132,64 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	return out, nil
 }
 
-// settled waits until a service may be read after its last write.
-func (t *Target) settled(ctx context.Context, k serviceKey) error {
+// settled asks for the instances of a service until the server shows what our
+// connection published last, and for ReadBack after that write at the most:
+// then what differs is no lag.
+func (t *Target) settled(ctx context.Context, g registry.Group) ([]metadata.NacosInstance, error) {
+	k := keyOf(g)
+	for look := 20 * time.Millisecond; ; look *= 2 {
+		lag := t.lag(k)
+		instances, err := t.client.query(ctx, k)
+		if err != nil || lag <= 0 || t.shown(g, instances) {
+			return instances, err
+		}
+		t.client.pause(ctx, min(look, lag))
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("wait for the server's reads: %w", err)
+		}
+	}
+}
+
+// lag returns how long the server's reads of a service may still be behind our
+// last write.
+func (t *Target) lag(k serviceKey) time.Duration {
 	t.mu.Lock()
-	wait := t.opts.ReadBack - time.Since(t.wrote[k])
-	if wait <= 0 {
+	defer t.mu.Unlock()
+	left := t.opts.ReadBack - time.Since(t.wrote[k])
+	if left <= 0 {
 		delete(t.wrote, k)
 	}
-	t.mu.Unlock()
-	if wait > 0 {
-		t.client.pause(ctx, wait)
+	return left
+}
+
+// shown reports whether the instances of ours are those that our connection
+// publishes.
+func (t *Target) shown(g registry.Group, instances []metadata.NacosInstance) bool {
+	ours := make(map[string]bool)
+	for _, h := range t.holds(g, instances) {
+		if h.Owner == t.opts.Owner {
+			ours[h.Value] = h.Live
+		}
 	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("wait for the server's reads: %w", err)
+	for _, live := range ours {
+		if !live {
+			return false
+		}
 	}
-	return nil
+	return len(ours) == len(t.client.publication(keyOf(g)))
+}
+
+// holds returns what the instances of a service are to this target.
+func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance) []registry.Held {
+	ours := make(map[string]bool)
+	for _, text := range t.client.publication(keyOf(g)) {
+		ours[text] = true
+	}
+	out := make([]registry.Held, 0, len(instances))
+	for _, in := range instances {
+		out = append(out, t.held(g, in, ours))
+	}
+	return out
 }
 
 func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[string]bool) registry.Held {

@@ -1,0 +1,59 @@
+package harness
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// starved is how much longer than allowed a wait may take in all where the
+// machine had no processor to give for all of it.
+const starved = 5
+
+// A Stopwatch measures time without that in which something on this machine
+// waited for a processor: what a program takes is its own doing only while it
+// runs. Where the kernel does not tell, it measures all of the time.
+type Stopwatch struct {
+	began   time.Time
+	stalled time.Duration // before it began
+}
+
+// StartStopwatch starts one.
+func StartStopwatch() Stopwatch { return Stopwatch{began: time.Now(), stalled: stalled()} }
+
+// Took returns the time since the start.
+func (s Stopwatch) Took() time.Duration { return s.Between(s.began, time.Now()) }
+
+// Between returns the time between two moments since the start. All that was
+// waited since then is taken off, because nobody knows when it was.
+func (s Stopwatch) Between(from, to time.Time) time.Duration {
+	return max(0, to.Sub(from)-(stalled()-s.stalled))
+}
+
+// Over reports whether more time has passed than is allowed, or much more if
+// the machine was short of processors all along.
+func (s Stopwatch) Over(within time.Duration) bool {
+	return s.Took() > within || time.Since(s.began) > starved*within
+}
+
+var stallTotal = regexp.MustCompile(`some .*total=(\d+)`)
+
+// stalled returns for how long, since the machine started, something that could
+// have run had to wait for a processor: Linux' pressure stall information.
+// https://docs.kernel.org/accounting/psi.html
+func stalled() time.Duration {
+	text, err := os.ReadFile("/proc/pressure/cpu")
+	if err != nil {
+		return 0
+	}
+	found := stallTotal.FindSubmatch(text)
+	if found == nil {
+		return 0
+	}
+	µs, err := strconv.ParseInt(string(found[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(µs) * time.Microsecond
+}
