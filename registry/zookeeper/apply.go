@@ -112,12 +112,12 @@ func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]u
 // have been made, and are ours because their mark, or their session, is. Any
 // other node in the place of a new one is a conflict.
 func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
-	creates := make(map[string]*zk.CreateRequest)
+	creates := make(map[string]unit)
 	var nodes []found
 	for _, u := range part {
 		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.words[c.Path] {
 			name := w.name(c.Path)
-			creates[name] = c
+			creates[name] = u
 			nodes = append(nodes, found{name: name})
 		}
 	}
@@ -136,12 +136,13 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 		if !w.isDone(f, creates[f.name]) {
 			return nil, fmt.Errorf("%w: a node %.300q exists", registry.ErrConflict, f.name)
 		}
-		there[creates[f.name]] = true
+		there[creates[f.name].ops[0]] = true
 	}
 	var left []unit
 	for _, u := range part {
 		if there[u.ops[0]] {
-			u = w.unit(u.grows, u.ops[1:]...)
+			_, rest := w.created(u)
+			u = w.unit(u.grows, rest...)
 		}
 		if len(u.ops) > 0 {
 			left = append(left, u)
@@ -150,12 +151,13 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 	return left, nil
 }
 
-func (w *writing) isDone(f found, c *zk.CreateRequest) bool {
+func (w *writing) isDone(f found, u unit) bool {
 	if f.node.stat.EphemeralOwner != w.target.ephemeralOwner() {
 		return false
 	}
 	if w.layout.HasData() {
-		return bytes.Equal(f.node.data, c.Data)
+		data, _ := w.created(u)
+		return bytes.Equal(f.node.data, data)
 	}
 	_, mark := w.layout.Entry(w.group, f.name, nil)
 	return mark.Owner == w.target.owner

@@ -62,37 +62,49 @@ func TestFence_AShardThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 	}
 }
 
-// TestWrite_WhatChangesInTheMiddleOfAWriteIsKept shows that a node whose data
-// another changed after they were looked at is neither replaced nor deleted.
+// TestWrite_WhatChangesInTheMiddleOfAWriteIsKept shows that a node that another
+// changed, or made anew, after it was looked at is neither replaced nor deleted.
 func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(registry.Held) registry.Change{
 		"replaced": func(h registry.Held) registry.Change {
 			return registry.Change{Group: h.Group, Put: []registry.Write{{New: ours(0, 1, 5), Old: &h}}, Want: []registry.Entry{ours(0, 1, 5)}}
 		},
+		"replaced, of an earlier session": func(h registry.Held) registry.Change {
+			h.Live = false
+			return registry.Change{Group: h.Group, Put: []registry.Write{{New: ours(0, 1, 5), Old: &h}}, Want: []registry.Entry{ours(0, 1, 5)}}
+		},
 		"deleted": func(h registry.Held) registry.Change {
 			return registry.Change{Group: h.Group, Delete: []registry.Held{h}}
 		},
 	} {
-		inTime(t, name, func(t *testing.T, server *zktest.Server) {
-			client := dial(t, server)
-			defer client.Close()
-			tg := target(t, client, withData)
-			write(t, tg, creating(ours(0, 1, 0)))
-			held := read(t, tg, groupN(0))
-			slowWrites(server)
-			written := make(chan error)
-			go func() { written <- tg.Write(t.Context(), change(held[0])) }()
-			time.Sleep(time.Second / 2)
-			path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
-			must(t, server.Put(path, []byte("another's")))
-			if err := <-written; !errors.Is(err, registry.ErrConflict) {
-				t.Errorf("%v, want a conflict", err)
-			}
-			if n, there := server.Get(path); !there || string(n.Data) != "another's" {
-				t.Errorf("%v: %q", there, n.Data)
-			}
-		})
+		for how, meddle := range map[string]func(*zktest.Server, string) error{
+			"its data was changed": func(s *zktest.Server, path string) error { return s.Put(path, []byte("another's")) },
+			"it was made anew, as a provider does that finds its node taken": func(s *zktest.Server, path string) error {
+				s.Delete(path)
+				return s.Put(path, []byte("another's")) // the first version of a node, as ours was
+			},
+		} {
+			inTime(t, name+": "+how, func(t *testing.T, server *zktest.Server) {
+				client := dial(t, server)
+				defer client.Close()
+				tg := target(t, client, withData)
+				write(t, tg, creating(ours(0, 1, 0)))
+				held := read(t, tg, groupN(0))
+				slowWrites(server)
+				written := make(chan error)
+				go func() { written <- tg.Write(t.Context(), change(held[0])) }()
+				time.Sleep(time.Second / 2)
+				path, _ := pathOf(t, layout{data: true}, ours(0, 1, 0))
+				must(t, meddle(server, path))
+				if err := <-written; !errors.Is(err, registry.ErrConflict) {
+					t.Errorf("%v, want a conflict", err)
+				}
+				if n, there := server.Get(path); !there || string(n.Data) != "another's" {
+					t.Errorf("%v: %q", there, n.Data)
+				}
+			})
+		}
 	}
 }
 

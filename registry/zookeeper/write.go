@@ -218,27 +218,48 @@ func (w *writing) put(put registry.Write) (unit, error) {
 	if err := checkNode(w.layout, name); err != nil {
 		return unit{}, fmt.Errorf("entry %.200q: %w", put.New.Key, err)
 	}
-	create := &zk.CreateRequest{Path: at(w.folder, name), Data: data, Acl: w.target.acl(), Flags: w.flags()}
-	if n := size(create); n > w.target.opts.DataLimit {
+	path := at(w.folder, name)
+	if n := size(&zk.CreateRequest{Path: path, Data: data}); n > w.target.opts.DataLimit {
 		return unit{}, fmt.Errorf("%w: entry %.200q: a node of %d bytes, the limit is %d", registry.ErrRefused, put.New.Key, n, w.target.opts.DataLimit)
 	}
+	create := w.create(path, data)
 	if put.Old == nil {
-		return w.unit(listed(name), create).asFresh(), nil
+		return w.unit(listed(name), create...).asFresh(), nil
 	}
 	old, err := w.take(*put.Old)
 	if err != nil {
 		return unit{}, err
 	}
 	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
-	case oldPath != create.Path:
-		return w.unit(listed(name)+old.grows, create, old.ops[0]), nil
+	case oldPath != path:
+		return w.unit(listed(name)+old.grows, append(create, old.ops[0])...), nil
 	case !put.Old.Live:
-		return w.unit(0, old.ops[0], create), nil
+		return w.unit(0, append(old.ops, create...)...), nil
 	case !w.layout.HasData():
 		return unit{}, nil // the name is all there is, and it is there
 	default:
-		return w.unit(0, &zk.SetDataRequest{Path: create.Path, Data: data, Version: w.version(name)}), nil
+		return w.unit(0, &zk.SetDataRequest{Path: path, Data: data, Version: w.version(name)}), nil
 	}
+}
+
+// create returns the operations that make a node. One with data is made empty
+// and then set, so that its version is never that of a node which another has
+// just made in its place: what replaces or deletes ours names the version.
+func (w *writing) create(path string, data []byte) []any {
+	ops := []any{&zk.CreateRequest{Path: path, Acl: w.target.acl(), Flags: w.flags()}}
+	if w.layout.HasData() {
+		ops = append(ops, &zk.SetDataRequest{Path: path, Data: data})
+	}
+	return ops
+}
+
+// created returns the data of the node that a unit makes, and what else the
+// unit does.
+func (w *writing) created(u unit) (data []byte, rest []any) {
+	if !w.layout.HasData() {
+		return nil, u.ops[1:]
+	}
+	return u.ops[1].(*zk.SetDataRequest).Data, u.ops[2:] //nolint:forcetypeassert // as create made it
 }
 
 func (w *writing) remove(h registry.Held) (unit, error) {
