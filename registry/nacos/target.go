@@ -203,8 +203,9 @@ func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[stri
 
 // Write publishes all that is wanted of ours in one batch. An instance that
 // breaks a limit is left out, so that it does not cost its neighbours; the
-// error then wraps registry.ErrRefused. What another connection publishes
-// cannot be deleted, and is not of ours if its owner is another.
+// error then wraps registry.ErrRefused. What another connection of ours
+// publishes goes when that one takes it back or ends: until then its deletion
+// is a registry.ErrConflict, while all else of the change is done.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	k := keyOf(change.Group)
 	if err := t.mayWrite(change); err != nil {
@@ -235,6 +236,10 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	}
 	if refused != nil {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, refused)
+	}
+	if i := slices.IndexFunc(change.Delete, func(h registry.Held) bool { return !h.Live }); i >= 0 {
+		return fmt.Errorf("write %s: %w: %s is published by another connection of this owner, such as a replica's, and goes with that",
+			change.Group, registry.ErrConflict, change.Delete[i].Key)
 	}
 	return nil
 }

@@ -97,6 +97,40 @@ func TestTarget(t *testing.T) {
 		}
 		b.expect(t)
 	})
+	bubble(t, "what another connection of ours publishes is not deleted by saying nothing, and is not said to be", func(t *testing.T) {
+		server := nacostest.NewServer()
+		a := start(t, server, nil)
+		b := &rig{server: server, rpc: a.rpc, web: a.web}
+		b.client, b.target, b.stop = a.connect(t, nil)
+		stays, goes := entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)
+		a.write(t, stays, goes)
+		b.write(t, stays, goes)
+		without := func(r *rig) error {
+			c := registry.Change{Group: greeter, Want: []registry.Entry{stays}}
+			for _, h := range r.read(t) {
+				if h.Entry == goes {
+					c.Delete = append(c.Delete, h)
+				}
+			}
+			return r.target.Write(t.Context(), c)
+		}
+		if err := without(a); err != nil { // its own part
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := without(a); !errors.Is(err, registry.ErrConflict) || !strings.Contains(err.Error(), "10.0.0.2") {
+				t.Errorf("said to be deleted while another publishes it: %v", err)
+			}
+			a.expect(t, "10.0.0.1", "10.0.0.2")
+		}
+		if err := without(b); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(t, "10.0.0.1")
+		if err := without(a); err != nil { // it is not there
+			t.Fatal(err)
+		}
+	})
 	bubble(t, "F55 one instance with 64 kB of metadata does not cost its neighbours", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
