@@ -28,6 +28,23 @@ type Codec interface {
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []Fault)
 }
 
+// Scoped is implemented by codecs that do not name services as the groups are
+// named which hold their entries.
+type Scoped interface {
+	// Scope covers the names of all services that entries of a group may tell
+	// of, as registry.Table.Unknown takes it.
+	Scope(group registry.Group) string
+}
+
+// ScopeOf returns what covers the names of all services that entries of a group
+// may tell of, in a format that may be Scoped.
+func ScopeOf(format interface{ Kind() string }, group registry.Group) string {
+	if scoped, ok := format.(Scoped); ok {
+		return scoped.Scope(group)
+	}
+	return group.String()
+}
+
 // Ref names entries that a Codec needs: one, or with an empty key all of a
 // group.
 type Ref struct {

@@ -203,6 +203,19 @@ func like(other, s string) string {
 	return strings.Clone(s)
 }
 
+// Scope implements metadata.Scoped: a folder is named after an interface, of
+// which there may be any version and group.
+func (*ZooKeeper) Scope(g registry.Group) string {
+	g.Name = naming.Providers + ":" + g.Name + ":*"
+	return g.String()
+}
+
+// Scope implements metadata.Scoped: an application may provide anything.
+func (*ZooKeeperApp) Scope(g registry.Group) string { return g.String() + "/*" }
+
+// Scope implements metadata.Scoped.
+func (*NacosApp) Scope(g registry.Group) string { return g.String() + "/*" }
+
 // nameOf returns the identity of a service of this format: format, namespace,
 // group and service key.
 func nameOf(g registry.Group, i registry.Interface) registry.Name {

@@ -91,3 +91,25 @@ func TestFolders(t *testing.T) {
 		t.Error("the format has no data")
 	}
 }
+
+// Of what cannot be read all is unknown that it may tell of, and nothing else.
+func TestScopesCoverWhatIsDecoded(t *testing.T) {
+	z := zookeeper(t, dubbo.Options{})
+	scope := metadata.ScopeOf(z, registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"})
+	for iface, covered := range map[registry.Interface]bool{
+		{Name: "api.Greeter"}:                                true,
+		{Name: "api.Greeter", Version: "1.0", Group: "blue"}: true,
+		{Name: "api.Greeter2"}:                               false,
+		{Name: "api.Greet"}:                                  false,
+	} {
+		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000})
+		s.Interfaces = []registry.Interface{iface}
+		services, faults := z.Decode(encode(t, z, s), nil)
+		if len(services) != 1 || len(faults) > 0 {
+			t.Fatalf("%v: %v, %v", iface, services, faults)
+		}
+		if _, got := registry.Covering(map[string]error{scope: nil}, services[0].Name); got != covered {
+			t.Errorf("%s covers %s: %v", scope, services[0].Name, got)
+		}
+	}
+}

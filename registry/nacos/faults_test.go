@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
 // batches returns how many batches the server took in, and fails the test
@@ -167,7 +168,7 @@ func TestReconnecting(t *testing.T) {
 		for range 100 {
 			turn()
 		}
-		if after := turn(); after != before {
+		if after := turn(); after > before+registrytest.Comings {
 			t.Errorf("%d goroutines after a hundred reconnects, %d before", after, before)
 		}
 		if n := r.server.Connections(); n != 1 {

@@ -137,9 +137,9 @@ func (r *reading) fetched(res dependency.Result) {
 func (r *reading) doubt(w *watched, to map[string]error) {
 	maps.Copy(to, w.refused)
 	for _, h := range w.homes {
-		if _, ok := h.format.(Needy); ok {
+		if needy, ok := h.format.(Needy); ok {
 			if err := r.documents.set.Unknown(h.group); err != nil {
-				to[h.group.String()+"/*"] = err
+				to[metadata.ScopeOf(needy, h.group)] = err
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -301,11 +302,11 @@ func (s *scope) unreadable() error {
 	return s.err
 }
 
-// unknown adds a service that could not be read: its groups, so that nothing
-// is concluded from what was never seen of it, and what was seen.
+// unknown adds a service that could not be read: all that it may tell of, so
+// that nothing is concluded from what was never seen of it, and what was seen.
 func (w *watched) unknown(to map[string]error) {
 	for _, h := range w.homes {
-		to[h.group.String()] = w.err
+		to[metadata.ScopeOf(h.format, h.group)] = w.err
 	}
 	for _, s := range w.services {
 		to[string(s.Name)] = w.err

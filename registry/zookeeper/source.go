@@ -218,10 +218,16 @@ func (r *reading) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
+	sleep(ctx, settled)
 	r.table.Dialed()
 	r.whole, r.began = false, time.Now()
 	return nil
 }
+
+// settled is how long the library needs, at the most, to set the watches of an
+// earlier connection again. There was none, but one that is armed meanwhile is
+// taken for such, and read beside the answers that change it.
+const settled = time.Millisecond
 
 // errRecheck says that a new connection was asked for.
 var errRecheck = errors.New("everything is being read anew, as was asked for")

@@ -133,7 +133,7 @@ func (r *reading) understand(needy Needy, f *folder, next *told) ([]*registry.Se
 	next.lost = f.told.lost.Next(blind, f.told.services)
 	next.lost.Unknown(blind, next.unknown)
 	if err := r.needs.Unknown(f.group); err != nil {
-		next.unknown[f.group.String()+"/*"] = err
+		next.unknown[metadata.ScopeOf(needy, f.group)] = err
 	}
 	return services, faults
 }

@@ -253,7 +253,7 @@ func (r *reading) decode(f *folder) told {
 		next.skipped[f.group.String()+" "+fault.Entry.Key] = fault.Err.Error()
 	}
 	if err := f.failure(); err != nil {
-		next.unknown[f.group.String()] = err
+		next.unknown[metadata.ScopeOf(f.root.format, f.group)] = err
 		for _, s := range slices.Concat(services, f.told.services) {
 			next.unknown[string(s.Name)] = err
 		}
