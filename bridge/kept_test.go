@@ -57,6 +57,14 @@ func TestKept(t *testing.T) { // V09
 			s.table().Unknown(headless, errDown)
 			s.has(service("c", "10.0.0.1:80")).in(time.Hour).holds("c 10.0.0.1:80", "untold 10.0.0.9:80")
 		},
+		"where entries do not say of which service they are, any service that is unknown keeps all": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.Guard{Settle: time.Minute}).holding(mine("a", "10.0.0.9:80"), mine("gone", "10.0.0.8:80")).starts()
+			s.table().Unknown("dubbo-interface:/dubbo/providers:api.Denied:*", errDown)
+			s.has(service("a", "10.0.0.1:80")).in(time.Hour).holds("a 10.0.0.1:80", "a 10.0.0.9:80", "gone 10.0.0.8:80")
+			s.reason("a", bridge.ReasonKept, "bridge b cannot tell of dubbo-interface:/dubbo/providers:api.Denied:*: down")
+			s.table().Unknown("dubbo-interface:/dubbo/providers:api.Denied:*", nil)
+			s.in(2 * time.Minute).holds("a 10.0.0.1:80")
+		},
 		"a source that is stale keeps all": func(t *testing.T) {
 			s := begin(t, mine("a", "10.0.0.9:80"), mine("other", "10.0.0.9:80"))
 			s.has(service("a", "10.0.0.1:80")).table().Stale(errDown)

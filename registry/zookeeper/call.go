@@ -12,6 +12,9 @@ import (
 
 var errClosed = errors.New("the client is closed")
 
+// errOversized is wrapped where an answer is larger than one may be.
+var errOversized = fmt.Errorf("%w: the answer is larger than limits.maxReceive allows", registry.ErrRefused)
+
 // call does one request. Where ctx ends first, it fails at once; what the
 // request does then is unknown, but it happens before any request made later.
 func call[T any](ctx context.Context, c *Client, request func(conn) (T, error)) (T, error) {
@@ -88,7 +91,7 @@ func (c *Client) translate(err error) error {
 		c.reauthenticate()
 		return fmt.Errorf("%w: %w; the node's ACL does not let us: check user, passwordFile and the ACL", registry.ErrRefused, err)
 	case errors.Is(err, zk.ErrNothing):
-		return fmt.Errorf("%w: the answer is larger than limits.maxReceive allows, %d bytes: raise it", registry.ErrRefused, c.opts.ReceiveLimit)
+		return fmt.Errorf("%w, %d bytes: raise it", errOversized, c.opts.ReceiveLimit)
 	case errors.Is(err, zk.ErrInvalidPath), errors.Is(err, zk.ErrBadArguments), errors.Is(err, zk.ErrInvalidACL),
 		errors.Is(err, zk.ErrNoChildrenForEphemerals), errors.Is(err, zk.ErrShortBuffer):
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)

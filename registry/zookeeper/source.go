@@ -265,8 +265,10 @@ func newReading(s *Source, table *registry.Table) *reading {
 }
 
 const (
-	failedAgain = 15 * time.Second // between attempts to read what may not be read
-	patience    = 10 * time.Second // how long a first reading waits for what entries refer to
+	failedAgain    = 15 * time.Second // between attempts to read what may not be read
+	oversizedAgain = 90 * time.Second // after several, of what is too large to be read
+
+	patience = 10 * time.Second // how long a first reading waits for what entries refer to
 
 	spareWatches = 256 // that a connection may have for nothing
 )

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -206,6 +207,31 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			goesOn(t, s, table, "spring-cloud:/spring/")
 			mend()
 			later(20 * time.Second)
+			if got := unknowns(table); len(got) > 0 {
+				t.Errorf("unknown when it may be read: %q", got)
+			}
+		},
+		"a folder of which the list is larger than an answer may be": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+			mend := outgrows(t, s, "/spring/orders")
+			var mu sync.Mutex
+			lists := 0
+			s.SetFault(func(r zktest.Request) zktest.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if slices.Contains(r.Paths, "/spring/orders") {
+					lists++
+				}
+				return zktest.Fault{}
+			})
+			later(time.Hour)
+			mu.Lock()
+			if lists < 30 || lists > 80 { // it is large, so that each costs much
+				t.Errorf("read %d times in an hour", lists)
+			}
+			mu.Unlock()
+			goesOn(t, s, table, "spring-cloud:/spring/orders")
+			mend()
+			later(2 * time.Minute)
 			if got := unknowns(table); len(got) > 0 {
 				t.Errorf("unknown when it may be read: %q", got)
 			}

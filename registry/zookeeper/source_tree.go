@@ -25,6 +25,7 @@ type root struct {
 	scope   string // of the names of the services
 	there   bool   // it existed once
 	err     error  // why the folders could not be listed
+	again   retries
 	folders map[string]*folder
 	groups  map[registry.Group]*folder
 }
@@ -35,7 +36,29 @@ type folder struct {
 	path  string
 	group registry.Group
 	content
-	told told
+	again retries
+	told  told
+}
+
+// retries are the attempts to read what may not be read. One costs little, but
+// of what is larger than an answer may be: the server sends all of it.
+type retries struct {
+	failures int // for that reason, in a row
+	at       time.Time
+}
+
+// due reports whether to try what fails for a reason again; nil: it does not fail.
+func (r *retries) due(err error, now time.Time) bool {
+	switch {
+	case !errors.Is(err, errOversized):
+		*r = retries{}
+		return err != nil
+	case now.Before(r.at):
+		return false
+	}
+	r.failures++
+	r.at = now.Add(registry.Backoff{Min: failedAgain, Max: oversizedAgain}.After(r.failures))
+	return true
 }
 
 // told is what the table was told of a folder.
@@ -423,15 +446,16 @@ func inOrder(jobs map[*folder]*job) []*job {
 
 // retry reads again what may not be read.
 func (r *reading) retry(ctx context.Context) error {
+	now := time.Now()
 	for _, root := range r.roots {
-		if root.err != nil {
+		if root.again.due(root.err, now) {
 			if err := r.again(ctx, root); err != nil {
 				return err
 			}
 		}
 		var jobs []*job
 		for _, p := range slices.Sorted(maps.Keys(root.folders)) {
-			if f := root.folders[p]; f.failure() != nil {
+			if f := root.folders[p]; f.again.due(f.failure(), now) {
 				jobs = append(jobs, &job{folder: f, list: true})
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -265,7 +266,7 @@ func (s *Server) hosts(sv Service) []model.Instance {
 		}
 		return compare(fmt.Sprint(a.Metadata), fmt.Sprint(b.Metadata))
 	})
-	return slices.CompactFunc(out, func(a, b model.Instance) bool { return fmt.Sprint(a) == fmt.Sprint(b) })
+	return slices.CompactFunc(out, func(a, b model.Instance) bool { return reflect.DeepEqual(a, b) })
 }
 
 func compare(a, b string) int {
