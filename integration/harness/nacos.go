@@ -45,7 +45,8 @@ type Nacos struct {
 	options NacosOptions
 	port    int
 	dir     string
-	served  bool // with the data it has: they are whole
+	served  bool // once; its ports are known since then
+	stored  bool // its data are those of a server that served
 	process *Process
 }
 
@@ -105,12 +106,14 @@ func (n *Nacos) Start(t testing.TB) {
 		if try == tries || !slow && !taken {
 			t.Fatalf("Nacos ended: %s", n.process.tail())
 		}
-		if !n.served {
+		if !n.stored {
 			n.Wipe(t) // half a database, which it would not open
+		}
+		if !n.served {
 			n.settle(t)
 		}
 	}
-	n.served = true
+	n.served, n.stored = true, true
 }
 
 // start starts the server and reports whether it serves; false: it ended.
@@ -154,6 +157,7 @@ func (n *Nacos) Kill() { n.process.Kill() }
 // Wipe removes everything that a killed server had stored.
 func (n *Nacos) Wipe(t testing.TB) {
 	t.Helper()
+	n.stored = false
 	must(t, os.RemoveAll(filepath.Join(n.dir, "data")))
 }
 
