@@ -80,7 +80,7 @@ func TestKept(t *testing.T) { // V09
 			if len(st.Kept) != 1 || st.Kept[0].Why != why || st.Kept[0].Entries != 3 || len(st.Kept[0].Groups) != 2 {
 				t.Errorf("%+v", st.Kept)
 			}
-			if found, err := s.loop.Find(t.Context(), nil, "gone"); err != nil || len(found.Kept) != 1 {
+			if found, err := s.loop.Find(t.Context(), nil, called("gone")); err != nil || len(found.Kept) != 1 {
 				t.Errorf("%+v, %v", found, err)
 			}
 			s.table().Unknown("service keys", nil)

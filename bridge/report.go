@@ -80,11 +80,11 @@ func (l *loop) conflictList() []Conflict {
 }
 
 // statusOf returns the status of the services of these names, and of all that have
-// to do with the same groups or with those of the query's name.
-func (l *loop) statusOf(names map[registry.Name]bool, query string, now time.Time) Status {
+// to do with the same groups or with those that named is true of.
+func (l *loop) statusOf(names map[registry.Name]bool, named func(registry.Group) bool, now time.Time) Status {
 	s := l.head(now)
 	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, []Hold{}, []Conflict{}
-	groups, found := l.groupsOf(names, query)
+	groups, found := l.groupsOf(names, named)
 	in := func(list []registry.Group) bool {
 		return slices.ContainsFunc(list, func(g registry.Group) bool { return groups[g] })
 	}
@@ -111,8 +111,8 @@ func (l *loop) statusOf(names map[registry.Name]bool, query string, now time.Tim
 }
 
 // groupsOf returns the groups that services of these names have to do with, and
-// those of the query's name; and the services.
-func (l *loop) groupsOf(names map[registry.Name]bool, query string) (map[registry.Group]bool, map[plan.Origin]bool) {
+// those that named is true of; and the services.
+func (l *loop) groupsOf(names map[registry.Name]bool, named func(registry.Group) bool) (map[registry.Group]bool, map[plan.Origin]bool) {
 	groups, found := make(map[registry.Group]bool), make(map[plan.Origin]bool)
 	for _, w := range l.ways {
 		for name := range names {
@@ -127,7 +127,7 @@ func (l *loop) groupsOf(names map[registry.Name]bool, query string) (map[registr
 		}
 	}
 	for group := range l.agenda.items {
-		if group.Name == query || strings.HasSuffix(query, group.Name) && group.String() == query {
+		if named(group) {
 			groups[group] = true
 		}
 	}

@@ -148,11 +148,11 @@ func (l *Loop) Services(ctx context.Context, bridge string, after registry.Name,
 }
 
 // Find returns the status of the services of these names and of all that claim
-// or left something in the same groups, or in those that a query names, with
+// or left something in the same groups, or in those that named is true of, with
 // the holds and conflicts there.
-func (l *Loop) Find(ctx context.Context, names map[registry.Name]bool, query string) (Status, error) {
+func (l *Loop) Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (Status, error) {
 	var s Status
-	err := l.ask(ctx, func(r *loop) { s = r.statusOf(names, query, time.Now()) })
+	err := l.ask(ctx, func(r *loop) { s = r.statusOf(names, named, time.Now()) })
 	return s, err
 }
 

@@ -140,6 +140,10 @@ func TestServicesInPages(t *testing.T) {
 	})
 }
 
+func called(name string) func(registry.Group) bool {
+	return func(g registry.Group) bool { return g.Name == name || g.String() == name }
+}
+
 func TestFind(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"a service, who shares its group, and what is in the way there": func(t *testing.T) {
@@ -149,12 +153,12 @@ func TestFind(t *testing.T) {
 			one.Application, two.Application = "app", "app"
 			s.starts().has(one, two, three).in(time.Minute)
 			for query, names := range map[string]map[registry.Name]bool{"one": {"one": true}, "app": nil, group("app").String(): nil} {
-				st, err := s.loop.Find(t.Context(), names, query)
+				st, err := s.loop.Find(t.Context(), names, called(query))
 				if err != nil || len(st.Services) != 2 || st.Services[1].Reason != bridge.ReasonConflict || len(st.Conflicts) != 1 || len(st.Holds) != 0 {
 					t.Errorf("%s: %+v, %v", query, st, err)
 				}
 			}
-			if st, err := s.loop.Find(t.Context(), map[registry.Name]bool{"none": true}, "none"); err != nil || len(st.Services)+len(st.Conflicts) != 0 {
+			if st, err := s.loop.Find(t.Context(), map[registry.Name]bool{"none": true}, called("none")); err != nil || len(st.Services)+len(st.Conflicts) != 0 {
 				t.Errorf("%+v, %v", st, err)
 			}
 		},
@@ -162,7 +166,7 @@ func TestFind(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(fleet(40, 1)...).in(10 * time.Minute)
 			s.loses(10, 20).in(time.Minute)
-			st, err := s.loop.Find(t.Context(), map[registry.Name]bool{"s12": true}, "s12")
+			st, err := s.loop.Find(t.Context(), map[registry.Name]bool{"s12": true}, called("s12"))
 			if err != nil || len(st.Services) != 1 || st.Services[0].Reason != bridge.ReasonHeld || len(st.Holds) != 1 {
 				t.Errorf("%+v, %v", st, err)
 			}

@@ -28,7 +28,7 @@ type Loop interface {
 	Alive(ctx context.Context) error
 	Status(ctx context.Context) (bridge.Status, error)
 	Services(ctx context.Context, bridge string, after registry.Name, limit int) ([]bridge.ServiceStatus, error)
-	Find(ctx context.Context, names map[registry.Name]bool, query string) (bridge.Status, error)
+	Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (bridge.Status, error)
 	Holds(ctx context.Context) ([]bridge.Hold, error)
 	Conflicts(ctx context.Context) ([]bridge.Conflict, error)
 	Approve(ctx context.Context, id, who string) error

@@ -64,9 +64,9 @@ func (l *loop) Services(ctx context.Context, _ string, after registry.Name, limi
 	return list[:min(limit, len(list))], err
 }
 
-func (l *loop) Find(ctx context.Context, names map[registry.Name]bool, _ string) (bridge.Status, error) {
+func (l *loop) Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (bridge.Status, error) {
 	st, err := l.Status(ctx)
-	if !names[greeter] {
+	if !slices.ContainsFunc(st.Services, func(sv bridge.ServiceStatus) bool { return names[sv.Service] || slices.ContainsFunc(sv.Groups, named) }) {
 		st.Services, st.Holds, st.Conflicts = nil, nil, nil
 	}
 	return st, err
@@ -288,6 +288,28 @@ func TestStatus_A76(t *testing.T) {
 			}
 		})
 	}
+
+	t.Run("A76 a service that its source knows no more is found by all three, in folders and in services", func(t *testing.T) {
+		for group, queries := range map[string][]string{
+			"api.Gone":                  {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
+			"providers:api.Gone:1.0.0:": {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
+		} {
+			l := &loop{st: bridge.Status{Services: []bridge.ServiceStatus{{
+				Service: "gone.shop.svc.cluster.local:1", Reason: bridge.ReasonHeld, Groups: []registry.Group{{Kind: "dubbo-interface", Name: group}},
+			}}}}
+			api := server(t, registry.NewTable(), l).Admin()
+			for _, query := range queries {
+				if why := decode[admin.Why](t, call(api, "GET", "/api/v1/services/"+query)); len(why.Services) != 1 || why.Services[0].Reason != bridge.ReasonHeld {
+					t.Errorf("%s in group %s: %+v", query, group, why)
+				}
+			}
+			for _, query := range []string{"api.Other", "providers:api.Other::", "providers:api.Gone2:1.0.0:"} {
+				if w := call(api, "GET", "/api/v1/services/"+query); w.Code != 404 {
+					t.Errorf("%s in group %s: %d", query, group, w.Code)
+				}
+			}
+		}
+	})
 
 	t.Run("a service that nobody knows is not found", func(t *testing.T) {
 		w := call(api, "GET", "/api/v1/services/none")

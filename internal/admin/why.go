@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -14,7 +15,7 @@ import (
 // its registry has it, the name of an interface, or a service key.
 func (s *Server) Why(ctx context.Context, query string) Why {
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
-	names := make(map[registry.Name]bool)
+	names := map[registry.Name]bool{registry.Name(query): true} // a source may know it no more
 	for _, in := range s.inputs() {
 		for _, seen := range lookup(in, query) {
 			names[seen.Service] = true
@@ -26,7 +27,7 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 			}
 		}
 	}
-	all := s.statuses(ctx, func(l Loop, ctx context.Context) (bridge.Status, error) { return l.Find(ctx, names, query) })
+	all := s.statuses(ctx, func(l Loop, ctx context.Context) (bridge.Status, error) { return l.Find(ctx, names, about(query)) })
 	why.Services, why.Holds, why.Conflicts = services(all), holds(all), conflicts(all)
 	for _, st := range all {
 		for _, k := range st.Kept {
@@ -35,6 +36,22 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 	}
 	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
+}
+
+// about returns whether a group is what a query names: by its name, in full or,
+// where one of the two is a service key and the other not, by the interface.
+func about(query string) func(registry.Group) bool {
+	asked, noKey := naming.ParseServiceKey(query)
+	return func(g registry.Group) bool {
+		if g.Name == query || strings.HasSuffix(query, g.Name) && g.String() == query {
+			return true
+		}
+		if noKey == nil {
+			return g.Name == asked.Interface
+		}
+		key, err := naming.ParseServiceKey(g.Name)
+		return err == nil && key.Interface == query
+	}
 }
 
 // subjects returns what the events that matter here are about.
