@@ -230,7 +230,7 @@ func (a *agenda) next() time.Time {
 func (a *agenda) due(now time.Time) (int, time.Time) {
 	n, first := 0, now
 	for _, q := range []queue{a.changes, a.arrivals, a.refreshes} {
-		if due := q.due(0, now); due > 0 {
+		if due := dueBelow(q, 0, now); due > 0 {
 			n += due
 			first = earlier(first, q[0].at)
 		}
@@ -238,12 +238,12 @@ func (a *agenda) due(now time.Time) (int, time.Time) {
 	return n, first
 }
 
-// due returns how many items are due from a place of the heap downwards.
-func (q queue) due(i int, now time.Time) int {
+// dueBelow returns how many items are due from a place of a heap downwards.
+func dueBelow(q queue, i int, now time.Time) int {
 	if i >= len(q) || q[i].at.After(now) {
 		return 0
 	}
-	return 1 + q.due(2*i+1, now) + q.due(2*i+2, now)
+	return 1 + dueBelow(q, 2*i+1, now) + dueBelow(q, 2*i+2, now)
 }
 
 // spread returns how long a belief about a group is trusted: a fixed place of

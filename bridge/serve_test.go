@@ -32,7 +32,7 @@ type slowlyListed struct{ serving }
 
 func (s *slowlyListed) Groups(ctx context.Context) ([]registry.Group, error) {
 	time.Sleep(time.Second)
-	return s.serving.Groups(ctx) //nolint:wrapcheck // as it is
+	return s.serving.Groups(ctx)
 }
 
 // headed writes a group's own entry before those of its endpoints.

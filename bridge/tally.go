@@ -24,7 +24,6 @@ type tally struct {
 	reason    map[plan.Origin]Reason
 	counts    [][reasons]int // services by bridge and rank, without those that are synced
 	conflicts int
-	kept      int                      // entries
 	moved     map[plan.Origin]struct{} // services whose reason has to be looked at again
 }
 

@@ -214,17 +214,17 @@ func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 			r.withdrawn[tag], found = was, true
 		}
 	}
-	r.announce()
+	r.announce(ctx)
 	return found, r.store(ctx, known)
 }
 
 // announce tells of bridges that are found gone. The lock is held.
-func (r *removal) announce() {
+func (r *removal) announce(ctx context.Context) {
 	for _, tag := range slices.Sorted(maps.Keys(r.withdrawn)) {
 		if w := r.withdrawn[tag]; w.Since.IsZero() {
 			w.Since = time.Now()
 			r.withdrawn[tag] = w
-			r.audit.Record(audit.Entry{
+			r.audit.Record(ctx, audit.Entry{
 				Who: "the configuration", Action: withdraw, Owner: r.owner, Target: r.peer, Bridge: w.Bridge, Subject: w.Bridge,
 				After: "taken back as the guard lets them: the bridge was removed with onRemove: withdraw",
 			})

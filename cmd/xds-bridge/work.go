@@ -61,7 +61,7 @@ func (c *cli) work(ctx context.Context, w work) ([]step, error) {
 			done, err := t.work(ctx, w)
 			steps = append(steps, done...)
 			if w.yes && (len(done) > 0 || err != nil) {
-				h.audit.Record(w.entry(h.owner, t, done, err))
+				h.audit.Record(ctx, w.entry(h.owner, t, done, err))
 			}
 			if err != nil {
 				return err

@@ -24,13 +24,28 @@ import (
 // by the loop's own goroutine, which is why an answer proves that it lives;
 // what is asked for often is Summary, which costs the loop nothing.
 type Loop interface {
+	Health
+	Catalog
+	Decisions
+}
+
+// Health is how a loop is.
+type Health interface {
 	Summary() bridge.Status
 	Alive(ctx context.Context) error
 	Status(ctx context.Context) (bridge.Status, error)
-	Services(ctx context.Context, bridge string, after registry.Name, limit int) ([]bridge.ServiceStatus, error)
+}
+
+// Catalog is what a loop has.
+type Catalog interface {
+	Services(ctx context.Context, of string, after registry.Name, limit int) ([]bridge.ServiceStatus, error)
 	Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (bridge.Status, error)
-	Holds(ctx context.Context) ([]bridge.Hold, error)
 	Conflicts(ctx context.Context) ([]bridge.Conflict, error)
+}
+
+// Decisions are what a loop leaves to people.
+type Decisions interface {
+	Holds(ctx context.Context) ([]bridge.Hold, error)
 	Approve(ctx context.Context, id, who string) error
 	Deny(ctx context.Context, id, who string) error
 }

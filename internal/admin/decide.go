@@ -39,7 +39,7 @@ func (s *Server) decide(w word) http.HandlerFunc {
 		if err != nil {
 			entry.After, entry.Error = "nothing changed", err.Error()
 		}
-		s.opts.Audit.Record(entry)
+		s.opts.Audit.Record(r.Context(), entry)
 		switch {
 		case err == nil:
 			reply(rw, http.StatusOK, Decision{ID: id, Target: t.Name, Result: w.result})

@@ -46,7 +46,7 @@ func New(file string, log *slog.Logger) *Log { return &Log{file: file, log: log}
 
 // Record keeps an entry. A file that cannot be written costs no decision: the
 // entry is logged all the same, and that it is missing from the file as well.
-func (l *Log) Record(e Entry) {
+func (l *Log) Record(ctx context.Context, e Entry) {
 	if l == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (l *Log) Record(e Entry) {
 	line.Add("who", e.Who, "action", e.Action, "peer", e.Target, "bridge", e.Bridge,
 		"subject", e.Subject, "entries", e.Count, "after", e.After, "err", e.Error)
 	// Whatever the level is: it may be the only record there is.
-	if err := l.log.Handler().Handle(context.Background(), line); err != nil {
+	if err := l.log.Handler().Handle(ctx, line); err != nil {
 		l.log.Error("audit was not logged", "err", err)
 	}
 	if l.file == "" {

@@ -16,11 +16,11 @@ func TestEachWordIsALineOfTheFileAndOfTheLog_R1(t *testing.T) {
 	var logged bytes.Buffer
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	l := audit.New(file, slog.New(slog.NewTextHandler(&logged, nil)))
-	l.Record(audit.Entry{Who: "ann@host\n(127.0.0.1:1)", Action: "approve", Subject: "0123", Count: 2, Before: []string{"g a", "g b"}, After: "they go"})
+	l.Record(t.Context(), audit.Entry{Who: "ann@host\n(127.0.0.1:1)", Action: "approve", Subject: "0123", Count: 2, Before: []string{"g a", "g b"}, After: "they go"})
 	if err := os.Rename(file, file+".1"); err != nil { // rotated
 		t.Fatal(err)
 	}
-	l.Record(audit.Entry{Who: "bob", Action: "deny", Subject: "0123", Before: make([]string, 5000)})
+	l.Record(t.Context(), audit.Entry{Who: "bob", Action: "deny", Subject: "0123", Before: make([]string, 5000)})
 	for name, want := range map[string]audit.Entry{file + ".1": {Who: "ann@host\n(127.0.0.1:1)", Action: "approve"}, file: {Who: "bob", Action: "deny"}} {
 		text, err := os.ReadFile(name)
 		if err != nil || bytes.Count(text, []byte("\n")) != 1 {
@@ -39,17 +39,17 @@ func TestEachWordIsALineOfTheFileAndOfTheLog_R1(t *testing.T) {
 func TestFileThatCannotBeWrittenCostsNoDecision_F58(t *testing.T) {
 	var logged bytes.Buffer
 	l := audit.New(t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
-	l.Record(audit.Entry{Who: "ann", Action: "approve"})
+	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "approve"})
 	if got := logged.String(); !strings.Contains(got, "action=approve") || !strings.Contains(got, "audit.file was not written") {
 		t.Errorf("logged: %s", got)
 	}
-	(*audit.Log)(nil).Record(audit.Entry{})
+	(*audit.Log)(nil).Record(t.Context(), audit.Entry{})
 }
 
 func TestNoLevelHidesARecord(t *testing.T) {
 	var logged bytes.Buffer
 	l := audit.New("", slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError})))
-	l.Record(audit.Entry{Who: "ann", Action: "purge"})
+	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "purge"})
 	if got := logged.String(); !strings.Contains(got, "action=purge") {
 		t.Errorf("logged: %q", got)
 	}
