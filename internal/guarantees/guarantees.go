@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -74,7 +75,8 @@ func (e Event) String() string {
 // A Violation is an event that broke a guarantee.
 type Violation struct {
 	Guarantee Guarantee
-	Index     int // of the event, from 0
+	Index     int    // of the event, from 0
+	Key       string // empty where it is not about one
 	Text      string
 }
 
@@ -120,9 +122,9 @@ func (c *Checker) Add(e Event) {
 		g = &group{keys: make(map[string]*key), needs: make(map[string]map[string]bool)}
 		c.groups[e.Group] = g
 	}
-	report := func(which Guarantee, format string, args ...any) {
+	report := func(which Guarantee, key, format string, args ...any) {
 		if len(c.found) < maxViolations {
-			c.found = append(c.found, Violation{which, c.n, fmt.Sprintf(format, args...) + " (" + e.String() + ")"})
+			c.found = append(c.found, Violation{which, c.n, key, strings.TrimSpace(key+" "+fmt.Sprintf(format, args...)) + " (" + e.String() + ")"})
 		}
 	}
 	switch e.Kind {
@@ -141,7 +143,8 @@ func (c *Checker) Add(e Event) {
 	c.n++
 }
 
-type reporter func(which Guarantee, format string, args ...any)
+// A reporter takes in what broke a guarantee, of one key or of none.
+type reporter func(which Guarantee, key, format string, args ...any)
 
 // A group is what is known of one group so far.
 type group struct {
@@ -212,9 +215,9 @@ func (g *group) writer(e Event, report reporter) {
 	}
 	switch {
 	case e.Term < g.term:
-		report(OneWriter, "%s wrote in term %d after %s did in term %d", e.Who, e.Term, g.last, g.term)
+		report(OneWriter, "", "%s wrote in term %d after %s did in term %d", e.Who, e.Term, g.last, g.term)
 	case e.Term == g.term && e.Who != g.last:
-		report(OneWriter, "%s and %s both wrote in term %d", g.last, e.Who, e.Term)
+		report(OneWriter, "", "%s and %s both wrote in term %d", g.last, e.Who, e.Term)
 	}
 	g.term, g.last = max(g.term, e.Term), e.Who
 }
@@ -222,12 +225,12 @@ func (g *group) writer(e Event, report reporter) {
 func (g *group) wrote(e Event, owner string, report reporter) {
 	for _, name := range slices.Sorted(maps.Keys(e.Owner)) {
 		if whose := e.Owner[name]; whose != owner {
-			report(NoForeign, "%s is of owner %q", name, whose)
+			report(NoForeign, name, "is of owner %q", whose)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.List)) {
 		if k := g.key(name); !k.since[e.List[name]] {
-			report(NoResurrection, "%s has not been %q since it was written last", name, e.List[name])
+			report(NoResurrection, name, "has not been %q since it was written last", e.List[name])
 		}
 		g.answered(name, report)
 	}
@@ -240,7 +243,7 @@ func (g *group) wrote(e Event, owner string, report reporter) {
 func (g *group) answered(name string, report reporter) {
 	k := g.key(name)
 	if k.causes == 0 {
-		report(Quiet, "%s was written though nothing happened to it since the last time", name)
+		report(Quiet, name, "was written though nothing happened to it since the last time")
 	}
 	k.causes = max(0, k.causes-1)
 	clear(k.since)
@@ -252,7 +255,7 @@ func (g *group) answered(name string, report reporter) {
 func (g *group) told(e Event, report reporter) {
 	for _, name := range slices.Sorted(maps.Keys(g.needs[e.Who])) {
 		if _, there := e.List[name]; !there {
-			report(NeverLess, "%s was there all the time", name)
+			report(NeverLess, name, "was there all the time")
 		}
 	}
 	needed := make(map[string]bool)
@@ -268,14 +271,14 @@ func (g *group) final(e Event, report reporter) {
 	for _, name := range slices.Sorted(maps.Keys(g.desired)) {
 		switch value, there := e.List[name]; {
 		case !there:
-			report(EventuallySame, "%s is missing", name)
+			report(EventuallySame, name, "is missing")
 		case value != g.desired[name]:
-			report(EventuallySame, "%s is %q, want %q", name, value, g.desired[name])
+			report(EventuallySame, name, "is %q, want %q", value, g.desired[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.List)) {
 		if _, desired := g.desired[name]; !desired {
-			report(EventuallySame, "%s is left over", name)
+			report(EventuallySame, name, "is left over")
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 )
@@ -140,5 +141,60 @@ func TestEventsAreReadable(t *testing.T) {
 	e := in(3, "one", wrote(ab, "c"))
 	if got := e.String(); !strings.Contains(got, "wrote") || !strings.Contains(got, "by one in term 3 map[a:1 b:1] without [c]") {
 		t.Error(got)
+	}
+}
+
+// The shortest history tells of nothing but what broke: of the group and the
+// key, with all that the source held of it.
+func TestShortest(t *testing.T) {
+	other := func(e event) event { e.Group = "h"; return e }
+	late := func(e event) event { e.Who = "late"; return e }
+	abc := set{"a": "1", "b": "1", "c": "1"}
+	for name, tt := range map[string]struct {
+		history []event
+		breaks  guarantees.Guarantee
+		want    []event
+	}{
+		"a list that lacks a key": {
+			[]event{desired(ab), other(desired(a)), wrote(ab), told(ab), late(told(ab)), desired(abc), wrote(set{"c": "1"}), told(abc), told(set{"a": "1", "c": "1"})},
+			guarantees.NeverLess,
+			[]event{desired(b), told(b), told(set{})},
+		},
+		"a key that comes back": {
+			[]event{desired(ab), wrote(ab), told(ab), desired(a), wrote(nil, "b"), told(a), changed("b"), wrote(b)},
+			guarantees.NoResurrection,
+			[]event{desired(b), desired(set{}), wrote(nil, "b"), wrote(b)},
+		},
+		"a write too many": {
+			[]event{desired(ab), wrote(ab), told(ab), wrote(a), told(ab), wrote(a)},
+			guarantees.Quiet,
+			[]event{desired(a), wrote(a), wrote(a), wrote(a)},
+		},
+		"two writers, who are about no key": {
+			[]event{desired(a), in(1, "one", wrote(a)), desired(ab), told(a), in(2, "two", wrote(b)), in(1, "one", wrote(nil, "b"))},
+			guarantees.OneWriter,
+			[]event{desired(a), desired(ab), in(2, "two", wrote(b)), in(1, "one", wrote(nil, "b"))},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range tt.history {
+				tt.history[i].At = time.Duration(i)
+			}
+			found := guarantees.Check("me", tt.history)
+			i := slices.IndexFunc(found, func(v guarantees.Violation) bool { return v.Guarantee == tt.breaks })
+			if i < 0 {
+				t.Fatalf("breaks %v", found)
+			}
+			text := func(events []event) (lines []string) {
+				for _, e := range events {
+					e.At = 0
+					lines = append(lines, e.String())
+				}
+				return lines
+			}
+			if got, want := text(guarantees.Shortest("me", tt.history, found[i])), text(tt.want); !slices.Equal(got, want) {
+				t.Errorf("of %v\n%s\nwant\n%s", found[i], strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
 	}
 }

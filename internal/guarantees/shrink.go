@@ -1,5 +1,92 @@
 package guarantees
 
+import (
+	"maps"
+	"slices"
+)
+
+// mostChecks bounds what finding a shortest history costs.
+const mostChecks = 5000
+
+// Shortest returns the shortest part of a history in which the event of a
+// violation still breaks its guarantee: of its group alone, of its key alone
+// where it has one, and with everything that the source held, because nothing
+// else can be told from what is missing.
+func Shortest(owner string, history []Event, v Violation) []Event {
+	broken := history[v.Index]
+	var world, rest []numbered // what the source held, and what may have had nothing to do with it
+	var last map[string]string
+	for i, e := range history[:v.Index+1] {
+		if e.Group != broken.Group {
+			continue
+		}
+		e, told := about(e, v.Key)
+		switch {
+		case e.Kind == Desired && (len(world) == 0 || !maps.Equal(e.List, last)):
+			world, last = append(world, numbered{i, e}), e.List
+		case e.Kind != Desired && (told || i == v.Index):
+			rest = append(rest, numbered{i, e})
+		}
+	}
+	checks := 0
+	short := Shrink(rest, func(some []numbered) bool {
+		checks++
+		return checks <= mostChecks && breaks(owner, together(world, some), v, broken)
+	})
+	return together(world, short)
+}
+
+// numbered is an event and where it stood.
+type numbered struct {
+	at int
+	Event
+}
+
+// about returns of an event what it says of a key, of all where there is none,
+// and whether that is anything. What a subscriber was told of always is.
+func about(e Event, name string) (Event, bool) {
+	if name == "" {
+		return e, true
+	}
+	only := func(list map[string]string) map[string]string {
+		if list == nil {
+			return nil
+		}
+		some := make(map[string]string)
+		if value, is := list[name]; is {
+			some[name] = value
+		}
+		return some
+	}
+	all := e.Kind == Changed && len(e.Gone) == 0
+	e.List, e.Owner = only(e.List), only(e.Owner)
+	e.Gone = slices.DeleteFunc(slices.Clone(e.Gone), func(k string) bool { return k != name })
+	return e, all || e.Kind == Told || e.Kind == Final || len(e.List)+len(e.Gone) > 0
+}
+
+// together puts two parts of a history in their order.
+func together(world, rest []numbered) []Event {
+	all := make(map[int]Event)
+	for _, n := range slices.Concat(world, rest) {
+		all[n.at] = n.Event
+	}
+	var events []Event
+	for _, at := range slices.Sorted(maps.Keys(all)) {
+		events = append(events, all[at])
+	}
+	return events
+}
+
+// breaks reports whether the last event of a history breaks what it broke.
+func breaks(owner string, history []Event, v Violation, broken Event) bool {
+	if len(history) == 0 || history[len(history)-1].At != broken.At || history[len(history)-1].Kind != broken.Kind {
+		return false
+	}
+	return slices.ContainsFunc(Check(owner, history), func(again Violation) bool {
+		return again.Guarantee == v.Guarantee && again.Key == v.Key && again.Index == len(history)-1
+	})
+}
+
 // Shrink returns a shortest part of a list that still fails: without any one
 // of its elements it does not. It calls fails O(n²) times at worst; the list
 // itself has to fail, and stays as it is.
