@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
@@ -18,7 +19,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	nodes := harness.StartEnsemble(t)
 	znodes := harness.Connect(t, harness.Addresses(nodes...)...)
 	m := faults.StartMesh(t)
-	bridge := kept(t, m, znodes, meshToZooKeeper(m, "lifetime: session", patient, harness.Addresses(nodes...)...))
+	bridge := kept(t, m, znodes, meshToZooKeeper(m, "lifetime: session", patient, harness.Addresses(nodes...)...), nodes...)
 	restart := func(t *testing.T, killed ...*harness.ZooKeeper) {
 		t.Helper()
 		for _, n := range killed {
@@ -62,9 +63,9 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		Heal: func(t *testing.T) { restart(t, nodes...) },
 	})
 	m.Try(t, faults.Fault{
-		Name:    "F04 F33 frozen for longer than its session, the bridge writes its entries again, once",
-		MayLose: true,
-		Break:   func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
+		Name:  "F04 F33 frozen for longer than its session, the bridge writes its entries again, once",
+		Loses: "entries of a session go with it",
+		Break: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) {
 			m.Change(t)
 			harness.Eventually(t, faults.HealTime, "the entries are gone with the session", func() error {
@@ -73,6 +74,8 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		},
 		Heal: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
 	})
+	// The next process makes the entries of the old session anew in its own.
+	anew := m.Allow([]guarantees.Guarantee{guarantees.Quiet})
 	m.Try(t, faults.Fault{
 		Name:  "F34 A47 after a kill -9 the next process takes over what the old session holds",
 		Break: func(*testing.T) { bridge.Kill() },
@@ -83,10 +86,11 @@ func TestZooKeeperEnsemble(t *testing.T) {
 			})
 		},
 	})
+	anew()
 	m.Try(t, faults.Fault{
-		Name:    "A47 on SIGTERM the entries of the session go at once, and those of others stay",
-		MayLose: true,
-		Break:   func(t *testing.T) { bridge.Stop(t) },
+		Name:  "A47 on SIGTERM the entries of the session go at once, and those of others stay",
+		Loses: "entries of a session go with it",
+		Break: func(t *testing.T) { bridge.Stop(t) },
 		Change: func(t *testing.T) {
 			m.Change(t)
 			harness.Eventually(t, faults.HealTime, "our entries are gone", func() error {

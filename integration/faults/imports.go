@@ -10,6 +10,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
+// Flapping is an address that comes and goes faster than anybody can tell when
+// it is there, so that no history knows it.
+const Flapping = "127.0.0.1:18999"
+
 // Imports are two interfaces whose providers are in a registry, and which a
 // real istiod gets from the bridge.
 type Imports struct {
@@ -42,7 +46,8 @@ func (i *Imports) Serve(t testing.TB, o *Oracle, registry string) {
 	harness.Eventually(t, HealTime, "the bridge listens for istiod", func() error { return harness.Listens(t, i.Listen) })
 	i.Istiod, i.Oracle = harness.StartIstiod(t, mesh), o
 	for _, iface := range []string{SteadyInterface, MovingInterface} {
-		o.Subscribe(iface, harness.WatchEndpoints(t, i.Istiod.GRPC, ImportedCluster(registry, iface)).Lists)
+		watch := harness.WatchEndpoints(t, i.Istiod.GRPC, ImportedCluster(registry, iface))
+		o.Subscribe(iface, "a client of istiod", Without{watch, Flapping})
 	}
 	o.Has(SteadyInterface, Addresses(18001, 18002, 18003)...)
 	o.Has(MovingInterface, Addresses(i.now...)...)
@@ -54,8 +59,8 @@ func (i *Imports) Change(t *testing.T) {
 	before := i.now
 	i.now = append(slices.Clone(before[1:]), i.next)
 	i.next++
-	i.Put(t, MovingInterface, before, i.now)
 	i.Has(MovingInterface, Addresses(i.now...)...)
+	i.Put(t, MovingInterface, before, i.now)
 }
 
 // Again registers everything once more where it is gone.

@@ -20,7 +20,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 	znodes := harness.Connect(t, server.Address)
 	m := faults.StartMesh(t)
 	m.Grace = 5 * time.Minute
-	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", "", server.Address))
+	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", "", server.Address), server)
 
 	m.Try(t, faults.Fault{
 		Name: "F11 an istiod that restarts and knows only a part at first takes nothing away",

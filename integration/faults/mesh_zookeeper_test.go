@@ -39,21 +39,25 @@ func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + 
 
 // kept starts a bridge from the mesh into a ZooKeeper in which others are
 // already, and waits until all agree.
-func kept(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, config string) *harness.Bridge {
+func kept(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, config string, servers ...*harness.ZooKeeper) *harness.Bridge {
 	t.Helper()
 	bridge := harness.ConfiguredBridge(t, config)
-	keptBy(t, m, znodes, bridge)
+	keptBy(t, m, znodes, bridge, servers...)
 	return bridge
 }
 
-func keptBy(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, bridge *harness.Bridge) {
+// keptBy does so with a bridge that is to be started.
+func keptBy(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, bridge *harness.Bridge, servers ...*harness.ZooKeeper) {
 	t.Helper()
 	oracle := faults.NewOracle(bridge, faults.PlantOthers(t, znodes))
-	bridge.Start(t)
+	folders := make(map[string]string)
 	for service, iface := range map[string]string{faults.SteadyService: faults.SteadyInterface, faults.MovingService: faults.MovingInterface} {
-		oracle.Subscribe(service, faults.WithoutOthers(znodes.Watch(t, faults.Folder(iface)).Lists))
+		oracle.Subscribe(service, "consumer", faults.WithoutOthers(znodes.Watch(t, faults.Folder(iface))))
+		folders[faults.Folder(iface)] = service
 	}
-	m.Judge(oracle)
+	oracle.Writes(harness.Log(servers...), folders, znodes)
+	m.JudgedBy(oracle)
+	bridge.Start(t)
 	oracle.Agree(t)
 }
 
@@ -66,7 +70,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 	znodes := harness.Connect(t, server.Address)
 	toZooKeeper := harness.StartZooKeeperProxy(t, server.Address)
 	m := faults.StartMesh(t)
-	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", patient, toZooKeeper.Address))
+	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", patient, toZooKeeper.Address), server)
 
 	m.Try(t, faults.Fault{
 		Name:  "F01 A47 kill -9 while endpoints change: what stays is never gone, and nothing is there twice",
@@ -178,7 +182,6 @@ func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *h
 				t.Errorf("%d writes", n)
 			}
 		},
-		MayLose: true, // it is somebody else who takes it
 	})
 	foreign := faults.Registered(faults.MovingInterface, m.NextPort())
 	m.Try(t, faults.Fault{

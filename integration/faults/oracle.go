@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/integration/history"
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
@@ -25,13 +26,12 @@ import (
 // ten seconds for servers that only just started.
 const HealTime = 40 * time.Second
 
-// Lists returns what a subscriber of the registry's own client was told of a
-// service, oldest first.
-type Lists func() []harness.Seen
-
 // An Oracle knows what each service truly has. It compares three sets: that
-// one, what the bridge says it has written, and what subscribers see.
+// one, what the bridge says it has written, and what subscribers see; and it
+// has everything that happened until they are equal judged.
 type Oracle struct {
+	*history.Recorder
+
 	Bridge *harness.Bridge
 
 	// Others tells everything in the registry that is not the bridge's, with
@@ -44,32 +44,20 @@ type Oracle struct {
 
 	// Within is the time to heal, HealTime unless the registry needs more.
 	Within time.Duration
-
-	truth map[string][]string // addresses by the service's name in the status
-	seen  map[string]Lists
 }
 
 // NewOracle returns an oracle that knows of no service.
 func NewOracle(b *harness.Bridge, others func(testing.TB) string) *Oracle {
-	return &Oracle{Bridge: b, Others: others, Within: HealTime, truth: make(map[string][]string), seen: make(map[string]Lists)}
+	return &Oracle{Recorder: history.New(), Bridge: b, Others: others, Within: HealTime}
 }
 
-// Subscribe tells where a subscriber of a service can be listened to.
-func (o *Oracle) Subscribe(service string, lists Lists) { o.seen[service] = lists }
-
-// Has tells what a service truly has from now on, none included.
-func (o *Oracle) Has(service string, addresses ...string) {
-	o.truth[service] = slices.Sorted(slices.Values(addresses))
-}
-
-// Truth returns what each service truly has.
-func (o *Oracle) Truth() map[string][]string { return maps.Clone(o.truth) }
-
-// Agree waits until the three sets are equal and returns what that took.
+// Agree waits until the three sets are equal and returns what that took. The
+// history of all services is judged then, or once it takes too long.
 func (o *Oracle) Agree(t testing.TB) time.Duration {
 	t.Helper()
+	defer o.Judge(t)
 	return harness.Eventually(t, o.Within, "source, written and visible sets are equal", func() error {
-		for service := range o.truth {
+		for service := range o.Truth() {
 			if err := o.Shown(service); err != nil {
 				says, _ := Says(t, o.Bridge)
 				return fmt.Errorf("a subscriber of %s: %w; the bridge says %+v", service, err, says)
@@ -77,18 +65,6 @@ func (o *Oracle) Agree(t testing.TB) time.Duration {
 		}
 		return o.written(t)
 	})
-}
-
-// Shown reports where a subscriber of a service does not see the truth.
-func (o *Oracle) Shown(service string) error {
-	return harness.Same(o.visible(service), o.truth[service])
-}
-
-func (o *Oracle) visible(service string) []string {
-	if lists := o.seen[service](); len(lists) > 0 {
-		return lists[len(lists)-1].Addresses
-	}
-	return nil
 }
 
 // written compares what the bridge says it has written with the truth. Where
@@ -99,7 +75,7 @@ func (o *Oracle) written(t testing.TB) error {
 	if err != nil {
 		return err
 	}
-	for service, want := range o.truth {
+	for service, want := range o.Truth() {
 		found := false
 		for _, said := range all {
 			if !strings.Contains(said.Service, service) || said.Reason == "excluded" {
@@ -127,35 +103,6 @@ func (s Said) wrote(entries, heads int) error {
 	return nil
 }
 
-// Fewest fails the test where a subscriber was told of a list that lacks an
-// address which was there all the time since a moment.
-func (o *Oracle) Fewest(t testing.TB, since time.Time, stable map[string][]string) {
-	t.Helper()
-	for service, want := range stable {
-		for _, list := range o.seen[service]() {
-			if list.At.Before(since) {
-				continue
-			}
-			missing := slices.DeleteFunc(slices.Clone(want), func(a string) bool { return slices.Contains(list.Addresses, a) })
-			if len(missing) > 0 {
-				t.Errorf("after %s a subscriber of %s no longer saw %v, which were there all the time: %v",
-					list.At.Sub(since), service, missing, list.Addresses)
-			}
-		}
-	}
-}
-
-// Stable returns what has been in every one of several truths.
-func Stable(truths ...map[string][]string) map[string][]string {
-	all := maps.Clone(truths[0])
-	for _, truth := range truths[1:] {
-		for service, addresses := range all {
-			all[service] = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return !slices.Contains(truth[service], a) })
-		}
-	}
-	return all
-}
-
 // A Fault is one thing that goes wrong.
 type Fault struct {
 	Name  string
@@ -168,21 +115,27 @@ type Fault struct {
 	Change func(*testing.T)
 	After  func(*testing.T) // what has to hold besides once all agree; may be nil
 
-	// MayLose is set where what is there goes for a while, as it has to: with
-	// a session that ended, or with the only publisher.
-	MayLose bool
+	// Loses says why servers take away for a while what is there, where no
+	// bridge can prevent that: "What cannot be promised" in
+	// docs/reliability.md. Services of Keeps are kept all the same.
+	Loses string
+	Keeps []string
 }
 
 // Try tries the bridge with a fault, in a subtest: while it lasts the source
-// changes, and no subscriber may lose what does not; after it everything has
-// to agree by itself, and what is others' is as it was.
+// changes; after it everything has to agree by itself, what happened meanwhile
+// has to keep the guarantees, and what is others' is as it was.
 func (o *Oracle) Try(t *testing.T, f Fault) {
 	t.Helper()
 	ok := t.Run(f.Name, func(t *testing.T) {
 		if f.With != "" {
 			t.Attr(reliability.With, f.With)
 		}
-		others, before, since := o.Others(t), o.Truth(), time.Now()
+		others := o.Others(t)
+		if f.Loses != "" {
+			t.Log("may be missed for a while: " + f.Loses)
+			defer o.Allow([]guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}, f.Keeps...)()
+		}
 		f.Break(t)
 		f.Change(t)
 		<-time.NewTimer(f.Lasts).C
@@ -191,9 +144,6 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 		}
 		took := o.Agree(t)
 		t.Attr(reliability.Healed, took.Round(time.Millisecond).String())
-		if !f.MayLose {
-			o.Fewest(t, since, Stable(before, o.truth))
-		}
 		if err := harness.Same(o.Others(t), others); err != nil {
 			t.Errorf("what is others' was touched: %v", err)
 		}
@@ -288,12 +238,9 @@ func Post(t testing.TB, b *harness.Bridge, path string) string {
 // Settled returns when a subscriber of a service was first told of the list
 // that it sees now.
 func (o *Oracle) Settled(service string) time.Time {
-	lists := o.seen[service]()
+	lists := o.Told(service)
 	return lists[len(lists)-1].At
 }
-
-// Told returns how many lists a subscriber of a service was told of so far.
-func (o *Oracle) Told(service string) int { return len(o.seen[service]()) }
 
 // CPU returns how long the bridge's process has worked so far.
 func CPU(t testing.TB, b *harness.Bridge) time.Duration {

@@ -30,7 +30,7 @@ func TestScarce(t *testing.T) {
 	bridge.Env = []string{fmt.Sprintf("GOMEMLIMIT=%d", memory)}
 	const files = 48
 	bridge.Before = []string{"prlimit", fmt.Sprintf("--nofile=%d:%[1]d", files)}
-	keptBy(t, m, znodes, bridge)
+	keptBy(t, m, znodes, bridge, server)
 
 	m.Try(t, faults.Fault{
 		Name: "F05 F52 eight hundred services at once and little memory: all are written, and nobody else's suffer",

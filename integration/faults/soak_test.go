@@ -10,25 +10,30 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/integration/history"
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // soak is a ZooKeeper that is kept in another, and instances that come and go
 // in the first.
 type soak struct {
+	*history.Recorder
+
 	from, to *harness.Znodes
 	bridge   *harness.Bridge
 	services int
 	each     int // instances of a service
+	watches  []*harness.ChildrenWatch
 	lags     []time.Duration
 }
 
 // TestSoak has thousands of instances come and go, 30,000 in make soak and
-// 1,500 else: memory and goroutines end where they were, and none is lost.
+// 1,500 else: memory and goroutines end where they were, and every history is
+// as it has to be.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	t.Attr(reliability.With, "two ZooKeepers")
-	s := &soak{services: 15, each: 100}
+	s := &soak{Recorder: history.New(), services: 15, each: 100}
 	cycles := 3
 	if text := os.Getenv("XDS_BRIDGE_INSTANCES"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -43,6 +48,7 @@ func TestSoak(t *testing.T) {
 		s.up(t)
 		s.measure(t, cycle)
 		s.down(t)
+		s.Judge(t)
 		heap = append(heap, faults.Metric(t, s.bridge, "go_memstats_heap_inuse_bytes"))
 		goroutines = append(goroutines, faults.Metric(t, s.bridge, "go_goroutines"))
 		t.Logf("cycle %d: slowest change %s, heap in use %.0f MiB, %v goroutines",
@@ -77,44 +83,54 @@ registries:
 bridges:
   - { name: onward, from: near, to: far, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
 		from.Address, to.Address, harness.Swift))
+	folders := make(map[string]string)
+	for n := range s.services {
+		folder := faults.Folder(s.iface(n))
+		s.watches = append(s.watches, s.to.Watch(t, folder))
+		s.Subscribe(s.iface(n), "consumer", s.watches[n])
+		folders[folder] = s.iface(n)
+	}
+	s.Writes(harness.Log(to), folders, s.to)
 	s.bridge.Start(t)
 	s.bridge.AwaitReady(t)
 }
 
 func (*soak) iface(n int) string { return fmt.Sprintf("api.Soak%d", n) }
 
-// instances are the paths of all instances of a service.
-func (s *soak) instances(n int) []string {
-	var all []string
+// instances are the ports of all instances of a service, and their paths.
+func (s *soak) instances(n int) (ports []int, paths []string) {
 	for i := range s.each {
-		all = append(all, faults.Registered(s.iface(n), 10000+i))
+		ports = append(ports, 10000+i)
+		paths = append(paths, faults.Registered(s.iface(n), 10000+i))
 	}
-	return all
+	return ports, paths
 }
 
 func (s *soak) up(t *testing.T) {
 	t.Helper()
 	for n := range s.services {
-		s.from.CreateAll(t, s.instances(n))
+		ports, paths := s.instances(n)
+		s.Has(s.iface(n), faults.Addresses(ports...)...)
+		s.from.CreateAll(t, paths)
 	}
-	s.await(t, s.each)
+	s.await(t)
 }
 
 func (s *soak) down(t *testing.T) {
 	t.Helper()
 	for n := range s.services {
-		s.from.DeleteAll(t, s.instances(n))
+		_, paths := s.instances(n)
+		s.Has(s.iface(n))
+		s.from.DeleteAll(t, paths)
 	}
-	s.await(t, 0)
+	s.await(t)
 }
 
-// await waits until every service has so many entries on the far side.
-func (s *soak) await(t *testing.T, each int) {
+// await waits until a subscriber of every service sees what it has.
+func (s *soak) await(t *testing.T) {
 	t.Helper()
 	for n := range s.services {
-		harness.Eventually(t, 5*time.Minute, fmt.Sprintf("%s has %d entries", s.iface(n), each), func() error {
-			return harness.Same(len(s.to.Children(t, faults.Folder(s.iface(n)))), each)
-		})
+		harness.Eventually(t, 5*time.Minute, s.iface(n)+" is on the far side", func() error { return s.Shown(s.iface(n)) })
 	}
 }
 
@@ -123,13 +139,15 @@ func (s *soak) await(t *testing.T, each int) {
 func (s *soak) measure(t *testing.T, cycle int) {
 	t.Helper()
 	for k := range 50 {
-		n := k % s.services
-		watch := s.to.Watch(t, faults.Folder(s.iface(n)))
-		at := faults.Registered(s.iface(n), 30000+100*cycle+k)
+		n, port := k%s.services, 30000+100*cycle+k
+		watch, at := s.watches[n], faults.Registered(s.iface(n), port)
+		ports, _ := s.instances(n)
+		s.Has(s.iface(n), faults.Addresses(append(slices.Clone(ports), port)...)...)
 		began := time.Now()
 		s.from.Create(t, at, "")
 		seen := watch.AwaitSettled(t, time.Minute, "the new one is seen", func(names []string) bool { return len(names) == s.each+1 })
 		s.lags = append(s.lags, seen.Sub(began))
+		s.Has(s.iface(n), faults.Addresses(ports...)...)
 		s.from.Delete(t, at)
 		watch.AwaitSettled(t, time.Minute, "it is gone", func(names []string) bool { return len(names) == s.each })
 	}

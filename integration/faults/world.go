@@ -59,8 +59,8 @@ func StartMesh(t testing.TB) *Mesh {
 	return m
 }
 
-// Judge makes an oracle the mesh's, and tells it what the mesh has.
-func (m *Mesh) Judge(o *Oracle) {
+// JudgedBy makes an oracle the mesh's, and tells it what the mesh has.
+func (m *Mesh) JudgedBy(o *Oracle) {
 	m.Oracle = o
 	o.Has(SteadyService, Addresses(18001, 18002, 18003)...)
 	o.Has(MovingService, Addresses(m.now...)...)
@@ -91,8 +91,8 @@ func (m *Mesh) Grow(t *testing.T) {
 	t.Helper()
 	m.now = append(slices.Clone(m.now), m.next)
 	m.next++
-	m.apply(t, moving, m.now...)
 	m.Has(MovingService, Addresses(m.now...)...)
+	m.apply(t, moving, m.now...)
 	if m.Istiod.Running() {
 		m.pushed.AwaitPush(t, HealTime, Addresses(m.now...)...)
 	}
@@ -201,14 +201,30 @@ func PlantOthers(t testing.TB, znodes *harness.Znodes) func(testing.TB) string {
 	}
 }
 
+// Without is what a subscriber sees of a service without addresses that begin
+// so.
+type Without struct {
+	harness.Subscriber
+
+	Prefix string
+}
+
 // WithoutOthers is what a subscriber sees of a service without what
 // PlantOthers put there.
-func WithoutOthers(lists func() []harness.Seen) Lists {
-	return func() []harness.Seen {
-		all := lists()
-		for i, list := range all {
-			all[i].Addresses = slices.DeleteFunc(slices.Clone(list.Addresses), func(a string) bool { return strings.HasPrefix(a, "10.9.9.") })
-		}
-		return all
+func WithoutOthers(s harness.Subscriber) Without { return Without{s, "10.9.9."} }
+
+// Since is Subscriber.Since.
+func (w Without) Since(at time.Time) []harness.Seen {
+	all := w.Subscriber.Since(at)
+	for i, list := range all {
+		all[i].Addresses = w.without(list.Addresses)
 	}
+	return all
+}
+
+// Last is Subscriber.Last.
+func (w Without) Last() []string { return w.without(w.Subscriber.Last()) }
+
+func (w Without) without(addresses []string) []string {
+	return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return strings.HasPrefix(a, w.Prefix) })
 }

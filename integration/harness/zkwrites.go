@@ -25,7 +25,10 @@ const (
 
 // ZooKeeperWrite is one operation that a client asked for: create, delete, set,
 // or acl. An operation of a multi counts as one of its own.
-type ZooKeeperWrite struct{ Operation, Path string }
+type ZooKeeperWrite struct {
+	Operation, Path string
+	Data            string // of a set that the server's log tells of
+}
 
 // ZooKeeperProxy is a proxy before a ZooKeeper that notes every write that
 // passes.
@@ -118,7 +121,7 @@ func (r *requests) request(body record) {
 		}
 		r.note(operation, &body)
 	}
-	r.see(ZooKeeperWrite{"unreadable", "/"})
+	r.see(ZooKeeperWrite{Operation: "unreadable", Path: "/"})
 }
 
 // note reads the fields of one operation to their end, which matters inside a
@@ -126,7 +129,7 @@ func (r *requests) request(body record) {
 func (r *requests) note(operation int, fields *record) {
 	switch operation {
 	case opCreate, opCreate2, opContainer, opTTL:
-		r.see(ZooKeeperWrite{"create", fields.string()})
+		r.see(ZooKeeperWrite{Operation: "create", Path: fields.string()})
 		_ = fields.string() // data
 		for range fields.int() {
 			fields.int() // permissions
@@ -137,14 +140,14 @@ func (r *requests) note(operation int, fields *record) {
 		path := fields.string()
 		fields.int() // version
 		if operation == opDelete {
-			r.see(ZooKeeperWrite{"delete", path})
+			r.see(ZooKeeperWrite{Operation: "delete", Path: path})
 		}
 	case opSetData:
-		r.see(ZooKeeperWrite{"set", fields.string()})
+		r.see(ZooKeeperWrite{Operation: "set", Path: fields.string()})
 		_ = fields.string() // data
 		fields.int()        // version
 	case opSetACL:
-		r.see(ZooKeeperWrite{"acl", fields.string()})
+		r.see(ZooKeeperWrite{Operation: "acl", Path: fields.string()})
 	}
 }
 

@@ -51,6 +51,9 @@ func Connect(t testing.TB, servers ...string) *Znodes {
 	}
 }
 
+// Session returns the id of the session that the client has now.
+func (z *Znodes) Session() int64 { return z.conn.SessionID() }
+
 // Children returns the names of the children in order; none where the path
 // does not exist.
 func (z *Znodes) Children(t testing.TB, at string) []string {

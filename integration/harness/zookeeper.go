@@ -153,6 +153,17 @@ func (z *ZooKeeper) Leads(t testing.TB) bool {
 	return err == nil && strings.Contains(answer, "Mode: leader")
 }
 
+// Watches returns how many watches clients have at the server.
+func (z *ZooKeeper) Watches(t testing.TB) (n int) {
+	t.Helper()
+	answer, err := z.ask(t.Context(), "mntr")
+	must(t, err)
+	_, rest, _ := strings.Cut(answer, "zk_watch_count\t")
+	_, err = fmt.Sscan(rest, &n)
+	must(t, err)
+	return n
+}
+
 // ask sends one of ZooKeeper's four letter words.
 func (z *ZooKeeper) ask(ctx context.Context, word string) (string, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", z.Address)

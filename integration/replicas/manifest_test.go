@@ -170,7 +170,8 @@ func TestManifest(t *testing.T) {
 		})
 	}
 	w.start(t, 2)
-	watchZooKeeper(t, to.Address)
+	w.watchZooKeeper(t, to)
+	w.judge(t)
 	for _, b := range w.replicas {
 		if s, err := standingOf(t, b); err != nil || s.LastError != "" {
 			t.Errorf("%q, %v", s.LastError, err)

@@ -9,11 +9,11 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/integration/history"
 )
 
 const (
@@ -34,6 +34,8 @@ func rounds() int {
 // world is a ZooKeeper in which providers register, and a registry that
 // replicas keep in step with it.
 type world struct {
+	*history.Recorder
+
 	source   *harness.ZooKeeper
 	znodes   *harness.Znodes // of the source
 	registry string          // the target, and the rest of its settings
@@ -44,7 +46,7 @@ type world struct {
 
 func newWorld(t *testing.T, registry, lease string) *world {
 	t.Helper()
-	w := &world{source: harness.StartZooKeeper(t), registry: registry, lease: lease, ttl: ttl}
+	w := &world{Recorder: history.New(), source: harness.StartZooKeeper(t), registry: registry, lease: lease, ttl: ttl}
 	w.znodes = harness.Connect(t, w.source.Address)
 	for i := range interfaces {
 		for n := range providers {
@@ -63,8 +65,33 @@ func (*world) node(i, n int) string {
 	return "/dubbo/" + name(i) + "/providers/" + url.QueryEscape(u)
 }
 
-func (w *world) add(t *testing.T, i, n int)    { t.Helper(); w.znodes.Create(t, w.node(i, n), "") }
-func (w *world) remove(t *testing.T, i, n int) { t.Helper(); w.znodes.Delete(t, w.node(i, n)) }
+func (w *world) add(t *testing.T, i, n int) {
+	t.Helper()
+	w.Has(name(i), append(slices.Clone(w.Truth()[name(i)]), address(i, n))...)
+	w.znodes.Create(t, w.node(i, n), "")
+}
+
+func (w *world) remove(t *testing.T, i, n int) {
+	t.Helper()
+	w.Has(name(i), slices.DeleteFunc(slices.Clone(w.Truth()[name(i)]), func(a string) bool { return a == address(i, n) })...)
+	w.znodes.Delete(t, w.node(i, n))
+}
+
+// await waits until the subscriber of an interface sees what registered.
+func (w *world) await(t *testing.T, i int) {
+	t.Helper()
+	harness.Eventually(t, soon, name(i), func() error { return w.Shown(name(i)) })
+}
+
+// judge waits until subscribers see all there is, and has what happened until
+// then judged.
+func (w *world) judge(t *testing.T) {
+	t.Helper()
+	defer w.Judge(t)
+	for i := range interfaces {
+		w.await(t, i)
+	}
+}
 
 // replica returns one more replica, which does not run yet.
 func (w *world) replica(t *testing.T) *harness.Bridge {
@@ -155,38 +182,4 @@ func (w *world) awaitShared(t *testing.T) {
 
 func (w *world) running() []*harness.Bridge {
 	return slices.DeleteFunc(slices.Clone(w.replicas), func(b *harness.Bridge) bool { return !b.Running() })
-}
-
-// true returns the addresses that providers registered of an interface.
-func (w *world) truth(t *testing.T, i int) []string {
-	t.Helper()
-	var all []string
-	for _, node := range w.znodes.Children(t, "/dubbo/"+name(i)+"/providers") {
-		all = append(all, addressOf(node))
-	}
-	slices.Sort(all)
-	return all
-}
-
-// addressOf returns the address in the name of a provider's node.
-func addressOf(node string) string {
-	text, _ := url.QueryUnescape(node)
-	u, err := url.Parse(text)
-	if err != nil {
-		return text
-	}
-	return u.Host
-}
-
-func addressesOf(nodes []string) []string {
-	var all []string
-	for _, node := range nodes {
-		all = append(all, addressOf(node))
-	}
-	slices.Sort(all)
-	return all
-}
-
-func expect(got, want []string) error {
-	return harness.Same(strings.Join(got, " "), strings.Join(want, " "))
 }

@@ -121,9 +121,15 @@ type Watch struct {
 // Subscribe watches a service for the rest of the test.
 func (c *Client) Subscribe(t testing.TB, service string) *Watch {
 	t.Helper()
+	return c.SubscribeIn(t, Group, service)
+}
+
+// SubscribeIn is Subscribe for a service of another group.
+func (c *Client) SubscribeIn(t testing.TB, group, service string) *Watch {
+	t.Helper()
 	w := &Watch{service: service}
 	p := &vo.SubscribeParam{
-		ServiceName: service, GroupName: Group,
+		ServiceName: service, GroupName: group,
 		SubscribeCallback: func(list []model.Instance, _ error) { w.tell(list) },
 	}
 	// A new client of the SDK connects beside its first calls, which it fails.
@@ -149,11 +155,12 @@ func (w *Watch) Await(t testing.TB, within time.Duration, addresses ...string) {
 	t.Helper()
 	slices.Sort(addresses)
 	harness.Eventually(t, within, "the SDK sees "+strings.Join(addresses, " ")+" of "+w.service, func() error {
-		return harness.Same(w.last(), addresses)
+		return harness.Same(w.Last(), addresses)
 	})
 }
 
-func (w *Watch) last() []string {
+// Last returns the addresses of the last list that the SDK told of.
+func (w *Watch) Last() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.seen) == 0 {
@@ -183,6 +190,17 @@ func (w *Watch) Since(at time.Time) []harness.Seen {
 		}
 	}
 	return after
+}
+
+// Forget drops the lists that the SDK told of before a moment, but not the last.
+func (w *Watch) Forget(before time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := len(w.seen)
+	for first > 0 && w.seen[first-1].At.After(before) {
+		first--
+	}
+	w.seen = slices.Clone(w.seen[max(0, min(first, len(w.seen)-1)):])
 }
 
 func must(t testing.TB, err error) {
