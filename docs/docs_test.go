@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
@@ -72,6 +73,27 @@ func TestEveryFaultHasARow(t *testing.T) {
 		if !strings.Contains(sources(t, p.Folder), "func "+p.Function+"(") {
 			t.Errorf("%s: %s has no test %s; make test and make reliability", p.Fault, p.Folder, p.Function)
 		}
+	}
+}
+
+// TestGuarantees: every guarantee is told of, and the tests that judge by them
+// are there.
+func TestGuarantees(t *testing.T) {
+	_, page, _ := strings.Cut(read(t, "reliability.md"), "## The guarantees")
+	page, _, _ = strings.Cut(page, "\n## ")
+	for _, g := range guarantees.All() {
+		if !strings.Contains(page, "\n| `"+string(g)+"` | ") {
+			t.Errorf("%s is not told of", g)
+		}
+	}
+	all := regexp.MustCompile("`(Test\\w+)`[^`|]* in\\s+([\\w/]+)").FindAllStringSubmatch(page, -1)
+	for _, found := range all {
+		if !strings.Contains(sources(t, found[2]), "func "+found[1]+"(") {
+			t.Errorf("%s has no test %s", found[2], found[1])
+		}
+	}
+	if len(all) < 8 {
+		t.Errorf("%d tests are named: %q", len(all), all)
 	}
 }
 

@@ -200,17 +200,10 @@ func (r *rig) silent(mute string, types ...string) *istiod {
 
 func (r *rig) open(i *istiod, revision string, types ...string) *istiod {
 	r.t.Helper()
-	return r.over(r.dial(), i, revision, types...)
-}
-
-// over is open on a connection, which may be refused.
-func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...string) *istiod {
-	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(r.dial()).StreamAggregatedResources(ctx)
 	if err != nil {
-		cancel()
-		return &istiod{t: r.t, err: err}
+		r.t.Fatal(err)
 	}
 	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": revision})
 	if err != nil {
