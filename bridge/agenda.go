@@ -37,8 +37,10 @@ type item struct {
 	again  bool // has to be read once more after that
 	arrive bool // nothing was written to the group yet, and nothing of ours was there
 	seen   bool // was read once
-	had    int  // endpoints of ours that were there then
-	change pace
+	had    int  // endpoints of ours that were there then, or when this replica's part in it began
+
+	recount bool // had is of an earlier part
+	change  pace
 
 	notBefore time.Time // after a failure, whatever changes
 	readAt    time.Time // when what is believed was last known to be so; zero: read first

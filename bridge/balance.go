@@ -14,8 +14,10 @@ import (
 // A size is how much a bridge has, or had.
 type size struct{ services, endpoints int }
 
-// A balance is what the groups of one guard have lost within its window.
+// A balance is what the groups of one guard have lost within its window, and
+// before it as far as the guard has not judged that yet.
 type balance struct {
+	unjudged func(registry.Group) int    // endpoints that the target still holds, nobody claims and nothing was decided about
 	deficits map[registry.Group]*deficit // of groups that lost something
 	sum      losses
 	stale    bool      // the sum has to be made anew
@@ -93,7 +95,8 @@ func (b *balance) update(group registry.Group, t *deficit, now time.Time) {
 	}
 }
 
-// lost returns what was lost within the window, and forgets what is older.
+// lost returns what was lost within the window, and forgets what is older. What
+// is still to be judged is not over, however long a registry was away.
 func (b *balance) lost(window time.Duration, now time.Time) losses {
 	if !b.stale && (b.next.IsZero() || now.Before(b.next)) {
 		return b.sum
@@ -102,8 +105,10 @@ func (b *balance) lost(window time.Duration, now time.Time) losses {
 	for group, t := range b.deficits {
 		over := t.since.Add(window)
 		if !now.Before(over) {
-			b.forget(group, t)
-			continue
+			if !b.forget(group, t) {
+				continue
+			}
+			t.since, over = now, now.Add(window)
 		}
 		b.next = soonest(b.next, over)
 		b.sum.add(t)
@@ -123,7 +128,8 @@ func (s *losses) add(t *deficit) {
 	s.found = s.found || t.found && t.lost() > 0
 }
 
-// forgive makes what there is by now what there was.
+// forgive makes what there is by now what there was, but for what is still to be
+// judged: whoever vouches for one hold says nothing of what was lost beside it.
 func (b *balance) forgive() {
 	for group, t := range b.deficits {
 		b.forget(group, t)
@@ -131,11 +137,19 @@ func (b *balance) forgive() {
 	b.stale = true
 }
 
-func (b *balance) forget(group registry.Group, t *deficit) {
-	t.had, t.low, t.found = t.has+t.kept, t.has+t.kept, false
+// forget makes what a group has what it had, and reports whether it lost more
+// that is still to be judged.
+func (b *balance) forget(group registry.Group, t *deficit) bool {
+	level := t.has + t.kept
+	t.had, t.low = min(t.had, level+b.unjudged(group)), min(t.low, level)
+	if t.had > level {
+		return true
+	}
+	t.low, t.found = level, false
 	if t.kept == 0 {
 		delete(b.deficits, group)
 	}
+	return false
 }
 
 // excess says why losses are more than a guard lets go, empty where they are

@@ -154,12 +154,14 @@ func (l *loop) listAgain(now time.Time) {
 	list.wait(&l.agenda.changes, later(now, list.notBefore))
 }
 
-// reconsider makes a group due whose stand changed.
+// reconsider makes a group due whose stand changed. What others made of it since
+// it was read first is what losses are measured by from now on.
 func (l *loop) reconsider(it *item, now time.Time) {
 	it.notes, it.wakeAt = nil, time.Time{}
 	it.stir()
 	l.account(it, now)
 	stale := it.tenure != l.posts[it.shard].tenure
+	it.recount = it.recount || stale
 	if it.busy {
 		it.again = it.again || stale
 		return

@@ -57,6 +57,22 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 	return verdict{}
 }
 
+// unjudged returns how many endpoints of a group the target holds that a ward is
+// still to judge. What another replica decides, it judges there.
+func (l *loop) unjudged(b *ward, group registry.Group) (n int) {
+	it := l.agenda.items[group]
+	for found := range l.planner.Surplus(group) {
+		s := &surplus{Surplus: found}
+		if it != nil && it.surplus[found.Key] != nil {
+			s = it.surplus[found.Key]
+		}
+		if registry.IsEndpoint(s.Key) && l.ward(s) == b && s.hold == nil && !s.permitted {
+			n++
+		}
+	}
+	return n
+}
+
 // stays returns why a key stays whatever the sources say: a bridge wrote it
 // that is none of this loop. Empty where it is a surplus like any other.
 func (l *loop) stays(s *surplus) string {

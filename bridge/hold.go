@@ -248,9 +248,33 @@ func (l *loop) watchOne(h *hold, now time.Time) time.Time {
 		if now.Before(at) {
 			return at
 		}
+		if !l.leaveOut(h, now) {
+			return now.Add(h.ward.guard.Confirm)
+		}
 		l.release(h, "the source still said so over a new connection", now)
 	}
 	return time.Time{}
+}
+
+// leaveOut takes out of a hold what the source cannot tell of at the moment that
+// it confirms the rest: that is judged anew once it is known. Where there is no
+// rest, nothing was confirmed, and it reports false.
+func (l *loop) leaveOut(h *hold, now time.Time) bool {
+	var untold []*surplus
+	for s := range h.set {
+		if l.ignorance(s) != nil {
+			untold = append(untold, s)
+		}
+	}
+	if len(untold) == len(h.set) {
+		h.doubt(now)
+		return false
+	}
+	for _, s := range untold {
+		l.shrink(h, s, now)
+		l.pend(s)
+	}
+	return true
 }
 
 // recheck asks for a reading over a new connection once the hold is halfway to

@@ -83,6 +83,9 @@ func newLoop(l *Loop) *loop {
 	}
 	r.strict = strictest(r.ways, nil)
 	r.strict.now = func() size { c := r.planner.Counts(); return size{c.Groups, c.Endpoints} }
+	for _, b := range append(r.wards, r.strict) {
+		b.balance.unjudged = func(group registry.Group) int { return r.unjudged(b, group) }
+	}
 	r.planner.Moved = r.moved
 	return r
 }

@@ -73,10 +73,7 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 		l.drifted(it, now)
 	}
 	it.readAt, l.lastRead = now, now
-	if !it.seen {
-		it.seen, it.had = true, l.planner.Owned(it.group)
-		l.strict.saw(it.had)
-	}
+	l.measure(it)
 	l.account(it, now)
 	l.wasRead(it.group, now)
 	if it.change.pending() {
@@ -84,6 +81,18 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	} else {
 		it.wait(&l.agenda.changes, now)
 	}
+}
+
+// measure notes what a group held before this replica wrote anything to it.
+func (l *loop) measure(it *item) {
+	if it.seen && !it.recount {
+		return
+	}
+	it.had = l.planner.Owned(it.group)
+	if !it.seen {
+		l.strict.saw(it.had)
+	}
+	it.seen, it.recount = true, false
 }
 
 // drifted tells of a group that another changed since it was written or read.
