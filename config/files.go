@@ -23,6 +23,9 @@ func (c *Config) CheckFiles() Faults {
 		if m := r.Istiod; m != nil {
 			v.secret(path+".istiod.tokenFile", m.TokenFile)
 			v.certificates(path+".istiod.tls", m.TLS)
+			if s := m.Import.TLS; s != nil {
+				v.certificates(path+".istiod.import.tls", &TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile})
+			}
 		}
 		if z := r.ZooKeeper; z != nil {
 			v.secret(path+".zookeeper.passwordFile", z.PasswordFile)

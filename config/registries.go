@@ -61,7 +61,22 @@ type Import struct {
 	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
 	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
 	Keys      string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
+	TLS       *ServerTLS     `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
+	Clients   Clients        `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
 	Allow     []netip.Prefix `yaml:"allow" doc:"Networks that endpoints may lie in; empty takes all. Loopback, link-local, multicast and metadata services need select.allow besides."`
+}
+
+// ServerTLS says who we are to clients, and whom of them to trust.
+type ServerTLS struct {
+	CertFile string `yaml:"certFile" need:"true" doc:"Our certificate as PEM, for the name in istiod's configSources."`
+	KeyFile  string `yaml:"keyFile" need:"true" doc:"Our key as PEM."`
+	CAFile   string `yaml:"caFile" doc:"Certificates as PEM: a client needs one that they sign. istiod itself has none for this, so that it then needs a proxy before it; empty asks for none."`
+}
+
+// Clients says who may connect.
+type Clients struct {
+	Networks []netip.Prefix `yaml:"networks" doc:"Networks that clients may connect from; empty takes all."`
+	Names    []string       `yaml:"names" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one; empty takes each that is trusted."`
 }
 
 // ZooKeeper is a ZooKeeper ensemble.

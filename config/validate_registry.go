@@ -56,9 +56,28 @@ func (v *validator) istiod(path string, m *Istiod) {
 	v.domain(path+".clusterDomain", m.ClusterDomain)
 	v.mapping(path+".mapping", m)
 	v.limits(path+".limits", m.Limits)
-	v.domain(path+".import.suffix", m.Import.Suffix)
-	v.prefixes(path+".import.vips", []netip.Prefix{m.Import.VIPs})
-	v.prefixes(path+".import.allow", m.Import.Allow)
+	v.imports(path+".import", m.Import)
+}
+
+func (v *validator) imports(path string, m Import) {
+	v.domain(path+".suffix", m.Suffix)
+	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
+	v.prefixes(path+".allow", m.Allow)
+	v.prefixes(path+".clients.networks", m.Clients.Networks)
+	if t := m.TLS; t != nil {
+		v.pair(path+".tls", [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
+		if t.CertFile == "" && t.KeyFile == "" {
+			v.fault(path+".tls.certFile", "missing; the server needs a certificate of its own, with keyFile")
+		}
+	}
+	if len(m.Clients.Names) > 0 && (m.TLS == nil || m.TLS.CAFile == "") {
+		v.fault(path+".clients.names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
+	}
+	for i, name := range m.Clients.Names {
+		if name == "" {
+			v.fault(path+".clients.names["+strconv.Itoa(i)+"]", "is empty; write a name that a certificate holds, such as spiffe://cluster.local/ns/istio-system/sa/istiod")
+		}
+	}
 }
 
 // transport checks that address, TLS and token go together.

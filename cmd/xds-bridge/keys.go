@@ -60,7 +60,7 @@ func linkKey(cfg *config.Config, at end) string {
 		if m.Import.Keys != "off" {
 			announced = announcerKey(cfg, at.registry)
 		}
-		r.Istiod = &config.Istiod{Import: config.Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys}}
+		r.Istiod = &config.Istiod{Import: config.Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys, TLS: m.Import.TLS, Clients: m.Import.Clients}}
 	}
 	return text(cfg.Owner, cfg.State, at.listen, r, announced, read)
 }

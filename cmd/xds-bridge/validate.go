@@ -33,17 +33,18 @@ func (c *cli) validateVerb() *cobra.Command {
 
 // verdict is what validate prints of a file.
 type verdict struct {
-	File   string        `json:"file"`
-	Valid  bool          `json:"valid"`
-	Faults config.Faults `json:"faults"`
+	File     string        `json:"file"`
+	Valid    bool          `json:"valid"`
+	Faults   config.Faults `json:"faults"`
+	Warnings config.Faults `json:"warnings"` // it is valid all the same
 }
 
 func (c *cli) validate(o validateOptions) error {
 	var all config.Faults
 	verdicts := make([]verdict, 0, len(o.files))
 	for _, file := range o.files {
-		faults := c.check(file, o.skip)
-		verdicts = append(verdicts, verdict{File: file, Valid: len(faults) == 0, Faults: faults})
+		faults, warnings := c.check(file, o.skip)
+		verdicts = append(verdicts, verdict{File: file, Valid: len(faults) == 0, Faults: faults, Warnings: warnings})
 		all = append(all, faults...)
 	}
 	if o.output == outputJSON {
@@ -59,6 +60,9 @@ func (c *cli) validate(o validateOptions) error {
 		if v.Valid {
 			c.say("%s: valid", v.File)
 		}
+		for _, w := range v.Warnings {
+			c.note("warning: %s", w.Error())
+		}
 	}
 	if len(all) > 0 {
 		return all
@@ -66,15 +70,16 @@ func (c *cli) validate(o validateOptions) error {
 	return nil
 }
 
-// check returns what is wrong with a file, an empty list where nothing is.
-func (c *cli) check(file string, skip bool) config.Faults { //nolint:revive // skip is a flag of the user's
+// check returns what is wrong with a file and what is worth a look, empty
+// lists where nothing is.
+func (c *cli) check(file string, skip bool) (faults, warnings config.Faults) { //nolint:revive // skip is a flag of the user's
 	cfg, err := config.Load(file, c.env)
 	if faults, ok := errors.AsType[config.Faults](err); ok {
-		return faults
+		return faults, config.Faults{}
 	}
-	faults := config.Faults{}
+	faults = config.Faults{}
 	if !skip {
 		faults = append(faults, cfg.CheckFiles()...)
 	}
-	return append(faults, unsupported(cfg)...)
+	return append(faults, unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // served makes the link at which istiods read what is imported.
@@ -35,7 +36,9 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		}
 	}
 	target := mcp.NewTarget(o)
-	server := mcp.NewServer(target, mcp.ServerOptions{Log: log})
+	server := mcp.NewServer(target, mcp.ServerOptions{
+		Access: access(imports), Setting: "registries." + at.registry + ".istiod.import.", Log: log,
+	})
 	l := &link{
 		name: name, kind: "mesh", listen: at.listen,
 		serve: func(ctx context.Context) error {
@@ -46,7 +49,7 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		fault: func() string { return servedState(target, server).LastError },
 		over: func(b *builder, bridges []config.Bridge, _ []use) (*reached, error) {
 			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
-			return &reached{target: target, codecs: codecs, check: checkListen(at.listen)}, err
+			return &reached{target: target, codecs: codecs, check: checkListen(b.cfg, at)}, err
 		},
 	}
 	if b.dryRun { // the address is the running bridge's
@@ -100,15 +103,28 @@ func servedState(target *mcp.Target, server *mcp.Server) admin.TargetState {
 	return s
 }
 
-// checkListen tries whether the address for istiod is free.
-func checkListen(address string) func(context.Context, *findings) {
+// access returns who may connect where a mesh is served.
+func access(m config.Import) mcp.Access {
+	a := mcp.Access{Names: m.Clients.Names, Networks: m.Clients.Networks}
+	if t := m.TLS; t != nil {
+		a.TLS = tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile}.Server
+	}
+	return a
+}
+
+// checkListen tries whether the address for istiod is free, and tells what it
+// shows to others.
+func checkListen(cfg *config.Config, at end) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		for _, e := range cfg.Exposed(at.registry, at.listen) {
+			f.warn("clients", e.What, e.Remedy)
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
 		if err != nil {
 			f.fail("listen", err, "change listen of the bridge, or end who holds the port (a running bridge does)")
 			return
 		}
 		_ = l.Close()
-		f.pass("listen", "%s is free; istiod names it in meshConfig.configSources as xds://", address)
+		f.pass("listen", "%s is free; istiod names it in meshConfig.configSources as xds://", at.listen)
 	}
 }

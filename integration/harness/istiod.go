@@ -29,22 +29,29 @@ func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
 // debug API had to be known before.
 func StartIstiodAt(t testing.TB, mesh *Mesh, xds, debug string) *Istiod {
 	t.Helper()
-	i := &Istiod{owner: t, GRPC: xds, Secure: freeAddress(t), HTTP: debug, CA: NewCA(t), mesh: mesh}
+	i := newIstiod(t, mesh, xds, debug)
 	i.Start(t)
 	return i
+}
+
+// LaunchIstiod is StartIstiod for an istiod that may never serve.
+func LaunchIstiod(t testing.TB, mesh *Mesh) *Istiod {
+	t.Helper()
+	i := newIstiod(t, mesh, freeAddress(t), freeAddress(t))
+	i.launch(t)
+	return i
+}
+
+func newIstiod(t testing.TB, mesh *Mesh, xds, debug string) *Istiod {
+	t.Helper()
+	return &Istiod{owner: t, GRPC: xds, Secure: freeAddress(t), HTTP: debug, CA: NewCA(t), mesh: mesh}
 }
 
 // Start starts istiod once more after a Kill or a Stop, at the same addresses,
 // and waits until it serves.
 func (i *Istiod) Start(t testing.TB) {
 	t.Helper()
-	i.process = Start(i.owner, Command{
-		Name: "istiod",
-		Path: installed(t, "istiod"),
-		Args: append(i.mesh.arguments(t), "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP),
-		// The filter of metadata exchange is in istio's build of Envoy alone.
-		Env: []string{"PILOT_DEBOUNCE_AFTER=10ms", "PILOT_ENABLE_METADATA_EXCHANGE=false", "ROOT_CA_DIR=" + i.CA.Dir},
-	})
+	i.launch(t)
 	Eventually(t, startTime, "istiod is ready", func() error {
 		if !i.process.Running() {
 			t.Fatalf("istiod ended: %s", i.process.tail())
@@ -54,6 +61,17 @@ func (i *Istiod) Start(t testing.TB) {
 		}
 		// It says ready shortly before it listens.
 		return errors.Join(listens(t, i.GRPC), listens(t, i.Secure))
+	})
+}
+
+func (i *Istiod) launch(t testing.TB) {
+	t.Helper()
+	i.process = Start(i.owner, Command{
+		Name: "istiod",
+		Path: installed(t, "istiod"),
+		Args: append(i.mesh.arguments(t), "-grpcAddr", i.GRPC, "-secureGRPCAddr", i.Secure, "-httpAddr", i.HTTP),
+		// The filter of metadata exchange is in istio's build of Envoy alone.
+		Env: []string{"PILOT_DEBOUNCE_AFTER=10ms", "PILOT_ENABLE_METADATA_EXCHANGE=false", "ROOT_CA_DIR=" + i.CA.Dir},
 	})
 }
 

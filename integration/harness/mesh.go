@@ -11,7 +11,7 @@ import (
 // MCP servers that it reads beside the folder.
 type Mesh struct {
 	dir       string
-	sources   []string
+	sources   []object
 	plaintext bool
 }
 
@@ -23,7 +23,15 @@ func NewMesh(t testing.TB) *Mesh {
 
 // From makes istiods that are started later read an MCP server too. It has to
 // listen before they start: an istiod whose source is away at its start ends.
-func (m *Mesh) From(address string) { m.sources = append(m.sources, address) }
+func (m *Mesh) From(address string) {
+	m.sources = append(m.sources, object{"address": "xds://" + address})
+}
+
+// FromSecure is From with the tlsSettings of the source, as Istio's
+// ClientTLSSettings has them.
+func (m *Mesh) FromSecure(address string, settings map[string]any) {
+	m.sources = append(m.sources, object{"address": "xds://" + address, "tlsSettings": settings})
+}
 
 // WithoutMutualTLS makes istiods that are started later not prepare clients for
 // endpoints that want mutual TLS, for which each would need a certificate.
@@ -35,10 +43,7 @@ func (m *Mesh) arguments(t testing.TB) []string {
 	if len(m.sources) == 0 && !m.plaintext {
 		return []string{"-configDir", m.dir}
 	}
-	sources := []object{{"address": "fs://" + m.dir}}
-	for _, address := range m.sources {
-		sources = append(sources, object{"address": "xds://" + address})
-	}
+	sources := append([]object{{"address": "fs://" + m.dir}}, m.sources...)
 	text, err := json.Marshal(object{"configSources": sources, "enableAutoMtls": !m.plaintext})
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "mesh.yaml")

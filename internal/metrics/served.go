@@ -8,15 +8,16 @@ import (
 
 // servedMetrics count what istiods are served.
 type servedMetrics struct {
-	pushes, faults     *prometheus.CounterVec
-	resources, streams *prometheus.GaugeVec
-	latency            *prometheus.HistogramVec
+	pushes, faults, refused *prometheus.CounterVec
+	resources, streams      *prometheus.GaugeVec
+	latency                 *prometheus.HistogramVec
 }
 
 func newServedMetrics(m *Metrics) servedMetrics {
 	return servedMetrics{
 		pushes:    m.counter("mcp_pushes_total", "Sets of ServiceEntries that were put together for istiods.", "peer"),
 		faults:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
+		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "peer", "reason"),
 		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
 		streams:   m.gauge("mcp_streams", "Streams of istiods that are open.", "peer"),
 		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "peer"),
@@ -26,6 +27,9 @@ func newServedMetrics(m *Metrics) servedMetrics {
 // Served returns a sink for what a mesh target observes. Peer is its name.
 func (m *Metrics) Served(peer string) func(mcp.Observation) {
 	s := m.served
+	for _, r := range mcp.Refusals() {
+		s.refused.WithLabelValues(peer, string(r))
+	}
 	return func(o mcp.Observation) {
 		switch o.Kind {
 		case mcp.ObservedPush:
@@ -36,6 +40,8 @@ func (m *Metrics) Served(peer string) func(mcp.Observation) {
 			s.streams.WithLabelValues(peer).Inc()
 		case mcp.ObservedClosed:
 			s.streams.WithLabelValues(peer).Dec()
+		case mcp.ObservedRefused:
+			s.refused.WithLabelValues(peer, string(o.Refused)).Inc()
 		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:
 			s.faults.WithLabelValues(peer, string(o.Kind)).Inc()
 		}

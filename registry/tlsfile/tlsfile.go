@@ -1,22 +1,42 @@
-// Package tlsfile makes the TLS configuration of a client from files. It keeps
-// nothing: asked for each connection, it follows files that are rotated.
+// Package tlsfile makes the TLS configuration of a client or a server from
+// files. It keeps nothing: asked for each connection, it follows files that are
+// rotated.
 package tlsfile
 
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 )
 
-// Files are where a client finds what it trusts and who it is, as PEM.
+// Files are where one side of a connection finds what it trusts and who it is,
+// as PEM.
 type Files struct {
-	CA   string // certificates to trust; the system's where it is empty
+	CA   string // certificates to trust; empty: for a client the system's, for a server none
 	Cert string // our certificate, with Key; none where both are empty
 	Key  string // our key
 }
 
-// Config reads the files. The errors name them and the settings they come from.
+// Server is Config for a server, which needs a certificate. Where it trusts
+// certificates, a client has to have one that they sign.
+func (f Files) Server() (*tls.Config, error) {
+	config, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	if len(config.Certificates) == 0 {
+		return nil, errors.New("tls.certFile and tls.keyFile: missing")
+	}
+	if config.ClientCAs, config.RootCAs = config.RootCAs, nil; config.ClientCAs != nil {
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return config, nil
+}
+
+// Config reads the files for a client. The errors name them and the settings
+// they come from.
 func (f Files) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {

@@ -17,6 +17,13 @@ func TestNoFiles(t *testing.T) {
 	}
 }
 
+// TestAServerHasACertificate: the server of istiods shows the rest.
+func TestAServerHasACertificate(t *testing.T) {
+	if c, err := (tlsfile.Files{}).Server(); err == nil || c != nil || !strings.Contains(err.Error(), "tls.certFile and tls.keyFile: missing") {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 // TestFilesThatDoNotServe: the adapters show files that do.
 func TestFilesThatDoNotServe(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "garbage")

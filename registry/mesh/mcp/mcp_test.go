@@ -200,10 +200,17 @@ func (r *rig) silent(mute string, types ...string) *istiod {
 
 func (r *rig) open(i *istiod, revision string, types ...string) *istiod {
 	r.t.Helper()
+	return r.over(r.dial(), i, revision, types...)
+}
+
+// over is open on a connection, which may be refused.
+func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...string) *istiod {
+	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(r.dial()).StreamAggregatedResources(ctx)
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
-		r.t.Fatal(err)
+		cancel()
+		return &istiod{t: r.t, err: err}
 	}
 	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": revision})
 	if err != nil {

@@ -7,6 +7,7 @@ type Observation struct {
 	Kind    ObservationKind
 	Count   int           // of a push: resources
 	Latency time.Duration // of a push: since the first change in it
+	Refused Refusal       // of a client that was refused
 	Err     error
 }
 
@@ -19,6 +20,7 @@ const (
 	ObservedNack      ObservationKind = "nack"
 	ObservedState     ObservationKind = "state"      // a record of what is served could not be read or written
 	ObservedNoAddress ObservationKind = "no-address" // every choice of a host within the range is taken
+	ObservedRefused   ObservationKind = "refused"    // a client
 	ObservedOpen      ObservationKind = "open"       // a stream
 	ObservedClosed    ObservationKind = "closed"
 )

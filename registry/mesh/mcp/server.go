@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -14,8 +15,6 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -25,8 +24,9 @@ import (
 
 // ServerOptions tune a Server.
 type ServerOptions struct {
-	Credentials credentials.TransportCredentials // nil: plaintext, all that istiod before 1.26 can speak
-	Log         *slog.Logger                     // nil: none
+	Access  Access
+	Setting string       // where the configuration has Access, such as registries.mesh.istiod.import.; what it is made of follows
+	Log     *slog.Logger // nil: none
 }
 
 // A Server answers the istiods that connect to it from one target. It does no
@@ -34,8 +34,10 @@ type ServerOptions struct {
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
-	target *Target
-	o      ServerOptions
+	target   *Target
+	o        ServerOptions
+	gate     *gate
+	refusals limiter
 
 	running sync.WaitGroup // what reads and sends
 
@@ -56,13 +58,12 @@ type Peer struct {
 
 // NewServer returns a server of a target.
 func NewServer(t *Target, o ServerOptions) *Server {
-	if o.Credentials == nil {
-		o.Credentials = insecure.NewCredentials()
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{target: t, o: o, streams: make(map[*stream]struct{})}
+	s := &Server{target: t, o: o, streams: make(map[*stream]struct{}), refusals: limiter{told: make(map[string]time.Time)}}
+	s.gate = &gate{access: o.Access, refused: s.turnedAway, stale: s.outdated, open: make(map[netip.Addr]int)}
+	return s
 }
 
 // Serve answers from a listener until ctx ends, and then ends every stream.
@@ -71,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	const mayPing = 5 * time.Second // istiod pings every 30 s, and grpc's default of 5 min would end its connection
 	const idleFor = 5 * time.Minute // a connection that asks for nothing
 	g := grpc.NewServer(
-		grpc.Creds(s.o.Credentials),
+		grpc.Creds(s.gate.credentials()), grpc.ConnectionTimeout(handshakeWithin),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: mayPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor}),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
@@ -84,7 +85,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		<-ctx.Done()
 		g.Stop()
 	}()
-	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+	if err := g.Serve(gated{l, s.gate}); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)
 	}
 	<-ended // Serve returns without an error only after Stop

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// waysIn is a configuration that serves the ZooKeeper of the world at an
+// address.
+func (w *world) waysIn(listen, imports string) string {
+	return w.file("listen.yaml", fmt.Sprintf(`owner: shop
+registries:
+  mesh: { istiod: { address: %q, import: { keys: "off" %s } } }
+  zk: { zookeeper: { servers: [%q], timeout: 2s } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-interface] }
+admin: { address: "unix:%s/s" }
+telemetry: { address: "127.0.0.1:0" }
+log: { format: json }
+`, w.xds, imports, w.zkAt, listen, w.dir))
+}
+
+// pair puts a certificate into two files and returns them as settings.
+func (w *world) pair() string {
+	w.t.Helper()
+	own, cert := certificate(w.t, "bridge.example")
+	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("certFile: %s, keyFile: %s", w.file("listen.crt", cert),
+		w.file("listen.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))))
+}
+
+// TestWhatAListenAddressShowsOthersIsTold: V47.
+func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
+	const plaintext, everybody = "istiod is served in plaintext", "whoever reaches it may read every service"
+	w := newWorld(t)
+	tls := w.pair()
+	for name, c := range map[string]struct {
+		listen, imports string
+		told            []string
+	}{
+		"to everybody, in plaintext":     {":0", "", []string{plaintext, "mesh.istiod.import.tls", everybody, "import.clients.networks"}},
+		"to this machine":                {"127.0.0.1:0", "", nil},
+		"to networks, in plaintext":      {":0", ", clients: { networks: [10.0.0.0/8] }", []string{plaintext}},
+		"to everybody, over TLS":         {":0", ", tls: { " + tls + " }", []string{everybody}},
+		"to the network of all, as much": {":0", ", tls: { " + tls + " }, clients: { networks: [10.0.0.0/8, 0.0.0.0/0] }", []string{everybody}},
+		"to networks, over TLS":          {":0", ", tls: { " + tls + " }, clients: { networks: [10.0.0.0/8] }", nil},
+		"to certificates":                {":0", ", tls: { " + tls + ", caFile: " + w.dir + "/listen.crt }", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := w.waysIn(c.listen, c.imports)
+			r := do(t, "validate", file)
+			r.want(t, exitOK, append([]string{"valid"}, c.told...)...)
+			p := do(t, "preflight", "-f", file)
+			p.want(t, exitOK, c.told...)
+			for _, what := range []string{plaintext, everybody} {
+				if told := strings.Contains(strings.Join(c.told, ""), what); strings.Contains(r.err, what) != told || strings.Contains(p.out, what) != told {
+					t.Errorf("told that %s, or not: %s%s", what, r.err, p.out)
+				}
+			}
+			var v []verdict
+			if err := json.Unmarshal([]byte(do(t, "validate", "-o", "json", file).out), &v); err != nil || v[0].Warnings == nil ||
+				(len(v[0].Warnings) > 0) != (len(c.told) > 0) || len(c.told) > 0 && v[0].Warnings[0].Line != 6 {
+				t.Errorf("%+v, %v", v, err)
+			}
+		})
+	}
+}
+
+// TestClientsChangeWithAReload: V47.
+func TestClientsChangeWithAReload(t *testing.T) {
+	w := newWorld(t)
+	file := w.waysIn("127.0.0.1:0", "")
+	w.start(file)
+	tls := w.pair()
+	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }")
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh127.0.0.1:0: connected anew")
+	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }, clients: { networks: [10.0.0.0/8] }")
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh127.0.0.1:0: connected anew")
+	w.file("listen.key", "")
+	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }")
+	do(t, "reload", "-f", file).want(t, exitUsage, "registries.mesh.istiod.import.tls.certFile")
+}

@@ -1,0 +1,344 @@
+package mcp
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Access says who may connect to a Server. The zero value lets everybody, in
+// plaintext.
+type Access struct {
+	// TLS is asked for each connection, so that files may be rotated; nil is
+	// plaintext. While it fails connections use what it returned last.
+	TLS func() (*tls.Config, error)
+
+	// Names are DNS names, URIs and IP addresses of which a client's
+	// certificate has to hold one; empty takes every certificate that TLS
+	// takes.
+	Names []string
+
+	Networks []netip.Prefix // that clients may connect from; empty: all
+}
+
+// Refusal is why a client was refused.
+type Refusal string
+
+// The reasons for refusals.
+const (
+	RefusedNetwork     Refusal = "network"     // its address is in none of the networks
+	RefusedConnections Refusal = "connections" // there are too many
+	RefusedPlaintext   Refusal = "plaintext"   // it does not speak TLS
+	RefusedCertificate Refusal = "certificate" // it has none, or one that is not trusted
+	RefusedName        Refusal = "name"        // its certificate holds none of the names
+	RefusedByClient    Refusal = "by-client"   // it does not trust our certificate
+	RefusedFiles       Refusal = "files"       // our own certificate cannot be read
+	RefusedHandshake   Refusal = "handshake"   // any other fault of a handshake
+)
+
+// Refusals returns all reasons.
+func Refusals() []Refusal {
+	return []Refusal{
+		RefusedNetwork, RefusedConnections, RefusedPlaintext, RefusedCertificate,
+		RefusedName, RefusedByClient, RefusedFiles, RefusedHandshake,
+	}
+}
+
+const (
+	// maxConnections bounds what connections cost that nobody vouched for yet.
+	// An istiod has one.
+	maxConnections = 8 * maxStreams
+
+	// maxFromOne is how many of them one address may have, so that it leaves
+	// room for others; all istiods of a mesh fit in it, behind one gateway.
+	maxFromOne = 2 * maxStreams
+
+	// handshakeWithin is how long a client may take to show who it is.
+	handshakeWithin = 10 * time.Second
+)
+
+// A gate decides who gets to speak to a Server. It refuses before anything of
+// a client is read, or in its TLS handshake, which delays nobody else.
+type gate struct {
+	access  Access
+	refused func(r Refusal, address string, err error)
+	stale   func(err error) // the files of access.TLS cannot be used
+
+	mu   sync.Mutex
+	open map[netip.Addr]int // connections, by where they come from
+	all  int
+	last *tls.Config // that access.TLS returned
+}
+
+// admits counts a connection from an address, or says why there is to be none.
+func (g *gate) admits(from netip.Addr) (Refusal, bool) {
+	if len(g.access.Networks) > 0 && !slices.ContainsFunc(g.access.Networks, func(p netip.Prefix) bool { return p.Contains(from) }) {
+		return RefusedNetwork, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all >= maxConnections || g.open[from] >= maxFromOne {
+		return RefusedConnections, false
+	}
+	g.all++
+	g.open[from]++
+	return "", true
+}
+
+func (g *gate) left(from netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all--
+	if g.open[from]--; g.open[from] == 0 {
+		delete(g.open, from)
+	}
+}
+
+// addressOf returns where a connection comes from, nothing where that is no
+// address, as in memory.
+func addressOf(c net.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// gated is a listener whose connections the gate admitted.
+type gated struct {
+	net.Listener
+	gate *gate
+}
+
+// Accept implements net.Listener.
+func (l gated) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err //nolint:wrapcheck // grpc tells errors that pass by their type
+		}
+		from := addressOf(c)
+		why, ok := l.gate.admits(from)
+		if ok {
+			return &admitted{Conn: c, leave: sync.OnceFunc(func() { l.gate.left(from) })}, nil
+		}
+		l.gate.refused(why, c.RemoteAddr().String(), nil)
+		_ = c.Close()
+	}
+}
+
+// admitted is a connection that counts until it is closed.
+type admitted struct {
+	net.Conn
+	leave func()
+}
+
+func (c *admitted) Close() error {
+	c.leave()
+	return c.Conn.Close() //nolint:wrapcheck // as if it were that
+}
+
+// credentials returns how the gate speaks to clients.
+func (g *gate) credentials() credentials.TransportCredentials {
+	if g.access.TLS == nil {
+		return insecure.NewCredentials()
+	}
+	return handshakes{credentials.NewTLS(&tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return g.config() },
+	}), g}
+}
+
+// config returns how to answer a handshake.
+func (g *gate) config() (*tls.Config, error) {
+	config, err := g.access.TLS()
+	if err == nil {
+		config.VerifyConnection = g.named
+	}
+	g.mu.Lock()
+	if err == nil {
+		g.last = config
+	}
+	last := g.last
+	g.mu.Unlock()
+	switch {
+	case last == nil:
+		return nil, filesError{err}
+	case err != nil:
+		g.stale(err)
+	}
+	return last, nil
+}
+
+// filesError says that our own certificate cannot be read.
+type filesError struct{ error }
+
+func (e filesError) Unwrap() error { return e.error }
+
+// nameError says that a certificate holds none of the names.
+type nameError struct{ holds []string }
+
+func (e nameError) Error() string {
+	return "the client's certificate holds " + strings.Join(e.holds, ", ")
+}
+
+// named checks the names in a certificate that is trusted.
+func (g *gate) named(s tls.ConnectionState) error {
+	if len(g.access.Names) == 0 {
+		return nil
+	}
+	var holds []string
+	if len(s.PeerCertificates) > 0 {
+		holds = namesIn(s.PeerCertificates[0])
+	}
+	if slices.ContainsFunc(holds, func(n string) bool { return slices.Contains(g.access.Names, n) }) {
+		return nil
+	}
+	return nameError{holds}
+}
+
+// namesIn returns what a certificate says its holder is called.
+func namesIn(c *x509.Certificate) []string {
+	names := slices.Clone(c.DNSNames)
+	for _, u := range c.URIs {
+		names = append(names, u.String())
+	}
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	return names
+}
+
+// handshakes tells the gate of those that fail.
+type handshakes struct {
+	credentials.TransportCredentials
+	gate *gate
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secure, info, err := h.TransportCredentials.ServerHandshake(c)
+	if why, told := refusal(err); told {
+		h.gate.refused(why, c.RemoteAddr().String(), err)
+	}
+	return secure, info, err //nolint:wrapcheck // as if it were that
+}
+
+// Clone implements credentials.TransportCredentials.
+func (h handshakes) Clone() credentials.TransportCredentials {
+	return handshakes{h.TransportCredentials.Clone(), h.gate}
+}
+
+// refusal returns why a handshake failed; nothing where the client went, as
+// probes do that only connect.
+func refusal(err error) (Refusal, bool) {
+	var (
+		record tls.RecordHeaderError
+		op     *net.OpError
+		chain  *tls.CertificateVerificationError
+		name   nameError
+		files  filesError
+	)
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return "", false
+	case errors.As(err, &record):
+		return RefusedPlaintext, true
+	case errors.As(err, &name):
+		return RefusedName, true
+	case errors.As(err, &files):
+		return RefusedFiles, true
+	case errors.As(err, &chain), strings.Contains(err.Error(), "client didn't provide a certificate"):
+		return RefusedCertificate, true
+	case errors.As(err, &op) && op.Op == "remote error": // an alert of the client's
+		return RefusedByClient, true
+	}
+	return RefusedHandshake, true
+}
+
+// A remedy is which setting refuses a client, below the settings of imports,
+// and what to do where it is not to be refused.
+func (r Refusal) remedy() (setting, remedy string) {
+	switch r {
+	case RefusedNetwork:
+		return "clients.networks", "add its network, where it is an istiod"
+	case RefusedConnections:
+		return "clients.networks", "name the networks of istiods, so that others leave them room"
+	case RefusedPlaintext:
+		return "tls", "set tlsSettings.mode: SIMPLE for this address in istiod's configSources (Istio 1.26 and later); other modes are plaintext there"
+	case RefusedCertificate:
+		return "tls.caFile", "istiod itself has no certificate for this: leave caFile out and use clients.networks, or put a proxy with one before it"
+	case RefusedName:
+		return "clients.names", "add one of the names in its certificate, where it is an istiod"
+	case RefusedByClient:
+		return "tls.certFile", "put its issuer into tlsSettings.caCertificates of istiod's configSources, and a name that it holds into sni"
+	case RefusedFiles:
+		return "tls", "put certificate and key there again"
+	case RefusedHandshake:
+	}
+	return "tls", "see err: it needs TLS 1.2 and HTTP/2, as istiod speaks them"
+}
+
+// A limiter lets the same thing be told once in a while, and so many things at
+// most, however many clients come.
+type limiter struct {
+	mu   sync.Mutex
+	told map[string]time.Time
+}
+
+const (
+	tellEvery = time.Minute
+	maxTold   = 100 // in that time
+	maxSaid   = 500 // bytes of what a client had its say in
+)
+
+// due reports whether something is to be told.
+func (l *limiter) due(what string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.told, func(_ string, at time.Time) bool { return now.Sub(at) >= tellEvery })
+	if _, lately := l.told[what]; lately || len(l.told) >= maxTold {
+		return false
+	}
+	l.told[what] = now
+	return true
+}
+
+// turnedAway counts a client that was refused, and tells of it.
+func (s *Server) turnedAway(r Refusal, address string, err error) {
+	s.target.o.Observe(Observation{Kind: ObservedRefused, Refused: r, Err: err})
+	from := address
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		from = host
+	}
+	if !s.refusals.due(string(r)+" "+from, time.Now()) {
+		return
+	}
+	setting, remedy := r.remedy()
+	attrs := []any{"reason", string(r), "address", address, "setting", s.o.Setting + setting, "remedy", remedy}
+	if err != nil {
+		text := err.Error()
+		attrs = append(attrs, "err", strconv.QuoteToASCII(text[:min(len(text), maxSaid)]))
+	}
+	s.o.Log.Warn("a client was refused", attrs...)
+}
+
+// outdated tells that connections use what the files of TLS held before.
+func (s *Server) outdated(err error) {
+	if s.refusals.due("files", time.Now()) {
+		s.o.Log.Warn("certificates could not be read; those read before are used", "setting", s.o.Setting+"tls", "err", err)
+	}
+}
