@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -10,13 +11,21 @@ import (
 // zookeeper makes the link to a ZooKeeper ensemble.
 func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
-	opts.Observe = onReturn(opts.Observe, back)
+	sessions, connection := opts.Observe, b.metrics.ZooKeeper(name)
+	opts.Observe = onReturn(func(s zookeeper.State) {
+		sessions(s)
+		connection(s)
+	}, back)
 	client, err := zookeeper.Dial(opts)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	return &link{
 		name: name, kind: "zookeeper", close: client.Close, back: back,
+		state: func() admin.TargetState {
+			s := client.State()
+			return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
+		},
 		fault:   func() string { return client.State().LastError },
 		lasting: z.Lifetime != "session",
 		over: func(b *builder, bridges []config.Bridge, former []use) (*reached, error) {

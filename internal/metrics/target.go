@@ -22,7 +22,7 @@ type targetMetrics struct {
 
 func newTargetMetrics(m *Metrics) targetMetrics {
 	return targetMetrics{
-		up:          m.gauge("peer_up", "Whether the last call to a registry, or the stream to it, succeeded.", "peer", "kind", "direction"),
+		up:          m.gauge("peer_up", "Whether the connection to a registry stands, and the last call over it succeeded.", "peer", "kind", "direction"),
 		contact:     m.gauge("peer_last_contact_timestamp_seconds", "When a registry last answered.", "peer", "kind", "direction"),
 		applied:     m.counter("changes_applied_total", "Entries written to a target.", "peer", "bridge", "op"),
 		failed:      m.counter("changes_failed_total", "Writes to a target that failed; each is tried again.", "peer"),
