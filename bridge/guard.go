@@ -130,7 +130,7 @@ func (l *loop) settling(b *ward, s *surplus, now time.Time) verdict {
 		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet"}
 	}
 	if at := b.settles(s, now); now.Before(at) {
-		return verdict{reason: ReasonWaiting, detail: "a leftover settles for " + b.settle(now).String(), at: at}
+		return verdict{reason: ReasonWaiting, detail: "a leftover settles for " + b.patience(s, now).String(), at: at}
 	}
 	return verdict{}
 }

@@ -227,6 +227,21 @@ func TestTheHeadOfAGroupGoesLast(t *testing.T) {
 			s.in(20*time.Second).holds("a ", "a 10.0.0.1:80")
 			s.in(20 * time.Second).holds("a ")
 		},
+		"V28 a restart that finds its service without endpoints leaves it for as long as a loss counts": func(t *testing.T) {
+			s := newStory(t).bridge("b", timed()).holding(mine("a", registry.HeadKey), mine("a", "10.0.0.1:80"))
+			s.bridges[0].Project = headed
+			s.has().starts()
+			s.in(5 * time.Minute).holds("a ")
+			s.in(50 * time.Minute).holds("a ")
+			s.in(10 * time.Minute).holds()
+		},
+		"V28 and what comes back within that time is where it was": func(t *testing.T) {
+			s := newStory(t).bridge("b", timed()).holding(mine("a", registry.HeadKey))
+			s.bridges[0].Project = headed
+			s.has().starts()
+			s.in(50 * time.Minute).holds("a ").has(service("a", "10.0.0.1:80"))
+			s.in(time.Hour).holds("a ", "a 10.0.0.1:80")
+		},
 		"it stays as long as an endpoint does": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed())
 			s.bridges[0].Project = headed

@@ -1,6 +1,10 @@
 package bridge
 
-import "time"
+import (
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
 
 // A ward is what the removals of one bridge have in common: a guard and a
 // share. Leftovers that no bridge is known to have claimed have a ward of
@@ -69,7 +73,19 @@ func (b *ward) settles(s *surplus, now time.Time) time.Time {
 	for _, w := range b.ways {
 		start = later(start, w.fresh)
 	}
-	return start.Add(b.settle(now))
+	return start.Add(b.patience(s, now))
+}
+
+// patience returns how long a leftover waits. What stands for a group itself
+// waits for as long as a loss counts: a source that begins cannot tell a
+// service that has no endpoint for a moment from one that is no more, and it is
+// where the next one is looked for (V28).
+func (b *ward) patience(s *surplus, now time.Time) time.Duration {
+	wait := b.settle(now)
+	if wait > 0 && s.Key == registry.HeadKey {
+		return max(wait, b.guard.Window)
+	}
+	return wait
 }
 
 // settle returns how long a leftover waits.

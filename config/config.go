@@ -167,7 +167,7 @@ type Guard struct {
 	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
 	Share        float64  `yaml:"share" default:"0.3" doc:"Removals are held that would leave more than this part of a bridge's services without an endpoint, or take more than this part of its endpoints, on balance within window. 1: none are."`
 	AtLeast      int      `yaml:"atLeast" default:"10" doc:"Endpoints that may always go within window if the source withdraws them and others of their service stay."`
-	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, and how long a reading is doubted whose source brought back what it had lost."`
+	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, how long a reading is doubted whose source brought back what it had lost, and how long a host in a mesh stays without endpoints whose service is only found to be gone."`
 	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a service waits."`
 	Settle       Duration `yaml:"settle" default:"1m" doc:"How long an orphan waits once the source is complete: an entry that no reading shows and nobody withdrew."`
 	Confirm      Duration `yaml:"confirm" default:"10m" doc:"How long after a hold began a reading over a new connection may confirm it; 0s: only approval ends it."`

@@ -139,6 +139,30 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.9:1")
 		},
+		"V28 and is that after a connection was lost too, until its folder goes": func(t *testing.T, s *zktest.Server) {
+			register(t, s, "api.A", "10.0.0.1:1")
+			register(t, s, "api.B", "10.0.0.2:1")
+			table := reads(t, s)
+			later(time.Second)
+			before, _ := table.Snapshot()
+			s.Delete(provider("api.A", "10.0.0.1:1"))
+			later(time.Second)
+			s.DropConnections()
+			s.Delete(provider("api.B", "10.0.0.2:1"))
+			later(10 * time.Second)
+			tells(t, table, "api.A=", "api.B=")
+			rows, _ := table.Snapshot()
+			for name, row := range rows {
+				if spoke := before[name].Endpoints[0].Protocol; row.Protocol != spoke {
+					t.Errorf("%s speaks %q, and spoke %q", name, row.Protocol, spoke)
+				}
+			}
+			s.DropConnections()
+			s.Delete(providers("api.A"))
+			s.Delete("/dubbo/api.A")
+			later(10 * time.Second)
+			tells(t, table, "api.B=")
+		},
 		"an interface whose folder is made later is found": func(t *testing.T, s *zktest.Server) {
 			must(t, s.Put("/dubbo/api.A/consumers", nil))
 			table := reads(t, s)

@@ -173,9 +173,7 @@ func (r *reading) replace(gone []*folder) {
 		for _, p := range slices.Sorted(maps.Keys(root.folders)) {
 			f := root.folders[p]
 			next := r.decode(f)
-			if len(next.unknown) > 0 {
-				next.services = registry.KeepEmpty(next.services, f.told.services)
-			}
+			next.services = registry.KeepEmpty(next.services, f.told.services)
 			changes = append(changes, change{f, f.told, next})
 			rows = append(rows, next.services...)
 			for _, s := range next.services {
