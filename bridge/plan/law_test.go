@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -19,10 +20,22 @@ func FuzzPlanner(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		w := &world{r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{}, held: map[registry.Group][]registry.Held{}}
+		w := &world{
+			r: rand.New(rand.NewPCG(seed, 0)), latest: map[string]fact{},
+			claims: map[plan.Origin][]registry.Entry{}, held: map[registry.Group][]registry.Held{},
+		}
 		p, q := plan.New("me"), plan.New("me")
+		told := make(map[place]int)
+		p.Moved = func(m plan.Move) {
+			at := place{m.Bridge, m.Group}
+			if m.Before != told[at] || m.Before == m.After {
+				t.Fatalf("%+v, and before that there were %d", m, told[at])
+			}
+			told[at] = m.After
+		}
 		for range 40 {
 			w.happen()(p)
+			w.sizes(t, p, told)
 		}
 		for _, f := range w.latest {
 			f(q)
@@ -30,10 +43,53 @@ func FuzzPlanner(f *testing.F) {
 		if p.Counts() != q.Counts() || p.Counts() != w.counts() {
 			t.Fatalf("counts %+v, in another order %+v, want %+v", p.Counts(), q.Counts(), w.counts())
 		}
-		for _, g := range []registry.Group{group("g0"), group("g1"), {Kind: "x", Name: "g2", Exclusive: true}} {
+		for g := range w.groups() {
 			w.check(t, p, q, g)
 		}
+		if p.Counts() != w.counts() {
+			t.Fatalf("counts after all changes %+v, want %+v", p.Counts(), w.counts())
+		}
 	})
+}
+
+// A place is a group as far as a bridge claims in it.
+type place struct {
+	bridge int
+	group  registry.Group
+}
+
+// sizes checks how much each bridge claims, by itself and by what was told of
+// its moves, against the claims.
+func (w *world) sizes(t *testing.T, p *plan.Planner, told map[place]int) {
+	t.Helper()
+	for bridge := range 2 {
+		groups, endpoints := 0, 0
+		for g := range w.groups() {
+			n := 0
+			for origin, entries := range w.claims {
+				if origin.Bridge == bridge {
+					n += len(distinct(entries, g))
+				}
+			}
+			if n != told[place{bridge, g}] {
+				t.Fatalf("%d endpoints of bridge %d in %s, and %d were told of", n, bridge, g, told[place{bridge, g}])
+			}
+			groups, endpoints = groups+min(n, 1), endpoints+n
+		}
+		if a, b := p.Size(bridge); a != groups || b != endpoints {
+			t.Fatalf("bridge %d claims %d endpoints in %d groups, want %d in %d", bridge, b, a, endpoints, groups)
+		}
+	}
+}
+
+func distinct(entries []registry.Entry, g registry.Group) map[registry.Entry]struct{} {
+	out := make(map[registry.Entry]struct{})
+	for _, e := range entries {
+		if e.Group == g {
+			out[e] = struct{}{}
+		}
+	}
+	return out
 }
 
 type fact func(*plan.Planner)
@@ -41,15 +97,15 @@ type fact func(*plan.Planner)
 type world struct {
 	r      *rand.Rand
 	latest map[string]fact // what counts of all that happened
+	claims map[plan.Origin][]registry.Entry
 	held   map[registry.Group][]registry.Held
 }
 
-func (w *world) group() registry.Group {
-	if i := w.r.IntN(3); i < 2 {
-		return group("g" + strconv.Itoa(i))
-	}
-	return registry.Group{Kind: "x", Name: "g2", Exclusive: true}
+func (*world) groups() iter.Seq[registry.Group] {
+	return slices.Values([]registry.Group{group("g0"), group("g1"), {Kind: "x", Name: "g2", Exclusive: true}})
 }
+
+func (w *world) group() registry.Group { return slices.Collect(w.groups())[w.r.IntN(3)] }
 
 // happen returns something that happens.
 func (w *world) happen() fact {
@@ -63,7 +119,7 @@ func (w *world) happen() fact {
 		entries = append(entries, registry.Entry{Group: w.group(), Key: strconv.Itoa(w.r.IntN(4)), Value: strconv.Itoa(w.r.IntN(2))})
 	}
 	f := func(p *plan.Planner) { p.Claim(origin, how, entries) }
-	w.latest[fmt.Sprint(origin)] = f
+	w.latest[fmt.Sprint(origin)], w.claims[origin] = f, entries
 	return f
 }
 
@@ -126,6 +182,7 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 		}
 	}
 	p.Applied(c)
+	w.apply(c)
 	if again, _ := p.Change(g); !again.Empty() {
 		t.Fatalf("%s: applied %+v, then %+v", g, c, again)
 	}
@@ -138,4 +195,13 @@ func (w *world) check(t *testing.T, p, q *plan.Planner, g registry.Group) {
 			t.Fatalf("%s: what was kept is %+v, want %+v", g, left, c.Delete)
 		}
 	}
+}
+
+// apply makes what is held into what a change leaves.
+func (w *world) apply(c registry.Change) {
+	left := slices.DeleteFunc(slices.Clone(w.held[c.Group]), func(h registry.Held) bool { return h.Owner == "me" })
+	for _, e := range c.Want {
+		left = append(left, registry.Held{Entry: e, Owner: "me", Live: true})
+	}
+	w.held[c.Group] = left
 }

@@ -96,6 +96,21 @@ func TestChange(t *testing.T) {
 			held:   []registry.Held{old, held(a, "me")},
 			want:   registry.Change{Delete: []registry.Held{old}, Want: []registry.Entry{a}},
 		},
+		"two of ours under one key, what is wanted by an earlier session: it is written anew, and the other goes": {
+			claims: claims{from(0, "s"): {a}},
+			held:   []registry.Held{held(entry("g", "1", "a"), "me"), dead},
+			want: registry.Change{
+				Put: []registry.Write{{New: a, Old: &dead}}, Delete: []registry.Held{held(entry("g", "1", "a"), "me")}, Want: []registry.Entry{a},
+			},
+		},
+		"another owner has a key that two services claim, one of them twice: each is told once": {
+			claims: claims{from(0, "s1"): {a, entry("g", "1", "y")}, from(0, "s2"): {a}},
+			held:   []registry.Held{held(a, "other")},
+			conflicts: []plan.Conflict{
+				{Group: group("g"), Key: "1", Origin: from(0, "s1"), Owner: "other"},
+				{Group: group("g"), Key: "1", Origin: from(0, "s2"), Owner: "other"},
+			},
+		},
 		"two services claim one key: the first by name has it": {
 			claims:    claims{from(0, "s1"): {a}, from(0, "s2"): {entry("g", "1", "y")}},
 			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
@@ -297,6 +312,10 @@ func TestBooks(t *testing.T) {
 	}
 	if p.Drop(group("g")) || !p.Drop(group("unheard of")) {
 		t.Error("what is claimed or owned is not dropped")
+	}
+	p.Observe(group("i"), []registry.Held{held(entry("i", "1", "x"), "other")})
+	if got := p.Counts(); got.Foreign != 1 || !p.Drop(group("i")) || p.Counts().Foreign != 0 {
+		t.Errorf("counts %+v, and %+v after the group of another was dropped", got, p.Counts())
 	}
 	p.Claim(s, plan.Told, nil)
 	p.Observe(group("g"), nil)
