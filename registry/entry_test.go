@@ -45,7 +45,7 @@ func TestOfferedHealth_A22(t *testing.T) {
 
 func TestPathKnowsItsHops(t *testing.T) {
 	p := registry.Path("aaaabbbbcccc")
-	if p.Hops() != 3 || !p.Has("bbbb") || p.Has("aabb") || registry.Path("").Has("aaaa") {
+	if p.Hops() != 3 || !p.Has("bbbb") || !p.Has("cccc") || p.Has("aabb") || registry.Path("").Has("aaaa") {
 		t.Errorf("%q: hops %d", p, p.Hops())
 	}
 }

@@ -54,3 +54,34 @@ func TestANameIsToldOfByItself(t *testing.T) {
 		t.Errorf("untold of what the source knows of: %v", untold)
 	}
 }
+
+// TestTheSameAnswerWakesNobody: whoever waits for more waits for something else
+// than what is known.
+func TestTheSameAnswerWakesNobody(t *testing.T) {
+	i := registry.NewInterest()
+	i.Add("a")
+	i.Names()
+	for _, step := range []struct {
+		what  string
+		err   error
+		wakes bool
+	}{
+		{"the first", nil, true},
+		{"the same", nil, false},
+		{"an error", errors.New("denied"), true},
+		{"an error of the same text", errors.New("denied"), false},
+		{"another error", errors.New("gone"), true},
+		{"none any more", nil, true},
+	} {
+		more, woken := i.Answer("a").More, false
+		i.Tell(map[string]error{"a": step.err})
+		select {
+		case <-more:
+			woken = true
+		default:
+		}
+		if woken != step.wakes {
+			t.Errorf("%s: woken %v, want %v", step.what, woken, step.wakes)
+		}
+	}
+}

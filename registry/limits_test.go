@@ -57,9 +57,98 @@ func TestLimits_D1(t *testing.T) {
 	}
 }
 
+// TestUsageCountsAllThatAServiceBrings_D1: whatever a service may hold, and
+// what goes is no longer counted.
+func TestUsageCountsAllThatAServiceBrings_D1(t *testing.T) {
+	const endpoint = 160 // a struct, without its texts
+	table := registry.NewTable()
+	table.Put(&registry.Service{
+		Name: "12345", Namespace: "123", Application: "1234", Protocol: "12", Path: "1234",
+		Attributes: registry.Attributes{"12": "123"},
+		Interfaces: []registry.Interface{{Name: "1234567", Version: "12345", Group: "123"}},
+		Endpoints: []registry.Endpoint{
+			{Host: "10.0.0.1", PortName: "123", Protocol: "12", Zone: "1", Instance: "12345", Path: "1234", Attributes: registry.Attributes{"1": "1"}},
+			{Host: "10.0.0.2", Health: registry.Disabled + 1},
+		},
+	})
+	want := registry.Usage{Services: 1, Endpoints: 2, Bytes: 5 + 3 + 4 + 2 + 4 + 5 + 7 + 5 + 3 + endpoint + 8 + 3 + 2 + 1 + 5 + 4 + 2 + endpoint + 8}
+	if got := table.Usage(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	table.Delete("12345")
+	if got := table.Usage(); got != (registry.Usage{}) {
+		t.Errorf("of nothing %+v", got)
+	}
+}
+
+// TestWhatFitsExactlyFits_D1: a limit is what may be held.
+func TestWhatFitsExactlyFits_D1(t *testing.T) {
+	free := registry.NewTable()
+	free.Replace(slices.Values(fleet(5)))
+	u := free.Usage()
+	table := registry.NewTable()
+	table.Limit(registry.Limits{Services: u.Services, Endpoints: u.Endpoints, Bytes: u.Bytes}, nil)
+	table.Replace(slices.Values(fleet(5)))
+	if got := table.Usage(); got != u {
+		t.Errorf("%+v, want %+v", got, u)
+	}
+	table.Limit(registry.Limits{Bytes: u.Bytes - 1}, nil)
+	table.Replace(slices.Values(fleet(0)))
+	table.Replace(slices.Values(fleet(5)))
+	if got := table.Usage(); got.Over != 1 {
+		t.Errorf("a byte above the limit: %+v", got)
+	}
+}
+
+// TestWhatDoesNotFitWakesReaders_D1: from then on nothing may be concluded from
+// what is missing, though no row changed.
+func TestWhatDoesNotFitWakesReaders_D1(t *testing.T) {
+	table := registry.NewTable()
+	table.Limit(registry.Limits{Services: 1}, nil)
+	r := table.Reader()
+	defer r.Close()
+	woken := func() bool {
+		select {
+		case <-r.Wake():
+			r.Drain()
+			return true
+		default:
+			return false
+		}
+	}
+	table.Replace(slices.Values(fleet(1)))
+	woken()
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"one more is put", func() { table.Put(service("more", "10.0.0.9")) }, true},
+		{"it is put again", func() { table.Put(service("more", "10.0.0.9")) }, false},
+		{"what nobody knows goes", func() { table.Delete("unknown") }, false},
+		{"it goes", func() { table.Delete("more") }, true},
+	} {
+		if step.do(); woken() != step.want {
+			t.Errorf("%s: woken %v, want %v", step.what, !step.want, step.want)
+		}
+	}
+}
+
 func TestLimitsAskAgainOnceThereIsRoom_D1(t *testing.T) {
+	one := registry.NewTable()
+	one.Put(service("s0", "10.0.0.0"))
+	for name, limits := range map[string]registry.Limits{
+		"services": {Services: 10}, "endpoints": {Endpoints: 10}, "bytes": {Bytes: 10 * one.Usage().Bytes},
+	} {
+		t.Run(name, func(t *testing.T) { asksAgain(t, limits) })
+	}
+}
+
+// asksAgain has a table with limits of ten services told of twelve.
+func asksAgain(t *testing.T, limits registry.Limits) {
+	t.Helper()
 	table, asked := registry.NewTable(), 0
-	table.Limit(registry.Limits{Services: 10}, func() { asked++ })
+	table.Limit(limits, func() { asked++ })
 	r := table.Reader()
 	defer r.Close()
 	table.Replace(slices.Values(fleet(12)))
@@ -84,5 +173,46 @@ func TestLimitsAskAgainOnceThereIsRoom_D1(t *testing.T) {
 	table.Put(service("new", "10.0.0.1"))
 	if rows, known := table.Snapshot(); len(rows) != 9 || known.Stale == nil {
 		t.Errorf("%d rows, %v", len(rows), known.Stale)
+	}
+}
+
+// TestLimitsAskAgainOnceMuchIsGone_D1: a full reading is asked for again when a
+// tenth of what was there at the last one has gone, whichever it is of.
+func TestLimitsAskAgainOnceMuchIsGone_D1(t *testing.T) {
+	small := registry.Attributes{"k": strings.Repeat("x", 50_000)}
+	large := registry.Attributes{"k": strings.Repeat("x", 60_000)}
+	wide := func(endpoints int, a registry.Attributes) *registry.Service {
+		s := service("wide", make([]string, endpoints)...)
+		s.Attributes = a
+		return s
+	}
+	for name, less := range map[string][]func(*registry.Table){
+		"services": {
+			func(t *registry.Table) { t.Delete("s0") }, func(t *registry.Table) { t.Delete("s1") }, func(t *registry.Table) { t.Delete("s2") },
+		},
+		"endpoints": {
+			func(t *registry.Table) { t.Put(wide(10, large)) }, func(t *registry.Table) { t.Put(wide(9, large)) }, func(t *registry.Table) { t.Put(wide(8, large)) },
+		},
+		"bytes": {
+			func(*registry.Table) {}, func(t *registry.Table) { t.Put(wide(11, large)) }, func(t *registry.Table) { t.Put(wide(11, small)) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, asked := registry.NewTable(), 0
+			table.Limit(registry.Limits{Bytes: 100_000}, func() { asked++ })
+			tells := []*registry.Service{wide(11, large)}
+			for i := range 11 {
+				tells = append(tells, service(fmt.Sprint("s", i))) // of no endpoint
+			}
+			huge := service("huge")
+			huge.Attributes = large
+			table.Replace(slices.Values(append(tells, huge, service("first"))))
+			table.Delete("first")
+			for i, want := range []int{1, 1, 2} {
+				if less[i](table); asked != want {
+					t.Fatalf("asked %d times after step %d, want %d: %+v", asked, i, want, table.Usage())
+				}
+			}
+		})
 	}
 }

@@ -33,3 +33,30 @@ func TestAServiceThatLostItsLastEndpoint_A43(t *testing.T) {
 		})
 	}
 }
+
+// TestAServiceThatLostItsLastEndpointSpeaksOn: V28.
+func TestAServiceThatLostItsLastEndpointSpeaksOn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		own   string
+		spoke []string
+		want  string
+	}{
+		"what all its endpoints spoke":      {"dubbo", []string{"tri", "tri"}, "tri"},
+		"its own where they spoke others":   {"dubbo", []string{"tri", "grpc"}, "dubbo"},
+		"its own for who did not say":       {"tri", []string{"", "tri"}, "tri"},
+		"its own where there were none":     {"dubbo", nil, "dubbo"},
+		"its own where one spoke another's": {"dubbo", []string{"", "tri"}, "dubbo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &registry.Service{Name: "x", Protocol: tt.own}
+			for _, p := range tt.spoke {
+				s.Endpoints = append(s.Endpoints, registry.Endpoint{Protocol: p})
+			}
+			if got := registry.KeepEmpty(nil, []*registry.Service{s}); got[0].Protocol != tt.want {
+				t.Errorf("%q, want %q", got[0].Protocol, tt.want)
+			}
+		})
+	}
+}

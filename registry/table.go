@@ -47,6 +47,7 @@ func NewTable() *Table {
 
 // Put adds a service or replaces the one of the same name.
 func (t *Table) Put(s *Service) {
+	defer t.retry()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	over := len(t.over)

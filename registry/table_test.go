@@ -152,9 +152,11 @@ func TestKnowledge_A56(t *testing.T) {
 	if err := reader.Drain().Of("bank/b"); !errors.Is(err, lost) {
 		t.Errorf("while stale: %v", err)
 	}
+	table.Stale(errors.New("still lost")) // which is no other outage
 	table.Replace(all())
+	table.Stale(nil)
 	table.Unknown("shop/*", nil)
-	if k := reader.Drain().Knowledge; k.Of("shop/a") != nil || k.Epoch != 2 {
+	if k := reader.Drain().Knowledge; k.Of("shop/a") != nil || k.Epoch != 2 || k.Outages != 1 {
 		t.Errorf("after a second full reading: %+v", k)
 	}
 }
