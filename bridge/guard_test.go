@@ -343,6 +343,26 @@ func TestShare(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
+		"leftovers of an earlier run: of two shares the smaller counts, whichever bridge is first": func(t *testing.T) {
+			lax, strict := with(func(g *bridge.Guard) { g.Share = 0.9 }), with(func(g *bridge.Guard) { g.Share = 0.2 })
+			for _, guards := range [][2]bridge.Guard{{lax, strict}, {strict, lax}} {
+				s := newStory(t).bridge("b", guards[0]).bridge("c", guards[1])
+				var claimed []*registry.Service
+				for i := range 40 {
+					name := fmt.Sprint("old", i)
+					s.holding(mine(name, "10.0.0.1:80"))
+					if i < 24 {
+						claimed = append(claimed, service(name, "10.0.0.1:80"))
+					}
+				}
+				s.starts().has(claimed...)
+				s.tables["c"].Replace(slices.Values([]*registry.Service{}))
+				s.in(time.Hour).holdsN(40)
+				if h := s.hold(); len(h.Entries) != 16 {
+					t.Errorf("%+v", h)
+				}
+			}
+		},
 		"mode warn deletes and reports what it would have held": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
 			s.has(fleet(20, 2)...).in(time.Second)

@@ -1,10 +1,12 @@
 package admin_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -22,5 +24,28 @@ func TestSecretAttributesAreNotShown_I1(t *testing.T) {
 	}
 	if s.Attributes["accessToken"] != "hunter2" {
 		t.Error("the service itself was changed")
+	}
+}
+
+// TestSecretsInTextsAreNotShown_I1: an error or a key may quote what a provider
+// registered, as the URL of a node does.
+func TestSecretsInTextsAreNotShown_I1(t *testing.T) {
+	table := registry.NewTable()
+	table.Replace(slices.Values([]*registry.Service{service()}))
+	table.Skip("tri://10.0.0.9:1/x?token=hunter2", "no port: tri://ann:hunter2@h/x")
+	table.Unknown("other*", errors.New("get /x?password=hunter2: 403"))
+	l := &loop{st: bridge.Status{
+		Services: []bridge.ServiceStatus{{
+			Bridge: "b", Service: greeter, Groups: []registry.Group{group()}, LastError: "set /dubbo/x/providers/tri%3A%2F%2Fh%3Ftoken%3Dhunter2: no auth",
+		}},
+		Holds:     []bridge.Hold{{ID: "h1", Bridge: "b", Entries: []string{"tri://10.0.0.1:1?token=hunter2"}}},
+		Conflicts: []bridge.Conflict{{Group: group(), Key: "tri://10.0.0.9:1?token=hunter2", Winner: "another"}},
+	}}
+	api := server(t, table, l).Admin()
+	for _, path := range []string{"status", "services/" + string(greeter), "holds", "conflicts"} {
+		w := call(api, "GET", "/api/v1/"+path)
+		if body := w.Body.String(); w.Code != 200 || strings.Contains(body, "hunter2") || !strings.Contains(body, "redacted") {
+			t.Errorf("%s: %d %s", path, w.Code, body)
+		}
 	}
 }

@@ -87,6 +87,25 @@ func TestNoEncodingGetsBy_I1(t *testing.T) {
 	}
 }
 
+// TestKey_I1: each of the words makes a name that of a secret, wherever it
+// stands in it, and what only resembles one does not.
+func TestKey_I1(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"password", "DB_PASSWORD", "passwd", "passphrase", "accessToken", "clientSecret", "aws.credentials", "Authorization", "x-signature", "private_key",
+		"accessKeyId", "access-key", "access_key", "apiKey", "x-api-key", "api_key", "ak", "SK", "db.pass", "pwd", "user-jwt",
+	} {
+		if !redact.Key(name) {
+			t.Errorf("%s holds a secret", name)
+		}
+	}
+	for _, name := range []string{"", "side", "zone", "passive", "compass", "task", "desk", "key", "publickey", "keystore", "bypass.cache", "author"} {
+		if redact.Key(name) {
+			t.Errorf("%s holds none", name)
+		}
+	}
+}
+
 func TestMap_I1(t *testing.T) {
 	t.Parallel()
 	m := map[string]string{"token": "s3cret", "zone": "a"}

@@ -18,6 +18,7 @@ func TestWeightsBothWays(t *testing.T) {
 		"Nacos: normal":                 {convert.Nacos(), 100, 1, 100},
 		"Nacos: not told":               {convert.Nacos(), 0, 1, 100},
 		"Nacos: a fraction":             {convert.Nacos(), 25, 0.25, 25},
+		"Nacos: no binary fraction":     {convert.Nacos(), 29, 0.29, 29},
 		"Nacos: the least":              {convert.Nacos(), 1, 0.01, 1},
 		"Nacos: the most":               {convert.Nacos(), math.MaxUint32, 10_000, 1_000_000},
 		"Kratos: normal":                {convert.Kratos(), 100, 100, 100},

@@ -137,6 +137,15 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 	if n := s.wrote(); n != 32 {
 		t.Errorf("%d writes of what did not change", n-32)
 	}
+	bubble(t, "nothing is kept of a set that is not whole yet", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.put(greeter("api.s7", "10.0.1.1"))
+		time.Sleep(time.Hour)
+		if n := s.wrote(); n != 32 {
+			t.Errorf("%d records were written", n-32)
+		}
+	})
 	bubble(t, "a change rewrites the one record that it is in, ten seconds later", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
