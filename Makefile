@@ -120,6 +120,10 @@ bench: ## benchmarks, as a table of ratios to a raw writer in the same run
 fuzz: ## every fuzz target for FUZZTIME each, 10s otherwise
 	scripts/fuzz.sh $(or $(FUZZTIME),10s)
 
+.PHONY: mutants
+mutants: ## changes to the code that no test notices, in PACKAGE or in those of tools/mutants; takes hours
+	scripts/mutants.sh $(PACKAGE)
+
 .PHONY: golden
 golden: ## rewrite golden files and generated documents from the code
 	UPDATE_GOLDEN=1 go test -count=1 ./...
