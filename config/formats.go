@@ -6,13 +6,14 @@ type trait struct {
 	protocol string // by default
 	named    bool   // its services in Nacos are told from all others by their names
 	silent   bool   // its entries do not say which format they are of
+	keyed    bool   // what its services are called follows from keys and applications, and from no pattern
 }
 
 // traits returns those of every format that Format.Format allows.
 func traits() map[string]trait {
 	return map[string]trait{
-		"dubbo-interface":   {root: "/dubbo", protocol: "tri", named: true},
-		"dubbo-application": {root: "/services", protocol: "tri"},
+		"dubbo-interface":   {root: "/dubbo", protocol: "tri", named: true, keyed: true},
+		"dubbo-application": {root: "/services", protocol: "tri", keyed: true},
 		"spring-cloud":      {root: "/services", protocol: "http"},
 		"kratos":            {root: "/microservices", protocol: "grpc", named: true},
 		"gozero":            {protocol: "grpc", silent: true},

@@ -63,6 +63,9 @@ func (v *validator) format(at string, f Format) {
 	if strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "" {
 		v.fault(at+".service", "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
 	}
+	if traits()[f.Format].keyed && f.Service != "*" {
+		v.fault(at+".service", "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
+	}
 	if _, known := traits()[f.Format]; known {
 		v.word(at+".protocol", f.Protocol)
 	}
@@ -150,9 +153,12 @@ func (*validator) meeting(before []use, u use, registries map[string]Registry, t
 }
 
 func (v *validator) collide(u, o use, where string) {
-	remedy := "give one of them another root, or each a service pattern of its own"
+	remedy := "give one of them another root"
 	if strings.HasPrefix(where, "the services") {
-		remedy = "give one of them another group, or each a service pattern of its own"
+		remedy = "give one of them another group"
+	}
+	if !traits()[u.Format.Format].keyed && !traits()[o.Format.Format].keyed {
+		remedy += ", or each a service pattern of its own"
 	}
 	v.fault(u.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
 		u.Format.Format, o.Format.Format, o.path, where, remedy)
