@@ -36,7 +36,7 @@ others() {
 
 printf '%-22s %7s %6s %5s %9s %11s %8s %5s\n' package mutants killed lived 'timed out' 'not covered' efficacy floor >"$folder/table"
 : >"$folder/lived"
-grep -q "^${wanted:-.}" tools/mutants || { echo "mutants: $wanted is no package of tools/mutants" >&2; exit 1; }
+grep -q "^${wanted:-[.].*} " tools/mutants || { echo "mutants: $wanted is no package of tools/mutants" >&2; exit 1; }
 failed=0
 while read -r package floor files; do
   [ -z "$wanted" ] || [ "$wanted" = "$package" ] || continue

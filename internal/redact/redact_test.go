@@ -26,6 +26,15 @@ func TestText_I1(t *testing.T) {
 		`{"metadata":{"db.password":"s3\"cret","k":"v"}}`:  `{"metadata":{"db.password":"<redacted>","k":"v"}}`,
 		`{"p":"{\"token\" : \"s3\\\"cret\",\"k\":\"v\"}"}`: `{"p":"{\"token\" : \"<redacted>\",\"k\":\"v\"}"}`,
 		`metadata "{\"secret\":\"s3cret`:                   `metadata "{\"secret\":\"<redacted>`,
+		"Bearer s3cret":                                    "Bearer <redacted>",
+		"authorization: Basic s3cret and more":             "authorization: <redacted> and more",
+		"password: s3cret and more":                        "password: <redacted> and more",
+		"authorization: bearer":                            "authorization: <redacted>",
+		"APIKEY=s3cret AUTHORIZATION=s3cret":               "APIKEY=<redacted> AUTHORIZATION=<redacted>",
+		"token0=s3cret token9=s3cret":                      "token0=<redacted> token9=<redacted>",
+		"redis://:s3/cret@h:1/0":                           "redis://:<redacted>@h:1/0",
+		`{"token":["s3cret",{"a":"s3]"}],"k":1}`:           `{"token":<redacted>,"k":1}`,
+		`{"token":["s3cret"`:                               `{"token":<redacted>`,
 		// What only looks like it.
 		"token-service.shop.svc.cluster.local:8080":    "token-service.shop.svc.cluster.local:8080",
 		"providers:com.example.TokenService:1.0.0:":    "providers:com.example.TokenService:1.0.0:",
@@ -125,6 +134,18 @@ func TestLog_I2(t *testing.T) {
 	got := b.String()
 	if strings.Contains(got, "s3cret") || strings.Count(got, redact.Hidden) != 4 || !strings.Contains(got, "g.n=7") {
 		t.Error(got)
+	}
+}
+
+// TestJSONThatIsCutShort_I1: what is no document comes back, and breaks nothing.
+func TestJSONThatIsCutShort_I1(t *testing.T) {
+	t.Parallel()
+	const document = `{"a":"?token=s3cret","b":"?token=s3\\"`
+	for i := range document {
+		cut := string(redact.JSON([]byte(document[:i])))
+		if i > strings.Index(document, `","b"`) && strings.Contains(cut, "s3cret") || !strings.HasPrefix(cut, document[:min(i, 5)]) {
+			t.Errorf("%s became %s", document[:i], cut)
+		}
 	}
 }
 
