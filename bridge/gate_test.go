@@ -112,6 +112,13 @@ func (b *board) turn(shard int) {
 	b.stands[shard].Turn++
 }
 
+// become gives a replica another stand, before it is told.
+func (b *board) become(shard int, s bridge.Stand) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stands[shard] = s
+}
+
 func TestGate(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"F04 who decides anew, after another did, writes nothing before it has read anew, however early a change comes": func(t *testing.T) {
@@ -125,6 +132,17 @@ func TestGate(t *testing.T) {
 			b.put(0, again)
 			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.0.0.3:80")
 			if reads, writes := s.when(memory.OpRead, "a"), s.when(memory.OpWrite, "a"); reads[len(reads)-1] < time.Minute || writes[len(writes)-1] < time.Minute {
+				t.Errorf("read at %v, written at %v", reads, writes)
+			}
+		},
+		"A46 who kept warm and decides now writes nothing before it was told, however early a change comes": func(t *testing.T) {
+			s, b := gated(t, 1, warm, speed)
+			s.holding(mine("a", "10.0.0.1:80")).starts().has(service("a", "10.0.0.1:80")).in(time.Second)
+			b.become(0, decides)
+			s.has(service("a", "10.0.0.2:80")).in(time.Minute).holds("a 10.0.0.1:80")
+			b.put(0, decides)
+			s.in(time.Second).holds("a 10.0.0.2:80")
+			if reads, writes := s.when(memory.OpRead, "a"), s.when(memory.OpWrite, "a"); reads[len(reads)-1] < time.Minute || writes[0] < reads[len(reads)-1] {
 				t.Errorf("read at %v, written at %v", reads, writes)
 			}
 		},
