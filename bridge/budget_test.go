@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -230,15 +231,21 @@ func TestBudget(t *testing.T) {
 
 func TestTune(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"a guard that is off lets go what it held": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.Guard{Share: 0.3, AtLeast: 1, Window: time.Minute}).starts()
-			s.has(fleet(10, 1)...).in(time.Minute)
-			s.loses(0, 9).in(time.Minute).holdsN(10)
-			s.hold()
-			if err := s.loop.Tune(t.Context(), map[string]bridge.Guard{"b": {Mode: bridge.GuardOff}}, s.opts); err != nil {
-				t.Fatal(err)
+		"a guard that is off or warns lets go what it held, and says why": func(t *testing.T) {
+			for _, mode := range []bridge.Mode{bridge.GuardOff, bridge.GuardWarn} {
+				s := newStory(t).bridge("b", bridge.Guard{Share: 0.3, AtLeast: 1, Window: time.Minute}).starts()
+				s.has(fleet(10, 1)...).in(time.Minute)
+				s.loses(0, 9).in(time.Minute).holdsN(10)
+				s.hold()
+				if err := s.loop.Tune(t.Context(), map[string]bridge.Guard{"b": {Mode: mode}}, s.opts); err != nil {
+					t.Fatal(err)
+				}
+				s.in(time.Second).holdsN(1).noHold()
+				if why := "guard.mode is " + string(mode); !strings.Contains(s.log.String(), why) {
+					t.Errorf("the log does not say %q:\n%s", why, s.log.String())
+				}
+				s.stop()
 			}
-			s.in(time.Second).holdsN(1).noHold()
 		},
 		"timing counts from then on": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()

@@ -95,7 +95,7 @@ func (l *loop) consult(ctx context.Context, now time.Time) time.Time {
 	if r.recorder == nil || l.dry || r.busy {
 		return time.Time{}
 	}
-	look := l.posts != nil || slices.ContainsFunc(l.holds, func(h *hold) bool { return h.warned == nil })
+	look := l.posts != nil || len(l.holds) > 0
 	if !look && len(r.pending) == 0 {
 		return time.Time{}
 	}
@@ -189,9 +189,6 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 		}
 	}
 	for _, h := range slices.Clone(l.holds) {
-		if h.warned != nil {
-			continue
-		}
 		d, decided := decisions[h.name()]
 		switch {
 		case decided && d.Approved:
@@ -210,9 +207,6 @@ func (l *loop) post(now time.Time) {
 	r, before := &l.records, l.records.posted
 	r.posted = make(map[string]time.Time)
 	for _, h := range l.holds {
-		if h.warned != nil {
-			continue
-		}
 		id := h.name()
 		if r.posted[id] = before[id]; now.Sub(before[id]) > holdTerm/2 {
 			shown := h.report()

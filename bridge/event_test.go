@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,17 @@ func TestEvents(t *testing.T) {
 			if len(*events) != 3 || (*events)[1].Kind != bridge.EventDenied || (*events)[1].Who != "ann" ||
 				(*events)[2].Kind != bridge.EventRelease || (*events)[2].Subject != id || !strings.Contains((*events)[2].Why, "bob") {
 				t.Errorf("%+v", (*events)[1:])
+			}
+		},
+		"a hold is told of again where something else ends it than was said": func(t *testing.T) {
+			var events *[]bridge.Event
+			s := held(t, func(s *story) { events = listens(s) })
+			id := s.hold().ID
+			s.has().in(time.Minute)
+			if !slices.ContainsFunc(*events, func(e bridge.Event) bool {
+				return e.Kind == bridge.EventHold && e.Subject == id && strings.HasPrefix(e.Release, "by approval alone")
+			}) {
+				t.Errorf("nobody is told that %s ends by approval alone: %+v", id, *events)
 			}
 		},
 		"F42 what another changed is told of and restored, once a refresh": func(t *testing.T) {

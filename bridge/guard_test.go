@@ -363,18 +363,14 @@ func TestShare(t *testing.T) {
 				}
 			}
 		},
-		"mode warn deletes and reports what it would have held": func(t *testing.T) {
+		"mode warn deletes, tells what it would have held, and shows no hold": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
 			s.has(fleet(20, 2)...).in(time.Second)
 			s.loses(0, 20)
-			s.in(time.Minute).holdsN(0)
-			if h := s.hold(); len(h.Entries) != 40 || h.Release != "not held: the mode of the guard is warn" {
-				t.Errorf("%+v", h)
+			s.in(time.Minute).holdsN(0).noHold()
+			if log := s.log.String(); !strings.Contains(log, "mode=warn") || !strings.Contains(log, `ends="at once: guard.mode is warn"`) {
+				t.Errorf("the log says\n%s", log)
 			}
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrNoHold) {
-				t.Errorf("approved what is not held: %v", err)
-			}
-			s.in(time.Hour).noHold()
 		},
 		"mode off has no rule about time and share": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardOff })).starts()

@@ -34,20 +34,16 @@ type hold struct {
 	denied    string    // by whom
 	approval  string    // why no reading of the source confirms it; empty: one does
 	rechecked time.Time // when a fresh reading was last asked for
-	warned    *Hold     // the guard only warns: what it would have held
 }
 
-// hold holds back what is pending in a ward and a loss, or says so where the
-// guard only warns.
+// hold holds back what is pending in a ward and a loss. Where the guard only
+// warns it says so, and all of it goes: nothing is shown as held that is not.
 func (l *loop) hold(b *ward, why string, now time.Time) {
 	h, isNew := l.open(b, why, now)
 	h.gather(now)
-	if b.guard.Mode == GuardWarn {
-		h.warn()
-	}
-	what := "held back"
+	warns, what := b.guard.Mode == GuardWarn, "held back"
 	switch {
-	case h.warned != nil:
+	case warns:
 		what = "would be held back"
 	case !isNew:
 		what = "held back, more of them"
@@ -55,11 +51,12 @@ func (l *loop) hold(b *ward, why string, now time.Time) {
 	l.tellOf(h, what)
 	if isNew {
 		l.observe(Observation{Kind: ObservedHold, Bridge: b.name, Op: "delete", Count: len(h.set)})
-		l.opts.Log.Warn("deletions exceed what the guard permits",
-			"bridge", b.name, "mode", b.guard.Mode, "hold", h.name(), "entries", len(h.set), "reason", why)
+		l.opts.Log.Warn("deletions exceed what the guard permits", "bridge", b.name, "mode", b.guard.Mode,
+			"hold", h.name(), "entries", len(h.set), "reason", why, "ends", h.ends())
 	}
-	if h.warned != nil {
+	if warns {
 		h.free(now)
+		l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
 	}
 }
 
@@ -93,7 +90,7 @@ func (h *hold) gather(now time.Time) {
 // open returns the hold that takes in what is pending, and whether it is new.
 func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 	for _, h := range l.holds {
-		if h.ward == b && h.denied == "" && h.warned == nil && now.Sub(h.since) < holdGather {
+		if h.ward == b && h.denied == "" && now.Sub(h.since) < holdGather {
 			return h, false
 		}
 	}
@@ -106,12 +103,6 @@ func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 	h.doubt(now)
 	l.holds = append(l.holds, h)
 	return h, true
-}
-
-// warn keeps what a hold would be, because its entries do not wait.
-func (h *hold) warn() {
-	shown := h.report()
-	h.warned = &shown
 }
 
 // free lets the removals of a hold go ahead. Somebody vouches for them, so that
@@ -230,29 +221,27 @@ func (l *loop) watch(now time.Time) time.Time {
 }
 
 func (l *loop) watchOne(h *hold, now time.Time) time.Time {
-	switch {
-	case h.warned != nil:
-		at := h.since.Add(h.ward.guard.Window)
-		if now.Before(at) {
-			return at
-		}
-		l.holds = slices.DeleteFunc(l.holds, func(o *hold) bool { return o == h })
-	case h.denied == "" && h.ward.guard.Confirm > 0:
-		if h.approval = h.unconfirmed(now); h.approval != "" {
-			return time.Time{}
-		}
-		at, fresh := h.confirms()
-		if !fresh {
-			return h.recheck(now)
-		}
-		if now.Before(at) {
-			return at
-		}
-		if !l.leaveOut(h, now) {
-			return now.Add(h.ward.guard.Confirm)
-		}
-		l.release(h, "the source still said so over a new connection", now)
+	if h.denied != "" || h.ward.guard.Confirm == 0 {
+		return time.Time{}
 	}
+	before := h.approval
+	if h.approval = h.unconfirmed(now); h.approval != before {
+		l.tellOf(h, "held back still")
+	}
+	if h.approval != "" {
+		return time.Time{}
+	}
+	at, fresh := h.confirms()
+	if !fresh {
+		return h.recheck(now)
+	}
+	if now.Before(at) {
+		return at
+	}
+	if !l.leaveOut(h, now) {
+		return now.Add(h.ward.guard.Confirm)
+	}
+	l.release(h, "the source still said so over a new connection", now)
 	return time.Time{}
 }
 
@@ -326,7 +315,7 @@ func (l *loop) denied(h *hold, who string) {
 // find returns the hold of an id.
 func (l *loop) find(id string) (*hold, error) {
 	for _, h := range l.holds {
-		if h.warned == nil && h.name() == id {
+		if h.name() == id {
 			return h, nil
 		}
 	}
@@ -361,9 +350,6 @@ func (h *hold) sorted() []*surplus {
 
 // report returns the hold as status shows it.
 func (h *hold) report() Hold {
-	if h.warned != nil {
-		return *h.warned
-	}
 	out := Hold{ID: h.name(), Bridge: h.ward.name, Reason: h.reason, Since: h.since, Release: h.ends()}
 	var group registry.Group
 	for _, s := range h.sorted() {
@@ -379,9 +365,9 @@ func (h *hold) report() Hold {
 func (h *hold) ends() string {
 	switch {
 	case h.ward.guard.Mode == GuardWarn:
-		return "not held: the mode of the guard is warn"
+		return "at once: guard.mode is warn"
 	case h.denied != "":
-		return "denied by " + h.denied + "; ends when its entries change or by approval"
+		return "by approval alone, or when its entries change: denied by " + h.denied
 	case h.ward.guard.Confirm == 0:
 		return "by approval"
 	case h.approval != "":

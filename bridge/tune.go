@@ -3,13 +3,14 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Tune changes how a loop goes about its work without stopping it: the guards
 // of bridges, by name, and of the options Workers, Rate, Timeout, Quiet,
-// MaxQuiet, Refresh and Retry. Calls under way and holds go on; what is held is judged by
-// the new guards from then on.
+// MaxQuiet, Refresh and Retry. Calls under way go on. What is held is judged by
+// the new guards from then on, and goes where they hold nothing.
 func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
 	for name, g := range guards {
 		if err := g.validate(); err != nil {
@@ -36,5 +37,10 @@ func (l *loop) tune(guards map[string]Guard, opts Options, now time.Time) {
 		}
 	}
 	l.strict.guard = strictest(l.ways, nil).guard
+	for _, h := range slices.Clone(l.holds) {
+		if mode := h.ward.guard.Mode; mode != GuardEnforce {
+			l.release(h, "guard.mode is "+string(mode), now)
+		}
+	}
 	l.review(now)
 }

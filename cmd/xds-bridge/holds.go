@@ -59,6 +59,7 @@ func (c *cli) printHolds(holds []admin.Hold) {
 		c.say("  why       %s", h.Reason)
 		c.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		c.say("  release   %s", h.Release)
+		c.say("  decide    xds-bridge approve %s lets these go, xds-bridge deny %s keeps them", h.ID, h.ID)
 		for _, e := range h.Entries[:min(len(h.Entries), shownEntries)] {
 			c.say("  entry     %s", e)
 		}

@@ -98,7 +98,9 @@ func TestHoldsAreDecided(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := d.Loops[0].Holds[0].ID
-	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold")
+	do(t, "status", "-f", file).want(t, exitHeld, ", in step but for deletions that are held back")
+	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve "+id, "xds-bridge deny "+id)
+	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")
 	do(t, "deny", id, "-f", file).want(t, exitOK, "hold "+id+" of zk: denied")
 	do(t, "status", "-f", file).want(t, exitHeld, "denied by")
 	do(t, "approve", id, "-o", "json", "-f", file).want(t, exitOK, `"result": "approved"`)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -138,7 +139,7 @@ func (c *cli) printSkipped(s admin.Source) {
 
 func (c *cli) printServices(d admin.Document) error {
 	c.say("")
-	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "ENTRIES", "LAST WRITE", "DETAIL")
+	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, l := range d.Loops {
 		for _, s := range l.Services {
 			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), orWord(s.Detail, s.LastError))
@@ -170,6 +171,8 @@ func readiness(d admin.Document) string {
 	switch {
 	case !d.Ready:
 		return "not ready yet"
+	case d.InSync && slices.ContainsFunc(d.Loops, func(st bridge.Status) bool { return len(st.Holds) > 0 }):
+		return "in step but for deletions that are held back"
 	case d.InSync:
 		return "in step"
 	}

@@ -55,7 +55,7 @@ func (c *cli) printWhy(w admin.Why) {
 		c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 		c.say("  service   %s", s.Service)
 		c.say("  reason    %s%s", s.Reason, colon(s.Detail))
-		c.say("  entries   %d", s.Entries)
+		c.say("  claimed   %d entries", s.Entries)
 		for _, g := range s.Groups {
 			c.say("  group     %s", g)
 		}

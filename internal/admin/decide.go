@@ -44,7 +44,7 @@ func (s *Server) decide(w word) http.HandlerFunc {
 		case err == nil:
 			reply(rw, http.StatusOK, Decision{ID: id, Target: t.Name, Result: w.result})
 		case errors.Is(err, bridge.ErrNoHold):
-			problem(rw, http.StatusNotFound, "no such hold: what it held may have changed; look at /api/v1/holds again")
+			problem(rw, http.StatusNotFound, "no such hold: it has ended, or its entries changed and so did its id; xds-bridge holds lists what is held now")
 		case errors.Is(err, context.DeadlineExceeded):
 			problem(rw, http.StatusGatewayTimeout, err.Error())
 		default:

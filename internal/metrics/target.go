@@ -30,7 +30,7 @@ func newTargetMetrics(m *Metrics) targetMetrics {
 		coalesced:   m.counter("events_coalesced_total", "Changes that joined one that was already due.", "peer"),
 		retries:     m.counter("retries_total", "Groups that were put off after a failed call.", "peer"),
 		drift:       m.counter("drift_found_total", "Readings of a target that differed from what had been written.", "peer"),
-		holds:       m.counter("guard_holds_total", "Times that deletions began to be held back.", "peer", "bridge"),
+		holds:       m.counter("guard_holds_total", "Times that deletions began to be held back, or would have with guard.mode warn.", "peer", "bridge"),
 		rpcErrors:   m.counter("rpc_errors_total", "Calls to a registry that failed.", "peer", "method", "code"),
 		propagation: m.histogram("propagation_duration_seconds", "From the first sight of a change to its write, without the mesh's own debounce.", "route"),
 		rpc:         m.histogram("rpc_duration_seconds", "How long calls to a registry took.", "peer", "method"),
