@@ -86,6 +86,23 @@ func TestFence(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("another term of ours is raised too, though nobody came in between", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		f := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}
+		late := f // what is under way since then
+		a, old := target(t, dial(t, server), fenced(&f, nil)), target(t, dial(t, server), fenced(&late, nil))
+		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
+		must(t, old.Write(t.Context(), creating(ours(0, 2, 0))))
+		f.Term = 6
+		must(t, a.Write(t.Context(), creating(ours(0, 3, 0))))
+		if n, _ := server.Get("/xds-bridge/shop/fence/1"); string(n.Data) != "6 a" {
+			t.Errorf("%q", n.Data)
+		}
+		if err := old.Write(t.Context(), creating(ours(0, 4, 0))); !errors.Is(err, registry.ErrFenced) {
+			t.Errorf("the term before writes on: %v", err)
+		}
+	})
 	t.Run("a fence that was deleted is raised again", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
