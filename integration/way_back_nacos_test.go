@@ -2,11 +2,15 @@ package integration_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
@@ -26,6 +30,40 @@ func offers(t *testing.T, target *nacos.Target, iface string, ports ...int) {
 	}
 	if err := target.Write(t.Context(), nacosChange(g, entries...)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// turns has one of two instances turn into what may not be called, and back.
+func turns(t *testing.T, server *harness.Nacos, istiod *harness.Istiod) {
+	t.Helper()
+	const iface, stays, goes = "api.Turns", "127.0.0.1:20041", "127.0.0.1:20042"
+	sdk := nacossdk.Connect(t, server.URL)
+	register := func(change func(*model.Instance)) {
+		t.Helper()
+		first, second := nacosProvider(iface, "127.0.0.1"), nacosProvider(iface, "127.0.0.1")
+		first.Port, second.Port = 20041, 20042
+		change(&second)
+		sdk.Register(t, nacosServiceOf(iface), first, second)
+	}
+	register(func(*model.Instance) {})
+	watch := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("nacos", iface))
+	for _, turn := range []func(*model.Instance){
+		func(in *model.Instance) { in.Healthy = false },
+		func(in *model.Instance) { in.Enable = false },
+		func(in *model.Instance) { in.Weight = 0 },
+	} {
+		watch.AwaitPush(t, soon, stays, goes)
+		register(turn)
+		watch.AwaitPush(t, soon, stays)
+		register(func(*model.Instance) {})
+	}
+	watch.AwaitPush(t, soon, stays, goes)
+	whole := false
+	for _, list := range watch.Lists() {
+		whole = whole || len(list.Addresses) == 2
+		if whole && !slices.Contains(list.Addresses, stays) {
+			t.Errorf("the other one was gone too: %v", list.Addresses)
+		}
 	}
 }
 
@@ -70,6 +108,7 @@ bridges:
 			watch.AwaitPush(t, soon, "127.0.0.1:20002", "127.0.0.1:20003")
 			inZooKeeper(20002, 20003)
 		})
+		t.Run("A28 what turns unhealthy or disabled is gone from EDS, alone", func(t *testing.T) { turns(t, server, istiod) })
 		t.Run("a provider of ZooKeeper is kept in Nacos", func(t *testing.T) {
 			harness.Eventually(t, soon, "the service of ZooKeeper in Nacos", func() error {
 				return harness.Same(nacosKeys(t, provider, nacosGroup("api.Old")), []string{"127.0.0.1:20031"})

@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -62,10 +63,14 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		},
 		Heal: func(t *testing.T) { restart(t, nodes...) },
 	})
+	var creates, deletes float64
 	m.Try(t, faults.Fault{
 		Name:  "F04 F33 frozen for longer than its session, the bridge writes its entries again, once",
 		Loses: "entries of a session go with it",
-		Break: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
+		Break: func(t *testing.T) {
+			creates, deletes = applied(t, bridge, "create"), applied(t, bridge, "delete")
+			bridge.Process().Signal(t, syscall.SIGSTOP)
+		},
 		Change: func(t *testing.T) {
 			m.Change(t)
 			harness.Eventually(t, faults.HealTime, "the entries are gone with the session", func() error {
@@ -73,6 +78,18 @@ func TestZooKeeperEnsemble(t *testing.T) {
 			})
 		},
 		Heal: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
+		After: func(t *testing.T) {
+			if c, d := applied(t, bridge, "create")-creates, applied(t, bridge, "delete")-deletes; c != 6 || d != 0 {
+				t.Errorf("%v entries were created and %v deleted, want six that had gone with the session, and none", c, d)
+			}
+			for _, iface := range []string{faults.SteadyInterface, faults.MovingInterface} {
+				for at, node := range znodes.Tree(t, faults.Folder(iface)) {
+					if node.Ephemeral && node.Modified != node.Created {
+						t.Errorf("%s was written twice: %+v", at, node)
+					}
+				}
+			}
+		},
 	})
 	// The next process makes the entries of the old session anew in its own.
 	anew := m.Allow([]guarantees.Guarantee{guarantees.Quiet})
@@ -99,4 +116,10 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		},
 		Heal: func(t *testing.T) { bridge.Start(t) },
 	})
+}
+
+// applied is how many entries the bridge has created or deleted in ZooKeeper.
+func applied(t *testing.T, b *harness.Bridge, op string) float64 {
+	t.Helper()
+	return faults.Metric(t, b, fmt.Sprintf(`xdsbridge_changes_applied_total{bridge="mesh-to-zk",op=%q,peer="zk"}`, op))
 }

@@ -142,7 +142,7 @@ func (w *nacosWorld) frozen(t *testing.T) {
 	t.Helper()
 	var lines int
 	w.Try(t, faults.Fault{
-		Name: "F23 a frozen Nacos floods no log, keeps nobody busy, and loses nothing",
+		Name: "F23 a frozen Nacos is told of, floods no log, keeps nobody busy, and loses nothing",
 		Break: func(t *testing.T) {
 			w.server.Process().Signal(t, syscall.SIGSTOP)
 			lines = strings.Count(w.bridge.Log(), "\n")
@@ -157,6 +157,8 @@ func (w *nacosWorld) frozen(t *testing.T) {
 			if n := strings.Count(w.bridge.Log(), "\n") - lines; n > 40 {
 				t.Errorf("%d lines in the log", n)
 			}
+			saysAway(t, w.bridge, `xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"}`, 0)
+			saysAway(t, w.bridge, `xdsbridge_source_stale{peer="nacos"}`, 1)
 		},
 		Heal:  func(t *testing.T) { w.server.Process().Signal(t, syscall.SIGCONT) },
 		Loses: "what the server thinks of its clients when it wakes up is its own affair",
@@ -167,12 +169,23 @@ func (w *nacosWorld) frozen(t *testing.T) {
 // bridgeAway ends the bridge, which is the only publisher.
 func (w *nacosWorld) bridgeAway(t *testing.T) {
 	t.Helper()
+	var killed time.Time
 	w.Try(t, faults.Fault{
-		Name:  "F01 A47 kill -9 of the only publisher: its instances go, and are back after the restart",
-		Break: func(*testing.T) { w.bridge.Kill() },
+		Name: "F01 A47 kill -9 of the only publisher: its instances go, and are back after the restart, each service in one piece",
+		Break: func(*testing.T) {
+			killed = time.Now()
+			w.bridge.Kill()
+		},
 		Heal:  func(t *testing.T) { w.bridge.Start(t) },
 		Loses: "Nacos takes instances with the connection of their only publisher",
 		Keeps: []string{javaInterface},
+		After: func(t *testing.T) {
+			whole(t, w.Oracle, faults.SteadyService, killed, 3)
+			whole(t, w.Oracle, faults.MovingService, killed, 3)
+			if n := faults.Metric(t, w.bridge, `xdsbridge_changes_applied_total{bridge="mesh-to-nacos",op="delete",peer="nacos"}`); n != 0 {
+				t.Errorf("%v deletions", n)
+			}
+		},
 	})
 	w.Try(t, faults.Fault{
 		Name:  "F04 frozen, the bridge goes on where the mesh is by then",

@@ -1,12 +1,14 @@
 package faults_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,30 +49,72 @@ func TestScarce(t *testing.T) {
 			harness.Eventually(t, 2*faults.HealTime, "every entry is there", func() error {
 				return harness.Same(entriesBelow(t, znodes, "/dubbo", "api.Load"), 2400)
 			})
-			if used := faults.Metric(t, bridge, "process_resident_memory_bytes"); used > 4*memory {
+			harness.Eventually(t, 2*faults.HealTime, "the status tells of every service as it is", func() error { return saysLoad(t, bridge, 800, 3) })
+			used := faults.Metric(t, bridge, "go_memstats_sys_bytes") - faults.Metric(t, bridge, "go_memstats_heap_released_bytes")
+			if used > 1.5*memory {
 				t.Errorf("%.0f MiB are used", used/(1<<20))
 			}
+			t.Logf("%.0f MiB are used, %.0f with the program's text", used/(1<<20), faults.Metric(t, bridge, "process_resident_memory_bytes")/(1<<20))
 		},
 	})
 	floods(t, m, bridge, toZooKeeper)
+}
+
+// saysLoad reports where the bridge does not say of so many services that each
+// of them is there with so many entries.
+func saysLoad(t *testing.T, b *harness.Bridge, services, entries int) error {
+	t.Helper()
+	all, err := faults.Says(t, b)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, s := range all {
+		if !strings.HasPrefix(s.Service, "load-") {
+			continue
+		}
+		if s.Reason != "synced" || s.Entries != entries {
+			return fmt.Errorf("it says %+v", s)
+		}
+		n++
+	}
+	return harness.Same(n, services)
 }
 
 // floods opens connections to the ports of a bridge that has few files.
 func floods(t *testing.T, m *faults.Mesh, bridge *harness.Bridge, toZooKeeper *harness.Proxy) {
 	t.Helper()
 	var opened []net.Conn
+	var running sync.WaitGroup
+	var asked atomic.Int64
+	stop := make(chan struct{})
 	before := faults.Metric(t, bridge, "go_goroutines")
 	m.Try(t, faults.Fault{
 		Name: "F60 a flood of requests, slow ones and a huge one at the admin port hold nothing up",
 		Break: func(t *testing.T) {
 			opened = slowly(t, bridge.Admin, 10)
-			var running sync.WaitGroup
 			for range 8 {
-				running.Go(func() { flood(t, bridge.Admin) })
+				running.Go(func() { flood(t, bridge.Admin, stop, &asked) })
 			}
-			running.Wait()
 		},
-		Heal: func(*testing.T) { hangUp(opened) },
+		Change: func(t *testing.T) { // while it lasts
+			flooding := func() error {
+				if asked.Load() < 100 {
+					return errors.New("there is no flood yet")
+				}
+				return nil
+			}
+			harness.Eventually(t, faults.HealTime, "the flood has begun", flooding)
+			m.Change(t)
+			harness.Eventually(t, faults.HealTime, "the change is written", func() error { return m.Shown(faults.MovingService) })
+			asked.Store(0)
+			harness.Eventually(t, faults.HealTime, "the flood goes on", flooding)
+		},
+		Heal: func(*testing.T) {
+			close(stop)
+			running.Wait()
+			hangUp(opened)
+		},
 		After: func(t *testing.T) {
 			harness.Eventually(t, faults.HealTime, "the goroutines of the flood have ended", func() error {
 				if n := faults.Metric(t, bridge, "go_goroutines"); n > before+20 {
@@ -112,10 +156,15 @@ func hangUp(all []net.Conn) {
 	}
 }
 
-// flood asks and posts for two seconds; the bridge may refuse.
-func flood(t *testing.T, address string) {
+// flood posts and counts until it is stopped; the bridge may refuse.
+func flood(t *testing.T, address string, stop <-chan struct{}, asked *atomic.Int64) {
 	t.Helper()
-	for began := time.Now(); time.Since(began) < 2*time.Second; {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
 		body := io.LimitReader(zeros{}, 1<<30)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/api/v1/holds/none/approve", body)
 		if err != nil {
@@ -125,6 +174,7 @@ func flood(t *testing.T, address string) {
 		if response, err := http.DefaultClient.Do(request); err == nil {
 			_ = response.Body.Close()
 		}
+		asked.Add(1)
 	}
 }
 

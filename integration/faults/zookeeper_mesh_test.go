@@ -48,6 +48,7 @@ func TestZooKeeperToMesh(t *testing.T) {
 			server.AwaitServing(t)
 		},
 	})
+	frozenSource(t, i, server)
 	i.Try(t, faults.Fault{
 		Name: "F37 a folder that may no longer be read stays as it was, and the other follows",
 		Break: func(t *testing.T) {

@@ -129,7 +129,12 @@ func lost(err error) bool {
 func (z *Znodes) Create(t testing.TB, at, data string) {
 	t.Helper()
 	if parent := path.Dir(at); parent != "/" {
-		if ok, _, err := z.conn.Exists(parent); err == nil && !ok {
+		var there bool
+		must(t, retried(func() (err error) {
+			there, _, err = z.conn.Exists(parent)
+			return err
+		}))
+		if !there {
 			z.Create(t, parent, "")
 		}
 	}

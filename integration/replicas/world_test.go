@@ -41,12 +41,13 @@ type world struct {
 	registry string          // the target, and the rest of its settings
 	lease    string
 	ttl      time.Duration
+	guard    string
 	replicas []*harness.Bridge
 }
 
 func newWorld(t *testing.T, registry, lease string) *world {
 	t.Helper()
-	w := &world{Recorder: history.New(), source: harness.StartZooKeeper(t), registry: registry, lease: lease, ttl: ttl}
+	w := &world{Recorder: history.New(), source: harness.StartZooKeeper(t), registry: registry, lease: lease, ttl: ttl, guard: harness.Swift}
 	w.znodes = harness.Connect(t, w.source.Address)
 	for i := range interfaces {
 		for n := range providers {
@@ -106,7 +107,7 @@ registries:
     timing: { refresh: 20s, retryMax: 1s }
 bridges:
   - { name: b, from: from, to: to, formats: [dubbo-interface], guard: { %s } }`,
-		w.ttl, w.lease, w.source.Address, w.registry, harness.Swift))
+		w.ttl, w.lease, w.source.Address, w.registry, w.guard))
 }
 
 // start runs so many replicas and waits until they share the work.

@@ -91,7 +91,7 @@ func ofZooKeeper() []Fault {
 		{"F32", "the connection to ZooKeeper is lost for less than a session", "session and entries stay, nothing is written"},
 		{"F33", "the session expires", "entries of the session are made again, once"},
 		{"F34", "the node of an old session is still there", "replaced if it is ours"},
-		{"F35", "a new leader is elected, or the quorum is lost", "writes wait, readers keep the last state"},
+		{"F35", "a server dies or freezes, a new leader is elected, or the quorum is lost", "told of; writes wait, readers keep the last state"},
 		{"F36", "a change is missed while disconnected", "found when the connection is back"},
 		{"F37", "one subtree is denied", "that subtree is an error, others go on"},
 		{"F38", "the answer to a write is lost", "looked at before anything is repeated"},
