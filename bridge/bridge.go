@@ -125,6 +125,7 @@ type Options struct {
 	Gate     *Gate // which groups may be written; nil: all of them, always
 	Log      *slog.Logger
 	Stays    func(registry.Entry) string // why an entry of ours stays that no bridge here wrote; empty: it is a leftover. nil: all are
+	Differ   func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
 	Observe  func(Observation)           // told of every call and hold, from the loop's goroutine; may be nil
 	Tell     func(Event)                 // told of what a person may ask about later, from the loop's goroutine; may be nil
 }

@@ -74,9 +74,18 @@ func (l *loop) unjudged(b *ward, group registry.Group) (n int) {
 }
 
 // stays returns why a key stays whatever the sources say: a bridge wrote it
-// that is none of this loop. Empty where it is a surplus like any other.
+// that is none of this loop, or another replica may claim it, of whose services
+// nothing is claimed here. Empty where it is a surplus like any other.
 func (l *loop) stays(s *surplus) string {
-	if s.Known || l.opts.Stays == nil {
+	if s.Known {
+		return ""
+	}
+	if l.opts.Differ != nil {
+		if why := l.opts.Differ(); why != "" && l.planner.Endpoints(s.item.group) == 0 {
+			return why
+		}
+	}
+	if l.opts.Stays == nil {
 		return ""
 	}
 	return l.opts.Stays(registry.Entry{Group: s.item.group, Key: s.Key, Value: s.Value})

@@ -458,5 +458,28 @@ func TestEntriesOfABridgeThatIsGone(t *testing.T) {
 			}
 			s.in(time.Minute).holds("c 10.0.0.1:80")
 		},
+		"while another replica may claim them those of services stay that nobody here claims, and no dead address beside": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.Guard{Settle: time.Minute})
+			var differ atomic.Bool
+			differ.Store(true)
+			s.opts.Differ = func() string {
+				if differ.Load() {
+					return "replica x is configured otherwise"
+				}
+				return ""
+			}
+			s.holding(mine("theirs", "10.0.0.1:80"), mine("c", "10.0.0.9:80")).starts().has(service("c", "10.0.0.1:80"), service("d", "10.0.0.1:80")).in(time.Hour)
+			s.holds("c 10.0.0.1:80", "d 10.0.0.1:80", "theirs 10.0.0.1:80")
+			if st := s.status(); len(st.Kept) != 1 || st.Kept[0].Why != "replica x is configured otherwise" {
+				t.Errorf("%+v", st.Kept)
+			}
+			s.table().Delete("d")
+			s.in(time.Hour).holds("c 10.0.0.1:80", "theirs 10.0.0.1:80") // what is withdrawn goes
+			differ.Store(false)
+			if err := s.loop.Resync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.in(2 * time.Minute).holds("c 10.0.0.1:80")
+		},
 	})
 }

@@ -38,6 +38,12 @@ type removal struct {
 	log         *slog.Logger
 	retry       time.Duration
 	tell        func(bridge.Event)
+	replicas    *member // a file of another of them may have what ours has not
+
+	// Only run touches these.
+	recorded bool   // the records are as they should be
+	differ   string // why replicas did
+	said     bool   // that the records cannot be reached
 
 	mu        sync.Mutex
 	withdrawn map[string]removed // by what marks call the bridge
@@ -61,6 +67,9 @@ func (b *builder) removal(at end, o *outlet) *removal {
 	}
 	if recorder, ok := o.target.(registry.Recorder); ok && !b.dryRun {
 		r.recorder = recorder
+	}
+	if at.listen == "" { // what is served is each replica's own
+		r.replicas = b.member
 	}
 	for _, x := range leadingTo(b.cfg, at) {
 		r.here[metadata.Fingerprint(x.Name, metadata.BridgeLen)] = x
@@ -152,35 +161,76 @@ func (r *removal) called(tag string) string {
 }
 
 // run keeps the record of the bridges that are there, and takes up those that
-// are gone by it. Then the loop has to look again at what stayed.
+// are gone by it. Then the loop has to look again at what stayed, and so it has
+// when all replicas have come to be configured alike.
 func (r *removal) run(ctx context.Context, again func(context.Context) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	told := false
+	r.recorded = false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
 		}
-		found, err := r.exchange(ctx)
+		found, next := r.look(ctx)
 		if found {
 			if err := again(ctx); err != nil {
 				return err
 			}
 		}
-		if errors.Is(err, registry.ErrRefused) && r.remembers() {
-			r.log.Warn("onRemove: withdraw cannot be remembered for a restart; let our user write below the owner's node", "err", err)
-		}
-		if err == nil || errors.Is(err, registry.ErrRefused) {
+		if next == 0 {
 			return nil
 		}
-		if !told && ctx.Err() == nil {
-			r.log.Warn("it is not known yet which bridges were removed with onRemove: withdraw", "err", err)
-			told = true
-		}
-		timer.Reset(r.retry)
+		timer.Reset(next)
 	}
+}
+
+// look brings the records up to date where that is due. It reports whether what
+// stayed may go by now, and after what time it is to be called again; 0: never.
+func (r *removal) look(ctx context.Context) (found bool, next time.Duration) {
+	if before := r.compare(); before != "" && r.differ == "" {
+		r.recorded, found = false, before != unread // before that nothing was judged
+	}
+	if !r.recorded {
+		gone, err := r.exchange(ctx)
+		found = found || gone
+		r.recorded = r.exchanged(ctx, err)
+	}
+	switch {
+	case !r.recorded:
+		return found, r.retry
+	case r.replicas != nil:
+		return found, time.Second
+	}
+	return found, 0
+}
+
+// compare finds out why replicas differ, and returns why they did.
+func (r *removal) compare() (before string) {
+	before = r.differ
+	r.differ = r.replicas.differing()
+	if r.differ != before && r.differ != "" && r.differ != unread {
+		r.log.Warn("replicas differ", "reason", r.differ)
+	}
+	return before
+}
+
+// exchanged reports whether an exchange that ended so need not be tried again.
+func (r *removal) exchanged(ctx context.Context, err error) bool {
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, registry.ErrRefused):
+		if r.remembers() {
+			r.log.Warn("onRemove: withdraw cannot be remembered for a restart; let our user write below the owner's node", "err", err)
+		}
+		return true
+	case !r.said && ctx.Err() == nil:
+		r.log.Warn("it is not known yet which bridges were removed with onRemove: withdraw", "err", err)
+		r.said = true
+	}
+	return false
 }
 
 // remembers reports whether there is something to remember.
@@ -196,7 +246,9 @@ func (r *removal) remembers() bool {
 }
 
 // exchange reads the records, brings them up to date and tells of each bridge
-// that is found gone, once. It reports whether the records told of one.
+// that is found gone, once. It reports whether the records told of one. While
+// replicas differ, one that is not here may be there: of others' nothing is
+// taken up, and nothing forgotten.
 func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 	known := make(map[string]string)
 	if r.recorder != nil {
@@ -206,6 +258,9 @@ func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.replicas.differing() != "" {
+		return false, r.store(ctx, known)
+	}
 	for tag, text := range known {
 		var was removed
 		_, here := r.here[tag]
@@ -244,7 +299,7 @@ func (r *removal) store(ctx context.Context, known map[string]string) error {
 		}
 	}
 	for _, tag := range slices.Sorted(maps.Keys(known)) {
-		if _, wanted := want[tag]; !wanted {
+		if _, wanted := want[tag]; !wanted && r.replicas.differing() == "" {
 			if err := r.recorder.Record(ctx, recordRemovals, tag, ""); err != nil {
 				return fmt.Errorf("forget what onRemove was of bridges: %w", err)
 			}

@@ -98,3 +98,59 @@ func (w *world) writers() func() []int64 {
 		return slices.Clone(all)
 	}
 }
+
+// TestAReplicaOfAnOlderFileWithdrawsNothing shows that what only the file of
+// another replica has stays while that one runs, and when it has just ended: a
+// rollout that is under way, or stuck, costs no consumer an address.
+func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
+	const older = `, select: { include: ["orders.*"] }`
+	for name, newer := range map[string]func(text string) string{
+		"a service more": func(text string) string {
+			return strings.Replace(text, older, `, select: { include: ["orders.*", "greeter.*"] }`, 1)
+		},
+		"a bridge more, of which nothing is to stay once it is gone": func(text string) string {
+			line := "  - { name: second, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [\"greeter.*\"] }, onRemove: withdraw" + quick + " }\n"
+			return strings.Replace(text, "bridges:\n", "bridges:\n"+line, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
+			w.offer(greeter, "10.0.1.1", "10.0.1.2")
+			file := w.config(fileOptions{bridge: quick + older, file: "replicas: { lease: { zookeeper: zk }, shards: 2, ttl: 2s }\n"})
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := w.file("newer.yaml", strings.ReplaceAll(newer(string(text)), w.dir+"/a", w.dir+"/b"))
+			first := w.start(next)
+			eventually(t, "the newer file is written", func() bool { return len(w.providers("api.Greeter")) == 2 })
+			if strings.Contains(name, "bridge") {
+				eventually(t, "what onRemove is is remembered", func() bool { return len(w.zk.Children("/xds-bridge/shop/removals")) == 1 })
+			}
+			second := w.start(file)
+			eventually(t, "it knows of the other", func() bool {
+				return strings.Contains(second.log.String(), `"msg":"replicas differ","component":"bridge","peer":"zk","reason":"replica `)
+			})
+			first.stop()
+			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+			eventually(t, "the older decides", func() bool { return len(w.providers("api.Orders")) == 3 })
+			eventually(t, "it tells what it keeps", func() bool {
+				return strings.Contains(do(t, "status", "-f", file).out, "is configured otherwise")
+			})
+			if n := len(w.providers("api.Greeter")); n != 2 {
+				t.Errorf("%d of the 2 entries that only the newer file has are left", n)
+			}
+			if strings.Contains(name, "bridge") && len(w.zk.Children("/xds-bridge/shop/removals")) != 1 {
+				t.Error("the older forgot what onRemove of the newer is")
+			}
+			w.offer(greeter, "10.0.1.1", "10.0.1.3")
+			w.start(next)
+			second.stop()
+			eventually(t, "the newer goes on where it ended", func() bool {
+				names := strings.Join(w.providers("api.Greeter"), " ")
+				return strings.Contains(names, "10.0.1.3") && !strings.Contains(names, "10.0.1.2")
+			})
+		})
+	}
+}

@@ -84,8 +84,10 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 	h, err := b.make(cfg)
 	if err != nil {
 		b.member.close()
+		return b, h, err
 	}
-	return b, h, err
+	b.member.configured(cfg)
+	return b, h, nil
 }
 
 // usable returns the configuration that the flags name, or everything that
@@ -108,7 +110,7 @@ func (b *builder) make(cfg *config.Config) (*house, error) {
 	if b.signer, b.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
-	b.cfg, b.onMove = cfg, nil
+	b.cfg, b.onMove = cfg, []func(){func() { b.member.configured(cfg) }}
 	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit, elsewhere: b.elsewhere}
 	if err := b.build(); err != nil {
 		b.house.closeBut(b.before)
@@ -267,7 +269,7 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 		options.Gate = o.gate.Bridge()
 	}
 	o.removal = b.removal(o.at, o)
-	options.Stays = o.removal.stays
+	options.Stays, options.Differ = o.removal.stays, o.removal.replicas.differing
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)
 	return l, err //nolint:wrapcheck // build names the registry

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -97,6 +99,41 @@ func (m *member) close() {
 	if m != nil {
 		m.store()
 	}
+}
+
+// configured tells the other replicas what this one is configured to write.
+func (m *member) configured(cfg *config.Config) {
+	if m == nil {
+		return
+	}
+	bridges := slices.Clone(cfg.Bridges)
+	for i := range bridges {
+		bridges[i].Guard = config.Guard{} // of how, not of what
+	}
+	m.Configured(metadata.Fingerprint(text(bridges), configLen))
+}
+
+// configLen is how long the word for a configuration is that replicas compare.
+const configLen = 12
+
+// unread is why another replica may have another file before any is known.
+const unread = "the record of the replicas was not read yet: another may be configured otherwise"
+
+// differing says why another replica may write what this one knows nothing of;
+// empty where all are configured alike.
+func (m *member) differing() string {
+	if m == nil {
+		return ""
+	}
+	name, differs := m.Differing()
+	switch {
+	case !differs:
+		return ""
+	case name == "":
+		return unread
+	}
+	return fmt.Sprintf("replica %s is configured otherwise, or was within %s: services that this file does not write stay until all have one file",
+		name, lease.Remembered)
 }
 
 // ownIdentity returns a name that no other process has: a replica that starts

@@ -37,9 +37,12 @@ type Member struct {
 	holding []bool         // shards in which we publish until who has a part in it is ready
 	shown   []bridge.Stand // what gates were last told of
 	turns   []int          // how often our part in a shard began anew
+	terms   []int64        // the latest of each shard that was ever seen
 	gates   []*Gate
 	leaving bool
-	joined  bool // we stood in the record once
+	config  string            // a word for what we are configured to write
+	configs map[string]config // those of others, also of some that are gone
+	joined  bool              // we stood in the record once
 	lastErr error
 	lost    int // how often the time of our entry ran out
 }
@@ -57,8 +60,8 @@ func New(o Options) (*Member, error) {
 	}
 	return &Member{
 		opts: o.withDefaults(), now: time.Now, poke: make(chan struct{}, 1), left: make(chan struct{}),
-		seen: make(map[string]sighting), table: newTable(o.Shards, 0),
-		yielded: make([]bool, o.Shards), holding: make([]bool, o.Shards), turns: make([]int, o.Shards), shown: make([]bridge.Stand, o.Shards),
+		seen: make(map[string]sighting), configs: make(map[string]config), table: newTable(o.Shards, 0),
+		yielded: make([]bool, o.Shards), holding: make([]bool, o.Shards), turns: make([]int, o.Shards), terms: make([]int64, o.Shards), shown: make([]bridge.Stand, o.Shards),
 	}, nil
 }
 
@@ -219,7 +222,7 @@ func (m *Member) write(t *table) (gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.beat++
-	self := member{Beat: m.beat, Leaving: m.leaving, Ready: make(map[int]int64)}
+	self := member{Beat: m.beat, Leaving: m.leaving, Config: m.config, Ready: make(map[int]int64)}
 	for i, s := range t.Shards {
 		if s.has(m.opts.Identity) && m.readyFor(i, s) {
 			self.Ready[i] = s.Term
@@ -227,6 +230,7 @@ func (m *Member) write(t *table) (gone bool) {
 	}
 	self.Unfit = m.unfit(*t, self, now)
 	t.Members[m.opts.Identity] = self
+	t.lift(m.terms)
 	t.step(m.opts.Identity)
 	if m.leaving && m.mayGo(*t) {
 		delete(t.Members, m.opts.Identity)
@@ -255,6 +259,7 @@ func (m *Member) adopt(t table) {
 	defer m.mu.Unlock()
 	before := m.table
 	m.table = t
+	m.compare(t, m.now())
 	if !m.unsure {
 		clear(m.yielded)
 	}
@@ -267,6 +272,7 @@ func (m *Member) adopt(t table) {
 			m.turns[i]++
 		}
 		m.holding[i] = has || m.holding[i] && !t.covered(i)
+		m.terms[i] = max(m.terms[i], s.Term)
 	}
 	m.signal()
 }
@@ -334,7 +340,7 @@ func (m *Member) validUntil() time.Time {
 func equal(a, b table, self string) bool {
 	return a.Members[self].Beat != 0 && slices.Equal(a.Shards, b.Shards) &&
 		maps.EqualFunc(a.Members, b.Members, func(m, n member) bool {
-			return m.Leaving == n.Leaving && m.Unfit == n.Unfit && maps.Equal(m.Ready, n.Ready)
+			return m.Leaving == n.Leaving && m.Unfit == n.Unfit && m.Config == n.Config && maps.Equal(m.Ready, n.Ready)
 		})
 }
 

@@ -159,7 +159,7 @@ func (a *actor) copied(to *actor) *Member {
 		opts: m.opts, now: to.time, poke: make(chan struct{}, 1), left: make(chan struct{}),
 		seen: maps.Clone(m.seen), loadedAt: m.loadedAt, beatAt: m.beatAt, beat: m.beat, unsure: m.unsure, fitness: m.fitness,
 		table: m.table.clone(), until: m.until, yielded: slices.Clone(m.yielded), holding: slices.Clone(m.holding),
-		shown: slices.Clone(m.shown), turns: slices.Clone(m.turns), joined: m.joined, lost: m.lost,
+		shown: slices.Clone(m.shown), turns: slices.Clone(m.turns), terms: slices.Clone(m.terms), configs: maps.Clone(m.configs), joined: m.joined, lost: m.lost,
 	}
 	n.opts.Store = to.scene
 	n.fitness.behind = maps.Clone(m.fitness.behind)

@@ -14,7 +14,7 @@ const format = 1
 //
 //	{"format":1,
 //	 "shards":[{"decider":"a","warm":"b","term":1793000000000}, ...],
-//	 "members":{"a":{"beat":17,"ready":{"0":1793000000000}}, "b":{"beat":3,"leaving":true}}}
+//	 "members":{"a":{"beat":17,"ready":{"0":1793000000000},"config":"x7k2"}, "b":{"beat":3,"leaving":true}}}
 type table struct {
 	Format  int               `json:"format"`
 	Shards  []shard           `json:"shards"`
@@ -33,8 +33,9 @@ func (s shard) has(name string) bool { return s.Decider == name || s.Warm == nam
 type member struct {
 	Beat    int64         `json:"beat"` // counted up; one that stands still is dead
 	Leaving bool          `json:"leaving,omitempty"`
-	Unfit   bool          `json:"unfit,omitempty"` // it has not got ready for what it has for long, as without a way to the target
-	Ready   map[int]int64 `json:"ready,omitempty"` // the term of each shard in which everything was brought to where its role asks for
+	Unfit   bool          `json:"unfit,omitempty"`  // it has not got ready for what it has for long, as without a way to the target
+	Config  string        `json:"config,omitempty"` // a word for what it is configured to write; empty: it does not say
+	Ready   map[int]int64 `json:"ready,omitempty"`  // the term of each shard in which everything was brought to where its role asks for
 }
 
 // newTable returns a table of which nobody is a member. Its terms begin with
@@ -46,6 +47,17 @@ func newTable(shards int, now int64) table {
 		t.Shards[i].Term = now
 	}
 	return t
+}
+
+// lift makes terms later than some that were seen before: a record that was
+// deleted may have been made anew by a clock that is behind, and targets keep
+// out who comes with an earlier term.
+func (t table) lift(seen []int64) {
+	for i := range t.Shards {
+		if t.Shards[i].Term < seen[i] {
+			t.Shards[i].Term = seen[i] + 1
+		}
+	}
 }
 
 // resized returns a table of which nobody is a member, of another number of
