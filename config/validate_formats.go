@@ -60,16 +60,20 @@ func (v *validator) format(at string, f Format) {
 	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
 		v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
 	}
-	if strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "" {
-		v.fault(at+".service", "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
-	}
-	if traits()[f.Format].keyed && f.Service != "*" {
-		v.fault(at+".service", "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
-	}
+	v.servicePattern(at+".service", f)
 	if _, known := traits()[f.Format]; known {
 		v.word(at+".protocol", f.Protocol)
 	}
 	v.protocolRules(at+".rules", f.Rules)
+}
+
+func (v *validator) servicePattern(at string, f Format) {
+	switch {
+	case strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "":
+		v.fault(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
+	case traits()[f.Format].keyed && f.Service != "*":
+		v.fault(at, "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
+	}
 }
 
 func folder(path string) bool {
