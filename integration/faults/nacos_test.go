@@ -160,7 +160,7 @@ func (w *nacosWorld) frozen(t *testing.T) {
 			saysAway(t, w.bridge, `xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"}`, 0)
 			saysAway(t, w.bridge, `xdsbridge_source_stale{peer="nacos"}`, 1)
 		},
-		Heal:  func(t *testing.T) { w.server.Process().Signal(t, syscall.SIGCONT) },
+		Heal: func(t *testing.T) { w.server.Process().Signal(t, syscall.SIGCONT) },
 		// It may take the instances of the application too, and this guard
 		// lets all but the last of them go; the one by default holds them.
 		Loses: "what the server thinks of its clients when it wakes up is its own affair",
