@@ -98,7 +98,10 @@ func TestHoldsAreDecided(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := d.Loops[0].Holds[0].ID
-	do(t, "status", "-f", file).want(t, exitHeld, ", in step but for deletions that are held back")
+	eventually(t, "status says so once it is ready", func() bool {
+		r := do(t, "status", "-f", file)
+		return r.code == exitHeld && strings.Contains(r.out, ", in step but for deletions that are held back")
+	})
 	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve "+id, "xds-bridge deny "+id)
 	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")
 	do(t, "deny", id, "-f", file).want(t, exitOK, "hold "+id+" of zk: denied")

@@ -49,7 +49,7 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		fault: func() string { return servedState(target, server).LastError },
 		over: func(b *builder, bridges []config.Bridge, _ []use) (*reached, error) {
 			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
-			return &reached{target: target, codecs: codecs, check: checkListen(b.cfg, at)}, err
+			return &reached{target: target, codecs: codecs, check: checkServed(b.cfg, at, records)}, err
 		},
 	}
 	if b.dryRun { // the address is the running bridge's
@@ -112,10 +112,11 @@ func access(m config.Import) mcp.Access {
 	return a
 }
 
-// checkListen tries whether the address for istiod is free, and tells what it
-// shows to others.
-func checkListen(cfg *config.Config, at end) func(context.Context, *findings) {
+// checkServed tries whether the address for istiod is free and whether what is
+// served can be kept, and tells what the address shows to others.
+func checkServed(cfg *config.Config, at end, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
+		records.check(ctx, f)
 		for _, e := range cfg.Exposed(at.registry, at.listen) {
 			f.warn("clients", e.What, e.Remedy)
 		}

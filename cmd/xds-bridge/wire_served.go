@@ -24,6 +24,13 @@ type servedRecords struct {
 	places []mcp.Place
 	run    []func(context.Context) error // what keeps registries reachable
 	closes []func()
+	tries  []tried
+}
+
+// tried is a registry of which preflight tries whether it keeps records.
+type tried struct {
+	registry, right string
+	recorder        registry.Recorder
 }
 
 // servedRecords connects to every registry that a bridge to the address reads
@@ -38,6 +45,7 @@ func (b *builder) servedRecords(at end, imports config.Import) (*servedRecords, 
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
 		if recorder != nil {
+			s.tries = append(s.tries, tried{from, b.recordRight(from), recorder})
 			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
 			s.places = append(s.places, mcp.Place{
 				Recorder: recorder, Name: kind, Has: func(g registry.Group) bool { return hosts.Has(g.Name) },
@@ -70,6 +78,38 @@ func (b *builder) recorder(name string, s *servedRecords) (registry.Recorder, er
 	default:
 		return nil, nil //nolint:nilnil // a mesh keeps nothing for us
 	}
+}
+
+// recordRight names the right that records in a registry need.
+func (b *builder) recordRight(name string) string {
+	switch r := b.cfg.Registries[name]; {
+	case r.ZooKeeper != nil:
+		return "let " + orWord(r.ZooKeeper.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
+	case r.Nacos != nil:
+		return "let " + orWord(r.Nacos.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + orWord(r.Nacos.Namespace, "public")
+	}
+	return ""
+}
+
+// check tries whether the registries keep records. Without them the bridge
+// works, so that nothing fails for it.
+func (s *servedRecords) check(ctx context.Context, f *findings) {
+	_ = s.during(ctx, func(ctx context.Context) error {
+		for _, t := range s.tries {
+			try, ok := t.recorder.(interface {
+				TryRecord(ctx context.Context) error
+			})
+			if !ok {
+				continue
+			}
+			if err := try.TryRecord(ctx); err != nil {
+				f.warn("records in "+t.registry, "a restart will take all that is served for new: its guard sees no loss, and what was held goes: "+err.Error(), t.right)
+			} else {
+				f.pass("records in "+t.registry, "what is served can be kept there, for a restart")
+			}
+		}
+		return nil
+	})
 }
 
 // during keeps the registries reachable for as long as work takes, which keeps

@@ -29,6 +29,19 @@ func NewRecorder(c *Client, owner string) registry.Recorder {
 	return t
 }
 
+// TryRecord reports whether records can be kept, by a configuration that it
+// reads, makes and removes.
+func (t *Target) TryRecord(ctx context.Context) error {
+	at := t.records("preflight")
+	if _, _, err := t.client.config(ctx, at); err != nil {
+		return err
+	}
+	if err := t.client.setConfig(ctx, at, "{}", ""); err != nil {
+		return err
+	}
+	return t.client.removeConfig(ctx, at)
+}
+
 // Records implements registry.Recorder.
 func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {
 	all, _, err := t.readRecords(ctx, t.records(kind))

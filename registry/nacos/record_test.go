@@ -70,5 +70,13 @@ func TestRecords_A38(t *testing.T) {
 		if err := r.target.Record(t.Context(), "decisions", "h", "word"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
+		if err := r.target.TryRecord(t.Context()); !errors.Is(err, registry.ErrRefused) {
+			t.Error(err)
+		}
+		server.Fail(nil)
+		at := nacostest.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".preflight"}
+		if err := r.target.TryRecord(t.Context()); err != nil || server.Config(at) != "" {
+			t.Errorf("%v; left is %q", err, server.Config(at))
+		}
 	})
 }

@@ -17,6 +17,10 @@ func NewRecorder(client *Client, owner string, access Access) registry.Recorder 
 	return &Target{client: client, opts: TargetOptions{Owner: owner, Access: access}}
 }
 
+// TryRecord reports whether records can be kept, by a node that it makes and
+// deletes. It leaves nothing behind but the folder /xds-bridge/<owner>.
+func (t *Target) TryRecord(ctx context.Context) error { return t.probe(ctx, &Report{}) }
+
 // Records implements registry.Recorder: a text is a node under
 // /xds-bridge/<owner>/<kind>.
 func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {

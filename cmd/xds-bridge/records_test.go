@@ -1,0 +1,45 @@
+package main
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// TestARegistryThatMayOnlyBeRead: a bridge into a mesh works without the right
+// to keep records. preflight says what is lost, and fails nothing.
+func TestARegistryThatMayOnlyBeRead(t *testing.T) {
+	w := newWorld(t)
+	if err := w.zk.Put("/dubbo/api.A/providers/"+url.QueryEscape("tri://10.0.0.1:20001/api.A?interface=api.A&side=provider"), nil); err != nil {
+		t.Fatal(err)
+	}
+	l := listener(t)
+	listen := l.Addr().String()
+	_ = l.Close()
+	file := w.waysIn(listen, "")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ records in zk")
+	if slices.Contains(w.zk.Paths("/"), "/xds-bridge/shop/served") {
+		t.Error("preflight left something")
+	}
+	w.zk.Delete("/xds-bridge/shop")
+	w.zk.Delete("/xds-bridge")
+	if err := w.zk.SetACL("/", zktest.WorldACL(zktest.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ records in zk", "a restart will take all that is served for new", "create, write and delete below /xds-bridge/shop")
+	var first []string
+	for range 2 { // a restart serves it again
+		r := w.start(file)
+		eventually(t, "it is served", func() bool { first = servedAt(t, listen); return len(first) == 1 })
+		if want := "api.x-a.k0-0-tri.zk.bridge.internal:50051=1"; first[0] != want {
+			t.Errorf("served is %q, want %q", first, want)
+		}
+		eventually(t, "it is ready", func() bool { code, _ := r.probe(t, "/readyz"); return code == 200 })
+		if r.stop(); !strings.Contains(r.log.String(), "a restart may not know what was served") {
+			t.Error("it was not told that nothing is kept")
+		}
+	}
+}
