@@ -17,9 +17,9 @@ floor   := 85
 # The race detector needs cgo, and with it a C compiler; where there is none the tests run without it.
 race := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race)
 
-# The tables of docs/reliability.md are hours of virtual time over thousands of entries: with the race detector, of which
-# they show nothing that others do not, they would take minutes, and are left out.
-tables := '^TestGuardTable'
+# The tables of docs/reliability.md and the days that sources run through are hours of virtual time: with the race detector,
+# of which they show nothing that others do not, they would take minutes. They are left out or short there, and run without.
+long := '^TestGuardTable|^TestSource_Conformance|^TestTimeCostsNothingThatStays'
 
 # The modules that adapt the client to RPC frameworks.
 plugins := $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
@@ -71,7 +71,7 @@ layers: # who imports whom
 unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
 	go test $(race) -shuffle=on -timeout 20m ./...
-	$(if $(race),go test -run $(tables) ./bridge)
+	$(if $(race),go test -run $(long) ./bridge ./registry/zookeeper ./registry/nacos)
 
 .PHONY: test
 test: ## everything: unit tests, coverage, and integration tests against real servers
@@ -79,7 +79,7 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 	go build -o bin/faulttable ./internal/reliability/faulttable
 	go test -json -race -shuffle=on -timeout 20m -coverprofile=coverage.out -coverpkg=$(covered) ./... | bin/faulttable watch bin/runs/unit.json $$(go list ./... | wc -l)
 	scripts/coverage.sh coverage.out $(floor)
-	go test -run $(tables) ./bridge
+	go test -run $(long) ./bridge ./registry/zookeeper ./registry/nacos
 	for module in $(plugins); do (cd $$module && go test -race -shuffle=on ./...); done
 	$(MAKE) --no-print-directory integration
 	bin/faulttable check docs/reliability.md bin/runs/*.json

@@ -46,7 +46,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 	inTime(t, "V12 hours in which nothing happens", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		table := reading(t, s)
-		costs(t, s, 0, func() { later(3 * time.Hour) })
+		costs(t, s, 0, func() { later(registrytest.Long) })
 		if rows, _ := table.Snapshot(); len(rows) != 60 {
 			t.Errorf("%d services", len(rows))
 		}
@@ -54,13 +54,13 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 	inTime(t, "V12 hours of changes", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		table := reading(t, s)
-		const minutes = 60
+		const minutes = int(registrytest.Long / time.Minute / 2)
 		costs(t, s, 0, func() {
 			for i := range minutes {
 				spring(t, s, "spring7", 1)                                  // written again
 				application(t, s, "app7", "10.0.0.1", fmt.Sprint("r", i))   // a new revision
 				register(t, s, "api.S7", fmt.Sprintf("10.0.1.%d:1", i%250)) // one more, one less
-				s.Delete(provider("api.S7", fmt.Sprintf("10.0.1.%d:1", (i+1)%250)))
+				s.Delete(provider("api.S7", fmt.Sprintf("10.0.1.%d:1", (i+249)%250)))
 				s.Delete("/dubbo/metadata/app7/" + fmt.Sprint("r", i-1))
 				later(30 * time.Second)
 				s.Delete("/dubbo/api.day" + strconv.Itoa(i-1)) // a service for half a minute
