@@ -82,7 +82,13 @@ func (l *loop) keep(kind, name string, value any) {
 		}
 		r.text = string(text)
 	}
-	l.records.pending = append(l.records.pending, r)
+	l.records.add(r)
+}
+
+// add has a record stored in the place of what was to be stored under its name.
+func (r *records) add(next record) {
+	r.pending = slices.DeleteFunc(r.pending, func(p record) bool { return p.kind == next.kind && p.name == next.name })
+	r.pending = append(r.pending, next)
 }
 
 // forget drops a record when there is time.
@@ -157,7 +163,11 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 	r := &l.records
 	r.busy, r.consulted, r.notBefore = false, now, time.Time{}
 	if o.err != nil {
-		r.pending, r.notBefore = append(o.consulted.left, r.pending...), now.Add(consultEvery)
+		newer := r.pending
+		r.pending, r.notBefore = slices.Clone(o.consulted.left), now.Add(consultEvery)
+		for _, next := range newer {
+			r.add(next)
+		}
 		if !r.failed {
 			l.opts.Log.Warn("words on holds are not kept in the registry: a restart would forget them", "target", l.opts.Target, "err", o.err)
 		}

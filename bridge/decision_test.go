@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ type recording struct {
 	mu    sync.Mutex
 	texts map[string]map[string]string
 	calls int
+	wrote int
 	down  bool
 }
 
@@ -35,6 +37,7 @@ func (r *recording) Record(_ context.Context, kind, name, text string) error {
 	if r.down {
 		return errDown
 	}
+	r.wrote++
 	if r.texts[kind] == nil {
 		r.texts[kind] = make(map[string]string)
 	}
@@ -50,6 +53,12 @@ func (r *recording) set(down bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = down
+}
+
+func (r *recording) stored() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wrote
 }
 
 func (r *recording) decisions() int {
@@ -75,6 +84,61 @@ func recorded(t *testing.T) (r *recording, start func(...func(*story)) *story) {
 
 func TestDecisions(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
+		"A38 A46 a denial is not forgotten where another replica takes over": func(t *testing.T) {
+			b, events := newBoard(1, decides), (*[]bridge.Event)(nil)
+			r, start := recorded(t)
+			s := start(func(s *story) { s.opts.Gate, events = b.gate(), listens(s) }).has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(10 * time.Second)
+			b.set(warm)
+			if s.in(time.Minute).noHold(); r.decisions() != 1 {
+				t.Errorf("%d decisions are kept", r.decisions())
+			}
+			if e := (*events)[len(*events)-1]; e.Kind != bridge.EventRelease || !strings.Contains(e.Why, "another replica") {
+				t.Errorf("%+v", e)
+			}
+			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"})
+			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
+			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") {
+				t.Errorf("%+v", h)
+			}
+		},
+		"A38 a denial is not forgotten by a restart where several bridges lead to the target": func(t *testing.T) {
+			_, start := recorded(t)
+			two := func(s *story) { s.bridge("c", bridge.DefaultGuard()) }
+			begin := func(services []*registry.Service) *story {
+				s := start(two)
+				s.tables["c"].Replace(slices.Values([]*registry.Service{service("other", "10.9.0.1:80")}))
+				return s.has(services...).in(10 * time.Minute)
+			}
+			s := begin(fleet(20, 2))
+			s.loses(0, 10).in(0)
+			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(10 * time.Second).stop()
+			s = begin(rest())
+			s.tables["c"].Dialed()
+			s.tables["c"].Replace(slices.Values([]*registry.Service{service("other", "10.9.0.1:80")}))
+			s.dials(rest()...).in(time.Hour).holdsN(41)
+			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") {
+				t.Errorf("%+v", h)
+			}
+		},
+		"what cannot be kept for long is kept once it can, and no more than that": func(t *testing.T) {
+			r, start := recorded(t)
+			s := start(func(s *story) { s.opts.Gate = newBoard(1, decides).gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
+			r.set(true)
+			s.loses(0, 10).in(10 * time.Hour).hold()
+			r.set(false)
+			s.in(30 * time.Second)
+			if n := r.stored(); n > 3 {
+				t.Errorf("%d records were stored of one hold", n)
+			}
+		},
 		"A38 a denial is not forgotten by a restart, and ends with its set": func(t *testing.T) {
 			r, start := recorded(t)
 			s := start().has(fleet(20, 2)...).in(10 * time.Minute)

@@ -51,7 +51,7 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 		return verdict{reason: ReasonUnknown, detail: err.Error()}
 	}
 	if s.blind && s.leftover() {
-		s.since = now // it settles anew
+		s.since, s.settled = now, false // it settles anew
 	}
 	s.blind = false
 	return verdict{}
@@ -61,12 +61,15 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 // still to judge. What another replica decides, it judges there.
 func (l *loop) unjudged(b *ward, group registry.Group) (n int) {
 	it := l.agenda.items[group]
+	if it == nil {
+		return 0
+	}
 	for found := range l.planner.Surplus(group) {
-		s := &surplus{Surplus: found}
-		if it != nil && it.surplus[found.Key] != nil {
-			s = it.surplus[found.Key]
+		s := it.surplus[found.Key]
+		if s == nil {
+			s = &surplus{Surplus: found, item: it}
 		}
-		if registry.IsEndpoint(s.Key) && l.ward(s) == b && s.hold == nil && !s.permitted {
+		if registry.IsEndpoint(s.Key) && l.ward(s) == b && s.hold == nil && !s.permitted && l.stays(s) == "" {
 			n++
 		}
 	}

@@ -119,19 +119,23 @@ func (h *hold) free(now time.Time) {
 }
 
 // shrink takes a key out of a hold whose set changed by that. A denial was of
-// the set as it was; what is left has to be confirmed from the start.
+// the set as it was; what is left has to be confirmed from the start. It still
+// is of that set where another replica decides by now.
 func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 	delete(h.set, s)
 	s.hold, h.id = nil, ""
 	h.ward.balance.keep(s.item.group, -1, now)
-	if h.denied != "" {
+	why := "nothing of it is surplus any more"
+	if !l.acts(l.role(s.item)) {
+		why = "another replica decides by now"
+	} else if h.denied != "" {
 		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
 		l.forget(recordDecisions, h.shown)
 		h.denied, h.since = "", now
 		h.doubt(now)
 	}
 	if len(h.set) == 0 {
-		l.end(h, "nothing of it is surplus any more")
+		l.end(h, why)
 	}
 }
 
@@ -327,7 +331,7 @@ func (l *loop) find(id string) (*hold, error) {
 func (h *hold) name() string {
 	if h.id == "" {
 		sum := sha256.New()
-		sum.Write([]byte(h.target + "\x00" + h.ward.name + "\x00"))
+		sum.Write([]byte(h.target + "\x00"))
 		for _, s := range h.sorted() {
 			sum.Write([]byte(s.item.group.String() + "\x00" + s.Key + "\x00"))
 		}

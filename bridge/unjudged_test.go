@@ -104,6 +104,35 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
 			s.in(5 * time.Minute).holdsN(left).hold()
 		},
+		"what stays is asked for where another replica decides by now": func(t *testing.T) {
+			s, b := gated(t, 2, decides, bridge.DefaultGuard())
+			s.opts.Stays = func(e registry.Entry) string { return map[bool]string{true: "it stays"}[e.Group.Name == "s0"] }
+			for _, sv := range all {
+				for _, e := range sv.Endpoints {
+					s.holding(mine(string(sv.Name), e.Address()))
+				}
+			}
+			s.starts().has(all[50:]...).in(5 * time.Minute)
+			b.set(warm)
+			s.in(2 * time.Hour)
+			b.put(0, bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"})
+			s.in(5 * time.Minute).holdsN(200).hold()
+		},
+		"what settled before its source was away settles anew": func(t *testing.T) {
+			s := standard(t, 100)
+			s.fail(func(memory.Op, registry.Group) error { return errDown })
+			s.has(all[1:]...).in(2 * time.Minute)
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpWrite {
+					return errDown
+				}
+				return nil
+			})
+			s.in(2 * time.Minute).table().Stale(errLost)
+			s.in(time.Minute).fail(nil)
+			s.in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
+			s.in(2 * time.Minute).holdsN(198)
+		},
 		"a source that can tell of nothing that is held confirms nothing": func(t *testing.T) {
 			s := standard(t, 100)
 			s.loses(0, 40).in(9 * time.Minute)

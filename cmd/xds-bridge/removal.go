@@ -256,11 +256,30 @@ func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 			return false, fmt.Errorf("read what onRemove was of bridges: %w", err)
 		}
 	}
+	want, found := r.learn(ctx, known)
+	return found, r.store(ctx, known, want)
+}
+
+// learn takes in what the records say and returns what they should, and whether
+// they told of a bridge that is gone.
+func (r *removal) learn(ctx context.Context, known map[string]string) (want map[string]removed, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.replicas.differing() != "" {
-		return false, r.store(ctx, known)
+	if r.replicas.differing() == "" {
+		found = r.takeUp(ctx, known)
 	}
+	want = maps.Clone(r.withdrawn)
+	for tag, x := range r.here {
+		if x.OnRemove == withdraw {
+			want[tag] = removed{Bridge: x.Name}
+		}
+	}
+	return want, found
+}
+
+// takeUp takes up the bridges that are found gone by the records, and reports
+// whether there is one that was not known of. The lock is held.
+func (r *removal) takeUp(ctx context.Context, known map[string]string) (found bool) {
 	for tag, text := range known {
 		var was removed
 		_, here := r.here[tag]
@@ -270,7 +289,7 @@ func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 		}
 	}
 	r.announce(ctx)
-	return found, r.store(ctx, known)
+	return found
 }
 
 // announce tells of bridges that are found gone. The lock is held.
@@ -287,16 +306,11 @@ func (r *removal) announce(ctx context.Context) {
 	}
 }
 
-// store makes the records say what is known. The lock is held.
-func (r *removal) store(ctx context.Context, known map[string]string) error {
+// store makes the records say what is wanted. The loop asks meanwhile what
+// stays, and must not wait for a registry that does not answer.
+func (r *removal) store(ctx context.Context, known map[string]string, want map[string]removed) error {
 	if r.recorder == nil {
 		return nil
-	}
-	want := maps.Clone(r.withdrawn)
-	for tag, x := range r.here {
-		if x.OnRemove == withdraw {
-			want[tag] = removed{Bridge: x.Name}
-		}
 	}
 	for _, tag := range slices.Sorted(maps.Keys(known)) {
 		if _, wanted := want[tag]; !wanted && r.replicas.differing() == "" {

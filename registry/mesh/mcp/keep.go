@@ -35,6 +35,7 @@ const (
 // whoever lists the groups, then keep.
 type keeper struct {
 	written [][buckets][sha256.Size]byte // by place: of the texts that are there
+	refused [buckets]bool                // was refused last
 	rounds  int
 	loaded  bool
 }
@@ -167,10 +168,15 @@ func (t *Target) keep(ctx context.Context) {
 }
 
 // check reads the records back, so that those that are gone are written once
-// more.
+// more, and has what was refused tried again: we may have the right by now.
 func (t *Target) check(ctx context.Context) {
 	if !t.isSettled() {
 		return
+	}
+	for b, refused := range t.keeper.refused {
+		if refused {
+			t.soil(b)
+		}
 	}
 	for i, p := range t.o.Keep {
 		for b := range buckets {
@@ -191,15 +197,21 @@ func (t *Target) store(ctx context.Context) {
 		for i, p := range t.o.Keep {
 			failed = cmp.Or(failed, t.storeIn(ctx, i, p, b, groups))
 		}
-		if failed != nil {
-			if !errors.Is(failed, registry.ErrRefused) {
-				t.soil(b)
-			}
-			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
-			if ctx.Err() != nil {
-				return
-			}
+		if t.unkept(b, failed); ctx.Err() != nil {
+			return
 		}
+	}
+}
+
+// unkept takes in what came of keeping a bucket. A refusal is told of once.
+func (t *Target) unkept(b int, failed error) {
+	before, refused := t.keeper.refused[b], errors.Is(failed, registry.ErrRefused)
+	t.keeper.refused[b] = refused
+	if failed != nil && !refused {
+		t.soil(b)
+	}
+	if failed != nil && (!before || !refused) {
+		t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
 	}
 }
 

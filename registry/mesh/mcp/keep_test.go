@@ -223,6 +223,22 @@ func TestRecordsThatCannotBeUsed_F58(t *testing.T) {
 			t.Errorf("what is refused was tried %d times", n)
 		}
 	})
+	bubble(t, "rights that come later: what did not change meanwhile is kept too", func(t *testing.T) {
+		s := newShelf()
+		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		time.Sleep(time.Hour)
+		s.fail(nil)
+		time.Sleep(10 * time.Minute)
+		s.change(func(texts map[[2]string]string) {
+			if len(texts) != 1 {
+				t.Errorf("%d records", len(texts))
+			}
+		})
+	})
 	bubble(t, "records that a wiped registry took along are written once more", func(t *testing.T) {
 		s := newShelf()
 		r := start(t, mcp.Options{Keep: s.of()})
