@@ -128,7 +128,7 @@ type ProtocolRule struct {
 
 // Select says which services and addresses pass a bridge.
 type Select struct {
-	Include       []string       `yaml:"include" doc:"Patterns of mesh hosts or native names; empty takes all."`
+	Include       []string       `yaml:"include" doc:"Patterns with at most one star: of mesh hosts; from another registry of interfaces, of service keys such as providers:org.acme.*, or of other native names. Empty takes all."`
 	Exclude       []string       `yaml:"exclude" doc:"Patterns of what is left out all the same."`
 	SkipMutualTLS bool           `yaml:"skipMutualTLS" doc:"Leave out endpoints whose mesh policy may refuse plaintext callers."`
 	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`

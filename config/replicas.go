@@ -70,7 +70,7 @@ func (v *validator) replicas(c *Config) {
 		v.fault(path+".lease", "names both zookeeper and kubernetes; it needs exactly one")
 	}
 	if name := r.Lease.ZooKeeper; name != "" && c.Registries[name].ZooKeeper == nil {
-		v.fault(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, slices.Collect(maps.Keys(c.Registries))))
+		v.fault(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, c.zooKeepers()))
 	}
 	if k := r.Lease.Kubernetes; k != nil {
 		v.kubernetesLease(path+".lease.kubernetes", *k, c.Owner)
@@ -98,4 +98,10 @@ func (v *validator) lifetimes(c *Config) {
 				z.SessionTimeout, c.Replicas.TTL)
 		}
 	}
+}
+
+// zooKeepers returns the names of the registries that are a ZooKeeper.
+func (c *Config) zooKeepers() []string {
+	names := slices.Collect(maps.Keys(c.Registries))
+	return slices.DeleteFunc(names, func(name string) bool { return c.Registries[name].ZooKeeper == nil })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -50,15 +51,20 @@ func checkZooKeeper(z *config.ZooKeeper, target *zookeeper.Target) func(context.
 // checkZooKeeperSource tries whether an ensemble can be read.
 func checkZooKeeperSource(source *zookeeper.Source) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		state, err := source.Check(ctx)
+		r, err := source.Check(ctx)
 		switch {
-		case state.Session == 0 && err != nil:
+		case r.State.Session == 0 && err != nil:
 			f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
 		case err != nil:
 			f.fail("list", err, "let our user read the root of each format")
 		default:
-			f.pass("reachable", "%s", state.Server)
-			f.pass("list", "the roots of all formats")
+			f.pass("reachable", "%s", r.State.Server)
+			if len(r.Absent) > 0 {
+				f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
+					"check root of the bridge's formats or reads, unless the first provider has yet to register")
+			} else {
+				f.pass("list", "%d folders in the roots of all formats", r.Folders)
+			}
 		}
 	}
 }
@@ -76,7 +82,11 @@ func checkNacosSource(source *nacos.Source) func(context.Context, *findings) {
 			f.fail("list", err, "let our user read the namespace and the groups of each format")
 		default:
 			f.pass("reachable", "%s", state.Server)
-			f.pass("list", "%d services", services)
+			if services == 0 {
+				f.warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
+			} else {
+				f.pass("list", "%d services", services)
+			}
 		}
 	}
 }

@@ -184,6 +184,36 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// A root that nobody registers in is the root that was written wrong.
+func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
+	w := newWorld(t)
+	file := w.waysIn("127.0.0.1:0", "")
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ list: /dubbo does not exist, so that nothing is read there", "check root of the bridge's formats or reads")
+	if err := w.zk.Put("/dubbo/api.Orders", nil); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 folders in the roots of all formats")
+}
+
+func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	if err := w.zk.Put("/xds-bridge/shop/alive", []byte(`{"host":"another","process":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, yes := range []string{"--yes=false", "--yes"} {
+		r := do(t, "purge", "--owner", "shop", yes, "-f", file)
+		r.want(t, exitUsage, "a bridge of owner shop still runs")
+		if r.out != "" || strings.Contains(r.err, `"after":"deleted"`) {
+			t.Errorf("it says %s%s", r.out, r.err)
+		}
+	}
+	if n := w.providers("api.Orders"); len(n) != 2 {
+		t.Errorf("%q are left", n)
+	}
+}
+
 func TestPreflightReadsTheToken_A14(t *testing.T) {
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-var errNotIncluded = errors.New("select.include does not name it")
+var errNotIncluded = errors.New("no pattern of select.include fits its host, or its interface or native name")
 
 // selection returns what says why a bridge leaves a service out: by the host
 // of a mesh, or by the native name elsewhere.
@@ -31,22 +32,22 @@ func (b *builder) selection(x config.Bridge) (func(*registry.Service) error, err
 	if len(include)+len(exclude)+len(imported) == 0 {
 		return nil, nil //nolint:nilnil // nothing is left out
 	}
-	return func(sv *registry.Service) error { return leftOut(sv.Name, include, exclude, imported) }, nil
+	return func(sv *registry.Service) error { return leftOut(sv, include, exclude, imported) }, nil
 }
 
-// leftOut says why a service of that name is not taken, nil where it is.
-func leftOut(name registry.Name, include, exclude, imported []naming.Pattern) error {
+// leftOut says why a service is not taken, nil where it is.
+func leftOut(sv *registry.Service, include, exclude, imported []naming.Pattern) error {
 	for _, p := range imported {
-		if matches(p, name) && !namedBy(include, name) {
+		if matches(p, sv) && !namedBy(include, sv) {
 			return fmt.Errorf("it was imported: its host is under %q; name it in select.include to export it all the same", p)
 		}
 	}
 	for _, p := range exclude {
-		if matches(p, name) {
+		if matches(p, sv) {
 			return fmt.Errorf("select.exclude names it by %q", p)
 		}
 	}
-	if len(include) == 0 || namedBy(include, name) || matchesAny(include, name) {
+	if len(include) == 0 || namedBy(include, sv) || matchesAny(include, sv) {
 		return nil
 	}
 	return errNotIncluded
@@ -68,23 +69,27 @@ func (b *builder) imported(x config.Bridge) ([]naming.Pattern, error) {
 }
 
 // namedBy reports whether a pattern that is more than a star names a service.
-func namedBy(include []naming.Pattern, name registry.Name) bool {
+func namedBy(include []naming.Pattern, sv *registry.Service) bool {
 	for _, p := range include {
-		if p.String() != "*" && matches(p, name) {
+		if p.String() != "*" && matches(p, sv) {
 			return true
 		}
 	}
 	return false
 }
 
-func matchesAny(all []naming.Pattern, name registry.Name) bool {
-	return slices.ContainsFunc(all, func(p naming.Pattern) bool { return matches(p, name) })
+func matchesAny(all []naming.Pattern, sv *registry.Service) bool {
+	return slices.ContainsFunc(all, func(p naming.Pattern) bool { return matches(p, sv) })
 }
 
-func matches(p naming.Pattern, name registry.Name) bool {
-	address, err := naming.ParseHostAddress(string(name))
-	if err != nil {
-		return p.Match(string(name))
+// matches reports whether a pattern fits the host of a service of a mesh; of
+// any other its native name, with what says where it is stored or without, or
+// an interface that it provides.
+func matches(p naming.Pattern, sv *registry.Service) bool {
+	name := string(sv.Name)
+	if address, err := naming.ParseHostAddress(name); err == nil {
+		return p.MatchHost(address.Host) || p.MatchHost(name)
 	}
-	return p.MatchHost(address.Host) || p.MatchHost(string(name))
+	return p.Match(name) || p.Match(name[strings.LastIndexByte(name, '/')+1:]) ||
+		slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool { return p.Match(i.Name) })
 }

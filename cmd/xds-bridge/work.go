@@ -69,6 +69,9 @@ func (c *cli) work(ctx context.Context, w work) ([]step, error) {
 		}
 		return nil
 	})
+	if err != nil && len(steps) == 0 {
+		return nil, err
+	}
 	return steps, err
 }
 
@@ -206,6 +209,9 @@ func (w work) entry(owner string, t *outlet, done []step, err error) audit.Entry
 	}
 	if err != nil {
 		e.Error = err.Error()
+		if len(done) == 0 {
+			e.After = "nothing changed"
+		}
 	}
 	return e
 }

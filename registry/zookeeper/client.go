@@ -189,7 +189,7 @@ func (c *Client) event(e zk.Event) {
 		c.disconnected(e.Server)
 	default: // on its way to one of these
 	}
-	after := c.state
+	after, leaving := c.state, c.closing
 	c.mu.Unlock()
 	if before == after {
 		return
@@ -197,7 +197,9 @@ func (c *Client) event(e zk.Event) {
 	if before.Connected && !after.Connected {
 		c.tell((*inbox).disconnected)
 	}
-	c.log(before, after)
+	if !leaving {
+		c.log(before, after)
+	}
 	c.opts.Observe(after)
 }
 

@@ -116,21 +116,36 @@ func (s *Source) Recheck() {
 	}
 }
 
+// SourceReport is what Check found.
+type SourceReport struct {
+	State   State
+	Folders int      // in the roots of all formats
+	Absent  []string // roots that do not exist
+}
+
 // Check lists the root of every format over a connection of its own and
 // returns how that connection was.
-func (s *Source) Check(ctx context.Context) (State, error) {
+func (s *Source) Check(ctx context.Context) (SourceReport, error) {
+	var r SourceReport
 	client, err := Dial(s.conn) //nolint:contextcheck // it ends by Close
 	if err != nil {
-		return State{}, err
+		return r, err
 	}
 	defer client.Close()
 	for _, f := range s.opts.Formats {
 		root, _ := parts(f)
-		if _, err := client.children(ctx, root); err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return client.State(), fmt.Errorf("list %s: %w", root, err)
+		names, err := client.children(ctx, root)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			r.Absent = append(r.Absent, root)
+		case err != nil:
+			r.State = client.State()
+			return r, fmt.Errorf("list %s: %w", root, err)
 		}
+		r.Folders += len(names)
 	}
-	return client.State(), nil
+	r.State = client.State()
+	return r, nil
 }
 
 // Run implements registry.Source.

@@ -70,6 +70,10 @@ func (r *reading) list(ctx context.Context, root *root) ([]string, error) {
 	case errors.Is(err, zk.ErrNoNode) && root.there:
 		return nil, rootGone(root.path)
 	case errors.Is(err, zk.ErrNoNode):
+		if !root.absent {
+			root.absent = true
+			r.opts.Log.Warn("root does not exist; nothing is read there until somebody registers, or root is mended", "root", root.path)
+		}
 		return nil, nil // nobody has registered anything yet
 	case err != nil:
 		return nil, fmt.Errorf("list %s: %w", root.path, err)

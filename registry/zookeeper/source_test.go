@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
@@ -35,10 +36,15 @@ func register(t *testing.T, s *zktest.Server, iface string, addresses ...string)
 // reads runs a Dubbo source until the test ends.
 func reads(t *testing.T, s *zktest.Server) *registry.Table {
 	t.Helper()
+	return readsAndLogs(t, s, nil)
+}
+
+func readsAndLogs(t *testing.T, s *zktest.Server, log *slog.Logger) *registry.Table {
+	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
-	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}})
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{codec}, Log: log})
 	must(t, err)
 	table := registry.NewTable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -265,6 +271,17 @@ func TestSource(t *testing.T) {
 			later(time.Minute)
 			if k := knowledge(table); k.Stale != nil || len(k.Unknown) > 0 {
 				t.Errorf("knowledge %+v", k)
+			}
+		},
+		"a root that does not exist is warned of once, and read once it does": func(t *testing.T, s *zktest.Server) {
+			var log strings.Builder
+			table := readsAndLogs(t, s, slog.New(slog.NewTextHandler(&log, nil)))
+			later(time.Hour)
+			register(t, s, "api.A", "10.0.0.1:1")
+			later(time.Minute)
+			tells(t, table, "api.A=10.0.0.1:1")
+			if n := strings.Count(log.String(), "root does not exist"); n != 1 || !strings.Contains(log.String(), "root=/dubbo") {
+				t.Errorf("%d warnings: %s", n, log.String())
 			}
 		},
 		"one node that is no provider costs that node": func(t *testing.T, s *zktest.Server) {

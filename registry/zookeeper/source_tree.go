@@ -24,6 +24,7 @@ type root struct {
 	after   string // what comes after the part of their paths that differs
 	scope   string // of the names of the services
 	there   bool   // it existed once
+	absent  bool   // it never did, and the log says so
 	err     error  // why the folders could not be listed
 	again   retries
 	folders map[string]*folder
