@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestReadiness_A56(t *testing.T) {
@@ -193,6 +195,21 @@ func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ list: 1 folders in the roots of all formats")
+}
+
+func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
+	w := newWorld(t)
+	if err := errors.Join(w.zk.Put("/dubbo/api.Orders", nil), w.zk.SetACL("/", zktest.WorldACL(zktest.PermRead))); err != nil {
+		t.Fatal(err)
+	}
+	r := do(t, "preflight", "-f", w.waysIn("127.0.0.1:0", ""))
+	r.want(t, exitOK, "‼ id: make /xds-bridge: refused", "let our user read and make /xds-bridge/id")
+	if err := w.zk.SetACL("/", zktest.WorldACL(zktest.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if r := do(t, "preflight", "-f", w.waysIn("127.0.0.1:0", "")); r.code != exitOK || !strings.Contains(r.out, "√ id: none is kept yet") {
+		t.Errorf("%s", r.out)
+	}
 }
 
 func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {

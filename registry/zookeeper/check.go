@@ -1,14 +1,19 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Report is what Check found out.
@@ -18,7 +23,7 @@ type Report struct {
 	Asked   time.Duration // session timeout
 	Granted time.Duration // session timeout
 	Read    error         // of the folders of the layouts; nil: they can be listed
-	Write   error         // of a node under /xds-bridge/<owner>; nil: it was made and deleted
+	Write   error         // nil: a node under /xds-bridge/<owner> was made and deleted, and could be made in each root
 	Skew    time.Duration // how far the server's clock is ahead of ours, give or take Took
 	Took    time.Duration // the round trip of the written node
 }
@@ -36,7 +41,7 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		Asked: t.client.opts.SessionTimeout, Granted: state.Timeout,
 	}
 	_, r.Read = t.Groups(ctx)
-	r.Write = t.probe(ctx, &r)
+	r.Write = cmp.Or(t.probe(ctx, &r), t.mayWrite(ctx))
 	return r, nil
 }
 
@@ -61,6 +66,41 @@ func (t *Target) probe(ctx context.Context, r *Report) error {
 	}
 	if _, err := t.client.multi(ctx, []any{&zk.DeleteRequest{Path: op.Path, Version: -1}}); err != nil {
 		return fmt.Errorf("delete %s: %w", op.Path, err)
+	}
+	return nil
+}
+
+// mayWrite returns why nothing can be made in the root of some layout.
+func (t *Target) mayWrite(ctx context.Context) error {
+	for _, l := range t.opts.Layouts {
+		before, _, _ := strings.Cut(l.Folders(), "*")
+		if err := t.client.mayMake(ctx, before+"xds-bridge-"+rand.Text()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayMake returns why the ACL does not let us make a node that does not exist,
+// or the first of those above it that do not: it asks for it in a transaction
+// that fails in any case, so that nobody who watches is told of anything.
+func (c *Client) mayMake(ctx context.Context, path string) error {
+	for parentOf(path) != "/" {
+		stat, err := c.exists(ctx, parentOf(path))
+		if err != nil {
+			return err
+		}
+		if stat != nil {
+			break
+		}
+		path = parentOf(path)
+	}
+	_, err := c.multi(ctx, []any{
+		&zk.CreateRequest{Path: path, Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
+		&zk.CheckVersionRequest{Path: parentOf(path), Version: math.MaxInt32},
+	})
+	if errors.Is(err, registry.ErrRefused) {
+		return fmt.Errorf("make %s: %w", path, err)
 	}
 	return nil
 }

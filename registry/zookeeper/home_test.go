@@ -80,6 +80,20 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%+v", report)
 		}
 	})
+	inTime(t, "a root in which nothing can be made is said, though /xds-bridge is ours", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		must(t, server.Put(root, nil))
+		must(t, server.SetACL(root, zktest.WorldACL(zktest.PermRead)))
+		report, err := target(t, client).Check(t.Context())
+		must(t, err)
+		if report.Read != nil || !errors.Is(report.Write, registry.ErrRefused) || !strings.Contains(report.Write.Error(), "make "+root+"/") {
+			t.Errorf("%+v", report)
+		}
+		if left := server.Paths(root); len(left) != 1 {
+			t.Errorf("left: %q", left)
+		}
+	})
 	inTime(t, "without a server there is no report", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server)
 		defer client.Close()

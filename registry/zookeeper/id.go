@@ -17,7 +17,8 @@ const IDNode = home + "/id"
 // ID returns the id that the registry keeps of itself, from which metadata.Hop
 // makes the hop that stands for it in a path. Where it keeps none, it keeps
 // offer from now on; of several bridges that come first at the same time, one
-// wins for all. An empty offer leaves it without, and then none is returned.
+// wins for all. An empty offer leaves it without: then none is returned, or why
+// none could be made.
 func (c *Client) ID(ctx context.Context, offer string, access Access) (string, error) {
 	for range 2 {
 		n, err := c.get(ctx, IDNode)
@@ -32,7 +33,7 @@ func (c *Client) ID(ctx context.Context, offer string, access Access) (string, e
 			return "", fmt.Errorf("read %s: %w", IDNode, err)
 		}
 		if offer == "" {
-			return "", nil
+			return "", c.mayMake(ctx, IDNode)
 		}
 		op := &zk.CreateRequest{Path: IDNode, Data: []byte(offer), Acl: access.acl()}
 		if access == Private { // it is every bridge's to read
