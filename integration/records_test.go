@@ -16,6 +16,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 // servedHosts asks a bridge what it serves: host, virtual address and
@@ -94,17 +95,33 @@ bridges:
 	})
 }
 
-// TestWhatIsServedOutlivesTheProcess_V05 has records in a real ZooKeeper.
+// TestWhatIsServedOutlivesTheProcess_V05 has records in real servers.
 func TestWhatIsServedOutlivesTheProcess_V05(t *testing.T) {
 	services := []string{"api.One", "api.Two", "api.Three"}
-	zookeeper := harness.StartZooKeeper(t)
-	znodes := harness.Connect(t, zookeeper.Address)
-	for i, s := range services {
-		znodes.Create(t, registered(s, 20001+i), "")
-	}
-	outlivesTheProcess(t, fmt.Sprintf("{ zookeeper: { servers: [%q], sessionTimeout: 6s } }", zookeeper.Address), func() {
-		znodes.Delete(t, registered("api.Two", 20002))
-		znodes.Delete(t, "/dubbo/api.Two/providers")
-		znodes.Delete(t, "/dubbo/api.Two")
+	t.Run("ZooKeeper", func(t *testing.T) {
+		zookeeper := harness.StartZooKeeper(t)
+		znodes := harness.Connect(t, zookeeper.Address)
+		for i, s := range services {
+			znodes.Create(t, registered(s, 20001+i), "")
+		}
+		outlivesTheProcess(t, fmt.Sprintf("{ zookeeper: { servers: [%q], sessionTimeout: 6s } }", zookeeper.Address), func() {
+			znodes.Delete(t, registered("api.Two", 20002))
+			znodes.Delete(t, "/dubbo/api.Two/providers")
+			znodes.Delete(t, "/dubbo/api.Two")
+		})
+	})
+	eachNacos(t, func(t *testing.T, version int) {
+		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: 50 * time.Millisecond})
+		provider, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		for i, s := range services {
+			offers(t, provider, s, 20001+i)
+		}
+		outlivesTheProcess(t, fmt.Sprintf("{ nacos: { servers: [%q], listInterval: 500ms } }", server.URL), func() {
+			group := nacosGroup("api.Two")
+			offers(t, provider, "api.Two")
+			harness.Eventually(t, soon, "Nacos shows nothing of it", func() error {
+				return harness.Same(nacosKeys(t, provider, group), []string(nil))
+			})
+		})
 	})
 }
