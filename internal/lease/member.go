@@ -130,11 +130,9 @@ func (m *Member) exchange(ctx context.Context) error {
 		return fmt.Errorf("read the record of the replicas: %w", err)
 	}
 	now := m.now()
-	t := newTable(m.opts.Shards, now.UnixMilli())
-	if len(record) > 0 {
-		if t, err = parse(record); err != nil {
-			return err
-		}
+	t, err := m.parsed(record, now)
+	if err != nil {
+		return err
 	}
 	if len(t.Shards) != m.opts.Shards {
 		m.observe(t, now)
@@ -147,6 +145,21 @@ func (m *Member) exchange(ctx context.Context) error {
 	m.observe(t, now)
 	m.adopt(t)
 	return m.renew(ctx, t, version)
+}
+
+// parsed returns the table that a record holds. One that somebody spoiled is
+// made anew, as one that was deleted is: nobody would decide anything any more.
+func (m *Member) parsed(record []byte, now time.Time) (table, error) {
+	anew := newTable(m.opts.Shards, now.UnixMilli())
+	if len(record) == 0 {
+		return anew, nil
+	}
+	t, err := parse(record)
+	if errors.Is(err, errSpoiled) {
+		m.opts.Log.Warn("somebody wrote over the record of the replicas; it is made anew", "err", err)
+		return anew, nil
+	}
+	return t, err
 }
 
 // observe notes which entries changed. Where the record was out of sight for

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -69,13 +70,20 @@ func (t table) resized(shards int, now int64) table {
 	return newTable(shards, now)
 }
 
+// errSpoiled says that a record is none that any version wrote.
+var errSpoiled = errors.New("the record of the replicas cannot be read")
+
 func parse(record []byte) (table, error) {
 	var t table
-	if err := json.Unmarshal(record, &t); err != nil {
-		return t, fmt.Errorf("the record of the replicas cannot be read: %w", err)
-	}
-	if t.Format != format {
+	err := json.Unmarshal(record, &t)
+	if t.Format != format && t.Format != 0 {
 		return t, fmt.Errorf("the record of the replicas has format %d, this version knows %d", t.Format, format)
+	}
+	if err == nil && t.Format == 0 {
+		err = errors.New("it has no format")
+	}
+	if err != nil {
+		return t, fmt.Errorf("%w: %w", errSpoiled, err)
 	}
 	if t.Members == nil {
 		t.Members = map[string]member{}
