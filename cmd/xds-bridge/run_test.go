@@ -112,6 +112,27 @@ func TestHoldsAreDecided(t *testing.T) {
 	eventually(t, "deleted", func() bool { return len(w.providers("api.Orders")) == 1 })
 }
 
+// What was written to a registry that is away may be gone, however good it was.
+func TestStatusOfATargetThatIsAway(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	w.zk.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+	w.zk.DropConnections()
+	eventually(t, "status says that the target is away", func() bool {
+		r := do(t, "status", "-f", file)
+		return r.code == exitFindings && strings.Contains(r.out, "AWAY") && strings.Contains(r.out, "not in step")
+	})
+	served := w.waysIn("127.0.0.1:0", "")
+	w.zk.SetFault(nil)
+	w.start(served)
+	eventually(t, "status says that nobody reads what is served", func() bool {
+		r := do(t, "status", "-f", served)
+		return strings.Contains(r.out, "NO READER") && strings.Contains(r.out, "configSources of an istiod has to name this address")
+	})
+}
+
 func TestDebugAPIRefuses_A13(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})

@@ -115,7 +115,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	c.say("")
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
-		t.row(l.Target, loopWord(l), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
+		t.row(l.Target, targetWord(d, l), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
 			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), targetDetail(d, l))
 	}
 	if err := t.end(); err != nil {
@@ -213,7 +213,7 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		if t.Login != nil {
 			detail += " as " + t.Login.Username
 		}
-		if !t.Connected {
+		if !t.Connected && t.Kind != "mesh" {
 			detail = orWord(t.LastError, "not connected yet")
 		}
 		if t.Login != nil && t.Login.LastError != "" {
@@ -222,6 +222,21 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		return orWord(l.LastError, detail)
 	}
 	return l.LastError
+}
+
+// targetWord says in one word how a target is. What was written to one that is
+// away may be gone with the connection.
+func targetWord(d admin.Document, l bridge.Status) string {
+	for _, t := range d.Targets {
+		switch {
+		case t.Name != l.Target || t.Connected:
+		case t.Kind == "mesh":
+			return "NO READER"
+		default:
+			return "AWAY"
+		}
+	}
+	return loopWord(l)
 }
 
 func loopWord(s bridge.Status) string {
@@ -247,7 +262,7 @@ func ago(now, at time.Time) string {
 // readBy says who reads a target that serves.
 func readBy(readers []admin.Reader) string {
 	if len(readers) == 0 {
-		return "read by nobody"
+		return "read by nobody: configSources of an istiod has to name this address"
 	}
 	names := make([]string, 0, len(readers))
 	for _, r := range readers {

@@ -263,7 +263,7 @@ func orElse(known, fallback func(context.Context) ([]string, error), wait time.D
 // meshState shows how a source stands.
 func meshState(s mesh.Status, from string) admin.SourceState {
 	out := admin.SourceState{
-		Connected: s.Stream.Connected, Mode: s.Stream.Mode.String(), LastContact: heard(s.Stream.Connected, s.Stream.Since),
+		Connected: s.Stream.Connected, Mode: s.Stream.Mode.String(), LastContact: s.Stream.Since,
 		Reconnects: max(s.Stream.Epoch-1, 0), Types: types(s.Stream),
 	}
 	if s.Stream.Err != nil {

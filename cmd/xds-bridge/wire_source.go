@@ -3,7 +3,6 @@ package main
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
@@ -61,7 +60,7 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 		name: name, kind: "nacos", source: source, again: source.Recheck,
 		state: func() admin.SourceState {
 			s := source.State()
-			return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: heard(s.Connected, s.Since), Reconnects: s.Again}
+			return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
 		},
 		check: checkNacosSource(source),
 	}, nil
@@ -81,15 +80,6 @@ func (b *builder) asker(name string) *dubborpc.Asker {
 
 func zookeeperState(s zookeeper.State) admin.SourceState {
 	return admin.SourceState{
-		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: heard(s.Connected, s.Since), Reconnects: max(s.Sessions-1, 0),
+		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: max(s.Sessions-1, 0),
 	}
-}
-
-// heard returns when a registry was last heard: while it is connected, which
-// its client makes sure of every few seconds, just now.
-func heard(connected bool, since time.Time) time.Time {
-	if connected {
-		return time.Now()
-	}
-	return since
 }

@@ -69,6 +69,11 @@ func (c *cli) work(ctx context.Context, w work) ([]step, error) {
 		}
 		return nil
 	})
+	return cameTo(steps, err)
+}
+
+// cameTo returns nil for steps where an error left none.
+func cameTo(steps []step, err error) ([]step, error) {
 	if err != nil && len(steps) == 0 {
 		return nil, err
 	}

@@ -131,6 +131,9 @@ func source(in Input) Source {
 	}
 	if in.State != nil {
 		src.SourceState = in.State()
+		if src.Connected { // which its client makes sure of every few seconds
+			src.LastContact = time.Now()
+		}
 	}
 	return src
 }
