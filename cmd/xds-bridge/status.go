@@ -52,7 +52,7 @@ func (c *cli) status(ctx context.Context, o clientOptions, form output) error {
 // verdictOf gives a status its exit code.
 func verdictOf(d admin.Document) error {
 	code := exitOK
-	if !d.InSync {
+	if !d.InSync || untold(d) {
 		code = exitFindings
 	}
 	for _, st := range d.Loops {
@@ -173,10 +173,20 @@ func readiness(d admin.Document) string {
 		return "not ready yet"
 	case d.InSync && slices.ContainsFunc(d.Loops, func(st bridge.Status) bool { return len(st.Holds) > 0 }):
 		return "in step but for deletions that are held back"
+	case d.InSync && untold(d):
+		return "in step but for services that a source cannot tell of"
 	case d.InSync:
 		return "in step"
 	}
 	return "not in step"
+}
+
+// untold reports whether services stay as they are because a source cannot tell
+// of them, such as those of a root that has gone.
+func untold(d admin.Document) bool {
+	return slices.ContainsFunc(d.Loops, func(st bridge.Status) bool {
+		return slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return b.Reasons[bridge.ReasonUnknown] > 0 })
+	})
 }
 
 func sourceWord(s admin.Source) string {
