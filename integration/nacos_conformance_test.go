@@ -29,7 +29,7 @@ func nacosPassesTheSuite(t *testing.T, options func() nacos.Options) {
 		namespaces++
 		o := options()
 		o.Namespace = "n" + strconv.Itoa(namespaces)
-		return nacosFixture(t, o, swift)
+		return nacosFixture(t, o)
 	})
 }
 
@@ -114,7 +114,7 @@ func nacosRefuses(t *testing.T, server *harness.Nacos) {
 
 // nacosFixture is a target in a namespace of its own, and another owner's
 // connection beside it.
-func nacosFixture(t *testing.T, o nacos.Options, delay time.Duration) registrytest.Fixture {
+func nacosFixture(t *testing.T, o nacos.Options) registrytest.Fixture {
 	t.Helper()
 	group := func(n int) registry.Group {
 		g := nacosGroup("service" + strconv.Itoa(n))

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +21,11 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	nodes := harness.StartEnsemble(t)
 	znodes := harness.Connect(t, harness.Addresses(nodes...)...)
 	m := faults.StartMesh(t)
-	bridge := kept(t, m, znodes, meshToZooKeeper(m, "lifetime: session", patient, harness.Addresses(nodes...)...), nodes...)
+	// A session has to outlast the wait for a quorum, on a busy machine too.
+	const long = 3 * session
+	config := strings.Replace(meshToZooKeeper(m, "lifetime: session", patient, harness.Addresses(nodes...)...),
+		"sessionTimeout: "+session.String(), "sessionTimeout: "+long.String(), 1)
+	bridge := kept(t, m, znodes, config, nodes...)
 	restart := func(t *testing.T, killed ...*harness.ZooKeeper) {
 		t.Helper()
 		for _, n := range killed {
@@ -98,7 +103,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		Break: func(*testing.T) { bridge.Kill() },
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 		After: func(t *testing.T) {
-			harness.Stays(t, session+time.Second, "the end of the old session takes nothing along", func() error {
+			harness.Stays(t, long+time.Second, "the end of the old session takes nothing along", func() error {
 				return m.Shown(faults.MovingService)
 			})
 		},
