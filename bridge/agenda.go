@@ -47,6 +47,7 @@ type item struct {
 	wroteAt   time.Time
 	checkAt   time.Time // when the last write is to be read back; zero: not at all, or it was
 	missed    int       // readings back in a row that found something else
+	yielded   time.Time // since when entries of others are in the way of claims; zero: none are
 	refusals  refusals
 	attempts  int // failures in a row
 	races     int // conflicts with other writers in a row

@@ -144,7 +144,18 @@ func (l *loop) trusted(it *item, now time.Time) bool {
 	case it.unchecked() && !now.Before(it.checkAt):
 		return false
 	}
-	return now.Sub(it.readAt) < spread(it.group, l.opts.Refresh)
+	return now.Before(l.refreshes(it))
+}
+
+// refreshes returns when a group is to be read again without a cause. Of one in
+// which entries of others are in the way nobody tells when they go: the longer
+// it has been so, the less often it is looked at.
+func (l *loop) refreshes(it *item) time.Time {
+	wait := spread(it.group, l.opts.Refresh)
+	if !it.yielded.IsZero() {
+		wait = min(wait, max(l.opts.Retry.Max, it.readAt.Sub(it.yielded)))
+	}
+	return it.readAt.Add(wait)
 }
 
 func (it *item) removesLeftover(c registry.Change) bool {

@@ -196,7 +196,7 @@ func (l *loop) setAside(it *item, now time.Time) {
 
 // park makes a group due when a deletion that waits may go, or for a refresh.
 func (l *loop) park(it *item) {
-	refresh := it.readAt.Add(spread(it.group, l.opts.Refresh))
+	refresh := l.refreshes(it)
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
 	}

@@ -29,6 +29,7 @@ func (l *loop) permit(it *item, now time.Time) registry.Change {
 	for i := range conflicts {
 		l.conflict(it, before, &conflicts[i])
 	}
+	it.yields(conflicts, now)
 	change = l.permitPuts(it, change)
 	if next, succeeds := l.successor(it, change); succeeds {
 		return l.permitSuccession(it, next, change, now)
@@ -82,6 +83,16 @@ func (l *loop) conflict(it *item, before []note, c *plan.Conflict) {
 	})
 	l.opts.Log.Warn("claim refused", "bridge", bridge, "service", c.Origin.Service,
 		"group", it.group.String(), "key", c.Key, "winner", l.winner(*c))
+}
+
+// yields notes since when entries of others are in the way of claims.
+func (it *item) yields(conflicts []plan.Conflict, now time.Time) {
+	switch {
+	case !slices.ContainsFunc(conflicts, func(c plan.Conflict) bool { return !c.Ours }):
+		it.yielded = time.Time{}
+	case it.yielded.IsZero():
+		it.yielded = now
+	}
 }
 
 // winner names who has what a conflict is about.
