@@ -45,6 +45,9 @@ type removal struct {
 	differ   string // why replicas did
 	said     bool   // that the records cannot be reached
 
+	asked func()          // closes known
+	known <-chan struct{} // closed once the records were as they should be
+
 	mu        sync.Mutex
 	withdrawn map[string]removed // by what marks call the bridge
 	gone      map[string]string  // names of bridges that are not here, likewise
@@ -60,7 +63,9 @@ type removed struct {
 // removal returns what decides for an end, which knows of the bridges that a
 // reload took away from there.
 func (b *builder) removal(at end, o *outlet) *removal {
+	known := make(chan struct{})
 	r := &removal{
+		known: known, asked: sync.OnceFunc(func() { close(known) }),
 		registry: b.cfg.Registries[at.registry], served: at.listen != "",
 		owner: b.cfg.Owner, peer: at.String(), here: make(map[string]config.Bridge), withdrawn: make(map[string]removed), gone: make(map[string]string), told: make(map[string]bool), tell: b.events.Add,
 		audit: b.audit, log: b.log.With("component", "bridge", "peer", at.String()), retry: b.cfg.Registries[at.registry].Timing.RetryMax.Std(),
@@ -179,10 +184,22 @@ func (r *removal) run(ctx context.Context, again func(context.Context) error) er
 				return err
 			}
 		}
+		if r.recorded {
+			r.asked()
+		}
 		if next == 0 {
 			return nil
 		}
 		timer.Reset(next)
+	}
+}
+
+// wait waits until run has asked the records once, and the loop to look again
+// at what stayed by them.
+func (r *removal) wait(ctx context.Context) {
+	select {
+	case <-r.known:
+	case <-ctx.Done():
 	}
 }
 

@@ -29,7 +29,7 @@ func TestARecordThatIsNotAnsweredHoldsNoLoopUp(t *testing.T) {
 	d := deaf{make(chan struct{})}
 	tag := metadata.Fingerprint("b", metadata.BridgeLen)
 	r := &removal{
-		here:      map[string]config.Bridge{tag: {Name: "b", OnRemove: withdraw}},
+		asked: func() {}, here: map[string]config.Bridge{tag: {Name: "b", OnRemove: withdraw}},
 		recorder:  d,
 		withdrawn: make(map[string]removed), gone: make(map[string]string), told: make(map[string]bool),
 		log: slog.New(slog.DiscardHandler), tell: func(bridge.Event) {}, retry: time.Hour,
