@@ -22,11 +22,13 @@ const (
 	// hold, or other replicas may have one.
 	consultEvery = 5 * time.Second
 
-	// approvalTerm is how long an approval is good for, so that it survives a
-	// restart and not the next time that the same set goes.
+	// approvalTerm is how long an approval is good for beyond the hold that it
+	// was given for, so that it survives a restart and not the next time that
+	// the same set goes.
 	approvalTerm = 5 * time.Minute
 
-	// holdTerm is how long the hold of a replica is shown that says no more.
+	// holdTerm is how long the hold of a replica is shown that says no more, by
+	// the clock of the one that shows it.
 	holdTerm = 2 * time.Minute
 
 	// recordedEntries is how many entries of a hold other replicas show.
@@ -38,6 +40,12 @@ type decision struct {
 	Approved bool      `json:"approved"` // else denied
 	Who      string    `json:"who"`
 	At       time.Time `json:"at"`
+	Since    time.Time `json:"since,omitzero"` // of the hold, as whoever has it says: clocks of replicas differ
+}
+
+// approves reports whether an approval is of a hold that is there since then.
+func (d decision) approves(since, now time.Time) bool {
+	return d.Approved && (d.Since.Equal(since) || now.Sub(d.At).Abs() < approvalTerm)
 }
 
 // posted is a hold of some replica.
@@ -59,8 +67,12 @@ type records struct {
 	busy      bool
 	failed    bool
 	elsewhere map[string]Hold // holds of other replicas
+	heard     map[string]heard
 	posted    map[string]time.Time
 }
+
+// heard is when a replica said anew that it has a hold.
+type heard struct{ at, here time.Time } // by its clock, and by ours
 
 // consultation is what came of a look.
 type consultation struct {
@@ -175,14 +187,25 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 		return
 	}
 	r.failed = false
+	l.hear(o.consulted.holds, now)
 	l.obey(o.consulted.decisions, now)
-	r.elsewhere = make(map[string]Hold)
-	for id, p := range o.consulted.holds {
+}
+
+// hear takes in the holds of all replicas.
+func (l *loop) hear(holds map[string]posted, now time.Time) {
+	r, before := &l.records, l.records.heard
+	r.elsewhere, r.heard = make(map[string]Hold), make(map[string]heard, len(holds))
+	for id, p := range holds {
 		_, ours := r.posted[id]
+		last, again := before[id]
+		if !again || !last.at.Equal(p.At) {
+			last = heard{p.At, now}
+		}
+		r.heard[id] = last
 		switch {
 		case ours:
 		case id == "" || p.ID != id: // and so nobody's
-		case now.Sub(p.At) > holdTerm:
+		case now.Sub(last.here) > holdTerm:
 			l.forget(recordHolds, id)
 		default:
 			r.elsewhere[id] = p.Hold
@@ -192,19 +215,18 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 
 // obey does what was decided about holds of this loop.
 func (l *loop) obey(decisions map[string]decision, now time.Time) {
-	for id, d := range decisions {
-		if d.Approved && now.Sub(d.At).Abs() >= approvalTerm {
-			l.forget(recordDecisions, id)
-			delete(decisions, id)
-		}
-	}
 	for _, h := range slices.Clone(l.holds) {
 		d, decided := decisions[h.name()]
 		switch {
-		case decided && d.Approved:
+		case d.approves(h.since, now):
 			l.release(h, "approved by "+d.Who, now)
-		case decided && h.denied == "":
+		case decided && !d.Approved && h.denied == "":
 			l.denied(h, d.Who)
+		}
+	}
+	for id, d := range decisions {
+		if _, waits := l.records.heard[id]; d.Approved && !waits && now.Sub(d.At).Abs() >= approvalTerm {
+			l.forget(recordDecisions, id)
 		}
 	}
 }
@@ -235,9 +257,11 @@ func (l *loop) post(now time.Time) {
 
 // decideElsewhere keeps a word on a hold of another replica, which acts on it.
 func (l *loop) decideElsewhere(id string, d decision) error {
-	if _, known := l.records.elsewhere[id]; !known {
+	h, known := l.records.elsewhere[id]
+	if !known {
 		return ErrNoHold
 	}
+	d.Since = h.Since
 	l.keep(recordDecisions, id, d)
 	return nil
 }

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -79,6 +80,46 @@ func recorded(t *testing.T) (r *recording, start func(...func(*story)) *story) {
 			f(s)
 		}
 		return s.starts(r)
+	}
+}
+
+// otherClock is what a replica sees of the records whose clock is ahead.
+type otherClock struct {
+	*recording
+	ahead time.Duration
+}
+
+func (o otherClock) Records(ctx context.Context, kind string) (map[string]string, error) {
+	all, err := o.recording.Records(ctx, kind)
+	for name, text := range all {
+		all[name] = later(text, -o.ahead)
+	}
+	return all, err
+}
+
+func (o otherClock) Record(ctx context.Context, kind, name, text string) error {
+	return o.recording.Record(ctx, kind, name, later(text, o.ahead))
+}
+
+// later returns a record that says it was written so much later.
+func later(text string, by time.Duration) string {
+	fields := make(map[string]json.RawMessage)
+	var at time.Time
+	if json.Unmarshal([]byte(text), &fields) != nil || json.Unmarshal(fields["at"], &at) != nil {
+		return text
+	}
+	fields["at"], _ = json.Marshal(at.Add(by))
+	out, _ := json.Marshal(fields)
+	return string(out)
+}
+
+// as makes a story that of one of two replicas.
+func as(role bridge.Role) func(*story) {
+	return func(s *story) {
+		s.opts.Gate = &bridge.Gate{
+			Shards: 1, Stand: func(int) bridge.Stand { return bridge.Stand{Role: role, Term: 1, Decider: "a"} },
+			Ready: func(int, bridge.Stand) {},
+		}
 	}
 }
 
@@ -191,14 +232,6 @@ func TestDecisions(t *testing.T) {
 		},
 		"A38 any replica shows the hold of another and takes the word on it": func(t *testing.T) {
 			_, start := recorded(t)
-			as := func(role bridge.Role) func(*story) {
-				return func(s *story) {
-					s.opts.Gate = &bridge.Gate{
-						Shards: 1, Stand: func(int) bridge.Stand { return bridge.Stand{Role: role, Term: 1, Decider: "a"} },
-						Ready: func(int, bridge.Stand) {},
-					}
-				}
-			}
 			a, b := start(as(bridge.RoleDecider)), start(as(bridge.RoleWarm))
 			for _, s := range []*story{a, b} {
 				s.has(fleet(20, 2)...)
@@ -222,6 +255,37 @@ func TestDecisions(t *testing.T) {
 			}
 			a.in(time.Minute).holdsN(20).noHold()
 			b.noHold()
+		},
+		"a word at a replica counts whatever its clock says, and it shows the holds of the others": func(t *testing.T) {
+			for _, ahead := range []time.Duration{-time.Hour, -6 * time.Minute, 3 * time.Minute, time.Hour} {
+				r, start := recorded(t)
+				a := start(as(bridge.RoleDecider))
+				b := newStory(t).bridge("b", bridge.DefaultGuard())
+				b.target = r.Target
+				as(bridge.RoleWarm)(b)
+				b.starts(otherClock{r, ahead})
+				for _, s := range []*story{a, b} {
+					s.has(fleet(20, 2)...)
+				}
+				a.in(10 * time.Minute)
+				for _, s := range []*story{a, b} {
+					s.loses(0, 10)
+				}
+				id := a.in(5 * time.Minute).hold().ID
+				if h := b.hold(); h.ID != id {
+					t.Fatalf("%s ahead: the other replica shows %+v", ahead, h)
+				}
+				if err := b.loop.Approve(t.Context(), id, "bob"); err != nil {
+					t.Fatal(err)
+				}
+				a.in(time.Minute).holdsN(20).noHold()
+				b.in(10 * time.Minute).noHold()
+				if r.decisions() != 0 {
+					t.Errorf("%s ahead: %d decisions are kept", ahead, r.decisions())
+				}
+				a.stop()
+				b.stop()
+			}
 		},
 		"words that cannot be stored are stored later, each of them": func(t *testing.T) {
 			r, start := recorded(t)

@@ -57,19 +57,27 @@ func (c *cli) work(ctx context.Context, w work) ([]step, error) {
 				return err
 			}
 		}
-		for _, t := range outlets {
-			done, err := t.work(ctx, w)
-			steps = append(steps, done...)
-			if w.yes && (len(done) > 0 || err != nil) {
-				h.audit.Record(ctx, w.entry(h.owner, t, done, err))
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		steps, err = h.worked(ctx, w, outlets)
+		return err
 	})
 	return cameTo(steps, err)
+}
+
+// worked does the work in one target after the other, until one fails, and
+// keeps in the audit what was done.
+func (h *house) worked(ctx context.Context, w work, outlets []*outlet) ([]step, error) {
+	steps := []step{}
+	for _, t := range outlets {
+		done, err := t.work(ctx, w)
+		steps = append(steps, done...)
+		if w.yes && (len(done) > 0 || err != nil) {
+			h.audit.Record(ctx, w.entry(h.owner, t, done, err))
+		}
+		if err != nil {
+			return steps, err
+		}
+	}
+	return steps, nil
 }
 
 // cameTo returns nil for steps where an error left none.

@@ -150,12 +150,12 @@ func (w *Watch) look() (Snapshot, error) {
 	w.more = more
 	w.route(&s)
 	if whole || len(s.Endpoints) > 0 && (w.told || w.query.by == byHost || s.Err != nil) {
-		return s, nil // or a part, for as long as the rest cannot be told
+		return s, nil //nolint:nilerr // or a part, for as long as the rest cannot be told; why is the snapshot's
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
 	if saved, ok := c.state.get(w.query); ok && (!w.told || !w.last.Since.IsZero()) {
 		saved.Err = why
-		return saved, nil //nolint:nilerr // it is the snapshot's
+		return saved, nil
 	}
 	return s, why
 }

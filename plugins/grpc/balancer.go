@@ -52,7 +52,7 @@ func (t tracker) NewSubConn(addresses []resolver.Address, o balancer.NewSubConnO
 			listen(s)
 		}
 	}
-	return t.ClientConn.NewSubConn(addresses, o) //nolint:wrapcheck // the channel's own
+	return t.ClientConn.NewSubConn(addresses, o) //nolint:wrapcheck,staticcheck // the channel's own; what replaces it has one address, as here
 }
 
 func placeOf(a resolver.Address) *place {
@@ -97,11 +97,11 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if one.at.group.awaits(one.at.host(), subset) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable // and the call waits
 	}
-	return balancer.PickResult{}, fmt.Errorf("%s: %w %s", Scheme, errNoSubset, subset)
+	return balancer.PickResult{}, fmt.Errorf("%s: %w: %s", Scheme, errNoSubset, subset)
 }
 
 // errNoSubset is no status: calls that wait for what is ready wait on.
-var errNoSubset = errors.New("the mesh routes the call to a subset that has no endpoint:")
+var errNoSubset = errors.New("the mesh routes the call to a subset that has no endpoint")
 
 // choose returns one of the connections that fit, by weight.
 func (p picker) choose(fits func(ready) bool) (one ready, ok bool) {

@@ -156,6 +156,12 @@ func (l *loop) answer(changes []change) {
 			}
 		}
 	}
+	l.withhold(answers)
+	interest.Tell(answers)
+}
+
+// withhold takes out the names of which endpoints are still asked for.
+func (l *loop) withhold(answers map[string]error) {
 	for eds := range l.missing {
 		for _, a := range l.state.users[eds] {
 			for _, name := range l.state.namesOf(a) {
@@ -163,7 +169,6 @@ func (l *loop) answer(changes []change) {
 			}
 		}
 	}
-	interest.Tell(answers)
 }
 
 // settle makes the table hold what a whole stream told of.

@@ -87,7 +87,7 @@ func (r *reading) answer() {
 
 // answerOf returns why a name cannot be told, nil where the table shows all that
 // it stands for; not ok while it is asked for.
-func (r *reading) answerOf(name string) (err error, ok bool) { //nolint:revive,staticcheck // the error is the answer
+func (r *reading) answerOf(name string) (err error, ok bool) {
 	for _, s := range r.scopes {
 		w := s.watched[name]
 		switch {

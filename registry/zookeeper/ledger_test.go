@@ -35,12 +35,12 @@ func greeter(t testing.TB, n int) []registry.Entry {
 
 // strip takes the mark of an entry off as another tool would: it stores the
 // URL anew without what it does not know.
-func strip(t testing.TB, server *zktest.Server, e registry.Entry, session int64) {
+func strip(t testing.TB, server *zktest.Server, e registry.Entry) {
 	t.Helper()
 	marked, _ := pathOf(t, codec(t), e)
 	bare, _ := pathOf(t, codec(t), metadata.Bare(e))
 	server.Delete(marked)
-	must(t, server.PutEphemeral(bare, nil, session))
+	must(t, server.PutEphemeral(bare, nil, 0))
 }
 
 func withDubbo(t testing.TB, signer *metadata.Signer) func(*zookeeper.TargetOptions) {
@@ -62,7 +62,7 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 3)
 	write(t, target(t, dial(t, server), withDubbo(t, nil)), creating(entries...))
-	strip(t, server, entries[1], 0)
+	strip(t, server, entries[1])
 
 	again := target(t, dial(t, server), withDubbo(t, nil)) // a new process
 	held := read(t, again, entries[0].Group)
@@ -75,7 +75,7 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 		t.Errorf("after the repair: %v", held)
 	}
 
-	strip(t, server, entries[2], 0) // and once the service is gone
+	strip(t, server, entries[2]) // and once the service is gone
 	held = read(t, again, entries[0].Group)
 	if change, _ := mended(held, entries[:2]); len(change.Delete) != 1 || change.Delete[0].Key != entries[2].Key {
 		t.Errorf("%+v", change)
@@ -129,7 +129,7 @@ func TestLedger_OnlyAddsToWhatTheMarksSay_T3(t *testing.T) {
 			}
 			server := serve(t)
 			write(t, target(t, dial(t, server), withDubbo(t, signer)), creating(entries...))
-			strip(t, server, entries[0], 0)
+			strip(t, server, entries[0])
 			tt.act(t, server, entries[0])
 			again := target(t, dial(t, server), withDubbo(t, signer))
 			held := read(t, again, entries[0].Group)

@@ -138,7 +138,7 @@ func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
 		t.Fatal("the second part was done")
 	}
 	server.SetFault(nil)
-	strip(t, server, entries[0], 0) // the last that would have gone
+	strip(t, server, entries[0]) // the last that would have gone
 	for _, h := range read(t, target(t, dial(t, server), withDubbo(t, nil)), entries[0].Group) {
 		if h.Owner == "" {
 			t.Errorf("%s is nobody's, and stays for ever", h.Key)

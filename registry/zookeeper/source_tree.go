@@ -379,7 +379,7 @@ func (r *reading) answer(names []string) {
 
 // answerOf returns why a name cannot be told, nil where it was; not ok while it
 // is to be read.
-func (r *reading) answerOf(name string) (why error, ok bool) { //nolint:revive,staticcheck // the error is the answer
+func (r *reading) answerOf(name string) (why error, ok bool) {
 	for _, root := range r.roots {
 		p := root.pathOf(name)
 		if _, ok := root.format.Group(p); !ok {
@@ -397,7 +397,7 @@ func (r *reading) answerOf(name string) (why error, ok bool) { //nolint:revive,s
 			}
 		}
 	}
-	return why, true
+	return why, true //nolint:wrapcheck // it is what the names are told
 }
 
 // pathOf returns the path of the folder that a name is of.

@@ -183,8 +183,25 @@ func (t *Target) check(ctx context.Context) {
 			text, err := p.read(ctx, b)
 			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.keeper.written[i][b] {
 				t.keeper.written[i][b] = sum
+				t.agree(text)
 				t.soil(b)
 			}
+		}
+	}
+}
+
+// agree takes over when hosts went from a record that another replica wrote,
+// where that is earlier: else each would write its own time for ever.
+func (t *Target) agree(text string) {
+	groups, err := decoded(text, nil)
+	if err != nil {
+		return // it is replaced
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range groups {
+		if since, gone := t.gone[g.Group]; gone && g.Gone != 0 && g.Gone < since.Unix() {
+			t.gone[g.Group] = time.Unix(g.Gone, 0)
 		}
 	}
 }

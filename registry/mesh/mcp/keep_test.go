@@ -310,3 +310,28 @@ func TestATargetTakesOverWhatTheOneBeforeItHeld(t *testing.T) {
 		}
 	})
 }
+
+// Both keep when a host went; one of them says it first.
+func TestReplicasAgreeOnWhenAHostWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf()
+		a, b := start(t, mcp.Options{Keep: s.of()}), start(t, mcp.Options{Keep: s.of()})
+		for _, r := range []*rig{a, b} {
+			r.groups()
+			r.put(greeter("api.a", "10.0.0.1"))
+			r.target.Settled()
+		}
+		time.Sleep(time.Minute)
+		before := s.wrote()
+		for _, r := range []*rig{a, b} {
+			for _, g := range r.groups() {
+				r.write(g, nil)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(50 * time.Minute)
+		if n := s.wrote() - before; n > 4 {
+			t.Errorf("%d writes of one change", n)
+		}
+	})
+}
