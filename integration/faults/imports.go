@@ -44,13 +44,13 @@ func (i *Imports) Serve(t testing.TB, o *Oracle, registry string) {
 	mesh := harness.NewMesh(t)
 	mesh.From(i.Listen)
 	harness.Eventually(t, HealTime, "the bridge listens for istiod", func() error { return harness.Listens(t, i.Listen) })
+	o.Has(SteadyInterface, Addresses(18001, 18002, 18003)...)
+	o.Has(MovingInterface, Addresses(i.now...)...)
 	i.Istiod, i.Oracle = harness.StartIstiod(t, mesh), o
 	for _, iface := range []string{SteadyInterface, MovingInterface} {
 		watch := harness.WatchEndpoints(t, i.Istiod.GRPC, ImportedCluster(registry, iface))
 		o.Subscribe(iface, "a client of istiod", Without{watch, Flapping})
 	}
-	o.Has(SteadyInterface, Addresses(18001, 18002, 18003)...)
-	o.Has(MovingInterface, Addresses(i.now...)...)
 }
 
 // Change has one provider of the moving interface go and another come.

@@ -50,7 +50,6 @@ bridges:
   - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }
   - { name: nacos-to-zk, from: nacos, to: zk, formats: [dubbo-interface], select: { include: ["*%s::"], allow: [127.0.0.0/8] }, guard: { %[4]s } }`,
 		w.Registry(), w.toNacos.URL, zookeeper.Address, patient, javaInterface))
-	w.bridge.Start(t)
 
 	all := w.sdk.Subscribe(t, faults.Key(faults.SteadyInterface))
 	oracle := faults.NewOracle(w.bridge, func(testing.TB) string { return "" })
@@ -61,6 +60,7 @@ bridges:
 	oracle.Writes(harness.Log(zookeeper), map[string]string{faults.Folder(javaInterface): javaInterface}, znodes)
 	w.JudgedBy(oracle)
 	oracle.Has(javaInterface, faults.Addresses(17001, 17002)...)
+	w.bridge.Start(t)
 	oracle.Agree(t)
 	oracle.Others = func(t testing.TB) string {
 		t.Helper()

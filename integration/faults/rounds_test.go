@@ -62,11 +62,11 @@ bridges:
 			m.Registry(), server.URL, harness.Swift)
 		sdk := nacossdk.Connect(t, server.URL)
 		running := harness.ConfiguredBridge(t, config)
-		running.Start(t)
 		oracle := faults.NewOracle(running, func(testing.TB) string { return "" })
 		oracle.Subscribe(faults.SteadyService, "consumer", sdk.Subscribe(t, faults.Key(faults.SteadyInterface)))
 		oracle.Subscribe(faults.MovingService, "consumer", sdk.Subscribe(t, faults.Key(faults.MovingInterface)))
 		m.JudgedBy(oracle)
+		running.Start(t)
 		m.Agree(t)
 		t.Run("F03 a rolling update: the next one has published before the one before ends", func(t *testing.T) {
 			next := harness.ConfiguredBridge(t, config)
