@@ -98,6 +98,7 @@ reliability: ## write the table of docs/reliability.md from the last make test
 soak: build ## everything on for SOAK, 60s otherwise; 30,000 instances up and down, a hundred replaced bridges
 	for server in zookeeper istiod nacos3; do scripts/install.sh $$server >/dev/null; done
 	XDS_BRIDGE_SEEDS=300 go test -count=1 -timeout 60m ./internal/simulation
+	XDS_BRIDGE_SEEDS=300 go test -count=1 -timeout 60m -run '^TestSchedulesOfLosses$$' ./bridge
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge XDS_BRIDGE_SOAK=$(or $(SOAK),60s) \
 	  go test -count=1 -v -timeout 0 -run '^TestLongRun$$' ./faults
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge XDS_BRIDGE_INSTANCES=30000 XDS_BRIDGE_ROUNDS=100 \
