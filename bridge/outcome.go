@@ -110,13 +110,23 @@ func (l *loop) drifted(it *item, now time.Time) {
 	case it.missed > stubborn:
 		return
 	case it.missed == stubborn:
-		e.What, e.Why, e.Release = "entries of ours stay otherwise than they are written", overridden, "whatever has them so ends; until then they are written once a refresh"
-		level = l.opts.Log.Warn
+		l.overruled(it)
+		return
 	case now.Sub(l.driftedAt) >= l.opts.Retry.Max: // the first of many
 		level, l.driftedAt = l.opts.Log.Warn, now
 	}
 	l.tell(e)
 	level("entries of ours are not as they were written", "target", l.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
+}
+
+// overruled tells of a group that others keep otherwise than it is written.
+func (l *loop) overruled(it *item) {
+	e := Event{
+		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
+		Why: overridden, Release: "whatever has them so ends; until then they are written once a refresh",
+	}
+	l.tell(e)
+	l.opts.Log.Warn(e.What, "target", l.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
 // wasRead records that a group was read or cannot be; when it was the last of

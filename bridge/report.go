@@ -306,7 +306,7 @@ func (it *item) finding() (Reason, string) {
 		return ReasonRefused, it.err.Error()
 	case it.attempts > 0:
 		return ReasonRetrying, it.err.Error()
-	case it.missed >= stubborn:
+	case it.missed >= stubborn, it.races >= contested:
 		return ReasonRefused, overridden
 	case it.change.pending() || it.readAt.IsZero() || it.busy && it.change.written.After(it.wroteAt):
 		return ReasonPending, "a write is due"

@@ -48,6 +48,9 @@ func (it *item) refused() bool { return errors.Is(it.err, registry.ErrRefused) }
 // again at once, and with growing waits only where that repeats.
 func (l *loop) raced(it *item, now time.Time) {
 	it.races++
+	if it.races == contested {
+		l.overruled(it)
+	}
 	it.notBefore = now
 	if it.races > 1 {
 		it.notBefore = now.Add(l.opts.Retry.After(it.races - 1))

@@ -17,8 +17,13 @@ func (l *loop) readBack(it *item, now time.Time) {
 }
 
 // stubborn is after how many writes in a row, each of which was read back as
-// something else, a group is said to be what others make of it.
-const stubborn = 3
+// something else, a group is said to be what others make of it; contested is
+// the same for writes that met what others wrote, the last about half a minute
+// after the first: replicas that take over from each other are done by then.
+const (
+	stubborn  = 3
+	contested = 6
+)
 
 const overridden = "the registry shows it otherwise than it was written, time and again: " +
 	"another process of this owner, another writer, or what somebody set in the registry's console has it so"

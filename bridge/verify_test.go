@@ -59,6 +59,21 @@ func (e *edited) Write(ctx context.Context, c registry.Change) error {
 	return e.forgetful.Write(ctx, c)
 }
 
+// published is a target in which another connection of ours publishes too, as
+// several may in Nacos: what it has goes with it.
+type published struct {
+	session
+	elsewhere atomic.Bool
+	asked     atomic.Int64
+}
+
+func (p *published) Write(ctx context.Context, c registry.Change) error {
+	if p.asked.Add(1); len(c.Delete) > 0 && p.elsewhere.Load() {
+		return registry.ErrConflict
+	}
+	return p.session.Write(ctx, c)
+}
+
 func TestReadBack(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"F42 what is shown otherwise whatever is written is told of, shown, and written once a refresh": func(t *testing.T) {
@@ -78,6 +93,26 @@ func TestReadBack(t *testing.T) {
 			}
 			target.by.Store(false)
 			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
+		},
+		"F44 what only another connection of ours can delete is told of once, shown, and asked ever less often": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			events := listens(s)
+			s.make()
+			target := &published{session: session{s.target}}
+			s.starts(target).has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Hour)
+			target.elsewhere.Store(true)
+			s.table().Put(service("a", "10.0.0.1:80", "10.0.0.2:80"))
+			s.in(10*time.Minute).reason("a", bridge.ReasonRefused, "another process of this owner")
+			told := slices.DeleteFunc(slices.Clone(*events), func(e bridge.Event) bool { return e.Kind != bridge.EventDrift })
+			if len(told) != 1 || !strings.Contains(told[0].Why, "another process of this owner") || told[0].Subject == "" {
+				t.Errorf("events: %+v", told)
+			}
+			before := target.asked.Load()
+			if s.in(time.Hour); target.asked.Load()-before > 130 {
+				t.Errorf("asked %d times in an hour", target.asked.Load()-before)
+			}
+			target.elsewhere.Store(false)
+			s.in(s.opts.Refresh).holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"F25 A54 what was confirmed and is not there is written again a second later": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
