@@ -126,7 +126,7 @@ func (l *loop) overruled(it *item) {
 		Why: overridden, Release: "whatever has them so ends; until then they are written once a refresh",
 	}
 	l.tell(e)
-	l.opts.Log.Warn(e.What, "target", l.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
+	l.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", l.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
 // wasRead records that a group was read or cannot be; when it was the last of
