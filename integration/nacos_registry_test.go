@@ -103,10 +103,7 @@ func eachNacos(t *testing.T, test func(t *testing.T, version int)) {
 
 // swift is the push delay of servers whose reads tests wait for again and
 // again.
-const (
-	swift = 20 * time.Millisecond
-	tick  = 250 * time.Millisecond // a server looks ten times a second what is due
-)
+const swift = 20 * time.Millisecond
 
 // TestNacos runs what is written and read against one real server of each
 // version, and against one that wants a login: a server takes ten seconds to

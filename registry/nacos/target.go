@@ -109,17 +109,16 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
-	instances, err := t.settled(ctx, g)
+	held, err := t.settled(ctx, g)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
-	t.see(g, instances)
 	out, err := t.parts(ctx, g)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
 	own := make(map[string]registry.Held)
-	for _, h := range t.holds(g, instances) {
+	for _, h := range held {
 		switch old, twice := own[h.Key]; {
 		case h.Owner != t.opts.Owner:
 			out = append(out, h)
@@ -132,16 +131,22 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 	return out, nil
 }
 
-// settled asks for the instances of a service until the server shows what our
-// connection published last, and for ReadBack after that write at the most:
-// then what differs is no lag.
-func (t *Target) settled(ctx context.Context, g registry.Group) ([]metadata.NacosInstance, error) {
+// settled asks what a service holds until the server shows what our connection
+// published last, and for ReadBack after that write at the most: then what
+// differs is no lag.
+func (t *Target) settled(ctx context.Context, g registry.Group) ([]registry.Held, error) {
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
 		lag := t.lag(k)
 		instances, err := t.client.query(ctx, k)
-		if err != nil || lag <= 0 || t.shown(g, instances) {
-			return instances, err
+		if err != nil {
+			return nil, err
+		}
+		published := t.client.publication(k)
+		held := t.holds(g, instances, published)
+		if lag <= 0 || t.shown(held, published) {
+			t.see(g, instances)
+			return held, nil
 		}
 		t.client.pause(ctx, min(look, lag))
 		if err := ctx.Err(); err != nil {
@@ -162,27 +167,26 @@ func (t *Target) lag(k serviceKey) time.Duration {
 	return left
 }
 
-// shown reports whether the instances of ours are those that our connection
-// publishes.
-func (t *Target) shown(g registry.Group, instances []metadata.NacosInstance) bool {
+// shown reports whether what is held of ours is what our connection publishes.
+func (t *Target) shown(held []registry.Held, published batch) bool {
 	ours := make(map[string]bool)
-	for _, h := range t.holds(g, instances) {
-		if h.Owner == t.opts.Owner {
-			ours[h.Value] = h.Live
+	for _, h := range held {
+		if h.Owner != t.opts.Owner {
+			continue
 		}
-	}
-	for _, live := range ours {
-		if !live {
+		if !h.Live {
 			return false
 		}
+		ours[h.Value] = true
 	}
-	return len(ours) == len(t.client.publication(keyOf(g)))
+	return len(ours) == len(published)
 }
 
-// holds returns what the instances of a service are to this target.
-func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance) []registry.Held {
+// holds returns what the instances of a service are to this target, whose
+// connection publishes some of them.
+func (t *Target) holds(g registry.Group, instances []metadata.NacosInstance, published batch) []registry.Held {
 	ours := make(map[string]bool)
-	for _, text := range t.client.publication(keyOf(g)) {
+	for _, text := range published {
 		ours[text] = true
 	}
 	out := make([]registry.Held, 0, len(instances))

@@ -232,6 +232,13 @@ func testFaultsTogether(t *testing.T, r *sourceRig) {
 	}
 	r.Recheck() // what was never read over a connection is no better known
 	r.others(t, len(faults), len(faults)+5)
+	r.mended(t, faults, mends)
+}
+
+// mended ends faults of services, each of which makes its own unknown until then,
+// and waits until all of them are told as they are.
+func (r *sourceRig) mended(t *testing.T, faults []string, mends []func()) {
+	t.Helper()
 	for n, fault := range faults {
 		r.doubted(t, n, fault)
 		mends[n]()
@@ -255,15 +262,7 @@ func testNeverRead(t *testing.T, r *sourceRig) {
 	r.run(t)
 	r.others(t, len(faults), len(faults)+10)
 	r.expect(t, len(faults)+10) // nobody provides it
-	for n, fault := range faults {
-		r.doubted(t, n, fault)
-		mends[n]()
-		r.Set(t, n, hostOf(n, 1), hostOf(n, 2))
-	}
-	settle(Settling)
-	for n := range faults {
-		r.expect(t, n, hostOf(n, 1), hostOf(n, 2))
-	}
+	r.mended(t, faults, mends)
 	if _, k := r.table.Snapshot(); len(k.Unknown) > 0 {
 		t.Errorf("unknown for ever: %v", k.Unknown)
 	}
