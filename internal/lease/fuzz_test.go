@@ -19,8 +19,9 @@ func FuzzRecord(f *testing.F) {
 	f.Add(`{"format":1,"shards":[{"warm":"a"}],"members":{"a":{"leaving":true},"":{}}}`)
 	f.Add(`{"format":1,"shards":null,"members":null}`)
 	f.Add(`{"format":1,"shards":[{}],"members":{"a":{"ready":{"-1":1,"99":1}}}}`)
+	f.Add(`{"format":1,"shards":[{"decider":"gone","term":9223372036854775807}],"members":{"a":{}}}`)
 	f.Fuzz(func(t *testing.T, record string) {
-		read, err := parse([]byte(record))
+		read, err := parse([]byte(record), time.Unix(1e9, 0))
 		if err != nil || len(read.Shards) == 0 || len(read.Shards) > MaxShards || len(read.Members) > MaxShards {
 			return
 		}
@@ -30,6 +31,9 @@ func FuzzRecord(f *testing.F) {
 			next.step("self")
 		}
 		for i, s := range next.Shards {
+			if s.Term < read.Shards[i].Term {
+				t.Errorf("term %d of shard %d comes after %d", s.Term, i, read.Shards[i].Term)
+			}
 			if _, there := next.Members[s.Decider]; !there && s.Decider != "" {
 				t.Errorf("shard %d is decided by %q, who is no member", i, s.Decider)
 			}

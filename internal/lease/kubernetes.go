@@ -115,13 +115,14 @@ func (k *Kubernetes) Load(ctx context.Context) ([]byte, string, error) {
 
 // Save implements Store.
 func (k *Kubernetes) Save(ctx context.Context, record []byte, version string) error {
+	now := time.Now()
 	l := leaseObject{
 		Metadata: leaseMeta{ResourceVersion: version, Annotations: map[string]string{annotation: string(record)}},
 		Spec: leaseSpec{
-			LeaseDurationSeconds: max(int(k.opts.TTL.Seconds()), 1), RenewTime: time.Now().UTC().Format(microTime),
+			LeaseDurationSeconds: max(int(k.opts.TTL.Seconds()), 1), RenewTime: now.UTC().Format(microTime),
 		},
 	}
-	if t, err := parse(record); err == nil && len(t.Shards) > 0 {
+	if t, err := parse(record, now); err == nil && len(t.Shards) > 0 {
 		l.Spec.HolderIdentity = t.Shards[0].Decider
 	}
 	method, at := http.MethodPatch, k.url+"/"+url.PathEscape(k.opts.Name)

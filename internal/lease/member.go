@@ -154,7 +154,7 @@ func (m *Member) parsed(record []byte, now time.Time) (table, error) {
 	if len(record) == 0 {
 		return anew, nil
 	}
-	t, err := parse(record)
+	t, err := parse(record, now)
 	if errors.Is(err, errSpoiled) {
 		m.opts.Log.Warn("somebody wrote over the record of the replicas; it is made anew", "err", err)
 		return anew, nil

@@ -128,7 +128,7 @@ func (s *scene) Save(_ context.Context, record []byte, version string) error {
 	if version != s.current() {
 		return registry.ErrConflict
 	}
-	t, err := parse(record)
+	t, err := parse(record, time.Unix(1e9, 0))
 	s.record, s.table, s.version = record, t, s.version+1
 	s.text = tableKey(t, t)
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 )
 
 // format is the form of the record that this package reads and writes.
@@ -73,7 +74,12 @@ func (t table) resized(shards int, now int64) table {
 // errSpoiled says that a record is none that any version wrote.
 var errSpoiled = errors.New("the record of the replicas cannot be read")
 
-func parse(record []byte) (table, error) {
+// maxAhead is how far a term may be ahead of a clock in milliseconds, a century:
+// clocks that are wrong are so by decades, and terms go up by less than one for
+// each millisecond that passes. One beyond it would leave none above itself.
+const maxAhead = 100 * 366 * 24 * 60 * 60 * 1000
+
+func parse(record []byte, now time.Time) (table, error) {
 	var t table
 	err := json.Unmarshal(record, &t)
 	if t.Format != format && t.Format != 0 {
@@ -81,6 +87,11 @@ func parse(record []byte) (table, error) {
 	}
 	if err == nil && t.Format == 0 {
 		err = errors.New("it has no format")
+	}
+	for i, s := range t.Shards {
+		if err == nil && (s.Term < 0 || s.Term > now.UnixMilli()+maxAhead) {
+			err = fmt.Errorf("shard %d has term %d, which is no time", i, s.Term)
+		}
 	}
 	if err != nil {
 		return t, fmt.Errorf("%w: %w", errSpoiled, err)
