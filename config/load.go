@@ -60,12 +60,7 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 	if fault != nil {
 		return nil, Faults{*fault}
 	}
-	d := decoder{env: env, anchors: make(map[string]ast.Node), places: places{file: name, at: make(map[string]place)}}
-	c := &Config{}
-	d.root(c, root)
-	c.places = d.places
-	c.complete()
-	faults := d.faults
+	c, faults := decode(name, root, env)
 	wrong := make(map[string]bool, len(faults))
 	for _, f := range faults {
 		wrong[f.Path] = true
@@ -79,6 +74,20 @@ func Parse(name string, data []byte, env Lookup) (*Config, error) {
 		return nil, faults.sorted()
 	}
 	return c, nil
+}
+
+// decode reads a document, and tells what of its form is wrong. Without one it
+// returns what a file means that says nothing.
+func decode(name string, root ast.Node, env Lookup) (*Config, Faults) {
+	d := decoder{env: env, anchors: make(map[string]ast.Node), places: places{file: name, at: make(map[string]place)}}
+	c := &Config{}
+	if root == nil {
+		root, _ = parse(name, []byte("{}"))
+	}
+	d.root(c, root)
+	c.places = d.places
+	c.complete()
+	return c, d.faults
 }
 
 // parse returns the one document of a file.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ import (
 type adminClient struct {
 	scheme, host string // of the URL
 	token        string // that each request bears; empty: none
+	owner        string // of the bridge that is meant; empty: of any
+	remedy       string // what to do where another answers
 	transport    *http.Transport
 	http         http.Client
 }
@@ -55,46 +58,65 @@ const maxAnswer = 256 << 20
 
 type clientOptions struct {
 	admin   string
+	owner   string // empty: as the configuration says
+	any     bool   // with no owner given it may be any
 	timeout time.Duration
 }
 
 func clientFlags(cmd *cobra.Command, o *clientOptions) {
 	cmd.Flags().StringVar(&o.admin, "admin", "", "host:port of the running bridge's status API; by default what the configuration says")
+	cmd.Flags().StringVar(&o.owner, "owner", "", "the owner of the bridge that is asked; by default what the configuration says")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for an answer")
 }
 
-// client finds the running bridge by --admin or by the configuration.
+// client finds the running bridge by --admin or by the configuration, of which
+// no more has to be right than what says where the bridge is. A bridge of
+// another owner does not answer it.
 func (c *cli) client(o clientOptions) (*adminClient, error) {
-	address := o.admin
-	var how config.Admin
-	switch cfg, err := c.load(); {
-	case err == nil:
-		how = cfg.Admin
-	case address == "":
-		return nil, err
+	access, err := config.ReadAccess(c.file, c.env)
+	address, how := o.admin, access.Admin
+	if wrong := access.Faults.Under("admin"); err == nil && len(wrong) > 0 {
+		err, how = wrong, config.Admin{}
 	}
 	if address == "" {
+		if err != nil {
+			return nil, err //nolint:wrapcheck // faults say file and line themselves
+		}
 		if address = how.Address; address == "" || address == "off" {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", c.file)
+		}
+		if unread := access.Faults.Under(""); len(unread) > 0 {
+			c.note("warning: %s; asking at %s, which is the default", unread.Error(), address)
 		}
 	}
 	if err := admin.CheckAddress(address, secured(how)); err != nil {
 		return nil, usage("--admin: %w", err)
 	}
 	a := newAdminClient(address, o.timeout)
+	a.owner = o.owner
+	a.remedy = "give --owner of the bridge that is meant"
+	if o.owner == "" && !o.any {
+		a.owner = access.Owner
+		a.remedy = c.file + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
+	}
 	if how.TLS == nil {
 		return a, nil
 	}
+	return a, a.secure(how)
+}
+
+// secure has the client speak TLS and bear the token.
+func (a *adminClient) secure(how config.Admin) error {
 	token, err := config.ReadSecret(how.TokenFile)
 	if err != nil {
-		return nil, usage("admin.tokenFile: %w", err)
+		return usage("admin.tokenFile: %w", err)
 	}
 	expected, err := tlsConfig(&config.TLS{CAFile: how.TLS.CAFile, ServerName: how.TLS.ServerName})
 	if err != nil {
-		return nil, usage("admin.%w", err)
+		return usage("admin.%w", err)
 	}
 	a.scheme, a.token, a.transport.TLSClientConfig = "https", token.Reveal(), expected
-	return a, nil
+	return nil
 }
 
 // newAdminClient returns a client for host:port or unix:/path. It follows no
@@ -141,6 +163,9 @@ func (a *adminClient) ask(ctx context.Context, method, path string, request io.R
 		req.Header.Set("Authorization", "Bearer "+a.token)
 	}
 	req.Header.Set(admin.UserHeader, thisUser())
+	if a.owner != "" {
+		req.Header.Set(admin.OwnerHeader, a.owner)
+	}
 	resp, err := a.http.Do(req)
 	if err != nil {
 		return unreachable("%w; is the bridge running, and is this its admin.address?", err)
@@ -149,6 +174,9 @@ func (a *adminClient) ask(ctx context.Context, method, path string, request io.R
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return unreachable("read %s: %w", path, err)
+	}
+	if resp.StatusCode == http.StatusPreconditionFailed {
+		return usage("%s: %w; %s", a.host, problemOf(resp, body), a.remedy)
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
 		return problem(resp, body)
@@ -161,14 +189,20 @@ func (a *adminClient) ask(ctx context.Context, method, path string, request io.R
 
 // problem says what an answer other than 200 means.
 func problem(resp *http.Response, body []byte) error {
+	err := problemOf(resp, body)
+	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
+		return exit{exitFindings, err}
+	}
+	return unreachable("%s: %w", resp.Request.URL.Path, err)
+}
+
+// problemOf returns what an answer says is wrong.
+func problemOf(resp *http.Response, body []byte) error {
 	var p admin.Problem
 	if json.Unmarshal(body, &p) != nil || p.Error == "" {
 		p.Error = resp.Status
 	}
-	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
-		return exit{exitFindings, errors.New(p.Error)}
-	}
-	return unreachable("%s: %s", resp.Request.URL.Path, p.Error)
+	return errors.New(p.Error)
 }
 
 // thisUser says who runs the command, for the record.

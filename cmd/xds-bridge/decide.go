@@ -47,5 +47,8 @@ func (c *cli) decide(ctx context.Context, o clientOptions, path string) (admin.D
 	if err != nil {
 		return d, err
 	}
+	if client.owner == "" && o.admin == "" {
+		return d, usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
+	}
 	return d, client.post(ctx, path, struct{}{}, &d)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/config"
 )
 
 type healthOptions struct {
@@ -35,11 +37,14 @@ func (c *cli) healthcheckVerb() *cobra.Command {
 func (c *cli) healthcheck(ctx context.Context, o healthOptions) error {
 	address := o.telemetry
 	if address == "" {
-		cfg, err := c.load()
-		if err != nil {
-			return err
+		access, err := config.ReadAccess(c.file, c.env)
+		if wrong := access.Faults.Under("telemetry"); err == nil && len(wrong) > 0 {
+			err = wrong
 		}
-		address = cfg.Telemetry.Address
+		if err != nil {
+			return err //nolint:wrapcheck // faults say file and line themselves
+		}
+		address = access.Telemetry.Address
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

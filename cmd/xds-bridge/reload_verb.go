@@ -28,6 +28,7 @@ func (c *cli) reloadVerb() *cobra.Command {
 
 func (c *cli) reload(ctx context.Context, o clientOptions, request admin.ReloadRequest, form output) error {
 	o.timeout = max(o.timeout, reloadWait)
+	o.any = true // it reads its own file, in which the owner may be what changed
 	client, err := c.client(o)
 	if err != nil {
 		return err

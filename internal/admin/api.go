@@ -47,7 +47,7 @@ func (s *Server) Admin() http.Handler {
 	if s.opts.Secure != nil {
 		admitted = s.opts.Secure.bearing
 	}
-	return plain(admitted(origin.Handler(typed(mux))))
+	return plain(admitted(origin.Handler(s.meant(typed(mux)))))
 }
 
 // The number of items in a page: unless told, and at most.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -80,6 +81,20 @@ func typed(next http.Handler) http.Handler {
 		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		if r.Method == http.MethodPost && kind != "application/json" {
 			problem(w, http.StatusUnsupportedMediaType, "send it with Content-Type: application/json")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// OwnerHeader is where a caller says which bridge it means, by its owner.
+const OwnerHeader = "X-Xds-Bridge-Owner"
+
+// meant answers only requests that mean this bridge, or whichever listens here.
+func (s *Server) meant(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked, is := r.Header.Get(OwnerHeader), s.owner(); asked != "" && asked != is {
+			problem(w, http.StatusPreconditionFailed, "the bridge that runs here is of owner "+strconv.Quote(is))
 			return
 		}
 		next.ServeHTTP(w, r)

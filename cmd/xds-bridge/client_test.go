@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// V23: whoever edits a file looks at what runs, and a probe must not end it.
+func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick, file: "reload: { interval: 0s }"})
+	r := w.start(file)
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	telemetry := []string{"--telemetry", r.telemetry}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := w.file("wrong.yaml", strings.Replace(string(whole), "from: mesh", "form: mash", 1)+"\nnonsense: 1\n")
+	cut := w.file("cut.yaml", string(whole)+"\nregistries: {{\n")
+	at := "unix:" + w.dir + "/a"
+	for _, args := range [][]string{
+		{"status", "-f", wrong}, {"events", "-f", wrong}, {"holds", "-f", wrong}, {"why", orders, "-f", wrong},
+		{"status", "-f", cut, "--admin", at}, {"holds", "-f", cut, "--admin", at, "--owner", "shop"},
+		append([]string{"healthcheck", "-f", wrong}, telemetry...),
+	} {
+		do(t, args...).want(t, exitOK)
+	}
+	do(t, "approve", "0000", "-f", wrong).want(t, exitFindings, "no such hold")
+	do(t, "healthcheck", "-f", cut).want(t, exitUnreachable, "9902") // the default, which nobody has here
+	do(t, "reload", "-f", wrong).want(t, exitOK, "nothing differs")  // of its own file, which is right
+	do(t, "approve", "0000", "-f", cut).want(t, exitUsage, "cut.yaml does not say whose bridge is meant; give --owner or --admin")
+	do(t, "status", "-f", cut).want(t, exitUnreachable, "warning: ", "cut.yaml", "asking at 127.0.0.1:9901, which is the default")
+	do(t, "status", "-f", w.dir+"/none.yaml").want(t, exitUsage, "none.yaml", "--config")
+}
+
+// V24: of two bridges on one machine the file says which is meant.
+func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	other := w.ownedBy("bank", "")
+	const says = `the bridge that runs here is of owner "shop"; `
+	for _, verb := range [][]string{{"status"}, {"holds"}, {"events"}, {"why", orders}, {"approve", "0000"}, {"deny", "0000"}} {
+		r := do(t, append(verb, "-f", other)...)
+		r.want(t, exitUsage, says, `bank.yaml says owner "bank"; name that bridge's configuration with --config, or give --owner`)
+		if r.out != "" {
+			t.Errorf("%s shows %s", verb[0], r.out)
+		}
+	}
+	do(t, "status", "-f", other, "--owner", "shop").want(t, exitOK, "owner shop")
+	do(t, "status", "-f", file, "--owner", "bank").want(t, exitUsage, says+"give --owner of the bridge that is meant")
+}
