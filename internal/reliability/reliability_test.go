@@ -162,3 +162,24 @@ func TestWatchSaysWhatRuns(t *testing.T) {
 		}
 	})
 }
+
+// What a process said last before it was killed is printed when its package ends, and its tests run no more.
+func TestWatchSaysWhatDidNotEnd(t *testing.T) {
+	const run = `{"Action":"start","Package":"a"}
+{"Action":"run","Package":"a","Test":"TestKilled"}
+{"Action":"output","Package":"a","Test":"TestKilled","Output":"signal: killed\n"}
+{"Action":"output","Package":"a","Output":"FAIL\ta\t1s\n"}
+{"Action":"fail","Package":"a"}
+{"Action":"start","Package":"b"}
+{"Action":"output","Package":"b","Output":"ok  \tb\t1s\n"}
+{"Action":"pass","Package":"b"}
+`
+	var people strings.Builder
+	if err := reliability.Watch(strings.NewReader(run), io.Discard, &people, 2); err != nil {
+		t.Fatal(err)
+	}
+	const want = "FAIL\ta\t1s\n--- did not end: a TestKilled\nsignal: killed\nok  \tb\t1s\n"
+	if people.String() != want {
+		t.Errorf("got\n%swant\n%s", people.String(), want)
+	}
+}

@@ -163,6 +163,7 @@ func (w *watcher) take(e event) {
 	case "output":
 		w.output(at, e.Output)
 	case "fail":
+		w.cut(at)
 		w.print(w.said[at])
 		w.keep(e)
 	case "pass", "skip", "attr":
@@ -171,6 +172,22 @@ func (w *watcher) take(e event) {
 	if e.Action != "output" && e.Action != "attr" {
 		delete(w.said, at)
 	}
+}
+
+// cut prints what tests said that did not end when their package did: the last
+// words of a process that panicked or was killed.
+func (w *watcher) cut(at place) {
+	if at.test != "" {
+		return
+	}
+	inside := func(other place) bool { return other.folder == at.folder && other.test != "" }
+	for _, other := range slices.SortedFunc(maps.Keys(w.said), func(a, b place) int { return strings.Compare(a.test, b.test) }) {
+		if inside(other) {
+			w.print("--- did not end: " + other.folder + " " + other.test + "\n" + w.said[other])
+		}
+	}
+	maps.DeleteFunc(w.said, func(other place, _ string) bool { return inside(other) })
+	maps.DeleteFunc(w.running, func(other place, _ time.Time) bool { return inside(other) })
 }
 
 // output prints what is said of a package, and keeps what a test says until it
