@@ -18,6 +18,8 @@ type Event struct {
 	Who     string    `json:"who,omitempty"`     // who decided it
 	Since   time.Time `json:"since,omitzero"`    // of what it ends
 	Release string    `json:"release,omitempty"` // what would end it
+
+	Changes []EntryChange `json:"changes,omitempty"` // of a batch that was applied, the first of them
 }
 
 // EventKind tells events apart.
@@ -35,6 +37,9 @@ const (
 	EventSession  EventKind = "session"  // the target lost its session
 	EventKept     EventKind = "kept"     // entries of ours stay that no bridge writes as it is configured now
 	EventReload   EventKind = "reload"   // the configuration was reloaded, or was not taken
+
+	EventCondition EventKind = "condition" // something that status shows began or ended
+	EventApplied   EventKind = "applied"   // a batch of changes was written
 )
 
 // tell tells of an event, where anybody listens.

@@ -10,10 +10,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// listens keeps the events of a story.
+// listens keeps the events of a story, but for those of what was written.
 func listens(s *story) *[]bridge.Event {
+	return listensTo(s, func(k bridge.EventKind) bool { return k != bridge.EventApplied })
+}
+
+func listensTo(s *story, kind func(bridge.EventKind) bool) *[]bridge.Event {
 	var events []bridge.Event
-	s.opts.Tell = func(e bridge.Event) { events = append(events, e) } // read between steps alone
+	s.opts.Tell = func(e bridge.Event) { // read between steps alone
+		if kind(e.Kind) {
+			events = append(events, e)
+		}
+	}
 	return &events
 }
 

@@ -20,6 +20,7 @@ type surplus struct {
 	settled   bool      // a leftover that waited long enough
 	permitted bool      // as far as the share of removals goes
 	hold      *hold
+	released  string // how the hold ended that let it go; empty: none did
 }
 
 func (s *surplus) leftover() bool { return !s.Known || s.How == plan.Found }

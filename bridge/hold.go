@@ -149,8 +149,9 @@ func (h *hold) doubt(now time.Time) {
 
 // release ends a hold by letting its removals go ahead.
 func (l *loop) release(h *hold, why string, now time.Time) {
-	h.name() // so that it is known when the set is not
+	id := h.name() // so that it is known when the set is not
 	for s := range h.set {
+		s.released = "hold " + id + " ended: " + why
 		l.agenda.touch(s.item, now)
 	}
 	h.free(now)

@@ -49,6 +49,8 @@ type loop struct {
 	failing   int       // groups whose last call failed
 	warnedAt  time.Time // when that was last logged
 	driftedAt time.Time // when drift was last logged
+	refusedAt time.Time // when a refused claim was last logged
+	wasInSync bool      // that was logged
 	lastRead  time.Time
 	lastWrite time.Time
 	lastError error

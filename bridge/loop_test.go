@@ -78,8 +78,8 @@ func TestLoop(t *testing.T) {
 		"A steady state logs nothing": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(fleet(5, 2)...).in(3 * time.Hour)
-			if s.log.String() != "" {
-				t.Error(s.log.String())
+			if log := s.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, `msg="in sync" target=memory entries=10`) {
+				t.Error(log)
 			}
 			if st := s.status(); !st.InSync() || st.Owned != 10 || st.Groups != 5 || st.Bridges[0].Entries != 10 {
 				t.Errorf("%+v", st)

@@ -235,39 +235,3 @@ func (l *loop) succeeded(it *item) {
 		l.opts.Log.Info("target calls succeed again", "target", l.opts.Target)
 	}
 }
-
-// applied tells of the entries that were written, by bridge.
-func (l *loop) applied(o outcome, now time.Time) {
-	if l.opts.Observe == nil {
-		return
-	}
-	type of struct{ bridge, op string }
-	counts := make(map[of]int, 1)
-	for _, w := range o.change.Put {
-		op := "create"
-		if w.Old != nil {
-			op = "update"
-		}
-		counts[of{l.nameOf(o.item, w.New.Key), op}]++
-	}
-	for _, h := range o.change.Delete {
-		counts[of{l.nameOf(o.item, h.Key), "delete"}]++
-	}
-	for _, k := range sortedKeys(counts, func(a, b of) bool { return a.bridge+a.op < b.bridge+b.op }) {
-		l.observe(Observation{
-			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
-			Took: now.Sub(o.began), Latency: now.Sub(o.first),
-		})
-	}
-}
-
-// nameOf returns the bridge that claims a key or claimed it last.
-func (l *loop) nameOf(it *item, key string) string {
-	if origin, ok := l.planner.Winner(it.group, key); ok {
-		return l.ways[origin.Bridge].Name
-	}
-	if s := it.surplus[key]; s != nil && s.Known {
-		return l.ways[s.Origin.Bridge].Name
-	}
-	return l.strict.name
-}

@@ -81,7 +81,11 @@ func (l *loop) conflict(it *item, before []note, c *plan.Conflict) {
 		Kind: EventConflict, Bridge: bridge, Subject: it.group.String(), What: "claim to " + c.Key + " refused",
 		Why: "it belongs to " + l.winner(*c), Release: "the other entry goes, or adopt takes it over",
 	})
-	l.opts.Log.Warn("claim refused", "bridge", bridge, "service", c.Origin.Service,
+	level := l.opts.Log.Debug
+	if now := time.Now(); now.Sub(l.refusedAt) >= l.opts.Retry.Max { // the first of many; status and events have all
+		level, l.refusedAt = l.opts.Log.Warn, now
+	}
+	level("claim refused", "bridge", bridge, "service", c.Origin.Service,
 		"group", it.group.String(), "key", c.Key, "winner", l.winner(*c))
 }
 

@@ -162,7 +162,8 @@ func (l *loop) status(now time.Time) Status {
 }
 
 // kept returns what of ours stays that nobody claims, by the reason: it is none
-// of this loop's, or a source cannot tell of what it came from.
+// of this loop's, a source cannot tell of what it came from, or its time has not
+// come.
 func (l *loop) kept() []Kept {
 	by := make(map[string]*Kept)
 	add := func(group registry.Group, entries int, why string) {
@@ -183,7 +184,7 @@ func (l *loop) kept() []Kept {
 			}
 		}
 		for _, n := range it.notes {
-			if !n.known && n.reason == ReasonUnknown {
+			if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
 				add(it.group, n.entries, n.detail)
 			}
 		}

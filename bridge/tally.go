@@ -229,6 +229,11 @@ func (l *loop) publish(now time.Time) time.Time {
 		return at
 	}
 	l.published = now
-	l.board.show(l.head(now))
+	s := l.head(now)
+	l.board.show(s)
+	if !l.wasInSync && s.InSync() && s.Counts.Holds == 0 {
+		l.wasInSync = true
+		l.opts.Log.Info("in sync", "target", l.opts.Target, "entries", s.Owned)
+	}
 	return time.Time{}
 }

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
 // V18: nothing is to be done, and the registry goes.
@@ -32,5 +38,74 @@ func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
 	}
 	if code, body := r.probe(t, "/livez"); code != 200 {
 		t.Errorf("/livez: %d %s", code, body)
+	}
+}
+
+// V51: a mapping in which nothing changes does not grow older while it is read.
+func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	inStep(t, file)
+	read := func() time.Time { return statusOf(t, file).Sources[0].Mapping.LastRead }
+	first := read()
+	eventually(t, "it is as new as its last reading", func() bool { return read().After(first.Add(200 * time.Millisecond)) })
+	refused := time.Now()
+	w.refuse(http.StatusForbidden)
+	eventually(t, "the source says that it is not read", func() bool { return statusOf(t, file).Sources[0].Mapping.LastError != "" })
+	if last := read(); last.After(refused) {
+		t.Errorf("it was read at %s, and refused since %s", last, refused)
+	}
+}
+
+// V51: what is said when the process ends is true of the registry at hand.
+func TestWhatStaysAfterAStop(t *testing.T) {
+	zk, session, nacos, served := &outlet{link: &link{name: "zk", lasting: true}}, &outlet{link: &link{name: "zk"}}, &outlet{link: &link{name: "nacos"}}, &outlet{link: &link{name: "mesh", listen: ":1"}}
+	for want, outlets := range map[string][]*outlet{
+		"every entry stays as it is":                       {zk, served},
+		"entries in nacos go with the connection, unless ": {zk, nacos},
+		"entries in zk go with the connection, unless ":    {session},
+	} {
+		if said := (&house{outlets: outlets}).stays(); !strings.HasPrefix(said, want) {
+			t.Errorf("%q, want %q", said, want)
+		}
+	}
+}
+
+// V51: no health that is reported is no doubt.
+func TestHowAnEndpointIs(t *testing.T) {
+	for want, e := range map[string]admin.Endpoint{
+		"offered":               {Health: "unknown", Offered: true},
+		"healthy":               {Health: "healthy", Offered: true},
+		"draining, not offered": {Health: "draining"},
+	} {
+		if said := healthWord(e); said != want {
+			t.Errorf("%+v: %q, want %q", e, said, want)
+		}
+	}
+}
+
+// Whoever takes the guard off is on record, and so is what was refused.
+func TestAReloadIsAudited(t *testing.T) {
+	w := newWorld(t)
+	trail := filepath.Join(w.dir, "audit.ndjson")
+	file := w.config(fileOptions{file: "audit: { file: " + trail + " }\n"})
+	r := w.start(file)
+	inStep(t, file)
+	w.config(fileOptions{bridge: ", guard: { mode: off }", file: "audit: { file: " + trail + " }\n"})
+	do(t, "reload", "-f", file).want(t, exitOK, "guard.mode of bridge mesh-to-zk: off, before enforce")
+	w.config(fileOptions{bridge: ", nonsense: 1"})
+	do(t, "reload", "--admin", "unix:"+w.dir+"/a").want(t, exitUsage)
+	text, err := os.ReadFile(trail)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"who":"reload by request","action":"reload"`, "guard.mode of bridge mesh-to-zk: off, before enforce", "nonsense"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if !strings.Contains(r.log.String(), "xds-bridge validate tells its faults, xds-bridge reload takes it") {
+		t.Error("the log names no remedy")
 	}
 }

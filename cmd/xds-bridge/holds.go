@@ -79,7 +79,8 @@ func (c *cli) eventsVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "List what happened in the running bridge", Args: noArgs,
 		Long: "events asks the running bridge for the last events of each kind: holds, their\n" +
-			"ends, denials, conflicts, entries that others changed, and what was refused.",
+			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
+			"written and why, and conditions of status that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := c.client(o)
 			if err != nil {
@@ -113,5 +114,8 @@ func (c *cli) printEvents(events []admin.Event) {
 		}
 		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
 		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(e.Why), by, ends)
+		for _, x := range e.Changes {
+			c.say("    %s %s%s: %s", x.Op, x.Key, of(x.Bridge), x.Cause)
+		}
 	}
 }

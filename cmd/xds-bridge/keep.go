@@ -52,8 +52,22 @@ func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
 	if err != nil {
 		return exit{exitFindings, err}
 	}
-	k.house.log.Info("stopped; every entry stays as it is")
+	k.house.log.Info("stopped; " + k.house.stays())
 	return nil
+}
+
+// stays says what becomes of entries once the process has ended.
+func (h *house) stays() string {
+	var goes []string
+	for _, o := range h.outlets {
+		if !o.lasting && o.listen == "" {
+			goes = append(goes, o.name)
+		}
+	}
+	if len(goes) == 0 {
+		return "every entry stays as it is"
+	}
+	return "entries in " + strings.Join(goes, ", ") + " go with the connection, unless another replica publishes them; all others stay"
 }
 
 // run keeps the parts of the house going. What serves beside them ends last.

@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
 // reload reads the configuration and makes the house what it says. A file
@@ -31,7 +32,7 @@ func (k *keeper) reload(ctx context.Context, request admin.ReloadRequest, trigge
 	for _, at := range slices.SortedFunc(maps.Keys(k.left), func(a, b end) int { return strings.Compare(a.String(), b.String()) }) {
 		r.Left = append(r.Left, k.left[at])
 	}
-	k.tell(r)
+	k.tell(ctx, r)
 	return r
 }
 
@@ -133,7 +134,7 @@ func (k *keeper) tune(ctx context.Context, o *outlet) {
 }
 
 // tell makes known how a reload went.
-func (k *keeper) tell(r admin.Reload) {
+func (k *keeper) tell(ctx context.Context, r admin.Reload) {
 	k.mu.Lock()
 	k.last = &r
 	k.mu.Unlock()
@@ -144,9 +145,14 @@ func (k *keeper) tell(r admin.Reload) {
 		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
 	} else {
 		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Faults, "; ")
-		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Faults)
+		event.Release = "the file is mended: xds-bridge validate tells its faults, xds-bridge reload takes it"
+		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Faults, "ends", event.Release)
 	}
 	h.events.Add(event)
+	h.audit.Record(ctx, audit.Entry{
+		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.owner,
+		Count: len(r.Changed), After: event.What + colon(strings.Join(r.Changed, "; ")), Error: strings.Join(r.Faults, "; "),
+	})
 }
 
 // changes says what a reload begins, restarts or ends.
@@ -229,9 +235,22 @@ func (o *outlet) since(before, after *house) (part, how string) {
 	case old != o:
 		return "loop", "restarted"
 	case tunable(before.cfg, o.at) != tunable(after.cfg, o.at):
-		return "loop", "guards and timing changed"
+		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, o.at)
 	}
 	return "", ""
+}
+
+// modes says which guards of bridges to an end are in another mode, which is
+// what nobody may wonder about afterwards.
+func modes(before, after *config.Config, at end) (said string) {
+	for _, x := range leadingTo(after, at) {
+		for _, old := range leadingTo(before, at) {
+			if old.Name == x.Name && old.Guard.Mode != x.Guard.Mode {
+				said += fmt.Sprintf("; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
+			}
+		}
+	}
+	return said
 }
 
 // tunable returns the settings that a loop takes while it runs, as one text.

@@ -52,7 +52,7 @@ func TestABadFileLeavesTheOldOneRunning_F08(t *testing.T) {
 	if last := lastReload(t, file); last.OK || len(last.Faults) != 2 {
 		t.Errorf("status: %+v", last)
 	}
-	do(t, "status", "-f", file).want(t, exitOK, "was not taken", "polcy")
+	do(t, "status", "-f", file).want(t, exitFindings, "process reload-refused", "was not taken", "polcy")
 	w.offer(orders, "10.0.0.1", "10.0.0.7")
 	eventually(t, "the old configuration still works", func() bool {
 		return slices.ContainsFunc(w.providers("api.Orders"), func(n string) bool { return strings.Contains(n, "10.0.0.7") })

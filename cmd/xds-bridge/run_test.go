@@ -102,7 +102,7 @@ func TestHoldsAreDecided(t *testing.T) {
 	id := d.Loops[0].Holds[0].ID
 	eventually(t, "status says so once it is ready", func() bool {
 		r := do(t, "status", "-f", file)
-		return r.code == exitHeld && strings.Contains(r.out, ", in step but for deletions that are held back")
+		return r.code == exitHeld && strings.Contains(r.out, "not in step: zk held")
 	})
 	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve "+id, "xds-bridge deny "+id)
 	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")

@@ -52,21 +52,28 @@ func (c *cli) status(ctx context.Context, o clientOptions, form output) error {
 // verdictOf gives a status its exit code.
 func verdictOf(d admin.Document) error {
 	code := exitOK
-	if !d.InSync || untold(d) {
+	if !d.Ready {
 		code = exitFindings
 	}
-	for _, st := range d.Loops {
-		if len(st.Conflicts) > 0 && code == exitOK {
-			code = exitFindings
-		}
-		if len(st.Holds) > 0 {
+	for _, c := range d.Conditions {
+		switch {
+		case c.Name == admin.Held:
 			code = exitHeld
+		case code == exitOK:
+			code = exitFindings
 		}
 	}
 	if code != exitOK {
 		return exit{code: code}
 	}
 	return nil
+}
+
+func of(bridge string) string {
+	if bridge == "" {
+		return ""
+	}
+	return " of bridge " + bridge
 }
 
 // shares says on one line which part of the work a replica has.
@@ -93,6 +100,12 @@ func (c *cli) printStatus(d admin.Document) error {
 		}
 	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
+	for _, x := range d.Conditions {
+		if slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) {
+			continue // each has lines of its own
+		}
+		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(d.Time, x.Since), colon(x.Detail))
+	}
 	if d.Replicas != nil {
 		c.say("%s", shares(*d.Replicas))
 	}
@@ -103,7 +116,7 @@ func (c *cli) printStatus(d admin.Document) error {
 		for _, n := range s.Endpoints {
 			endpoints += n
 		}
-		t.row(s.Name, s.Kind, sourceWord(s), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
+		t.row(s.Name, s.Kind, stateWord(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
 			ago(d.Time, s.LastContact), sourceDetail(s))
 	}
 	if err := t.end(); err != nil {
@@ -115,7 +128,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	c.say("")
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
-		t.row(l.Target, targetWord(d, l), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
+		t.row(l.Target, stateWord(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
 			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), targetDetail(d, l))
 	}
 	if err := t.end(); err != nil {
@@ -167,36 +180,31 @@ func (c *cli) warn(format string, args ...any) {
 	c.show(yellow, "‼ "+format, args...)
 }
 
+// readiness says in one line whether everything is in step and, where it is
+// not, what keeps it from being so.
 func readiness(d admin.Document) string {
-	switch {
-	case !d.Ready:
-		return "not ready yet"
-	case d.InSync && slices.ContainsFunc(d.Loops, func(st bridge.Status) bool { return len(st.Holds) > 0 }):
-		return "in step but for deletions that are held back"
-	case d.InSync && untold(d):
-		return "in step but for services that a source cannot tell of"
-	case d.InSync:
-		return "in step"
+	var why []string
+	for _, c := range d.Conditions {
+		what := orWord(c.Peer, string(c.Direction)) + " " + string(c.Name)
+		if !slices.Contains(why, what) {
+			why = append(why, what)
+		}
 	}
-	return "not in step"
+	switch said := strings.Join(why, ", "); {
+	case !d.Ready:
+		return "not ready yet" + colon(said)
+	case said != "":
+		return "not in step: " + said
+	}
+	return "in step"
 }
 
-// untold reports whether services stay as they are because a source cannot tell
-// of them, such as those of a root that has gone.
-func untold(d admin.Document) bool {
-	return slices.ContainsFunc(d.Loops, func(st bridge.Status) bool {
-		return slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return b.Reasons[bridge.ReasonUnknown] > 0 })
-	})
-}
-
-func sourceWord(s admin.Source) string {
-	switch {
-	case !s.Synced:
-		return "UNREAD"
-	case s.Stale != "":
-		return "STALE"
-	case len(s.Unknown) > 0:
-		return "PARTLY"
+// stateWord returns the worst condition of a source or target in one word.
+func stateWord(d admin.Document, of admin.Direction, peer string) string {
+	for _, c := range d.Conditions {
+		if c.Direction == of && c.Peer == peer {
+			return strings.ToUpper(strings.ReplaceAll(string(c.Name), "-", " "))
+		}
 	}
 	return "SYNCED"
 }
@@ -232,33 +240,6 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		return orWord(l.LastError, detail)
 	}
 	return l.LastError
-}
-
-// targetWord says in one word how a target is. What was written to one that is
-// away may be gone with the connection.
-func targetWord(d admin.Document, l bridge.Status) string {
-	for _, t := range d.Targets {
-		switch {
-		case t.Name != l.Target || t.Connected:
-		case t.Kind == "mesh":
-			return "NO READER"
-		default:
-			return "AWAY"
-		}
-	}
-	return loopWord(l)
-}
-
-func loopWord(s bridge.Status) string {
-	switch {
-	case !s.Listed:
-		return "UNREAD"
-	case len(s.Holds) > 0:
-		return "HELD"
-	case s.InSync():
-		return "SYNCED"
-	}
-	return "SYNCING"
 }
 
 // ago says how long before now something happened.

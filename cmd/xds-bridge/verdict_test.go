@@ -4,28 +4,35 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
 // The first line of status and its exit code say the same, and both say what
-// keeps entries as they are although nothing is left to write.
+// keeps entries as they are although nothing is left to write. V18, V51
 func TestVerdictOfAStatus(t *testing.T) {
-	reasons := func(r bridge.Reason) []bridge.Status {
-		return []bridge.Status{{Bridges: []bridge.BridgeStatus{{Reasons: map[bridge.Reason]int{bridge.ReasonSynced: 3, r: 1}}}}}
+	of := func(peer string, names ...admin.ConditionName) (all []admin.Condition) {
+		for _, n := range names {
+			all = append(all, admin.Condition{Direction: admin.OfTarget, Peer: peer, Name: n})
+		}
+		return all
 	}
-	holds := []bridge.Status{{Holds: []bridge.Hold{{ID: "1"}}}}
 	for name, tt := range map[string]struct {
 		d    admin.Document
 		code int
 		says string
 	}{
-		"all is written":               {admin.Document{Ready: true, InSync: true, Loops: reasons(bridge.ReasonExcluded)}, exitOK, "in step"},
-		"a root that has gone":         {admin.Document{Ready: true, InSync: true, Loops: reasons(bridge.ReasonUnknown)}, exitFindings, "in step but for services that a source cannot tell of"},
-		"deletions that are held back": {admin.Document{Ready: true, InSync: true, Loops: holds}, exitHeld, "in step but for deletions that are held back"},
-		"both":                         {admin.Document{Ready: true, InSync: true, Loops: append(reasons(bridge.ReasonUnknown), holds...)}, exitHeld, "in step but for deletions that are held back"},
-		"something is left to write":   {admin.Document{Ready: true, Loops: reasons(bridge.ReasonPending)}, exitFindings, "not in step"},
-		"it has just begun":            {admin.Document{}, exitFindings, "not ready yet"},
+		"nothing is to be told":   {admin.Document{Ready: true, InSync: true}, exitOK, "in step"},
+		"a root that has gone":    {admin.Document{Ready: true, Conditions: of("zk", admin.Partial)}, exitFindings, "not in step: zk partial"},
+		"a guard holds":           {admin.Document{Ready: true, Conditions: of("zk", admin.Held)}, exitHeld, "not in step: zk held"},
+		"a guard holds, and more": {admin.Document{Ready: true, Conditions: of("zk", admin.Away, admin.Held, admin.Idle)}, exitHeld, "not in step: zk away, zk held, zk idle"},
+		"two bridges claim nothing": {
+			admin.Document{Ready: true, Conditions: of("zk", admin.Idle, admin.Idle)}, exitFindings, "not in step: zk idle",
+		},
+		"a reload was refused": {
+			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfProcess, Name: admin.ReloadRefused}}},
+			exitFindings, "not in step: process reload-refused",
+		},
+		"it has just begun": {admin.Document{Conditions: of("zk", admin.Pending)}, exitFindings, "not ready yet: zk pending"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e exit

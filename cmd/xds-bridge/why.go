@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func (c *cli) whyVerb() *cobra.Command {
@@ -91,10 +92,7 @@ func (c *cli) printSeen(s admin.Seen) {
 		c.say("  unknown   %s", s.Unknown)
 	}
 	for _, e := range s.Endpoints {
-		parts := []string{e.Address, e.Health}
-		if !e.Offered {
-			parts = append(parts, "not offered")
-		}
+		parts := []string{e.Address, healthWord(e)}
 		if e.Protocol != "" {
 			parts = append(parts, e.Protocol)
 		}
@@ -106,6 +104,18 @@ func (c *cli) printSeen(s admin.Seen) {
 	if len(s.Endpoints) == 0 {
 		c.say("  endpoint  none")
 	}
+}
+
+// healthWord says how an endpoint is. Most registries report no health of one
+// that is well: that is not to be read as a doubt.
+func healthWord(e admin.Endpoint) string {
+	switch unknown := e.Health == registry.HealthUnknown.String(); {
+	case unknown && e.Offered:
+		return "offered"
+	case !e.Offered:
+		return e.Health + ", not offered"
+	}
+	return e.Health
 }
 
 func colon(detail string) string {

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,7 +44,14 @@ func (b *builder) mesh(name string, m *config.Istiod) (*input, error) {
 			}
 		}
 	}
-	if err := mapping(m, &o, b.feed(name).replicas(m.Address), b.metrics.Mapping(name)); err != nil {
+	count, heard := b.metrics.Mapping(name), new(atomic.Int64)
+	observe := func(o debug.Observation) {
+		count(o)
+		if o.Err == nil {
+			heard.Store(time.Now().UnixNano())
+		}
+	}
+	if err := mapping(m, &o, b.feed(name).replicas(m.Address), observe); err != nil {
 		return nil, err
 	}
 	source, err := mesh.New(o)
@@ -53,7 +61,9 @@ func (b *builder) mesh(name string, m *config.Istiod) (*input, error) {
 	return &input{
 		name: name, kind: "mesh", source: source,
 		again: source.Recheck, check: checkMesh(m, source),
-		state: func() admin.SourceState { return meshState(source.Status(), mappingFrom(m)) },
+		state: func() admin.SourceState {
+			return meshState(source.Status(), mappingFrom(m), time.Unix(0, heard.Load()))
+		},
 	}, nil
 }
 
@@ -260,8 +270,10 @@ func orElse(known, fallback func(context.Context) ([]string, error), wait time.D
 	}
 }
 
-// meshState shows how a source stands.
-func meshState(s mesh.Status, from string) admin.SourceState {
+// meshState shows how a source stands. Heard is when a question about the
+// mapping was last answered: a source tells of readings that found news alone,
+// and a mapping in which nothing changes is as new as its last reading.
+func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 	out := admin.SourceState{
 		Connected: s.Stream.Connected, Mode: s.Stream.Mode.String(), LastContact: s.Stream.Since,
 		Reconnects: max(s.Stream.Epoch-1, 0), Types: types(s.Stream),
@@ -287,6 +299,9 @@ func meshState(s mesh.Status, from string) admin.SourceState {
 			out.Mapping.LastRead = r.At
 		}
 		out.Replicas = append(out.Replicas, replica)
+	}
+	if k.Complete && k.Err == nil && heard.After(out.Mapping.LastRead) {
+		out.Mapping.LastRead = heard
 	}
 	return out
 }

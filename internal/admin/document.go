@@ -10,25 +10,27 @@ import (
 // Document is the answer of GET /api/v1/status, and what the status verb
 // prints as JSON. Its names are stable: they are only ever added to.
 type Document struct {
-	Version  string          `json:"version"`
-	Owner    string          `json:"owner"`
-	Started  time.Time       `json:"started"`
-	Time     time.Time       `json:"time"`    // when the document was made
-	Ready    bool            `json:"ready"`   // every source told of everything once, every target was listed
-	InSync   bool            `json:"in_sync"` // nothing is left to do, and nothing is stale
-	Sources  []Source        `json:"sources"`
-	Targets  []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
-	Loops    []bridge.Status `json:"loops"`
-	Replicas *Replicas       `json:"replicas,omitempty"` // where several share the work
-	Reload   *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
+	Version    string          `json:"version"`
+	Owner      string          `json:"owner"`
+	Started    time.Time       `json:"started"`
+	Time       time.Time       `json:"time"`    // when the document was made
+	Ready      bool            `json:"ready"`   // every source told of everything once, every target was listed
+	InSync     bool            `json:"in_sync"` // there is no condition
+	Conditions []Condition     `json:"conditions"`
+	Sources    []Source        `json:"sources"`
+	Targets    []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
+	Loops      []bridge.Status `json:"loops"`
+	Replicas   *Replicas       `json:"replicas,omitempty"` // where several share the work
+	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
 }
 
 // Overview is how sources and loops stand, in numbers alone.
 type Overview struct {
-	Time     time.Time
-	Sources  []SourceOverview
-	Loops    []bridge.Status // without lists, see bridge.Loop.Summary
-	Replicas *Replicas       // nil where this is the only one
+	Time       time.Time
+	Sources    []SourceOverview
+	Loops      []bridge.Status // without lists, see bridge.Loop.Summary
+	Replicas   *Replicas       // nil where this is the only one
+	Conditions []Condition
 }
 
 // SourceOverview is one registry that the bridge reads.

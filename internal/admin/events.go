@@ -31,6 +31,9 @@ type Events struct {
 // Add keeps an event, in place of the oldest of its kind where there are too
 // many.
 func (e *Events) Add(event bridge.Event) {
+	if e == nil {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.kinds == nil {

@@ -52,6 +52,7 @@ func (s *Server) Overview() Overview {
 	for _, t := range s.targets() {
 		o.Loops = append(o.Loops, s.summary(t))
 	}
+	o.Conditions = s.conditions(o.Loops, o.Replicas)
 	return o
 }
 
@@ -60,31 +61,25 @@ func (s *Server) Overview() Overview {
 func (s *Server) Document(ctx context.Context) Document {
 	d := Document{
 		Version: s.opts.Version, Owner: s.owner(), Started: s.started, Time: time.Now(),
-		InSync: true, Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetPeer{},
+		Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetPeer{},
 	}
 	if s.opts.Replicas != nil {
 		d.Replicas = s.opts.Replicas()
 	}
 	for _, in := range s.inputs() {
-		src := source(in)
-		d.Sources = append(d.Sources, src)
-		d.InSync = d.InSync && src.Synced && src.Stale == ""
+		d.Sources = append(d.Sources, source(in))
 	}
 	for _, t := range s.targets() {
 		if t.State != nil {
-			peer := TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()}
-			d.Targets = append(d.Targets, peer)
-			d.InSync = d.InSync && peer.Connected // what it held may have gone with the connection
+			d.Targets = append(d.Targets, TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
 		}
-		d.InSync = d.InSync && t.refused() == ""
 	}
 	if s.opts.Reloaded != nil {
 		d.Reload = s.opts.Reloaded()
 	}
 	d.Loops = s.statuses(ctx, Loop.Status)
-	for _, st := range d.Loops {
-		d.InSync = d.InSync && st.InSync()
-	}
+	d.Conditions = s.conditions(d.Loops, d.Replicas)
+	d.InSync = len(d.Conditions) == 0
 	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.fault != "" })
 	return d
 }

@@ -35,6 +35,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.shards = gauge("replica_shards", "Shards that this replica decides or keeps warm.", "role")
 	s.members = gauge("replica_members", "Replicas that share the work, this one included.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
+	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in step; see docs/states.md.", "peer", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 
@@ -43,7 +44,7 @@ type stateCollector struct {
 	synced, stale, services, endpoints, reasons *prometheus.Desc
 	invalid, keys, age                          *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
-	shards, members, leases                     *prometheus.Desc
+	shards, members, leases, conditions         *prometheus.Desc
 }
 
 // Describe sends nothing: which peers there are is told by the overview.
@@ -63,6 +64,36 @@ func (s *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	if d.Replicas != nil {
 		s.replicas(send, *d.Replicas)
+	}
+	s.condition(send, d)
+}
+
+// condition sends 1 of each condition that holds, and 0 of those that may, so
+// that no series ends where an alert should.
+func (s *stateCollector) condition(send sender, d admin.Overview) {
+	type series struct {
+		peer      string
+		direction admin.Direction
+		name      admin.ConditionName
+	}
+	all := make(map[series]bool)
+	may := func(peer string, direction admin.Direction) {
+		for _, name := range admin.ConditionsOf(direction) {
+			all[series{peer, direction, name}] = false
+		}
+	}
+	may("", admin.OfProcess)
+	for _, src := range d.Sources {
+		may(src.Name, admin.OfSource)
+	}
+	for _, st := range d.Loops {
+		may(st.Target, admin.OfTarget)
+	}
+	for _, c := range d.Conditions {
+		all[series{c.Peer, c.Direction, c.Name}] = true
+	}
+	for of, holds := range all {
+		send(s.conditions, one(holds), of.peer, string(of.direction), string(of.name))
 	}
 }
 

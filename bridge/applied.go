@@ -1,0 +1,168 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// EntryChange is one entry that was written or deleted, for whom and why.
+type EntryChange struct {
+	Op      string        `json:"op"` // create, update, delete
+	Key     string        `json:"key"`
+	Bridge  string        `json:"bridge,omitempty"`
+	Service registry.Name `json:"service,omitempty"` // that claims it, or claimed it last; empty where nobody is known
+	Cause   string        `json:"cause"`
+	Before  string        `json:"before,omitempty"` // its value
+	After   string        `json:"after,omitempty"`
+}
+
+// What an entry can be done to.
+const (
+	opCreate = "create"
+	opUpdate = "update"
+	opDelete = "delete"
+)
+
+// An event has so many changes of a batch, the deletions first, and so much of
+// each value: events are kept in memory. The log has all of it at level debug.
+const (
+	eventChanges = 10
+	eventValue   = 1024
+)
+
+// applied tells of the entries that were written: each in the log, the batch as
+// an event, and how many they were of each bridge. It is called before what was
+// written counts as there, while it is still known why.
+func (l *loop) applied(o outcome, now time.Time) {
+	debug := l.opts.Log.Enabled(context.Background(), slog.LevelDebug)
+	if l.opts.Tell != nil || debug {
+		l.trace(o, debug)
+	}
+	if l.opts.Observe == nil {
+		return
+	}
+	type of struct{ bridge, op string }
+	counts := make(map[of]int, 1)
+	for _, w := range o.change.Put {
+		counts[of{l.nameOf(o.item, w.New.Key), opOf(w)}]++
+	}
+	for _, h := range o.change.Delete {
+		counts[of{l.nameOf(o.item, h.Key), opDelete}]++
+	}
+	for _, k := range sortedKeys(counts, func(a, b of) bool { return a.bridge+a.op < b.bridge+b.op }) {
+		l.observe(Observation{
+			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
+			Took: now.Sub(o.began), Latency: now.Sub(o.first),
+		})
+	}
+}
+
+// nameOf returns the bridge that claims a key or claimed it last.
+func (l *loop) nameOf(it *item, key string) string {
+	if origin, ok := l.planner.Winner(it.group, key); ok {
+		return l.ways[origin.Bridge].Name
+	}
+	if s := it.surplus[key]; s != nil && s.Known {
+		return l.ways[s.Origin.Bridge].Name
+	}
+	return l.strict.name
+}
+
+func opOf(w registry.Write) string {
+	if w.Old != nil {
+		return opUpdate
+	}
+	return opCreate
+}
+
+// trace leaves a trace of a batch: after an incident it can be told what was
+// deleted, when and why.
+func (l *loop) trace(o outcome, debug bool) { //nolint:revive // what is wanted, not a mode
+	var created, updated int
+	told := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
+	note := func(c EntryChange) {
+		if debug {
+			l.opts.Log.Debug("entry written", "target", l.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
+				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
+		}
+		if len(told) < eventChanges {
+			c.Before, c.After = shortened(c.Before), shortened(c.After)
+			told = append(told, c)
+		}
+	}
+	for _, h := range o.change.Delete {
+		c := l.explain(o.item, h.Key, opDelete)
+		c.Before = h.Value
+		note(c)
+	}
+	for _, w := range o.change.Put {
+		c := l.explain(o.item, w.New.Key, opOf(w))
+		c.After = w.New.Value
+		if w.Old != nil {
+			updated++
+			c.Before = w.Old.Value
+		} else {
+			created++
+		}
+		if debug || len(told) < eventChanges {
+			note(c)
+		}
+	}
+	l.tell(Event{
+		Kind: EventApplied, Bridge: one(told), Subject: o.item.group.String(), Changes: told,
+		What: fmt.Sprintf("%d entries created, %d updated, %d deleted", created, updated, len(o.change.Delete)),
+	})
+}
+
+// explain says for whom an entry was written or deleted, and why.
+func (l *loop) explain(it *item, key, op string) EntryChange {
+	c := EntryChange{Op: op, Key: key, Bridge: l.nameOf(it, key)}
+	s := it.surplus[key]
+	if origin, claimed := l.planner.Winner(it.group, key); claimed {
+		c.Service = origin.Service
+	} else if s != nil && s.Known {
+		c.Service = s.Origin.Service
+	}
+	switch {
+	case op == opCreate:
+		c.Cause = "its service reports it"
+	case op == opUpdate:
+		c.Cause = "it is not as its service reports it"
+	case s == nil:
+		c.Cause = "another entry has its place, or it was not reported when the write began"
+	case s.released != "":
+		c.Cause = s.released
+	case !s.Known:
+		c.Cause = "no bridge has claimed it since the start"
+	case s.leftover():
+		c.Cause = "full readings of its source lack it since " + s.since.UTC().Format(time.RFC3339)
+	default:
+		c.Cause = "its service reports it no more since " + s.since.UTC().Format(time.RFC3339)
+	}
+	return c
+}
+
+// one returns the bridge that all changes are of, empty where there are several.
+func one(changes []EntryChange) string {
+	for _, c := range changes {
+		if c.Bridge != changes[0].Bridge {
+			return ""
+		}
+	}
+	if len(changes) == 0 {
+		return ""
+	}
+	return changes[0].Bridge
+}
+
+func shortened(value string) string {
+	if len(value) <= eventValue {
+		return value
+	}
+	return strings.ToValidUTF8(value[:eventValue], "") + "…"
+}

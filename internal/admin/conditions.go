@@ -1,0 +1,253 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+)
+
+// Condition is something that keeps the bridge from being in step, or that a
+// person should look at. The first line of status and its exit code, the column
+// STATE, the JSON, the events and the metric xdsbridge_condition are all made
+// from one list of them, so that none says that all is well while another does
+// not. docs/states.md says when there is which.
+type Condition struct {
+	Direction Direction     `json:"direction"`
+	Peer      string        `json:"peer,omitempty"` // the registry, as the configuration calls it; empty for the process
+	Name      ConditionName `json:"condition"`
+	Bridge    string        `json:"bridge,omitempty"` // where it is about one alone
+	Detail    string        `json:"detail,omitempty"`
+	Since     time.Time     `json:"since"`
+}
+
+// Direction says what a condition is about.
+type Direction string
+
+// What conditions are about.
+const (
+	OfSource  Direction = "source"
+	OfTarget  Direction = "target"
+	OfProcess Direction = "process"
+)
+
+// ConditionName tells conditions apart.
+type ConditionName string
+
+// The conditions, the worst first.
+const (
+	OwnerConflict ConditionName = "owner-conflict" // another bridge of this owner writes there, or the owner was changed
+	Away          ConditionName = "away"           // no connection to a target
+	NoReader      ConditionName = "no-reader"      // nobody reads what is served
+	Pending       ConditionName = "pending"        // not read as a whole yet
+	Stale         ConditionName = "stale"          // what a source told may be out of date
+	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was not taken
+	LeaseAway     ConditionName = "lease-away"     // the record of the replicas is out of reach
+	Failing       ConditionName = "failing"        // calls to a target fail and are repeated
+	Refused       ConditionName = "refused"        // a target refuses entries
+	Invalid       ConditionName = "invalid"        // services that cannot be written
+	Held          ConditionName = "held"           // a guard holds deletions back
+	Partial       ConditionName = "partial"        // a source cannot tell of a part
+	Conflicting   ConditionName = "conflict"       // entries of others are in the way
+	Idle          ConditionName = "idle"           // a bridge claims nothing
+	Syncing       ConditionName = "syncing"        // writes are due
+)
+
+// ConditionsOf returns those that there may be of a direction, the worst first.
+func ConditionsOf(d Direction) []ConditionName {
+	switch d {
+	case OfSource:
+		return []ConditionName{Pending, Stale, Partial}
+	case OfTarget:
+		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Refused, Invalid, Held, Partial, Conflicting, Idle, Syncing}
+	default:
+		return []ConditionName{ReloadRefused, LeaseAway}
+	}
+}
+
+// told reports whether a condition has no event of its own.
+func (c Condition) told() bool {
+	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
+}
+
+// key tells one condition from another, whatever its detail is.
+func (c Condition) key() Condition {
+	return Condition{Direction: c.Direction, Peer: c.Peer, Name: c.Name, Bridge: c.Bridge}
+}
+
+func (c Condition) subject() string {
+	return string(c.Direction) + " " + cmp.Or(c.Peer, "itself")
+}
+
+// Conditions returns what holds now, the worst first of each source, of each
+// target and of the process. It waits for no loop.
+func (s *Server) Conditions() []Condition { return s.Overview().Conditions }
+
+// conditions returns them by what loops told, which may be their summaries.
+func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Condition {
+	var all []Condition
+	for _, in := range s.inputs() {
+		all = append(all, conditionsOfSource(in)...)
+	}
+	for i, t := range s.targets() {
+		if i < len(loops) && loops[i].Target == t.Name { // a reload may have come in between
+			all = append(all, conditionsOfTarget(t, loops[i])...)
+		}
+	}
+	all = append(all, s.conditionsOfProcess(replicas)...)
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range all {
+		all[i].Since = now
+		if since, known := s.since[c.key()]; known {
+			all[i].Since = since
+		}
+	}
+	return all
+}
+
+func conditionsOfSource(in Input) (all []Condition) {
+	sum, lastError := in.Table.Summary(), ""
+	if in.State != nil {
+		lastError = in.State().LastError
+	}
+	add := func(is bool, name ConditionName, detail string) {
+		if is {
+			all = append(all, Condition{Direction: OfSource, Peer: in.Name, Name: name, Detail: detail})
+		}
+	}
+	add(!sum.Synced, Pending, cmp.Or(lastError, "it has not told of everything yet"))
+	if sum.Stale != nil {
+		add(true, Stale, sum.Stale.Error())
+	}
+	add(sum.Unknown > 0, Partial, fmt.Sprintf("it cannot tell of %d parts, and what came of them stays", sum.Unknown))
+	return all
+}
+
+func conditionsOfTarget(t Target, st bridge.Status) (all []Condition) {
+	add := func(is bool, name ConditionName, detail string) {
+		if is {
+			all = append(all, Condition{Direction: OfTarget, Peer: t.Name, Name: name, Detail: detail})
+		}
+	}
+	refused := t.refused()
+	add(refused != "", OwnerConflict, refused)
+	away := false
+	if t.State != nil {
+		peer := t.State()
+		away = !peer.Connected && t.Kind != "mesh"
+		add(away, Away, cmp.Or(peer.LastError, "not connected yet"))
+		add(!peer.Connected && t.Kind == "mesh", NoReader, "configSources of an istiod has to name this address")
+	}
+	add(!st.Listed && !away && refused == "", Pending, cmp.Or(st.LastError, "it was not listed yet"))
+	count := func(reasons ...bridge.Reason) (n int) {
+		for _, b := range st.Bridges {
+			for _, r := range reasons {
+				n += b.Reasons[r]
+			}
+		}
+		return n
+	}
+	services := func(name ConditionName, r bridge.Reason, detail string) {
+		n := count(r)
+		add(n > 0, name, fmt.Sprintf(detail, n))
+	}
+	add(refused == "" && st.Listed && (count(bridge.ReasonRetrying) > 0 || st.LastError != ""), Failing, st.LastError)
+	services(Refused, bridge.ReasonRefused, "it refuses entries of %d services; see why SERVICE")
+	services(Invalid, bridge.ReasonInvalid, "%d services cannot be written; see why SERVICE")
+	add(st.Counts.Holds > 0, Held, fmt.Sprintf("%d sets of deletions; see xds-bridge holds", st.Counts.Holds))
+	services(Partial, bridge.ReasonUnknown, "%d services stay as they are, since their source cannot tell of them")
+	add(st.Counts.Conflicts > 0, Conflicting, fmt.Sprintf("%d claims are refused", st.Counts.Conflicts))
+	for _, b := range st.Bridges {
+		if why := idle(b); why != "" && st.Listed {
+			all = append(all, Condition{Direction: OfTarget, Peer: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
+		}
+	}
+	behind := slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }) // has not looked at its source yet
+	add(st.Listed && (behind || st.Queue > 0 || count(bridge.ReasonPending) > 0), Syncing, fmt.Sprintf("%d groups are due", st.Queue))
+	return all
+}
+
+// idle says why a bridge claims nothing; empty where it claims something or has
+// not looked yet.
+func idle(b bridge.BridgeStatus) string {
+	switch {
+	case !b.Synced || b.Entries > 0:
+		return ""
+	case b.Services == 0:
+		return "its source has no service that it reads; check root, namespace, group and select.include"
+	case b.Reasons[bridge.ReasonExcluded] == b.Services:
+		return fmt.Sprintf("its select leaves out all %d services", b.Services)
+	case b.Reasons[bridge.ReasonExcluded]+b.Reasons[bridge.ReasonEmpty] == b.Services:
+		return fmt.Sprintf("none of %d services offers anything: an endpoint and, from a mesh, a service key", b.Reasons[bridge.ReasonEmpty])
+	}
+	return ""
+}
+
+func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
+	if s.opts.Reloaded != nil {
+		if r := s.opts.Reloaded(); r != nil && !r.OK {
+			all = append(all, Condition{Direction: OfProcess, Name: ReloadRefused, Detail: "the configuration was not taken, and the one before goes on"})
+		}
+	}
+	if replicas != nil && replicas.LastError != "" {
+		all = append(all, Condition{Direction: OfProcess, Name: LeaseAway, Detail: replicas.LastError})
+	}
+	return all
+}
+
+// look is how often it is looked whether conditions began or ended. What lasts
+// for less than two looks is told of by no event.
+const look = time.Second
+
+// follow tells of conditions that begin and end until ctx ends.
+func (s *Server) follow(ctx context.Context) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	told := make(map[Condition]bool)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.tell(s.Conditions(), told)
+		}
+	}
+}
+
+// tell notes since when conditions hold, and adds events of those that held at
+// the look before too and of those that ended.
+func (s *Server) tell(all []Condition, told map[Condition]bool) {
+	holds := make(map[Condition]bool, len(all))
+	s.mu.Lock()
+	before := s.since
+	s.since = make(map[Condition]time.Time, len(all))
+	for _, c := range all {
+		s.since[c.key()] = c.Since
+		holds[c.key()] = true
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		if _, lasts := before[c.key()]; lasts && c.told() && !told[c.key()] {
+			told[c.key()] = true
+			s.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
+		}
+	}
+	for c := range told {
+		if !holds[c] {
+			delete(told, c)
+			s.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
+		}
+	}
+}
+
+func (c Condition) event(what, why string, since time.Time) bridge.Event {
+	return bridge.Event{
+		Time: time.Now(), Kind: bridge.EventCondition, Target: c.Peer, Bridge: c.Bridge, Subject: c.subject(),
+		What: what, Why: why, Since: since,
+	}
+}

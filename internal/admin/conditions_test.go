@@ -1,0 +1,147 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// inSync is a loop to which nothing is left to do.
+func inSync() bridge.Status {
+	return bridge.Status{Listed: true, Bridges: []bridge.BridgeStatus{{
+		Name: "b", Synced: true, Entries: 1, Services: 1, Reasons: map[bridge.Reason]int{bridge.ReasonSynced: 1},
+	}}}
+}
+
+// TestConditions: whatever keeps a bridge from being in step is a condition, and
+// where there is none it is. V18, V51
+func TestConditions(t *testing.T) {
+	reason := func(r bridge.Reason) func(*bridge.Status) {
+		return func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{r: 1} }
+	}
+	excluded := func(st *bridge.Status) {
+		st.Bridges[0].Entries = 0
+		reason(bridge.ReasonExcluded)(st)
+	}
+	for want, tt := range map[string]struct {
+		table  func(*registry.Table)
+		target func(*admin.Target)
+		loop   func(*bridge.Status)
+		rest   func(*admin.Options)
+	}{
+		"":                         {},
+		"target zk owner-conflict": {target: func(x *admin.Target) { x.Refused = func() string { return "another bridge of owner shop runs" } }},
+		"target zk away":           {target: func(x *admin.Target) { x.State = func() admin.TargetState { return admin.TargetState{} } }},
+		"target zk no-reader": {target: func(x *admin.Target) {
+			x.Kind, x.State = "mesh", func() admin.TargetState { return admin.TargetState{} }
+		}},
+		"target zk pending":       {loop: func(st *bridge.Status) { st.Listed = false }},
+		"target zk failing":       {loop: func(st *bridge.Status) { st.LastError = "down" }},
+		"target zk refused":       {loop: reason(bridge.ReasonRefused)},
+		"target zk invalid":       {loop: reason(bridge.ReasonInvalid)},
+		"target zk partial":       {loop: reason(bridge.ReasonUnknown)},
+		"target zk syncing":       {loop: reason(bridge.ReasonPending)},
+		"target zk syncing ":      {loop: func(st *bridge.Status) { st.Bridges[0].Synced = false }},
+		"target zk held":          {loop: func(st *bridge.Status) { st.Holds = []bridge.Hold{{ID: "1"}} }},
+		"target zk conflict":      {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
+		"target zk idle":          {loop: excluded},
+		"target zk idle ":         {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
+		"source mesh stale":       {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
+		"source mesh partial":     {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
+		"process  reload-refused": {rest: func(o *admin.Options) { o.Reloaded = func() *admin.Reload { return &admin.Reload{} } }},
+		"process  lease-away": {rest: func(o *admin.Options) {
+			o.Replicas = func() *admin.Replicas { return &admin.Replicas{LastError: "down"} }
+		}},
+	} {
+		t.Run("in the state "+want, func(t *testing.T) {
+			table, l := registry.NewTable(), &loop{st: inSync()}
+			table.Replace(slices.Values([]*registry.Service{service()}))
+			o := admin.Options{
+				Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
+				Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: l}},
+			}
+			if tt.table != nil {
+				tt.table(table)
+			}
+			if tt.target != nil {
+				tt.target(&o.Targets[0])
+			}
+			if tt.loop != nil {
+				tt.loop(&l.st)
+			}
+			if tt.rest != nil {
+				tt.rest(&o)
+			}
+			s, err := admin.New(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, all := range [][]admin.Condition{s.Conditions(), s.Document(t.Context()).Conditions} {
+				got := ""
+				for _, c := range all {
+					got += string(c.Direction) + " " + c.Peer + " " + string(c.Name)
+					if c.Since.IsZero() || c.Detail == "" || !slices.Contains(admin.ConditionsOf(c.Direction), c.Name) {
+						t.Errorf("%+v", c)
+					}
+				}
+				if got != strings.TrimSuffix(want, " ") {
+					t.Errorf("there is %q", got)
+				}
+			}
+			if d := s.Document(t.Context()); d.InSync != (want == "") {
+				t.Errorf("in sync: %t", d.InSync)
+			}
+		})
+	}
+}
+
+// TestConditionsAreToldOf: each that lasts has an event as it begins and as it
+// ends; one that is gone at the next look has none. V18
+func TestConditionsAreToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, events := registry.NewTable(), &admin.Events{}
+		table.Replace(slices.Values([]*registry.Service{service()}))
+		s, err := admin.New(t.Context(), admin.Options{
+			Inputs:  []admin.Input{{Name: "mesh", Kind: "mesh", Table: table}},
+			Targets: []admin.Target{{Name: "zk", Loop: &loop{st: inSync()}}}, Events: events,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Run(ctx) }()
+		defer func() { stop(); <-ended }()
+		in := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+		in(100 * time.Millisecond)
+		table.Stale(errors.New("a moment"))
+		in(time.Second)
+		table.Stale(nil)
+		in(5 * time.Second)
+		if list := events.List(0); len(list) != 0 {
+			t.Fatalf("%+v", list)
+		}
+		table.Stale(errors.New("istiod is away"))
+		in(30 * time.Second)
+		list := events.List(0)
+		if len(list) != 1 || list[0].Kind != bridge.EventCondition || list[0].Subject != "source mesh" || list[0].What != "stale" || list[0].Why != "istiod is away" {
+			t.Fatalf("%+v", list)
+		}
+		if c := s.Document(t.Context()).Conditions; len(c) != 1 || time.Since(c[0].Since) < 29*time.Second {
+			t.Errorf("%+v", c)
+		}
+		table.Stale(nil)
+		in(2 * time.Second)
+		if list = events.List(0); len(list) != 2 || list[1].What != "no longer stale" || time.Since(list[1].Since) < 30*time.Second {
+			t.Errorf("%+v", list)
+		}
+	})
+}
