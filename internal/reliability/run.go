@@ -25,6 +25,7 @@ type event struct {
 	Action  string
 	Package string
 	Test    string
+	Elapsed float64 `json:",omitempty"` // in seconds
 	Output  string
 	Key     string
 	Value   string
