@@ -3,6 +3,9 @@ import com.alibaba.nacos.consistency.cp.RequestProcessor4CP;
 import com.alibaba.nacos.core.code.ControllerMethodsCache;
 import com.alibaba.nacos.core.distributed.raft.JRaftProtocol;
 import com.alibaba.nacos.plugin.auth.exception.AccessException;
+import java.nio.file.Path;
+import java.sql.DriverManager;
+import java.sql.SQLException;
 import java.util.Collection;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.SpringBootApplication;
@@ -21,9 +24,19 @@ import org.springframework.web.bind.annotation.RestControllerAdvice;
 @EnableScheduling
 public class NacosMain {
 
-    public static void main(String[] args) throws ReflectiveOperationException {
+    public static void main(String[] args) throws ReflectiveOperationException, SQLException {
+        openDatabase();
         startRaftGroups(SpringApplication.run(NacosMain.class, args));
         System.out.println("NACOS-READY");
+    }
+
+    /**
+     * Opens the database that the server is about to use. The server itself gives up after ten seconds, which making a
+     * new one may take on a busy machine; one that is open in this process already is there at once.
+     */
+    private static void openDatabase() throws SQLException {
+        var folder = Path.of(System.getProperty("nacos.home"), "data", "derby-data");
+        DriverManager.getConnection("jdbc:derby:" + folder + ";create=true", "nacos", "nacos").close();
     }
 
     /** Without it no HTTP request is ever checked for its user. */
