@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -33,6 +35,9 @@ const (
 
 	// recordedEntries is how many entries of a hold other replicas show.
 	recordedEntries = 20
+
+	// recordedCounts is how many groups an approval may except.
+	recordedCounts = 50
 )
 
 // decision is a person's word on a hold.
@@ -41,6 +46,10 @@ type decision struct {
 	Who      string    `json:"who"`
 	At       time.Time `json:"at"`
 	Since    time.Time `json:"since,omitzero"` // of the hold, as whoever has it says: clocks of replicas differ
+
+	// Of an approval, as who let the hold go tells those who decide after it:
+	Bridge string           `json:"bridge,omitempty"` // what it lost counts no more; empty: it does
+	Counts []registry.Group `json:"counts,omitempty"` // but for these
 }
 
 // approves reports whether an approval is of a hold that is there since then.
@@ -63,12 +72,14 @@ type records struct {
 	recorder  registry.Recorder // nil: nothing is recorded
 	pending   []record
 	consulted time.Time // when they were last looked at
+	asked     time.Time // when that look began
 	notBefore time.Time // after a failure
 	busy      bool
 	failed    bool
 	elsewhere map[string]Hold // holds of other replicas
 	heard     map[string]heard
 	posted    map[string]time.Time
+	vouched   map[string]time.Time // approvals of which the balance knows: when they were given
 }
 
 // heard is when a replica said anew that it has a hold.
@@ -139,25 +150,31 @@ func (l *loop) consult(ctx context.Context, now time.Time) time.Time {
 	return time.Time{}
 }
 
-func consult(ctx context.Context, r registry.Recorder, pending []record) (consultation, error) {
-	c := consultation{left: pending}
-	for len(c.left) > 0 {
-		if err := r.Record(ctx, c.left[0].kind, c.left[0].name, c.left[0].text); err != nil {
+// consult stores records and reads all there are. One that is refused costs
+// itself: the others are stored and read, and the error is ErrRefused.
+func consult(ctx context.Context, r registry.Recorder, pending []record) (c consultation, err error) {
+	var refused error
+	for i, p := range pending {
+		err := r.Record(ctx, p.kind, p.name, p.text)
+		if err != nil && !errors.Is(err, registry.ErrRefused) {
+			c.left = append(c.left, pending[i:]...)
 			return c, err //nolint:wrapcheck // it says what was written
 		}
-		c.left = c.left[1:]
+		if err != nil {
+			c.left, refused = append(c.left, p), cmp.Or(refused, err)
+		}
 	}
-	var err error
-	if c.decisions, err = load[decision](ctx, r, recordDecisions); err == nil {
+	if c.decisions, err = load[decision](ctx, r, recordDecisions); err == nil || errors.Is(err, registry.ErrRefused) {
+		refused = cmp.Or(refused, err)
 		c.holds, err = load[posted](ctx, r, recordHolds)
 	}
-	return c, err
+	return c, cmp.Or(err, refused) //nolint:wrapcheck // it says what was read or written
 }
 
 // load reads the records of a kind. One that cannot be read is none.
 func load[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
 	texts, err := r.Records(ctx, kind)
-	if err != nil {
+	if err != nil && texts == nil {
 		return nil, err //nolint:wrapcheck // it says what was read
 	}
 	all := make(map[string]T, len(texts))
@@ -167,7 +184,7 @@ func load[T any](ctx context.Context, r registry.Recorder, kind string) (map[str
 			all[name] = v
 		}
 	}
-	return all, nil
+	return all, err //nolint:wrapcheck // it says what was read
 }
 
 // tookCounsel takes in what the records say.
@@ -181,14 +198,18 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 			r.add(next)
 		}
 		if !r.failed {
-			l.opts.Log.Warn("words on holds are not kept in the registry: a restart would forget them", "target", l.opts.Target, "err", o.err)
+			l.opts.Log.Warn("words on holds cannot all be kept in the registry or read there: a restart would forget them", "target", l.opts.Target, "err", o.err)
 		}
-		r.failed = true
+	}
+	if r.failed = o.err != nil; r.failed && !errors.Is(o.err, registry.ErrRefused) {
 		return
 	}
-	r.failed = false
-	l.hear(o.consulted.holds, now)
+	if o.consulted.holds != nil {
+		l.hear(o.consulted.holds, now)
+	}
 	l.obey(o.consulted.decisions, now)
+	l.vouch(o.consulted.decisions)
+	r.asked = o.began
 }
 
 // hear takes in the holds of all replicas.
@@ -219,7 +240,7 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 		d, decided := decisions[h.name()]
 		switch {
 		case d.approves(h.since, now):
-			l.release(h, "approved by "+d.Who, now)
+			l.approved(h, d, now)
 		case decided && !d.Approved && h.denied == "":
 			l.denied(h, d.Who)
 		}
@@ -229,6 +250,53 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 			l.forget(recordDecisions, id)
 		}
 	}
+}
+
+// approved lets a hold go by a person's word, and tells who decides next what of
+// its bridge's losses still counts.
+func (l *loop) approved(h *hold, d decision, now time.Time) {
+	id := h.name()
+	l.release(h, "approved by "+d.Who, now)
+	if counts := h.ward.balance.deficits; !h.ward.unclaimed && len(counts) <= recordedCounts {
+		d.Bridge, d.Counts = h.ward.name, slices.SortedFunc(maps.Keys(counts), registry.Group.Compare)
+	}
+	l.keep(recordDecisions, id, d)
+	if l.records.vouched == nil {
+		l.records.vouched = make(map[string]time.Time)
+	}
+	l.records.vouched[id] = d.At
+}
+
+// vouch takes in what persons approved at other replicas: what had gone by the
+// last look, which did not show that yet, is no loss any more.
+func (l *loop) vouch(decisions map[string]decision) {
+	known := make(map[string]time.Time, len(decisions))
+	for id, d := range decisions {
+		if !d.Approved || d.Bridge == "" {
+			continue
+		}
+		if known[id] = d.At; l.records.vouched[id].Equal(d.At) {
+			continue
+		}
+		for _, b := range l.wards {
+			if b.name == d.Bridge {
+				l.vouchFor(&b.balance, d.Counts)
+			}
+		}
+	}
+	l.records.vouched = known
+}
+
+func (l *loop) vouchFor(b *balance, counts []registry.Group) {
+	for group, t := range b.deficits {
+		if t.since.After(l.records.asked) || slices.Contains(counts, group) {
+			continue
+		}
+		it := l.agenda.items[group]
+		t.vouched = it != nil && !l.acts(l.role(it)) // else what is there still is ours to judge
+		b.forget(group, t)
+	}
+	b.stale = true
 }
 
 // post lets other replicas show the holds of this one.

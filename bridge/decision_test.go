@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,13 +24,22 @@ type recording struct {
 	calls int
 	wrote int
 	down  bool
+
+	denied string // a name: what is kept under it may not be read or written
 }
+
+var errDenied = fmt.Errorf("%w: not authenticated", registry.ErrRefused)
 
 func (r *recording) Records(_ context.Context, kind string) (map[string]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
-	return maps.Clone(r.texts[kind]), nil
+	all := maps.Clone(r.texts[kind])
+	if _, there := all[r.denied]; there {
+		delete(all, r.denied)
+		return all, errDenied
+	}
+	return all, nil
 }
 
 func (r *recording) Record(_ context.Context, kind, name, text string) error {
@@ -37,6 +47,9 @@ func (r *recording) Record(_ context.Context, kind, name, text string) error {
 	defer r.mu.Unlock()
 	if r.down {
 		return errDown
+	}
+	if name == r.denied {
+		return errDenied
 	}
 	r.wrote++
 	if r.texts[kind] == nil {
@@ -120,6 +133,23 @@ func as(role bridge.Role) func(*story) {
 			Shards: 1, Stand: func(int) bridge.Stand { return bridge.Stand{Role: role, Term: 1, Decider: "a"} },
 			Ready: func(int, bridge.Stand) {},
 		}
+	}
+}
+
+// pair returns two replicas over one target, of which the first decides until
+// the other takes over.
+func pair(t *testing.T, start func(...func(*story)) *story) (a, b *story, takesOver func()) {
+	t.Helper()
+	first, second := newBoard(4, decides), newBoard(4, warm)
+	a = start(func(s *story) { s.opts.Gate = first.gate() })
+	b = start(func(s *story) { s.opts.Gate = second.gate() })
+	for _, s := range []*story{a, b} {
+		s.has(fleet(20, 2)...)
+	}
+	a.in(10 * time.Minute)
+	return a, b, func() {
+		first.set(bridge.Stand{Role: bridge.RoleWarm, Term: 2, Turn: 1, Decider: "other"})
+		second.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
 	}
 }
 
@@ -287,6 +317,54 @@ func TestDecisions(t *testing.T) {
 				b.stop()
 			}
 		},
+		"what a person approved at one replica is no loss for the one that takes over": func(t *testing.T) {
+			for _, at := range []string{"the decider", "the other"} {
+				_, start := recorded(t)
+				a, b, takesOver := pair(t, start)
+				for _, s := range []*story{a, b} {
+					s.loses(0, 10)
+				}
+				id := a.in(time.Minute).hold().ID
+				word := map[string]*story{"the decider": a, "the other": b}[at]
+				if err := word.loop.Approve(t.Context(), id, "ann"); err != nil {
+					t.Fatal(err)
+				}
+				a.in(10 * time.Minute).holdsN(20).noHold()
+				takesOver()
+				for _, s := range []*story{a, b} {
+					s.in(time.Minute).loses(10, 1)
+				}
+				b.in(time.Minute).holdsN(18).noHold()
+				for _, s := range []*story{a, b} {
+					s.loses(11, 3)
+				}
+				b.in(time.Minute).holdsN(18).hold() // three of ten may go
+			}
+		},
+		"what no person approved counts for the one that takes over": func(t *testing.T) {
+			_, start := recorded(t)
+			a, b, takesOver := pair(t, start)
+			for _, s := range []*story{a, b} {
+				s.loses(0, 10)
+			}
+			id := a.in(time.Minute).hold().ID
+			for _, s := range []*story{a, b} {
+				s.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
+			}
+			a.in(30 * time.Second)
+			if err := a.loop.Approve(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []*story{a, b} {
+				s.in(3 * time.Minute)
+			}
+			left := len(a.target.Entries())
+			takesOver()
+			for _, s := range []*story{a, b} {
+				s.in(time.Minute).loses(12, 2) // four of ten by now
+			}
+			b.in(10 * time.Minute).holdsN(left).hold()
+		},
 		"words that cannot be stored are stored later, each of them": func(t *testing.T) {
 			r, start := recorded(t)
 			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
@@ -301,6 +379,42 @@ func TestDecisions(t *testing.T) {
 			s.in(time.Minute)
 			r.set(false)
 			if s.in(10 * time.Second); r.decisions() != 2 {
+				t.Errorf("%d decisions are kept", r.decisions())
+			}
+		},
+		"a record that is refused costs itself": func(t *testing.T) {
+			r, start := recorded(t)
+			a, b, _ := pair(t, start)
+			r.mu.Lock()
+			r.texts["decisions"] = map[string]string{"denied": "{}"}
+			r.denied = "denied"
+			r.mu.Unlock()
+			for _, s := range []*story{a, b} {
+				s.loses(0, 10)
+			}
+			id := a.in(time.Minute).hold().ID
+			if err := b.loop.Approve(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			a.in(time.Minute).holdsN(20).noHold()
+			if told := strings.Count(a.log.String(), "not authenticated"); told != 1 {
+				t.Errorf("the reason is told %d times: %s", told, a.log.String())
+			}
+		},
+		"what may not be kept of one hold does not keep the word on another": func(t *testing.T) {
+			r, start := recorded(t)
+			s := start(func(s *story) { s.opts.Gate = newBoard(1, decides).gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			r.mu.Lock()
+			r.denied = s.hold().ID
+			r.mu.Unlock()
+			s.in(11*time.Second).loses(10, 8).in(time.Second)
+			for _, h := range s.status().Holds {
+				if err := s.loop.Deny(t.Context(), h.ID, "ann"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s.in(10 * time.Second); r.decisions() != 1 {
 				t.Errorf("%d decisions are kept", r.decisions())
 			}
 		},

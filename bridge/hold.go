@@ -294,8 +294,7 @@ func (l *loop) approve(id, who string, now time.Time) error {
 	if err != nil {
 		return l.decideElsewhere(id, word)
 	}
-	l.keep(recordDecisions, id, word)
-	l.release(h, "approved by "+who, now)
+	l.approved(h, word, now)
 	return nil
 }
 

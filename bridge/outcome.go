@@ -74,6 +74,9 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	}
 	it.readAt, l.lastRead = now, now
 	l.measure(it)
+	for _, b := range l.wards {
+		b.balance.saw(it.group)
+	}
 	l.account(it, now)
 	l.wasRead(it.group, now)
 	if it.change.pending() {
