@@ -133,6 +133,19 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
 			s.in(2 * time.Minute).holdsN(198)
 		},
+		"what cannot be judged for days does not have the share measured by what there was then": func(t *testing.T) {
+			for waits, held := range map[time.Duration]bool{time.Hour: true, 6 * time.Hour: false} {
+				s := standard(t, 20)
+				s.table().Unknown("s0", errLost)
+				s.dials(all[1:20]...).in(waits)
+				s.has(all[1:]...).in(time.Minute).holdsN(200)
+				s.in(time.Minute).has(all[1:]...).loses(20, 10).in(time.Minute)
+				if n := len(s.status().Holds); (n > 0) != held {
+					t.Errorf("%s after something was missing ten of a hundred go: %d holds, %d entries", waits, n, len(s.target.Entries()))
+				}
+				s.stop()
+			}
+		},
 		"a source that can tell of nothing that is held confirms nothing": func(t *testing.T) {
 			s := standard(t, 100)
 			s.loses(0, 40).in(9 * time.Minute)

@@ -117,10 +117,12 @@ func (s size) least(o size) size {
 	return size{min(s.services, o.services), min(s.endpoints, o.endpoints)}
 }
 
-// grow takes what there is for what there was, unless something is missing.
+// grow takes what there is for what there was, unless something is missing. What
+// settles does so within the window, so that what is missing for longer than
+// twice that cannot be judged, and may not be for days.
 func (b *ward) grow(now time.Time) {
 	for s := range b.pending {
-		if s.leftover() {
+		if s.leftover() && now.Sub(s.since) < 2*b.guard.Window {
 			return
 		}
 	}
