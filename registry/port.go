@@ -55,7 +55,8 @@ type Shared interface {
 // replica and the next process of that owner find them. They are never a
 // reason to delete anything: at most they lift what keeps it.
 type Recorder interface {
-	// Records returns the texts of a kind by name.
+	// Records returns the texts of a kind by name. Where some of them are
+	// refused it returns the others, and an error that is ErrRefused.
 	Records(ctx context.Context, kind string) (map[string]string, error)
 
 	// Record stores a text; an empty one is forgotten. Kind and name are

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -268,13 +269,18 @@ func (r *removal) remembers() bool {
 // taken up, and nothing forgotten.
 func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 	known := make(map[string]string)
+	var refused error // some of them
 	if r.recorder != nil {
 		if known, err = r.recorder.Records(ctx, recordRemovals); err != nil {
-			return false, fmt.Errorf("read what onRemove was of bridges: %w", err)
+			err = fmt.Errorf("read what onRemove was of bridges: %w", err)
 		}
+		if err != nil && len(known) == 0 {
+			return false, err
+		}
+		refused = err
 	}
 	want, found := r.learn(ctx, known)
-	return found, r.store(ctx, known, want)
+	return found, cmp.Or(r.store(ctx, known, want), refused) //nolint:wrapcheck // both are
 }
 
 // learn takes in what the records say and returns what they should, and whether
@@ -329,24 +335,29 @@ func (r *removal) store(ctx context.Context, known map[string]string, want map[s
 	if r.recorder == nil {
 		return nil
 	}
-	for _, tag := range slices.Sorted(maps.Keys(known)) {
+	texts := make(map[string]string)
+	for tag := range known {
 		if _, wanted := want[tag]; !wanted && r.replicas.differing() == "" {
-			if err := r.recorder.Record(ctx, recordRemovals, tag, ""); err != nil {
-				return fmt.Errorf("forget what onRemove was of bridges: %w", err)
-			}
+			texts[tag] = ""
 		}
 	}
-	for _, tag := range slices.Sorted(maps.Keys(want)) {
-		record, err := json.Marshal(want[tag])
+	for tag, x := range want {
+		text, err := json.Marshal(x)
 		if err != nil {
 			return fmt.Errorf("record what onRemove is: %w", err)
 		}
-		if known[tag] == string(record) {
-			continue
-		}
-		if err := r.recorder.Record(ctx, recordRemovals, tag, string(record)); err != nil {
-			return fmt.Errorf("record what onRemove is: %w", err)
+		if known[tag] != string(text) {
+			texts[tag] = string(text)
 		}
 	}
-	return nil
+	var refused error // a record that is costs itself
+	for _, tag := range slices.Sorted(maps.Keys(texts)) {
+		if err := r.recorder.Record(ctx, recordRemovals, tag, texts[tag]); err != nil {
+			refused = fmt.Errorf("record what onRemove is: %w", err)
+		}
+		if refused != nil && !errors.Is(refused, registry.ErrRefused) {
+			return refused
+		}
+	}
+	return refused
 }

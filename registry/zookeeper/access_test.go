@@ -251,3 +251,23 @@ func TestAPasswordIsReadAsValidateReadsIt(t *testing.T) {
 		t.Error("an empty password is taken")
 	}
 }
+
+// TestARecordThatIsDeniedCostsItself: what may not be read of a kind does not
+// keep the rest of it from whoever asks, who is told which it is.
+func TestARecordThatIsDeniedCostsItself(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	target := target(t, dial(t, server))
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, target.Record(t.Context(), "decisions", name, "text of "+name))
+	}
+	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zktest.WorldACL(zktest.PermWrite)))
+	all, err := target.Records(t.Context(), "decisions")
+	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "decisions/b") || len(all) != 2 || all["a"] != "text of a" || all["c"] != "text of c" {
+		t.Errorf("%v, %v", all, err)
+	}
+	must(t, server.SetACL("/xds-bridge/shop/decisions", zktest.WorldACL(zktest.PermWrite)))
+	if all, err := target.Records(t.Context(), "decisions"); !errors.Is(err, registry.ErrRefused) || all != nil {
+		t.Errorf("%v, %v", all, err)
+	}
+}

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,17 +31,20 @@ func (t *Target) Records(ctx context.Context, kind string) (map[string]string, e
 		return nil, fmt.Errorf("list %s: %w", folder, err)
 	}
 	all := make(map[string]string, len(names))
+	var refused error
 	for _, name := range names {
 		n, err := t.client.get(ctx, folder+"/"+name)
 		switch {
 		case errors.Is(err, zk.ErrNoNode): // gone since
+		case errors.Is(err, registry.ErrRefused):
+			refused = cmp.Or(refused, fmt.Errorf("read %s/%s: %w", folder, name, err))
 		case err != nil:
 			return nil, fmt.Errorf("read %s/%s: %w", folder, name, err)
 		default:
 			all[name] = string(n.data)
 		}
 	}
-	return all, nil
+	return all, refused //nolint:wrapcheck // it is
 }
 
 // Record implements registry.Recorder.
