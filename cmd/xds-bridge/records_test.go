@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -40,6 +41,34 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 		eventually(t, "it is ready", func() bool { code, _ := r.probe(t, "/readyz"); return code == 200 })
 		if r.stop(); !strings.Contains(r.log.String(), "a restart may not know what was served") {
 			t.Error("it was not told that nothing is kept")
+		}
+	}
+}
+
+// TestAChangedListenAddressFindsWhatWasServed: a registry that shows a tenth
+// after the change takes nothing from a mesh.
+func TestAChangedListenAddressFindsWhatWasServed(t *testing.T) {
+	w := newWorld(t)
+	path := func(n int) string {
+		return fmt.Sprintf("/dubbo/api.S%d/providers/", n) + url.QueryEscape(fmt.Sprintf("tri://10.0.0.1:20001/api.S%d?interface=api.S%d&side=provider", n, n))
+	}
+	for n := range 10 {
+		if err := w.zk.Put(path(n), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, before := range []int{10, 1} {
+		l := listener(t)
+		listen := l.Addr().String()
+		_ = l.Close()
+		r := w.start(w.waysIn(listen, ""))
+		var hosts []string
+		eventually(t, fmt.Sprintf("all is served while the registry shows %d", before), func() bool { hosts = servedAt(t, listen); return len(hosts) > 0 })
+		if r.stop(); len(hosts) != 10 {
+			t.Errorf("%d hosts are served while the registry shows %d", len(hosts), before)
+		}
+		for n := 1; n < 10; n++ {
+			w.zk.Delete(path(n))
 		}
 	}
 }

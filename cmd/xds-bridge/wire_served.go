@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,7 +37,7 @@ type tried struct {
 // servedRecords connects to every registry that a bridge to the address reads
 // and that can keep records.
 func (b *builder) servedRecords(at end, imports config.Import) (*servedRecords, error) {
-	kind := "served-" + metadata.Fingerprint(at.String(), 8)
+	place := mcp.Place{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
 		recorder, err := b.recorder(from, s)
@@ -47,15 +48,31 @@ func (b *builder) servedRecords(at end, imports config.Import) (*servedRecords, 
 		if recorder != nil {
 			s.tries = append(s.tries, tried{from, b.recordRight(from), recorder})
 			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
-			s.places = append(s.places, mcp.Place{
-				Recorder: recorder, Name: kind, Has: func(g registry.Group) bool { return hosts.Has(g.Name) },
-			})
+			place.Names = b.servedNames(at.registry, func(x config.Bridge) bool { return x.From == from })
+			place.Recorder, place.Has = recorder, func(g registry.Group) bool { return hosts.Has(g.Name) }
+			s.places = append(s.places, place)
 		}
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
-		s.places = append(s.places, mcp.Place{Recorder: mcp.Folder{Path: dir}, Name: kind})
+		place.Names = b.servedNames(at.registry, func(config.Bridge) bool { return true })
+		place.Recorder, place.Has = mcp.Folder{Path: dir}, nil
+		s.places = append(s.places, place)
 	}
 	return s, nil
+}
+
+// servedName is the name under which what is served at an address is kept.
+func servedName(at end) string { return "served-" + metadata.Fingerprint(at.String(), 8) }
+
+// servedNames are those names of a mesh under which what some bridges serve is
+// kept.
+func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (names []string) {
+	for _, x := range b.cfg.Bridges {
+		if name := servedName(endOf(x)); x.To == mesh && which(x) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // recorder connects to a registry that keeps records; nil where it keeps none.

@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -17,6 +19,12 @@ type Place struct {
 	Recorder registry.Recorder
 	Name     string                    // of the kinds of its records: a word of letters, digits and hyphens
 	Has      func(registry.Group) bool // which groups are kept there; nil: all that no place before it gave back
+
+	// Index is the kind of the list of those Names under which a mesh is kept,
+	// and Names are all of them now. Where one of them took the place of another
+	// it finds what that one kept. Empty: there is no list.
+	Index string
+	Names []string
 }
 
 func (p Place) kind(bucket int) string { return fmt.Sprintf("%s-%02d", p.Name, bucket) }
@@ -38,6 +46,8 @@ type keeper struct {
 	refused [buckets]bool                // was refused last
 	rounds  int
 	loaded  bool
+	listed  []bool   // by place: its name is in the list
+	others  []string // by place: the name in whose place it is
 }
 
 // load takes in what was served before, to be judged like all that is held. It
@@ -99,9 +109,94 @@ func (t *Target) isKnown(g registry.Group, told []bool) bool {
 	return false
 }
 
-// loadFrom returns what a place keeps.
+// loadFrom returns what a place keeps. Where that is nothing it looks for the
+// name that it had before.
 func (t *Target) loadFrom(ctx context.Context, i int) (map[registry.Group][]entry, error) {
-	p, found := t.o.Keep[i], make(map[registry.Group][]entry)
+	p := t.o.Keep[i]
+	found, err := t.loadAs(ctx, i, p)
+	if err != nil || len(found) > 0 || p.Index == "" {
+		return found, err
+	}
+	if p.Name, err = p.before(ctx); err != nil || p.Name == "" {
+		return found, err
+	}
+	own := t.keeper.written[i]
+	found, err = t.loadAs(ctx, i, p)
+	t.keeper.others[i], t.keeper.written[i] = p.Name, own
+	return found, err
+}
+
+// before returns the name that a place had: the one that is listed and not in
+// use any more, if the only one that is in use and not listed is that of now.
+func (p Place) before(ctx context.Context) (string, error) {
+	listed, err := p.Recorder.Records(ctx, p.Index)
+	if err != nil && !errors.Is(err, registry.ErrRefused) {
+		return "", fmt.Errorf("read which addresses were served: %w", err)
+	}
+	fresh := slices.DeleteFunc(slices.Clone(p.Names), func(name string) bool { return listed[name] != "" })
+	for _, name := range p.Names {
+		delete(listed, name)
+	}
+	if len(listed) != 1 || len(fresh) != 1 || fresh[0] != p.Name {
+		return "", nil
+	}
+	return slices.Collect(maps.Keys(listed))[0], nil
+}
+
+// list puts the names of places into the lists once everything was written. The
+// name in whose place one is goes from there, with what was kept under it.
+func (t *Target) list(ctx context.Context) {
+	for i, p := range t.o.Keep {
+		if p.Index == "" || t.keeper.listed[i] || !t.isStored() {
+			continue
+		}
+		err := p.replace(ctx, t.keeper.others[i])
+		if t.keeper.listed[i] = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
+			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("a change of listen would not be noticed: %w", err)})
+		}
+	}
+}
+
+// isStored reports whether everything that is served is kept.
+func (t *Target) isStored() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.settled && len(t.dirty) == 0 && !slices.Contains(t.keeper.refused[:], true)
+}
+
+// replace lists the name of a place, and forgets the one that it had, and once
+// all names are listed those that are not in use any more.
+func (p Place) replace(ctx context.Context, old string) error {
+	if err := p.Recorder.Record(ctx, p.Index, p.Name, "listed"); err != nil {
+		return fmt.Errorf("record %s: %w", p.Index, err)
+	}
+	for b := range buckets {
+		if old == "" {
+			break
+		}
+		if err := p.Recorder.Record(ctx, Place{Name: old}.kind(b), recordName, ""); err != nil {
+			return fmt.Errorf("forget %s: %w", old, err)
+		}
+	}
+	listed, err := p.Recorder.Records(ctx, p.Index)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", p.Index, err)
+	}
+	whole := !slices.ContainsFunc(p.Names, func(name string) bool { return listed[name] == "" })
+	for name := range listed {
+		if slices.Contains(p.Names, name) || !whole && name != old {
+			continue
+		}
+		if err := p.Recorder.Record(ctx, p.Index, name, ""); err != nil {
+			return fmt.Errorf("forget %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// loadAs returns what is kept under the name of a place.
+func (t *Target) loadAs(ctx context.Context, i int, p Place) (map[registry.Group][]entry, error) {
+	found := make(map[registry.Group][]entry)
 	for b := range buckets {
 		text, err := p.read(ctx, b)
 		if err != nil && !errors.Is(err, registry.ErrRefused) {
@@ -157,6 +252,7 @@ func (t *Target) keep(ctx context.Context) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
 			defer cancel()
 			t.store(last)
+			t.list(last)
 			return
 		case <-ticker.C:
 		}
@@ -164,6 +260,7 @@ func (t *Target) keep(ctx context.Context) {
 			t.check(ctx)
 		}
 		t.store(ctx)
+		t.list(ctx)
 	}
 }
 

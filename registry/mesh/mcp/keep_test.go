@@ -275,6 +275,46 @@ func TestRecordsHoldNoPushUp(t *testing.T) {
 	})
 }
 
+// TestWhatWasServedAtAnotherAddressIsFoundAgain: a mesh that is served at another
+// address than before has its guard see what is missing all the same.
+func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
+	at := func(s *shelf, name string, names ...string) mcp.Place {
+		p := s.of()[0]
+		p.Name, p.Index, p.Names = name, "serving-x", slices.Concat(names, []string{name})
+		return p
+	}
+	holds := func(t *testing.T, want int, p mcp.Place) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			r := start(t, mcp.Options{Keep: []mcp.Place{p}})
+			if n := len(r.groups()); n != want {
+				t.Errorf("%d groups are held at %s, want %d", n, p.Name, want)
+			}
+			r.target.Settled()
+		})
+	}
+	s := newShelf()
+	fill(t, 20, at(s, "served-a"))
+	holds(t, 20, at(s, "served-b"))
+	holds(t, 20, at(s, "served-b"))
+	holds(t, 20, at(s, "served-c"))
+	s.change(func(texts map[[2]string]string) {
+		for key := range texts {
+			if !strings.HasPrefix(key[0], "served-c") && key != [2]string{"serving-x", "served-c"} {
+				t.Errorf("%v is left", key)
+			}
+		}
+	})
+	holds(t, 0, at(s, "served-d", "served-c")) // one more address is no other
+	holds(t, 20, at(s, "served-c", "served-d"))
+	holds(t, 20, at(s, "served-e", "served-d"))             // in the place of c
+	holds(t, 0, at(s, "served-f", "served-g"))              // which is which cannot be known
+	holds(t, 0, at(s, "served-g", "served-f"))              // nor later
+	holds(t, 20, at(s, "served-e", "served-f", "served-g")) // where each is itself
+	s.fail(fmt.Errorf("%w: no right", registry.ErrRefused))
+	holds(t, 0, at(s, "served-h"))
+}
+
 func TestAFolderBesideTheRegistry(t *testing.T) {
 	registryAnd := func(s *shelf, folder string) []mcp.Place {
 		return append(s.of(), mcp.Place{Recorder: mcp.Folder{Path: folder}, Name: "served-x"})

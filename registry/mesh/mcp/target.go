@@ -72,7 +72,9 @@ func NewTarget(o Options) *Target {
 	return &Target{
 		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs), gone: make(map[registry.Group]time.Time),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool),
-		keeper: keeper{written: make([][buckets][sha256.Size]byte, len(o.Keep))},
+		keeper: keeper{
+			written: make([][buckets][sha256.Size]byte, len(o.Keep)), listed: make([]bool, len(o.Keep)), others: make([]string, len(o.Keep)),
+		},
 	}
 }
 
