@@ -118,7 +118,7 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(rules, -1)
-	if len(alerts) != 3 {
+	if len(alerts) != 4 {
 		t.Errorf("%d alerts", len(alerts))
 	}
 	for _, a := range alerts {

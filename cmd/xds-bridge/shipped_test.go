@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Every configuration that this repository shows is one that works.
@@ -43,11 +47,78 @@ func TestShippedConfigurations_A74(t *testing.T) {
 				inner = "owner:" + inner
 			}
 			inner = strings.ReplaceAll("\n"+inner, "\n"+in.indent, "\n")
-			file := filepath.Join(t.TempDir(), "config.yaml")
-			if err := os.WriteFile(file, []byte(inner), 0o600); err != nil {
+			for _, text := range []string{inner, strings.ReplaceAll(inner, "  # - { name:", "  - { name:")} { // and what is left out in it
+				file := filepath.Join(t.TempDir(), "config.yaml")
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				doIn(t, map[string]string{"POD_NAME": "xds-bridge-1", "POD_IP": "10.0.0.1"}, "validate", "--skip-files", file).want(t, exitOK, "valid")
+			}
+		})
+	}
+}
+
+// TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed: V55.
+func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type port struct {
+		Name, TargetPort string
+		Port             any
+		ContainerPort    int `yaml:"containerPort"`
+	}
+	type labels struct {
+		MatchLabels map[string]string `yaml:"matchLabels"`
+	}
+	var service, policy, pod struct {
+		Kind string
+		Spec struct {
+			Selector  any
+			Unready   bool `yaml:"publishNotReadyAddresses"`
+			Ports     []port
+			Subject   labels   `yaml:"podSelector"`
+			Types     []string `yaml:"policyTypes"`
+			Admission []struct {
+				From  []map[string]labels
+				Ports []port
+			} `yaml:"ingress"`
+			Template struct {
+				Metadata struct{ Labels map[string]string }
+				Spec     struct{ Containers []struct{ Ports []port } }
+			}
+		}
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		for into, kind := range map[any]string{&service: "\nkind: Service\n", &policy: "\nkind: NetworkPolicy\n", &pod: "\nkind: Deployment\n"} {
+			if !strings.Contains("\n"+document, kind) {
+				continue
+			}
+			if err := yaml.Unmarshal([]byte(document), into); err != nil {
 				t.Fatal(err)
 			}
-			doIn(t, map[string]string{"POD_NAME": "xds-bridge-1", "POD_IP": "10.0.0.1"}, "validate", "--skip-files", file).want(t, exitOK, "valid")
-		})
+		}
+	}
+	const app = "app.kubernetes.io/name"
+	us := pod.Spec.Template.Metadata.Labels[app]
+	if selector, _ := service.Spec.Selector.(map[string]any); us == "" || selector[app] != us || policy.Spec.Subject.MatchLabels[app] != us {
+		t.Errorf("of the pods of %q the Service selects %v, the policy %v", us, service.Spec.Selector, policy.Spec.Subject)
+	}
+	if s := service.Spec; !s.Unready || len(s.Ports) != 1 || fmt.Sprint(s.Ports[0].Port) != "15031" {
+		t.Errorf("an istiod that starts before the bridge is ready does not reach it: %+v", s)
+	}
+	if !slices.ContainsFunc(pod.Spec.Template.Spec.Containers[0].Ports, func(p port) bool { return p.Name == "xds" && p.ContainerPort == 15031 }) ||
+		!strings.Contains(string(text), `listen: ":15031"`) {
+		t.Error("the port of the Service is none of the pod's or of its configuration")
+	}
+	if !slices.Equal(policy.Spec.Types, []string{"Ingress"}) || len(policy.Spec.Admission) != 2 {
+		t.Fatalf("%+v", policy.Spec)
+	}
+	for _, rule := range policy.Spec.Admission {
+		istiodAlone := len(rule.From) == 1 && len(rule.From[0]) == 1 && rule.From[0]["podSelector"].MatchLabels["app"] == "istiod"
+		if len(rule.Ports) != 1 || !istiodAlone && (rule.Ports[0].Port != "telemetry" || len(rule.From) != 0) {
+			t.Errorf("others than istiod are let in: %+v", rule)
+		}
 	}
 }

@@ -48,7 +48,11 @@ func manifest(t *testing.T) []object {
 			group = "/api/v1"
 		}
 		meta, _ := o.data["metadata"].(map[string]any)
-		o.path = fmt.Sprintf("%s/namespaces/%s/%ss/%s", group, meta["namespace"], strings.ToLower(o.kind), meta["name"])
+		kind := strings.ToLower(o.kind) + "s"
+		if y, is := strings.CutSuffix(kind, "ys"); is {
+			kind = y + "ies"
+		}
+		o.path = fmt.Sprintf("%s/namespaces/%s/%s/%s", group, meta["namespace"], kind, meta["name"])
 		all = append(all, o)
 	}
 	return all
@@ -119,7 +123,7 @@ func TestManifest(t *testing.T) {
 			t.Errorf("%s: status %d: %s", o.path, status, answer)
 		}
 	}
-	if want := "ServiceAccount Role RoleBinding PodDisruptionBudget ConfigMap Deployment"; strings.Join(kinds, " ") != want {
+	if want := "ServiceAccount Role RoleBinding PodDisruptionBudget Service NetworkPolicy ConfigMap Deployment"; strings.Join(kinds, " ") != want {
 		t.Errorf("it holds %v, want %s", kinds, want)
 	}
 	deployment := all[len(all)-1]
