@@ -16,11 +16,12 @@ import (
 // of its two instances reaches Java Dubbo consumers that know ZooKeeper alone,
 // one by interface and one by application.
 func TestChangesArriveAtJava(t *testing.T) {
-	server := harness.StartNacos(t, harness.NacosOptions{Version: 2, PushDelay: swift})
+	t.Parallel()
+	server := harness.SharedNacos(t, 2)
 	zookeeper := harness.StartZooKeeper(t)
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
-  nacos: { nacos: { servers: [%q], listInterval: 500ms } }
+  nacos: { nacos: { %s, listInterval: 500ms } }
   zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
 bridges:
   - name: nacos-to-zk
@@ -30,11 +31,11 @@ bridges:
     formats: [{ format: dubbo-interface, tags: true }, { format: dubbo-application, tags: true }]
     select: { allow: [127.0.0.0/8] }
     guard: { %s }
-`, server.URL, zookeeper.Address, harness.Swift))
+`, server.Settings(), zookeeper.Address, harness.Swift))
 	bridge.Start(t)
 	provider := harness.StartDubbo(t)
 	a, b := provider.Provide(t, "tri"), provider.Provide(t, "tri")
-	sdk := nacossdk.Connect(t, server.URL)
+	sdk := nacossdk.ConnectTo(t, server)
 	change := func(t *testing.T, of func(*model.Instance)) {
 		t.Helper()
 		first, second := greetInstance(a), greetInstance(b)

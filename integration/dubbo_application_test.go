@@ -61,15 +61,19 @@ func protocolOf(version string) string {
 	return "tri"
 }
 
-// versions runs a test with each version of Java Dubbo.
+// versions runs a test with each version of Java Dubbo, at the same time.
 func versions(t *testing.T, test func(t *testing.T, version string)) {
 	t.Helper()
 	for _, v := range []string{harness.Dubbo33, harness.Dubbo32} {
-		t.Run(v, func(t *testing.T) { test(t, v) })
+		t.Run(v, func(t *testing.T) {
+			t.Parallel()
+			test(t, v)
+		})
 	}
 }
 
 func TestApplicationLevelInZooKeeper(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, version string) {
 		w := newWorld(t)
 		java, protocol := harness.StartDubboOf(t, version), protocolOf(version)
@@ -154,6 +158,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 }
 
 func TestBothLevelsAtOnce(t *testing.T) {
+	t.Parallel()
 	versions(t, func(t *testing.T, version string) {
 		w := newWorld(t)
 		java, protocol := harness.StartDubboOf(t, version), protocolOf(version)
@@ -184,6 +189,7 @@ func TestBothLevelsAtOnce(t *testing.T) {
 // TestOneOfAHundredInstances: of a hundred one goes and comes, three times, and
 // no list that a Java consumer is told of lacks another.
 func TestOneOfAHundredInstances(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	java := harness.StartDubbo(t)
 	ports := standIns(t, 100)
@@ -241,11 +247,12 @@ func standIns(t *testing.T, n int) (ports []int) {
 }
 
 func TestApplicationLevelInNacos(t *testing.T) {
+	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version})
+		server := harness.SharedNacos(t, version)
 		t.Run("a Java consumer calls what was written", func(t *testing.T) { javaReadsApplications(t, server) })
 		t.Run("what Java registers is read", func(t *testing.T) {
-			javaApplicationsAreRead(t, newAppWorld(t, javaNacos(server), fmt.Sprintf("nacos: { servers: [%q], listInterval: 500ms }", server.URL)))
+			javaApplicationsAreRead(t, newAppWorld(t, server.Java(), fmt.Sprintf("nacos: { %s, listInterval: 500ms }", server.Settings())))
 		})
 	})
 }
@@ -260,13 +267,13 @@ func javaReadsApplications(t *testing.T, server *harness.Nacos) {
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
   mesh: { istiod: { address: %q, mapping: { %s } } }
-  nacos: { nacos: { servers: [%q] } }
+  nacos: { nacos: { %s } }
 bridges:
   - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-application], select: { allow: [127.0.0.0/8] }, guard: { %s } }
-`, w.toIstiod.Address, w.overHTTP("connectionGrace: 1s"), server.URL, harness.Swift))
+`, w.toIstiod.Address, w.overHTTP("connectionGrace: 1s"), server.Settings(), harness.Swift))
 	bridge.Start(t)
 	bridge.AwaitReady(t)
-	consumer := java.ReferAt(t, "c1", javaNacos(server), byApplication)
+	consumer := java.ReferAt(t, "c1", server.Java(), byApplication)
 	consumer.AwaitOnly(t, soon, a, b)
 	w.greet(t, b)
 	consumer.AwaitOnly(t, soon, b)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 const (
@@ -46,7 +45,7 @@ type hour struct {
 	mesh     *harness.Mesh
 	istiod   *harness.Istiod
 	znodes   *harness.Znodes
-	provider *nacos.Target
+	provider nacosHolder
 	bridge   *harness.Bridge
 
 	inMesh, inZooKeeper, inNacos []*hourService
@@ -54,9 +53,9 @@ type hour struct {
 
 func newHour(t *testing.T) *hour {
 	t.Helper()
-	zookeeper, server := harness.StartZooKeeper(t), harness.StartNacos(t, harness.NacosOptions{Version: 3, PushDelay: swift})
+	zookeeper, server := harness.StartZooKeeper(t), harness.SharedNacos(t, 3)
 	h := &hour{mesh: harness.NewMesh(t), znodes: harness.Connect(t, zookeeper.Address)}
-	h.provider, _ = nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+	h.provider = newHolder(t, server)
 	base := 21000
 	for _, side := range []struct {
 		name     string
@@ -82,9 +81,9 @@ func newHour(t *testing.T) *hour {
 registries:
   mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 200ms, connectionGrace: 1s } } }
   zk: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
-  nacos: { nacos: { servers: [%q], listInterval: 500ms } }
+  nacos: { nacos: { %s, listInterval: 500ms } }
 bridges:
-`, xds, debug, zookeeper.Address, server.URL)+
+`, xds, debug, zookeeper.Address, server.Settings())+
 		fmt.Sprintf(way, "zk", "mesh", fmt.Sprintf("listen: %q,", listen[0]), harness.Swift)+
 		fmt.Sprintf(way, "nacos", "mesh", fmt.Sprintf("listen: %q,", listen[1]), harness.Swift)+
 		fmt.Sprintf(way, "mesh", "zk", "", harness.Swift)+
@@ -136,11 +135,12 @@ func (h *hour) event(t *testing.T, random *rand.Rand) {
 // TestAnHourOfChurnBothWays_A43 has as many endpoints come and go on all sides
 // as do in an hour with one a second, as fast as the servers take it.
 func TestAnHourOfChurnBothWays_A43(t *testing.T) {
+	t.Parallel()
 	h := newHour(t)
 	folder := func(s *hourService) string { return "/dubbo/" + s.iface + "/providers" }
 	harness.Eventually(t, soon, "every service of the mesh is in both registries", func() error {
 		for _, s := range h.inMesh {
-			if len(h.znodes.Children(t, folder(s))) == 0 || len(nacosKeys(t, h.provider, nacosGroup(s.iface))) == 0 {
+			if len(h.znodes.Children(t, folder(s))) == 0 || len(h.provider.keys(t, s.iface)) == 0 {
 				return fmt.Errorf("%s is not", s.iface)
 			}
 		}
@@ -162,7 +162,7 @@ func TestAnHourOfChurnBothWays_A43(t *testing.T) {
 			continue
 		}
 		for _, s := range h.inMesh {
-			if keys := nacosKeys(t, h.provider, nacosGroup(s.iface)); !slices.Contains(keys, addresses([]int{s.base})[0]) {
+			if keys := h.provider.keys(t, s.iface); !slices.Contains(keys, addresses([]int{s.base})[0]) {
 				t.Errorf("after %d events Nacos lacks the endpoint of %s that stays: %v", i, s.iface, keys)
 			}
 		}
@@ -177,7 +177,7 @@ func TestAnHourOfChurnBothWays_A43(t *testing.T) {
 				if err := harness.Same(entryAddresses(h.znodes.Children(t, folder(s))), addresses(s.ports())); err != nil {
 					return err
 				}
-				return harness.Same(slices.Sorted(slices.Values(nacosKeys(t, h.provider, nacosGroup(s.iface)))), addresses(s.ports()))
+				return harness.Same(slices.Sorted(slices.Values(h.provider.keys(t, s.iface))), addresses(s.ports()))
 			})
 		}
 	})
@@ -202,7 +202,7 @@ func TestAnHourOfChurnBothWays_A43(t *testing.T) {
 			var all []string
 			for n := range hourServices {
 				all = append(all, h.znodes.Children(t, folder(h.inZooKeeper[n]))...)
-				all = append(all, nacosKeys(t, h.provider, nacosGroup(h.inNacos[n].iface))...)
+				all = append(all, h.provider.keys(t, h.inNacos[n].iface)...)
 			}
 			return strings.Join(all, "\n")
 		}
@@ -218,7 +218,7 @@ func TestAnHourOfChurnBothWays_A43(t *testing.T) {
 				t.Errorf("%s in ZooKeeper: %v", s.iface, err)
 			}
 			s = h.inNacos[n]
-			if err := harness.Same(slices.Sorted(slices.Values(nacosKeys(t, h.provider, nacosGroup(s.iface)))), addresses(s.ports())); err != nil {
+			if err := harness.Same(slices.Sorted(slices.Values(h.provider.keys(t, s.iface))), addresses(s.ports())); err != nil {
 				t.Errorf("%s in Nacos: %v", s.iface, err)
 			}
 		}

@@ -16,6 +16,7 @@ const reaction = 300 * time.Millisecond
 // TestStory is the main job, told from the first service to the last restart.
 // It runs alone: it measures.
 func TestStory(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	dubbo := harness.StartDubbo(t)
 	first, second := dubbo.Provide(t, "tri"), dubbo.Provide(t, "tri")

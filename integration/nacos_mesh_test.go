@@ -43,7 +43,7 @@ func (w *nacosMesh) config() harness.BridgeConfig {
 	return harness.BridgeConfig{
 		Istiod:  w.istiod.GRPC,
 		Mapping: fmt.Sprintf("from: debug-http, addresses: [%q, %q], interval: 200ms, grace: 1s, connectionGrace: 1s", w.istiod.HTTP, w.second.HTTP),
-		Nacos:   fmt.Sprintf("servers: [%q]", w.server.URL),
+		Nacos:   w.server.Settings(),
 		Guard:   harness.Swift,
 	}
 }
@@ -61,9 +61,9 @@ func (w *nacosMesh) await(t *testing.T, ports ...int) {
 // watch connects everybody who looks at the server.
 func (w *nacosMesh) watch() {
 	w.life.Helper()
-	w.sdk = nacossdk.Connect(w.life, w.server.URL)
+	w.sdk = nacossdk.ConnectTo(w.life, w.server)
 	w.greets, w.others = w.sdk.Subscribe(w.life, greetKey), w.sdk.Subscribe(w.life, otherKey)
-	w.target, _ = nacosTarget(w.life, nacos.Options{Servers: []string{w.server.URL}})
+	w.target, _ = nacosTarget(w.life, at(w.server))
 }
 
 // unseen does something that no subscriber may notice for some seconds.
@@ -93,15 +93,15 @@ func inStep(t *testing.T, b *harness.Bridge) {
 
 // TestNacosMesh is the main job with Nacos, told once for each version.
 func TestNacosMesh(t *testing.T) {
-	w := &nacosMesh{mesh: harness.NewMesh(t)}
-	w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
+	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
+		w := &nacosMesh{mesh: harness.NewMesh(t), life: t}
+		w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
 		dubbo := harness.StartDubbo(t)
 		first, second := dubbo.Provide(t, "tri"), dubbo.Provide(t, "tri")
 		w.server = harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: pushDelay})
-		w.life = t
 		w.watch()
-		consumer := dubbo.ReferAt(t, fmt.Sprintf("nacos%d", version), "nacos://"+strings.TrimPrefix(w.server.URL, "http://"))
+		consumer := dubbo.ReferAt(t, fmt.Sprintf("nacos%d", version), w.server.Java())
 		w.greet(t, first, second)
 		bridge := harness.StartBridge(t, w.config())
 		provider := harness.Publish(t, w.istiod.GRPC, "greet-1", map[string]string{greetKey: greetAddress})

@@ -49,11 +49,16 @@ func nacosChange(g registry.Group, entries ...registry.Entry) registry.Change {
 func nacosTarget(t *testing.T, o nacos.Options) (*nacos.Target, context.CancelFunc) {
 	t.Helper()
 	client, stop := runNacosClient(t, o)
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.NewMark("me", "b").Owner, Layouts: []nacos.Layout{nacosLayout{}}})
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.NewMark("me", "b").Owner, Layouts: []nacos.Layout{nacosScope{o.Namespace}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return target, stop
+}
+
+// at is how a client of ours connects to a server.
+func at(server *harness.Nacos) nacos.Options {
+	return nacos.Options{Servers: []string{server.URL}, Namespace: server.Namespace}
 }
 
 // nacosClient connects to a server until the test ends.
@@ -95,9 +100,14 @@ func nacosKeys(t *testing.T, target *nacos.Target, g registry.Group) []string {
 	return out
 }
 
+// eachNacos runs a test with each version, at the same time.
 func eachNacos(t *testing.T, test func(t *testing.T, version int)) {
+	t.Helper()
 	for _, version := range harness.NacosVersions() {
-		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) { test(t, version) })
+		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) {
+			t.Parallel()
+			test(t, version)
+		})
 	}
 }
 
@@ -109,8 +119,8 @@ const swift = 20 * time.Millisecond
 // version, and against one that wants a login: a server takes ten seconds to
 // start.
 func TestNacos(t *testing.T) {
+	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
-		t.Parallel()
 		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift})
 		t.Run("a source", func(t *testing.T) { nacosSourceReads(t, server) })
 		t.Run("a target", func(t *testing.T) { nacosTargetWrites(t, server) })

@@ -21,26 +21,27 @@ import (
 // TestNacosIsShared has others at work where a bridge writes: a second bridge
 // of its owner, which Nacos cannot refuse, and somebody at the console.
 func TestNacosIsShared(t *testing.T) {
+	t.Parallel()
 	from := harness.StartZooKeeper(t)
 	providers := harness.Connect(t, from.Address)
 	for _, iface := range []string{"api.A", "api.B"} {
 		providers.Create(t, "/dubbo/"+iface+"/providers/"+url.QueryEscape("tri://127.0.0.1:20880/"+iface+"?interface="+iface+"&side=provider"), "")
 	}
 	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version})
+		server := harness.SharedNacos(t, version)
 		t.Run("A38 words of an owner outlive its processes", func(t *testing.T) { nacosKeepsWords(t, server) })
 		bridge := func(iface string) *harness.Bridge {
 			return harness.ConfiguredBridge(t, fmt.Sprintf(`owner: twin
 registries:
   near: { zookeeper: { servers: [%q] } }
-  far: { nacos: { servers: [%q] }, timing: { refresh: 3s } }
+  far: { nacos: { %s }, timing: { refresh: 3s } }
 bridges:
   - { name: onward, from: near, to: far, formats: [dubbo-interface], select: { include: ["*:%s::"], allow: [127.0.0.0/8] }, guard: { %s } }`,
-				from.Address, server.URL, iface, harness.Swift))
+				from.Address, server.Settings(), iface, harness.Swift))
 		}
 		a, b := bridge("api.A"), bridge("api.B")
 		a.Start(t)
-		sdk := nacossdk.Connect(t, server.URL)
+		sdk := nacossdk.ConnectTo(t, server)
 		seen := map[string]*nacossdk.Watch{}
 		for _, iface := range []string{"api.A", "api.B"} {
 			seen[iface] = sdk.Subscribe(t, "providers:"+iface+"::")
@@ -55,8 +56,8 @@ bridges:
 
 func nacosKeepsWords(t *testing.T, server *harness.Nacos) {
 	t.Helper()
-	target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
-	beside, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+	target, stop := nacosTarget(t, at(server))
+	beside, _ := nacosTarget(t, at(server))
 	var all sync.WaitGroup
 	for n, who := range []*nacos.Target{target, beside, target, beside} {
 		all.Go(func() {
@@ -73,7 +74,7 @@ func nacosKeepsWords(t *testing.T, server *harness.Nacos) {
 		t.Error(err)
 	}
 	stop()
-	later, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+	later, _ := nacosTarget(t, at(server))
 	harness.Eventually(t, 30*time.Second, "the words are there", func() error {
 		got, err := later.Records(t.Context(), "decisions")
 		if err != nil {

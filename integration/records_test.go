@@ -16,7 +16,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 // servedHosts asks a bridge what it serves: host, virtual address and
@@ -97,8 +96,10 @@ bridges:
 
 // TestWhatIsServedOutlivesTheProcess_V05 has records in real servers.
 func TestWhatIsServedOutlivesTheProcess_V05(t *testing.T) {
+	t.Parallel()
 	services := []string{"api.One", "api.Two", "api.Three"}
 	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
 		zookeeper := harness.StartZooKeeper(t)
 		znodes := harness.Connect(t, zookeeper.Address)
 		for i, s := range services {
@@ -111,16 +112,15 @@ func TestWhatIsServedOutlivesTheProcess_V05(t *testing.T) {
 		})
 	})
 	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: 50 * time.Millisecond})
-		provider, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		server := harness.SharedNacos(t, version)
+		provider := newHolder(t, server)
 		for i, s := range services {
 			offers(t, provider, s, 20001+i)
 		}
-		outlivesTheProcess(t, fmt.Sprintf("{ nacos: { servers: [%q], listInterval: 500ms } }", server.URL), func() {
-			group := nacosGroup("api.Two")
+		outlivesTheProcess(t, fmt.Sprintf("{ nacos: { %s, listInterval: 500ms } }", server.Settings()), func() {
 			offers(t, provider, "api.Two")
 			harness.Eventually(t, soon, "Nacos shows nothing of it", func() error {
-				return harness.Same(nacosKeys(t, provider, group), []string(nil))
+				return harness.Same(provider.keys(t, "api.Two"), []string(nil))
 			})
 		})
 	})

@@ -114,11 +114,11 @@ func wrong(t *testing.T, b *harness.Bridge) {
 // TestReloadNacos_A46 does the same on real Nacos, where instances live only
 // as long as a connection: a new one publishes before the old one ends.
 func TestReloadNacos_A46(t *testing.T) {
-	w := &nacosMesh{mesh: harness.NewMesh(t)}
-	w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
+	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
-		w.server = harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: pushDelay})
-		w.life = t
+		w := &nacosMesh{mesh: harness.NewMesh(t), life: t}
+		w.istiod, w.second = harness.StartIstiod(t, w.mesh), harness.StartIstiod(t, w.mesh)
+		w.server = harness.SharedNacos(t, version)
 		w.watch()
 		w.greet(t, 18441, 18442)
 		config := w.config()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
@@ -27,7 +28,7 @@ func TestSecureIstiod(t *testing.T) {
 		config.Security = fmt.Sprintf("tls: { %s }\n      tokenFile: %s", tls, file)
 		bridge := harness.NewBridge(t, config)
 		bridge.Start(t)
-		harness.Stays(t, soon/10, "no entries", func() error {
+		harness.Stays(t, 2*time.Second, "no entries", func() error {
 			return harness.Same(len(w.znodes.Children(t, providers)), 0)
 		})
 		write(t, file, "test:istio-system:xds-bridge\n")

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
@@ -16,10 +15,34 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
-// offers makes a provider's instances of an interface what Nacos has of it.
-func offers(t *testing.T, target *nacos.Target, iface string, ports ...int) {
+// nacosHolder is a target of ours in the namespace that a test has of a server.
+type nacosHolder struct {
+	*nacos.Target
+
+	namespace string
+}
+
+func newHolder(t *testing.T, server *harness.Nacos) nacosHolder {
 	t.Helper()
+	target, _ := nacosTarget(t, at(server))
+	return nacosHolder{target, server.Namespace}
+}
+
+func (h nacosHolder) group(iface string) registry.Group {
 	g := nacosGroup(iface)
+	g.Namespace = h.namespace
+	return g
+}
+
+func (h nacosHolder) keys(t *testing.T, iface string) []string {
+	t.Helper()
+	return nacosKeys(t, h.Target, h.group(iface))
+}
+
+// offers makes a provider's instances of an interface what Nacos has of it.
+func offers(t *testing.T, target nacosHolder, iface string, ports ...int) {
+	t.Helper()
+	g := target.group(iface)
 	var entries []registry.Entry
 	for _, port := range ports {
 		in := metadata.NacosInstance{
@@ -37,7 +60,7 @@ func offers(t *testing.T, target *nacos.Target, iface string, ports ...int) {
 func turns(t *testing.T, server *harness.Nacos, istiod *harness.Istiod) {
 	t.Helper()
 	const iface, stays, goes = "api.Turns", "127.0.0.1:20041", "127.0.0.1:20042"
-	sdk := nacossdk.Connect(t, server.URL)
+	sdk := nacossdk.ConnectTo(t, server)
 	register := func(change func(*model.Instance)) {
 		t.Helper()
 		first, second := nacosProvider(iface, "127.0.0.1"), nacosProvider(iface, "127.0.0.1")
@@ -68,11 +91,13 @@ func turns(t *testing.T, server *harness.Nacos, istiod *harness.Istiod) {
 }
 
 func TestTheWayBackFromNacos(t *testing.T) {
+	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
-		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: 50 * time.Millisecond})
+		server := harness.SharedNacos(t, version)
+		reach := harness.StartNacosProxy(t, server)
 		zookeeper := harness.StartZooKeeper(t)
 		znodes := harness.Connect(t, zookeeper.Address)
-		provider, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
+		provider := newHolder(t, server)
 		offers(t, provider, "api.Greeter", 20001, 20002)
 		znodes.Create(t, registered("api.Old", 20031), "")
 
@@ -82,13 +107,13 @@ func TestTheWayBackFromNacos(t *testing.T) {
 		bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
   mesh: { istiod: { address: "127.0.0.1:1" } }
-  nacos: { nacos: { servers: [%q], listInterval: 500ms } }
+  nacos: { nacos: { servers: [%q], namespace: %q, listInterval: 500ms } }
   zk: { zookeeper: { servers: [%q] } }
 bridges:
-  - { name: nacos-to-mesh, from: nacos, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }
-  - { name: nacos-to-zk, from: nacos, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }
-  - { name: zk-to-nacos, from: zk, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }`,
-			server.URL, zookeeper.Address, listen, harness.Swift))
+  - { name: nacos-to-mesh, from: nacos, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[5]s } }
+  - { name: nacos-to-zk, from: nacos, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[5]s } }
+  - { name: zk-to-nacos, from: zk, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %[5]s } }`,
+			reach.URL, server.Namespace, zookeeper.Address, listen, harness.Swift))
 		bridge.Start(t)
 		harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
 		istiod := harness.StartIstiod(t, mesh)
@@ -111,20 +136,20 @@ bridges:
 		t.Run("A28 what turns unhealthy or disabled is gone from EDS, alone", func(t *testing.T) { turns(t, server, istiod) })
 		t.Run("a provider of ZooKeeper is kept in Nacos", func(t *testing.T) {
 			harness.Eventually(t, soon, "the service of ZooKeeper in Nacos", func() error {
-				return harness.Same(nacosKeys(t, provider, nacosGroup("api.Old")), []string{"127.0.0.1:20031"})
+				return harness.Same(provider.keys(t, "api.Old"), []string{"127.0.0.1:20031"})
 			})
 		})
 		t.Run("A43 F46 nothing goes round", func(t *testing.T) {
 			harness.Quiet(t, "both registries", func() string {
 				return fmt.Sprint(znodes.Children(t, "/dubbo/api.Greeter/providers"), znodes.Children(t, "/dubbo/api.Old/providers"),
-					nacosKeys(t, provider, nacosGroup("api.Old")), nacosKeys(t, provider, nacosGroup("api.Greeter")))
+					provider.keys(t, "api.Old"), provider.keys(t, "api.Greeter"))
 			})
 			if names := znodes.Children(t, "/dubbo/api.Old/providers"); len(names) != 1 || strings.Contains(names[0], metadata.MarkKey) {
 				t.Errorf("what came from ZooKeeper went back: %v", names)
 			}
 		})
 		t.Run("A32 F23 a Nacos that is away takes nothing with it", func(t *testing.T) {
-			server.Kill()
+			reach.Both((*harness.Proxy).Cut)
 			harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
 			inZooKeeper(20002, 20003)
 		})

@@ -43,6 +43,7 @@ const meshToZooKeeper = `  - { name: mesh-to-zk, from: mesh, to: zk, formats: [d
 `
 
 func TestTheWayBackFromZooKeeper(t *testing.T) {
+	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
 	znodes.Create(t, registered("api.Greeter", 20001), "")
@@ -98,6 +99,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 }
 
 func TestBothDirectionsAtOnce_A43(t *testing.T) {
+	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
 	listen := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))

@@ -19,7 +19,7 @@ const (
 
 	// soon is what may pass on a busy machine until something is seen that
 	// takes milliseconds on a quiet one.
-	soon = 20 * time.Second
+	soon = time.Minute
 )
 
 // world is a mesh, the istiod that serves it, and a ZooKeeper. What the bridge

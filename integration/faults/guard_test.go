@@ -334,14 +334,14 @@ func (g *guarded) neverFewer(t *testing.T, iface string, w *nacossdk.Watch, appr
 // newGuarded starts the targets and the bridge.
 func newGuarded(t *testing.T, sources []guardSource) *guarded {
 	t.Helper()
-	nacos, zookeeper := harness.StartNacos(t, harness.NacosOptions{Version: 3, Heap: "256m"}), harness.StartZooKeeper(t)
+	nacos, zookeeper := harness.SharedNacos(t, 3), harness.StartZooKeeper(t)
 	g := &guarded{told: make(map[string]*nacossdk.Watch), znodes: harness.Connect(t, zookeeper.Address)}
 	var registries, bridges strings.Builder
 	for _, s := range sources {
 		registries.WriteString(s.registry())
 		g.routes = append(g.routes, s.routes()...)
 	}
-	sdk := nacossdk.Connect(t, nacos.URL)
+	sdk := nacossdk.ConnectTo(t, nacos)
 	for _, r := range g.routes {
 		bridges.WriteString(r.text())
 		for iface := range r.whole() {
@@ -350,8 +350,8 @@ func newGuarded(t *testing.T, sources []guardSource) *guarded {
 			}
 		}
 	}
-	g.bridge = harness.ConfiguredBridge(t, fmt.Sprintf("owner: faults\nregistries:\n%s  zk: { zookeeper: { servers: [%q] } }\n  nacos: { nacos: { servers: [%q] } }\nbridges:\n%s",
-		&registries, zookeeper.Address, nacos.URL, &bridges))
+	g.bridge = harness.ConfiguredBridge(t, fmt.Sprintf("owner: faults\nregistries:\n%s  zk: { zookeeper: { servers: [%q] } }\n  nacos: { nacos: { %s } }\nbridges:\n%s",
+		&registries, zookeeper.Address, nacos.Settings(), &bridges))
 	g.bridge.Start(t)
 	g.bridge.AwaitReady(t)
 	return g

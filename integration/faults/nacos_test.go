@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
+	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
@@ -86,12 +87,12 @@ func provided(iface, ip string, port uint64) model.Instance {
 	}
 }
 
-// TestNacos has everything go wrong between istiod, the bridge and a Nacos, of
-// one version after the other: two JVMs of that size are too much at a time.
+// TestNacos has everything go wrong between istiod, the bridge and a Nacos.
 func TestNacos(t *testing.T) {
 	t.Parallel()
 	for _, version := range harness.NacosVersions() {
 		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) {
+			t.Parallel()
 			t.Attr(reliability.With, fmt.Sprintf("istiod and Nacos %d", version))
 			w := newNacosWorld(t, version)
 			w.connection(t)
@@ -100,6 +101,17 @@ func TestNacos(t *testing.T) {
 			w.serverAway(t)
 		})
 	}
+}
+
+// Try is the mesh's. What is written to a Nacos is known from its subscriber,
+// to whom an instance that the server takes away is as one that was withdrawn:
+// it may come back, and with what the bridge knew of the mesh just then.
+func (w *nacosWorld) Try(t *testing.T, f faults.Fault) {
+	t.Helper()
+	if f.Loses != "" {
+		defer w.Allow([]guarantees.Guarantee{guarantees.NoResurrection}, f.Keeps...)()
+	}
+	w.Mesh.Try(t, f)
 }
 
 // connection has the connections to the server fail in all ways.

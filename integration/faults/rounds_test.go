@@ -33,6 +33,7 @@ func rounds(t *testing.T) int {
 func TestRounds(t *testing.T) {
 	t.Parallel()
 	t.Run("ZooKeeper", func(t *testing.T) {
+		t.Parallel()
 		t.Attr(reliability.With, "istiod and ZooKeeper")
 		server := harness.StartZooKeeper(t)
 		m := faults.StartMesh(t)
@@ -51,16 +52,17 @@ func TestRounds(t *testing.T) {
 		})
 	})
 	t.Run("Nacos", func(t *testing.T) {
+		t.Parallel()
 		t.Attr(reliability.With, "istiod and Nacos 3")
-		m, server := faults.StartMesh(t), harness.StartNacos(t, harness.NacosOptions{Version: 3})
+		m, server := faults.StartMesh(t), harness.SharedNacos(t, 3)
 		config := fmt.Sprintf(`owner: faults
 registries:
   %s
-  nacos: { nacos: { servers: [%q] } }
+  nacos: { nacos: { %s } }
 bridges:
   - { name: mesh-to-nacos, from: mesh, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { %s } }`,
-			m.Registry(), server.URL, harness.Swift)
-		sdk := nacossdk.Connect(t, server.URL)
+			m.Registry(), server.Settings(), harness.Swift)
+		sdk := nacossdk.ConnectTo(t, server)
 		running := harness.ConfiguredBridge(t, config)
 		oracle := faults.NewOracle(running, func(testing.TB) string { return "" })
 		oracle.Subscribe(faults.SteadyService, "consumer", sdk.Subscribe(t, faults.Key(faults.SteadyInterface)))

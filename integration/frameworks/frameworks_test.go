@@ -32,12 +32,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-const soon = 30 * time.Second
+const soon = time.Minute
 
 // world is ZooKeeper and Nacos with a bridge each way.
 type world struct {
 	zookeeper string // its address
-	nacos     string // its URL
+	nacos     *harness.Nacos
 	znodes    *harness.Znodes
 	sdk       *subscriptions
 	cells     []string // of the table
@@ -45,22 +45,22 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	nacos := harness.StartNacos(t, harness.NacosOptions{Version: 2, PushDelay: 50 * time.Millisecond})
+	nacos := harness.SharedNacos(t, 2)
 	zookeeper := harness.StartZooKeeper(t)
 	w := &world{
-		zookeeper: zookeeper.Address, nacos: nacos.URL, znodes: harness.Connect(t, zookeeper.Address),
-		sdk: &subscriptions{Client: nacossdk.Connect(t, nacos.URL), t: t, watches: make(map[string]*nacossdk.Watch)},
+		zookeeper: zookeeper.Address, nacos: nacos, znodes: harness.Connect(t, zookeeper.Address),
+		sdk: &subscriptions{Client: nacossdk.ConnectTo(t, nacos), t: t, watches: make(map[string]*nacossdk.Watch)},
 	}
 	const formats = `kratos, { format: spring-cloud, service: "sc-*" }, { format: hertz, service: "hertz-*" }, { format: plain, service: "plain-*" }`
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
 registries:
-  nacos: { nacos: { servers: [%q], listInterval: 500ms } }
+  nacos: { nacos: { %s, listInterval: 500ms } }
   zk: { zookeeper: { servers: [%q] } }
 bridges:
   - { name: nacos-to-zk, from: nacos, to: zk, formats: [%[3]s], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }
   - { name: zk-to-nacos, from: zk, to: nacos, formats: [%[3]s], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }
   - { name: kratos-to-gozero, from: zk, to: nacos, reads: [kratos], formats: [{ format: gozero, service: "zero-*" }], select: { allow: [127.0.0.0/8] }, guard: { %[4]s } }`,
-		nacos.URL, zookeeper.Address, formats, harness.Swift))
+		nacos.Settings(), zookeeper.Address, formats, harness.Swift))
 	bridge.Start(t)
 	bridge.AwaitReady(t)
 	return w
@@ -74,6 +74,7 @@ func (w *world) cell(format, at, direction, how string) {
 // TestFrameworks: each framework's provider knows one registry, its consumer
 // the other, and neither knows of the bridge.
 func TestFrameworks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	zoo, nacos := zooKratos{t, w.znodes}, nacosKratos{t, w.sdk}
 	t.Run("Kratos", func(t *testing.T) {

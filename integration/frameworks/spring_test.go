@@ -13,7 +13,7 @@ import (
 func (w *world) spring(t *testing.T) {
 	t.Helper()
 	java := harness.StartSpring(t)
-	atZooKeeper, atNacos := harness.SpringAtZooKeeper(w.zookeeper), harness.SpringAtNacos(t, w.nacos)
+	atZooKeeper, atNacos := harness.SpringAtZooKeeper(w.zookeeper), harness.SpringAtNacos(w.nacos)
 	inZooKeeper, inNacos := java.Start(t, "sc-in-zk", atZooKeeper...), java.Start(t, "sc-in-nacos", atNacos...)
 	springCalls(t, inNacos, "sc-in-zk", inZooKeeper)
 	springCalls(t, inZooKeeper, "sc-in-nacos", inNacos)

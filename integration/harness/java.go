@@ -12,7 +12,7 @@ import (
 
 // answerTime is what a command of a Java application may take: the first call
 // of a JVM loads half of a framework.
-const answerTime = time.Minute
+const answerTime = 5 * time.Minute
 
 // java is a JVM with an application that obeys lines on its standard input,
 // see org.bridge.console.Console.

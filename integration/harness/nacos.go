@@ -36,10 +36,15 @@ type NacosOptions struct {
 	Heap      string        // as java's -Xmx takes it; empty: 512m
 }
 
+// startNacosTime is what a server may take to start on a busy machine.
+const startNacosTime = 4 * time.Minute
+
 // Nacos is a real Nacos server. Its data outlives a Kill.
 type Nacos struct {
 	URL  string // http://127.0.0.1:port
 	GRPC string // where its clients connect
+
+	Namespace string // of a test; empty: the public one, of a server of its own
 
 	owner   testing.TB // which the server ends with, whichever subtest starts it
 	options NacosOptions
@@ -79,24 +84,13 @@ func (n *Nacos) settle(t testing.TB) {
 // are 1000 and 1001 above it, the one of raft is 1000 below.
 func freeNacosPort(t testing.TB) int {
 	t.Helper()
-	for range 100 {
-		port := FreePort(t)
-		free := true
-		for _, p := range []int{port + 1000, port + 1001, port - 1000} {
-			free = free && canListen(t, p)
-		}
-		if free {
-			return port
-		}
-	}
-	t.Fatal("no four free ports for a Nacos server")
-	return 0
+	return freePorts(t, 0, 1000, 1001, -1000)[0]
 }
 
-// Start starts the server once more after a Kill, with the data it had. On a
-// busy machine its database may not be open within the ten seconds that it
-// gives itself, and before it served once another may take one of its ports;
-// then it ends, and is started again.
+// Start starts the server once more after a Kill, with the data it had. Its
+// database may not be open within the time that it gives itself, and before it
+// served once another may take one of its ports; then it ends, and is started
+// again.
 func (n *Nacos) Start(t testing.TB) {
 	t.Helper()
 	const tries = 5
@@ -139,7 +133,7 @@ func (n *Nacos) start(t testing.TB) bool {
 		},
 		Dir: n.dir,
 	})
-	Eventually(t, 3*time.Minute, "Nacos serves at "+n.URL, func() error {
+	Eventually(t, startNacosTime, "Nacos serves at "+n.URL, func() error {
 		if !n.process.Running() {
 			return nil
 		}
@@ -149,6 +143,20 @@ func (n *Nacos) start(t testing.TB) bool {
 		return listens(t, n.GRPC)
 	})
 	return n.process.Running()
+}
+
+// Settings are those of a bridge that connects to it.
+func (n *Nacos) Settings() string {
+	return fmt.Sprintf("servers: [%q], namespace: %q", n.URL, n.Namespace)
+}
+
+// Java is the address of the registry as Java Dubbo knows it.
+func (n *Nacos) Java() string {
+	at := "nacos://" + strings.TrimPrefix(n.URL, "http://")
+	if n.Namespace != "" {
+		at += "?namespace=" + n.Namespace
+	}
+	return at
 }
 
 // Kill ends the server at once.
@@ -177,6 +185,8 @@ func (n *Nacos) properties() string {
 		"spring.autoconfigure.exclude=org.springframework.boot.autoconfigure.jdbc.DataSourceAutoConfiguration," +
 			"org.springframework.boot.autoconfigure.jdbc.DataSourceTransactionManagerAutoConfiguration",
 		"nacos.security.ignore.urls=/,/error,/v1/auth/**,/actuator/**",
+		// Its database is given ten seconds to open by default, which a busy machine does not have.
+		"db.pool.config.connectionTimeout=240000", "db.pool.config.validationTimeout=120000",
 		"nacos.core.auth.system.type=nacos", "nacos.k8s.sync.enabled=false",
 		"nacos.core.auth.plugin.nacos.token.secret.key=" + secret,
 		fmt.Sprintf("nacos.core.auth.enabled=%t", o.Auth), fmt.Sprintf("nacos.core.auth.admin.enabled=%t", o.Auth),
@@ -224,6 +234,9 @@ func (n *Nacos) Edit(t testing.TB, service string, in model.Instance) {
 	form := url.Values{
 		"serviceName": {service}, "groupName": {"DEFAULT_GROUP"}, "clusterName": {in.ClusterName}, "ephemeral": {"true"}, "enabled": {"true"},
 		"ip": {in.Ip}, "port": {strconv.FormatUint(in.Port, 10)}, "weight": {strconv.FormatFloat(in.Weight, 'f', -1, 64)}, "metadata": {string(metadata)},
+	}
+	if n.Namespace != "" {
+		form.Set("namespaceId", n.Namespace)
 	}
 	path := "/nacos/v1/ns/instance"
 	if n.options.Version == 3 {

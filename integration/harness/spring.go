@@ -2,7 +2,6 @@ package harness
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 )
@@ -37,13 +36,11 @@ func SpringAtZooKeeper(address string) []string {
 }
 
 // SpringAtNacos knows a Nacos.
-func SpringAtNacos(t testing.TB, server string) []string {
-	t.Helper()
-	u, err := url.Parse(server)
-	must(t, err)
+func SpringAtNacos(server *Nacos) []string {
 	return []string{
 		"spring.cloud.zookeeper.enabled=false",
-		"spring.cloud.nacos.discovery.server-addr=" + u.Host,
+		"spring.cloud.nacos.discovery.server-addr=" + strings.TrimPrefix(server.URL, "http://"),
+		"spring.cloud.nacos.discovery.namespace=" + server.Namespace,
 		"spring.cloud.nacos.discovery.ip=127.0.0.1",
 	}
 }

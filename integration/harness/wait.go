@@ -2,9 +2,7 @@ package harness
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -52,29 +50,6 @@ func Same(got, want any) error {
 	return nil
 }
 
-// FreePort returns a port of loopback that nobody listens on. It lies below
-// those that the kernel gives to connections, which would take it meanwhile.
-func FreePort(t testing.TB) int {
-	t.Helper()
-	for range 1000 {
-		if port := 12_000 + rand.IntN(19_000); canListen(t, port) { //nolint:gosec // spreads tests, keeps no secret
-			return port
-		}
-	}
-	t.Fatal("no free port between 12000 and 31000")
-	return 0
-}
-
-func canListen(t testing.TB, port int) bool {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	must(t, l.Close())
-	return true
-}
-
 // OwnIP returns an address of this machine that is not loopback: Java Dubbo
 // registers no other.
 func OwnIP(t testing.TB) string {
@@ -88,32 +63,6 @@ func OwnIP(t testing.TB) string {
 	}
 	t.Fatal("this machine has no address but loopback")
 	return ""
-}
-
-// Address returns an address of 127.0.0.1 that nobody listens at.
-func Address(t testing.TB) string {
-	t.Helper()
-	return freeAddress(t)
-}
-
-// Listens reports an error where nobody answers at an address.
-func Listens(t testing.TB, address string) error {
-	t.Helper()
-	return listens(t, address)
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	return fmt.Sprintf("127.0.0.1:%d", FreePort(t))
-}
-
-// listens reports an error where nobody answers at the address.
-func listens(t testing.TB, address string) error {
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }
 
 func must(t testing.TB, err error) {

@@ -236,6 +236,7 @@ func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
 		}, guarantees.NoResurrection},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := harness.StartZooKeeper(t)
 			test := harness.Connect(t, server.Address)
 			test.Create(t, fence, "0 nobody")

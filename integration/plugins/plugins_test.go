@@ -24,6 +24,7 @@ func frameworks() []string { return []string{"grpc", "kratos", "hertz", "gozero"
 // the second one goes. From its first answer on no call of any client fails.
 // Which registry it is says one line of configuration.
 func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
+	t.Parallel()
 	examples := build(t)
 	for name, start := range map[string]func(*testing.T) registry{
 		"istiod": startMesh, "ZooKeeper": startZooKeeper,
@@ -31,6 +32,7 @@ func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
 		"Nacos 3": func(t *testing.T) registry { t.Helper(); return startNacos(t, 3) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			at := start(t)
 			var services []*service
 			for _, f := range frameworks() {

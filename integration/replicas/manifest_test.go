@@ -109,6 +109,7 @@ func may(t *testing.T, kube *harness.Kubernetes, verb, what string) bool {
 // TestManifest shows that a real API server takes deploy/kubernetes.yaml, and
 // that the Role in it is what replicas need: all of it, and no more.
 func TestManifest(t *testing.T) {
+	t.Parallel()
 	kube := harness.StartKubernetes(t)
 	kube.Namespace(t, shippedNamespace)
 	all := manifest(t)
@@ -176,11 +177,7 @@ func TestManifest(t *testing.T) {
 	w.start(t, 2)
 	w.watchZooKeeper(t, to)
 	w.judge(t)
-	for _, b := range w.replicas {
-		if s, err := standingOf(t, b); err != nil || s.LastError != "" {
-			t.Errorf("%q, %v", s.LastError, err)
-		}
-	}
+	w.leased(t)
 }
 
 func apply(t *testing.T, kube *harness.Kubernetes, o object) {

@@ -120,8 +120,10 @@ func (w *world) watchZooKeeper(t *testing.T, servers ...*harness.ZooKeeper) {
 // TestZooKeeper_F03_F04_A46_A47 shows it on a real ensemble of three servers,
 // with entries that outlive the bridge and with entries of its session.
 func TestZooKeeper_F03_F04_A46_A47(t *testing.T) {
+	t.Parallel()
 	for _, lifetime := range []string{"persistent", "session"} {
 		t.Run(lifetime, func(t *testing.T) {
+			t.Parallel()
 			nodes := harness.StartEnsemble(t)
 			addresses := harness.Addresses(nodes...)
 			w := newWorld(t, fmt.Sprintf("zookeeper: { servers: [%s], lifetime: %s, sessionTimeout: 10s }", strings.Join(addresses, ", "), lifetime), "zookeeper: to")
@@ -138,9 +140,9 @@ func TestZooKeeper_F03_F04_A46_A47(t *testing.T) {
 }
 
 // watchNacos watches services as consumers with the SDK do.
-func (w *world) watchNacos(t *testing.T, server string) {
+func (w *world) watchNacos(t *testing.T, server *harness.Nacos) {
 	t.Helper()
-	client := nacossdk.Connect(t, server)
+	client := nacossdk.ConnectTo(t, server)
 	for i := range interfaces {
 		watch := client.Subscribe(t, "providers:"+name(i)+"::")
 		watch.Await(t, soon, w.Truth()[name(i)]...)
@@ -151,12 +153,14 @@ func (w *world) watchNacos(t *testing.T, server string) {
 // TestNacos_F03_F04_A46_A47 shows it on the real servers of both versions, in
 // which an entry lives only as long as a connection that publishes it.
 func TestNacos_F03_F04_A46_A47(t *testing.T) {
+	t.Parallel()
 	for _, version := range harness.NacosVersions() {
 		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) {
-			server := harness.StartNacos(t, harness.NacosOptions{Version: version})
-			w := newWorld(t, fmt.Sprintf("nacos: { servers: [%q] }", server.URL), "zookeeper: from")
+			t.Parallel()
+			server := harness.SharedNacos(t, version)
+			w := newWorld(t, "nacos: { "+server.Settings()+" }", "zookeeper: from")
 			w.start(t, 2)
-			w.watchNacos(t, server.URL)
+			w.watchNacos(t, server)
 			w.play(t)
 		})
 	}

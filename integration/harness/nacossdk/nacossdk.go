@@ -34,6 +34,17 @@ type Client struct{ naming naming_client.INamingClient }
 // a folder of the test, and tells its subscribers of empty lists too.
 func Connect(t testing.TB, server string) *Client {
 	t.Helper()
+	return connect(t, server, "")
+}
+
+// ConnectTo is Connect in the namespace that a test has of a server.
+func ConnectTo(t testing.TB, server *harness.Nacos) *Client {
+	t.Helper()
+	return connect(t, server.URL, server.Namespace)
+}
+
+func connect(t testing.TB, server, namespace string) *Client {
+	t.Helper()
 	u, err := url.Parse(server)
 	must(t, err)
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
@@ -42,7 +53,7 @@ func Connect(t testing.TB, server string) *Client {
 	must(t, err)
 	config := *constant.NewClientConfig(
 		constant.WithLogDir(dir), constant.WithCacheDir(dir), constant.WithLogLevel("error"),
-		constant.WithNotLoadCacheAtStart(true), constant.WithUpdateCacheWhenEmpty(true), constant.WithTimeoutMs(10_000),
+		constant.WithNotLoadCacheAtStart(true), constant.WithUpdateCacheWhenEmpty(true), constant.WithTimeoutMs(10_000), constant.WithNamespaceId(namespace),
 	)
 	var nc nacos_client.NacosClient
 	must(t, nc.SetClientConfig(config))

@@ -1,0 +1,106 @@
+// Command servers runs a command, and beside it the servers that the tests
+// which it starts may share: servers go test ./...
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(command []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	owner := &owner{ctx: ctx, give: stop}
+	defer owner.end()
+	dir := owner.TempDir()
+	var starting sync.WaitGroup
+	defer starting.Wait()
+	defer stop() // what has not served by now is not waited for
+	for _, version := range harness.NacosVersions() {
+		starting.Go(func() { harness.ShareNacos(owner, version, dir) })
+	}
+	tests := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the Makefile names it
+	tests.Stdin, tests.Stdout, tests.Stderr = os.Stdin, os.Stdout, os.Stderr
+	tests.Env = append(os.Environ(), harness.SharedServers+"="+dir)
+	tests.Cancel = func() error { return tests.Process.Signal(os.Interrupt) }
+	tests.WaitDelay = time.Minute
+	if err := tests.Run(); err != nil {
+		owner.Logf("%s: %v", command[0], err)
+		return 1
+	}
+	return 0
+}
+
+// owner is whom the servers end with, in place of a test.
+type owner struct {
+	testing.TB // what is not here the harness does not use
+
+	ctx  context.Context //nolint:containedctx // the Context of a testing.TB
+	give func()          // the whole run up
+
+	mu     sync.Mutex
+	after  []func()
+	failed bool
+}
+
+func (*owner) Helper()                    {}
+func (o *owner) Context() context.Context { return o.ctx }
+
+func (*owner) Logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "servers: "+format+"\n", args...)
+}
+
+func (o *owner) Fatal(args ...any) { o.Fatalf("%s", fmt.Sprint(args...)) }
+
+// Fatalf ends the goroutine and the run: tests would wait in vain.
+func (o *owner) Fatalf(format string, args ...any) {
+	if o.ctx.Err() == nil { // after that nobody needs a server
+		o.Logf(format, args...)
+		o.mu.Lock()
+		o.failed = true
+		o.mu.Unlock()
+		o.give()
+	}
+	runtime.Goexit()
+}
+
+func (o *owner) Failed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failed
+}
+
+func (o *owner) Cleanup(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.after = append(o.after, f)
+}
+
+func (o *owner) TempDir() string {
+	dir, err := os.MkdirTemp("", "xds-bridge-servers-")
+	if err != nil {
+		o.Fatal(err)
+	}
+	o.Cleanup(func() { _ = os.RemoveAll(dir) }) // as far as it goes
+	return dir
+}
+
+// end does what tests do at their end, the last first.
+func (o *owner) end() {
+	for _, f := range slices.Backward(o.after) {
+		f()
+	}
+}
