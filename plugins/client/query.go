@@ -142,6 +142,20 @@ type Snapshot struct {
 	Since time.Time
 }
 
+// Distinct returns the endpoints with each address once, by its first service:
+// one that provides several interfaces is called as often as others.
+func (s Snapshot) Distinct() []Endpoint {
+	seen := make(map[string]bool, len(s.Endpoints))
+	all := make([]Endpoint, 0, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		if address := e.Address(); !seen[address] {
+			seen[address] = true
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
 // same reports whether two snapshots lead calls to the same places and are both
 // current, or out of date for the same cause.
 func (s Snapshot) same(o Snapshot) bool {

@@ -90,7 +90,7 @@ func (i *Instancer) answered(s client.Snapshot, err error) {
 	e := sd.Event{Err: err}
 	if err == nil {
 		e.Instances = make([]string, 0, len(s.Endpoints))
-		for _, at := range s.Endpoints {
+		for _, at := range s.Distinct() {
 			e.Instances = append(e.Instances, at.Address())
 		}
 	}

@@ -91,11 +91,8 @@ func (f *follower) Close() {
 func (f *follower) state(s client.Snapshot) resolver.State {
 	var out resolver.State
 	here := make(map[string]*place, len(s.Endpoints))
-	for _, e := range s.Endpoints {
+	for _, e := range s.Distinct() { // a connection is to an address
 		address := e.Address()
-		if here[address] != nil {
-			continue // of two services; a connection is to an address
-		}
 		p := f.places[address]
 		if p == nil {
 			p = &place{group: &f.group}

@@ -106,12 +106,7 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 		return discovery.Result{}, fmt.Errorf("resolve %s: %w", name, err)
 	}
 	out := discovery.Result{CacheKey: name}
-	seen := make(map[string]bool, len(s.Endpoints))
-	for _, e := range s.Endpoints {
-		if seen[e.Address()] {
-			continue // it provides several interfaces, and counts once
-		}
-		seen[e.Address()] = true
+	for _, e := range s.Distinct() {
 		tags := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
 		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
 			maps.Copy(tags, m)

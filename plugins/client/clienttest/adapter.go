@@ -1,0 +1,216 @@
+package clienttest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Adapter is what Adapters tries: how a framework looks a name up.
+type Adapter struct {
+	// Follow has the framework look a name up over a client, and begin to follow
+	// it where it can.
+	Follow func(t testing.TB, r client.Registry, name string) Following
+}
+
+// Following is a name that a framework follows.
+type Following interface {
+	// Found returns what the framework was told last, one for each address that it
+	// would call, or why it knows nothing. It is asked again and again.
+	Found() ([]Found, error)
+
+	// Spoil overwrites in place whatever the framework was told last, as one does
+	// that sorts its list.
+	Spoil()
+
+	// Stop ends it. It may be called twice.
+	Stop()
+}
+
+// Found is an address as a framework is told of it.
+type Found struct {
+	Address string // host:port
+	Weight  int    // 0: the framework is told none
+}
+
+// Adapters tries what every framework relies on: one address is told once
+// whatever it provides, weights are those of the registry, an outage and names
+// that nobody provides take nothing away, what one reader does to its list
+// concerns no other, and nothing waits for a reader.
+func Adapters(t *testing.T, a Adapter) {
+	t.Helper()
+	for name, try := range map[string]func(testing.TB, *trial){
+		"an address that provides several interfaces is told once":  addressOnce,
+		"weights are those of the registry":                         weights,
+		"an outage leaves what was found, whatever else is asked":   outage,
+		"what goes is told, the last one too":                       goes,
+		"what one reader does to its list concerns no other":        spoiled,
+		"stop waits for no reader, twice":                           stops,
+		"a name that nobody provides is followed until it is there": appears,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := New()
+			try(t, &trial{a, r, member(t, r), member(t, r)})
+		})
+	}
+}
+
+// trial is an adapter with a registry, somebody who provides and somebody who
+// consumes.
+type trial struct {
+	Adapter
+	registry            *Registry
+	providers, consumer *client.Client
+}
+
+func member(t testing.TB, r *Registry) *client.Client {
+	t.Helper()
+	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+const adapted = "greeter"
+
+func instance(n int) client.Instance {
+	return client.Instance{Application: adapted, Host: fmt.Sprintf("10.0.0.%d", n), Port: 8080, Protocol: "grpc"}
+}
+
+func (x *trial) provide(t testing.TB, instances ...client.Instance) {
+	t.Helper()
+	for _, i := range instances {
+		if err := x.providers.Register(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (x *trial) follow(t testing.TB, name string) Following {
+	t.Helper()
+	f := x.Follow(t, x.consumer, name)
+	t.Cleanup(f.Stop)
+	return f
+}
+
+// await waits until a framework has found these addresses and no others, each
+// once.
+func await(t testing.TB, f Following, want ...string) []Found {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute) // of a test that fails
+	for {
+		found, err := f.Found()
+		got := make([]string, 0, len(found))
+		for _, one := range found {
+			got = append(got, one.Address)
+		}
+		slices.Sort(got)
+		if err == nil && slices.Equal(got, want) {
+			return found
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("found %v, %v; want %v", got, err, want)
+		}
+		<-time.NewTimer(5 * time.Millisecond).C
+	}
+}
+
+func addressOnce(t testing.TB, x *trial) {
+	several := instance(1)
+	several.Interfaces = []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}
+	x.provide(t, several, instance(2))
+	await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080")
+}
+
+func weights(t testing.TB, x *trial) {
+	one, two := instance(1), instance(2)
+	one.Weight, two.Weight = 30, 10
+	x.provide(t, one, two)
+	by := make(map[string]int)
+	for _, found := range await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080") {
+		by[found.Address] = found.Weight
+	}
+	if one, two := by["10.0.0.1:8080"], by["10.0.0.2:8080"]; one != 3*two {
+		t.Errorf("weights %d and %d; want three to one, or none", one, two)
+	}
+}
+
+func outage(t testing.TB, x *trial) {
+	x.provide(t, instance(1), instance(2))
+	f := x.follow(t, adapted)
+	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
+	x.registry.Down(errors.New("connection refused"))
+	defer x.registry.Down(nil)
+	w := x.consumer.Watch(client.Named(adapted))
+	defer w.Stop()
+	for {
+		s, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Err != nil {
+			break // it is known to be away
+		}
+	}
+	other := x.follow(t, "nobody")
+	if _, err := other.Found(); err == nil {
+		t.Log("a name of which nothing is known is told as empty") // frameworks that cannot tell it otherwise
+	}
+	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
+	await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080")
+}
+
+func goes(t testing.TB, x *trial) {
+	x.provide(t, instance(1), instance(2))
+	f := x.follow(t, adapted)
+	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
+	for n, left := range [][]string{{"10.0.0.2:8080"}, {}} {
+		if err := x.providers.Deregister(t.Context(), instance(n+1)); err != nil {
+			t.Fatal(err)
+		}
+		await(t, f, left...)
+	}
+}
+
+func spoiled(t testing.TB, x *trial) {
+	x.provide(t, instance(1), instance(2))
+	one, two := x.follow(t, adapted), x.follow(t, adapted)
+	await(t, one, "10.0.0.1:8080", "10.0.0.2:8080")
+	one.Spoil()
+	await(t, two, "10.0.0.1:8080", "10.0.0.2:8080")
+	await(t, x.follow(t, adapted), "10.0.0.1:8080", "10.0.0.2:8080")
+}
+
+func stops(t testing.TB, x *trial) {
+	x.provide(t, instance(1))
+	for _, name := range []string{adapted, "nobody"} {
+		f := x.Follow(t, x.consumer, name)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.Stop()
+			f.Stop()
+		}()
+		select {
+		case <-ended:
+		case <-time.NewTimer(time.Minute).C:
+			t.Errorf("following %s does not end while nobody reads", name)
+		}
+	}
+}
+
+func appears(t testing.TB, x *trial) {
+	f := x.follow(t, adapted)
+	if found, _ := f.Found(); len(found) != 0 {
+		t.Errorf("found %v before anybody was there", found)
+	}
+	x.provide(t, instance(1))
+	await(t, f, "10.0.0.1:8080")
+}

@@ -1,0 +1,76 @@
+package grpc_test
+
+import (
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
+)
+
+// following is a connection of gRPC that keeps what its resolver tells.
+type following struct {
+	resolver.ClientConn
+	resolver resolver.Resolver
+	stop     sync.Once
+
+	mu   sync.Mutex
+	last resolver.State
+	err  error
+}
+
+// UpdateState implements resolver.ClientConn.
+func (f *following) UpdateState(s resolver.State) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.err = s, nil
+	return nil
+}
+
+// ReportError implements resolver.ClientConn.
+func (f *following) ReportError(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// Found implements clienttest.Following.
+func (f *following) Found() ([]clienttest.Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []clienttest.Found
+	for _, a := range f.last.Addresses {
+		known, _ := xgrpc.Known(a)
+		found = append(found, clienttest.Found{Address: a.Addr, Weight: int(known.Weight)})
+	}
+	return found, f.err
+}
+
+// Spoil implements clienttest.Following.
+func (f *following) Spoil() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slices.Reverse(f.last.Addresses)
+	clear(f.last.Addresses)
+	clear(f.last.Endpoints)
+}
+
+// Stop implements clienttest.Following. gRPC closes a resolver once.
+func (f *following) Stop() { f.stop.Do(f.resolver.Close) }
+
+func TestAdapter(t *testing.T) {
+	clienttest.Adapters(t, clienttest.Adapter{Follow: func(t testing.TB, r client.Registry, name string) clienttest.Following {
+		f := &following{}
+		built, err := xgrpc.NewBuilder(r).Build(resolver.Target{URL: url.URL{Scheme: xgrpc.Scheme, Path: "/" + name}}, f, resolver.BuildOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.resolver = built
+		return f
+	}})
+}

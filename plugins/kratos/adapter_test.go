@@ -1,0 +1,86 @@
+package kratos_test
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+
+	kratos "github.com/go-kratos/kratos/v2/registry"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
+)
+
+// following reads a watcher in a goroutine of its own, as Kratos' resolver does.
+type following struct {
+	watcher kratos.Watcher
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	last []*kratos.ServiceInstance
+	err  error
+}
+
+func (f *following) follow() {
+	for {
+		found, err := f.watcher.Next()
+		f.mu.Lock()
+		f.last, f.err = found, err
+		f.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Found implements clienttest.Following.
+func (f *following) Found() ([]clienttest.Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var found []clienttest.Found
+	for _, i := range f.last {
+		for _, text := range i.Endpoints {
+			u, err := url.Parse(text)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, clienttest.Found{Address: u.Host})
+		}
+	}
+	return found, f.err
+}
+
+// Spoil implements clienttest.Following.
+func (f *following) Spoil() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range f.last {
+		clear(i.Endpoints)
+		clear(i.Metadata)
+	}
+	slices.Reverse(f.last)
+}
+
+// Stop implements clienttest.Following.
+func (f *following) Stop() {
+	f.end()
+	_ = f.watcher.Stop()
+	f.running.Wait()
+}
+
+func TestAdapter(t *testing.T) {
+	clienttest.Adapters(t, clienttest.Adapter{Follow: func(t testing.TB, r client.Registry, name string) clienttest.Following {
+		ctx, end := context.WithCancel(context.Background())
+		w, err := xkratos.New(r).Watch(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &following{watcher: w, end: end}
+		f.running.Go(f.follow)
+		return f
+	}})
+}
