@@ -51,9 +51,7 @@ func offers(t *testing.T, target nacosHolder, iface string, ports ...int) {
 		}
 		entries = append(entries, registry.Entry{Group: g, Key: in.Key(), Value: in.String()})
 	}
-	if err := target.Write(t.Context(), nacosChange(g, entries...)); err != nil {
-		t.Fatal(err)
-	}
+	harness.Eventually(t, soon, iface+" is registered", func() error { return target.Write(t.Context(), nacosChange(g, entries...)) })
 }
 
 // turns has one of two instances turn into what may not be called, and back.
