@@ -10,14 +10,20 @@ import (
 // poll is how often a condition is looked at.
 const poll = 10 * time.Millisecond
 
+// pause returns how long to wait for the next look at a condition: several
+// times what the last one took, because many are a process of their own, and
+// what is waited for needs the processors too.
+func pause(look time.Duration) time.Duration {
+	return max(poll, min(4*look, 400*time.Millisecond))
+}
+
 // Eventually waits until check returns nil and fails the test where that takes
 // too long, on a Stopwatch. It returns what the wait took.
 func Eventually(t testing.TB, within time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
 	watch := StartStopwatch()
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
 	for {
+		began := time.Now()
 		err := check()
 		if err == nil {
 			return watch.Took()
@@ -25,7 +31,7 @@ func Eventually(t testing.TB, within time.Duration, what string, check func() er
 		if watch.Over(within) {
 			t.Fatalf("%s: not within %s: %v", what, within, err)
 		}
-		<-ticker.C
+		<-time.NewTimer(pause(time.Since(began))).C
 	}
 }
 
