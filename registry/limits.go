@@ -44,7 +44,7 @@ func weigh(s *Service) load {
 	for _, e := range s.Endpoints {
 		const fixed = 160 // an Endpoint itself
 		l.health[min(e.Health, Disabled)]++
-		l.bytes += fixed + int64(len(e.Host)+len(e.PortName)+len(e.Protocol)+len(e.Zone)+len(e.Instance)+len(e.Path)) + e.Attributes.bytes()
+		l.bytes += fixed + int64(len(e.Host)+len(e.PortName)+len(e.Protocol)+len(e.Zone)+len(e.Instance)+len(e.URLPath)+len(e.Path)) + e.Attributes.bytes()
 	}
 	return l
 }

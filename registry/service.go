@@ -39,11 +39,13 @@ type Endpoint struct {
 	Host       string // an IP address without brackets, or a host name
 	Port       uint16
 	Health     Health
+	ZeroWeight bool   // Weight was told as 0: no calls while others have some
 	Weight     uint32 // 0: not told
 	PortName   string
 	Protocol   string // empty: the service's
 	Zone       string // region/zone/subzone, as far as told
 	Instance   string // ties the ports of one process together; may be empty
+	URLPath    string // at which the interface is called, without a slash before it; empty: at its name
 	Attributes Attributes
 	Path       Path // empty: the service's
 }
@@ -162,7 +164,7 @@ func (s *Service) Equal(o *Service) bool {
 // Equal reports whether two endpoints are the same in every respect.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Host == o.Host && e.Port == o.Port && e.PortName == o.PortName &&
-		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight &&
-		e.Zone == o.Zone && e.Instance == o.Instance && e.Path == o.Path &&
+		e.Protocol == o.Protocol && e.Health == o.Health && e.Weight == o.Weight && e.ZeroWeight == o.ZeroWeight &&
+		e.Zone == o.Zone && e.Instance == o.Instance && e.Path == o.Path && e.URLPath == o.URLPath &&
 		maps.Equal(e.Attributes, o.Attributes)
 }

@@ -119,13 +119,18 @@ func (b *builder) instanceOptions(u use) (instance.Options, error) {
 		}
 		o.Protocols = append(o.Protocols, instance.Rule{Host: host, Port: r.Port, Protocol: r.Protocol})
 	}
-	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
-		o.Subsets = from.Istiod.Subsets
-	}
+	o.Subsets = b.subsets(x)
 	if at := b.cfg.Registries[u.registry]; at.Nacos != nil {
 		o.Namespace = at.Nacos.Namespace
 	}
 	return o, nil
+}
+
+// subsets reports whether what is told of subsets is written: a mesh tells it
+// where it is asked to, and a registry what another bridge wrote.
+func (b *builder) subsets(x config.Bridge) bool {
+	from := b.cfg.Registries[x.From]
+	return from.Istiod == nil || from.Istiod.Subsets
 }
 
 // joins reports whether several services may share a plain name where a format

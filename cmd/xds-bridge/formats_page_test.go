@@ -18,7 +18,7 @@ import (
 
 // notes is what the page says of each format and its codec cannot.
 var notes = map[string]string{
-	"dubbo-interface": "Java Dubbo 2.7 and 3, dubbo-go. Needs a service key or a rule with an interface. A tag is written with `tags: true` alone, because it hides a provider.",
+	"dubbo-interface": "Java Dubbo 2.7 and 3, dubbo-go. Needs a service key or a rule with an interface. A provider with a tag is left out, unless `tags: true` carries tags: its tag hides it from consumers that ask for none.",
 	"dubbo-application": "Java Dubbo 3 and dubbo-go 3 with application-level discovery, beside `dubbo-interface` if wanted: consumers see no provider twice. " +
 		"The application is what the first rule of `names` with a `service` says, or else the application's name, for a mesh the Kubernetes service's. " +
 		"A word in a mapping is added by compare-and-swap and never removed. What a revision provides settles for `guard.settle` before it goes. " +
@@ -44,7 +44,7 @@ func sample() *registry.Service {
 		Attributes: registry.Attributes{"meshHostAddr": "orders.shop.svc.cluster.local:8080", "team": "blue"},
 		Endpoints: []registry.Endpoint{{
 			Host: "10.0.0.1", Port: 8080, Weight: 3, Zone: "eu-1/eu-1a/r7", Instance: "pod-1", PortName: "main",
-			Health: registry.Degraded, Attributes: registry.Attributes{"version": "v2", "dubbo.tag": "gray", "meshSubset": "v2"},
+			Health: registry.Degraded, Attributes: registry.Attributes{"version": "v2", "meshSubset": "v2"},
 		}},
 	}
 }
@@ -167,7 +167,6 @@ func lost(back []*registry.Service) []string {
 	miss(e.PortName == "main", "port name")
 	miss(attribute("team") == "blue", "attributes")
 	miss(attribute("version") == "v2", "an attribute `version`")
-	miss(attribute("dubbo.tag") == "gray", "tag (`tags: true` keeps it)")
 	miss(attribute("meshSubset") == "v2", "subset (`subsets: true` of the mesh keeps it)")
 	return out
 }
@@ -235,18 +234,21 @@ they have to agree on the protocol of what does not say its own, and on ` + "`me
 
 ## Weights
 
-Inside the bridge a weight is a share, in hundredths of the normal one. Formats with whole numbers round, and never to 0.
+Inside the bridge a weight is a share, in hundredths of the normal one. Formats with whole numbers round, and never to 0. A
+provider of Dubbo whose weight is 0 keeps it in Dubbo's formats, and has the least weight in all others.
 
 | | normal | least | most | absent means | 0 means |
 |---|---|---|---|---|---|
 | istio | 1 | 1 | 2^32-1 | 1 | as absent |
-| dubbo-interface, dubbo-application | 100 | 1 | 1,000,000 | 100 | as absent |
+| dubbo-interface, dubbo-application | 100 | 0 | 1,000,000 | 100 | no calls while others have a weight; as absent where dubbo-go says so of itself |
 | spring-cloud, gozero, plain in Nacos | 1.0 | 0.01 | 10,000 | 1.0 | disabled |
 | kratos | 100 | 1 | 1,000,000 (Nacos: 10,000) | 100 | disabled |
 | hertz | 10 | 1 | 1,000,000 (Nacos: 10,000) | 10 | as absent |
 | kitex | 10 | 1 | 1,000,000 (Nacos: 10,000) | disabled | disabled |
 
-Dubbo's weight is always written, because Java looks at no weights where its first provider has none. Spring Cloud has no
+Dubbo's weight is always written, because Java looks at no weights where its first provider has none. At application level in
+Nacos the instance has it too, of at least 1 and at most 10,000, because dubbo-go from 3.3.1 on looks there; in ZooKeeper it looks at
+no weights at that level. Kratos' consumers that watch a service see the weight in the metadata alone. Spring Cloud has no
 weight in ZooKeeper; the mesh's own stands in ` + "`endPointWeight`" + ` in every format.
 
 ## Metadata
@@ -255,8 +257,8 @@ An instance may have 1,024 bytes of keys and values in Nacos and 8,192 in ZooKee
 name of a node). What has no room is trimmed, and named in status, in this order, the last first: what the format
 itself needs and the mark, which are never trimmed; version and group; the mesh's weight and locality; region and zone;
 the instance; subset, host and cluster of the mesh; the tag; all other keys by name. ` + "`bridges[].metadata`" + ` says which
-keys pass at all, what they are called and which values they have. Keys by which another format speaks to its own
-consumers (` + "`preserved.*`, `dubbo.metadata*`, `gRPC_port`, `secure`, `instance_status`" + `) never pass from one to another.
+keys pass at all, what they are called and which values they have. A key of a user that consumers of the other format
+read something else into, such as ` + "`weight`" + ` for Kratos, is left out with that reason in status.
 
 Endpoints that are unhealthy, draining or disabled are not written in any format. What is written is healthy.
 `

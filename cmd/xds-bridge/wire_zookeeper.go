@@ -134,9 +134,7 @@ func (b *builder) dubbo(u use) dubbo.Options {
 	for _, r := range f.Rules {
 		o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
 	}
-	if from := b.cfg.Registries[x.From]; from.Istiod != nil {
-		o.Subsets = from.Istiod.Subsets
-	}
+	o.Subsets = b.subsets(x)
 	if at := b.cfg.Registries[u.registry]; at.Nacos != nil {
 		o.Namespace = at.Nacos.Namespace
 	}

@@ -36,16 +36,21 @@ func (f Format) Speaks(family convert.Family) bool {
 // Joins implements instance.Form.
 func (Format) Joins([]instance.Port) bool { return false }
 
-// Own implements instance.Form.
+// Own implements instance.Form. All tags are the user's, and one that is called
+// protocol too.
 func (f Format) Own(i instance.Instance) map[string]string {
-	return instance.OwnProtocol(i, f.Protocol)
+	return instance.OwnProtocol(i, f.Protocol, instance.KeyOwnProtocol)
 }
 
-// Take implements instance.Form.
+// Take implements instance.Form. Former versions of the bridge told the
+// protocol under the user's word.
 func (Format) Take(i *instance.Instance) error {
-	instance.TakeProtocol(i)
+	instance.TakeProtocol(i, func(string) bool { return false })
 	return nil
 }
+
+// Reserved implements instance.Form.
+func (Format) Reserved(key string) bool { return key == instance.KeyOwnProtocol }
 
 // weigh sets the share of an instance that was read. Kitex gives one of
 // weight 0 no calls, Hertz as many as any.

@@ -24,6 +24,10 @@ func NewNacos(name string) func(instance.Options) (*instance.Nacos, error) {
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.CloudWeGo() }
 
+// IPv6 implements instance.RecordForm: Kitex joins host and port with a colon
+// alone.
+func (n Nacos) IPv6() bool { return n.Format.Name == Hertz }
+
 // Name implements instance.RecordForm.
 func (Nacos) Name(service, _ string) string { return service }
 

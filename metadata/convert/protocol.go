@@ -25,6 +25,17 @@ func FamilyOf(protocol string) Family {
 	}
 }
 
+// Known reports whether a text is the name of a protocol that services are
+// called by.
+func Known(protocol string) bool {
+	switch p := strings.ToLower(protocol); p {
+	case "dubbo", "thrift", "tcp", "tls", "udp", "ws", "wss", "mongo", "redis", "mysql":
+		return true
+	default:
+		return FamilyOf(p) != Other
+	}
+}
+
 // Secure reports whether a protocol is one over TLS.
 func Secure(protocol string) bool {
 	switch strings.ToLower(protocol) {

@@ -49,13 +49,17 @@ const (
 type instance struct {
 	host      string
 	port      uint16
-	protocols []string // sorted
+	protocols []spoken // by name
 	weight    uint32   // Dubbo's
 	tag       string
 	revision  string
 	mark      string
 	may       []param
 }
+
+// spoken is a protocol with the path at which it serves the interface; empty:
+// at its name.
+type spoken struct{ protocol, path string }
 
 // claim is what a service claims in one application.
 type claim struct {
@@ -67,7 +71,7 @@ type claim struct {
 // claims works out what is written for a service, by application, and why the
 // rest is left out.
 func (o *Options) claims(s *registry.Service, form appForm) (all []*claim, interfaces []registry.Interface, left []error) {
-	sites, left := o.sites(s)
+	sites, left := o.sites(s, internal)
 	for _, i := range s.Interfaces {
 		if err := cmp.Or(checkInterface(i), form.checkMapping(i.Name)); err != nil {
 			left = append(left, err)
@@ -105,13 +109,13 @@ func (c *claim) add(s *registry.Service, st *site) {
 	e := st.endpoint
 	for i := range c.instances {
 		if in := &c.instances[i]; in.host == e.Host && in.port == e.Port {
-			in.protocols = append(in.protocols, st.protocol)
-			slices.Sort(in.protocols)
+			in.protocols = append(in.protocols, spoken{st.protocol, e.URLPath})
+			slices.SortFunc(in.protocols, func(a, b spoken) int { return cmp.Compare(a.protocol, b.protocol) })
 			return
 		}
 	}
 	c.instances = append(c.instances, instance{
-		host: e.Host, port: e.Port, protocols: []string{st.protocol},
+		host: e.Host, port: e.Port, protocols: []spoken{{st.protocol, e.URLPath}},
 		weight: dubboWeight(s, e), tag: st.tag, mark: st.mark, may: st.may,
 	})
 }
@@ -244,7 +248,7 @@ func (*Options) renderApp(s *registry.Service, c *claim, interfaces []registry.I
 
 func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
 	entries, left := o.renderApps(s, form)
-	if len(entries) == 0 && len(left) > 0 {
+	if len(entries) == 0 && metadata.Fails(left) {
 		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
 	}
 	return entries, nil

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -32,7 +31,7 @@ type port struct {
 func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
 	ports := make([]port, 0, len(in.protocols))
 	for _, p := range in.protocols {
-		ports = append(ports, port{int(in.port), p})
+		ports = append(ports, port{int(in.port), p.protocol})
 	}
 	must := []param{{metaEndpoints, marshal(ports)}, {metaRevision, in.revision}, {metaStorage, storageRemote}}
 	if in.mark != "" {
@@ -42,7 +41,7 @@ func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
 		return nil, nil, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", hostPort(in.host, in.port), n, limit)
 	}
 	may := slices.DeleteFunc(slices.Clone(in.may), func(p param) bool {
-		return p.key == paramApplication || strings.HasPrefix(p.key, "dubbo.") && p.key != paramTag
+		return p.key == paramApplication
 	})
 	all, dropped := fit(must, may, limit)
 	out := make(map[string]string, len(all))

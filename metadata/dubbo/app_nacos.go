@@ -1,6 +1,7 @@
 package dubbo
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -19,6 +20,9 @@ import (
 // Of services that come from another registry an application may have several
 // instances at one address, one for each interface; the cluster tells them
 // apart.
+//
+// dubbo-go from 3.3.1 on takes the instance's weight before the document's, in
+// which Java and its own former versions look for it; one of 0 would hide it.
 //
 // An Entry of an instance has metadata.NacosInstance in its canonical form as
 // its value and its Key as its key. Nacos takes IP addresses only.
@@ -73,13 +77,13 @@ func (n *NacosApp) instance(s *registry.Service, app string, in *instance) (regi
 		return registry.Entry{}, err
 	}
 	i := metadata.NacosInstance{
-		IP: in.host, Port: in.port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true,
+		IP: in.host, Port: in.port, Weight: float64(min(max(in.weight, 1), metadata.MaxNacosWeight)), Enabled: true, Healthy: true, Ephemeral: true,
 		Cluster: metadata.DefaultNacosCluster, Metadata: meta,
 	}
 	if d := distinction(s); d != "" {
 		i.Cluster = clusterPrefix + d
 	}
-	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.String()}, in.tooMuch(n.o.MaxMetadata, dropped)
+	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.String()}, errors.Join(onlyJava(in.host, in.port), in.tooMuch(n.o.MaxMetadata, dropped))
 }
 
 func (n *NacosApp) reports(app, revision, text string) []registry.Entry {

@@ -42,9 +42,9 @@ type reportService struct {
 func (o *Options) report(app string, interfaces []registry.Interface, in *instance) (revision, text string) {
 	r := report{App: app, Services: make(map[string]reportService), Mark: in.mark}
 	for _, i := range interfaces {
-		for _, protocol := range in.protocols {
-			r.Services[reportKey(i, protocol)] = reportService{
-				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: protocol, Path: i.Name,
+		for _, p := range in.protocols {
+			r.Services[reportKey(i, p.protocol)] = reportService{
+				Name: i.Name, Group: i.Group, Version: i.Version, Protocol: p.protocol, Path: orElse(p.path, i.Name),
 				Params: o.reportParams(app, i, in),
 			}
 		}

@@ -105,7 +105,7 @@ func (z *ZooKeeperApp) instance(s *registry.Service, app string, in *instance) (
 }
 
 func (in *instance) tooMuch(limit int, dropped []string) error {
-	return tooMuch(provider{protocol: in.protocols[0], host: in.host, port: in.port}, limit, dropped)
+	return tooMuch(provider{protocol: in.protocols[0].protocol, host: in.host, port: in.port}, limit, dropped)
 }
 
 func (z *ZooKeeperApp) reports(app, revision, text string) []registry.Entry {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -49,13 +51,18 @@ func read(u parsedURL) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
+	served, err := servedAt(u.path, f.iface.Name)
+	if err != nil {
+		return nil, err
+	}
 	f.application = take(paramApplication)
 	f.endpoint = registry.Endpoint{
 		Host: u.host, Port: u.port, Protocol: u.protocol, Path: path,
-		Zone: take(paramMeshLocality), Instance: take(paramInstance),
-		Weight: readWeight(take(paramMeshWeight), take(paramWeight), path != ""),
+		Zone: take(paramMeshLocality), Instance: take(paramInstance), URLPath: served,
 	}
-	if take(paramEnabled) == "false" {
+	w := told{mesh: take(paramMeshWeight), dubbo: take(paramWeight), release: take(paramRelease), bridged: path != ""}
+	f.endpoint.Weight, f.endpoint.ZeroWeight = w.read()
+	if hidden(take(paramEnabled), take(paramDisabled)) {
 		f.endpoint.Health = registry.Disabled
 	}
 	f.endpoint.Attributes = attributes(u.params)
@@ -101,17 +108,24 @@ func readMark(s string) (registry.Path, error) {
 	return m.Path, nil
 }
 
-// readWeight returns the weight of a provider: the mesh's own where it is
-// told, or else Dubbo's.
-func readWeight(mesh, dubbo string, bridged bool) uint32 {
-	switch {
-	case mesh != "":
-		return parseWeight(mesh)
-	case dubbo == "" && !bridged:
-		return defaultWeight
-	default:
-		return parseWeight(dubbo)
+// hidden reports whether consumers of Dubbo pass a provider over: what is told
+// is true or it is not.
+func hidden(enabled, disabled string) bool {
+	return enabled != "" && !strings.EqualFold(enabled, "true") || strings.EqualFold(disabled, "true")
+}
+
+// servedAt returns at which path a provider serves an interface, empty where
+// that is its name, which is what consumers call where nothing else is told.
+func servedAt(path, iface string) (string, error) {
+	path = canonicalPath(path)
+	if path == "" || path == iface {
+		return "", nil
 	}
+	bad := func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`?#%;"\`, r) }
+	if !utf8.ValidString(path) || strings.ContainsFunc(path, bad) {
+		return "", fmt.Errorf("path %s can be no part of a URL", naming.Quote(path))
+	}
+	return path, nil
 }
 
 // services gathers providers of one group, interface, version and group into
@@ -171,7 +185,7 @@ func gather(all []*found) *registry.Service {
 			continue // one address told twice is one endpoint
 		}
 		e.Attributes = own(e.Attributes)
-		e.Host, e.Instance = strings.Clone(e.Host), strings.Clone(e.Instance)
+		e.Host, e.Instance, e.URLPath = strings.Clone(e.Host), strings.Clone(e.Instance), strings.Clone(e.URLPath)
 		var last registry.Endpoint
 		if n > 0 {
 			last = s.Endpoints[n-1]

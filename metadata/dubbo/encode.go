@@ -3,6 +3,7 @@ package dubbo
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type provider struct {
 	host     string
 	port     uint16
 	iface    registry.Interface
+	path     string  // at which it serves the interface
 	must     []param // what makes it the provider it is
 	may      []param // what is told beside that, most useful first
 }
@@ -35,7 +37,7 @@ type site struct {
 // providers returns what is to be written for a service, and why the rest is
 // left out.
 func (o *Options) providers(s *registry.Service) (all []provider, left []error) {
-	sites, left := o.sites(s)
+	sites, left := o.sites(s, func(string) bool { return false })
 	for _, iface := range s.Interfaces {
 		if err := checkInterface(iface); err != nil {
 			left = append(left, err)
@@ -48,11 +50,12 @@ func (o *Options) providers(s *registry.Service) (all []provider, left []error) 
 	return all, left
 }
 
-func (o *Options) sites(s *registry.Service) (all []site, left []error) {
+func (o *Options) sites(s *registry.Service, taken func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
 	seen := make(map[string]struct{}, len(s.Endpoints))
+	unsaid := make(metadata.Reserved)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
 		if !e.Health.Offered() {
@@ -69,7 +72,11 @@ func (o *Options) sites(s *registry.Service) (all []site, left []error) {
 			continue
 		}
 		seen[key] = struct{}{}
+		o.users(s, &st, taken, unsaid)
 		all = append(all, st)
+	}
+	if err := unsaid.Note("Dubbo"); err != nil {
+		left = append(left, err)
 	}
 	return all, left
 }
@@ -86,9 +93,9 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) 
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	st := site{protocol: protocol, mark: mark, endpoint: e, may: o.may(s, e)}
-	if o.Tags {
-		st.tag = attribute(s, e, paramTag)
+	st := site{protocol: protocol, mark: mark, endpoint: e, tag: attribute(s, e, paramTag), may: o.may(s, e)}
+	if st.tag != "" && !o.Tags {
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.Tagged(st.tag))
 	}
 	return st, nil
 }
@@ -100,7 +107,7 @@ func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, err
 
 func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site) provider {
 	e := st.endpoint
-	p := provider{protocol: st.protocol, host: e.Host, port: e.Port, iface: iface, may: st.may}
+	p := provider{protocol: st.protocol, host: e.Host, port: e.Port, iface: iface, path: orElse(e.URLPath, iface.Name), may: st.may}
 	p.must = make([]param, 0, 8+len(o.Params)+len(st.may))
 	add := func(key, value string) {
 		if value != "" {
@@ -139,38 +146,36 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 	if o.Tags {
 		all = append(all, param{paramTag, attribute(s, e, paramTag)})
 	}
-	var rest []string
-	for k := range s.Attributes {
-		if _, own := e.Attributes[k]; !own && o.passes(k) {
-			rest = append(rest, k)
-		}
-	}
-	for k := range e.Attributes {
-		if o.passes(k) {
-			rest = append(rest, k)
-		}
-	}
-	slices.Sort(rest)
-	for _, k := range rest {
-		value, own := e.Attributes[k]
-		if !own {
-			value = s.Attributes[k]
-		}
-		all = append(all, param{k, value})
-	}
 	return all
 }
 
-// passes reports whether an attribute is written as it is.
-func (o *Options) passes(key string) bool {
-	if _, fixed := o.Params[key]; fixed {
-		return false
+// users adds to a site what its endpoint tells that the model has no field for,
+// and counts what consumers of Dubbo read something else into.
+func (o *Options) users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
+	e := st.endpoint
+	all := make(registry.Attributes, len(s.Attributes)+len(e.Attributes))
+	maps.Copy(all, s.Attributes)
+	maps.Copy(all, e.Attributes)
+	mesh := all[paramMeshHost] != ""
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		_, fixed := o.Params[k]
+		switch {
+		case all[k] == "" || ofModel(k) || fixed || mesh && k == paramMeshTLS:
+		case reserved(k) || volatile(k) || taken(k):
+			left[k]++
+		default:
+			st.may = append(st.may, param{k, all[k]})
+		}
 	}
+}
+
+// ofModel reports whether a key tells of a field of the model, or of a mesh.
+func ofModel(key string) bool {
 	switch key {
 	case "", paramApplication, paramMeshSubset, paramMeshHost, paramMeshCluster, paramTag:
-		return false
+		return true
 	}
-	return !reserved(key) && !volatile(key)
+	return false
 }
 
 // attribute returns what an endpoint says of itself, or else its service.
@@ -192,7 +197,13 @@ func (o *Options) render(s *registry.Service, form func(provider) (registry.Entr
 		}
 	}
 	slices.SortFunc(entries, registry.Entry.Compare)
-	return slices.CompactFunc(entries, sameKey), left
+	entries = slices.CompactFunc(entries, func(a, b registry.Entry) bool {
+		if sameKey(a, b) {
+			left = append(left, &metadata.Unfit{Reason: b.Key + ": another protocol is written there, and the registry holds one of each address"})
+		}
+		return sameKey(a, b)
+	})
+	return entries, left
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
@@ -200,7 +211,7 @@ func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b
 // encode is Codec.Encode for a form.
 func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, error) {
 	entries, left := o.render(s, form)
-	if len(entries) == 0 && len(left) > 0 {
+	if len(entries) == 0 && metadata.Fails(left) {
 		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
 	}
 	return entries, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -69,7 +70,7 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 	if _, err := netip.ParseAddr(p.host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", hostPort(p.host, p.port))
 	}
-	must := slices.Concat(p.must, []param{{paramProtocol, p.protocol}, {paramPath, p.iface.Name}})
+	must := slices.Concat(p.must, []param{{paramProtocol, p.protocol}, {paramPath, p.path}})
 	if size := sizeOf(must); size > n.o.MaxMetadata {
 		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, size, n.o.MaxMetadata)
 	}
@@ -82,7 +83,16 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 		i.Metadata[q.key] = q.value
 	}
 	return registry.Entry{Group: n.group(key), Key: i.Key(), Value: i.String()},
-		tooMuch(p, n.o.MaxMetadata, dropped)
+		errors.Join(onlyJava(p.host, p.port), tooMuch(p, n.o.MaxMetadata, dropped))
+}
+
+// onlyJava tells of an address that not all consumers can call: dubbo-go joins
+// host and port with a colon alone where Nacos told them.
+func onlyJava(host string, port uint16) error {
+	if !strings.Contains(host, ":") {
+		return nil
+	}
+	return &metadata.Unfit{Reason: "endpoint " + hostPort(host, port) + " is written for Java alone: dubbo-go cannot call an IPv6 address that Nacos tells"}
 }
 
 func (n *Nacos) group(name string) registry.Group {

@@ -14,11 +14,13 @@ import (
 const (
 	paramApplication = "application"
 	paramCategory    = "category"
+	paramDisabled    = "disabled"
 	paramEnabled     = "enabled"
 	paramGroup       = "group"
 	paramInterface   = "interface"
 	paramPath        = "path"
 	paramProtocol    = "protocol"
+	paramRelease     = "release"
 	paramSide        = "side"
 	paramTag         = "dubbo.tag"
 	paramVersion     = "version"
@@ -30,6 +32,7 @@ const (
 	paramMeshWeight   = "endPointWeight"
 	paramMeshLocality = "meshLocality"
 	paramInstance     = "instanceId"
+	paramMeshTLS      = "tlsMode"
 )
 
 type param struct{ key, value string }
@@ -38,7 +41,7 @@ type param struct{ key, value string }
 // of the model.
 func reserved(key string) bool {
 	switch key {
-	case paramCategory, paramEnabled, paramGroup, paramInterface, paramPath, paramProtocol, paramSide, paramVersion,
+	case paramCategory, paramDisabled, paramEnabled, paramGroup, paramInterface, paramPath, paramProtocol, paramSide, paramVersion,
 		paramWeight, paramMeshWeight, paramMeshLocality, paramInstance, metadata.MarkKey:
 		return true
 	}
@@ -51,7 +54,7 @@ func reserved(key string) bool {
 // slow-start the provider, which is right for one that already runs.
 func volatile(key string) bool {
 	switch key {
-	case "timestamp", "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "tlsMode", "nacos.category":
+	case "timestamp", "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "nacos.category":
 		return true
 	}
 	return false

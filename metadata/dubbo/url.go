@@ -16,12 +16,12 @@ import (
 // its consumers as it is written and dubbo-go decodes.
 func formatURL(p provider, params []param) string {
 	var b strings.Builder
-	b.Grow(len(p.protocol) + len(p.host) + len(p.iface.Name) + sizeOf(params) + 2*len(params) + 16)
+	b.Grow(len(p.protocol) + len(p.host) + len(p.path) + sizeOf(params) + 2*len(params) + 16)
 	b.WriteString(p.protocol)
 	b.WriteString("://")
 	b.WriteString(hostPort(p.host, p.port))
 	b.WriteByte('/')
-	b.WriteString(p.iface.Name)
+	b.WriteString(p.path)
 	sep := byte('?')
 	for _, q := range params {
 		b.WriteByte(sep)

@@ -2,6 +2,7 @@ package dubbo
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -27,6 +28,8 @@ func weightOf(mesh uint32) uint32 {
 // said: Java takes no weights into account where its first provider has none.
 func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
 	switch {
+	case e.ZeroWeight:
+		return 0
 	case e.Weight == 0:
 		return defaultWeight
 	case attribute(s, e, paramMeshHost) != "":
@@ -36,11 +39,34 @@ func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
 	}
 }
 
-// parseWeight reads a weight; what is no weight counts as not told.
-func parseWeight(s string) uint32 {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		return 0
+// told is what a provider says of its weight.
+type told struct {
+	mesh, dubbo string // the mesh's own and Dubbo's
+	release     string // of the framework
+	bridged     bool   // it came by another registry
+}
+
+// ofGo begins the releases of dubbo-go, which writes a weight of 0 where
+// nobody named one.
+const ofGo = "dubbo-golang-"
+
+// read returns the weight of a provider, and whether it was told as 0: the
+// mesh's own where there is one, or else Dubbo's. What is no weight counts as
+// not told.
+func (t told) read() (weight uint32, zero bool) {
+	text := t.mesh
+	if text == "" {
+		text = t.dubbo
 	}
-	return uint32(n)
+	n, err := strconv.ParseUint(text, 10, 32)
+	switch {
+	case text == "" && t.bridged:
+		return 0, false
+	case text == "", t.mesh == "" && err == nil && n == 0 && strings.HasPrefix(t.release, ofGo):
+		return defaultWeight, false
+	case err != nil:
+		return 0, false
+	default:
+		return uint32(n), n == 0 && t.mesh == ""
+	}
 }

@@ -56,6 +56,13 @@ func (Nacos) Take(i *instance.Instance) error {
 	return nil
 }
 
+// Reserved implements instance.Form.
+func (Nacos) Reserved(key string) bool { return key == keyGRPC }
+
+// IPv6 implements instance.RecordForm: go-zero joins host and port with a colon
+// alone.
+func (Nacos) IPv6() bool { return false }
+
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.Nacos() }
 

@@ -51,7 +51,7 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 	if err := c.form.Take(&i); err != nil {
 		return nil, err //nolint:wrapcheck // says what is wrong with it
 	}
-	common, err := read(i)
+	common, err := c.read(i)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 
 // read returns what all ports of an instance have in common. The metadata is
 // used up.
-func read(i Instance) (registry.Endpoint, error) {
+func (c *codec) read(i Instance) (registry.Endpoint, error) {
 	m := i.Metadata
 	take := func(key string) string {
 		v := m[key]
@@ -95,7 +95,7 @@ func read(i Instance) (registry.Endpoint, error) {
 	if e.Instance == "" && len(i.Ports) > 1 {
 		e.Instance = i.Key()
 	}
-	maps.DeleteFunc(m, func(k, v string) bool { return v == "" || !passes(k) && !fromMesh(k) })
+	maps.DeleteFunc(m, func(k, v string) bool { return v == "" || k == "" || c.ofRegistration(k) })
 	e.Attributes = m
 	return e, nil
 }

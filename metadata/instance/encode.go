@@ -27,16 +27,18 @@ type site struct {
 	ports    []Port
 	mark     string
 	may      []pair // most useful first
+	user     registry.Attributes
 }
 
 // instances returns what is to be written for a service and why the rest is
 // left out; failed tells which of that lies in the service and not in what
 // consumers of the format speak.
 func (c *codec) instances(s *registry.Service) (all []Instance, left []error, failed bool) {
-	sites, left, failed := c.sites(s)
+	sites, left := c.sites(s)
 	if len(sites) == 0 {
-		return nil, left, failed
+		return nil, left, metadata.Fails(left)
 	}
+	failed = metadata.Fails(left)
 	name, err := c.o.Names.Of(s)
 	if err != nil {
 		return nil, append(left, err), failed || !errors.Is(err, errNameless)
@@ -56,7 +58,8 @@ func (c *codec) instances(s *registry.Service) (all []Instance, left []error, fa
 	return all, left, failed
 }
 
-func (c *codec) sites(s *registry.Service) (all []site, left []error, failed bool) {
+func (c *codec) sites(s *registry.Service) (all []site, left []error) {
+	reserved := make(metadata.Reserved)
 	seen := make(map[Port]struct{}, len(s.Endpoints))
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -70,16 +73,26 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error, failed boo
 			}
 		}
 		if err != nil {
-			left, failed = append(left, err), failed || !errors.Is(err, errSpeaks)
+			left = append(left, err)
 			continue
 		}
 		seen[st.ports[0]] = struct{}{}
+		for k := range st.user {
+			if c.reserved(k) {
+				reserved[k]++
+			}
+		}
+		maps.DeleteFunc(st.user, func(k, _ string) bool { return c.reserved(k) })
+		st.may = append(st.may, sortedPairs(st.user)...)
 		all = append(all, st)
 	}
-	return all, left, failed
+	for _, err := range []error{reserved.Note(c.form.Kind()), metadata.PathNote(s, c.form.Kind())} {
+		if err != nil && len(all) > 0 {
+			left = append(left, err)
+		}
+	}
+	return all, left
 }
-
-var errSpeaks = errors.New("which consumers of this format do not")
 
 func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	if err := metadata.CheckAddress(e.Host, e.Port); err != nil {
@@ -90,23 +103,29 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
 	if !c.form.Speaks(convert.FamilyOf(protocol)) {
-		return site{}, fmt.Errorf("endpoint %s speaks %s, %w", e.Address(), protocol, errSpeaks)
+		return site{}, &metadata.Unfit{Reason: fmt.Sprintf("endpoint %s speaks %s, which consumers of this format do not", e.Address(), protocol)}
+	}
+	if tag := attribute(s, e, keyTag); tag != "" && !c.o.Tags {
+		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.Tagged(tag))
 	}
 	mark, err := c.o.Mark.Of(s, e)
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e)}, nil
+	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e), user: user(s, e)}, nil
 }
 
 // instance renders a site. An error beside an instance tells of metadata that
 // was left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
 	share := st.endpoint.Weight
+	if st.endpoint.ZeroWeight {
+		share = 1 // the least there is: a weight of 0 would hide it where others have none either
+	}
 	if attribute(s, st.endpoint, keyMeshHost) != "" {
 		share = convert.FromMesh(share)
 	}
-	i := Instance{Service: name, Ports: st.ports, Share: share}
+	i := Instance{Service: name, Ports: st.ports, Share: share, Metadata: st.user}
 	must := c.form.Own(i)
 	if must == nil {
 		must = make(map[string]string, len(st.may)+1)
@@ -173,11 +192,18 @@ func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 	if c.o.Tags {
 		all = append(all, pair{keyTag, attribute(s, e, keyTag)})
 	}
-	rest := make(map[string]string, len(s.Attributes)+len(e.Attributes))
-	maps.Copy(rest, s.Attributes)
-	maps.Copy(rest, e.Attributes)
-	maps.DeleteFunc(rest, func(k, _ string) bool { return !passes(k) })
-	return append(all, sortedPairs(rest)...)
+	return all
+}
+
+// user returns the metadata that is none of the model's, and so of whoever
+// registered the endpoint.
+func user(s *registry.Service, e *registry.Endpoint) registry.Attributes {
+	all := make(registry.Attributes, len(s.Attributes)+len(e.Attributes))
+	maps.Copy(all, s.Attributes)
+	maps.Copy(all, e.Attributes)
+	mesh := all[keyMeshHost] != ""
+	maps.DeleteFunc(all, func(k, v string) bool { return v == "" || ofModel(k) || mesh && k == keyTLS })
+	return all
 }
 
 // attribute returns what an endpoint says of itself, or else its service.
@@ -194,7 +220,7 @@ func (c *codec) render(s *registry.Service, write func(Instance) (registry.Entry
 	for _, i := range all {
 		e, err := write(i)
 		if err != nil {
-			left, failed = append(left, err), true
+			left, failed = append(left, err), failed || metadata.Fails([]error{err})
 			continue
 		}
 		entries = append(entries, e)

@@ -9,17 +9,18 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // An Instance is one entry of a plain format before it takes its form.
 type Instance struct {
-	Service  string          // its name in the registry
-	Ports    []Port          // at least one; the first is the one it is known by
-	Share    uint32          // of the calls, in hundredths of a normal one; 0: not told
-	Health   registry.Health // of one that was read
-	Metadata map[string]string
+	Service  string            // its name in the registry
+	Ports    []Port            // at least one; the first is the one it is known by
+	Share    uint32            // of the calls, in hundredths of a normal one; 0: not told
+	Health   registry.Health   // of one that was read
+	Metadata map[string]string // of one that is written as yet what is its user's
 }
 
 // Port is one address of an instance.
@@ -59,6 +60,10 @@ type Keys interface {
 	// Take makes ports, health and weight of the metadata that Own writes, and
 	// takes it out.
 	Take(i *Instance) error
+
+	// Reserved reports whether consumers of the format read something into a
+	// key, so that what others store under it cannot be written.
+	Reserved(key string) bool
 }
 
 // A NodeForm is how a format writes an instance to a node of ZooKeeper.
@@ -88,6 +93,9 @@ type RecordForm interface {
 
 	// Scale is that of the weights.
 	Scale() convert.Scale
+
+	// IPv6 reports whether consumers can call an IPv6 address that Nacos tells.
+	IPv6() bool
 
 	// Name returns what the service of a protocol is called, Parse undoes it;
 	// false for a service that is not of the format.
@@ -163,24 +171,39 @@ func sortedPairs(m map[string]string) []pair {
 	return out
 }
 
-// keyProtocol tells the protocol in formats that have no place for it.
-const keyProtocol = "protocol"
+// The keys that tell a protocol for which a format has no place: a word that
+// users have too, and one of our own where they do.
+const (
+	KeyProtocol    = "protocol"
+	KeyOwnProtocol = metadata.MarkKey + ".protocol"
+)
 
 // OwnProtocol returns the metadata that tells the protocol of an instance,
-// none where it is the usual one.
-func OwnProtocol(i Instance, usual string) map[string]string {
-	if p := i.Ports[0].Protocol; p != usual {
-		return map[string]string{keyProtocol: p}
+// none where it is the usual one. It stands under the given key, or under one
+// of our own where the user has a key protocol.
+func OwnProtocol(i Instance, usual, key string) map[string]string {
+	p := i.Ports[0].Protocol
+	if i.Metadata[KeyProtocol] != "" {
+		key = KeyOwnProtocol
+	} else if p == usual {
+		return nil
 	}
-	return nil
+	return map[string]string{key: p}
 }
 
-// TakeProtocol makes that metadata the protocol of the first port.
-func TakeProtocol(i *Instance) {
-	if p := i.Metadata[keyProtocol]; p != "" {
+// TakeProtocol makes that metadata the protocol of the first port. What stands
+// under protocol is one where a bridge wrote it, or where told says so of what
+// others store.
+func TakeProtocol(i *Instance, told func(protocol string) bool) {
+	key := KeyOwnProtocol
+	if p := i.Metadata[KeyProtocol]; i.Metadata[key] == "" && (i.Metadata[metadata.MarkKey] != "" || told(p)) {
+		key = KeyProtocol
+	}
+	if p := i.Metadata[key]; p != "" {
 		i.Ports[0].Protocol = p
 	}
-	delete(i.Metadata, keyProtocol)
+	delete(i.Metadata, KeyOwnProtocol)
+	delete(i.Metadata, key)
 }
 
 // SortPorts puts the ports of an instance in their order.

@@ -20,29 +20,27 @@ const (
 	keyRegion       = "region"
 	keyZone         = "zone"
 	keyTag          = "dubbo.tag"
+	keyTLS          = "tlsMode" // of a mesh's endpoint
 )
 
-// fromMesh reports whether a key tells of a mesh what an attribute of a mesh's
-// service does.
-func fromMesh(key string) bool {
+// ofModel reports whether a key tells of a field of the model, or of a mesh:
+// all formats read and write it alike.
+func ofModel(key string) bool {
 	switch key {
-	case keyMeshHost, keyMeshCluster, keyMeshSubset, keyTag:
+	case "", metadata.MarkKey, keyMeshWeight, keyMeshLocality, keyMeshHost, keyMeshCluster, keyMeshSubset, keyInstance, keyTag:
 		return true
 	}
 	return false
 }
 
-// passes reports whether an attribute is written as it is. What a format of
-// its own reads something else into never passes to another, and what differs
-// from start to start of one provider passes nowhere.
-func passes(key string) bool {
-	switch key {
-	case "", metadata.MarkKey, keyMeshWeight, keyMeshLocality, keyMeshHost, keyMeshCluster, keyMeshSubset, keyInstance, keyTag,
-		"timestamp", "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "tlsMode",
-		keyProtocol, "secure", "instance_status", "gRPC_port", "IPv6", "enabled",
-		"weight", "side", "category", "nacos.category", "interface", "path", "id", "registry.id":
-		return false
-	}
-	return !strings.HasPrefix(key, "preserved.") && !strings.HasPrefix(key, "dubbo.metadata") && key != "dubbo.endpoints" &&
-		!strings.HasPrefix(key, "dubbo.subscribed-services")
+// ofRegistration reports whether a key speaks of a registration itself: to the
+// server of Nacos, or to consumers of Dubbo that look into the same place.
+func (c *codec) ofRegistration(key string) bool {
+	_, nacos := c.form.(RecordForm)
+	return nacos && strings.HasPrefix(key, "preserved.") || strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
+		strings.HasPrefix(key, "dubbo.subscribed-services")
 }
+
+// reserved reports whether what stands under a key says something to consumers
+// of the format, or of its registry: it is no metadata of a user.
+func (c *codec) reserved(key string) bool { return c.form.Reserved(key) || c.ofRegistration(key) }

@@ -57,6 +57,9 @@ func (n *Nacos) entry(i Instance) (registry.Entry, error) {
 	if _, err := netip.ParseAddr(i.Ports[0].Host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", i.Key())
 	}
+	if strings.Contains(i.Ports[0].Host, ":") && !n.form.IPv6() {
+		return registry.Entry{}, &metadata.Unfit{Reason: fmt.Sprintf("endpoint %s: clients of %s cannot call an IPv6 address that Nacos tells", i.Key(), n.form.Kind())}
+	}
 	in := metadata.NacosInstance{
 		IP: i.Ports[0].Host, Port: i.Ports[0].Port, Weight: min(n.form.Scale().Of(i.Share), metadata.MaxNacosWeight),
 		Enabled: true, Healthy: true, Ephemeral: true, Cluster: metadata.DefaultNacosCluster, Metadata: i.Metadata,
@@ -81,7 +84,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 		Share: n.form.Scale().Share(in.Weight), Metadata: in.Metadata,
 	}
 	switch {
-	case !in.Enabled:
+	case !in.Enabled || in.Weight <= 0: // which clients of Nacos pass over
 		i.Health = registry.Disabled
 	case in.Healthy:
 		i.Health = registry.Healthy

@@ -29,6 +29,16 @@ func (common) Kind() string { return Kind }
 // Speaks implements instance.Form: Kratos has clients of these two.
 func (common) Speaks(f convert.Family) bool { return f != convert.Other }
 
+// ownWeight is the metadata in which consumers look for a weight, in either
+// registry; none for the usual one.
+func ownWeight(i instance.Instance) map[string]string {
+	m := make(map[string]string, 2)
+	if w := convert.Kratos().Of(i.Share); w != convert.Kratos().Normal {
+		m[keyWeight] = strconv.FormatFloat(w, 'f', 0, 64)
+	}
+	return m
+}
+
 // takeWeight reads the weight that metadata tells.
 func takeWeight(i *instance.Instance) error {
 	text, told := i.Metadata[keyWeight]

@@ -10,7 +10,10 @@ import (
 // Nacos is the format as the registry of Kratos stores it in Nacos:
 //
 //	service <name>.<scheme>, one for each of grpc, grpcs, http and https; group DEFAULT_GROUP
-//	instance {"ip":"10.0.0.1","port":9000,"weight":100,…,"metadata":{"kind":"grpc"[,"version":"v1"],…,"xdsb":"<mark>"}}
+//	instance {"ip":"10.0.0.1","port":9000,"weight":100,…,"metadata":{"kind":"grpc"[,"weight":"300"][,"version":"v1"],…,"xdsb":"<mark>"}}
+//
+// Consumers that watch look at the weight in the metadata alone, those that ask
+// once at the instance's: both are written.
 type Nacos struct{ common }
 
 // NewNacos returns the codec of the format in Nacos.
@@ -23,8 +26,16 @@ func (Nacos) Joins([]instance.Port) bool { return false }
 
 // Own implements instance.Form.
 func (Nacos) Own(i instance.Instance) map[string]string {
-	return map[string]string{keyKind: convert.Scheme(i.Ports[0].Protocol)}
+	m := ownWeight(i)
+	m[keyKind] = convert.Scheme(i.Ports[0].Protocol)
+	return m
 }
+
+// Reserved implements instance.Form.
+func (Nacos) Reserved(key string) bool { return key == keyWeight || key == keyKind }
+
+// IPv6 implements instance.RecordForm.
+func (Nacos) IPv6() bool { return true }
 
 // Take implements instance.Form.
 func (Nacos) Take(i *instance.Instance) error {

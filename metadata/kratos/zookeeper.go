@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
@@ -51,12 +50,10 @@ func (ZooKeeper) Named(string) bool { return true }
 func (ZooKeeper) Joins([]instance.Port) bool { return true }
 
 // Own implements instance.Form.
-func (ZooKeeper) Own(i instance.Instance) map[string]string {
-	if w := convert.Kratos().Of(i.Share); w != convert.Kratos().Normal {
-		return map[string]string{keyWeight: strconv.FormatFloat(w, 'f', 0, 64)}
-	}
-	return nil
-}
+func (ZooKeeper) Own(i instance.Instance) map[string]string { return ownWeight(i) }
+
+// Reserved implements instance.Form.
+func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
 
 // Take implements instance.Form.
 func (ZooKeeper) Take(i *instance.Instance) error { return takeWeight(i) }

@@ -38,13 +38,21 @@ func NewNacos(o instance.Options) (*instance.Nacos, error) {
 }
 
 // Own implements instance.Form.
-func (n Nacos) Own(i instance.Instance) map[string]string { return instance.OwnProtocol(i, n.protocol) }
+func (n Nacos) Own(i instance.Instance) map[string]string {
+	return instance.OwnProtocol(i, n.protocol, instance.KeyProtocol)
+}
 
-// Take implements instance.Form.
+// Take implements instance.Form. What others store as protocol may be anything.
 func (Nacos) Take(i *instance.Instance) error {
-	instance.TakeProtocol(i)
+	instance.TakeProtocol(i, convert.Known)
 	return nil
 }
+
+// Reserved implements instance.Form.
+func (Nacos) Reserved(key string) bool { return key == instance.KeyOwnProtocol }
+
+// IPv6 implements instance.RecordForm.
+func (Nacos) IPv6() bool { return true }
 
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.Nacos() }
@@ -88,6 +96,9 @@ func (ZooKeeper) Own(instance.Instance) map[string]string { return nil }
 
 // Take implements instance.Form.
 func (ZooKeeper) Take(*instance.Instance) error { return nil }
+
+// Reserved implements instance.Form.
+func (ZooKeeper) Reserved(string) bool { return false }
 
 // Write implements instance.NodeForm.
 func (ZooKeeper) Write(i instance.Instance) string {

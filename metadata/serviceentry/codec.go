@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -71,7 +72,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 // LeftOut implements metadata.Codec.
 func (c *Codec) LeftOut(s *registry.Service) error {
 	_, refused := c.endpoints(s)
-	return refused
+	return errors.Join(refused, metadata.PathNote(s, "a mesh"))
 }
 
 // meshNames returns what a service is called in the mesh.
@@ -115,6 +116,9 @@ func (c *Codec) endpoints(s *registry.Service) (map[string][]registry.Entry, err
 
 func endpointEntry(ip netip.Addr, e registry.Endpoint) registry.Entry {
 	value := Endpoint{Address: ip.String(), Port: e.Port, Weight: e.Weight}
+	if e.ZeroWeight {
+		value.Weight = 1 // istio's least; none at all is its normal one
+	}
 	for k, v := range e.Attributes {
 		if labelKey(k) && labelValue(v) {
 			if value.Labels == nil {

@@ -42,9 +42,18 @@ func (Nacos) Take(i *instance.Instance) error {
 	}
 	delete(i.Metadata, keySource)
 	delete(i.Metadata, keySecure)
+	delete(i.Metadata, keyIPv6)
 	takeStatus(i)
 	return takePorts(i)
 }
+
+// Reserved implements instance.Form.
+func (Nacos) Reserved(key string) bool {
+	return key == keySource || key == keySecure || key == keyIPv6 || reserved(key)
+}
+
+// IPv6 implements instance.RecordForm.
+func (Nacos) IPv6() bool { return true }
 
 // Scale implements instance.RecordForm.
 func (Nacos) Scale() convert.Scale { return convert.Nacos() }

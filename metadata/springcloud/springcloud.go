@@ -22,7 +22,7 @@ const (
 	keySecure = "secure"                    // Nacos: called over https
 	keyStatus = "instance_status"           // ZooKeeper: UP, or hidden
 	keyGRPC   = "gRPC_port"                 // where the instance speaks gRPC besides
-	keyIPv6   = "IPv6"                      // another address of the same instance
+	keyIPv6   = "IPv6"                      // Nacos: another address of the same instance
 )
 
 const (
@@ -58,7 +58,6 @@ func takePorts(i *instance.Instance) error {
 	first := &i.Ports[0]
 	text := i.Metadata[keyGRPC]
 	delete(i.Metadata, keyGRPC)
-	delete(i.Metadata, keyIPv6)
 	if text == "" {
 		return nil
 	}
@@ -73,6 +72,9 @@ func takePorts(i *instance.Instance) error {
 	}
 	return nil
 }
+
+// reserved reports whether a key has a meaning in both registries.
+func reserved(key string) bool { return key == keyStatus || key == keyGRPC }
 
 // takeStatus reads what hides an instance from consumers: whatever is not UP.
 func takeStatus(i *instance.Instance) {

@@ -82,6 +82,9 @@ func (ZooKeeper) Take(i *instance.Instance) error {
 	return takePorts(i)
 }
 
+// Reserved implements instance.Form.
+func (ZooKeeper) Reserved(key string) bool { return reserved(key) }
+
 // Write implements instance.NodeForm.
 func (ZooKeeper) Write(i instance.Instance) string {
 	first := i.Ports[0]

@@ -1,0 +1,66 @@
+package metadata
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Unfit says why consumers of a format cannot or must not be told of an
+// endpoint, or of a key of its metadata. It is left out like one that is not
+// offered: that is no failure of the format, and keeps nothing else from being
+// written or withdrawn.
+type Unfit struct{ Reason string }
+
+// Error returns the reason.
+func (u *Unfit) Error() string { return u.Reason }
+
+// Tagged returns why an endpoint with a tag is left out where tags are not
+// carried: without it consumers that ask for none would call what is hidden
+// from them.
+func Tagged(tag string) error {
+	return &Unfit{"has tag " + naming.Quote(tag) + ", which hides it from consumers without one; the format carries it with tags: true"}
+}
+
+// Fails reports whether a reason is none of Unfit.
+func Fails(reasons []error) bool {
+	return slices.ContainsFunc(reasons, func(err error) bool {
+		_, unfit := errors.AsType[*Unfit](err)
+		return err != nil && !unfit
+	})
+}
+
+// Reserved counts, by key, the endpoints of a service whose metadata has a key
+// that the consumers of a format read something else into.
+type Reserved map[string]int
+
+// Note says what is left out for that, nil where nothing is.
+func (r Reserved) Note(format string) error {
+	if len(r) == 0 {
+		return nil
+	}
+	keys := slices.Sorted(maps.Keys(r))
+	most := slices.Max(slices.Collect(maps.Values(r)))
+	return &Unfit{fmt.Sprintf("metadata left out of %d endpoints, since %s reads something else into it: %.200q; bridges[].metadata.rename can keep it",
+		most, format, strings.Join(keys, ", "))}
+}
+
+// PathNote says that the paths at which endpoints of a service are called are
+// left out where there is no place for them, nil where there are none.
+func PathNote(s *registry.Service, where string) error {
+	n, example := 0, ""
+	for _, e := range s.Endpoints {
+		if e.Health.Offered() && e.URLPath != "" {
+			n, example = n+1, e.URLPath
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return &Unfit{fmt.Sprintf("path left out of %d endpoints, such as %s: %s has no place for it, and consumers have to know it", n, naming.Quote(example), where)}
+}
