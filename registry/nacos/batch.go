@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
@@ -44,9 +47,26 @@ func (b batch) request(k serviceKey) rpc_request.IRequest {
 	}
 	instances := make([]json.RawMessage, len(b))
 	for i, text := range b {
-		instances[i] = json.RawMessage(text)
+		instances[i] = identified(text, k)
 	}
 	return &batchRequest{rpc_request.NewNamingRequest(onWire(k.namespace), k.name, k.group), "batchRegisterInstance", instances}
+}
+
+// identified returns an instance with the id that a server would give it, as
+// it goes over the wire. Not every server gives one to instances that are
+// published together, and Kratos' consumers of more than 25 choose among them
+// by their ids: without any, all calls go to one (V72).
+func identified(text string, k serviceKey) json.RawMessage {
+	in, err := metadata.ParseNacosInstance(text)
+	body, open := strings.CutSuffix(text, "}")
+	if err != nil || !open {
+		return json.RawMessage(text) // newBatch lets none of these in
+	}
+	id, err := json.Marshal(strings.Join([]string{in.IP, strconv.Itoa(int(in.Port)), in.Cluster, k.group + "@@" + k.name}, "#"))
+	if err != nil {
+		return json.RawMessage(text) // of a string there is none
+	}
+	return slices.Concat(json.RawMessage(body+`,"instanceId":`), id, json.RawMessage("}"))
 }
 
 // join makes several errors one line, of which only the first few are told.

@@ -3,6 +3,7 @@ package nacos_test
 import (
 	"encoding/json"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -287,6 +288,32 @@ func TestPushesAreAcknowledged(t *testing.T) {
 		time.Sleep(time.Second)
 		if n := len(r.server.Requests("ConnectResetResponse")); n != 1 {
 			t.Errorf("%d acknowledgements, want 1", n)
+		}
+	})
+}
+
+// TestInstancesHaveIDs: consumers of Kratos that have more than 25 instances
+// choose among them by their ids. V72
+func TestInstancesHaveIDs(t *testing.T) {
+	bubble(t, "each instance has the id that a server gives one that is published alone", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "2001:db8::1", mine))
+		var sent []struct {
+			InstanceID string `json:"instanceId"`
+		}
+		if err := json.Unmarshal([]byte(stored(t, r.server.Requests("BatchInstanceRequest")[0])), &sent); err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, in := range sent {
+			ids = append(ids, in.InstanceID)
+		}
+		want := []string{
+			"10.0.0.1#20000#DEFAULT#DEFAULT_GROUP@@providers:api.Greeter::",
+			"2001:db8::1#20000#DEFAULT#DEFAULT_GROUP@@providers:api.Greeter::",
+		}
+		if !slices.Equal(ids, want) {
+			t.Errorf("ids %q, want %q", ids, want)
 		}
 	})
 }
