@@ -227,6 +227,7 @@ func (l *losses) run() {
 	if l.board != nil {
 		events["another replica decides, or this one again"] = l.handsOver
 		events["another replica decides for longer than the window"] = func() { l.awhile(l.handsOver) }
+		events["a denied hold goes to another replica and comes back"] = l.deniesAndHandsOver
 	}
 	names := slices.Sorted(maps.Keys(events))
 	waits := []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, 50 * time.Second, 3 * time.Minute, 12 * time.Minute}
@@ -234,6 +235,9 @@ func (l *losses) run() {
 		l.heals()
 		l.happens(names[l.r.IntN(len(names))], events)
 		l.passes(waits[l.r.IntN(len(waits))])
+	}
+	if l.board != nil {
+		l.growsAndShrinksElsewhere()
 	}
 	if l.t.Failed() {
 		l.t.Logf("the schedule:\n%s", strings.Join(l.schedule, "\n"))
@@ -462,6 +466,68 @@ func (l *losses) handsOver() {
 	}
 	l.board.set(s)
 	l.in(0)
+}
+
+// calms makes everything well again.
+func (l *losses) calms() {
+	if l.down {
+		l.targetTurns()
+		l.passes(3 * time.Minute)
+	}
+	if l.judge.untold != nil {
+		l.scopeTurns()
+		l.in(0)
+	}
+	if l.warm {
+		l.handsOver()
+	}
+	if l.stale {
+		l.sourceTurns(l.all)
+	}
+	if l.judge.mode != bridge.GuardEnforce {
+		l.tunes(bridge.GuardEnforce)
+	}
+	l.shows(l.all)
+	l.passes(10 * time.Minute)
+}
+
+// deniesAndHandsOver has a person deny all that is about to go before another
+// replica decides for a while, and finds this one hold the same again.
+func (l *losses) deniesAndHandsOver() {
+	l.calms()
+	l.withdraws(8 + l.r.IntN(8))
+	l.passes(20 * time.Second)
+	l.denies()
+	l.handsOver()
+	l.passes(time.Duration(l.r.IntN(180)) * time.Second)
+	l.handsOver()
+	l.passes(25 * time.Minute)
+}
+
+// growsAndShrinksElsewhere has another replica write what services grow by while
+// this one is away, and keep what they lose then. What comes back to this one is
+// far more than the share of what there was, and nobody vouched for it.
+func (l *losses) growsAndShrinksElsewhere() {
+	l.calms()
+	l.board.set(away)
+	l.passes(10 * time.Minute)
+	grown := fleet(services, 6)
+	for _, sv := range grown {
+		for _, e := range sv.Endpoints {
+			l.target.Set(mine(string(sv.Name), e.Address()))
+		}
+	}
+	l.shows(grown)
+	l.passes(10 * time.Minute)
+	l.shows(l.all)
+	l.passes(2 * time.Hour)
+	l.board.set(bridge.Stand{Role: bridge.RoleWarm, Term: int64(l.term + 1), Turn: l.term + 1, Decider: "other"})
+	l.passes(5 * time.Minute)
+	l.board.set(bridge.Stand{Role: bridge.RoleDecider, Term: int64(l.term + 2), Turn: l.term + 2, Decider: "me"})
+	l.passes(5 * time.Minute)
+	if n := len(l.target.Entries()); n != 6*services {
+		l.t.Errorf("%d of %d entries are left of what another replica kept", n, 6*services)
+	}
 }
 
 func (l *losses) approves() {
