@@ -29,7 +29,7 @@ func TestLoop(t *testing.T) {
 		"A44 leaves the entries of others alone": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
 			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).holds("a 10.0.0.1:80", "a 10.0.0.9:80")
-			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner other")
+			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner mark:other")
 			s.in(time.Second).table().Delete("a")
 			s.in(0).holds("a 10.0.0.9:80")
 			if c := s.target.Counts(); c.Put != 1 || c.Deleted != 1 {

@@ -122,7 +122,7 @@ func TestWhatAnotherOwnerHadIsBackSoon(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.1:80"))
 				s.starts().has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("c", "10.0.0.1:80"))
-				s.in(lasted).reason("a", bridge.ReasonConflict, "10.0.0.1:80 belongs to owner other")
+				s.in(lasted).reason("a", bridge.ReasonConflict, "10.0.0.1:80 belongs to owner mark:other")
 				s.target.Drop(group("a"), "10.0.0.1:80")
 				s.in(within).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "c 10.0.0.1:80")
 				before := len(s.when(memory.OpRead, "a"))

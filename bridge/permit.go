@@ -107,7 +107,7 @@ func (l *loop) winner(c plan.Conflict) string {
 	case c.Owner == "":
 		return "an entry without owner"
 	}
-	return "owner " + c.Owner
+	return "owner mark:" + c.Owner // as adopt, release and purge take it
 }
 
 // permitPuts leaves out the writes that the policies of their bridges forbid.

@@ -100,6 +100,11 @@ func nacosHasTwins(t *testing.T, a, b *harness.Bridge, seen map[string]*nacossdk
 	if code, out, _ := a.Do(t, "preflight"); code != 0 || !strings.Contains(out, "another process publishes as this owner") {
 		t.Errorf("preflight: %d, %s", code, out)
 	}
+	for _, yes := range []string{"--yes=false", "--yes"} { // V19
+		if code, out, text := a.Do(t, "purge", "--owner", "twin", yes); code != 2 || out != "" || !strings.Contains(text, "a bridge of owner twin still runs: it publishes") {
+			t.Errorf("purge beside bridges that run: %d, %s%s", code, out, text)
+		}
+	}
 	for iface, w := range seen {
 		for _, list := range w.Since(began) {
 			if len(list.Addresses) != 1 {

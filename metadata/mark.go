@@ -47,7 +47,31 @@ type Mark struct {
 
 // NewMark returns the mark of a bridge without a path.
 func NewMark(owner, bridge string) Mark {
-	return Mark{Owner: Fingerprint(owner, OwnerLen), Bridge: Fingerprint(bridge, BridgeLen)}
+	return Mark{Owner: OwnerMark(owner), Bridge: Fingerprint(bridge, BridgeLen)}
+}
+
+// ownerPrefix stands before the mark of an owner whose name is not known. No
+// name of an owner holds a colon.
+const ownerPrefix = "mark:"
+
+// OwnerMark returns what marks the entries of an owner. An owner whose name
+// is not known is named as UnnamedOwner does it.
+func OwnerMark(owner string) string {
+	if mark, ok := strings.CutPrefix(owner, ownerPrefix); ok {
+		return mark
+	}
+	return Fingerprint(owner, OwnerLen)
+}
+
+// UnnamedOwner names the owner of entries by their mark, which is all that
+// they tell of it.
+func UnnamedOwner(mark string) string { return ownerPrefix + mark }
+
+// IsUnnamed reports whether an owner is named by a mark.
+func IsUnnamed(owner string) bool {
+	mark, ok := strings.CutPrefix(owner, ownerPrefix)
+	m, err := ParseMark(mark + "000")
+	return ok && err == nil && m.Owner == mark
 }
 
 // Of returns the mark of an endpoint with the path that it came, empty where

@@ -54,7 +54,7 @@ func (c *cli) adopt(ctx context.Context, o adoptOptions) error {
 		return usage("ownerKeyFile: %w", err)
 	}
 	a := &adoption{
-		taking: &taking{}, owner: metadata.Fingerprint(cfg.Owner, metadata.OwnerLen), signer: signs,
+		taking: &taking{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
 		wanted: make(map[registry.Entry]registry.Entry),
 	}
 	w := work{
@@ -63,7 +63,7 @@ func (c *cli) adopt(ctx context.Context, o adoptOptions) error {
 	}
 	switch way := o.way(); {
 	case way == "from" && o.from != cfg.Owner:
-		a.owners = []string{metadata.Fingerprint(o.from, metadata.OwnerLen)}
+		a.owners = []string{metadata.OwnerMark(o.from)}
 	case way == "unsigned" && signs != nil:
 		a.owners = metadata.Disowned(a.owner)
 	case way == "unsigned":

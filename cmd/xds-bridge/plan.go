@@ -51,7 +51,8 @@ type step struct {
 	Key    string `json:"key"`
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
-	Held   string `json:"held,omitempty"` // why it would wait all the same
+	Held   string `json:"held,omitempty"`   // why it would wait all the same
+	Failed string `json:"failed,omitempty"` // why it was not done though it was asked for
 }
 
 // complaint is something that was left out, and why.

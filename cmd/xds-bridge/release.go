@@ -29,7 +29,7 @@ func (c *cli) releaseVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.release(cmd.Context(), o) },
 	}
 	outputFlag(cmd, &o.output)
-	cmd.Flags().StringVar(&o.owner, "owner", "", "whose entries; required")
+	cmd.Flags().StringVar(&o.owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it; required")
 	cmd.Flags().StringVar(&o.target, "target", "", "only this registry of the configuration")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do it; without it nothing is written")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long it may take")
@@ -40,7 +40,7 @@ func (c *cli) release(ctx context.Context, o releaseOptions) error {
 	if o.owner == "" {
 		return usage("release needs --owner, the owner whose marks have to go")
 	}
-	mark := metadata.Fingerprint(o.owner, metadata.OwnerLen)
+	mark := metadata.OwnerMark(o.owner)
 	owners := append(metadata.Disowned(mark), mark)
 	released := &taking{owners: owners}
 	return c.doWork(ctx, work{

@@ -60,7 +60,7 @@ func TestStatusAndWhy_A76(t *testing.T) {
 	}
 	for _, name := range []string{orders, "api.Orders", "providers:api.Orders:1.0:"} {
 		do(t, "why", name, "-f", file).want(t, exitOK, "key       providers:api.Orders:1.0:", "endpoint  10.0.0.1:20880",
-			"bridge mesh-to-zk, owner", "reason    synced", "group     dubbo-interface:/dubbo/api.Orders")
+			"bridge mesh-to-zk, owner shop", "reason    synced", "group     dubbo-interface:/dubbo/api.Orders")
 	}
 	do(t, "why", "api.Nobody", "-f", file).want(t, exitFindings, "no source tells of this service")
 	if code := r.stop(); code != exitOK {

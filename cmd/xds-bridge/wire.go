@@ -253,7 +253,7 @@ func (b *builder) outlet(at end) error {
 
 // loop makes the loop of an outlet.
 func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error) {
-	owner, target := metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), o.target
+	owner, target := metadata.OwnerMark(b.cfg.Owner), o.target
 	if b.dryRun {
 		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), taking: b.byHand}
 	}

@@ -20,7 +20,7 @@ import (
 // served makes the link at which istiods read what is imported.
 func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 	imports, name := m.Import, at.String()
-	o := mcp.Options{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
+	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
 	log := b.log.With("component", "mcp", "peer", name)
 	records, err := b.servedRecords(at, imports)
 	if err != nil {

@@ -43,7 +43,7 @@ func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.
 		}
 	}
 	r.codecs = codecs
-	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen), Layouts: layouts, Signer: b.signer})
+	target, err := nacos.NewTarget(client, nacos.TargetOptions{Owner: metadata.OwnerMark(b.cfg.Owner), Layouts: layouts, Signer: b.signer})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}

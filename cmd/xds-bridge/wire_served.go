@@ -91,7 +91,7 @@ func (b *builder) recorder(name string, s *servedRecords) (registry.Recorder, er
 			return nil, err //nolint:wrapcheck // the caller names the registry
 		}
 		s.run = append(s.run, client.Run)
-		return nacos.NewRecorder(client, metadata.Fingerprint(b.cfg.Owner, metadata.OwnerLen)), nil
+		return nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), nil
 	default:
 		return nil, nil //nolint:nilnil // a mesh keeps nothing for us
 	}

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -30,62 +34,65 @@ type work struct {
 type rememberer interface {
 	Alive(ctx context.Context, owner string) (string, error)
 	Forget(ctx context.Context, owner string, bridges []string) error
+	Owners(ctx context.Context) ([]string, error)
 }
 
-// work does it in every target, and returns what was or would be done; nil
-// where it did not come to that.
-func (c *cli) work(ctx context.Context, w work) ([]step, error) {
+// checkOwner refuses what neither names an owner nor is a mark of one.
+func checkOwner(owner string) error {
+	if strings.Contains(owner, ":") && !metadata.IsUnnamed(owner) {
+		return usage("%q is no owner; write its name, or its mark as in mark:r4kok4", owner)
+	}
+	return nil
+}
+
+// work does it in every target, and returns what was or would be done, and what
+// was left.
+func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 	if w.taking == nil {
 		w.taking = &taking{}
 	}
+	if err := checkOwner(w.gone); err != nil {
+		return nil, nil, err
+	}
 	h, err := c.house(wiring{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer h.close()
 	outlets, err := c.workplaces(h, w)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if w.prepare == nil {
 		h.inputs, h.waypoints, h.announcers = nil, nil, nil // nothing has to be known of the sources
 	}
-	steps := []step{}
 	err = h.during(ctx, w.timeout, nil, func(ctx context.Context) error {
 		if w.prepare != nil {
 			if err := w.prepare(ctx, h); err != nil {
 				return err
 			}
 		}
-		steps, err = h.worked(ctx, w, outlets)
+		var err error
+		done, left, err = h.worked(ctx, w, outlets)
 		return err
 	})
-	return cameTo(steps, err)
+	return done, left, err
 }
 
 // worked does the work in one target after the other, until one fails, and
 // keeps in the audit what was done.
-func (h *house) worked(ctx context.Context, w work, outlets []*outlet) ([]step, error) {
-	steps := []step{}
+func (h *house) worked(ctx context.Context, w work, outlets []*outlet) (done, left []step, err error) {
 	for _, t := range outlets {
-		done, err := t.work(ctx, w)
-		steps = append(steps, done...)
-		if w.yes && (len(done) > 0 || err != nil) {
-			h.audit.Record(ctx, w.entry(h.owner, t, done, err))
+		is, not, err := t.work(ctx, w)
+		done, left = append(done, is...), append(left, not...)
+		if w.yes && (len(is)+len(not) > 0 || err != nil) {
+			h.audit.Record(ctx, w.entry(h.owner, t, is, not, err))
 		}
 		if err != nil {
-			return steps, err
+			return done, left, err
 		}
 	}
-	return steps, nil
-}
-
-// cameTo returns nil for steps where an error left none.
-func cameTo(steps []step, err error) ([]step, error) {
-	if err != nil && len(steps) == 0 {
-		return nil, err
-	}
-	return steps, err
+	return done, left, nil
 }
 
 // workplaces returns the targets in which the work can be done.
@@ -97,6 +104,10 @@ func (c *cli) workplaces(h *house, w work) ([]*outlet, error) {
 			continue
 		}
 		named = true
+		if t.at.listen != "" {
+			c.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, w.action)
+			continue
+		}
 		if _, lasting := t.target.(rememberer); !lasting && w.lasting {
 			c.note("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, w.action)
 			continue
@@ -112,89 +123,251 @@ func (c *cli) workplaces(h *house, w work) ([]*outlet, error) {
 	return all, nil
 }
 
-// work does it in one target, group by group.
-func (t *outlet) work(ctx context.Context, w work) ([]step, error) {
+// work does it in one target. All that it holds is read before anything is
+// written. What is returned is what was read back, whatever the error.
+func (t *outlet) work(ctx context.Context, w work) (done, left []step, err error) {
 	k, lasting := t.target.(rememberer)
-	if lasting && w.gone != "" {
-		who, err := k.Alive(ctx, w.gone)
-		if err != nil {
-			return nil, unreachable("target %s: %w", t.name, err)
+	gone, err := t.departed(ctx, w.gone)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes, left, err := t.changes(ctx, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !w.yes {
+		for _, change := range changes {
+			done = append(done, t.steps(w, change)...)
 		}
-		if who != "" {
-			return nil, usage("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, w.gone, who)
+		return done, left, nil
+	}
+	for _, change := range changes {
+		is, not, err := t.workOn(ctx, w, change)
+		done, left = append(done, is...), append(left, not...)
+		if err != nil {
+			return done, left, unreachable("target %s: %w", t.name, err)
 		}
 	}
+	if lasting && gone != "" && len(left) == 0 {
+		if err := k.Forget(ctx, gone, t.bridges); err != nil {
+			return done, left, unreachable("target %s: %w", t.name, err)
+		}
+	}
+	return done, left, nil
+}
+
+// departed returns the name of an owner that is gone, or is known by its mark
+// alone. It is an error where a bridge of it runs.
+func (t *outlet) departed(ctx context.Context, owner string) (string, error) {
+	k, lasting := t.target.(rememberer)
+	if !lasting || owner == "" {
+		return owner, nil
+	}
+	if metadata.IsUnnamed(owner) {
+		names, err := k.Owners(ctx)
+		if err != nil {
+			return "", unreachable("target %s: %w", t.name, err)
+		}
+		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
+			owner = names[i]
+		}
+	}
+	who, err := k.Alive(ctx, owner)
+	if err != nil {
+		return "", unreachable("target %s: %w", t.name, err)
+	}
+	if who != "" {
+		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
+	}
+	return owner, nil
+}
+
+// changes returns what is to be done in each group of the target, and of which
+// groups that cannot be told.
+func (t *outlet) changes(ctx context.Context, w work) (changes []registry.Change, left []step, err error) {
 	groups, err := t.target.Groups(ctx)
 	if err != nil {
-		return nil, unreachable("target %s: %w", t.name, err)
+		return nil, nil, unreachable("target %s: %w", t.name, err)
 	}
-	var all []step
+	misnamed := 0 // entries whose mark is what was given as a name
 	for _, g := range groups {
-		steps, err := t.workOn(ctx, w, g)
-		all = append(all, steps...)
+		held, err := t.target.Read(ctx, g)
+		if errors.Is(err, registry.ErrRefused) {
+			left = append(left, step{Target: t.name, Op: w.action, Group: g.String(), Failed: err.Error()})
+			continue
+		}
 		if err != nil {
-			return all, unreachable("target %s: %w", t.name, err)
+			return nil, nil, unreachable("target %s: %w", t.name, err)
+		}
+		for _, h := range held {
+			if w.gone != "" && h.Owner == w.gone {
+				misnamed++
+			}
+		}
+		change := w.change(g, held)
+		if err := t.published(w, change); err != nil {
+			return nil, nil, err
+		}
+		if !change.Empty() {
+			changes = append(changes, change)
 		}
 	}
-	if lasting && w.gone != "" && w.yes {
-		if err := k.Forget(ctx, w.gone, t.bridges); err != nil {
-			return all, unreachable("target %s: %w", t.name, err)
-		}
+	if len(changes) == 0 && misnamed > 0 {
+		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", t.name, w.gone, misnamed, w.gone, metadata.UnnamedOwner(w.gone))
 	}
-	return all, nil
+	return changes, left, nil
 }
 
-func (t *outlet) workOn(ctx context.Context, w work, g registry.Group) ([]step, error) {
-	held, err := t.target.Read(ctx, g)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller names the target
-	}
-	change := w.change(g, held)
-	if change.Empty() {
-		return nil, nil
-	}
-	if w.yes {
-		if err := t.target.Write(ctx, change); err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the target
-		}
-	}
-	var steps []step
-	for _, p := range change.Put {
-		steps = append(steps, step{Target: t.name, Op: w.action, Group: g.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+// published returns an error where a change would delete what lives as long as
+// the connection of a bridge does, and no longer: only that can take it back.
+func (t *outlet) published(w work, change registry.Change) error {
+	if _, lasting := t.target.(rememberer); lasting {
+		return nil
 	}
 	for _, h := range change.Delete {
-		steps = append(steps, step{Target: t.name, Op: "delete", Group: g.String(), Key: h.Key, Old: h.Value})
+		if !h.Live && registry.IsEndpoint(h.Key) {
+			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, w.gone, h.Key, change.Group)
+		}
 	}
-	return steps, nil
+	return nil
 }
 
-// worked is what adopt and release print.
+// workOn has one change done, and tells by what is read back what of it was. A
+// change that was refused, or that another came in between of, costs its group
+// alone.
+func (t *outlet) workOn(ctx context.Context, w work, change registry.Change) (done, left []step, err error) {
+	failed := t.target.Write(ctx, change)
+	still, err := t.readBack(ctx, w, change)
+	for _, s := range t.steps(w, change) {
+		switch why := still[s.Key]; {
+		case err != nil:
+			s.Failed = "not known: it could not be read back"
+			left = append(left, s)
+		case why:
+			s.Failed = "read back as it was"
+			if failed != nil {
+				s.Failed += ": " + failed.Error()
+			}
+			left = append(left, s)
+		default:
+			done = append(done, s)
+		}
+	}
+	if failed != nil && !errors.Is(failed, registry.ErrConflict) && !errors.Is(failed, registry.ErrRefused) {
+		return done, left, failed //nolint:wrapcheck // the caller names the target
+	}
+	return done, left, err
+}
+
+// readBack returns the keys of a change that are still to be done. A registry
+// that shows writes late is asked once more.
+func (t *outlet) readBack(ctx context.Context, w work, change registry.Change) (map[string]bool, error) {
+	var late time.Duration
+	if v, ok := t.target.(registry.Verified); ok {
+		late = v.VerifyAfter()
+	}
+	for {
+		held, err := t.target.Read(ctx, change.Group)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller names the target
+		}
+		rest, still := w.change(change.Group, held), make(map[string]bool)
+		for _, p := range rest.Put {
+			still[p.New.Key] = true
+		}
+		for _, h := range rest.Delete {
+			still[h.Key] = true
+		}
+		if len(still) == 0 || late == 0 {
+			return still, nil
+		}
+		pause(ctx, late)
+		late = 0
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// steps returns a change entry by entry.
+func (t *outlet) steps(w work, change registry.Change) []step {
+	var steps []step
+	for _, p := range change.Put {
+		steps = append(steps, step{Target: t.name, Op: w.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+	}
+	for _, h := range change.Delete {
+		steps = append(steps, step{Target: t.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
+	}
+	return steps
+}
+
+// worked is what adopt, release and purge print.
 type worked struct {
 	Action  string `json:"action"`
 	Owner   string `json:"owner"`
-	Done    bool   `json:"done"` // false: it only would be
-	Entries []step `json:"entries"`
+	Done    bool   `json:"done"`    // all of it, as it was read back
+	Whole   bool   `json:"whole"`   // every target was read; false: there may be more
+	Entries []step `json:"entries"` // done, or without yes to be done
+	Left    []step `json:"left"`    // not done, or it is not known whether they were
 }
 
-// doWork does it and prints what was or would be done.
+// doWork does it and prints what was or would be done. Nothing is printed where
+// nothing was found out.
 func (c *cli) doWork(ctx context.Context, w work, owner string, form output) error {
-	steps, err := c.work(ctx, w)
-	if steps == nil && err != nil {
+	done, left, err := c.work(ctx, w)
+	if err != nil && len(done)+len(left) == 0 {
 		return err
 	}
-	var printed error
-	if form == outputJSON {
-		printed = c.document(worked{Action: w.action, Owner: owner, Done: w.yes, Entries: steps})
-	} else {
-		c.printWork(w, steps)
+	d := worked{Action: w.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left)}
+	if err == nil && len(left) > 0 {
+		err = exit{exitFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(left), left[0].Key, left[0].Group, left[0].Failed)}
 	}
-	if err == nil {
+	d.Done = w.yes && err == nil
+	if form != outputJSON {
+		c.printWork(w, done, left)
+		return err
+	}
+	if printed := c.document(d); err == nil {
 		err = printed
 	}
 	return err
 }
 
-func (c *cli) printWork(w work, steps []step) {
+func orNone(steps []step) []step {
+	if steps == nil {
+		return []step{}
+	}
+	return steps
+}
+
+func (c *cli) printWork(w work, done, left []step) {
+	c.printSteps(done)
+	if len(left) > 0 {
+		c.warn("as they were, or not known:")
+		c.printSteps(left)
+	}
+	of := ""
+	if w.action == "purge" {
+		of = " of owner " + w.gone
+	}
+	switch {
+	case len(done)+len(left) == 0:
+		c.say("There is nothing%s to %s.", of, w.action)
+	case w.yes:
+		c.say("%d entries%s: %s.", len(done), of, w.after)
+	default:
+		c.say("%d entries%s would be %s; give --yes to do it.", len(done), of, w.after)
+	}
+}
+
+func (c *cli) printSteps(steps []step) {
 	where := ""
 	for _, s := range steps {
 		if at := s.Target + "  " + s.Group; at != where {
@@ -202,28 +375,28 @@ func (c *cli) printWork(w work, steps []step) {
 			where = at
 		}
 		c.show(red, "  - %s", orWord(s.Old, s.Key))
-		c.show(green, "  + %s", orWord(s.New, s.Key))
-	}
-	switch {
-	case len(steps) == 0:
-		c.say("There is nothing to %s.", w.action)
-	case w.yes:
-		c.say("%d entries: %s.", len(steps), w.after)
-	default:
-		c.say("%d entries would be %s; give --yes to do it.", len(steps), w.after)
+		if s.New != "" {
+			c.show(green, "  + %s", s.New)
+		}
+		if s.Failed != "" {
+			c.warn("    %s", s.Failed)
+		}
 	}
 }
 
 // entry is what the audit keeps of the work in one target.
-func (w work) entry(owner string, t *outlet, done []step, err error) audit.Entry {
+func (w work) entry(owner string, t *outlet, done, left []step, err error) audit.Entry {
 	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Subject: w.gone, Count: len(done), After: w.after}
 	for _, s := range done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d entries are as they were: %s", len(left), left[0].Failed)
+	}
 	if err != nil {
 		e.Error = err.Error()
 		if len(done) == 0 {
-			e.After = "nothing changed"
+			e.After = "nothing is known to have changed"
 		}
 	}
 	return e

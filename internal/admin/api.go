@@ -99,7 +99,7 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 			continue
 		}
 		for _, sv := range list {
-			page.Items = append(page.Items, Service{Target: st.Target, Owner: st.Owner, ServiceStatus: sv})
+			page.Items = append(page.Items, Service{Target: st.Target, Owner: s.owner(), ServiceStatus: sv})
 		}
 	}
 	if len(page.Items) > limit {

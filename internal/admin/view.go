@@ -142,12 +142,13 @@ func skipped(t *registry.Table) []Skipped {
 	return all
 }
 
-// services lists the services of all bridges by target, bridge and name.
-func services(all []bridge.Status) []Service {
+// services lists the services of all bridges of an owner by target, bridge and
+// name.
+func services(owner string, all []bridge.Status) []Service {
 	list := []Service{}
 	for _, st := range all {
 		for _, sv := range st.Services {
-			list = append(list, Service{Target: st.Target, Owner: st.Owner, ServiceStatus: sv})
+			list = append(list, Service{Target: st.Target, Owner: owner, ServiceStatus: sv})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Service) int { return cmp.Compare(a.cursor(), b.cursor()) })

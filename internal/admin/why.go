@@ -28,7 +28,7 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 		}
 	}
 	all := s.statuses(ctx, func(l Loop, ctx context.Context) (bridge.Status, error) { return l.Find(ctx, names, about(query)) })
-	why.Services, why.Holds, why.Conflicts = services(all), holds(all), conflicts(all)
+	why.Services, why.Holds, why.Conflicts = services(s.owner(), all), holds(all), conflicts(all)
 	for _, st := range all {
 		for _, k := range st.Kept {
 			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})

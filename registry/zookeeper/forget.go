@@ -29,6 +29,10 @@ func (t *Target) Alive(ctx context.Context, owner string) (string, error) {
 	return fmt.Sprintf("process %d on host %q", l.Process, l.Host), nil
 }
 
+// Owners returns whom the registry remembers: those whose bridges wrote to it,
+// or read from it.
+func (t *Target) Owners(ctx context.Context) ([]string, error) { return t.owners(ctx) }
+
 // Forget takes bridges out of what the registry remembers of an owner, and
 // drops all that it keeps for the owner when none is left. Entries stay.
 func (t *Target) Forget(ctx context.Context, owner string, bridges []string) error {

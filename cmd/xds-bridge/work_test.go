@@ -1,0 +1,102 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// V19: what another process publishes into a Nacos only that one can take back.
+func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
+	w := newNacosWorld(t, "")
+	file := w.conf("")
+	r := w.start(file)
+	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
+	for _, args := range [][]string{{}, {"--yes"}, {"--yes", "-o", "json"}} {
+		p := do(t, append([]string{"purge", "--owner", "shop", "-f", file}, args...)...)
+		p.want(t, exitUsage, "target nacos: a bridge of owner shop still runs: it publishes 10.0.0.1:20880", "stop it")
+		if p.out != "" {
+			t.Errorf("purge %v says %s", args, p.out)
+		}
+	}
+	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
+	r.stop()
+	w.await("api.Orders")
+	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "There is nothing of owner shop to purge.")
+}
+
+// V19: what was not read is not said to hold nothing.
+func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	w.zk.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+	for _, verb := range [][]string{{"purge", "--owner", "shop"}, {"release", "--owner", "shop"}, {"adopt", "--from", "bank"}} {
+		for _, form := range []string{"text", "json"} {
+			for _, yes := range []string{"--yes=false", "--yes"} {
+				r := do(t, append(verb, yes, "-o", form, "--timeout", "300ms", "-f", file)...)
+				r.want(t, exitUnreachable, "target zk")
+				if r.out != "" {
+					t.Errorf("%s %s says %s", verb[0], yes, r.out)
+				}
+			}
+		}
+	}
+}
+
+// V19: entries of one group that may not be deleted cost that group, and are not
+// counted as done.
+func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
+	w := newWorld(t)
+	w.offer(greeter, "10.0.1.1")
+	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK, "3 entries of ours")
+	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zktest.WorldACL(zktest.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "3 entries of owner shop would be deleted")
+	r := do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file)
+	r.want(t, exitFindings, "not done, or not known to be: 1 entries; the first is tri://10.0.1.1:20880")
+	var d worked
+	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
+		t.Fatalf("%v\n%s", err, r.out)
+	}
+	if d.Done || !d.Whole || len(d.Entries) != 2 || len(d.Left) != 1 || !strings.Contains(d.Left[0].Failed, "read back as it was: ") {
+		t.Errorf("%+v", d)
+	}
+	if n := len(w.providers("api.Orders")) + len(w.providers("api.Greeter")); n != 1 {
+		t.Errorf("%d are left", n)
+	}
+	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zktest.WorldACL(zktest.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entries of owner shop: deleted.")
+}
+
+// V49: of another owner an entry tells its mark, and verbs take that.
+func TestAnOwnerIsNamedByItsMark(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	other := w.ownedBy("bank", "")
+	mark := metadata.OwnerMark("shop")
+	do(t, "plan", "-f", other).want(t, exitFindings, "belongs to owner mark:"+mark)
+
+	do(t, "purge", "--owner", mark, "--yes", "-f", other).want(t, exitUsage, "owner "+mark+" holds nothing, and 2 entries bear "+mark+" as their mark; write mark:"+mark)
+	do(t, "adopt", "--from", mark, "-f", other).want(t, exitUsage, "write mark:"+mark)
+	do(t, "purge", "--owner", "mark:x", "-f", other).want(t, exitUsage, `"mark:x" is no owner`)
+	do(t, "adopt", "--from", "mark:"+mark, "-f", other).want(t, exitOK, "2 entries would be marked as owner bank")
+	if err := w.zk.Put("/xds-bridge/shop/alive", []byte(`{"host":"another","process":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "release", "--owner", "mark:"+mark, "--yes", "-f", other).want(t, exitUsage, "a bridge of owner shop still runs")
+	w.zk.Delete("/xds-bridge/shop/alive")
+	do(t, "purge", "--owner", "mark:"+mark, "--yes", "-f", other).want(t, exitOK, "2 entries of owner mark:"+mark+": deleted.")
+	if n := w.providers("api.Orders"); len(n) != 0 {
+		t.Errorf("left: %q", n)
+	}
+}
