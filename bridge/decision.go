@@ -15,8 +15,8 @@ import (
 // The kinds of records that a loop keeps in its target, where it is a
 // registry.Recorder.
 const (
-	recordDecisions = "decisions" // words on holds, by the id of the hold
-	recordHolds     = "holds"     // holds as other replicas show them, by id
+	recordDecisions = "decisions" // on holds, by setOf the id of the hold
+	recordHolds     = "holds"     // as other replicas show them, by the same
 )
 
 const (
@@ -64,7 +64,18 @@ type posted struct {
 }
 
 // A record is a text to be stored; an empty one is forgotten.
-type record struct{ kind, name, text string }
+type record struct {
+	kind, name, text string
+	kept             chan<- error // told once how the first attempt ended; nil: nobody waits
+}
+
+// tell says how an attempt to store the record ended.
+func (r *record) tell(err error) {
+	if r.kept != nil {
+		r.kept <- err
+		r.kept = nil
+	}
+}
 
 // records is what the loop knows of the records in its target. Calls about
 // them run beside those about groups, one at a time.
@@ -87,6 +98,7 @@ type heard struct{ at, here time.Time } // by its clock, and by ours
 
 // consultation is what came of a look.
 type consultation struct {
+	stored    []record
 	left      []record // that could not be stored
 	decisions map[string]decision
 	holds     map[string]posted
@@ -94,9 +106,12 @@ type consultation struct {
 
 // keep stores a record when there is time.
 func (l *loop) keep(kind, name string, value any) {
-	if l.records.recorder == nil || l.dry {
-		return
+	if l.records.recorder != nil && !l.dry {
+		l.records.add(newRecord(kind, name, value))
 	}
+}
+
+func newRecord(kind, name string, value any) record {
 	r := record{kind: kind, name: name}
 	if value != nil {
 		text, err := json.Marshal(value)
@@ -105,12 +120,36 @@ func (l *loop) keep(kind, name string, value any) {
 		}
 		r.text = string(text)
 	}
+	return r
+}
+
+// errNoRecords says why a decision is good for as long as the process.
+var errNoRecords = errors.New("this target keeps no records, so that a restart asks anew")
+
+var errReplaced = errors.New("another decision took its place")
+
+// keepDecision is keep for a decision, and returns what tells how that went.
+func (l *loop) keepDecision(id string, d decision) <-chan error {
+	kept := make(chan error, 1)
+	if l.records.recorder == nil || l.dry {
+		kept <- errNoRecords
+		return kept
+	}
+	r := newRecord(recordDecisions, id, d)
+	r.kept = kept
 	l.records.add(r)
+	return kept
 }
 
 // add has a record stored in the place of what was to be stored under its name.
 func (r *records) add(next record) {
-	r.pending = slices.DeleteFunc(r.pending, func(p record) bool { return p.kind == next.kind && p.name == next.name })
+	r.pending = slices.DeleteFunc(r.pending, func(p record) bool {
+		same := p.kind == next.kind && p.name == next.name
+		if same {
+			p.tell(errReplaced)
+		}
+		return same
+	})
 	r.pending = append(r.pending, next)
 }
 
@@ -162,6 +201,8 @@ func consult(ctx context.Context, r registry.Recorder, pending []record) (c cons
 		}
 		if err != nil {
 			c.left, refused = append(c.left, p), cmp.Or(refused, err)
+		} else {
+			c.stored = append(c.stored, p)
 		}
 	}
 	if c.decisions, err = load[decision](ctx, r, recordDecisions); err == nil || errors.Is(err, registry.ErrRefused) {
@@ -191,8 +232,14 @@ func load[T any](ctx context.Context, r registry.Recorder, kind string) (map[str
 func (l *loop) tookCounsel(o outcome, now time.Time) {
 	r := &l.records
 	r.busy, r.consulted, r.notBefore = false, now, time.Time{}
+	for i := range o.consulted.stored {
+		o.consulted.stored[i].tell(nil)
+	}
 	if o.err != nil {
 		newer := r.pending
+		for i := range o.consulted.left {
+			o.consulted.left[i].tell(o.err)
+		}
 		r.pending, r.notBefore = slices.Clone(o.consulted.left), now.Add(consultEvery)
 		for _, next := range newer {
 			r.add(next)
@@ -225,7 +272,7 @@ func (l *loop) hear(holds map[string]posted, now time.Time) {
 		r.heard[id] = last
 		switch {
 		case ours:
-		case id == "" || p.ID != id: // and so nobody's
+		case id == "" || setOf(p.ID) != id: // and so nobody's
 		case now.Sub(last.here) > holdTerm:
 			l.forget(recordHolds, id)
 		default:
@@ -237,7 +284,7 @@ func (l *loop) hear(holds map[string]posted, now time.Time) {
 // obey does what was decided about holds of this loop.
 func (l *loop) obey(decisions map[string]decision, now time.Time) {
 	for _, h := range slices.Clone(l.holds) {
-		d, decided := decisions[h.name()]
+		d, decided := decisions[setOf(h.name())]
 		switch {
 		case d.approves(h.since, now):
 			l.approved(h, d, now)
@@ -254,17 +301,17 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 
 // approved lets a hold go by a person's word, and tells who decides next what of
 // its bridge's losses still counts.
-func (l *loop) approved(h *hold, d decision, now time.Time) {
-	id := h.name()
+func (l *loop) approved(h *hold, d decision, now time.Time) <-chan error {
+	id := setOf(h.name())
 	l.release(h, "approved by "+d.Who, now)
 	if counts := h.ward.balance.deficits; !h.ward.unclaimed && len(counts) <= recordedCounts {
 		d.Bridge, d.Counts = h.ward.name, slices.SortedFunc(maps.Keys(counts), registry.Group.Compare)
 	}
-	l.keep(recordDecisions, id, d)
 	if l.records.vouched == nil {
 		l.records.vouched = make(map[string]time.Time)
 	}
 	l.records.vouched[id] = d.At
+	return l.keepDecision(id, d)
 }
 
 // vouch takes in what persons approved at other replicas: what had gone by the
@@ -307,7 +354,7 @@ func (l *loop) post(now time.Time) {
 	r, before := &l.records, l.records.posted
 	r.posted = make(map[string]time.Time)
 	for _, h := range l.holds {
-		id := h.name()
+		id := setOf(h.name())
 		if r.posted[id] = before[id]; now.Sub(before[id]) > holdTerm/2 {
 			shown := h.report()
 			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
@@ -323,15 +370,15 @@ func (l *loop) post(now time.Time) {
 	}
 }
 
-// decideElsewhere keeps a word on a hold of another replica, which acts on it.
-func (l *loop) decideElsewhere(id string, d decision) error {
-	h, known := l.records.elsewhere[id]
+// decideElsewhere keeps a decision on a hold of another replica, which acts on
+// it.
+func (l *loop) decideElsewhere(id string, d decision) (<-chan error, error) {
+	h, known := l.records.elsewhere[setOf(id)]
 	if !known {
-		return ErrNoHold
+		return nil, ErrNoHold
 	}
 	d.Since = h.Since
-	l.keep(recordDecisions, id, d)
-	return nil
+	return l.keepDecision(setOf(id), d), nil
 }
 
 // holdsElsewhere returns the holds of other replicas in the order of their ids.

@@ -56,7 +56,7 @@ func (l *loop) tellOf(h *hold, what string) {
 		return // a report of thousands of entries is not made for nobody
 	}
 	l.tell(Event{
-		Kind: EventHold, Bridge: h.ward.name, Subject: h.name(), Why: h.reason, Since: h.since, Release: h.ends(),
+		Kind: EventHold, Bridge: h.ward.name, Subject: h.name(), Why: h.why(), Since: h.since, Release: h.ends(),
 		What: fmt.Sprintf("%s: %d deletions", what, len(h.set)),
 	})
 }

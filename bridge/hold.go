@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -14,6 +15,11 @@ import (
 // holdGather is how long a hold takes in further removals that are too many:
 // a source may tell of one fault in several pieces.
 const holdGather = 10 * time.Second
+
+// ErrUnrecorded says that a decision is not kept in the registry, which is what
+// a restart and other replicas know of it. On a hold of this process it counts
+// all the same.
+var ErrUnrecorded = errors.New("the decision is not recorded")
 
 // ErrNoHold says that no hold has the id that was asked for, such as when its
 // set changed since it was shown.
@@ -31,6 +37,9 @@ type hold struct {
 	set       map[*surplus]struct{}
 	id        string    // empty while it has to be worked out
 	shown     string    // the last id
+	earlier   []Set     // what was shown before, the last of it
+	size      int       // of the set of the last id
+	less      bool      // some of it is surplus no more since the reason was given
 	denied    string    // by whom
 	approval  string    // why no reading of the source confirms it; empty: one does
 	rechecked time.Time // when a fresh reading was last asked for
@@ -39,7 +48,8 @@ type hold struct {
 // hold holds back what is pending in a ward and a loss. Where the guard only
 // warns it says so, and all of it goes: nothing is shown as held that is not.
 func (l *loop) hold(b *ward, why string, now time.Time) {
-	h, isNew := l.open(b, why, now)
+	h, isNew := l.open(b, now)
+	h.reason, h.less = why, false
 	h.gather(now)
 	warns, what := b.guard.Mode == GuardWarn, "held back"
 	switch {
@@ -88,7 +98,7 @@ func (h *hold) gather(now time.Time) {
 }
 
 // open returns the hold that takes in what is pending, and whether it is new.
-func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
+func (l *loop) open(b *ward, now time.Time) (*hold, bool) {
 	for _, h := range l.holds {
 		if h.ward == b && h.denied == "" && now.Sub(h.since) < holdGather {
 			return h, false
@@ -99,7 +109,7 @@ func (l *loop) open(b *ward, why string, now time.Time) (*hold, bool) {
 			o.doubt(now)
 		}
 	}
-	h := &hold{target: l.opts.Target, ward: b, reason: why, since: now, set: make(map[*surplus]struct{})}
+	h := &hold{target: l.opts.Target, ward: b, since: now, set: make(map[*surplus]struct{})}
 	h.doubt(now)
 	l.holds = append(l.holds, h)
 	return h, true
@@ -123,14 +133,14 @@ func (h *hold) free(now time.Time) {
 // is of that set where another replica decides by now.
 func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 	delete(h.set, s)
-	s.hold, h.id = nil, ""
+	s.hold, h.id, h.less = nil, "", true
 	h.ward.balance.keep(s.item.group, -1, now)
 	why := "nothing of it is surplus any more"
 	if !l.acts(l.role(s.item)) {
 		why = "another replica decides by now"
 	} else if h.denied != "" {
 		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
-		l.forget(recordDecisions, h.shown)
+		l.forget(recordDecisions, setOf(h.shown))
 		h.denied, h.since = "", now
 		h.doubt(now)
 	}
@@ -288,25 +298,20 @@ func (h *hold) recheck(now time.Time) time.Time {
 	return now.Add(half)
 }
 
-func (l *loop) approve(id, who string, now time.Time) error {
-	word := decision{Approved: true, Who: who, At: now}
+// decide acts on a decision about a hold, and returns what tells once it is
+// recorded, or why it is not.
+func (l *loop) decide(id string, d decision, now time.Time) (<-chan error, error) {
+	d.At = now
 	h, err := l.find(id)
 	if err != nil {
-		return l.decideElsewhere(id, word)
+		return l.decideElsewhere(id, d)
 	}
-	l.approved(h, word, now)
-	return nil
-}
-
-func (l *loop) deny(id, who string, now time.Time) error {
-	word := decision{Who: who, At: now}
-	h, err := l.find(id)
-	if err != nil {
-		return l.decideElsewhere(id, word)
+	if d.Approved {
+		return l.approved(h, d, now), nil
 	}
-	l.keep(recordDecisions, id, word)
-	l.denied(h, who)
-	return nil
+	kept := l.keepDecision(setOf(id), d)
+	l.denied(h, d.Who)
+	return kept, nil
 }
 
 // denied keeps a hold until its set changes.
@@ -319,25 +324,38 @@ func (l *loop) denied(h *hold, who string) {
 // find returns the hold of an id.
 func (l *loop) find(id string) (*hold, error) {
 	for _, h := range l.holds {
-		if h.name() == id {
+		if setOf(h.name()) == setOf(id) {
 			return h, nil
 		}
 	}
 	return nil, ErrNoHold
 }
 
-// name returns the id of a hold: a hash of where it holds what, so that a
-// decision on one target is none on another that holds the same entries.
+// setOf returns the part of an id that is of the set alone. Decisions are about
+// that: a bridge that starts may not know yet whose entries they are.
+func setOf(id string) string { return id[strings.LastIndexByte(id, '-')+1:] }
+
+// earlierSets is how many earlier sets of a hold are known.
+const earlierSets = 20
+
+// name returns the id of a hold. The part before the hyphen is that of the
+// target and the bridge, which stays; the other is a hash of the set, so that
+// what is decided is what was looked at.
 func (h *hold) name() string {
-	if h.id == "" {
-		sum := sha256.New()
-		sum.Write([]byte(h.target + "\x00"))
-		for _, s := range h.sorted() {
-			sum.Write([]byte(s.item.group.String() + "\x00" + s.Key + "\x00"))
-		}
-		h.id = hex.EncodeToString(sum.Sum(nil)[:6])
-		h.shown = h.id
+	if h.id != "" {
+		return h.id
 	}
+	sum := sha256.New()
+	sum.Write([]byte(h.target + "\x00"))
+	for _, s := range h.sorted() {
+		sum.Write([]byte(s.item.group.String() + "\x00" + s.Key + "\x00"))
+	}
+	where := sha256.Sum256([]byte(h.target + "\x00" + h.ward.name))
+	h.id = hex.EncodeToString(where[:3]) + "-" + hex.EncodeToString(sum.Sum(nil)[:6])
+	if h.shown != "" && h.shown != h.id {
+		h.earlier = append(h.earlier[max(0, len(h.earlier)-earlierSets+1):], Set{ID: h.shown, Deletions: h.size})
+	}
+	h.shown, h.size = h.id, len(h.set)
 	return h.id
 }
 
@@ -354,7 +372,7 @@ func (h *hold) sorted() []*surplus {
 
 // report returns the hold as status shows it.
 func (h *hold) report() Hold {
-	out := Hold{ID: h.name(), Bridge: h.ward.name, Reason: h.reason, Since: h.since, Release: h.ends()}
+	out := Hold{ID: h.name(), Bridge: h.ward.name, Reason: h.why(), Since: h.since, Release: h.ends(), Earlier: slices.Clone(h.earlier)}
 	var group registry.Group
 	for _, s := range h.sorted() {
 		if s.item.group != group {
@@ -364,6 +382,14 @@ func (h *hold) report() Hold {
 		out.Entries = append(out.Entries, group.String()+" "+s.Key)
 	}
 	return out
+}
+
+// why returns the reason that was given, and whether it was of more.
+func (h *hold) why() string {
+	if h.less {
+		return h.reason + " when it was opened; some of that is no longer to be deleted"
+	}
+	return h.reason
 }
 
 func (h *hold) ends() string {

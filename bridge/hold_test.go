@@ -32,7 +32,7 @@ func TestHold(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"A38 approval lets exactly the set go that it names": func(t *testing.T) {
 			s := held(t, nil)
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
 				t.Fatal(err)
 			}
 			s.in(31 * time.Second).holdsN(20).noHold()
@@ -47,7 +47,14 @@ func TestHold(t *testing.T) {
 			id := s.hold().ID
 			s.table().Put(fleet(20, 2)[3])
 			s.in(time.Second)
-			if h := s.hold(); h.ID == id || len(h.Entries) != 18 {
+			h := s.hold()
+			if was := (bridge.Set{ID: id, Deletions: 20}); len(h.Earlier) != 1 || h.Earlier[0] != was {
+				t.Errorf("V50 a hold whose set changed was %v, want %v", h.Earlier, was)
+			}
+			if stays := id[:strings.IndexByte(id, '-')]; !strings.HasPrefix(h.ID, stays+"-") {
+				t.Errorf("V50 %s is of another target or bridge than %s", h.ID, id)
+			}
+			if h.ID == id || len(h.Entries) != 18 {
 				t.Errorf("%+v", h)
 			}
 			for _, err := range []error{s.loop.Approve(t.Context(), id, "ann"), s.loop.Deny(t.Context(), id, "ann")} {
@@ -161,7 +168,7 @@ func TestHold(t *testing.T) {
 		"what is denied stays, whatever the source says, until its set changes": func(t *testing.T) {
 			s := held(t, nil)
 			id := s.hold().ID
-			if err := s.loop.Deny(t.Context(), id, "ann"); err != nil {
+			if err := s.loop.Deny(t.Context(), id, "ann"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
 				t.Fatal(err)
 			}
 			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
@@ -183,7 +190,7 @@ func TestHold(t *testing.T) {
 			s := held(t, nil)
 			s.table().Stale(errLost)
 			s.in(0)
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
 				t.Fatal(err)
 			}
 			s.in(time.Hour).holdsN(40).dials(rest()...).in(2 * time.Minute).holdsN(20)

@@ -42,7 +42,7 @@ func TestLoop(t *testing.T) {
 			if n := strings.Count(s.log.String(), "claim refused"); n != 1 || s.count(bridge.ObservedConflict, "") != 1 {
 				t.Errorf("logged %d times, counted %d", n, s.count(bridge.ObservedConflict, ""))
 			}
-			want := bridge.Conflict{Group: group("a"), Key: "10.0.0.9:80", Bridge: "b", Service: "a", Winner: "owner other"}
+			want := bridge.Conflict{Group: group("a"), Key: "10.0.0.9:80", Bridge: "b", Service: "a", Winner: "owner mark:other"}
 			if got := s.status().Conflicts; len(got) != 1 || got[0] != want {
 				t.Errorf("%+v", got)
 			}

@@ -199,19 +199,36 @@ func (l *Loop) Settled(ctx context.Context) (Status, error) {
 }
 
 // Approve lets the deletions of a hold go ahead, if it still is exactly the
-// set of that id; otherwise it returns ErrNoHold. Who is logged.
+// set of that id; otherwise it returns ErrNoHold. Who is logged. An error that
+// wraps ErrUnrecorded says that it is known to this process alone.
 func (l *Loop) Approve(ctx context.Context, id, who string) error {
-	var err error
-	asked := l.ask(ctx, func(r *loop) { err = r.approve(id, who, time.Now()) })
-	return errors.Join(asked, err)
+	return l.decide(ctx, id, decision{Approved: true, Who: who})
 }
 
 // Deny keeps the deletions of a hold back until its set changes, whatever the
-// source says. It returns ErrNoHold where there is none of that id.
+// source says. Its errors are those of Approve.
 func (l *Loop) Deny(ctx context.Context, id, who string) error {
+	return l.decide(ctx, id, decision{Who: who})
+}
+
+func (l *Loop) decide(ctx context.Context, id string, d decision) error {
+	var kept <-chan error
 	var err error
-	asked := l.ask(ctx, func(r *loop) { err = r.deny(id, who, time.Now()) })
-	return errors.Join(asked, err)
+	asked := l.ask(ctx, func(r *loop) { kept, err = r.decide(id, d, time.Now()) })
+	if err := errors.Join(asked, err); err != nil {
+		return err
+	}
+	select {
+	case err = <-kept:
+	case <-l.done:
+		err = ErrStopped
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnrecorded, err)
+	}
+	return nil
 }
 
 // Planned is what one group needs.

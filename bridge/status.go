@@ -119,13 +119,20 @@ type ServiceStatus struct {
 
 // Hold is a set of deletions that is held back.
 type Hold struct {
-	ID      string           `json:"id"`     // of exactly this set
+	ID      string           `json:"id"`     // up to the hyphen of the target and the bridge, behind it of exactly this set
 	Bridge  string           `json:"bridge"` // empty: nobody is known to have claimed the entries, and there are several bridges
 	Reason  string           `json:"reason"`
 	Since   time.Time        `json:"since"`
 	Release string           `json:"release"` // what would end it
 	Groups  []registry.Group `json:"groups"`
-	Entries []string         `json:"entries"` // keys, as group and key
+	Entries []string         `json:"entries"`           // keys, as group and key
+	Earlier []Set            `json:"earlier,omitempty"` // what the set was before, the last at the end
+}
+
+// Set is what a hold was under an earlier id.
+type Set struct {
+	ID        string `json:"id"`
+	Deletions int    `json:"deletions"`
 }
 
 // Conflict is a claim that cannot be honoured.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -10,45 +11,70 @@ import (
 )
 
 func (c *cli) approveVerb() *cobra.Command {
-	return c.decideVerb("approve", "Let the deletions of a hold go ahead",
-		"approve lets exactly the deletions go ahead that status shows under the id of the\nhold. Where their set has changed since, the id is another, and nothing happens.")
+	return c.decideVerb("approve", "Let the deletions of holds go ahead",
+		"approve lets exactly the deletions go ahead that holds shows under an id. Where\ntheir set has changed since, the id is another: nothing happens, and it is said\nwhat is held now. --bridge lists what is held for one bridge, with the command\nthat approves exactly that.")
 }
 
 func (c *cli) denyVerb() *cobra.Command {
-	return c.decideVerb("deny", "Keep the deletions of a hold back",
-		"deny keeps the deletions of a hold back, whatever the source says, until their set\nchanges or somebody approves it.")
+	return c.decideVerb("deny", "Keep the deletions of holds back",
+		"deny keeps the deletions of a hold back, whatever the source says, until their set\nchanges or somebody approves it. --bridge lists what is held for one bridge, with\nthe command that denies exactly that.")
 }
 
 func (c *cli) decideVerb(verb, short, long string) *cobra.Command {
 	var o clientOptions
 	var form output
+	var of string
 	cmd := &cobra.Command{
-		Use: verb + " HOLD", Short: short, Long: long, Args: oneArg("hold"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := c.decide(cmd.Context(), o, "/api/v1/holds/"+url.PathEscape(args[0])+"/"+verb)
-			if err != nil {
-				return err
+		Use: verb + " (HOLD... | --bridge BRIDGE)", Short: short, Long: long,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			switch {
+			case of != "" && len(ids) == 0:
+				return c.holds(cmd.Context(), o, form, of)
+			case of != "" || len(ids) == 0:
+				return usage("%s takes the ids of holds, as xds-bridge holds lists them, or --bridge", verb)
 			}
-			if form == outputJSON {
-				return c.document(d)
-			}
-			c.say("hold %s of %s: %s", d.ID, d.Target, d.Result)
-			return nil
+			return c.decide(cmd.Context(), o, form, verb, ids)
 		},
 	}
 	clientFlags(cmd, &o)
 	outputFlag(cmd, &form)
+	cmd.Flags().StringVar(&of, "bridge", "", "list what is held for this bridge, and decide nothing")
 	return cmd
 }
 
-func (c *cli) decide(ctx context.Context, o clientOptions, path string) (admin.Decision, error) {
-	var d admin.Decision
+// decide gives one decision on several holds, each by itself, and returns the
+// first error.
+func (c *cli) decide(ctx context.Context, o clientOptions, form output, verb string, ids []string) error {
 	client, err := c.client(o)
 	if err != nil {
-		return d, err
+		return err
 	}
 	if client.owner == "" && o.admin == "" {
-		return d, usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
+		return usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
 	}
-	return d, client.post(ctx, path, struct{}{}, &d)
+	made := []admin.Decision{}
+	for _, id := range ids {
+		var d admin.Decision
+		if failed := client.post(ctx, "/api/v1/holds/"+url.PathEscape(id)+"/"+verb, struct{}{}, &d); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		made = append(made, d)
+		if form == outputText {
+			c.say("hold %s of bridge %s in %s: %s, %d deletions", d.ID, orWord(d.Bridge, unknownBridge), d.Target, d.Result, d.Count)
+		}
+		if !d.Recorded {
+			c.note("warning: hold %s: %s", d.ID, d.Why)
+		}
+	}
+	if form == outputText || len(made) == 0 {
+		return err
+	}
+	var printed error
+	if len(ids) == 1 {
+		printed = c.document(made[0])
+	} else {
+		printed = c.document(made)
+	}
+	return errors.Join(err, printed)
 }

@@ -15,19 +15,22 @@ import (
 func (c *cli) holdsVerb() *cobra.Command {
 	var o clientOptions
 	var form output
+	var of string
 	cmd := &cobra.Command{
 		Use: "holds", Short: "List the deletions that the running bridge holds back", Args: noArgs,
 		Long: "holds asks the running bridge which deletions its guards hold back: what, why,\n" +
 			"since when, and what would release them. It exits with 5 where there are any.\n" +
 			"See approve and deny.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.holds(cmd.Context(), o, form) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.holds(cmd.Context(), o, form, of) },
 	}
 	clientFlags(cmd, &o)
 	outputFlag(cmd, &form)
+	cmd.Flags().StringVar(&of, "bridge", "", "only those of this bridge")
 	return cmd
 }
 
-func (c *cli) holds(ctx context.Context, o clientOptions, form output) error {
+// holds lists what is held back, of one bridge where one is named.
+func (c *cli) holds(ctx context.Context, o clientOptions, form output, of string) error {
 	client, err := c.client(o)
 	if err != nil {
 		return err
@@ -35,6 +38,10 @@ func (c *cli) holds(ctx context.Context, o clientOptions, form output) error {
 	var page admin.Page[admin.Hold]
 	if err := client.get(ctx, "/api/v1/holds", &page); err != nil {
 		return err
+	}
+	if of != "" {
+		page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return h.Bridge != of })
+		page.Total = len(page.Items)
 	}
 	if form == outputJSON {
 		err = c.document(page)
@@ -47,6 +54,10 @@ func (c *cli) holds(ctx context.Context, o clientOptions, form output) error {
 	return err
 }
 
+// unknownBridge stands for the bridge of entries that nobody claims since the
+// start.
+const unknownBridge = "of several, which is not known"
+
 // shownEntries is how many entries of a hold are listed.
 const shownEntries = 20
 
@@ -54,7 +65,7 @@ func (c *cli) printHolds(holds []admin.Hold) {
 	now := time.Now()
 	for _, h := range holds {
 		c.warn("hold %s in %s", h.ID, h.Target)
-		c.say("  bridge    %s", orWord(h.Bridge, "of several, which is not known"))
+		c.say("  bridge    %s", orWord(h.Bridge, unknownBridge))
 		c.say("  what      %d deletions in %d groups", len(h.Entries), len(h.Groups))
 		c.say("  why       %s", h.Reason)
 		c.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
@@ -67,8 +78,16 @@ func (c *cli) printHolds(holds []admin.Hold) {
 			c.say("  and %d more; see holds -o json", more)
 		}
 	}
-	if len(holds) == 0 {
+	switch {
+	case len(holds) == 0:
 		c.say("Nothing is held back.")
+	case len(holds) > 1:
+		ids := make([]string, len(holds))
+		for i, h := range holds {
+			ids[i] = h.ID
+		}
+		all := strings.Join(ids, " ")
+		c.say("decide all of these: xds-bridge approve %s, or xds-bridge deny %s", all, all)
 	}
 }
 

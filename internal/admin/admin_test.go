@@ -368,7 +368,7 @@ func TestHolds(t *testing.T) {
 	}
 	for word, result := range map[string]string{"approve": "approved", "deny": "denied"} {
 		d := decode[admin.Decision](t, call(api, "POST", "/api/v1/holds/h1/"+word))
-		if d != (admin.Decision{ID: "h1", Target: "zk", Result: result}) {
+		if d != (admin.Decision{ID: "h1", Target: "zk", Count: 1, Result: result, Recorded: true}) {
 			t.Errorf("%s: %+v", word, d)
 		}
 	}

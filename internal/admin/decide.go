@@ -3,9 +3,11 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -32,25 +34,61 @@ func (s *Server) decide(w word) http.HandlerFunc {
 			defer cancel()
 			err = w.act(t.Loop, ctx, id, who)
 		}
-		entry := audit.Entry{
-			Who: who, Action: w.action, Owner: s.owner(), Target: t.Name, Bridge: hold.Bridge, Subject: id,
-			Count: len(hold.Entries), Before: hold.Entries, After: w.after,
+		d := Decision{ID: id, Target: t.Name, Bridge: hold.Bridge, Count: len(hold.Entries), Result: w.result, Recorded: err == nil}
+		if errors.Is(err, bridge.ErrUnrecorded) {
+			d.Why = err.Error()
 		}
-		if err != nil {
-			entry.After, entry.Error = "nothing changed", err.Error()
-		}
-		s.opts.Audit.Record(r.Context(), entry)
+		s.record(r.Context(), w, who, hold, d, err)
 		switch {
-		case err == nil:
-			reply(rw, http.StatusOK, Decision{ID: id, Target: t.Name, Result: w.result})
+		case d.Recorded, d.Why != "":
+			reply(rw, http.StatusOK, d)
 		case errors.Is(err, bridge.ErrNoHold):
-			problem(rw, http.StatusNotFound, "no such hold: it has ended, or its entries changed and so did its id; xds-bridge holds lists what is held now")
+			problem(rw, http.StatusNotFound, s.became(r.Context(), id))
 		case errors.Is(err, context.DeadlineExceeded):
 			problem(rw, http.StatusGatewayTimeout, err.Error())
 		default:
 			problem(rw, http.StatusConflict, err.Error())
 		}
 	}
+}
+
+// record keeps a decision in the audit, and what came of it.
+func (s *Server) record(ctx context.Context, w word, who string, hold bridge.Hold, d Decision, err error) {
+	entry := audit.Entry{
+		Who: who, Action: w.action, Owner: s.owner(), Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
+		Count: d.Count, Before: hold.Entries, After: w.after,
+	}
+	if err != nil {
+		entry.Error = err.Error()
+	}
+	if err != nil && d.Why == "" {
+		entry.After = "nothing changed"
+	}
+	s.opts.Audit.Record(ctx, entry)
+}
+
+// became says what became of a hold that is not there under an id.
+func (s *Server) became(ctx context.Context, id string) string {
+	where, _, _ := strings.Cut(id, "-")
+	var now []string
+	for _, h := range holds(s.statuses(ctx, onlyHolds)) {
+		if at, _, _ := strings.Cut(h.ID, "-"); at != where {
+			continue
+		}
+		was := ""
+		if i := slices.IndexFunc(h.Earlier, func(e bridge.Set) bool { return e.ID == id }); i >= 0 {
+			was = fmt.Sprintf(", where there were %d", h.Earlier[i].Deletions)
+		}
+		now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s%s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, was, h.ID))
+	}
+	if len(now) > 0 {
+		return "hold " + id + " is no more, since its entries changed: " + strings.Join(now, "; ")
+	}
+	ended := s.opts.Events.about(map[string]bool{id: true})
+	if i := slices.IndexFunc(ended, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
+		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, ended[i].Time.UTC().Format(time.RFC3339), ended[i].Why)
+	}
+	return "no such hold: " + id + " has ended, or was never one; xds-bridge holds lists what is held now"
 }
 
 // who returns who a request says it is from, and from where it came.

@@ -79,3 +79,49 @@ func TestEvents(t *testing.T) {
 		t.Errorf("after=x: %d", w.Code)
 	}
 }
+
+// V50: an id that was logged a moment ago leads to what is held now.
+func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
+	l := &loop{refuse: bridge.ErrNoHold, st: bridge.Status{Listed: true, Holds: []bridge.Hold{{
+		ID: "5a5a5a-02", Bridge: "b", Entries: []string{"g 1", "g 2", "g 3"}, Earlier: []bridge.Set{{ID: "5a5a5a-01", Deletions: 2}},
+	}}}}
+	events := &admin.Events{}
+	s, err := admin.New(t.Context(), admin.Options{Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l}}, Events: events})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events.Add(bridge.Event{Kind: bridge.EventRelease, Subject: "777777-03", Why: "approved by ann"})
+	for id, want := range map[string]string{
+		"5a5a5a-01": "bridge b now has 3 deletions held in zk, where there were 2; look at xds-bridge holds, then approve or deny 5a5a5a-02",
+		"5a5a5a-00": "bridge b now has 3 deletions held in zk; look at",
+		"777777-03": "777777-03 ended at 0001-01-01T00:00:00Z: approved by ann",
+		"123456-04": "no such hold: 123456-04 has ended, or was never one",
+	} {
+		w := call(s.Admin(), "POST", "/api/v1/holds/"+id+"/approve")
+		if w.Code != 404 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %s", id, w.Code, w.Body, want)
+		}
+	}
+	if len(l.decided) != 0 {
+		t.Errorf("decided: %q", l.decided)
+	}
+}
+
+// V50: what could not be recorded counts here, and is told.
+func TestADecisionSaysWhetherItIsRecorded(t *testing.T) {
+	l := &loop{st: bridge.Status{Listed: true, Holds: []bridge.Hold{{ID: "5a5a5a-01", Bridge: "b", Entries: []string{"g 1"}}}}}
+	s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Loop: l}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, refuse := range []error{nil, fmt.Errorf("%w: denied", bridge.ErrUnrecorded)} {
+		l.set(func(l *loop) { l.refuse = refuse })
+		want := admin.Decision{ID: "5a5a5a-01", Target: "zk", Bridge: "b", Count: 1, Result: "denied", Recorded: refuse == nil}
+		if refuse != nil {
+			want.Why = refuse.Error()
+		}
+		if got := decode[admin.Decision](t, call(s.Admin(), "POST", "/api/v1/holds/5a5a5a-01/deny")); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}

@@ -228,9 +228,13 @@ type Conflict struct {
 
 // Decision is the answer to the approval or denial of a hold.
 type Decision struct {
-	ID     string `json:"id"`
-	Target string `json:"target"`
-	Result string `json:"result"` // approved or denied
+	ID       string `json:"id"`
+	Target   string `json:"target"`
+	Bridge   string `json:"bridge"`
+	Count    int    `json:"count"`             // of the deletions decided about
+	Result   string `json:"result"`            // approved or denied
+	Recorded bool   `json:"recorded"`          // where other replicas and a restart look
+	Why      string `json:"why_not,omitempty"` // it is not recorded
 }
 
 // Problem is the answer where something is wrong.
