@@ -247,12 +247,22 @@ type HeldBack struct {
 // Plan reads the whole target and returns what would have to be written to
 // it, in the order of the groups, without writing anything. It waits until
 // every bridge is synced and everything was read; where ctx ends before that
-// it returns what is known and the error of ctx. Run need not be running.
+// it returns what is known and the error of ctx. That the target may not be
+// listed is an error at once, which wraps registry.ErrRefused. Run need not be
+// running.
 func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 	p := newLoopForPlan(l)
-	p.run(ctx, nil, p.quiet)
+	p.run(ctx, nil, func() bool { return p.quiet() || p.unlisted() != nil })
 	now := time.Now()
-	return p.plan(now), p.status(now), unlessQuiet(ctx, p)
+	return p.plan(now), p.status(now), cmp.Or(p.unlisted(), unlessQuiet(ctx, p))
+}
+
+// unlisted returns the error of a target that may not be listed; nil where it may.
+func (l *loop) unlisted() error {
+	if list := l.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
+		return list.err
+	}
+	return nil
 }
 
 func newLoopForPlan(l *Loop) *loop {

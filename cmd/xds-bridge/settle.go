@@ -37,8 +37,10 @@ func (h *house) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Pl
 	err := h.during(ctx, timeout, nil, func(ctx context.Context) error {
 		return h.each(func(i int) error {
 			var err error
-			plans[i], statuses[i], err = h.outlets[i].loop.Plan(ctx)
-			return err //nolint:wrapcheck // judge says what it means
+			if plans[i], statuses[i], err = h.outlets[i].loop.Plan(ctx); err != nil {
+				return fmt.Errorf("target %s: %w", h.outlets[i].name, err)
+			}
+			return nil
 		})
 	})
 	return plans, statuses, h.judge(ctx, err, statuses, timeout)

@@ -25,7 +25,7 @@ type Options struct {
 	JSON      bool          // print the state as one document; needs Once
 	ZooKeeper string        // host:port of a real one; empty: a registry in memory
 	Nacos     string        // http://host:port of a real one; at most one of both
-	Root      string        // folder of the interfaces; empty: /dubbo
+	Root      string        // folder of the interfaces, or group of a Nacos; empty: where no consumer looks, in memory /dubbo
 	Mesh      []byte        // as examples/mesh.yaml, which is taken if it is empty
 	Interval  time.Duration // between two steps of the mesh; 0: what the mesh says
 	Log       *slog.Logger  // may be nil
@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Root = cmp.Or(o.Root, "/dubbo")
+	o.Root = cmp.Or(o.Root, o.aside())
 	m, err := parseMesh(o.Mesh)
 	if err != nil {
 		return err
@@ -65,6 +65,18 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
 	return s.play(ctx)
+}
+
+// aside returns where the demo writes unless it is told: among the services of
+// a real registry its providers, which nobody can call, would be called.
+func (o Options) aside() string {
+	switch {
+	case o.ZooKeeper != "":
+		return "/xds-bridge-demo"
+	case o.Nacos != "":
+		return "xds-bridge-demo"
+	}
+	return "/dubbo"
 }
 
 // play runs everything and ends with it.

@@ -155,8 +155,8 @@ func TestZooKeeper(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Close() }()
-	const foreign = "/dubbo/api.Greeter/providers/tri%3A%2F%2F10.9.9.9%3A1%2Fapi.Greeter"
-	if err := server.Put(foreign, nil); err != nil {
+	const foreign = "/api.Greeter/providers/tri%3A%2F%2F10.9.9.9%3A1%2Fapi.Greeter"
+	if err := errors.Join(server.Put("/dubbo"+foreign, nil), server.Put("/xds-bridge-demo"+foreign, nil)); err != nil {
 		t.Fatal(err)
 	}
 	before := strings.Join(server.Paths("/"), "\n")
@@ -164,8 +164,11 @@ func TestZooKeeper(t *testing.T) {
 	t.Run("live entries are there, and gone after the end", func(t *testing.T) {
 		s, end := live(t, demo.Options{ZooKeeper: address})
 		s.waitFor(t, "in sync: 9 entries", "it is left as it was")
-		if n := len(server.Children("/dubbo/api.Greeter/providers")); n < 4 {
+		if n := len(server.Children("/xds-bridge-demo/api.Greeter/providers")); n < 4 {
 			t.Errorf("%d providers", n)
+		}
+		if n := len(server.Children("/dubbo/api.Greeter/providers")); n != 1 || len(server.Children("/dubbo")) != 1 {
+			t.Errorf("V53 %d providers where consumers look", n)
 		}
 		end()
 		if after := strings.Join(server.Paths("/"), "\n"); after != before {

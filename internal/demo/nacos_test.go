@@ -39,12 +39,18 @@ func serveNacos(t *testing.T, s *nacostest.Server) string {
 func TestNacos(t *testing.T) {
 	server := nacostest.NewServer()
 	address := serveNacos(t, server)
-	greeter := nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Greeter::"}
-	server.Set(greeter, "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
+	greeter := nacostest.Service{Group: "xds-bridge-demo", Name: "providers:api.Greeter::"}
+	used := nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Greeter::"}
+	for _, service := range []nacostest.Service{greeter, used} {
+		server.Set(service, "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
+	}
 
 	t.Run("live instances are there, changes are told, and all of ours is gone after the end", func(t *testing.T) {
 		s, end := live(t, demo.Options{Nacos: address})
 		s.waitFor(t, "Nacos at "+address, "in sync: 9 entries", "+ providers:api.Greeter:: 10.244.3.14:20000 weight=200 meshLocality=eu-1/eu-1c (")
+		if n := len(server.Instances(used)); n != 1 {
+			t.Errorf("V53 %d providers where consumers look", n)
+		}
 		end()
 		deadline := time.Now().Add(20 * time.Second)
 		for len(server.Instances(greeter)) != 1 && time.Now().Before(deadline) {

@@ -160,7 +160,7 @@ func (s *stage) header() string {
 		where = "ZooKeeper at " + s.real.address + ", root " + s.options.Root + "; it is left as it was"
 	}
 	if s.nacos != nil {
-		where = "Nacos at " + s.options.Nacos + "; what is published there goes with the demo"
+		where = "Nacos at " + s.options.Nacos + ", group " + s.options.Root + "; what is published there goes with the demo"
 	}
 	return fmt.Sprintf("mesh:     %d services; xDS on %s, debug API on http://%s/debug/adsz\nregistry: %s",
 		len(s.istiod.mesh.Services), s.istiod.xds.Addr(), s.istiod.debug.Addr(), where)

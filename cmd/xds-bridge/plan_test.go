@@ -1,0 +1,20 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// V52: what may not be read will not be read within any timeout.
+func TestPlanNamesWhatItMayNotReadAtOnce(t *testing.T) {
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	for _, path := range []string{"/dubbo/api.Orders/providers", "/dubbo"} {
+		if err := w.zk.SetACL(path, zktest.WorldACL(zktest.PermCreate)); err != nil {
+			t.Fatal(err)
+		}
+		do(t, "plan", "--timeout", "10m", "-f", file).want(t, exitFindings, "refused", "check user, passwordFile and the ACL")
+	}
+}
