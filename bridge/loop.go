@@ -119,7 +119,7 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 		case <-wake:
 			l.look(time.Now())
 		case o := <-l.outcomes:
-			l.settle(o, time.Now())
+			l.settle(o, time.Now()) //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
 		case _, ok := <-lost:
 			if !ok {
 				lost = nil

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
@@ -118,8 +119,16 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(rules, -1)
-	if len(alerts) != 4 {
-		t.Errorf("%d alerts", len(alerts))
+	for _, of := range []admin.Direction{admin.OfSource, admin.OfTarget, admin.OfProcess} {
+		for _, c := range admin.ConditionsOf(of) {
+			metric := map[admin.ConditionName]string{admin.Held: "xdsbridge_guard_holds", admin.Conflicting: "xdsbridge_conflicts", admin.Syncing: "xdsbridge_oldest_unsynced"}[c]
+			if metric == "" {
+				metric = string(c)
+			}
+			if !strings.Contains(rules, metric) {
+				t.Errorf("no alert tells of the condition %s", c)
+			}
+		}
 	}
 	for _, a := range alerts {
 		if !strings.Contains(runbook, "\n## "+a[1]+"\n") || !strings.Contains(rules, "runbook.md#"+strings.ToLower(a[1])) {

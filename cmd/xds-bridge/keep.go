@@ -52,7 +52,7 @@ func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
 	if err != nil {
 		return exit{exitFindings, err}
 	}
-	k.house.log.Info("stopped; " + k.house.stays())
+	k.house.log.Info("stopped", "entries", k.house.stays())
 	return nil
 }
 

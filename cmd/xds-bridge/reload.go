@@ -242,15 +242,16 @@ func (o *outlet) since(before, after *house) (part, how string) {
 
 // modes says which guards of bridges to an end are in another mode, which is
 // what nobody may wonder about afterwards.
-func modes(before, after *config.Config, at end) (said string) {
+func modes(before, after *config.Config, at end) string {
+	var said strings.Builder
 	for _, x := range leadingTo(after, at) {
 		for _, old := range leadingTo(before, at) {
 			if old.Name == x.Name && old.Guard.Mode != x.Guard.Mode {
-				said += fmt.Sprintf("; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
+				fmt.Fprintf(&said, "; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
 			}
 		}
 	}
-	return said
+	return said.String()
 }
 
 // tunable returns the settings that a loop takes while it runs, as one text.

@@ -69,11 +69,11 @@ func verdictOf(d admin.Document) error {
 	return nil
 }
 
-func of(bridge string) string {
-	if bridge == "" {
+func of(name string) string {
+	if name == "" {
 		return ""
 	}
-	return " of bridge " + bridge
+	return " of bridge " + name
 }
 
 // shares says on one line which part of the work a replica has.
@@ -100,12 +100,7 @@ func (c *cli) printStatus(d admin.Document) error {
 		}
 	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
-	for _, x := range d.Conditions {
-		if slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) {
-			continue // each has lines of its own
-		}
-		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(d.Time, x.Since), colon(x.Detail))
-	}
+	c.printConditions(d)
 	if d.Replicas != nil {
 		c.say("%s", shares(*d.Replicas))
 	}
@@ -135,6 +130,17 @@ func (c *cli) printStatus(d admin.Document) error {
 		return err
 	}
 	return c.printServices(d)
+}
+
+// printConditions says what keeps the bridge from being in step, since when and
+// why.
+func (c *cli) printConditions(d admin.Document) {
+	for _, x := range d.Conditions {
+		if slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) {
+			continue // each has lines of its own
+		}
+		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(d.Time, x.Since), colon(x.Detail))
+	}
 }
 
 // shownSkipped is how many inputs that a source left out status shows.

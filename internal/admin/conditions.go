@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -62,7 +63,7 @@ func ConditionsOf(d Direction) []ConditionName {
 	case OfSource:
 		return []ConditionName{Pending, Stale, Partial}
 	case OfTarget:
-		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Refused, Invalid, Held, Partial, Conflicting, Idle, Syncing}
+		return []ConditionName{OwnerConflict, Away, NoReader, Pending, Failing, Refused, Invalid, Held, Conflicting, Idle, Syncing}
 	default:
 		return []ConditionName{ReloadRefused, LeaseAway}
 	}
@@ -79,7 +80,7 @@ func (c Condition) key() Condition {
 }
 
 func (c Condition) subject() string {
-	return string(c.Direction) + " " + cmp.Or(c.Peer, "itself")
+	return strings.TrimSpace(string(c.Direction) + " " + c.Peer)
 }
 
 // Conditions returns what holds now, the worst first of each source, of each
@@ -110,66 +111,109 @@ func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Conditi
 	return all
 }
 
-func conditionsOfSource(in Input) (all []Condition) {
-	sum, lastError := in.Table.Summary(), ""
-	if in.State != nil {
-		lastError = in.State().LastError
-	}
-	add := func(is bool, name ConditionName, detail string) {
-		if is {
-			all = append(all, Condition{Direction: OfSource, Peer: in.Name, Name: name, Detail: detail})
-		}
-	}
-	add(!sum.Synced, Pending, cmp.Or(lastError, "it has not told of everything yet"))
-	if sum.Stale != nil {
-		add(true, Stale, sum.Stale.Error())
-	}
-	add(sum.Unknown > 0, Partial, fmt.Sprintf("it cannot tell of %d parts, and what came of them stays", sum.Unknown))
-	return all
+// gathered are the conditions of one source or target.
+type gathered struct {
+	direction Direction
+	peer      string
+	all       []Condition
 }
 
-func conditionsOfTarget(t Target, st bridge.Status) (all []Condition) {
-	add := func(is bool, name ConditionName, detail string) {
-		if is {
-			all = append(all, Condition{Direction: OfTarget, Peer: t.Name, Name: name, Detail: detail})
+// note adds a condition with what is to be said of it; nothing: it does not hold.
+func (g *gathered) note(name ConditionName, detail string) {
+	if detail != "" {
+		g.all = append(g.all, Condition{Direction: g.direction, Peer: g.peer, Name: name, Detail: detail})
+	}
+}
+
+// count adds a condition where there is more than none of what it is about.
+func (g *gathered) count(name ConditionName, n int, detail string) {
+	if n > 0 {
+		g.note(name, fmt.Sprintf(detail, n))
+	}
+}
+
+func conditionsOfSource(in Input) []Condition {
+	sum, state := in.Table.Summary(), SourceState{}
+	if in.State != nil {
+		state = in.State()
+	}
+	g := gathered{direction: OfSource, peer: in.Name}
+	if !sum.Synced {
+		g.note(Pending, cmp.Or(state.LastError, "it has not told of everything yet"))
+	}
+	if sum.Stale != nil {
+		g.note(Stale, sum.Stale.Error())
+	}
+	switch m := state.Mapping; {
+	case sum.Unknown > 0:
+		g.count(Partial, sum.Unknown, "it cannot tell of %d parts, and what came of them stays")
+	case m != nil && m.LastError != "": // keys that are new or go are not seen
+		g.note(Partial, "service keys stay as they were read last: "+m.LastError)
+	}
+	return g.all
+}
+
+func conditionsOfTarget(t Target, st bridge.Status) []Condition {
+	g := gathered{direction: OfTarget, peer: t.Name}
+	reached := g.reach(t)
+	reasons := make(map[bridge.Reason]int)
+	for _, b := range st.Bridges {
+		for reason, n := range b.Reasons {
+			reasons[reason] += n
 		}
 	}
-	refused := t.refused()
-	add(refused != "", OwnerConflict, refused)
-	away := false
-	if t.State != nil {
-		peer := t.State()
-		away = !peer.Connected && t.Kind != "mesh"
-		add(away, Away, cmp.Or(peer.LastError, "not connected yet"))
-		add(!peer.Connected && t.Kind == "mesh", NoReader, "configSources of an istiod has to name this address")
+	switch {
+	case !reached:
+	case !st.Listed:
+		g.note(Pending, cmp.Or(st.LastError, "it was not listed yet"))
+	case st.LastError != "":
+		g.note(Failing, st.LastError)
+	default:
+		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
 	}
-	add(!st.Listed && !away && refused == "", Pending, cmp.Or(st.LastError, "it was not listed yet"))
-	count := func(reasons ...bridge.Reason) (n int) {
+	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
+	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")
+	g.count(Held, st.Counts.Holds, "%d sets of deletions; see xds-bridge holds")
+	g.count(Conflicting, st.Counts.Conflicts, "%d claims are refused")
+	if st.Listed {
 		for _, b := range st.Bridges {
-			for _, r := range reasons {
-				n += b.Reasons[r]
+			if why := idle(b); why != "" {
+				g.all = append(g.all, Condition{Direction: OfTarget, Peer: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
 			}
 		}
-		return n
+		g.note(Syncing, due(st, reasons[bridge.ReasonPending]))
 	}
-	services := func(name ConditionName, r bridge.Reason, detail string) {
-		n := count(r)
-		add(n > 0, name, fmt.Sprintf(detail, n))
+	return g.all
+}
+
+// reach adds why a target cannot be written to, and reports whether it can.
+func (g *gathered) reach(t Target) bool {
+	refused, peer := t.refused(), TargetState{Connected: true}
+	g.note(OwnerConflict, refused)
+	if t.State != nil {
+		peer = t.State()
 	}
-	add(refused == "" && st.Listed && (count(bridge.ReasonRetrying) > 0 || st.LastError != ""), Failing, st.LastError)
-	services(Refused, bridge.ReasonRefused, "it refuses entries of %d services; see why SERVICE")
-	services(Invalid, bridge.ReasonInvalid, "%d services cannot be written; see why SERVICE")
-	add(st.Counts.Holds > 0, Held, fmt.Sprintf("%d sets of deletions; see xds-bridge holds", st.Counts.Holds))
-	services(Partial, bridge.ReasonUnknown, "%d services stay as they are, since their source cannot tell of them")
-	add(st.Counts.Conflicts > 0, Conflicting, fmt.Sprintf("%d claims are refused", st.Counts.Conflicts))
-	for _, b := range st.Bridges {
-		if why := idle(b); why != "" && st.Listed {
-			all = append(all, Condition{Direction: OfTarget, Peer: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
-		}
+	switch {
+	case peer.Connected:
+	case t.Kind == "mesh": // it serves, whoever reads it
+		g.note(NoReader, "configSources of an istiod has to name this address")
+		return refused == ""
+	default:
+		g.note(Away, cmp.Or(peer.LastError, "not connected yet"))
+		return false
 	}
-	behind := slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }) // has not looked at its source yet
-	add(st.Listed && (behind || st.Queue > 0 || count(bridge.ReasonPending) > 0), Syncing, fmt.Sprintf("%d groups are due", st.Queue))
-	return all
+	return refused == ""
+}
+
+// due says what is left to be written; empty: nothing.
+func due(st bridge.Status, pending int) string {
+	switch {
+	case slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }):
+		return "a bridge waits until its source has told of everything"
+	case st.Queue+pending > 0:
+		return fmt.Sprintf("%d groups are due", st.Queue)
+	}
+	return ""
 }
 
 // idle says why a bridge claims nothing; empty where it claims something or has

@@ -22,7 +22,7 @@ func inSync() bridge.Status {
 }
 
 // TestConditions: whatever keeps a bridge from being in step is a condition, and
-// where there is none it is. V18, V51
+// where there is none it is (V18, V51).
 func TestConditions(t *testing.T) {
 	reason := func(r bridge.Reason) func(*bridge.Status) {
 		return func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{r: 1} }
@@ -33,6 +33,7 @@ func TestConditions(t *testing.T) {
 	}
 	for want, tt := range map[string]struct {
 		table  func(*registry.Table)
+		source func(*admin.Input)
 		target func(*admin.Target)
 		loop   func(*bridge.Status)
 		rest   func(*admin.Options)
@@ -43,19 +44,21 @@ func TestConditions(t *testing.T) {
 		"target zk no-reader": {target: func(x *admin.Target) {
 			x.Kind, x.State = "mesh", func() admin.TargetState { return admin.TargetState{} }
 		}},
-		"target zk pending":       {loop: func(st *bridge.Status) { st.Listed = false }},
-		"target zk failing":       {loop: func(st *bridge.Status) { st.LastError = "down" }},
-		"target zk refused":       {loop: reason(bridge.ReasonRefused)},
-		"target zk invalid":       {loop: reason(bridge.ReasonInvalid)},
-		"target zk partial":       {loop: reason(bridge.ReasonUnknown)},
-		"target zk syncing":       {loop: reason(bridge.ReasonPending)},
-		"target zk syncing ":      {loop: func(st *bridge.Status) { st.Bridges[0].Synced = false }},
-		"target zk held":          {loop: func(st *bridge.Status) { st.Holds = []bridge.Hold{{ID: "1"}} }},
-		"target zk conflict":      {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
-		"target zk idle":          {loop: excluded},
-		"target zk idle ":         {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
-		"source mesh stale":       {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
-		"source mesh partial":     {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
+		"target zk pending":   {loop: func(st *bridge.Status) { st.Listed = false }},
+		"target zk failing":   {loop: func(st *bridge.Status) { st.LastError = "down" }},
+		"target zk refused":   {loop: reason(bridge.ReasonRefused)},
+		"target zk invalid":   {loop: reason(bridge.ReasonInvalid)},
+		"target zk syncing":   {loop: reason(bridge.ReasonPending)},
+		"target zk syncing ":  {loop: func(st *bridge.Status) { st.Bridges[0].Synced = false }},
+		"target zk held":      {loop: func(st *bridge.Status) { st.Holds = []bridge.Hold{{ID: "1"}} }},
+		"target zk conflict":  {loop: func(st *bridge.Status) { st.Conflicts = []bridge.Conflict{{Key: "k"}} }},
+		"target zk idle":      {loop: excluded},
+		"target zk idle ":     {loop: func(st *bridge.Status) { *st = inSync(); st.Bridges[0].Entries, st.Bridges[0].Services = 0, 0 }},
+		"source mesh stale":   {table: func(x *registry.Table) { x.Stale(errors.New("away")) }},
+		"source mesh partial": {table: func(x *registry.Table) { x.Unknown("a", errors.New("403")) }},
+		"source mesh partial ": {source: func(x *admin.Input) {
+			x.State = func() admin.SourceState { return admin.SourceState{Mapping: &admin.Mapping{LastError: "403"}} }
+		}},
 		"process  reload-refused": {rest: func(o *admin.Options) { o.Reloaded = func() *admin.Reload { return &admin.Reload{} } }},
 		"process  lease-away": {rest: func(o *admin.Options) {
 			o.Replicas = func() *admin.Replicas { return &admin.Replicas{LastError: "down"} }
@@ -71,6 +74,9 @@ func TestConditions(t *testing.T) {
 			if tt.table != nil {
 				tt.table(table)
 			}
+			if tt.source != nil {
+				tt.source(&o.Inputs[0])
+			}
 			if tt.target != nil {
 				tt.target(&o.Targets[0])
 			}
@@ -85,14 +91,14 @@ func TestConditions(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, all := range [][]admin.Condition{s.Conditions(), s.Document(t.Context()).Conditions} {
-				got := ""
+				var got []string
 				for _, c := range all {
-					got += string(c.Direction) + " " + c.Peer + " " + string(c.Name)
+					got = append(got, string(c.Direction)+" "+c.Peer+" "+string(c.Name))
 					if c.Since.IsZero() || c.Detail == "" || !slices.Contains(admin.ConditionsOf(c.Direction), c.Name) {
 						t.Errorf("%+v", c)
 					}
 				}
-				if got != strings.TrimSuffix(want, " ") {
+				if strings.Join(got, ", ") != strings.TrimSuffix(want, " ") {
 					t.Errorf("there is %q", got)
 				}
 			}
@@ -104,7 +110,7 @@ func TestConditions(t *testing.T) {
 }
 
 // TestConditionsAreToldOf: each that lasts has an event as it begins and as it
-// ends; one that is gone at the next look has none. V18
+// ends; one that is gone at the next look has none (V18).
 func TestConditionsAreToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}
@@ -117,9 +123,14 @@ func TestConditionsAreToldOf(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error)
+		ended := make(chan error, 1)
 		go func() { ended <- s.Run(ctx) }()
-		defer func() { stop(); <-ended }()
+		defer func() {
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
 		in := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
 		in(100 * time.Millisecond)
 		table.Stale(errors.New("a moment"))

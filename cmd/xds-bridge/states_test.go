@@ -1,0 +1,134 @@
+package main
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/states"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// verbs asks a bridge in this process.
+type verbs struct {
+	t    *testing.T
+	r    running
+	file string
+}
+
+func (v verbs) Do(args ...string) (int, string) {
+	v.t.Helper()
+	r := do(v.t, append(args, "-f", v.file)...)
+	return r.code, r.out + r.err
+}
+
+func (v verbs) Get(path string) (int, string) {
+	v.t.Helper()
+	return v.r.probe(v.t, path)
+}
+
+// TestStatesInOneProcess brings the world into the states of docs/states.md that
+// real servers cannot be brought into in a moment (V18, V51).
+func TestStatesInOneProcess(t *testing.T) {
+	page, err := os.ReadFile("../../docs/states.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile("../../deploy/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := states.Read(string(page), "fake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	brought := map[string]func(*testing.T, *world) (file string, r running){
+		"mesh never read": func(_ *testing.T, w *world) (string, running) {
+			text := w.text(w.config(fileOptions{bridge: quick}))
+			file := w.file("config.yaml", strings.Replace(text, w.xds, "127.0.0.1:1", 1))
+			return file, w.start(file)
+		},
+		"service keys refused": func(t *testing.T, w *world) (string, running) {
+			file := w.config(fileOptions{bridge: quick})
+			r := w.start(file)
+			inStep(t, file)
+			w.refuse(http.StatusForbidden)
+			return file, r
+		},
+		"ZooKeeper never listed": func(_ *testing.T, w *world) (string, running) {
+			file := w.config(fileOptions{bridge: quick})
+			_ = w.zk.Close()
+			return file, w.start(file)
+		},
+		"the owner was changed": func(t *testing.T, w *world) (string, running) {
+			_, both := w.second()
+			do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
+			do(t, "purge", "--owner", "shpo", "--target", "zk", "--yes", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
+			file := w.config(fileOptions{bridge: quick})
+			r := w.start(file)
+			inStep(t, file)
+			w.file("config.yaml", both("shop"))
+			do(t, "reload", "-f", file).want(t, exitOK)
+			return file, r
+		},
+		"the lease out of reach": func(t *testing.T, w *world) (string, running) {
+			locks := zktest.New(zktest.Options{})
+			at, err := locks.Listen(t.Context(), "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks } }\n"}))
+			file := w.file("config.yaml", strings.Replace(text, "bridges:\n", "  locks: { zookeeper: { servers: [\""+at+"\"], timeout: 2s } }\nbridges:\n", 1))
+			r := w.start(file)
+			inStep(t, file)
+			_ = locks.Close()
+			return file, r
+		},
+		"a wrong root": func(_ *testing.T, w *world) (string, running) {
+			_, both := w.second()
+			registries, rest, _ := strings.Cut(both("shop"), "bridges:\n")
+			_, rest, _ = strings.Cut(rest, "admin:")
+			const wrong = "bridges:\n  - { name: wrong, from: zk, to: zk2, formats: [{ format: dubbo-interface, root: /wrong }] }\n"
+			file := w.file("config.yaml", registries+wrong+"admin:"+rest)
+			return file, w.start(file)
+		},
+	}
+	for state, row := range rows {
+		bring := brought[state]
+		if bring == nil {
+			t.Errorf("nothing is brought into the state %q", state)
+			continue
+		}
+		t.Run(state, func(t *testing.T) {
+			w := newWorld(t)
+			since := time.Now()
+			file, r := bring(t, w)
+			q := states.Question{Since: since, Services: map[string]string{"mesh": orders, "zk": orders}, Rules: string(rules)}
+			q.Peers = row.Peers(q)
+			var said error
+			t.Cleanup(func() {
+				if said != nil {
+					t.Log(said)
+				}
+			})
+			eventually(t, "it is said", func() bool { said = row.Says(verbs{t, r, file}, q); return said == nil })
+		})
+	}
+	if len(rows) != len(brought) {
+		t.Errorf("the page has the rows %v", slices.Sorted(maps.Keys(rows)))
+	}
+}
+
+// text returns what a file holds.
+func (w *world) text(file string) string {
+	w.t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}

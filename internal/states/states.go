@@ -1,0 +1,341 @@
+// Package states reads docs/states.md, which says what is shown in which state
+// of the world, and compares it with what a bridge says. It is for tests, which
+// bring the world into each state.
+package states
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Row is a state and what each way of asking says in it.
+type Row struct {
+	State       string
+	Conditions  []string // direction, peer and name; the direction and name of the process
+	Column      string   // STATE, of the first condition's registry
+	Exit        int      // of status
+	Why         string
+	Holds       int // exit code
+	Event       string
+	Alert       string
+	Ready, Live string
+	silent      bool // nobody answers
+}
+
+// Read returns the rows of the page that were tried in one way, by state.
+func Read(page, tried string) (map[string]Row, error) {
+	rows := make(map[string]Row)
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if len(cells) != 11 || cells[1] != tried {
+			continue
+		}
+		exit, err := strconv.Atoi(cells[4])
+		held, wrong := strconv.Atoi(cells[6])
+		if err := errors.Join(err, wrong); err != nil {
+			return nil, fmt.Errorf("state %s: %w", cells[0], err)
+		}
+		r := Row{
+			State: cells[0], Column: cells[3], Exit: exit, Why: cells[5], Holds: held,
+			Event: cells[7], Alert: cells[8], Ready: cells[9], Live: cells[10], silent: cells[2] == "-",
+		}
+		if cells[2] != "none" && !r.silent {
+			r.Conditions = strings.Split(cells[2], "; ")
+		}
+		rows[r.State] = r
+	}
+	return rows, nil
+}
+
+// Peers returns what conditions of a row are of, as it is shown; an empty one is
+// the process.
+func (r Row) Peers(q Question) []string {
+	var all []string
+	for _, c := range r.Conditions {
+		all = append(all, q.shown(c))
+	}
+	return all
+}
+
+// peerOf returns what a condition is of: source zk stale is of zk.
+func peerOf(condition string) string {
+	words := strings.Fields(condition)
+	if words[0] == "process" {
+		return ""
+	}
+	return words[1]
+}
+
+// Bridge is one that is asked.
+type Bridge interface {
+	// Do runs a verb of the program against the bridge, and returns its exit code
+	// and what it printed.
+	Do(args ...string) (code int, out string)
+
+	// Get returns what its telemetry answers; the code is 0 where nobody does.
+	Get(path string) (code int, body string)
+}
+
+// Question is what is asked of a bridge beside the row itself.
+type Question struct {
+	Since    time.Time
+	Peers    []string          // of all states that hold now; no other has a condition
+	Services map[string]string // by the registry that a state is of: the service that why is asked for
+	Rules    string            // the text of deploy/alerts.yaml
+	Shown    map[string]string // by direction and registry, such as target mesh: as what it is shown, where that is not its name
+}
+
+// shown returns as what the registry of a condition is shown.
+func (q Question) shown(condition string) string {
+	words := strings.Fields(condition)
+	if name := q.Shown[strings.Join(words[:2], " ")]; name != "" {
+		return name
+	}
+	return peerOf(condition)
+}
+
+// Says returns what a bridge does not say that a row says, nil where it says all
+// of it.
+func (r Row) Says(b Bridge, q Question) error {
+	code, text := b.Do("status")
+	held, _ := b.Do("holds")
+	if code != r.Exit || held != r.Holds {
+		return fmt.Errorf("status ended with %d, holds with %d\n%s", code, held, text)
+	}
+	_, metrics := b.Get("/metrics")
+	err := errors.Join(r.alerts(q.Rules, metrics), probe(b, "/readyz", r.Ready), probe(b, "/livez", r.Live))
+	if err != nil || r.silent {
+		return err
+	}
+	return errors.Join(r.conditions(b, q, text, metrics), r.why(b, q), r.event(b, q))
+}
+
+// document is what this test reads of status -o json.
+type document struct {
+	InSync     *bool `json:"in_sync"`
+	Conditions []struct {
+		Direction, Peer, Condition string
+	}
+}
+
+func (d document) has(direction, peer, name string) bool {
+	for _, c := range d.Conditions {
+		if c.Direction == direction && c.Peer == peer && c.Condition == name {
+			return true
+		}
+	}
+	return false
+}
+
+// conditions looks at the JSON, the metric, the first line and the column.
+func (r Row) conditions(b Bridge, q Question, text, metrics string) error {
+	_, out := b.Do("status", "-o", "json")
+	var d document
+	if err := json.Unmarshal([]byte(out), &d); err != nil || d.InSync == nil {
+		return fmt.Errorf("status -o json: %w: %s", err, out)
+	}
+	if *d.InSync != (r.Exit == 0) {
+		return fmt.Errorf("in_sync is %t", *d.InSync)
+	}
+	for _, c := range d.Conditions {
+		if !slices.Contains(q.Peers, c.Peer) {
+			return fmt.Errorf("there is %v too:\n%s", c, text)
+		}
+	}
+	var faults []error
+	for i, c := range r.Conditions {
+		faults = append(faults, d.says(c, q, text, metrics))
+		if i == 0 && r.Column != "-" && !inColumn(text, strings.Fields(c)[0], q.shown(c), r.Column) {
+			faults = append(faults, fmt.Errorf("%s is not %s:\n%s", q.shown(c), r.Column, text))
+		}
+	}
+	if len(r.Conditions) == 0 && !strings.HasSuffix(firstLine(text), ", in step") {
+		faults = append(faults, fmt.Errorf("the first line is %s", firstLine(text)))
+	}
+	return errors.Join(faults...)
+}
+
+// says looks for one condition in the JSON, the metric and the first line.
+func (d document) says(condition string, q Question, text, metrics string) error {
+	words, peer := strings.Fields(condition), q.shown(condition)
+	direction, name := words[0], words[len(words)-1]
+	said := peer + " " + name
+	if peer == "" {
+		said = condition
+	}
+	series, first := fmt.Sprintf(`xdsbridge_condition{condition=%q,direction=%q,peer=%q} 1`, name, direction, peer), firstLine(text)
+	switch {
+	case !d.has(direction, peer, name):
+		return fmt.Errorf("no %q in the JSON: %+v", condition, d)
+	case !strings.Contains(metrics, series):
+		return fmt.Errorf("no series %s", series)
+	case !strings.Contains(first, "not in step: ") && !strings.Contains(first, "not ready yet: ") || !strings.Contains(first, said):
+		return fmt.Errorf("no %q in the first line: %s", said, first)
+	}
+	return nil
+}
+
+// firstLine returns the line that begins with the owner.
+func firstLine(text string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "owner ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// inColumn reports whether the row of a registry, in the table of sources or of
+// targets, has a word.
+func inColumn(text, direction, peer, word string) bool {
+	table := ""
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 0:
+			table = ""
+		case fields[0] == "SOURCE" || fields[0] == "TARGET":
+			table = strings.ToLower(fields[0])
+		case table == direction && fields[0] == peer:
+			return regexp.MustCompile(`(^|  )` + regexp.QuoteMeta(word) + `  `).MatchString(line)
+		}
+	}
+	return false
+}
+
+func (r Row) why(b Bridge, q Question) error {
+	if r.Why == "-" {
+		return nil
+	}
+	for peer, service := range q.Services {
+		if len(r.Conditions) > 0 && peerOf(r.Conditions[0]) != peer && peerOf(r.Conditions[0]) != "" {
+			continue
+		}
+		if _, out := b.Do("why", service, "-o", "json"); !strings.Contains(out, fmt.Sprintf(`"reason": %q`, r.Why)) {
+			return fmt.Errorf("why %s: no reason %q: %s", service, r.Why, out)
+		}
+	}
+	return nil
+}
+
+// event looks for the event of a state. Of a condition it is the last that tells
+// of it: it may have begun before the moment, and not have ended since.
+func (r Row) event(b Bridge, q Question) error {
+	if r.Event == "-" {
+		return nil
+	}
+	kind, what, _ := strings.Cut(r.Event, " ")
+	_, out := b.Do("events", "-o", "json")
+	var page struct {
+		Items []struct {
+			Time                time.Time
+			Kind, What, Subject string
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &page); err != nil {
+		return fmt.Errorf("events: %w: %s", err, out)
+	}
+	found, about := false, ""
+	if kind == "condition" {
+		about = strings.TrimSpace(strings.Fields(r.Conditions[0])[0] + " " + q.shown(r.Conditions[0]))
+	}
+	for _, e := range page.Items {
+		switch {
+		case e.Kind != kind:
+		case kind != "condition":
+			found = found || strings.HasPrefix(e.What, what) && !e.Time.Before(q.Since)
+		case e.Subject == about && strings.HasSuffix(e.What, what):
+			found = e.What == what
+		}
+	}
+	if !found {
+		return fmt.Errorf("no event %q since %s: %s", r.Event, q.Since.Format(time.RFC3339), out)
+	}
+	return nil
+}
+
+func probe(b Bridge, path, want string) error {
+	got := "-"
+	code, body := b.Get(path)
+	if code != 0 {
+		got = strconv.Itoa(code)
+	}
+	if got != want {
+		return fmt.Errorf("%s is %s, want %s: %s", path, got, want, body)
+	}
+	return nil
+}
+
+// alerts looks which alerts are true of what a scrape got.
+func (r Row) alerts(text, metrics string) error {
+	rules := make(map[string]string)
+	for _, m := range regexp.MustCompile(`alert: (\w+)\n\s+expr: (.*)`).FindAllStringSubmatch(text, -1) {
+		rules[m[1]] = m[2]
+	}
+	for name, expr := range rules {
+		is, err := holds(expr, metrics)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		case name == r.Alert && !is:
+			return fmt.Errorf("%s is not true: %s", name, expr)
+		case r.Alert == "none" && is:
+			return fmt.Errorf("%s is true", name)
+		}
+	}
+	if _, known := rules[r.Alert]; !known && r.Alert != "none" {
+		return fmt.Errorf("there is no alert %s", r.Alert)
+	}
+	return nil
+}
+
+// holds works an expression out, of the shapes that the rules have.
+func holds(expr, metrics string) (bool, error) {
+	if m := regexp.MustCompile(`^absent\((\w+)\)$`).FindStringSubmatch(expr); m != nil {
+		return !strings.Contains(metrics, "\n"+m[1]+"{"), nil
+	}
+	if strings.Contains(expr, "increase(") {
+		return false, nil // one scrape does not tell it
+	}
+	m := regexp.MustCompile(`^max by \(peer\) \((\w+)(?:\{(.*)\})?\) > (\d+)$`).FindStringSubmatch(expr)
+	if m == nil {
+		return false, fmt.Errorf("cannot read %s", expr)
+	}
+	limit, _ := strconv.ParseFloat(m[3], 64)
+	matchers := regexp.MustCompile(`(\w+)(=~?)"([^"]*)"`).FindAllStringSubmatch(m[2], -1)
+	for line := range strings.Lines(metrics) {
+		name, rest, ok := strings.Cut(line, "{")
+		if !ok || name != m[1] {
+			continue
+		}
+		labels, value, _ := strings.Cut(rest, "} ")
+		if n, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && n > limit && fits(labels, matchers) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// fits reports whether the labels of a series are those that an expression asks
+// for; a matcher is a name, = or =~, and a value.
+func fits(labels string, matchers [][]string) bool {
+	for _, x := range matchers {
+		pattern := regexp.QuoteMeta(x[3])
+		if x[2] == "=~" {
+			pattern = "(" + x[3] + ")"
+		}
+		if !regexp.MustCompile(`(^|,)` + x[1] + `="` + pattern + `"(,|$)`).MatchString(labels) {
+			return false
+		}
+	}
+	return true
+}
