@@ -48,12 +48,14 @@ func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
 			each("is called", func(s *service) { s.awaitCalls(t) })
 			each("a second one", func(s *service) { s.serve(t) })
 			each("is called too", func(s *service) { s.awaitCalls(t) })
-			at.restart(t)
+			at.kill()
+			at.start(t)
 			each("a third one, after the restart", func(s *service) { s.serve(t) })
 			each("is called too", func(s *service) { s.awaitCalls(t) })
 			each("the second one is told to end", func(s *service) { s.retire(t, 1) })
 			each("the others are called on", func(s *service) { s.awaitCalls(t) })
 			each("nobody noticed", func(s *service) { s.calls.checkNoneFailed(t) })
+			conforms(t, at)
 		})
 	}
 }

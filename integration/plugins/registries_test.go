@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
 // registry is where servers and clients meet.
@@ -15,10 +17,12 @@ type registry interface {
 
 	// runs says at which ports the servers of a service run: what Kubernetes tells
 	// a mesh, and what nobody has to tell others.
-	runs(t *testing.T, service string, ports []int)
+	runs(t testing.TB, service string, ports []int)
 
-	// restart kills the server and starts it again.
-	restart(t *testing.T)
+	kill() // ends the server at once
+
+	// start starts it again after that, and waits until it serves.
+	start(t testing.TB)
 }
 
 type mesh struct {
@@ -36,14 +40,15 @@ func (m mesh) url(process string) string {
 	return fmt.Sprintf("mesh://%s?name=%s&namespace=shop&ip=127.0.0.1&debug=%s&interval=200ms&allow=127.0.0.0/8", m.istiod.GRPC, process, m.istiod.HTTP)
 }
 
-func (m mesh) runs(t *testing.T, service string, ports []int) {
+func (m mesh) runs(t testing.TB, service string, ports []int) {
 	t.Helper()
 	m.Apply(t, harness.Service{Host: service + ".shop.svc.cluster.local", Port: 80, Endpoints: harness.Local(ports...)})
 }
 
-func (m mesh) restart(t *testing.T) {
+func (m mesh) kill() { m.istiod.Kill() }
+
+func (m mesh) start(t testing.TB) {
 	t.Helper()
-	m.istiod.Kill()
 	m.istiod.Start(t)
 }
 
@@ -58,11 +63,12 @@ func (z zookeeper) url(process string) string {
 	return fmt.Sprintf("zookeeper://%s/dubbo?identity=%s", z.Address, process)
 }
 
-func (zookeeper) runs(*testing.T, string, []int) {}
+func (zookeeper) runs(testing.TB, string, []int) {}
 
-func (z zookeeper) restart(t *testing.T) {
+func (z zookeeper) kill() { z.Kill() }
+
+func (z zookeeper) start(t testing.TB) {
 	t.Helper()
-	z.Kill()
 	z.Start(t)
 	z.AwaitServing(t)
 }
@@ -78,10 +84,34 @@ func (n nacos) url(process string) string {
 	return fmt.Sprintf("nacos://%s?identity=%s", strings.TrimPrefix(n.URL, "http://"), process)
 }
 
-func (nacos) runs(*testing.T, string, []int) {}
+func (nacos) runs(testing.TB, string, []int) {}
 
-func (n nacos) restart(t *testing.T) {
+func (n nacos) kill() { n.Kill() }
+
+func (n nacos) start(t testing.TB) {
 	t.Helper()
-	n.Kill()
 	n.Start(t)
+}
+
+// conforms tries the client itself over a registry, in this process.
+func conforms(t *testing.T, at registry) {
+	t.Helper()
+	_, inMesh := at.(mesh)
+	clienttest.Backends(t, clienttest.World{
+		Member: func(t testing.TB, identity string) client.Backend {
+			t.Helper()
+			b, err := client.FromURL(at.url(identity), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		Runs: func(t testing.TB, application string, ports ...int) {
+			t.Helper()
+			at.runs(t, application, ports)
+		},
+		Break:      func(testing.TB) { at.kill() },
+		Heal:       at.start,
+		Identities: !inMesh, // istiod knows processes by their addresses
+	})
 }

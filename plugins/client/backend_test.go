@@ -1,0 +1,19 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+)
+
+// The suite's own registry keeps what it asks of real ones.
+func TestTheRegistryOfTests_Conformance(t *testing.T) {
+	r := clienttest.New()
+	clienttest.Backends(t, clienttest.World{
+		Member: func(testing.TB, string) client.Backend { return r.Backend() },
+		Break:  func(testing.TB) { r.Down(errors.New("connection refused")) },
+		Heal:   func(testing.TB) { r.Down(nil) },
+	})
+}

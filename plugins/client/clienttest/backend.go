@@ -1,0 +1,253 @@
+package clienttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// World is a registry with a way to break it, for Backends. All functions but
+// Member may be nil, where there is nothing to do.
+type World struct {
+	// Member returns the backend of one more process.
+	Member func(t testing.TB, identity string) client.Backend
+
+	// Runs says at which ports of 127.0.0.1 the instances of an application run:
+	// what Kubernetes tells a mesh.
+	Runs func(t testing.TB, application string, ports ...int)
+
+	Break func(t testing.TB) // makes the registry unreachable
+	Heal  func(t testing.TB) // ends that; what was there may have to be published anew
+
+	// Identities is set where each live process needs an identity of its own.
+	Identities bool
+}
+
+// Backends tries a client over a registry: what is provided is found under each
+// of its names until it is taken back, a name that nobody provides is empty and
+// no error, and an outage leaves what was known and tells of nothing else.
+func Backends(t *testing.T, w World) {
+	t.Helper()
+	x := &backends{World: w}
+	consumer := x.member(t, "consumer")
+	for _, c := range []struct {
+		name string
+		try  func(testing.TB, *client.Client)
+	}{
+		{"what is provided is found under each of its interfaces, and gone once it is taken back", x.provided},
+		{"interfaces that are registered one by one add up", x.addUp},
+		{"what nobody provides is empty, and no error", x.empty},
+		{"what a process provided goes with it", x.closed},
+		{"another live process of the same identity is told, and both stay", x.twins},
+		{"an outage leaves what was known, and it is current again after it", x.outage},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.try(t, consumer) })
+	}
+}
+
+type backends struct {
+	World
+	ports int
+}
+
+// port returns a port that no other instance of the suite has: nothing listens
+// there.
+func (x *backends) port() int {
+	x.ports++
+	return 20000 + x.ports
+}
+
+func (x *backends) member(t testing.TB, identity string) *client.Client {
+	t.Helper()
+	c, err := client.New(x.Member(t, identity), client.Options{Settle: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// instance returns one that runs at a port of its own and provides interfaces.
+func (x *backends) instance(t testing.TB, application string, interfaces ...string) client.Instance {
+	t.Helper()
+	i := client.Instance{Application: application, Host: "127.0.0.1", Port: uint16(x.port()), Protocol: "grpc"} //nolint:gosec // it is small
+	for _, name := range interfaces {
+		i.Interfaces = append(i.Interfaces, registry.Interface{Name: name})
+	}
+	x.runs(t, application, int(i.Port))
+	return i
+}
+
+func (x *backends) runs(t testing.TB, application string, ports ...int) {
+	t.Helper()
+	if x.Runs != nil {
+		x.Runs(t, application, ports...)
+	}
+}
+
+// patience bounds a test that fails; the machine may be busy.
+const patience = 2 * time.Minute
+
+// sees waits until a name leads to these instances and no others, and that is
+// current.
+func sees(t testing.TB, c *client.Client, q client.Query, want ...client.Instance) {
+	t.Helper()
+	addresses := make([]string, 0, len(want))
+	for _, i := range want {
+		addresses = append(addresses, i.Address())
+	}
+	slices.Sort(addresses)
+	until(t, c, q, fmt.Sprintf("%v", addresses), func(s client.Snapshot) bool {
+		return s.Err == nil && slices.Equal(found(s), addresses)
+	})
+}
+
+func until(t testing.TB, c *client.Client, q client.Query, what string, enough func(client.Snapshot) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w := c.Watch(q)
+	defer w.Stop()
+	var last client.Snapshot
+	for {
+		s, err := w.Next(ctx)
+		if err != nil {
+			t.Fatalf("%s: %v; found %v, %v before; want %s", q, err, found(last), last.Err, what)
+		}
+		if enough(s) {
+			return
+		}
+		last = s
+	}
+}
+
+func found(s client.Snapshot) []string {
+	all := make([]string, 0, len(s.Endpoints))
+	for _, e := range s.Distinct() {
+		all = append(all, e.Address())
+	}
+	slices.Sort(all)
+	return all
+}
+
+func interfaceNamed(name string) client.Query { return client.ByInterface(name, "", "") }
+
+func (x *backends) provided(t testing.TB, consumer *client.Client) {
+	provider := x.member(t, "provided")
+	one := x.instance(t, "provided", "api.One", "api.Two")
+	if err := provider.Register(one); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"api.One", "api.Two"} {
+		sees(t, consumer, interfaceNamed(name), one)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := provider.WaitVisible(ctx, one); err != nil {
+		t.Errorf("it is seen by another, and not by its own process: %v", err)
+	}
+	if err := provider.Deregister(ctx, one); err != nil {
+		t.Errorf("taken back: %v", err)
+	}
+	for _, name := range []string{"api.One", "api.Two"} {
+		sees(t, consumer, interfaceNamed(name))
+	}
+}
+
+func (x *backends) addUp(t testing.TB, consumer *client.Client) {
+	provider := x.member(t, "adds")
+	both := x.instance(t, "adds", "api.First", "api.Second")
+	for _, i := range both.Interfaces {
+		one := both
+		one.Interfaces = []registry.Interface{i}
+		if err := provider.Register(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, i := range both.Interfaces {
+		sees(t, consumer, interfaceNamed(i.Name), both)
+	}
+}
+
+func (*backends) empty(t testing.TB, consumer *client.Client) {
+	sees(t, consumer, interfaceNamed("api.Nobody"))
+}
+
+func (x *backends) closed(t testing.TB, consumer *client.Client) {
+	provider := x.member(t, "closed")
+	one := x.instance(t, "closed", "api.Closed")
+	if err := provider.Register(one); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, consumer, interfaceNamed("api.Closed"), one)
+	provider.Close()
+	x.runs(t, "closed") // nowhere: with the process its pod ends, which a mesh goes by
+	sees(t, consumer, interfaceNamed("api.Closed"))
+}
+
+func (x *backends) twins(t testing.TB, consumer *client.Client) {
+	if !x.Identities {
+		return
+	}
+	one, two := x.member(t, "twin"), x.member(t, "twin")
+	first, second := x.instance(t, "twin", "api.Twin"), x.instance(t, "twin", "api.Twin")
+	if err := one.Register(first); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, consumer, interfaceNamed("api.Twin"), first)
+	if err := two.Register(second); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, consumer, interfaceNamed("api.Twin"), first, second)
+	deadline := time.Now().Add(patience)
+	for !errors.Is(two.Status().Err, client.ErrConflict) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the second one says %v; want %v", two.Status().Err, client.ErrConflict)
+		}
+		<-time.NewTimer(50 * time.Millisecond).C
+	}
+	sees(t, consumer, interfaceNamed("api.Twin"), first, second)
+}
+
+func (x *backends) outage(t testing.TB, consumer *client.Client) {
+	if x.Break == nil {
+		return
+	}
+	provider := x.member(t, "outlasts")
+	one := x.instance(t, "outlasts", "api.Outlasts")
+	if err := provider.Register(one); err != nil {
+		t.Fatal(err)
+	}
+	known := interfaceNamed("api.Outlasts")
+	w := consumer.Watch(known) // what is watched is kept
+	defer w.Stop()
+	sees(t, consumer, known, one)
+	x.Break(t)
+	until(t, consumer, known, "the last answer, and that the registry is away", func(s client.Snapshot) bool {
+		if !slices.Equal(found(s), []string{one.Address()}) {
+			t.Fatalf("during the outage it finds %v, %v", found(s), s.Err)
+		}
+		return errors.Is(s.Err, client.ErrUnreachable)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	s, err := consumer.Resolve(ctx, interfaceNamed("api.Later"))
+	if err == nil {
+		err = s.Err // of a registry that told everything before
+	}
+	if !errors.Is(err, client.ErrUnreachable) && !errors.Is(err, client.ErrUnknown) {
+		t.Errorf("a name that was never asked for: %v, %v", found(s), err)
+	}
+	if s, err := consumer.Resolve(t.Context(), known); err != nil || !slices.Equal(found(s), []string{one.Address()}) {
+		t.Errorf("after another name was asked for it finds %v, %v", found(s), err)
+	}
+	x.Heal(t)
+	sees(t, consumer, known, one)
+	sees(t, consumer, interfaceNamed("api.Later"))
+}
