@@ -46,8 +46,8 @@ func (r Reserved) Note(format string) error {
 	}
 	keys := slices.Sorted(maps.Keys(r))
 	most := slices.Max(slices.Collect(maps.Values(r)))
-	return &Unfit{fmt.Sprintf("metadata left out of %d endpoints, since %s reads something else into it: %.200q; bridges[].metadata.rename can keep it",
-		most, format, strings.Join(keys, ", "))}
+	return &Unfit{fmt.Sprintf("metadata %.200q left out of %s: consumers of %s read something else into it; metadata.rename can keep it",
+		strings.Join(keys, ", "), endpoints(most), format)}
 }
 
 // PathNote says that the paths at which endpoints of a service are called are
@@ -62,5 +62,21 @@ func PathNote(s *registry.Service, where string) error {
 	if n == 0 {
 		return nil
 	}
-	return &Unfit{fmt.Sprintf("path left out of %d endpoints, such as %s: %s has no place for it, and consumers have to know it", n, naming.Quote(example), where)}
+	return &Unfit{fmt.Sprintf("path left out of %s, such as %s: %s has no place for it, and consumers have to know it", endpoints(n), naming.Quote(example), where)}
+}
+
+func endpoints(n int) string {
+	if n == 1 {
+		return "1 endpoint"
+	}
+	return fmt.Sprintf("%d endpoints", n)
+}
+
+// WeightNote says that the weights of so many endpoints are left out, nil where
+// it is none.
+func WeightNote(n int, format string) error {
+	if n == 0 {
+		return nil
+	}
+	return &Unfit{fmt.Sprintf("weight left out of %s: consumers of %s know none in this registry", endpoints(n), format)}
 }

@@ -258,7 +258,8 @@ name of a node). What has no room is trimmed, and named in status, in this order
 itself needs and the mark, which are never trimmed; version and group; the mesh's weight and locality; region and zone;
 the instance; subset, host and cluster of the mesh; the tag; all other keys by name. ` + "`bridges[].metadata`" + ` says which
 keys pass at all, what they are called and which values they have. A key of a user that consumers of the other format
-read something else into, such as ` + "`weight`" + ` for Kratos, is left out with that reason in status.
+read something else into, such as ` + "`weight`" + ` for Kratos, is left out with that reason in status. [What crosses](fields.md)
+has each field for each pair of formats.
 
 Endpoints that are unhealthy, draining or disabled are not written in any format. What is written is healthy.
 `

@@ -73,6 +73,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (he
 	}
 	var all []*found
 	var faults []metadata.Fault
+	ours := make(map[registry.Group]bool) // that hold an instance of Dubbo's
 	for _, e := range entries {
 		if registry.IsPart(e.Key) {
 			continue
@@ -90,10 +91,13 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (he
 			return report{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimPrefix(ref.Key, registry.PartPrefix))
 		})
 		all = append(all, some...)
+		ours[e.Group] = ours[e.Group] || !errors.Is(err, errAlien)
 		if err != nil {
 			faults = append(faults, metadata.Fault{Entry: e, Err: err})
 		}
 	}
+	// What holds nothing but instances of other formats is no application.
+	faults = slices.DeleteFunc(faults, func(f metadata.Fault) bool { return !ours[f.Entry.Group] })
 	return services(all), faults
 }
 

@@ -107,6 +107,11 @@ func hearNacos(e registry.Entry) (heard, error) {
 		return heard{}, err //nolint:wrapcheck // says what was read
 	}
 	if i.Metadata[metaRevision] == "" {
+		for k := range i.Metadata {
+			if strings.HasPrefix(k, "dubbo.") {
+				return heard{}, errNoRevision
+			}
+		}
 		return heard{}, fmt.Errorf("%w: %w", errAlien, errNoRevision)
 	}
 	h := heard{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: registry.Unhealthy}

@@ -405,3 +405,33 @@ func FuzzDecodeApplication(f *testing.F) {
 		}
 	})
 }
+
+// TestWhatIsNoApplicationIsNotSkipped: instances of other formats are told of
+// where they stand beside one of Dubbo's, and so harm its consumers. V80.
+func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
+	n, err := dubbo.NewNacosApp(dubbo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(service, meta string) registry.Entry {
+		g := registry.Group{Kind: dubbo.KindApplication, Group: "DEFAULT_GROUP", Name: service}
+		value := `{"ip":"10.0.0.1","port":1,"weight":1,"healthy":true,"enabled":true,"metadata":` + meta + `}`
+		return registry.Entry{Group: g, Key: meta, Value: value}
+	}
+	kratos, spoiled := `{"kind":"grpc"}`, `{"dubbo.metadata.storage-type":"remote"}`
+	for name, tt := range map[string]struct {
+		entries []registry.Entry
+		faults  int
+	}{
+		"a service of Kratos":                   {[]registry.Entry{at("shop.grpc", kratos)}, 0},
+		"two of them, and an application":       {[]registry.Entry{at("a.grpc", kratos), at("b.grpc", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 0},
+		"beside an instance of Dubbo's":         {[]registry.Entry{at("shop", kratos), at("shop", `{"dubbo.metadata.revision":"0"}`)}, 1},
+		"an instance of Dubbo's that is broken": {[]registry.Entry{at("shop", spoiled)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, faults := n.Decode(tt.entries, nil); len(faults) != tt.faults {
+				t.Errorf("%d faults: %v", len(faults), faults)
+			}
+		})
+	}
+}

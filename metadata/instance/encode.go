@@ -86,12 +86,43 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 		st.may = append(st.may, sortedPairs(st.user)...)
 		all = append(all, st)
 	}
-	for _, err := range []error{reserved.Note(c.form.Kind()), metadata.PathNote(s, c.form.Kind())} {
+	for _, err := range []error{reserved.Note(c.form.Kind()), metadata.PathNote(s, c.form.Kind()), c.weightNote(s, all)} {
 		if err != nil && len(all) > 0 {
 			left = append(left, err)
 		}
 	}
 	return all, left
+}
+
+// Weightless is implemented by forms that have no place for weights.
+type Weightless interface{ Weightless() }
+
+// weightNote tells of weights that are left out, nil where there are none.
+func (c *codec) weightNote(s *registry.Service, all []site) error {
+	if _, without := c.form.(Weightless); !without {
+		return nil
+	}
+	n := 0
+	for _, st := range all {
+		if w := shareOf(s, st.endpoint); w != 0 && w != convert.Normal {
+			n++
+		}
+	}
+	return metadata.WeightNote(n, c.form.Kind()) //nolint:wrapcheck // says what is left out
+}
+
+// shareOf returns the share of the calls that an endpoint is to have, in
+// hundredths of a normal one; 0: not told. One that is to have none has the
+// least: a weight of 0 would hide it where others have none either.
+func shareOf(s *registry.Service, e *registry.Endpoint) uint32 {
+	switch {
+	case e.ZeroWeight:
+		return 1
+	case attribute(s, e, keyMeshHost) != "":
+		return convert.FromMesh(e.Weight)
+	default:
+		return e.Weight
+	}
 }
 
 func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
@@ -118,14 +149,7 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 // instance renders a site. An error beside an instance tells of metadata that
 // was left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
-	share := st.endpoint.Weight
-	if st.endpoint.ZeroWeight {
-		share = 1 // the least there is: a weight of 0 would hide it where others have none either
-	}
-	if attribute(s, st.endpoint, keyMeshHost) != "" {
-		share = convert.FromMesh(share)
-	}
-	i := Instance{Service: name, Ports: st.ports, Share: share, Metadata: st.user}
+	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user}
 	must := c.form.Own(i)
 	if must == nil {
 		must = make(map[string]string, len(st.may)+1)

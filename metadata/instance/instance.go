@@ -90,17 +90,21 @@ type NodeNames interface {
 // A RecordForm is how a format writes an instance to Nacos.
 type RecordForm interface {
 	Form
-
-	// Scale is that of the weights.
-	Scale() convert.Scale
-
-	// IPv6 reports whether consumers can call an IPv6 address that Nacos tells.
-	IPv6() bool
+	RecordValues
 
 	// Name returns what the service of a protocol is called, Parse undoes it;
 	// false for a service that is not of the format.
 	Name(service, protocol string) string
 	Parse(service string) (string, bool)
+}
+
+// RecordValues is what consumers make of the fields of an instance in Nacos.
+type RecordValues interface {
+	// Scale is that of the weights.
+	Scale() convert.Scale
+
+	// IPv6 reports whether consumers can call an IPv6 address that Nacos tells.
+	IPv6() bool
 }
 
 // join puts endpoints of one instance together where the format allows it.

@@ -72,7 +72,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 // LeftOut implements metadata.Codec.
 func (c *Codec) LeftOut(s *registry.Service) error {
 	_, refused := c.endpoints(s)
-	return errors.Join(refused, metadata.PathNote(s, "a mesh"))
+	return errors.Join(refused, metadata.PathNote(s, "mesh"))
 }
 
 // meshNames returns what a service is called in the mesh.

@@ -82,6 +82,9 @@ func (ZooKeeper) Take(i *instance.Instance) error {
 	return takePorts(i)
 }
 
+// Weightless implements instance.Weightless.
+func (ZooKeeper) Weightless() {}
+
 // Reserved implements instance.Form.
 func (ZooKeeper) Reserved(key string) bool { return reserved(key) }
 

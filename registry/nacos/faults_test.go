@@ -293,7 +293,7 @@ func TestPushesAreAcknowledged(t *testing.T) {
 }
 
 // TestInstancesHaveIDs: consumers of Kratos that have more than 25 instances
-// choose among them by their ids. V72
+// choose among them by their ids. V72.
 func TestInstancesHaveIDs(t *testing.T) {
 	bubble(t, "each instance has the id that a server gives one that is published alone", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
