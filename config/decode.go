@@ -261,10 +261,19 @@ func setText(into reflect.Value, value string) error {
 		into.SetBool(value == "true")
 	default:
 		if err := setNumber(into, value); err != nil {
-			return fmt.Errorf("%q is no number that fits here", value)
+			return fmt.Errorf("%q is no number that fits here%s", value, share(value))
 		}
 	}
 	return nil
+}
+
+// share returns how a percentage is written; empty for what is none.
+func share(value string) string {
+	text, percent := strings.CutSuffix(value, "%")
+	if n, err := strconv.ParseFloat(strings.TrimSpace(text), 64); percent && err == nil {
+		return "; write it as " + strconv.FormatFloat(n/100, 'g', 6, 64)
+	}
+	return ""
 }
 
 func setNumber(into reflect.Value, value string) error {

@@ -52,7 +52,7 @@ type Limits struct {
 	MaxReceive   Size `yaml:"maxReceive" default:"64MiB" doc:"The largest answer that is read."`
 	MaxServices  int  `yaml:"maxServices" default:"100000" doc:"Services that are taken in; at any of these bounds nothing more is, nothing is deleted, and status says so."`
 	MaxEndpoints int  `yaml:"maxEndpoints" default:"1000000" doc:"Endpoints that are taken in."`
-	MaxBytes     Size `yaml:"maxBytes" default:"1GiB" doc:"What all names, addresses and attributes together may take."`
+	MaxBytes     Size `yaml:"maxBytes" default:"128MiB" doc:"What all names, addresses and attributes together may take."`
 }
 
 // Import says how services of other registries appear in a mesh.

@@ -3,8 +3,10 @@ package config
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Warnings returns what is allowed and worth a second thought, each with its
@@ -21,7 +23,56 @@ func (c *Config) Warnings() Faults {
 			}
 		}
 	}
+	for i, b := range c.Bridges {
+		all = append(all, c.doubtful("bridges["+strconv.Itoa(i)+"]", b)...)
+		for j, o := range c.Bridges[:i] {
+			if b.sameAs(o) {
+				all = append(all, c.Fault("bridges["+strconv.Itoa(i)+"]", "writes the same as bridges[%d] %q, which wins each conflict; tell them apart by select, or leave one out", j, o.Name))
+			}
+		}
+	}
 	return all.sorted()
+}
+
+// sameAs reports whether two bridges lead the same services to the same places.
+func (b Bridge) sameAs(o Bridge) bool {
+	return b.From == o.From && b.To == o.To && b.Listen == o.Listen && reflect.DeepEqual(b.Formats, o.Formats) && reflect.DeepEqual(b.Select, o.Select)
+}
+
+// doubtful warns of protocols that no framework knows but for a slip.
+func (c *Config) doubtful(path string, b Bridge) Faults {
+	var all Faults
+	check := func(at, protocol string) {
+		if near := slip(protocol); near != "" {
+			all = append(all, c.Fault(path+at, "%q is a protocol that no framework knows; did you mean %q?", protocol, near))
+		}
+	}
+	for i, f := range b.Formats {
+		at := ".formats[" + strconv.Itoa(i) + "]"
+		check(at+".protocol", f.Protocol)
+		for j, r := range f.Rules {
+			check(at+".rules["+strconv.Itoa(j)+"].protocol", r.Protocol)
+		}
+	}
+	for i, n := range b.Names {
+		check(".names["+strconv.Itoa(i)+"].protocol", n.Protocol)
+	}
+	return all
+}
+
+// slip returns the protocol that was meant by a word that is close to one;
+// empty where the word is known, or is like none.
+func slip(word string) string {
+	known := []string{"dubbo", "tri", "rest", "grpc", "http", "https", "thrift", "tcp", "rmi", "hessian", "jsonrpc", "webservice"}
+	if word == "" || slices.Contains(known, word) {
+		return ""
+	}
+	for _, k := range known {
+		if len(word) > 2 && edits(word, k) == 1 || strings.EqualFold(word, k) {
+			return k
+		}
+	}
+	return ""
 }
 
 // Exposure is what whoever reaches an address may do there.

@@ -168,8 +168,18 @@ func TestTheSmallestConfigurationOfTheReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Bridges[0].Name != "mesh-to-zk" || c.Registries["mesh"].Istiod.Address != "istiod.istio-system.svc:15010" {
+	// V58: without a token a current istiod tells nobody the keys.
+	if m := c.Registries["mesh"].Istiod; c.Bridges[0].Name != "mesh-to-zk" || m.Address != "istiod.istio-system.svc:15012" || m.TokenFile == "" || m.TLS == nil {
 		t.Errorf("%+v", c)
+	}
+	examples, err := filepath.Glob("../examples/*-*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatalf("%q, %v", examples, err)
+	}
+	for _, file := range append(examples, "../examples/rules.yaml", "../examples/tls.yaml") {
+		if !strings.Contains(read(t, "../README.md"), "(examples/"+filepath.Base(file)+")") {
+			t.Errorf("V58 the README does not lead to %s", file)
+		}
 	}
 }
 

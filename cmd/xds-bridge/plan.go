@@ -39,7 +39,7 @@ type difference struct {
 	Conflicts []admin.Conflict `json:"conflicts"`
 	Invalid   []complaint      `json:"invalid"`         // services and groups that are left as they are
 	Skipped   []complaint      `json:"skipped"`         // inputs that are left out
-	Notes     []complaint      `json:"notes,omitempty"` // about targets that cannot be compared with
+	Notes     []complaint      `json:"notes,omitempty"` // about targets that cannot be compared with, and settings without effect
 	Summary   planCounters     `json:"summary"`
 }
 
@@ -90,6 +90,7 @@ func (c *cli) plan(ctx context.Context, o planOptions) error {
 	for _, in := range h.inputs {
 		d.skip(in.table.Skipped())
 	}
+	d.Notes = append(d.Notes, h.unfitting()...)
 	if o.output == outputJSON {
 		err = c.document(d)
 	} else {

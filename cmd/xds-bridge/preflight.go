@@ -69,7 +69,7 @@ func (f *findings) fail(check string, err error, fix string) {
 
 // away is fail for a peer that cannot be reached.
 func (f *findings) away(check string, err error, fix string) {
-	f.fail(check, err, fix)
+	f.fail(check, err, remedyOf(err, fix))
 	f.all[len(f.all)-1].away = true
 }
 

@@ -133,9 +133,12 @@ func (f *findings) plaintext(tls *config.TLS, user string, servers []string, rem
 func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
 	user := orWord(n.Username, "anonymous clients")
 	namespace := orWord(n.Namespace, "public")
-	if r.Read != nil {
+	switch {
+	case r.Read != nil:
 		f.fail("list", r.Read, "let "+user+" read the namespace "+namespace)
-	} else {
+	case r.Groups == 0 && n.Namespace != "": // Nacos makes do with any id, and shows what is written there to nobody
+		f.warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
+	default:
 		f.pass("list", "%d services of our formats in namespace %s", r.Groups, namespace)
 	}
 	if r.Write != nil {

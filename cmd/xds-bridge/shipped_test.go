@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/xds-bridge/xds-bridge/config"
 )
 
 // Every configuration that this repository shows is one that works.
@@ -120,5 +122,37 @@ func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
 		if len(rule.Ports) != 1 || !istiodAlone && (rule.Ports[0].Port != "telemetry" || len(rule.From) != 0) {
 			t.Errorf("others than istiod are let in: %+v", rule)
 		}
+	}
+}
+
+// V54: what is kept of two registries at their limits fits into the memory that the manifest gives.
+func TestTheManifestHasRoomForTheLimits(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "limits: { memory: ")
+	memory, _, _ := strings.Cut(rest, " }")
+	var pod config.Size
+	if err := pod.UnmarshalText([]byte(memory + "B")); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load("../../examples/into-mesh.yaml", lookup(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := config.Size(0)
+	for _, r := range cfg.Registries {
+		switch {
+		case r.ZooKeeper != nil:
+			kept += r.ZooKeeper.Limits.MaxBytes
+		case r.Nacos != nil:
+			kept += r.Nacos.Limits.MaxBytes
+		case r.Istiod != nil:
+			kept += r.Istiod.Limits.MaxBytes
+		}
+	}
+	if kept == 0 || 2*kept > pod {
+		t.Errorf("%d registries may take %d bytes, and the pod has %d", len(cfg.Registries), kept, pod)
 	}
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// unfitting returns the settings of bridges whose patterns fit no service of
+// their source, which nobody would be told of otherwise.
+func (h *house) unfitting() []complaint {
+	var all []complaint
+	for i, x := range h.cfg.Bridges {
+		in := h.input(x.From)
+		if in == nil {
+			continue
+		}
+		services, _ := in.table.Snapshot()
+		for _, p := range settingsOf(x) {
+			pattern, err := naming.ParsePattern(p.text)
+			if err != nil || fitsAny(pattern, services) {
+				continue
+			}
+			all = append(all, complaint{fmt.Sprintf("bridges[%d].%s", i, p.path), fmt.Sprintf("%q fits no service of %s", p.text, x.From)})
+		}
+	}
+	return all
+}
+
+func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) bool {
+	for _, sv := range services {
+		if matches(p, sv) {
+			return true
+		}
+	}
+	return false
+}
+
+// setting is a text of a configuration and where it stands.
+type setting struct{ path, text string }
+
+// settingsOf returns the patterns of a bridge that select services.
+func settingsOf(x config.Bridge) []setting {
+	var all []setting
+	for j, text := range x.Select.Include {
+		all = append(all, setting{fmt.Sprintf("select.include[%d]", j), text})
+	}
+	for j, text := range x.Select.Exclude {
+		all = append(all, setting{fmt.Sprintf("select.exclude[%d]", j), text})
+	}
+	for j, n := range x.Names {
+		all = append(all, setting{fmt.Sprintf("names[%d].host", j), n.Host})
+	}
+	for j, f := range x.Formats {
+		for k, r := range f.Rules {
+			all = append(all, setting{fmt.Sprintf("formats[%d].rules[%d].host", j, k), r.Host})
+		}
+	}
+	return all
+}

@@ -1,0 +1,44 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/config"
+)
+
+// V48: what is allowed and is rarely meant is told of, with its setting.
+func TestWhatIsRarelyMeantIsWarnedOf(t *testing.T) {
+	base := smallest(t)
+	formats := func(with string) string {
+		changed := strings.Replace(base, "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, "+with+" }]", 1)
+		if changed == base {
+			t.Fatal(base)
+		}
+		return changed
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"a protocol of a format":  {formats("protocol: dubo"), `bridges[0].formats[0].protocol: "dubo" is a protocol that no framework knows; did you mean "dubbo"?`},
+		"a protocol of a rule":    {formats("rules: [{ port: 1, protocol: tir }]"), ""}, // two letters: not close enough to tell
+		"a protocol of one's own": {formats("protocol: acme"), ""},
+		"a share that fits":       {strings.Replace(base, "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 0.5 }", 1), ""},
+		"two bridges that do the same": {
+			base + "  - { name: again, from: mesh, to: zk, formats: [dubbo-interface] }\n", `bridges[1]: writes the same as bridges[0] "mesh-to-zk"`,
+		},
+		"two bridges of different services": {base + "  - { name: again, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [\"*.shop\"] } }\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := parse(t, tt.text, nil).Warnings()
+			if tt.want == "" && len(got) != 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0].Error(), tt.want)) {
+				t.Errorf("%v, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAPercentageIsAnsweredWithTheShare(t *testing.T) {
+	_, err := config.Parse("c.yaml", []byte(strings.Replace(smallest(t), "formats: [dubbo-interface]", "formats: [dubbo-interface], guard: { share: 30% }", 1)), nil)
+	if err == nil || !strings.Contains(err.Error(), `"30%" is no number that fits here; write it as 0.3`) {
+		t.Error(err)
+	}
+}
