@@ -80,7 +80,7 @@ func (c *cli) client(o clientOptions) (*adminClient, error) {
 	}
 	if address == "" {
 		if err != nil {
-			return nil, err //nolint:wrapcheck // faults say file and line themselves
+			return nil, err
 		}
 		if address = how.Address; address == "" || address == "off" {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", c.file)

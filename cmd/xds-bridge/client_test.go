@@ -21,8 +21,12 @@ func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 	cut := w.file("cut.yaml", string(whole)+"\nregistries: {{\n")
 	at := "unix:" + w.dir + "/a"
 	for _, args := range [][]string{
-		{"status", "-f", wrong}, {"events", "-f", wrong}, {"holds", "-f", wrong}, {"why", orders, "-f", wrong},
-		{"status", "-f", cut, "--admin", at}, {"holds", "-f", cut, "--admin", at, "--owner", "shop"},
+		{"status", "-f", wrong},
+		{"events", "-f", wrong},
+		{"holds", "-f", wrong},
+		{"why", orders, "-f", wrong},
+		{"status", "-f", cut, "--admin", at},
+		{"holds", "-f", cut, "--admin", at, "--owner", "shop"},
 		append([]string{"healthcheck", "-f", wrong}, telemetry...),
 	} {
 		do(t, args...).want(t, exitOK)

@@ -35,16 +35,9 @@ func (c *cli) healthcheckVerb() *cobra.Command {
 }
 
 func (c *cli) healthcheck(ctx context.Context, o healthOptions) error {
-	address := o.telemetry
-	if address == "" {
-		access, err := config.ReadAccess(c.file, c.env)
-		if wrong := access.Faults.Under("telemetry"); err == nil && len(wrong) > 0 {
-			err = wrong
-		}
-		if err != nil {
-			return err //nolint:wrapcheck // faults say file and line themselves
-		}
-		address = access.Telemetry.Address
+	address, err := c.probes(o)
+	if err != nil {
+		return err
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -78,4 +71,16 @@ func (c *cli) healthcheck(ctx context.Context, o healthOptions) error {
 	}
 	c.say("%s", strings.TrimSpace(string(body)))
 	return nil
+}
+
+// probes returns where the probes of the running bridge are.
+func (c *cli) probes(o healthOptions) (string, error) {
+	if o.telemetry != "" {
+		return o.telemetry, nil
+	}
+	access, err := config.ReadAccess(c.file, c.env)
+	if wrong := access.Faults.Under("telemetry"); err == nil && len(wrong) > 0 {
+		err = wrong
+	}
+	return access.Telemetry.Address, err
 }

@@ -38,7 +38,7 @@ func (s *Server) decide(w word) http.HandlerFunc {
 		if errors.Is(err, bridge.ErrUnrecorded) {
 			d.Why = err.Error()
 		}
-		s.record(r.Context(), w, who, hold, d, err)
+		s.opts.Audit.Record(r.Context(), s.entry(w, who, hold, d, err))
 		switch {
 		case d.Recorded, d.Why != "":
 			reply(rw, http.StatusOK, d)
@@ -52,19 +52,19 @@ func (s *Server) decide(w word) http.HandlerFunc {
 	}
 }
 
-// record keeps a decision in the audit, and what came of it.
-func (s *Server) record(ctx context.Context, w word, who string, hold bridge.Hold, d Decision, err error) {
-	entry := audit.Entry{
+// entry is what the audit keeps of a decision, and of what came of it.
+func (s *Server) entry(w word, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
+	e := audit.Entry{
 		Who: who, Action: w.action, Owner: s.owner(), Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
 		Count: d.Count, Before: hold.Entries, After: w.after,
 	}
 	if err != nil {
-		entry.Error = err.Error()
+		e.Error = err.Error()
 	}
 	if err != nil && d.Why == "" {
-		entry.After = "nothing changed"
+		e.After = "nothing changed"
 	}
-	s.opts.Audit.Record(ctx, entry)
+	return e
 }
 
 // became says what became of a hold that is not there under an id.
