@@ -23,7 +23,7 @@ var notes = map[string]string{
 		"The application is what the first rule of `names` with a `service` says, or else the application's name, for a mesh the Kubernetes service's. " +
 		"A word in a mapping is added by compare-and-swap and never removed. What a revision provides settles for `guard.settle` before it goes. " +
 		"Read are instances with remote storage, and those of Dubbo 3.3 that keep what they provide to themselves and speak tri: they are asked. " +
-		"Others are skipped with the remedy: `dubbo.application.metadata-type=remote`, or `register-mode=all` and `dubbo-interface`. While an instance is registered whose document is missing, denied or not told, what its application provides is unknown, with the reason and since when in the status: nothing of it is taken back, and other applications go on. " +
+		"Others are skipped with the remedy: `dubbo.application.metadata-type=remote`, or both levels (`register-mode=all` of Java, `registry-type: all` of dubbo-go) and `dubbo-interface`. While an instance is registered whose document is missing, denied or not told, what its application provides is unknown, with the reason and since when in the status: nothing of it is taken back, and other applications go on. " +
 		"Each interface is a service of its own; one that two applications provide, or one application in two formats, is one host of a mesh with the endpoints of both. " +
 		"Shares `/services` with Spring Cloud by default, where neither bears the other: give one of them another root.",
 	"spring-cloud": "Spring Cloud Zookeeper and Spring Cloud Alibaba. An http port is the instance's own, a gRPC port of the same instance is `gRPC_port`; " +

@@ -20,7 +20,7 @@ var (
 
 // remedy is what helps where an instance cannot be asked.
 const remedy = "have it register with dubbo.application.metadata-type=remote, " +
-	"or with dubbo.application.register-mode=all and read it as " + Kind
+	"or at both levels (Java: dubbo.application.register-mode=all, dubbo-go: registry-type: all) and read it as " + Kind
 
 // needOf returns the key of what an instance needs to be understood.
 func (h *heard) needOf() (string, error) {

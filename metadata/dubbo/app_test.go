@@ -435,3 +435,23 @@ func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 		})
 	}
 }
+
+// TestTheRemedyIsForBothFrameworks: dubbo-go names its settings otherwise than
+// Java. V80.
+func TestTheRemedyIsForBothFrameworks(t *testing.T) {
+	z, err := dubbo.NewZooKeeperApp(dubbo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := registry.Entry{Group: registry.Group{Kind: dubbo.KindApplication, Namespace: "/services", Name: "shop"}, Key: "i", Value: `{"name":"shop",` +
+		`"address":"10.0.0.1","port":1,"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","metadata":{"dubbo.metadata.revision":"r"}}}`}
+	_, faults := z.Decode([]registry.Entry{e}, nil)
+	if len(faults) != 1 {
+		t.Fatal(faults)
+	}
+	for _, setting := range []string{"metadata-type=remote", "register-mode=all", "registry-type: all"} {
+		if !strings.Contains(faults[0].Error(), setting) {
+			t.Errorf("no %s in %v", setting, faults[0])
+		}
+	}
+}
