@@ -57,12 +57,12 @@ conflicts: # say where a merge left its markers
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/compose/greet integration/istiod integration/kubernetes bench $(plugins); do (cd $$module && go mod tidy -diff); done
+	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes bench $(plugins); do (cd $$module && go mod tidy -diff); done
 
 .PHONY: lint
 lint: ## run the linters over every module
 	linter=$$(scripts/install.sh golangci-lint); \
-	for module in . integration integration/compose/greet bench $(plugins); do \
+	for module in . integration integration/compose/greet integration/dubbogo bench $(plugins); do \
 	  (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
 	done
 
@@ -91,8 +91,8 @@ test: ## everything: unit tests, coverage, and integration tests against real se
 # What these tests do most is wait, for what must not happen among others: many at a time share the processors well. A Nacos
 # of each version is started once, while they are built, and shared by those that neither kill nor freeze it.
 .PHONY: integration
-integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API and Java Dubbo
-	for server in zookeeper dubbo spring istiod nacos2 nacos3 kubernetes; do scripts/install.sh $$server >/dev/null; done
+integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API, Java Dubbo and dubbo-go
+	for server in zookeeper dubbo dubbogo spring istiod nacos2 nacos3 kubernetes; do scripts/install.sh $$server >/dev/null; done
 	go build -o bin/faulttable ./internal/reliability/faulttable
 	go build -C integration -o $(CURDIR)/bin/servers ./servers
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge $(CURDIR)/bin/servers go test -json -count=1 -timeout 40m -p 4 -parallel 4 ./... | $(CURDIR)/bin/faulttable watch $(CURDIR)/bin/runs/integration.json $$(go list ./... | wc -l)

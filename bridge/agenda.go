@@ -55,8 +55,9 @@ type item struct {
 
 	published bool // by this replica, in a shared target
 
-	wakeAt  time.Time // when a deletion that waits may go
-	notes   []note    // what is left undone, and why
+	left    map[registry.Entry]time.Time // since when entries stand beside what replaced them
+	wakeAt  time.Time                    // when a deletion that waits may go
+	notes   []note                       // what is left undone, and why
 	surplus map[string]*surplus
 
 	stirred   bool    // see agenda.stirred

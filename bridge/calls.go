@@ -101,7 +101,7 @@ func (l *loop) next(it *item, now time.Time) (step, bool) {
 	if !l.acts(role) {
 		return step{}, false
 	}
-	change := l.withhold(it, l.permit(it, now), now)
+	change := l.beside(l.withhold(it, l.permit(it, now), now))
 	if change.Empty() || l.dry {
 		return step{}, false
 	}

@@ -157,7 +157,7 @@ func (l *loop) listAgain(now time.Time) {
 // reconsider makes a group due whose stand changed. What others made of it since
 // it was read first is what losses are measured by from now on.
 func (l *loop) reconsider(it *item, now time.Time) {
-	it.notes, it.wakeAt = nil, time.Time{}
+	it.notes, it.wakeAt, it.left = nil, time.Time{}, nil
 	it.stir()
 	l.account(it, now)
 	stale := it.tenure != l.posts[it.shard].tenure

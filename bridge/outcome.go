@@ -149,6 +149,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	it := o.item
 	l.applied(o, now)
 	l.planner.Applied(o.change)
+	it.replaced(o.change, l.overlap(it.group), now)
 	it.refusals.accepted(o.change, now)
 	for _, w := range o.change.Put {
 		l.cameBack(place{it.group, w.New.Key}, now)

@@ -140,7 +140,10 @@ func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time, no
 	}
 	kept := change.Keep(func(h registry.Held) bool {
 		s := it.surplus[h.Key]
-		if s == nil {
+		switch {
+		case s == nil && l.replaces(change, h):
+			return l.mayReplace(it, h, now)
+		case s == nil:
 			return l.mayDisplace(it, h)
 		}
 		var v verdict
@@ -153,9 +156,7 @@ func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time, no
 			return true
 		}
 		it.note(note{origin: s.Origin, known: s.Known, reason: v.reason, detail: v.detail})
-		if !v.at.IsZero() && (it.wakeAt.IsZero() || v.at.Before(it.wakeAt)) {
-			it.wakeAt = v.at
-		}
+		it.wakeAt = soonest(it.wakeAt, v.at)
 		return false
 	})
 	if hasEndpoint(kept.Want) {

@@ -24,6 +24,8 @@ type zookeeperData struct{}
 func (zookeeperData) Folders() string { return "/data/*" }
 func (zookeeperData) HasData() bool   { return true }
 
+func (zookeeperData) Replaces() metadata.Replacement { return metadata.InPlace }
+
 func (zookeeperData) Folder(g registry.Group) (string, error) {
 	if g.Kind != "data" {
 		return "", fmt.Errorf("group %s is of another format", g)

@@ -7,8 +7,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Remark returns an entry with another mark in place of its own; one without
-// a mark that can be read comes back as it is.
+// Remark returns an entry with another mark in place of its own, and stamped
+// anew where it is stamped; one without a mark that can be read comes back as
+// it is.
 func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	from, to, ok := markIn(e.Value)
 	if !ok {
@@ -18,7 +19,7 @@ func Remark(e registry.Entry, change func(Mark) Mark) registry.Entry {
 	if err != nil {
 		return e
 	}
-	e.Value = e.Value[:from] + change(m).String() + e.Value[to:]
+	e.Value = Stamp(e.Value[:from] + change(m).String() + e.Value[to:])
 	return e
 }
 

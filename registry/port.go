@@ -71,6 +71,14 @@ type Verified interface {
 	VerifyAfter() time.Duration
 }
 
+// An Overlapping target has groups whose readers fail calls while an entry is
+// replaced, unless what replaces it is there for a while before it goes.
+type Overlapping interface {
+	// Overlap returns how long an entry of a group is left beside the one that
+	// replaces it; 0 where Write replaces it.
+	Overlap(group Group) time.Duration
+}
+
 // A Serving target answers readers of its own and takes what it holds for the
 // whole. Settled tells it that by now it is: every source told of everything
 // and all of that was written. Before it answers nobody. It may be told again,
@@ -92,7 +100,8 @@ var ErrFenced = errors.New("another replica has taken the lease")
 // only at its slowest rate.
 var ErrRefused = errors.New("refused")
 
-// Held is an entry found in a target.
+// Held is an entry found in a target. Of an entry that is being replaced both
+// may be found, under one key.
 type Held struct {
 	Entry
 	Owner   string // whose it is, as the mark of the entry says; empty where nobody claims it
@@ -102,8 +111,9 @@ type Held struct {
 
 // Write is one entry to be stored.
 type Write struct {
-	New Entry
-	Old *Held // what it replaces, under the same key; nil for an entry that is new
+	New    Entry
+	Old    *Held // what it replaces, under the same key; nil for an entry that is new
+	Beside bool  // Old stays until a later change deletes it; a target without room for both deletes it all the same
 }
 
 // Change is what has to happen to one group. The slices are in key order.

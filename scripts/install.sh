@@ -7,6 +7,7 @@
 #   scripts/install.sh spring           a folder of jars and classes: the Spring Cloud application of integration/spring
 #   scripts/install.sh nacos2           a folder of jars and classes: a Nacos 2 server; nacos3: a Nacos 3 server
 #   scripts/install.sh istiod           the istiod of integration/istiod, a program
+#   scripts/install.sh dubbogo          the application of the real dubbo-go of integration/dubbogo, a program
 #   scripts/install.sh kubernetes       a folder of two programs, kube-apiserver and etcd; takes minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
 #   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
@@ -107,6 +108,8 @@ kubernetes() {
   CGO_ENABLED=0 GOWORK=off nice go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/etcd" go.etcd.io/etcd/server/v3
 }
 
+dubbogo() { (cd "$root/integration/dubbogo" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/dubbogo" .); }
+
 istiod() { (cd "$root/integration/istiod" && GOWORK=off go build -trimpath -buildvcs=false -ldflags='-s -w' -o "$1/istiod" .); }
 
 # release prints the code name of this machine's Debian.
@@ -163,6 +166,9 @@ case ${1:-} in
   istiod)
     echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
     ;;
+  dubbogo)
+    echo "$(once dubbogo "$(hash_of $(cd "$root" && ls integration/dubbogo/go.* integration/dubbogo/*.go))" dubbogo)/dubbogo"
+    ;;
   kubernetes)
     once kubernetes "$(hash_of integration/kubernetes/go.mod integration/kubernetes/go.sum)" kubernetes
     ;;
@@ -179,6 +185,6 @@ case ${1:-} in
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, kubernetes, envoy, jre, golangci-lint, benchstat, gremlins or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, kubernetes, envoy, jre, golangci-lint, benchstat, gremlins or check"
     ;;
 esac

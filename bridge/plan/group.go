@@ -191,7 +191,7 @@ func (g *group) apply(owner string, c registry.Change) {
 		gone = append(gone, newPair(h.Key, h.Value))
 	}
 	for _, w := range c.Put {
-		if w.Old != nil {
+		if w.Old != nil && !w.Beside {
 			gone = append(gone, newPair(w.Old.Key, w.Old.Value))
 		}
 	}
@@ -244,10 +244,13 @@ func endpoints(entries []pair) (n int) {
 	return n
 }
 
+// ownedEndpoints returns how many endpoints of ours are held. One that is being
+// replaced is one, though it is there twice.
 func (g *group) ownedEndpoints(owner string) (n int) {
+	last := registry.HeadKey
 	for _, h := range g.held {
-		if h.owner == owner && registry.IsEndpoint(h.key) {
-			n++
+		if h.owner == owner && registry.IsEndpoint(h.key) && h.key != last {
+			n, last = n+1, h.key
 		}
 	}
 	return n

@@ -138,17 +138,18 @@ func (w *world) observation() fact {
 
 func (w *world) counts() (c plan.Counts) {
 	for _, list := range w.held {
-		owned := c.Owned
+		owned, keys := c.Owned, make(map[string]bool)
 		for _, h := range list {
 			if h.Owner == "me" {
 				c.Owned++
+				keys[h.Key] = true
 			} else {
 				c.Foreign++
 			}
 		}
 		c.Groups += min(c.Owned-owned, 1)
+		c.Endpoints += len(keys)
 	}
-	c.Endpoints = c.Owned
 	return c
 }
 

@@ -221,6 +221,21 @@ bridges:
 Two services of a mesh with one name, such as one of each of two namespaces: the second is refused whole, and status
 tells of it, unless the format says ` + "`join: true`" + `. Of a registry all that has one name is put together.
 
+## How a change is written
+
+Who reads a format decides how a changed entry takes the place of the one before, so that running consumers see it and
+fail no call ([decision 35](adr/0035-how-an-entry-is-replaced-follows-who-reads-it.md)). In ZooKeeper:
+
+| | a change is | because consumers |
+|---|---|---|
+| dubbo-interface | another node; the one before goes three seconds later | know nodes by their names, and dubbo-go reads the end of one before the beginning of the other |
+| kratos | the node deleted and made anew, in one transaction | watch the names of the nodes alone |
+| all others | the data of the node | watch the data, or ask again and again |
+
+In Nacos a service is published as a whole: consumers have the list before or the one after. Tests change weights, zones and
+metadata under dubbo-go 3.3.1 and Kratos 2.8 in both; for Kratos' own registries, which are modules of their own, a stand-in
+watches as they do.
+
 ## Where two formats meet
 
 One entry of another format costs real consumers a whole service, or keeps them from starting. So formats that would

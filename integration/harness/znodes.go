@@ -142,6 +142,29 @@ func (z *Znodes) Create(t testing.TB, at, data string) {
 	must(t, err)
 }
 
+// Replace deletes nodes and creates others without data, in one transaction.
+func (z *Znodes) Replace(t testing.TB, deleted, created []string) {
+	t.Helper()
+	var ops []any
+	for _, at := range deleted {
+		ops = append(ops, &zk.DeleteRequest{Path: at, Version: -1})
+	}
+	for _, at := range created {
+		ops = append(ops, &zk.CreateRequest{Path: at, Acl: zk.WorldACL(zk.PermAll)})
+	}
+	_, err := z.conn.Multi(ops...)
+	must(t, err)
+}
+
+// Set replaces the data of a node.
+func (z *Znodes) Set(t testing.TB, at, data string) {
+	t.Helper()
+	must(t, retried(func() error {
+		_, err := z.conn.Set(at, []byte(data), -1)
+		return err
+	}))
+}
+
 // CreateAll creates znodes whose parents exist, a hundred in each step.
 func (z *Znodes) CreateAll(t testing.TB, paths []string) {
 	t.Helper()

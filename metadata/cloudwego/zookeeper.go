@@ -46,6 +46,9 @@ func (ZooKeeper) Named(name string) bool {
 	return err == nil
 }
 
+// Replaces implements instance.NodeForm: consumers ask again and again.
+func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
+
 // Write implements instance.NodeForm.
 func (ZooKeeper) Write(i instance.Instance) string {
 	weight := int(convert.CloudWeGo().Of(i.Share))

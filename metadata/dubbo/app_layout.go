@@ -39,6 +39,9 @@ func (z *ZooKeeperApp) Group(folder string) (registry.Group, bool) {
 // HasData reports whether nodes of this format carry data.
 func (*ZooKeeperApp) HasData() bool { return true }
 
+// Replaces says that instances change in place: consumers watch their data.
+func (*ZooKeeperApp) Replaces() metadata.Replacement { return metadata.InPlace }
+
 // reportFolders are where the documents of an application lie: Java's place
 // and dubbo-go's.
 func (z *ZooKeeperApp) reportFolders(app string) (java, golang string) {

@@ -133,7 +133,7 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 				t.Fatalf("differs:\n%s\n%s", first, again)
 			}
 		}
-		for _, word := range []string{"timestamp", "pid", "1795231736114"} {
+		for _, word := range []string{"pid", "1795231736114"} {
 			if strings.Contains(first, word) {
 				t.Errorf("%s is written", word)
 			}
@@ -141,6 +141,43 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 		if !strings.Contains(first, "hessian2") {
 			t.Error("an attribute is missing")
 		}
+	}
+}
+
+// V71: dubbo-go keeps a provider's old node and its new one apart by it.
+func TestATimestampTellsAnyChangeInZooKeeper(t *testing.T) {
+	stamp := func(change func(*registry.Endpoint)) string {
+		e := registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 3, Zone: "a"}
+		change(&e)
+		v := encode(t, zookeeper(t, marked()), one(e))[0].Value
+		if n := query(t, v).Get("timestamp"); len(n) != 10 {
+			t.Errorf("timestamp %q in %s", n, v)
+		}
+		return query(t, v).Get("timestamp")
+	}
+	same := stamp(func(*registry.Endpoint) {})
+	if again := stamp(func(*registry.Endpoint) {}); again != same {
+		t.Errorf("equal providers have the timestamps %s and %s", same, again)
+	}
+	for name, change := range map[string]func(*registry.Endpoint){
+		"weight":   func(e *registry.Endpoint) { e.Weight = 4 },
+		"zone":     func(e *registry.Endpoint) { e.Zone = "b" },
+		"metadata": func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"color": "green"} },
+		"path":     func(e *registry.Endpoint) { e.Path = registry.Path(metadata.Hop("mesh")) },
+	} {
+		if stamp(change) == same {
+			t.Errorf("another %s has the same timestamp", name)
+		}
+	}
+}
+
+// In Nacos dubbo-go takes a changed instance for another one where its
+// timestamp differs, and keeps the one before as well.
+func TestNoTimestampIsWrittenToNacos(t *testing.T) {
+	s := greeter()
+	s.Attributes["timestamp"] = "1795231736114"
+	if all := text(encode(t, nacos(t, marked()), s)); strings.Contains(all, "timestamp") {
+		t.Error(all)
 	}
 }
 

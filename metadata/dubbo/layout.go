@@ -50,6 +50,11 @@ func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
 // that listing a folder reads all of it.
 func (*ZooKeeper) HasData() bool { return false }
 
+// Replaces says that a changed provider is another node. By the name alone
+// consumers know it, and dubbo-go has no provider between the end of one node
+// and the beginning of the other.
+func (*ZooKeeper) Replaces() metadata.Replacement { return metadata.Overlapping }
+
 var errValue = errors.New("is no value of this format")
 
 // Node returns the name and the data of the node that stores an entry.

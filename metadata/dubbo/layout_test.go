@@ -23,7 +23,7 @@ func TestNodesAreNamedAsJavaNamesThem_A02(t *testing.T) {
 		t.Errorf("data %q %v", data, err)
 	}
 	const want = "tri%3A%2F%2F10.0.0.1%3A20000%2Fapi.Greeter%3Fcategory%3Dproviders%26interface%3Dapi.Greeter%26side%3Dprovider" +
-		"%26weight%3D100%26x%3Da*b%7Ec%2520d%7C%C3%A9%26xdsb%3D"
+		"%26timestamp%3D1048549287%26weight%3D100%26x%3Da*b%7Ec%2520d%7C%C3%A9%26xdsb%3D"
 	if !strings.HasPrefix(name, want) {
 		t.Errorf("node\n %s, want\n %s", name, want)
 	}

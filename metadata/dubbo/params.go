@@ -50,11 +50,11 @@ func reserved(key string) bool {
 
 // volatile reports whether a parameter differs from start to start of one
 // provider or says nothing to a consumer. Such are neither read nor written:
-// equal providers have equal bytes. Without timestamp a consumer does not
-// slow-start the provider, which is right for one that already runs.
+// equal providers have equal bytes. The timestamp that is written in ZooKeeper
+// is none of a provider's, see metadata.Stamp.
 func volatile(key string) bool {
 	switch key {
-	case "timestamp", "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "nacos.category":
+	case metadata.StampKey, "remote.timestamp", "pid", "bind.ip", "bind.port", "qos.enable", "nacos.category":
 		return true
 	}
 	return false

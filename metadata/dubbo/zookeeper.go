@@ -12,11 +12,12 @@ import (
 //
 //	/dubbo/<interface>/providers/<URLEncoder(url)>      no data
 //	url = tri://10.0.0.1:20000/<interface>?category=providers&interface=<interface>&side=provider
-//	      [&version=][&group=][&weight=][&application=][&mesh…=]&xdsb=<mark>      sorted by name
+//	      [&version=][&group=][&weight=][&application=][&mesh…=]&timestamp=<stamp>&xdsb=<mark>      sorted by name
 //
 // All is in the name of the node. Consumers match interface, version and
-// group; category and side are what both languages write; dynamic, methods,
-// timestamp and pid are left out: no consumer needs them.
+// group; category and side are what both languages write; dynamic, methods
+// and pid are left out: no consumer needs them. By the timestamp dubbo-go tells
+// a provider's new node from its old one, see metadata.Stamp.
 //
 // An Entry of it has the decoded URL as its value and
 // `tri://10.0.0.1:20000?group=g&version=1.0` as its key.
@@ -69,6 +70,7 @@ func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []me
 // entry renders a provider. An error beside an entry tells of parameters that
 // were left out.
 func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
+	p.must = append(p.must, param{metadata.StampKey, metadata.NoStamp})
 	if n := sizeOf(p.must); n > z.o.MaxMetadata {
 		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, n, z.o.MaxMetadata)
 	}
@@ -76,7 +78,7 @@ func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
 	return registry.Entry{
 		Group: z.group(p.iface.Name),
 		Key:   instanceKey(p.protocol, hostPort(p.host, p.port), p.iface),
-		Value: formatURL(p, params),
+		Value: metadata.Stamp(formatURL(p, params)),
 	}, tooMuch(p, z.o.MaxMetadata, dropped)
 }
 

@@ -78,13 +78,16 @@ type NodeForm interface {
 	Read(name string, data []byte) (Instance, error)
 }
 
-// NodeNames is how a format names its nodes.
+// NodeNames is how a format names its nodes, and which of them a change leaves.
 type NodeNames interface {
 	// Prefix begins the names of nodes that are written; host and port follow.
 	Prefix() string
 
 	// Named reports whether a node may be of the format by its name.
 	Named(node string) bool
+
+	// Replaces says how a changed instance takes the place of the one before.
+	Replaces() metadata.Replacement
 }
 
 // A RecordForm is how a format writes an instance to Nacos.

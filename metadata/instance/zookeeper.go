@@ -118,6 +118,9 @@ func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
 // HasData reports whether nodes of this format carry data: all of them do.
 func (*ZooKeeper) HasData() bool { return true }
 
+// Replaces says how a changed instance takes the place of the one before.
+func (z *ZooKeeper) Replaces() metadata.Replacement { return z.form.Replaces() }
+
 // Named implements zookeeper.Named.
 func (z *ZooKeeper) Named(node string) bool { return z.form.Named(node) }
 

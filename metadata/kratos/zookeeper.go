@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
@@ -54,6 +55,10 @@ func (ZooKeeper) Own(i instance.Instance) map[string]string { return ownWeight(i
 
 // Reserved implements instance.Form.
 func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
+
+// Replaces implements instance.NodeForm: watchers watch the names
+// of the folder, and read the data whenever these change.
+func (ZooKeeper) Replaces() metadata.Replacement { return metadata.Recreated }
 
 // Take implements instance.Form.
 func (ZooKeeper) Take(i *instance.Instance) error { return takeWeight(i) }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
@@ -112,6 +113,9 @@ func (ZooKeeper) Write(i instance.Instance) string {
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
+
+// Replaces implements instance.NodeForm.
+func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
 
 // Read implements instance.NodeForm.
 func (ZooKeeper) Read(name string, data []byte) (instance.Instance, error) {

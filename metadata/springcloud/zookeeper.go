@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
@@ -75,6 +76,9 @@ func (ZooKeeper) Named(string) bool { return true }
 func (ZooKeeper) Own(i instance.Instance) map[string]string {
 	return grpcPort(i, map[string]string{keyStatus: statusUp})
 }
+
+// Replaces implements instance.NodeForm: Curator watches the data.
+func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
 
 // Take implements instance.Form.
 func (ZooKeeper) Take(i *instance.Instance) error {

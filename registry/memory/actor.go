@@ -1,6 +1,10 @@
 package memory
 
-import "github.com/xds-bridge/xds-bridge/registry"
+import (
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
 
 // Set stores entries as another actor would: without conditions, each with
 // the owner and liveness it is given with. Versions are the target's.
@@ -18,7 +22,12 @@ func (t *Target) Set(held ...registry.Held) {
 // none.
 func (t *Target) Drop(group registry.Group, key string) {
 	t.mu.Lock()
-	events := t.remove(group, key)
+	var events []Event
+	for _, h := range t.groups[group] {
+		if h.Key == key {
+			events = append(events, t.remove(h.Entry)...)
+		}
+	}
 	t.mu.Unlock()
 	t.tell(events)
 }
@@ -28,10 +37,10 @@ func (t *Target) Drop(group registry.Group, key string) {
 func (t *Target) Expire() {
 	t.mu.Lock()
 	var events []Event
-	for group, entries := range t.groups {
-		for key, h := range entries {
+	for _, entries := range t.groups {
+		for _, h := range entries {
 			if h.Live && (t.opts.Owner == "" || h.Owner == t.opts.Owner) {
-				events = append(events, t.remove(group, key)...)
+				events = append(events, t.remove(h.Entry)...)
 			}
 		}
 	}
@@ -50,7 +59,7 @@ func (t *Target) Lost() <-chan struct{} { return t.lost }
 func (t *Target) Entries() []registry.Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return registry.Sorted(func(yield func(registry.Entry) bool) {
+	return slices.SortedFunc(func(yield func(registry.Entry) bool) {
 		for _, g := range t.groups {
 			for _, h := range g {
 				if !yield(h.Entry) {
@@ -58,7 +67,7 @@ func (t *Target) Entries() []registry.Entry {
 				}
 			}
 		}
-	})
+	}, compare)
 }
 
 // Counts returns how often the target was called.

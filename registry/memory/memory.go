@@ -4,6 +4,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -36,6 +37,9 @@ type Options struct {
 	// means Owner.
 	Mark func(registry.Entry) string
 
+	// Overlap is how long a replaced entry stays beside the one that replaces it.
+	Overlap time.Duration
+
 	// Delay is how long each call takes.
 	Delay time.Duration
 
@@ -63,12 +67,26 @@ type Target struct {
 	lost chan struct{}
 
 	mu       sync.Mutex
-	groups   map[registry.Group]map[string]registry.Held
+	groups   map[registry.Group]map[place]registry.Held
 	version  int64
 	counts   Counts
 	failHook func(Op, registry.Group) error
 	loseHook func(Op, registry.Group) error
 }
+
+// A place is what one entry of a group may have: a key, and where replacements
+// overlap its value besides.
+type place struct{ key, value string }
+
+func (t *Target) place(e registry.Entry) place {
+	if t.opts.Overlap > 0 {
+		return place{e.Key, e.Value}
+	}
+	return place{key: e.Key}
+}
+
+// Overlap implements registry.Overlapping.
+func (t *Target) Overlap(registry.Group) time.Duration { return t.opts.Overlap }
 
 // Counts says how often a target was called, failed calls included.
 type Counts struct {
@@ -81,7 +99,7 @@ func New(opts Options) *Target {
 	return &Target{
 		opts: opts, failHook: opts.Fail, loseHook: opts.Lose,
 		lost:   make(chan struct{}, 1),
-		groups: make(map[registry.Group]map[string]registry.Held),
+		groups: make(map[registry.Group]map[place]registry.Held),
 	}
 }
 
@@ -132,9 +150,12 @@ func (t *Target) apply(change registry.Change) ([]Event, error) {
 	events := make([]Event, 0, len(change.Put)+len(change.Delete))
 	for _, w := range change.Put {
 		events = append(events, t.set(registry.Held{Entry: w.New, Owner: t.owner(w.New), Live: true}))
+		if w.Old != nil && !w.Beside && t.place(w.Old.Entry) != t.place(w.New) {
+			events = append(events, t.remove(w.Old.Entry)...)
+		}
 	}
 	for _, h := range change.Delete {
-		events = append(events, t.remove(change.Group, h.Key)...)
+		events = append(events, t.remove(h.Entry)...)
 	}
 	t.counts.Put += len(change.Put)
 	t.counts.Deleted += len(change.Delete)
@@ -147,20 +168,25 @@ func (t *Target) check(change registry.Change) error {
 		if w.New.Group != change.Group || w.Old != nil && w.Old.Key != w.New.Key {
 			return fmt.Errorf("%w: entry %q: not of this group and key", registry.ErrRefused, w.New.Key)
 		}
-		if err := t.checkOld(change.Group, w.New.Key, w.Old); err != nil {
+		e := w.New
+		if w.Old != nil {
+			e = w.Old.Entry
+		}
+		if err := t.checkOld(e, w.Old); err != nil {
 			return err
 		}
 	}
 	for _, h := range change.Delete {
-		if err := t.checkOld(change.Group, h.Key, &h); err != nil {
+		if err := t.checkOld(h.Entry, &h); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Target) checkOld(group registry.Group, key string, old *registry.Held) error {
-	now, ok := t.groups[group][key]
+func (t *Target) checkOld(e registry.Entry, old *registry.Held) error {
+	key := e.Key
+	now, ok := t.groups[e.Group][t.place(e)]
 	switch {
 	case old == nil && ok:
 		return fmt.Errorf("%w: entry %q: exists", registry.ErrConflict, key)
@@ -187,29 +213,29 @@ func (t *Target) owner(e registry.Entry) string {
 func (t *Target) set(h registry.Held) Event {
 	g := t.groups[h.Group]
 	if g == nil {
-		g = make(map[string]registry.Held)
+		g = make(map[place]registry.Held)
 		t.groups[h.Group] = g
 	}
 	event := Event{New: &h}
-	if old, ok := g[h.Key]; ok {
+	if old, ok := g[t.place(h.Entry)]; ok {
 		event.Old = &old
 	}
 	t.version++
 	h.Version = t.version
-	g[h.Key] = h
+	g[t.place(h.Entry)] = h
 	return event
 }
 
 // remove drops an entry and, with the last one, its group. The caller holds
 // the lock.
-func (t *Target) remove(group registry.Group, key string) []Event {
-	old, ok := t.groups[group][key]
+func (t *Target) remove(e registry.Entry) []Event {
+	old, ok := t.groups[e.Group][t.place(e)]
 	if !ok {
 		return nil
 	}
-	delete(t.groups[group], key)
-	if len(t.groups[group]) == 0 {
-		delete(t.groups, group)
+	delete(t.groups[e.Group], t.place(e))
+	if len(t.groups[e.Group]) == 0 {
+		delete(t.groups, e.Group)
 	}
 	return []Event{{Old: &old}}
 }
@@ -270,4 +296,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func compareHeld(a, b registry.Held) int { return a.Compare(b.Entry) }
+func compareHeld(a, b registry.Held) int { return compare(a.Entry, b.Entry) }
+
+// compare orders entries, those of one key by their values.
+func compare(a, b registry.Entry) int { return cmp.Or(a.Compare(b), cmp.Compare(a.Value, b.Value)) }

@@ -44,6 +44,10 @@ type Nodes interface {
 	// HasData reports whether nodes have data that matters; where they have
 	// none, the list of a folder is all there is to read.
 	HasData() bool
+
+	// Replaces says how a changed entry takes the place of the one before, so
+	// that running consumers of the format see it and fail no call.
+	Replaces() metadata.Replacement
 }
 
 // Named is implemented by layouts whose nodes are told by their names from

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -37,7 +38,8 @@ type found struct {
 // ours may be ephemeral.
 //
 // Of several nodes with one key, a foreign one has it, and the others are
-// told by their names: ours among them are left over.
+// told by their names: ours among them are left over. Of a layout whose
+// replacements overlap all of ours have it.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	held, err := t.read(ctx, group)
 	if err != nil {
@@ -78,7 +80,7 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err != nil {
 		return nil, err
 	}
-	held := t.assemble(nodes)
+	held := t.assemble(layout, nodes)
 	return t.withWords(ctx, layout, held)
 }
 
@@ -210,9 +212,10 @@ func (t *Target) ephemeralOwner() int64 {
 }
 
 // assemble returns what the nodes hold in their order, each of ours under a key
-// of its own. A foreign one may have the same: which of the two has to yield is
-// for the planner to say.
-func (t *Target) assemble(nodes []found) []registry.Held {
+// of its own, unless one of them replaces the other. A foreign one may have the
+// same: which of the two has to yield is for the planner to say.
+func (t *Target) assemble(layout Layout, nodes []found) []registry.Held {
+	overlapping := layout.Replaces() == metadata.Overlapping
 	slices.SortFunc(nodes, func(a, b found) int {
 		return cmp.Or(strings.Compare(a.held.Key, b.held.Key), t.rank(a)-t.rank(b), strings.Compare(a.name, b.name))
 	})
@@ -222,10 +225,12 @@ func (t *Target) assemble(nodes []found) []registry.Held {
 		if f.gone {
 			continue
 		}
-		if !f.same || f.held.Key == last[f.held.Owner == t.owner] || strings.HasPrefix(f.held.Key, rawKey) {
+		ours := f.held.Owner == t.owner
+		switch again := f.held.Key == last[ours]; {
+		case !f.same, again && (!ours || !overlapping), strings.HasPrefix(f.held.Key, rawKey):
 			f.held.Key = rawKey + f.name
-		} else {
-			last[f.held.Owner == t.owner] = f.held.Key
+		default:
+			last[ours] = f.held.Key
 		}
 		held = append(held, f.held)
 	}

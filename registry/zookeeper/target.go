@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -133,6 +134,19 @@ func (o TargetOptions) validate(client *Client) error {
 func validPattern(folders string) bool {
 	before, after, ok := strings.Cut(folders, "*")
 	return ok && strings.HasPrefix(before, "/") && strings.HasSuffix(before, "/") && (after == "" || after[0] == '/')
+}
+
+// Overlap is how long two nodes of one entry stand side by side: time enough
+// for a busy consumer to see the new one before the other goes. For as long it
+// sends the provider the calls of both.
+const Overlap = 3 * time.Second
+
+// Overlap implements registry.Overlapping.
+func (t *Target) Overlap(group registry.Group) time.Duration {
+	if layout, _, err := t.place(group); err == nil && layout.Replaces() == metadata.Overlapping {
+		return Overlap
+	}
+	return 0
 }
 
 // Lost implements registry.Sessioned. It is never ready for the lifetime

@@ -27,7 +27,10 @@ const (
 
 // layout is the format of these tests. The value of an entry is
 // key|anything|mark, of which the key is free of |.
-type layout struct{ data bool }
+type layout struct {
+	data     bool
+	replaces metadata.Replacement
+}
 
 func (layout) Folders() string { return root + "/*/nodes" }
 
@@ -45,6 +48,8 @@ func (layout) Group(folder string) (registry.Group, bool) {
 }
 
 func (l layout) HasData() bool { return l.data }
+
+func (l layout) Replaces() metadata.Replacement { return l.replaces }
 
 func (l layout) Node(e registry.Entry) (string, []byte, error) {
 	if l.data {

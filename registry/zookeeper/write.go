@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -19,6 +20,7 @@ type unit struct {
 	bytes int  // that the operations take in a request
 	grows int  // how many bytes longer the list of the folder becomes
 	fresh bool // an entry that was not there before
+	old   any  // deletes the node that is to stay beside the new one, where the folder has room for both; nil: none
 }
 
 // Write implements registry.Target. A change is one transaction, or several
@@ -54,7 +56,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions, check: check, words: make(map[string]bool)}
+	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions, check: check, words: make(map[string]bool), without: make(map[string]bool)}
 	units, err := w.units(ctx, change)
 	if err != nil {
 		return err
@@ -157,6 +159,7 @@ type writing struct {
 	words    map[string]bool  // paths of lists of words that are made
 	check    []any            // goes before everything else: that we still may
 	refused  error
+	without  map[string]bool  // keys of entries that are refused
 	account  []registry.Entry // what the ledger has to tell of with the next transaction; nil where it is to stay as it is
 	noLedger bool             // there is no node of the ledger that could be deleted
 }
@@ -192,6 +195,7 @@ func (w *writing) units(ctx context.Context, change registry.Change) ([]unit, er
 		u, err := w.put(put)
 		if err != nil {
 			w.refused = errors.Join(w.refused, err)
+			w.without[put.New.Key] = true
 		} else if len(u.ops) > 0 {
 			units = append(units, u)
 		}
@@ -204,10 +208,25 @@ func (w *writing) units(ctx context.Context, change registry.Change) ([]unit, er
 		if err != nil {
 			w.refused = errors.Join(w.refused, err)
 		} else {
-			units = append(units, u)
+			units = append(units, w.unit(u.grows, append(w.successors(h, change.Want), u.ops...)...))
 		}
 	}
 	return units, nil
+}
+
+// successors returns operations that check that what replaced an entry is
+// there.
+func (w *writing) successors(h registry.Held, want []registry.Entry) []any {
+	if w.layout.Replaces() != metadata.Overlapping || w.without[h.Key] {
+		return nil
+	}
+	var ops []any
+	for i, _ := slices.BinarySearchFunc(want, h.Entry, registry.Entry.Compare); i < len(want) && want[i].Key == h.Key; i++ {
+		if name, _, err := w.layout.Node(want[i]); err == nil {
+			ops = append(ops, &zk.CheckVersionRequest{Path: at(w.folder, name), Version: -1})
+		}
+	}
+	return ops
 }
 
 func (w *writing) put(put registry.Write) (unit, error) {
@@ -231,9 +250,11 @@ func (w *writing) put(put registry.Write) (unit, error) {
 		return unit{}, err
 	}
 	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
+	case oldPath != path && put.Beside:
+		return w.unit(listed(name), create...).beside(old.ops[0]), nil
 	case oldPath != path:
 		return w.unit(listed(name)+old.grows, append(create, old.ops[0])...), nil
-	case !put.Old.Live:
+	case !put.Old.Live, w.layout.Replaces() == metadata.Recreated:
 		return w.unit(0, append(old.ops, create...)...), nil
 	case !w.layout.HasData():
 		return unit{}, nil // the name is all there is, and it is there
@@ -312,6 +333,12 @@ func (u unit) asFresh() unit {
 	return u
 }
 
+// beside notes what deletes the node that stays beside the one the unit makes.
+func (u unit) beside(old any) unit {
+	u.old = old
+	return u
+}
+
 // opOverhead is what an operation takes in a request beside its path and
 // data: a header of 9 bytes, lengths, flags and an ACL.
 const opOverhead = 128
@@ -331,12 +358,17 @@ func size(op any) int {
 	}
 }
 
-// fit leaves out new entries for which the folder has no room.
+// fit leaves out new entries for which the folder has no room. What has none
+// beside the node that it replaces replaces it at once.
 func (w *writing) fit(units []unit) []unit {
 	bytes := w.target.sizes.get(w.group)
-	for _, u := range units {
+	for i, u := range units {
+		if u.old != nil && bytes+u.grows > w.target.opts.ChildrenLimit {
+			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // as drop made it
+			units[i] = w.unit(u.grows-listed(w.name(path)), append(u.ops, u.old)...)
+		}
 		if !u.fresh {
-			bytes += u.grows
+			bytes += units[i].grows
 		}
 	}
 	left := 0

@@ -1,0 +1,104 @@
+package harness
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// StartDubboGo starts a provider of real dubbo-go on a free port, which
+// registers nowhere and answers a call of DubboInterface with its port, and
+// returns the port.
+func StartDubboGo(t testing.TB) int {
+	t.Helper()
+	port := FreePort(t)
+	text := strconv.Itoa(port)
+	Start(t, Command{Name: "dubbogo-" + text, Path: installed(t, "dubbogo"), Args: []string{"provide", text}})
+	Eventually(t, startTime, "dubbo-go listens on "+text, func() error { return listens(t, "127.0.0.1:"+text) })
+	return port
+}
+
+// DubboGoConsumer is a consumer of real dubbo-go that calls DubboInterface all
+// the time.
+type DubboGoConsumer struct {
+	mu     sync.Mutex
+	seen   []string // one after the other: what it might call
+	failed []string
+	calls  map[int]int // answered so far, by port
+}
+
+// ReferDubboGo starts a consumer that knows a registry, zookeeper or nacos, and
+// how to look for providers in it: interface or application.
+func ReferDubboGo(t testing.TB, registry, address, discovery string) *DubboGoConsumer {
+	t.Helper()
+	c := &DubboGoConsumer{calls: make(map[int]int)}
+	in, out := io.Pipe()
+	Start(t, Command{Name: "dubbogo-" + registry + "-" + discovery, Path: installed(t, "dubbogo"), Args: []string{"consume", registry, address, discovery}, Stdout: out})
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		c.listen(in)
+	}()
+	t.Cleanup(func() {
+		_ = out.Close()
+		<-read
+	})
+	return c
+}
+
+func (c *DubboGoConsumer) listen(in io.Reader) {
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		c.note(word, rest)
+	}
+}
+
+func (c *DubboGoConsumer) note(word, rest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch word {
+	case "seen":
+		c.seen = append(c.seen, rest)
+	case "failed":
+		c.failed = append(c.failed, rest)
+	case "calls":
+		for f := range strings.FieldsSeq(rest) {
+			var port, n int
+			if _, err := fmt.Sscanf(f, "%d=%d", &port, &n); err == nil {
+				c.calls[port] = n
+			}
+		}
+	}
+}
+
+// Seen returns what it may choose from now: each provider's port and
+// parameters, in order.
+func (c *DubboGoConsumer) Seen() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.seen) == 0 {
+		return nil
+	}
+	return strings.Split(c.seen[len(c.seen)-1], ", ")
+}
+
+// Failed returns the errors of the calls that failed after the first answer.
+func (c *DubboGoConsumer) Failed() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.failed)
+}
+
+// Calls returns how many calls each port has answered so far.
+func (c *DubboGoConsumer) Calls() map[int]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.calls)
+}

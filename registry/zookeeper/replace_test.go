@@ -1,0 +1,148 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+var _ registry.Overlapping = (*zookeeper.Target)(nil)
+
+func withOverlap(o *zookeeper.TargetOptions) {
+	o.Layouts = []zookeeper.Layout{layout{replaces: metadata.Overlapping}}
+}
+
+// beside is a change of an entry that leaves the one before.
+func beside(old registry.Held, next registry.Entry) registry.Change {
+	return registry.Change{
+		Group: next.Group, Put: []registry.Write{{New: next, Old: &old, Beside: true}},
+		Want: registry.Sorted(slices.Values([]registry.Entry{old.Entry, next})),
+	}
+}
+
+// V71: dubbo-go's consumers have no provider between the end of a node and the
+// beginning of the next, though both are one transaction.
+func TestReplace_Overlapping(t *testing.T) {
+	t.Parallel()
+	start := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zktest.Server, *zookeeper.Target, []registry.Held) {
+		t.Helper()
+		server := serve(t)
+		tg := target(t, dial(t, server), append(tune, withOverlap)...)
+		write(t, tg, creating(ours(0, 0, 0)))
+		write(t, tg, beside(read(t, tg, groupN(0))[0], ours(0, 0, 1)))
+		return server, tg, read(t, tg, groupN(0))
+	}
+	finish := registry.Change{Group: groupN(0), Want: []registry.Entry{ours(0, 0, 1)}}
+	t.Run("both nodes are there, and both are ours under one key", func(t *testing.T) {
+		t.Parallel()
+		server, tg, held := start(t)
+		if len(held) != 2 || held[0].Entry != ours(0, 0, 0) || held[1].Entry != ours(0, 0, 1) || held[0].Owner != held[1].Owner {
+			t.Fatalf("held: %v", held)
+		}
+		change := finish
+		change.Delete = held[:1]
+		write(t, tg, change)
+		if got := read(t, tg, groupN(0)); len(got) != 1 || got[0].Entry != ours(0, 0, 1) {
+			t.Errorf("held: %v of %q", got, server.Children(folderN(0)))
+		}
+	})
+	t.Run("another process finds both, and what it wants not there twice", func(t *testing.T) {
+		t.Parallel()
+		server, _, held := start(t)
+		if again := read(t, target(t, dial(t, server), withOverlap), groupN(0)); !slices.Equal(again, held) {
+			t.Errorf("%v, and another process finds %v", held, again)
+		}
+	})
+	t.Run("the one before stays where what replaced it is gone", func(t *testing.T) {
+		t.Parallel()
+		server, tg, held := start(t)
+		path, _ := pathOf(t, layout{}, ours(0, 0, 1))
+		server.Delete(path)
+		change := finish
+		change.Delete = held[:1]
+		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
+			t.Errorf("%v, want a conflict", err)
+		}
+		if names := server.Children(folderN(0)); len(names) != 1 || !strings.Contains(names[0], "v0") {
+			t.Errorf("left: %q", names)
+		}
+	})
+	t.Run("a folder without room for both has the new one alone", func(t *testing.T) {
+		t.Parallel()
+		server := serve(t)
+		names := many(0, 0, 20)
+		var room int
+		for _, e := range names {
+			path, _ := pathOf(t, layout{}, e)
+			room += len(path) - len(folderN(0)) + 4
+		}
+		tg := target(t, dial(t, server), withOverlap, func(o *zookeeper.TargetOptions) { o.ChildrenLimit = room + 3*60 })
+		write(t, tg, creating(names...))
+		change := registry.Change{Group: groupN(0)}
+		for i, h := range read(t, tg, groupN(0)) {
+			var n int
+			if _, err := fmt.Sscanf(h.Key, "tri://10.0.0.%d:", &n); err != nil {
+				t.Fatal(i, err)
+			}
+			change.Put = append(change.Put, registry.Write{New: ours(0, n, 1), Old: &h, Beside: true})
+			change.Want = append(change.Want, ours(0, n, 1), h.Entry)
+		}
+		change.Want = registry.Sorted(slices.Values(change.Want))
+		write(t, tg, change)
+		held := read(t, tg, groupN(0))
+		next := slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool { return !strings.Contains(h.Value, "|v1|") })
+		if len(next) != 20 || len(held) == 20 || len(held) > 23 {
+			t.Errorf("%d nodes, %d of them new, want all of these and what there is room for", len(held), len(next))
+		}
+	})
+	t.Run("a format that is replaced in place does not overlap", func(t *testing.T) {
+		t.Parallel()
+		_, tg, _ := start(t)
+		if d := tg.Overlap(groupN(0)); d != zookeeper.Overlap {
+			t.Errorf("%s", d)
+		}
+		if d := target(t, dial(t, serve(t))).Overlap(groupN(0)); d != 0 {
+			t.Errorf("%s, want 0", d)
+		}
+	})
+}
+
+// V75: Kratos watches the names of the nodes alone.
+func TestReplace_Recreated(t *testing.T) {
+	t.Parallel()
+	server := serve(t)
+	tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) {
+		o.Layouts = []zookeeper.Layout{layout{data: true, replaces: metadata.Recreated}}
+	})
+	write(t, tg, creating(ours(0, 0, 0)))
+	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
+	first, _ := server.Get(path)
+	held, before := read(t, tg, groupN(0)), server.Changes()
+	change := registry.Change{Group: groupN(0), Put: []registry.Write{{New: ours(0, 0, 1), Old: &held[0]}}, Want: []registry.Entry{ours(0, 0, 1)}}
+	write(t, tg, change)
+	again, _ := server.Get(path)
+	if again.Stat.Czxid == first.Stat.Czxid || !strings.Contains(string(again.Data), "|v1|") || server.Changes()-before != 1 {
+		t.Errorf("%+v after %+v in %d changes, want another node in one", again, first, server.Changes()-before)
+	}
+	if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrConflict) {
+		t.Errorf("%v, want a conflict where another has changed the node since", err)
+	}
+}
+
+// TestReplace_Formats: how each format is replaced is what its consumers see.
+func TestReplace_Formats(t *testing.T) {
+	t.Parallel()
+	want := map[string]metadata.Replacement{"/dubbo/*/providers": metadata.Overlapping, "/microservices/*": metadata.Recreated}
+	for _, f := range everything(t) {
+		if l, ok := f.(zookeeper.Layout); !ok || l.Replaces() != want[l.Folders()] {
+			t.Errorf("%s: %v", f.Folders(), ok)
+		}
+	}
+}
