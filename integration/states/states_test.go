@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
