@@ -142,12 +142,24 @@ type Snapshot struct {
 	Since time.Time
 }
 
-// Distinct returns the endpoints with each address once, by its first service:
-// one that provides several interfaces is called as often as others.
+// Callable returns the endpoints without those that are told to take no calls,
+// their weight being 0, while there are others.
+func (s Snapshot) Callable() []Endpoint {
+	if closed := func(e Endpoint) bool { return e.ZeroWeight }; slices.ContainsFunc(s.Endpoints, closed) {
+		if open := slices.DeleteFunc(slices.Clone(s.Endpoints), closed); len(open) > 0 {
+			return open
+		}
+	}
+	return s.Endpoints
+}
+
+// Distinct returns what is Callable with each address once, by its first
+// service: one that provides several interfaces is called as often as others.
 func (s Snapshot) Distinct() []Endpoint {
-	seen := make(map[string]bool, len(s.Endpoints))
-	all := make([]Endpoint, 0, len(s.Endpoints))
-	for _, e := range s.Endpoints {
+	callable := s.Callable()
+	seen := make(map[string]bool, len(callable))
+	all := make([]Endpoint, 0, len(callable))
+	for _, e := range callable {
 		if address := e.Address(); !seen[address] {
 			seen[address] = true
 			all = append(all, e)

@@ -99,7 +99,7 @@ type provider struct {
 // each subset it is in: dubbo-go's router picks among those of one cluster.
 func providers(i registry.Interface, s client.Snapshot) []provider {
 	var all []provider
-	for _, e := range s.Endpoints {
+	for _, e := range s.Callable() {
 		if !slices.Contains(e.Service.Interfaces, i) {
 			continue
 		}

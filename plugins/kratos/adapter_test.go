@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -48,7 +49,8 @@ func (f *following) Found() ([]clienttest.Found, error) {
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, clienttest.Found{Address: u.Host})
+			weight, _ := strconv.Atoi(i.Metadata["weight"]) // 0: it is told none
+			found = append(found, clienttest.Found{Address: u.Host, Weight: weight})
 		}
 	}
 	return found, f.err

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	kratos "github.com/go-kratos/kratos/v2/registry"
@@ -31,6 +32,10 @@ const (
 	metaVersion = "kratos.version"
 	metaSecure  = "kratos.secure"
 )
+
+// metaWeight is where Kratos' balancers look for a weight (selector/default_node.go
+// NewNode).
+const metaWeight = "weight"
 
 // Registry implements registry.Registrar and registry.Discovery.
 type Registry struct{ registry client.Registry }
@@ -133,7 +138,7 @@ func (w *watcher) Stop() error {
 // servicesOf gathers the endpoints of each instance.
 func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	byID := make(map[string]*kratos.ServiceInstance)
-	for _, e := range s.Endpoints {
+	for _, e := range s.Callable() {
 		id := e.Attribute(metaID)
 		if id == "" {
 			id = e.Address()
@@ -145,6 +150,9 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 			}
 			maps.Copy(meta, e.Attributes)
 			maps.DeleteFunc(meta, func(k, _ string) bool { return strings.HasPrefix(k, "kratos.") })
+			if _, own := meta[metaWeight]; !own && e.Weight > 0 {
+				meta[metaWeight] = strconv.FormatUint(uint64(e.Weight), 10)
+			}
 			byID[id] = &kratos.ServiceInstance{ID: id, Name: name, Version: e.Attribute(metaVersion), Metadata: meta}
 		}
 		byID[id].Endpoints = append(byID[id].Endpoints, endpointOf(e))

@@ -39,7 +39,7 @@ type Found struct {
 }
 
 // Adapters tries what every framework relies on: one address is told once
-// whatever it provides, weights are those of the registry, an outage and names
+// whatever it provides, weights are those of the registry and 0 is one, an outage and names
 // that nobody provides take nothing away, what one reader does to its list
 // concerns no other, and nothing waits for a reader.
 func Adapters(t *testing.T, a Adapter) {
@@ -47,6 +47,7 @@ func Adapters(t *testing.T, a Adapter) {
 	for name, try := range map[string]func(testing.TB, *trial){
 		"an address that provides several interfaces is told once":  addressOnce,
 		"weights are those of the registry":                         weights,
+		"a weight of 0 takes no calls while there are others":       zeroWeight,
 		"an outage leaves what was found, whatever else is asked":   outage,
 		"what goes is told, the last one too":                       goes,
 		"what one reader does to its list concerns no other":        spoiled,
@@ -140,6 +141,18 @@ func weights(t testing.TB, x *trial) {
 	if one, two := by["10.0.0.1:8080"], by["10.0.0.2:8080"]; one != 3*two {
 		t.Errorf("weights %d and %d; want three to one, or none", one, two)
 	}
+}
+
+func zeroWeight(t testing.TB, x *trial) {
+	x.provide(t, instance(1), instance(2))
+	f := x.follow(t, adapted)
+	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
+	x.registry.Weigh("10.0.0.1:8080", 0)
+	await(t, f, "10.0.0.2:8080")
+	x.registry.Weigh("10.0.0.2:8080", 0)
+	await(t, f, "10.0.0.1:8080", "10.0.0.2:8080")
+	x.registry.Weigh("10.0.0.1:8080", 10)
+	await(t, f, "10.0.0.1:8080")
 }
 
 func outage(t testing.TB, x *trial) {

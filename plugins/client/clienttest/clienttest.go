@@ -19,12 +19,13 @@ type Registry struct {
 	mu       sync.Mutex
 	down     error
 	provided map[*publisher][]client.Instance
-	changed  chan struct{} // closed at each change
+	weights  map[string]uint32 // by address, of those that were given another one
+	changed  chan struct{}     // closed at each change
 }
 
 // New returns a registry in which nobody provides anything.
 func New() *Registry {
-	return &Registry{provided: make(map[*publisher][]client.Instance), changed: make(chan struct{})}
+	return &Registry{provided: make(map[*publisher][]client.Instance), weights: make(map[string]uint32), changed: make(chan struct{})}
 }
 
 // Backend returns the backend of one more process.
@@ -36,6 +37,12 @@ func (r *Registry) Backend() client.Backend {
 // nil.
 func (r *Registry) Down(err error) {
 	r.change(func() { r.down = err })
+}
+
+// Weigh gives an address another weight, as an operator does at a registry; one
+// of 0 takes no calls.
+func (r *Registry) Weigh(address string, weight uint32) {
+	r.change(func() { r.weights[address] = weight })
 }
 
 func (r *Registry) change(do func()) {
@@ -59,14 +66,14 @@ func (r *Registry) view() view {
 	services := make(map[registry.Name]*registry.Service)
 	for _, instances := range r.provided {
 		for _, i := range instances {
-			add(services, i)
+			r.add(services, i)
 		}
 	}
 	return view{slices.Collect(maps.Values(services)), r.down, r.changed}
 }
 
 // add adds an instance: one service for each of its keys.
-func add(services map[registry.Name]*registry.Service, i client.Instance) {
+func (r *Registry) add(services map[registry.Name]*registry.Service, i client.Instance) {
 	for _, key := range i.Keys() {
 		name := registry.Name(key.String())
 		s := services[name]
@@ -77,9 +84,13 @@ func add(services map[registry.Name]*registry.Service, i client.Instance) {
 			}
 			services[name] = s
 		}
-		s.Endpoints = append(s.Endpoints, registry.Endpoint{
+		e := registry.Endpoint{
 			Host: i.Host, Port: i.Port, Protocol: i.Protocol, Weight: i.Weight, Zone: i.Zone, Attributes: i.Metadata, Health: registry.Healthy,
-		})
+		}
+		if weight, given := r.weights[i.Address()]; given {
+			e.Weight, e.ZeroWeight = weight, weight == 0
+		}
+		s.Endpoints = append(s.Endpoints, e)
 		slices.SortFunc(s.Endpoints, registry.Endpoint.Compare)
 	}
 }
