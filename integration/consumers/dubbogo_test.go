@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +50,7 @@ func providers(ports []int, all []state) (paths []string) {
 // TestDubboGo: V71. A change of an entry in ZooKeeper left running consumers of
 // dubbo-go without a provider for milliseconds.
 func TestDubboGo(t *testing.T) {
+	t.Parallel()
 	source := harness.StartZooKeeper(t)
 	ports := []int{harness.StartDubboGo(t), harness.StartDubboGo(t), harness.StartDubboGo(t)}
 	slices.Sort(ports)
@@ -59,12 +59,12 @@ func TestDubboGo(t *testing.T) {
 	t.Run("at ZooKeeper", func(t *testing.T) {
 		target := harness.StartZooKeeper(t)
 		bridgeTo(t, source, "zookeeper: { servers: ["+target.Address+"] }")
-		s.follows(t, harness.ReferDubboGo(t, "zookeeper", target.Address, "interface"))
+		s.follows(t, harness.ReferDubboGo(t, target, harness.DubboGoInterface))
 	})
 	t.Run("at Nacos", func(t *testing.T) {
-		target := harness.StartNacos(t, harness.NacosOptions{Version: 2, PushDelay: 50 * time.Millisecond})
-		bridgeTo(t, source, "nacos: { servers: ["+target.URL+"] }")
-		s.follows(t, harness.ReferDubboGo(t, "nacos", strings.TrimPrefix(target.URL, "http://"), "interface"))
+		target := harness.SharedNacos(t, 2)
+		bridgeTo(t, source, "nacos: { "+target.Settings()+" }")
+		s.follows(t, harness.ReferDubboGoAtNacos(t, target, harness.DubboGoInterface))
 	})
 }
 

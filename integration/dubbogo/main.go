@@ -2,9 +2,10 @@
 // go.mod, for tests:
 //
 //	dubbogo provide PORT                                  answers on the port, and registers nowhere
-//	dubbogo consume REGISTRY ADDRESS DISCOVERY            calls all the time
+//	dubbogo consume REGISTRY ADDRESS DISCOVERY NAMESPACE  calls all the time
 //
-// REGISTRY is zookeeper or nacos, DISCOVERY interface or application. A
+// REGISTRY is zookeeper or nacos, DISCOVERY interface or application; NAMESPACE
+// is empty for ZooKeeper, and for the one that Nacos calls public. A
 // consumer prints what its load balancer chooses from whenever that changed,
 // each call that failed, and ten times a second how many calls each port has
 // answered so far:
@@ -43,8 +44,8 @@ func main() {
 	switch args := os.Args[1:]; {
 	case len(args) == 2 && args[0] == "provide":
 		err = provide(args[1])
-	case len(args) == 4 && args[0] == "consume":
-		err = consume(args[1], args[2], args[3])
+	case len(args) == 5 && args[0] == "consume":
+		err = consume(args[3], registry.WithRegistry(args[1]), registry.WithAddress(args[2]), registry.WithNamespace(args[4]))
 	default:
 		err = fmt.Errorf("what is %q?", args)
 	}
@@ -79,7 +80,7 @@ func provide(text string) error {
 	return s.Serve()
 }
 
-func consume(at, address, discovery string) error {
+func consume(discovery string, at ...registry.Option) error {
 	known := map[string]registry.Option{"interface": registry.WithRegisterInterface(), "application": registry.WithRegisterService()}
 	by, ok := known[discovery]
 	if !ok {
@@ -89,7 +90,7 @@ func consume(at, address, discovery string) error {
 	extension.SetLoadbalance("watching", func() loadbalance.LoadBalance { return told })
 	instance, err := dubbo.NewInstance(
 		dubbo.WithName("dubbogo-consumer"), dubbo.WithLogger(logger.WithLevel("error")),
-		dubbo.WithRegistry(registry.WithRegistry(at), registry.WithAddress(address), by))
+		dubbo.WithRegistry(append(at, by)...))
 	if err != nil {
 		return err
 	}

@@ -33,13 +33,29 @@ type DubboGoConsumer struct {
 	calls  map[int]int // answered so far, by port
 }
 
-// ReferDubboGo starts a consumer that knows a registry, zookeeper or nacos, and
-// how to look for providers in it: interface or application.
-func ReferDubboGo(t testing.TB, registry, address, discovery string) *DubboGoConsumer {
+// The ways in which a consumer of dubbo-go looks for providers.
+const (
+	DubboGoInterface   = "interface"
+	DubboGoApplication = "application"
+)
+
+// ReferDubboGo starts a consumer that knows a ZooKeeper.
+func ReferDubboGo(t testing.TB, z *ZooKeeper, discovery string) *DubboGoConsumer {
+	t.Helper()
+	return referDubboGo(t, "zookeeper", z.Address, discovery, "")
+}
+
+// ReferDubboGoAtNacos starts a consumer that knows a Nacos.
+func ReferDubboGoAtNacos(t testing.TB, n *Nacos, discovery string) *DubboGoConsumer {
+	t.Helper()
+	return referDubboGo(t, "nacos", strings.TrimPrefix(n.URL, "http://"), discovery, n.Namespace)
+}
+
+func referDubboGo(t testing.TB, at ...string) *DubboGoConsumer {
 	t.Helper()
 	c := &DubboGoConsumer{calls: make(map[int]int)}
 	in, out := io.Pipe()
-	Start(t, Command{Name: "dubbogo-" + registry + "-" + discovery, Path: installed(t, "dubbogo"), Args: []string{"consume", registry, address, discovery}, Stdout: out})
+	Start(t, Command{Name: "dubbogo-" + at[0], Path: installed(t, "dubbogo"), Args: append([]string{"consume"}, at...), Stdout: out})
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
