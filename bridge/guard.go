@@ -150,7 +150,7 @@ func (l *loop) settling(b *ward, s *surplus, now time.Time) verdict {
 
 func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 	if s.hold == nil && !s.permitted {
-		if why := b.excess(now); why != "" {
+		if why := l.tooMany(b, s, now); why != "" {
 			l.hold(b, why, now)
 		} else {
 			b.permit(s)
@@ -160,6 +160,21 @@ func (l *loop) share(b *ward, s *surplus, now time.Time) verdict {
 		return verdict{reason: ReasonHeld, detail: s.hold.reason}
 	}
 	return verdict{}
+}
+
+// tooMany says why the removals that are pending are held, empty where they are
+// not. What is lost while a hold still gathers is a piece of the same loss: it
+// does not become a small one by what is held of it already.
+func (l *loop) tooMany(b *ward, s *surplus, now time.Time) string {
+	if why := b.excess(now); why != "" {
+		return why
+	}
+	if h := l.gathering(b, now); h != nil {
+		if t := b.balance.deficits[s.item.group]; t != nil && t.counts() > 0 {
+			return h.reason
+		}
+	}
+	return ""
 }
 
 // last returns which withdrawal of a group waits because nothing of ours

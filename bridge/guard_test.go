@@ -331,6 +331,16 @@ func TestShare(t *testing.T) {
 				t.Errorf("%d entries", len(h.Entries))
 			}
 		},
+		"a piece of a fault is no small loss by what is held of it already": func(t *testing.T) {
+			s := standard(t, 20)
+			s.loses(0, 10)
+			s.in(2 * time.Second)
+			s.loses(10, 3)
+			s.in(time.Hour).holdsN(40)
+			if h := s.hold(); len(h.Entries) != 26 {
+				t.Errorf("%d entries", len(h.Entries))
+			}
+		},
 		"leftovers of an earlier run are held by the strictest guard": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).bridge("c", bridge.DefaultGuard())
 			for i := range 20 {

@@ -12,8 +12,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// holdGather is how long a hold takes in further removals that are too many:
-// a source may tell of one fault in several pieces.
+// holdGather is how long a hold takes in further losses: a source may tell of one
+// fault in several pieces, and of a target that replicas share its shards may be
+// taken over one after the other.
 const holdGather = 10 * time.Second
 
 // ErrUnrecorded says that a decision is not kept in the registry, which is what
@@ -26,7 +27,7 @@ var ErrUnrecorded = errors.New("the decision is not recorded")
 var ErrNoHold = errors.New("no such hold: its entries changed, or it has ended")
 
 // A hold is a set of removals that are held back together. Removals that come
-// later are judged on their own and do not join it.
+// later than holdGather are judged on their own and do not join it.
 type hold struct {
 	target    string // its name in the configuration
 	ward      *ward
@@ -99,10 +100,8 @@ func (h *hold) gather(now time.Time) {
 
 // open returns the hold that takes in what is pending, and whether it is new.
 func (l *loop) open(b *ward, now time.Time) (*hold, bool) {
-	for _, h := range l.holds {
-		if h.ward == b && h.denied == "" && now.Sub(h.since) < holdGather {
-			return h, false
-		}
+	if h := l.gathering(b, now); h != nil {
+		return h, false
 	}
 	for _, o := range l.holds { // a source that goes on losing has not said the same for any time
 		if o.ward == b && o.denied == "" {
@@ -113,6 +112,17 @@ func (l *loop) open(b *ward, now time.Time) (*hold, bool) {
 	h.doubt(now)
 	l.holds = append(l.holds, h)
 	return h, true
+}
+
+// gathering returns the hold of a ward that takes in further removals; nil where
+// none does.
+func (l *loop) gathering(b *ward, now time.Time) *hold {
+	for _, h := range l.holds {
+		if h.ward == b && h.denied == "" && now.Sub(h.since) < holdGather {
+			return h
+		}
+	}
+	return nil
 }
 
 // free lets the removals of a hold go ahead. Somebody vouches for them, so that

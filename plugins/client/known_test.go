@@ -17,11 +17,11 @@ func TestANewNameHidesNoKnownOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.choosy(), client.Options{})
+		w := c.Watch(greeterKey) // somebody follows it all the time
+		defer w.Stop()
 		go func() {
 			source.do <- func(t *registry.Table) { t.Replace(func(y func(*registry.Service) bool) { y(greeter("10.0.0.1")) }) }
 		}()
-		w := c.Watch(greeterKey) // somebody follows it all the time
-		defer w.Stop()
 		next(t, w)
 		if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.1]" {
 			t.Fatal(s, err)
@@ -41,11 +41,11 @@ func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.choosy(), client.Options{})
+		w := c.Watch(greeterKey)
+		defer w.Stop()
 		go func() {
 			source.do <- func(t *registry.Table) { t.Replace(func(y func(*registry.Service) bool) { y(greeter("10.0.0.1")) }) }
 		}()
-		w := c.Watch(greeterKey)
-		defer w.Stop()
 		next(t, w)
 		source.do <- func(t *registry.Table) { t.Stale(errors.New("connection refused")) }
 		synctest.Wait()
