@@ -111,6 +111,7 @@ func TestWatch(t *testing.T) {
 		`go: a word of its own`,
 		`{"Action":"output","Package":"p","Output":"coverage: 3.1% of statements in ./a, ./b\n"}`,
 		`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\tcoverage: 3.1% of statements in ./a, ./b\n"}`,
+		`{"Action":"output","Package":"q","Output":"\tq\t\tcoverage: 0.0% of statements\n"}`,
 		`{"Action":"output","Package":"p","Test":"TestC","Output":"    c.go:1: went on\n"}`,
 	}, "\n")), &record, &people, 0)
 	if err != nil {

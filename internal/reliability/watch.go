@@ -196,14 +196,16 @@ func (w *watcher) output(at place, text string) {
 	switch {
 	case at.test != "" && !strings.HasPrefix(strings.TrimSpace(text), "=== "):
 		w.said[at] += text
-	case at.test == "" && text != "PASS\n" && !strings.HasPrefix(text, "-test.shuffle") && !strings.HasPrefix(text, "coverage: "):
+	case at.test != "" || text == "PASS\n" || strings.HasPrefix(text, "-test.shuffle") || strings.HasPrefix(text, "coverage: "):
+	case strings.HasPrefix(text, "\t") && coverage.MatchString(text): // of a package without tests
+	default:
 		w.print(coverage.ReplaceAllString(text, ""))
 	}
 }
 
 // coverage is what go test appends to the line of a package: how much of all
 // packages together its tests reach, which says nothing of it.
-var coverage = regexp.MustCompile(`\tcoverage: .* of statements in [^\n]*`)
+var coverage = regexp.MustCompile(`\tcoverage: .* of statements[^\n]*`)
 
 // keep records the result of a test.
 func (w *watcher) keep(e event) {

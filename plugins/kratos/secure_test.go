@@ -30,10 +30,17 @@ func TestASecureServerKeepsItsScheme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, _ := server.Endpoint()
+	at, err := server.Endpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got := found[0].Endpoints[0]; got != at.String() {
 		t.Errorf("registered %s, found %s", at, got)
 	}
-	_ = app.Stop()
-	<-ended
+	if err := app.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

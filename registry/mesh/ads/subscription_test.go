@@ -347,6 +347,7 @@ func TestAStartThatFailsLeavesNothing_C64_B25(t *testing.T) {
 				sub.Close()
 				<-sub.Done()
 				v.heard()
+				in(0) // gRPC ends what it has under way beside whoever closes it
 				_, open := n.counts()
 				is(t, "connections open", open, 0)
 				s.Refuse(nil)
