@@ -157,6 +157,19 @@ func TestGate(t *testing.T) {
 			}
 			s.noHold()
 		},
+		"what the decider writes is no complaint of a warm replica": func(t *testing.T) {
+			s, _ := gated(t, 4, warm, speed)
+			events := listens(s)
+			s.holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80")).starts().has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)
+			s.table().Put(service("a", "10.0.0.3:80"))
+			s.in(time.Second)
+			s.target.Set(mine("a", "10.0.0.3:80"))
+			s.target.Drop(group("a"), "10.0.0.1:80")
+			s.in(time.Hour)
+			if len(*events) != 0 || len(s.when(memory.OpRead, "a")) < 2 {
+				t.Errorf("it read %d times, and told of %+v", len(s.when(memory.OpRead, "a")), *events)
+			}
+		},
 		"a replica that is away neither reads nor writes": func(t *testing.T) {
 			s, _ := gated(t, 4, away, speed)
 			s.holding(mine("a", "10.0.0.1:80")).starts()
