@@ -3,6 +3,8 @@ package bridge
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -38,6 +40,13 @@ const (
 
 	// recordedCounts is how many groups an approval may except.
 	recordedCounts = 50
+
+	// denialTerm is how long a denial counts for parts of its set, which other
+	// replicas make of it; for the set as a whole it counts until that changes.
+	denialTerm = 24 * time.Hour
+
+	// recordedKeys is of how many keys a denial tells.
+	recordedKeys = 1000
 )
 
 // decision is a person's word on a hold.
@@ -50,7 +59,38 @@ type decision struct {
 	// Of an approval, as who let the hold go tells those who decide after it:
 	Bridge string           `json:"bridge,omitempty"` // what it lost counts no more; empty: it does
 	Counts []registry.Group `json:"counts,omitempty"` // but for these
+
+	// Keys are digests of what a denial is of, for replicas that decide a part of
+	// it each by now; none where there are too many.
+	Keys []string `json:"keys,omitempty"`
 }
+
+// covers reports whether a denial of late is of all that a hold keeps.
+func (d decision) covers(h *hold, now time.Time) bool {
+	if !d.denies(now) || len(h.set) > len(d.Keys) {
+		return false
+	}
+	for s := range h.set {
+		if !slices.Contains(d.Keys, s.place().digest()) {
+			return false
+		}
+	}
+	return true
+}
+
+// denies reports whether a decision is a denial that parts of its set are still
+// compared with.
+func (d decision) denies(now time.Time) bool {
+	return !d.Approved && now.Sub(d.At).Abs() < denialTerm
+}
+
+// digest tells a key apart from others in few letters.
+func (p place) digest() string {
+	sum := sha256.Sum256([]byte(p.group.String() + "\x00" + p.key))
+	return hex.EncodeToString(sum[:6])
+}
+
+func (s *surplus) place() place { return place{s.item.group, s.Key} }
 
 // approves reports whether an approval is of a hold that is there since then.
 func (d decision) approves(since, now time.Time) bool {
@@ -91,6 +131,7 @@ type records struct {
 	heard     map[string]heard
 	posted    map[string]time.Time
 	vouched   map[string]time.Time // approvals of which the balance knows: when they were given
+	denials   map[string]string    // the record of the denial that a key is in, by digest
 }
 
 // heard is when a replica said anew that it has a hold.
@@ -254,6 +295,7 @@ func (l *loop) tookCounsel(o outcome, now time.Time) {
 	if o.consulted.holds != nil {
 		l.hear(o.consulted.holds, now)
 	}
+	l.hearDenials(o.consulted.decisions, now)
 	l.obey(o.consulted.decisions, now)
 	l.vouch(o.consulted.decisions)
 	r.asked = o.began
@@ -284,12 +326,18 @@ func (l *loop) hear(holds map[string]posted, now time.Time) {
 // obey does what was decided about holds of this loop.
 func (l *loop) obey(decisions map[string]decision, now time.Time) {
 	for _, h := range slices.Clone(l.holds) {
-		d, decided := decisions[setOf(h.name())]
+		id := setOf(h.name())
+		d, decided := decisions[id]
 		switch {
 		case d.approves(h.since, now):
 			l.approved(h, d, now)
-		case decided && !d.Approved && h.denied == "":
-			l.denied(h, d.Who)
+		case h.denied != "":
+		case decided && !d.Approved:
+			l.denied(h, id, d)
+		case !decided && l.posts != nil:
+			if id, d := l.denial(h, decisions, now); id != "" {
+				l.denied(h, id, d)
+			}
 		}
 	}
 	for id, d := range decisions {
@@ -297,6 +345,64 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 			l.forget(recordDecisions, id)
 		}
 	}
+}
+
+// denial returns the denial of a larger set that all of a hold was in, and its
+// record; an empty one where there is none. One that is about to be forgotten
+// is none.
+func (l *loop) denial(h *hold, decisions map[string]decision, now time.Time) (string, decision) {
+	for _, id := range slices.Sorted(maps.Keys(decisions)) {
+		if d := decisions[id]; d.covers(h, now) && !l.records.forgets(recordDecisions, id) {
+			return id, d
+		}
+	}
+	return "", decision{}
+}
+
+// forgets reports whether a record is about to be forgotten.
+func (r *records) forgets(kind, name string) bool {
+	return slices.ContainsFunc(r.pending, func(p record) bool { return p.kind == kind && p.name == name && p.text == "" })
+}
+
+// hearDenials takes in which keys were denied of late.
+func (l *loop) hearDenials(decisions map[string]decision, now time.Time) {
+	l.records.denials = nil
+	if l.posts == nil {
+		return
+	}
+	for id, d := range decisions {
+		if !d.denies(now) || l.records.forgets(recordDecisions, id) {
+			continue
+		}
+		if l.records.denials == nil {
+			l.records.denials = make(map[string]string)
+		}
+		for _, key := range d.Keys {
+			l.records.denials[key] = id
+		}
+	}
+}
+
+// undenied ends the denial of a set of which something is wanted again.
+func (l *loop) undenied(p place) {
+	if len(l.records.denials) == 0 {
+		return
+	}
+	if id := l.records.denials[p.digest()]; id != "" {
+		l.endDenial(id)
+	}
+}
+
+// endDenial forgets a denial of which the set has changed.
+func (l *loop) endDenial(record string) {
+	maps.DeleteFunc(l.records.denials, func(_, of string) bool { return of == record })
+	l.forget(recordDecisions, record)
+}
+
+// deniedElsewhere reports whether a key was in a set that a person denied, at this
+// replica or at another.
+func (l *loop) deniedElsewhere(s *surplus) bool {
+	return len(l.records.denials) > 0 && l.records.denials[s.place().digest()] != ""
 }
 
 // approved lets a hold go by a person's word, and tells who decides next what of

@@ -178,6 +178,40 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
+		"A38 A46 a denial counts for the parts of its set, as shards are taken over one after the other": func(t *testing.T) {
+			b := newBoard(2, decides)
+			r, start := recorded(t)
+			s := start(func(s *story) { s.opts.Gate = b.gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 14).in(0)
+			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(10 * time.Second)
+			b.set(warm)
+			s.in(time.Minute).noHold()
+			again := bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"}
+			b.put(0, again)
+			s.in(time.Minute)
+			b.put(1, again)
+			left := fleet(20, 2)[14:]
+			s.in(time.Minute).dials(left...).in(time.Hour).holdsN(40)
+			for _, h := range s.status().Holds {
+				if !strings.Contains(h.Release, "denied by ann") {
+					t.Errorf("%+v", h)
+				}
+			}
+			if r.decisions() != 1 {
+				t.Errorf("%d decisions are kept", r.decisions())
+			}
+			s.dials(fleet(20, 2)[13:]...).in(time.Minute) // the set is another now
+			s.dials(fleet(20, 2)[13:]...).in(time.Hour)
+			if s.holdsN(28); r.decisions() != 0 { // the other part stays denied where it is
+				t.Errorf("%d decisions are kept of a set that is no more", r.decisions())
+			}
+			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") || len(h.Entries) != 14 {
+				t.Errorf("after a part came back: %+v", h)
+			}
+		},
 		"A38 a denial is not forgotten by a restart where several bridges lead to the target": func(t *testing.T) {
 			_, start := recorded(t)
 			two := func(s *story) { s.bridge("c", bridge.DefaultGuard()) }

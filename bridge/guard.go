@@ -169,6 +169,9 @@ func (l *loop) tooMany(b *ward, s *surplus, now time.Time) string {
 	if why := b.excess(now); why != "" {
 		return why
 	}
+	if l.deniedElsewhere(s) {
+		return "a person denied it as a part of more"
+	}
 	if h := l.gathering(b, now); h != nil {
 		if t := b.balance.deficits[s.item.group]; t != nil && t.counts() > 0 {
 			return h.reason

@@ -42,6 +42,7 @@ type hold struct {
 	size      int       // of the set of the last id
 	less      bool      // some of it is surplus no more since the reason was given
 	denied    string    // by whom
+	record    string    // of the denial
 	approval  string    // why no reading of the source confirms it; empty: one does
 	rechecked time.Time // when a fresh reading was last asked for
 }
@@ -150,7 +151,7 @@ func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 		why = "another replica decides by now"
 	} else if h.denied != "" {
 		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
-		l.forget(recordDecisions, setOf(h.shown))
+		l.endDenial(h.record)
 		h.denied, h.since = "", now
 		h.doubt(now)
 	}
@@ -319,14 +320,35 @@ func (l *loop) decide(id string, d decision, now time.Time) (<-chan error, error
 	if d.Approved {
 		return l.approved(h, d, now), nil
 	}
+	d.Keys = h.digests()
 	kept := l.keepDecision(setOf(id), d)
-	l.denied(h, d.Who)
+	l.denied(h, setOf(id), d)
 	return kept, nil
 }
 
-// denied keeps a hold until its set changes.
-func (l *loop) denied(h *hold, who string) {
-	h.denied = who
+// digests tell what a hold keeps; none where that is too much to be recorded.
+func (h *hold) digests() []string {
+	if len(h.set) > recordedKeys {
+		return nil
+	}
+	keys := make([]string, 0, len(h.set))
+	for s := range h.set {
+		keys = append(keys, s.place().digest())
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// denied keeps a hold until its set changes. A word that was given where the set
+// is not known is completed.
+func (l *loop) denied(h *hold, record string, d decision) {
+	if d.Keys == nil && setOf(h.name()) == record {
+		if d.Keys = h.digests(); d.Keys != nil {
+			l.keepDecision(record, d)
+		}
+	}
+	h.denied, h.record = d.Who, record
+	who := d.Who
 	l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: h.name(), What: "hold denied", Who: who, Since: h.since, Release: h.ends()})
 	l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", h.name(), "who", who)
 }

@@ -32,13 +32,19 @@ func MarkOf(e registry.Entry) (Mark, error) {
 	return ParseMark(e.Value[from:to])
 }
 
-// Bare returns an entry without its mark, whatever that says.
+// Bare returns an entry without its mark, whatever that says, and stamped anew
+// where it is stamped: two entries that differ in their marks alone are the same
+// without them, whoever took them off.
 func Bare(e registry.Entry) registry.Entry {
-	from, to, ok := markIn(e.Value)
+	e.Value = Stamp(unmarked(e.Value))
+	return e
+}
+
+func unmarked(v string) string {
+	from, to, ok := markIn(v)
 	if !ok {
-		return e
+		return v
 	}
-	v := e.Value
 	if isJSON(v) {
 		from, to = from-len(jsonMark), to+1
 		switch {
@@ -55,8 +61,7 @@ func Bare(e registry.Entry) registry.Entry {
 			from--
 		}
 	}
-	e.Value = v[:from] + v[to:]
-	return e
+	return v[:from] + v[to:]
 }
 
 // HostOf returns the host address of the mesh that an entry says it came from,

@@ -43,6 +43,9 @@ func Stamp(url string) string {
 // stampIn returns where the stamp of a URL begins, -1 where it has none. The &
 // of a value is always escaped.
 func stampIn(url string) int {
+	if isJSON(url) {
+		return -1
+	}
 	const sep = StampKey + "="
 	i := max(strings.Index(url, "?"+sep), strings.Index(url, "&"+sep))
 	if i < 0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func stampOf(t *testing.T, url string) uint64 {
@@ -58,6 +59,18 @@ func TestStamp(t *testing.T) {
 		} {
 			if got := metadata.Stamp(url); got != url {
 				t.Errorf("%s became %s", url, got)
+			}
+		}
+	})
+	t.Run("is the same without a mark, whosever that was and whoever took it off", func(t *testing.T) {
+		e := markedEntry(stamped)
+		other := metadata.Remark(e, func(m metadata.Mark) metadata.Mark { m.Owner = "zyxwvu"; return m })
+		stripped := e
+		stripped.Value = e.Value[:strings.Index(e.Value, "&"+metadata.MarkKey+"=")] // by a tool that knows no stamps
+		want := metadata.Bare(e)
+		for _, o := range []registry.Entry{other, stripped, want} {
+			if got := metadata.Bare(o); got != want {
+				t.Errorf("%s without its mark is %s, want %s", o.Value, got.Value, want.Value)
 			}
 		}
 	})

@@ -108,7 +108,7 @@ func (a *adoption) plan(ctx context.Context, h *house) error {
 		}
 		for _, p := range plans {
 			for _, w := range p.Change.Put {
-				if w.Old != nil && w.Old.Value == metadata.Bare(w.New).Value {
+				if w.Old != nil && metadata.Bare(w.Old.Entry).Value == metadata.Bare(w.New).Value {
 					a.wanted[w.Old.Entry] = w.New
 				}
 			}

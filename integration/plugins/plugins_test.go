@@ -94,7 +94,7 @@ func (s *service) serve(t *testing.T) {
 	as := fmt.Sprintf("%s-%d", s.framework, port)
 	p := harness.Start(t, harness.Command{
 		Name: as, Path: s.binary,
-		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "3s", "serve", s.name()},
+		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "6s", "serve", s.name()},
 	})
 	s.servers = append(s.servers, server{port, p})
 	s.at.runs(t, s.name(), s.ports())

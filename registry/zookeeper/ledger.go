@@ -174,8 +174,9 @@ func (t *Target) giveUpLedger(err error) error {
 }
 
 // claimBare makes ours, among the nodes without an owner, those that are what
-// we wrote but for the mark. Another session's ephemeral node is not: who
-// holds it registered it.
+// we wrote but for the mark. One that stands beside the one with the mark is
+// the old of a replacement where these overlap, and a copy of somebody's
+// elsewhere. Another session's ephemeral node is not: who holds it registered it.
 func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Layout, nodes []found) error {
 	bare, marked := t.divide(nodes)
 	if len(marked) > 0 {
@@ -192,7 +193,7 @@ func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Lay
 		return err
 	}
 	for _, f := range bare {
-		if marked[f.held.Key] || !t.tagged(ledger.data, f.held.Entry) {
+		if marked[f.held.Key] && layout.Replaces() != metadata.Overlapping || !t.tagged(ledger.data, f.held.Entry) {
 			continue
 		}
 		if err := t.claim(ctx, layout, group, f); err != nil {
