@@ -104,12 +104,28 @@ func consume(discovery string, at ...registry.Option) error {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
-	told.call(ctx, func(ctx context.Context) (port string, err error) {
-		err = conn.CallUnary(ctx, []any{"bob"}, &port, "Greet")
-		if err == nil && port == "" {
-			err = errors.New("an empty answer")
-		}
-		return port, err
-	})
+	told.call(ctx, func(ctx context.Context) (string, error) { return greet(ctx, conn) })
 	return nil
+}
+
+// greet calls, and calls again where dubbo-go panics: while a call looks for its
+// route, an invoker that it looks at may be destroyed and have no URL any more
+// (RouterChain.Route), whoever removed the provider.
+func greet(ctx context.Context, conn *client.Connection) (port string, err error) {
+	const tries = 3
+	for range tries {
+		panicked := false
+		func() {
+			defer func() { panicked = recover() != nil }()
+			err = conn.CallUnary(ctx, []any{"bob"}, &port, "Greet")
+		}()
+		switch {
+		case panicked:
+		case err == nil && port == "":
+			return "", errors.New("an empty answer")
+		default:
+			return port, err
+		}
+	}
+	return "", fmt.Errorf("dubbo-go panicked %d times in a row", tries)
 }
