@@ -334,12 +334,15 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 		case h.denied != "":
 		case decided && !d.Approved:
 			l.denied(h, id, d)
-		case !decided && l.posts != nil:
-			if id, d := l.denial(h, decisions, now); id != "" {
-				l.denied(h, id, d)
-			}
+		case !decided:
+			l.deniedAsPart(h, decisions, now)
 		}
 	}
+	l.forgetApprovals(decisions, now)
+}
+
+// forgetApprovals drops approvals that are of no hold any more.
+func (l *loop) forgetApprovals(decisions map[string]decision, now time.Time) {
 	for id, d := range decisions {
 		if _, waits := l.records.heard[id]; d.Approved && !waits && now.Sub(d.At).Abs() >= approvalTerm {
 			l.forget(recordDecisions, id)
@@ -347,16 +350,18 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 	}
 }
 
-// denial returns the denial of a larger set that all of a hold was in, and its
-// record; an empty one where there is none. One that is about to be forgotten
-// is none.
-func (l *loop) denial(h *hold, decisions map[string]decision, now time.Time) (string, decision) {
+// deniedAsPart denies a hold that all was in a larger set which a person denied,
+// at this replica or at another. A denial that is about to be forgotten is none.
+func (l *loop) deniedAsPart(h *hold, decisions map[string]decision, now time.Time) {
+	if l.posts == nil {
+		return
+	}
 	for _, id := range slices.Sorted(maps.Keys(decisions)) {
 		if d := decisions[id]; d.covers(h, now) && !l.records.forgets(recordDecisions, id) {
-			return id, d
+			l.denied(h, id, d)
+			return
 		}
 	}
-	return "", decision{}
 }
 
 // forgets reports whether a record is about to be forgotten.

@@ -66,7 +66,7 @@ func TestStamp(t *testing.T) {
 		e := markedEntry(stamped)
 		other := metadata.Remark(e, func(m metadata.Mark) metadata.Mark { m.Owner = "zyxwvu"; return m })
 		stripped := e
-		stripped.Value = e.Value[:strings.Index(e.Value, "&"+metadata.MarkKey+"=")] // by a tool that knows no stamps
+		stripped.Value, _, _ = strings.Cut(e.Value, "&"+metadata.MarkKey+"=") // by a tool that knows no stamps
 		want := metadata.Bare(e)
 		for _, o := range []registry.Entry{other, stripped, want} {
 			if got := metadata.Bare(o); got != want {
