@@ -60,18 +60,24 @@ type decision struct {
 	Bridge string           `json:"bridge,omitempty"` // what it lost counts no more; empty: it does
 	Counts []registry.Group `json:"counts,omitempty"` // but for these
 
-	// Keys are digests of what a denial is of, for replicas that decide a part of
-	// it each by now; none where there are too many.
+	// Keys are digests of what a denial is of, in order, for replicas that decide a
+	// part of it each by now; none where there are too many.
 	Keys []string `json:"keys,omitempty"`
 }
 
-// covers reports whether a denial of late is of all that a hold keeps.
-func (d decision) covers(h *hold, now time.Time) bool {
-	if !d.denies(now) || len(h.set) > len(d.Keys) {
+// has reports whether a denial is of a key, by its digest.
+func (d decision) has(key string) bool {
+	_, found := slices.BinarySearch(d.Keys, key)
+	return found
+}
+
+// covers reports whether a denial is of all that a hold keeps.
+func (d decision) covers(h *hold) bool {
+	if len(h.set) > len(d.Keys) {
 		return false
 	}
 	for s := range h.set {
-		if !slices.Contains(d.Keys, s.place().digest()) {
+		if !d.has(s.place().digest()) {
 			return false
 		}
 	}
@@ -131,7 +137,7 @@ type records struct {
 	heard     map[string]heard
 	posted    map[string]time.Time
 	vouched   map[string]time.Time // approvals of which the balance knows: when they were given
-	denials   map[string]string    // the record of the denial that a key is in, by digest
+	denials   map[string]decision  // those of late, by record, for the parts of their sets
 }
 
 // heard is when a replica said anew that it has a hold.
@@ -335,7 +341,7 @@ func (l *loop) obey(decisions map[string]decision, now time.Time) {
 		case decided && !d.Approved:
 			l.denied(h, id, d)
 		case !decided:
-			l.deniedAsPart(h, decisions, now)
+			l.deniedAsPart(h)
 		}
 	}
 	l.forgetApprovals(decisions, now)
@@ -351,13 +357,10 @@ func (l *loop) forgetApprovals(decisions map[string]decision, now time.Time) {
 }
 
 // deniedAsPart denies a hold that all was in a larger set which a person denied,
-// at this replica or at another. A denial that is about to be forgotten is none.
-func (l *loop) deniedAsPart(h *hold, decisions map[string]decision, now time.Time) {
-	if l.posts == nil {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(decisions)) {
-		if d := decisions[id]; d.covers(h, now) && !l.records.forgets(recordDecisions, id) {
+// at this replica or at another.
+func (l *loop) deniedAsPart(h *hold) {
+	for _, id := range slices.Sorted(maps.Keys(l.records.denials)) {
+		if d := l.records.denials[id]; d.covers(h) {
 			l.denied(h, id, d)
 			return
 		}
@@ -369,45 +372,43 @@ func (r *records) forgets(kind, name string) bool {
 	return slices.ContainsFunc(r.pending, func(p record) bool { return p.kind == kind && p.name == name && p.text == "" })
 }
 
-// hearDenials takes in which keys were denied of late.
+// hearDenials takes in what was denied of late, where replicas may share it. What
+// is about to be forgotten is no denial any more.
 func (l *loop) hearDenials(decisions map[string]decision, now time.Time) {
 	l.records.denials = nil
 	if l.posts == nil {
 		return
 	}
-	for id, d := range decisions {
-		if !d.denies(now) || l.records.forgets(recordDecisions, id) {
-			continue
-		}
-		if l.records.denials == nil {
-			l.records.denials = make(map[string]string)
-		}
-		for _, key := range d.Keys {
-			l.records.denials[key] = id
-		}
-	}
+	l.records.denials = maps.Clone(decisions)
+	maps.DeleteFunc(l.records.denials, func(id string, d decision) bool { return !d.denies(now) || l.records.forgets(recordDecisions, id) })
 }
 
-// undenied ends the denial of a set of which something is wanted again.
-func (l *loop) undenied(p place) {
+// denialsOf returns the records of the denials that a key was in, at this replica
+// or at another.
+func (l *loop) denialsOf(p place) (ids []string) {
 	if len(l.records.denials) == 0 {
-		return
+		return nil
 	}
-	if id := l.records.denials[p.digest()]; id != "" {
+	key := p.digest()
+	for id, d := range l.records.denials {
+		if d.has(key) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// undenied ends the denials of sets of which something is wanted again.
+func (l *loop) undenied(p place) {
+	for _, id := range l.denialsOf(p) {
 		l.endDenial(id)
 	}
 }
 
 // endDenial forgets a denial of which the set has changed.
 func (l *loop) endDenial(record string) {
-	maps.DeleteFunc(l.records.denials, func(_, of string) bool { return of == record })
+	delete(l.records.denials, record)
 	l.forget(recordDecisions, record)
-}
-
-// deniedElsewhere reports whether a key was in a set that a person denied, at this
-// replica or at another.
-func (l *loop) deniedElsewhere(s *surplus) bool {
-	return len(l.records.denials) > 0 && l.records.denials[s.place().digest()] != ""
 }
 
 // approved lets a hold go by a person's word, and tells who decides next what of

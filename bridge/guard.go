@@ -169,7 +169,7 @@ func (l *loop) tooMany(b *ward, s *surplus, now time.Time) string {
 	if why := b.excess(now); why != "" {
 		return why
 	}
-	if l.deniedElsewhere(s) {
+	if len(l.denialsOf(s.place())) > 0 {
 		return "a person denied it as a part of more"
 	}
 	if h := l.gathering(b, now); h != nil {
@@ -299,7 +299,7 @@ func (l *loop) missing(it *item, found plan.Surplus, now time.Time) *surplus {
 	l.pend(s)
 	if s.Known && s.leftover() {
 		b := l.ward(s)
-		b.missing.add(place{it.group, s.Key}, b.guard.Window, now)
+		b.missing.add(s.place(), b.guard.Window, now)
 	}
 	if s.Known {
 		l.ways[s.Origin.Bridge].owe(s.Origin.Service, 1)
@@ -321,7 +321,7 @@ func (l *loop) wanted(s *surplus, now time.Time) {
 		if s.hold != nil {
 			s.hold.doubt(now) // the source was wrong about a part of it
 		}
-		l.cameBack(place{s.item.group, s.Key}, now)
+		l.cameBack(s.place(), now)
 	}
 	if s.hold != nil {
 		l.shrink(s.hold, s, now)

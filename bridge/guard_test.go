@@ -321,26 +321,8 @@ func TestShare(t *testing.T) {
 				t.Errorf("the set of the hold changed: %+v", h)
 			}
 		},
-		"a fault that comes in pieces is one hold": func(t *testing.T) {
-			s := standard(t, 20)
-			s.loses(0, 10)
-			s.in(2 * time.Second)
-			s.loses(10, 8)
-			s.in(time.Hour).holdsN(40)
-			if h := s.hold(); len(h.Entries) != 36 {
-				t.Errorf("%d entries", len(h.Entries))
-			}
-		},
-		"a piece of a fault is no small loss by what is held of it already": func(t *testing.T) {
-			s := standard(t, 20)
-			s.loses(0, 10)
-			s.in(2 * time.Second)
-			s.loses(10, 3)
-			s.in(time.Hour).holdsN(40)
-			if h := s.hold(); len(h.Entries) != 26 {
-				t.Errorf("%d entries", len(h.Entries))
-			}
-		},
+		"a fault that comes in pieces is one hold":                          piecemeal(8),
+		"a piece of a fault is no small loss by what is held of it already": piecemeal(3),
 		"leftovers of an earlier run are held by the strictest guard": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).bridge("c", bridge.DefaultGuard())
 			for i := range 20 {
@@ -492,4 +474,19 @@ func TestEntriesOfABridgeThatIsGone(t *testing.T) {
 			s.in(2 * time.Minute).holds("c 10.0.0.1:80")
 		},
 	})
+}
+
+// piecemeal is a fault that takes ten of twenty services of two endpoints and,
+// two seconds later, some more.
+func piecemeal(later int) func(*testing.T) {
+	return func(t *testing.T) {
+		s := standard(t, 20)
+		s.loses(0, 10)
+		s.in(2 * time.Second)
+		s.loses(10, later)
+		s.in(time.Hour).holdsN(40)
+		if h := s.hold(); len(h.Entries) != 2*(10+later) {
+			t.Errorf("%d entries", len(h.Entries))
+		}
+	}
 }

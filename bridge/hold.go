@@ -348,9 +348,8 @@ func (l *loop) denied(h *hold, record string, d decision) {
 		}
 	}
 	h.denied, h.record = d.Who, record
-	who := d.Who
-	l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: h.name(), What: "hold denied", Who: who, Since: h.since, Release: h.ends()})
-	l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", h.name(), "who", who)
+	l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: h.name(), What: "hold denied", Who: d.Who, Since: h.since, Release: h.ends()})
+	l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", h.name(), "who", d.Who)
 }
 
 // find returns the hold of an id.
