@@ -451,7 +451,7 @@ func (o *operation) again() {
 // unit and make test make the tables once more without.
 func withoutTheRaceDetector(t *testing.T) {
 	t.Helper()
-	if raced {
+	if testing.Short() {
 		t.Skip("the tables are made by a run of their own, without the race detector")
 	}
 }

@@ -16,6 +16,7 @@ import (
 // of its two instances reaches Java Dubbo consumers that know ZooKeeper alone,
 // one by interface and one by application.
 func TestChangesArriveAtJava(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.SharedNacos(t, 2)
 	zookeeper := harness.StartZooKeeper(t)

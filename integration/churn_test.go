@@ -13,6 +13,7 @@ import (
 // and go. Three endpoints are there all the time and must never be touched;
 // after each restart ZooKeeper has to hold what the mesh holds.
 func TestKilledDuringChurn(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	steady := []int{18401, 18402, 18403}
 	w := newWorld(t)

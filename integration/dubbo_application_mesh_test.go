@@ -13,6 +13,7 @@ import (
 // any application and by interface or by application, is called under its one
 // host in the mesh, and nobody who goes takes another along.
 func TestTwoApplicationsOfOneInterfaceInAMesh(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	listen := harness.Address(t)

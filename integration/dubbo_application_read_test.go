@@ -73,6 +73,7 @@ func (w *appWorld) consumer(t *testing.T, id string) harness.Consumer {
 // read, whatever they store of what they provide, and called through what was
 // read.
 func TestJavaApplicationsAreRead(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	from := harness.StartZooKeeper(t)
 	javaApplicationsAreRead(t, newAppWorld(t, "zookeeper://"+from.Address, fmt.Sprintf("zookeeper: { servers: [%q], sessionTimeout: 6s }", from.Address)))
@@ -119,6 +120,7 @@ func javaApplicationsAreRead(t *testing.T, w *appWorld) {
 // provides is told of with what helps, and read by interface as soon as it
 // registers so too.
 func TestAProviderThatCannotBeAsked(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	from, to := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration

@@ -73,6 +73,7 @@ func versions(t *testing.T, test func(t *testing.T, version string)) {
 }
 
 func TestApplicationLevelInZooKeeper(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	versions(t, func(t *testing.T, version string) {
 		w := newWorld(t)
@@ -158,6 +159,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 }
 
 func TestBothLevelsAtOnce(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	versions(t, func(t *testing.T, version string) {
 		w := newWorld(t)
@@ -189,6 +191,7 @@ func TestBothLevelsAtOnce(t *testing.T) {
 // TestOneOfAHundredInstances: of a hundred one goes and comes, three times, and
 // no list that a Java consumer is told of lacks another.
 func TestOneOfAHundredInstances(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	java := harness.StartDubbo(t)
@@ -247,6 +250,7 @@ func standIns(t *testing.T, n int) (ports []int) {
 }
 
 func TestApplicationLevelInNacos(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
 		server := harness.SharedNacos(t, version)

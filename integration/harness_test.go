@@ -11,6 +11,7 @@ import (
 )
 
 func TestHarness_ZooKeeperServesAndKeepsItsDataOverAKill(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
@@ -27,6 +28,7 @@ func TestHarness_ZooKeeperServesAndKeepsItsDataOverAKill(t *testing.T) {
 }
 
 func TestHarness_AnEnsembleServesWithoutItsLeader(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	nodes := harness.StartEnsemble(t)
 	var followers []*harness.ZooKeeper
@@ -47,6 +49,7 @@ func TestHarness_AnEnsembleServesWithoutItsLeader(t *testing.T) {
 }
 
 func TestHarness_IstiodPushesWhatTheMeshHoldsAndShowsPublishedKeys(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	mesh := harness.NewMesh(t)
 	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(18101, 18102)})
@@ -80,6 +83,7 @@ func TestHarness_IstiodPushesWhatTheMeshHoldsAndShowsPublishedKeys(t *testing.T)
 }
 
 func TestHarness_AJavaConsumerCallsWhatZooKeeperNames(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
@@ -103,6 +107,7 @@ func entry(protocol string, port int) string {
 }
 
 func TestHarness_AProxySeesEveryWriteToZooKeeperAndCanBreakItsConnections(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	proxy := harness.StartZooKeeperProxy(t, harness.StartZooKeeper(t).Address)
 	znodes := harness.Connect(t, proxy.Address)

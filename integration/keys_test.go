@@ -81,6 +81,7 @@ func hosts(interfaces ...string) map[naming.ServiceKey]naming.HostAddress {
 }
 
 func TestKeysAreShownByEveryIstiod_A42(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	mesh := harness.NewMesh(t)
 	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(18101)})
@@ -129,6 +130,7 @@ func TestKeysAreShownByEveryIstiod_A42(t *testing.T) {
 }
 
 func TestManyKeysAreShown_A42(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	i := harness.StartIstiod(t, harness.NewMesh(t))
 	p := publisher(t, i.GRPC)
@@ -155,6 +157,7 @@ func TestManyKeysAreShown_A42(t *testing.T) {
 }
 
 func TestKeysOfWhatIstiodConfirmedAreShown_A42(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	xds, http := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
 	p := publisher(t, xds)

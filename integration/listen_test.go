@@ -69,6 +69,7 @@ func simpleTLS(t *testing.T, ca harness.CA) map[string]any {
 // TestIstiodReadsTheBridgeOverTLS_V47 shows what a real istiod does with
 // tlsSettings, and that clients which are refused cost it nothing.
 func TestIstiodReadsTheBridgeOverTLS_V47(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
@@ -127,6 +128,7 @@ func TestIstiodReadsTheBridgeOverTLS_V47(t *testing.T) {
 // TestAClientNeedsACertificate_V47 shows that an istiod, which has none, is
 // refused where clients need one, and that a client with one is served.
 func TestAClientNeedsACertificate_V47(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	harness.Connect(t, zookeeper.Address).Create(t, registered("api.Greeter", 20001), "")

@@ -93,6 +93,7 @@ func imported(iface string) string {
 }
 
 func TestIstiodReadsTheBridge(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := startMCP(t)
 	server.put(t, "api.Greeter", "10.0.0.1", "10.0.0.2")
@@ -126,6 +127,7 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 }
 
 func TestFiveThousandServicesReachIstiod_P03(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := startMCP(t)
 	const services = 5000

@@ -186,6 +186,7 @@ func (m *mcpServer) withdraw(t *testing.T, s registry.Service) {
 }
 
 func TestMeshClientsFindWhatARegistryProvides_A26(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}
 	web := registry.Service{Name: "web-shop", Protocol: "http"}

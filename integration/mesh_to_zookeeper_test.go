@@ -80,6 +80,7 @@ func TestStory(t *testing.T) {
 }
 
 func TestMesh(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.greet(t, 18101, 18102)
@@ -133,6 +134,7 @@ func TestMesh(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	blueAddress := "blue.shop.svc.cluster.local:20000"

@@ -119,6 +119,7 @@ const swift = 20 * time.Millisecond
 // version, and against one that wants a login: a server takes ten seconds to
 // start.
 func TestNacos(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
 		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift})

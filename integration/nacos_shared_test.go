@@ -21,6 +21,7 @@ import (
 // TestNacosIsShared has others at work where a bridge writes: a second bridge
 // of its owner, which Nacos cannot refuse, and somebody at the console.
 func TestNacosIsShared(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	from := harness.StartZooKeeper(t)
 	providers := harness.Connect(t, from.Address)

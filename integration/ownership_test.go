@@ -43,6 +43,7 @@ func as(t *testing.T, w *world, owner string) *harness.Bridge {
 }
 
 func TestOwnership(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.greet(t, 19101, 19102)

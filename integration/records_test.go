@@ -102,6 +102,7 @@ bridges:
 
 // TestWhatIsServedOutlivesTheProcess_V05 has records in real servers.
 func TestWhatIsServedOutlivesTheProcess_V05(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	services := []string{"api.One", "api.Two", "api.Three"}
 	t.Run("ZooKeeper", func(t *testing.T) {

@@ -103,6 +103,7 @@ func TestARingOfThreeRegistriesEnds_F46(t *testing.T) {
 }
 
 func TestTheIDOfAZooKeeper(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server, other := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
 	znodes, there := harness.Connect(t, server.Address), harness.Connect(t, other.Address)

@@ -52,6 +52,7 @@ func (r reloading) do(t *testing.T, b *harness.Bridge, there bool) { //nolint:re
 // TestReloadZooKeeper_A46 reloads in every way while a subscriber watches real
 // ZooKeeper: no entry goes, and what a reload does not concern is not written.
 func TestReloadZooKeeper_A46(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.greet(t, 18431, 18432, 18433)
@@ -114,6 +115,7 @@ func wrong(t *testing.T, b *harness.Bridge) {
 // TestReloadNacos_A46 does the same on real Nacos, where instances live only
 // as long as a connection: a new one publishes before the old one ends.
 func TestReloadNacos_A46(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {
 		w := &nacosMesh{mesh: harness.NewMesh(t), life: t}

@@ -112,6 +112,7 @@ func (r *removing) holds(t *testing.T) []string {
 // TestOnRemove_F09 shows what becomes of the entries of a bridge that is taken
 // out of the file, in a real ZooKeeper.
 func TestOnRemove_F09(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for _, way := range []string{"reload", "restart"} {
 		t.Run("keep by a "+way, func(t *testing.T) {

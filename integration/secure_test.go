@@ -13,6 +13,7 @@ import (
 // TestSecureIstiod reads both endpoints and keys over the TLS port of istiod,
 // as a service account of the mesh's root namespace.
 func TestSecureIstiod(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.greet(t, 18101)

@@ -19,6 +19,7 @@ import (
 // adsz is several times the limit of one answer, and measures what istiod pays
 // (V08).
 func TestServiceKeysOfManyClients(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const clients, services = 100, 300
 	m := harness.NewMesh(t)

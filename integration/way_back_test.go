@@ -99,6 +99,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 }
 
 func TestBothDirectionsAtOnce_A43(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, zookeeper.Address)
@@ -162,6 +163,7 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 // TestTwoEndsOfOneMesh_A42 has two registries come into one mesh by addresses
 // of their own: what both give is published as one set of keys, by one node.
 func TestTwoEndsOfOneMesh_A42(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	one, two := harness.StartZooKeeper(t), harness.StartZooKeeper(t)
 	harness.Connect(t, one.Address).Create(t, registered("api.One", 20001), "")

@@ -17,6 +17,7 @@ import (
 // ZooKeeper, with entries as the bridge writes them. Each test has a root of
 // its own.
 func TestZooKeeperTarget_Conformance(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	var roots atomic.Int32

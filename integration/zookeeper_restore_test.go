@@ -23,6 +23,7 @@ func comesBackWith(t *testing.T, server *harness.ZooKeeper, change func()) {
 // what it held before: it refuses every session for having seen more than the
 // server has. Whoever uses it goes on with a new one.
 func TestAZooKeeperThatComesBackWithLess_V27(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server, f := harness.StartZooKeeper(t), dubboFormat(t)
 	conn := zookeeper.Options{Servers: []string{server.Address}, SessionTimeout: 10 * time.Second}

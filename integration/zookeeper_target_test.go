@@ -23,6 +23,7 @@ import (
 // format that keeps data in its nodes; the server's tree is emptied for each
 // test.
 func TestZooKeeperTarget_ConformanceWithData(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
@@ -84,6 +85,7 @@ func dataFixture(t *testing.T, address string, znodes *harness.Znodes, tune []fu
 }
 
 func TestZooKeeperTarget_Connection(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
@@ -158,6 +160,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 }
 
 func TestZooKeeperTarget_Restart(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
@@ -192,6 +195,7 @@ func TestZooKeeperTarget_Restart(t *testing.T) {
 }
 
 func TestZooKeeperTarget_Ensemble_F35(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	nodes := harness.StartEnsemble(t)
 	f := dubboFormat(t)
@@ -239,6 +243,7 @@ func TestZooKeeperTarget_Ensemble_F35(t *testing.T) {
 }
 
 func TestZooKeeperTarget_Limits_F39(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	f := dubboFormat(t)
@@ -266,6 +271,7 @@ func TestZooKeeperTarget_Limits_F39(t *testing.T) {
 }
 
 func TestZooKeeperTarget_Access(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
 	f := dubboFormat(t)

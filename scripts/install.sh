@@ -10,7 +10,7 @@
 #   scripts/install.sh dubbogo          the application of the real dubbo-go of integration/dubbogo, a program
 #   scripts/install.sh kubernetes       a folder of two programs, kube-apiserver and etcd; takes minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
-#   scripts/install.sh golangci-lint    a tool named in tools/versions, a program
+#   scripts/install.sh gotestsum        a program, as every other tool named in tools/versions
 #   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; needs root on Debian
 #   scripts/install.sh check            nothing: fails where a Debian package is missing
 #
@@ -180,11 +180,11 @@ case ${1:-} in
     need_debian
     echo "$(once jre "$(release)-1" jre)/rootfs.tar"
     ;;
-  golangci-lint | benchstat | gremlins)
+  gotestsum | golangci-lint | benchstat | gremlins)
     read -r _ version package < <(grep "^$1 " "$root/tools/versions")
     echo "$(once "$1" "$version" tool)/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, kubernetes, envoy, jre, golangci-lint, benchstat, gremlins or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, kubernetes, envoy, jre, gotestsum, golangci-lint, benchstat, gremlins or check"
     ;;
 esac

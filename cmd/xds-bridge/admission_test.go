@@ -36,6 +36,7 @@ func (w *world) second() (other *zktest.Server, both func(owner string) string) 
 // TestATargetThatAReloadAddsAndThatRefuses_F10 shows that it costs itself
 // alone, that a user sees why, and that it is taken up once a person decided.
 func TestATargetThatAReloadAddsAndThatRefuses_F10(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	other, both := w.second()
 	do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
@@ -82,6 +83,7 @@ func TestATargetThatAReloadAddsAndThatRefuses_F10(t *testing.T) {
 // TestARefusalEndsAProcessOnlyAtItsStart_F10 shows both sides of the time that
 // counts as the start.
 func TestARefusalEndsAProcessOnlyAtItsStart_F10(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		since time.Duration // its start
 		ends  bool

@@ -13,6 +13,7 @@ import (
 
 // V18: nothing is to be done, and the registry goes.
 func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	r := w.start(file)
@@ -43,6 +44,7 @@ func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
 
 // V51: a mapping in which nothing changes does not grow older while it is read.
 func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
@@ -60,6 +62,7 @@ func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
 
 // V51: what is said when the process ends is true of the registry at hand.
 func TestWhatStaysAfterAStop(t *testing.T) {
+	t.Parallel()
 	zk, session, nacos, served := &outlet{link: &link{name: "zk", lasting: true}}, &outlet{link: &link{name: "zk"}}, &outlet{link: &link{name: "nacos"}}, &outlet{link: &link{name: "mesh", listen: ":1"}}
 	for want, outlets := range map[string][]*outlet{
 		"every entry stays as it is":                       {zk, served},
@@ -74,6 +77,7 @@ func TestWhatStaysAfterAStop(t *testing.T) {
 
 // V51: no health that is reported is no doubt.
 func TestHowAnEndpointIs(t *testing.T) {
+	t.Parallel()
 	for want, e := range map[string]admin.Endpoint{
 		"offered":               {Health: "unknown", Offered: true},
 		"healthy":               {Health: "healthy", Offered: true},
@@ -87,6 +91,7 @@ func TestHowAnEndpointIs(t *testing.T) {
 
 // Whoever takes the guard off is on record, and so is what was refused.
 func TestAReloadIsAudited(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	trail := filepath.Join(w.dir, "audit.ndjson")
 	file := w.config(fileOptions{file: "audit: { file: " + trail + " }\n"})

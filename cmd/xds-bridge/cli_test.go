@@ -26,6 +26,7 @@ func jwt(payload string) string {
 const smallest = "../../config/testdata/smallest.yaml"
 
 func TestShortcuts_A74(t *testing.T) {
+	t.Parallel()
 	do(t, "--check", "-f", smallest).want(t, exitOK, "smallest.yaml: valid")
 	do(t, "--version").want(t, exitOK, "xds-bridge ")
 	var b build
@@ -38,6 +39,7 @@ func TestShortcuts_A74(t *testing.T) {
 }
 
 func TestWrongUsage(t *testing.T) {
+	t.Parallel()
 	for line, want := range map[string]string{
 		"rnu":                                    `xds-bridge: unknown verb "rnu", did you mean "run"?`,
 		"frobnicate":                             `unknown verb "frobnicate"`,
@@ -66,6 +68,7 @@ func TestWrongUsage(t *testing.T) {
 }
 
 func TestValidate_A74(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
 	if err := os.WriteFile(bad, []byte("owner: shop\nregistriez: {}\n"), 0o600); err != nil {
@@ -87,6 +90,7 @@ func TestValidate_A74(t *testing.T) {
 }
 
 func TestEnvironmentSetsFlags(t *testing.T) {
+	t.Parallel()
 	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": smallest}, "validate").want(t, exitOK, "smallest.yaml: valid")
 	doIn(t, map[string]string{"XDS_BRIDGE_CONFIG": "/none.yaml"}, "validate", "-f", smallest).want(t, exitOK)
 	doIn(t, map[string]string{"XDS_BRIDGE_OUTPUT": "json"}, "version").want(t, exitOK, `"version":`)
@@ -96,6 +100,7 @@ func TestEnvironmentSetsFlags(t *testing.T) {
 
 // What is done is said on the command line alone: nobody inherits it unseen.
 func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
@@ -116,6 +121,7 @@ func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
 
 // SIGHUP from before a verb is known ends any but run.
 func TestHangUp(t *testing.T) {
+	t.Parallel()
 	hup := make(chan os.Signal, 1)
 	hup <- syscall.SIGHUP
 	var out buffer
@@ -125,6 +131,7 @@ func TestHangUp(t *testing.T) {
 }
 
 func TestNacosIsNotWrittenOnce(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "nacos.yaml")
 	text := "owner: shop\nregistries:\n  mesh: { istiod: { address: \"127.0.0.1:1\" } }\n  n: { nacos: { servers: [\"http://127.0.0.1:2\"] } }\n" +
@@ -138,6 +145,7 @@ func TestNacosIsNotWrittenOnce(t *testing.T) {
 
 // A name that an outsider chose must not drive the terminal.
 func TestTerminalIsSafe(t *testing.T) {
+	t.Parallel()
 	var out buffer
 	c := &cli{out: &out, err: &out, env: lookup(nil), color: "never"}
 	evil := "evil\x1b]0;owned\x07\x1b[2J\u202e.svc"
@@ -160,6 +168,7 @@ func TestTerminalIsSafe(t *testing.T) {
 // Status names what a source leaves out, with the reason, and of many the
 // first.
 func TestStatusNamesWhatIsSkipped(t *testing.T) {
+	t.Parallel()
 	var out buffer
 	c := &cli{out: &out, err: &out, env: lookup(nil), color: "never"}
 	s := admin.Source{Name: "zk"}
@@ -181,6 +190,7 @@ func TestStatusNamesWhatIsSkipped(t *testing.T) {
 }
 
 func TestColor(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		color string
 		env   map[string]string
@@ -203,6 +213,7 @@ func TestColor(t *testing.T) {
 
 // The guard of a file that says nothing is the one that the bridge documents.
 func TestGuardDefaults(t *testing.T) {
+	t.Parallel()
 	cfg, err := config.Load(smallest, lookup(nil))
 	if err != nil {
 		t.Fatal(err)
@@ -255,6 +266,7 @@ func flagsPage(root *cobra.Command) string {
 }
 
 func TestGeneratedReference(t *testing.T) {
+	t.Parallel()
 	got := flagsPage((&cli{out: &buffer{}, err: &buffer{}, env: lookup(nil)}).root())
 	file := filepath.Join("..", "..", "docs", "reference", "flags.md")
 	if os.Getenv("UPDATE_GOLDEN") != "" {

@@ -8,6 +8,7 @@ import (
 
 // V23: whoever edits a file looks at what runs, and a probe must not end it.
 func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick, file: "reload: { interval: 0s }"})
 	r := w.start(file)
@@ -41,6 +42,7 @@ func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 
 // V24: of two bridges on one machine the file says which is meant.
 func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)

@@ -53,6 +53,7 @@ func servedAt(t *testing.T, address string) []string {
 // before the bridge ended or while it was away, keeps the host and the port of
 // the protocol it spoke.
 func TestAHostOutlivesItsLastProvider(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	provider := func(iface string) string {
 		return "/dubbo/" + iface + "/providers/" + url.QueryEscape("dubbo://10.0.0.1:20001/"+iface+"?interface="+iface+"&side=provider")

@@ -219,6 +219,7 @@ func (f field) reason(left error, to spot) string {
 // TestFields keeps docs/fields.md as the codecs have it, and lets nothing
 // vanish without a word. V70, V73, V74, V76-V80.
 func TestFields(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString(fieldsHead)
 	made := make(map[spot]map[bool]codec)

@@ -51,6 +51,7 @@ func sample() *registry.Service {
 
 // TestFormatsPage keeps docs/formats.md as the codecs have it.
 func TestFormatsPage(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	b.WriteString(pageHead)
 	for _, name := range slices.Sorted(maps.Keys(forms())) {

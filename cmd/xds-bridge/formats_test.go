@@ -12,6 +12,7 @@ import (
 // TestEveryFormatOfTheConfigurationIsThere: what config allows has a line in
 // forms, and the other way round.
 func TestEveryFormatOfTheConfigurationIsThere(t *testing.T) {
+	t.Parallel()
 	schema, err := config.Schema()
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +48,7 @@ log: { format: json, level: debug }
 // is in every format that has plain names, under the name of a rule, and one
 // with a key is in Dubbo's besides.
 func TestPlainServicesInSeveralFormats_A20(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")
 	file := w.severalFormats(`[dubbo-interface, spring-cloud, kratos, { format: hertz, service: "hertz-*" }, plain]`,
@@ -84,6 +86,7 @@ func TestPlainServicesInSeveralFormats_A20(t *testing.T) {
 // TestTwoServicesOfOneName: the second of two services that would be called
 // the same is refused whole, and told of.
 func TestTwoServicesOfOneName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer("greeter.test.svc.cluster.local:20000", "10.0.0.8")
 	w.offer(greeter, "10.0.0.7")
@@ -101,6 +104,7 @@ func TestTwoServicesOfOneName(t *testing.T) {
 // TestWhoSharesAName: what is copied from a registry does, what a mesh has two
 // of does not, and a place has one answer for all that write to it.
 func TestWhoSharesAName(t *testing.T) {
+	t.Parallel()
 	const registries = `owner: shop
 registries:
   mesh: { istiod: { address: "istiod:15010" } }
@@ -129,6 +133,7 @@ bridges:
 // TestAFolderOfAnotherFormat: where Dubbo's application-level discovery has a
 // service of the same name, nothing is written and status says why.
 func TestAFolderOfAnotherFormat(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")
 	if err := w.zk.Put("/services/greeter/10.9.9.9:20880", []byte(`{"name":"greeter","id":"10.9.9.9:20880","address":"10.9.9.9","port":20880,`+

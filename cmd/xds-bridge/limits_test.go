@@ -7,6 +7,7 @@ import (
 // TestASourceAtItsBoundIsHeld_D1 shows that a registry which tells of too much
 // costs nothing that is there, says so, and is let go by a larger bound.
 func TestASourceAtItsBoundIsHeld_D1(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
 	limited := func(n string) string {

@@ -38,6 +38,7 @@ func (w *world) pair() string {
 
 // TestWhatAListenAddressShowsOthersIsTold: V47.
 func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
+	t.Parallel()
 	const plaintext, everybody = "istiod is served in plaintext", "whoever reaches it may read every service"
 	w := newWorld(t)
 	tls := w.pair()
@@ -75,6 +76,7 @@ func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
 
 // TestClientsChangeWithAReload: V47.
 func TestClientsChangeWithAReload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.waysIn("127.0.0.1:0", "")
 	w.start(file)

@@ -104,6 +104,7 @@ func statusOf(t *testing.T, file string) admin.Document {
 }
 
 func TestNacos(t *testing.T) {
+	t.Parallel()
 	w := newNacosWorld(t, "nacos")
 	file := w.conf(w.login("secret"))
 	t.Run("run --once is refused with the reason", func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestNacos(t *testing.T) {
 		do(t, "preflight", "-f", w.conf(w.login("wrong")), "--timeout", "8s").want(t, exitFindings, "× login", "check username and passwordFile")
 		at := w.at
 		w.at = "http://127.0.0.1:1"
-		do(t, "preflight", "-f", w.conf(""), "--timeout", "8s").want(t, exitUnreachable, "× reachable", "the gRPC port, 1000 above")
+		do(t, "preflight", "-f", w.conf(""), "--timeout", "2s").want(t, exitUnreachable, "× reachable", "the gRPC port, 1000 above")
 		w.at = at
 	})
 	file = w.conf(w.login("secret"))
@@ -203,6 +204,7 @@ func batchOf(t *testing.T, r nacostest.Request) string {
 // TestNacosBadInput has one service that goes wrong in some way beside one
 // that must not notice.
 func TestNacosBadInput(t *testing.T) {
+	t.Parallel()
 	const pay = "pay.shop.svc.cluster.local:20880"
 	for name, tt := range map[string]struct {
 		code    int
@@ -259,6 +261,7 @@ func TestNacosBadInput(t *testing.T) {
 }
 
 func TestNacosAccess(t *testing.T) {
+	t.Parallel()
 	foreign := model.Instance{Ip: "10.9.9.9", Port: 20880, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, ClusterName: "DEFAULT"}
 	t.Run("F26 a wrong password is one clear line, and mending the file is enough", func(t *testing.T) {
 		t.Parallel()
@@ -319,6 +322,7 @@ func TestNacosAccess(t *testing.T) {
 // TestAnotherNacosTakesNothingAway_V93 shows that a typo in the servers is
 // refused, and that nothing goes past the guard where it is meant.
 func TestAnotherNacosTakesNothingAway_V93(t *testing.T) {
+	t.Parallel()
 	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
 	file := w.conf("")
 	w.start(file)

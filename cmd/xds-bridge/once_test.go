@@ -12,6 +12,7 @@ import (
 )
 
 func TestOnce_A02(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	do(t, "run", "--once", "-f", w.config(fileOptions{})).want(t, exitOK, "zk: 2 entries of ours, 0 of others")
 	nodes := w.providers("api.Orders")
@@ -30,6 +31,7 @@ func TestOnce_A02(t *testing.T) {
 }
 
 func TestRestartWritesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
@@ -65,6 +67,7 @@ func TestRestartWritesNothing(t *testing.T) {
 }
 
 func TestForeignEntriesStay_A44(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	foreign := "/dubbo/api.Orders/providers/" + url.QueryEscape("dubbo://10.9.9.9:20880/api.Orders?application=legacy&interface=api.Orders&side=provider")
 	if err := w.zk.Put(foreign, nil); err != nil {
@@ -88,6 +91,7 @@ func TestForeignEntriesStay_A44(t *testing.T) {
 }
 
 func TestPlan_A74(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "plan", "-f", file).want(t, exitFindings, "+ tri://10.0.0.1:20880/api.Orders", "2 to create, 0 to update, 0 to delete")
@@ -113,6 +117,7 @@ func TestPlan_A74(t *testing.T) {
 }
 
 func TestHeldDeletions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
 	file := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, atLeast: 1 }"})
@@ -131,6 +136,7 @@ func TestHeldDeletions(t *testing.T) {
 }
 
 func TestRulesNameServices_A20(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
 	w.publish(nil)
@@ -143,6 +149,7 @@ func TestRulesNameServices_A20(t *testing.T) {
 }
 
 func TestOnlyNeededEndpointsAreAsked_A63(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
 	asked := func() []string {
@@ -163,6 +170,7 @@ func TestOnlyNeededEndpointsAreAsked_A63(t *testing.T) {
 }
 
 func TestSelect(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
 	w.publish(map[string]string{"providers:api.Orders::": orders, "providers:api.Greeter::": greeter})
@@ -177,6 +185,7 @@ func TestSelect(t *testing.T) {
 }
 
 func TestOtherClusterDomain_A85(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const host = "pay.shop.svc.corp.example:20880"
 	w.offer(host, "10.0.2.1")
@@ -189,6 +198,7 @@ func TestOtherClusterDomain_A85(t *testing.T) {
 }
 
 func TestUnreachablePeers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	w.mesh.Refuse(adstest.ErrNotReady)

@@ -32,6 +32,7 @@ func (w *world) ownedBy(owner, more string) string {
 }
 
 func TestOwnerChangedByMistake_F10(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	old := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", old).want(t, exitOK, "2 entries of ours")
@@ -69,6 +70,7 @@ func TestOwnerChangedByMistake_F10(t *testing.T) {
 }
 
 func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
@@ -102,6 +104,7 @@ func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
 }
 
 func TestMarksAreSignedFromAFirstKeyThroughARotation_S5(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).want(t, exitOK)
 	keys := w.file("keys", "the first key of this deployment\n")

@@ -10,6 +10,7 @@ import (
 // TestPlanIntoAMesh has a plan beside the bridge that serves the mesh: it
 // needs neither the address nor an istiod, and says what it compares with.
 func TestPlanIntoAMesh_A74(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	provider := "/dubbo/api.Greeter/providers/" + url.QueryEscape("tri://10.0.0.1:20001/api.Greeter?interface=api.Greeter&side=provider")
 	if err := w.zk.Put(provider, nil); err != nil {
@@ -39,6 +40,7 @@ log: { format: json, level: debug }
 // without a word", by default, for what is served into a mesh too (V05). The
 // new process has no disk of the old one.
 func TestARestartKnowsWhatWasServed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	folder := func(n int) string { return fmt.Sprintf("/dubbo/api.S%d/providers/", n) }
 	provider := func(n int) string {

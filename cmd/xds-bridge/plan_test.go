@@ -8,6 +8,7 @@ import (
 
 // V52: what may not be read will not be read within any timeout.
 func TestPlanNamesWhatItMayNotReadAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)

@@ -13,6 +13,7 @@ import (
 // TestARegistryThatMayOnlyBeRead: a bridge into a mesh works without the right
 // to keep records. preflight says what is lost, and fails nothing.
 func TestARegistryThatMayOnlyBeRead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if err := w.zk.Put("/dubbo/api.A/providers/"+url.QueryEscape("tri://10.0.0.1:20001/api.A?interface=api.A&side=provider"), nil); err != nil {
 		t.Fatal(err)
@@ -48,6 +49,7 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 // TestAChangedListenAddressFindsWhatWasServed: a registry that shows a tenth
 // after the change takes nothing from a mesh.
 func TestAChangedListenAddressFindsWhatWasServed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path := func(n int) string {
 		return fmt.Sprintf("/dubbo/api.S%d/providers/", n) + url.QueryEscape(fmt.Sprintf("tri://10.0.0.1:20001/api.S%d?interface=api.S%d&side=provider", n, n))

@@ -34,6 +34,7 @@ func inStep(t *testing.T, file string) {
 // TestABadFileLeavesTheOldOneRunning_F08 shows that everything that is wrong
 // is told, in all the places where a user looks.
 func TestABadFileLeavesTheOldOneRunning_F08(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
@@ -66,6 +67,7 @@ func TestABadFileLeavesTheOldOneRunning_F08(t *testing.T) {
 // TestOnlyWhatChangedIsRestarted shows for each kind of change which parts go
 // on, by the connections that the servers see.
 func TestOnlyWhatChangedIsRestarted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	w.start(file)
@@ -132,6 +134,7 @@ func TestReloadIsAskedForInThreeWays(t *testing.T) {
 // TestAChangeDuringTheStartIsTaken shows that a file which changes after it was
 // read, and before anything runs, is read again.
 func TestAChangeDuringTheStartIsTaken(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	var file string
 	write := func(settle string) {
@@ -158,6 +161,7 @@ func TestAChangeDuringTheStartIsTaken(t *testing.T) {
 // TestSocketsOfAReload shows that a reload which is refused leaves no socket
 // open, and that an address may be widened while it is listened at.
 func TestSocketsOfAReload(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	text, err := os.ReadFile(file)
@@ -205,6 +209,7 @@ func listener(t *testing.T) net.Listener {
 // TestAMoveIsRefused_F10 shows that a change of what says whose entries are
 // and where they lie needs a word of its own.
 func TestAMoveIsRefused_F10(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
@@ -245,6 +250,7 @@ const plainNames = quick + `, names: [{ host: "orders.*", service: orders }]`
 // TestAPlaceIsWhatItIs_V96 shows that formats are known again wherever they
 // stand in a list, and that one which leaves it is asked about.
 func TestAPlaceIsWhatItIs_V96(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: plainNames})
 	w.start(file)
@@ -278,6 +284,7 @@ func TestAPlaceIsWhatItIs_V96(t *testing.T) {
 // TestAFormatIsWithdrawn_V95 shows that onRemove is the word on a format as it
 // is on a bridge.
 func TestAFormatIsWithdrawn_V95(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: plainNames + ", onRemove: withdraw"})
 	w.replaced(file, "formats: [dubbo-interface]", "formats: [dubbo-interface, kratos]")
@@ -296,6 +303,7 @@ func TestAFormatIsWithdrawn_V95(t *testing.T) {
 // TestAnotherEnsembleIsAnotherPlace_V94 shows that the id that a registry keeps
 // of itself says whether it is the same one, and not how it is reached.
 func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
@@ -326,6 +334,7 @@ func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
 // TestARemovedEndKeepsItsEntries_F09 shows what becomes of the entries of a
 // registry that no bridge leads to any more, and that it can come back.
 func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	other := zktest.New(zktest.Options{})
 	at, err := other.Listen(t.Context(), "127.0.0.1:0")

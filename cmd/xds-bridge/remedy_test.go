@@ -8,6 +8,7 @@ import (
 
 // V21: each kind of error has its own remedy.
 func TestRemediesAreByKindOfError(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		`connection error: desc = "error reading server preface: http2: frame too large"`: "speaks no gRPC",
 		"tls: first record does not look like a TLS handshake":                            "the port speaks plaintext",
@@ -25,6 +26,7 @@ func TestRemediesAreByKindOfError(t *testing.T) {
 
 // V48: a pattern that fits nothing is told of with its setting.
 func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: `, select: { include: ["orders.*", "odrers.*"], exclude: ["x.*"] }, names: [{ host: "y.*", interface: api.Y }]`})
 	r := do(t, "plan", "-f", file)
@@ -36,6 +38,7 @@ func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
 
 // V21: Nacos takes any namespace, and shows what lies in one without a name to nobody.
 func TestPreflightDoubtsANamespaceThatHoldsNothing(t *testing.T) {
+	t.Parallel()
 	w := newNacosWorld(t, "")
 	do(t, "preflight", "-f", w.conf(", namespace: Production")).want(t, exitOK, "‼ list: no service of our formats is in namespace Production", "the id of the namespace")
 }

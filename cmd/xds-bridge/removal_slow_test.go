@@ -26,6 +26,7 @@ func (d deaf) Record(ctx context.Context, _, _, _ string) error {
 // TestARecordThatIsNotAnsweredHoldsNoLoopUp shows that a loop can ask what stays
 // while the registry does not take what is to be remembered.
 func TestARecordThatIsNotAnsweredHoldsNoLoopUp(t *testing.T) {
+	t.Parallel()
 	d := deaf{make(chan struct{})}
 	tag := metadata.Fingerprint("b", metadata.BridgeLen)
 	r := &removal{

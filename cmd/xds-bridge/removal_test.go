@@ -13,6 +13,7 @@ import (
 // TestWhatBecomesOfTheEntriesOfARemovedBridge_F09 shows both words of onRemove
 // by a reload and by a restart.
 func TestWhatBecomesOfTheEntriesOfARemovedBridge_F09(t *testing.T) {
+	t.Parallel()
 	for _, onRemove := range []string{"", "keep", withdraw} {
 		for _, way := range []string{"reload", "restart"} {
 			t.Run(fmt.Sprintf("%s by a %s", orWord(onRemove, "unsaid"), way), func(t *testing.T) {
@@ -71,6 +72,7 @@ func TestWhatBecomesOfTheEntriesOfARemovedBridge_F09(t *testing.T) {
 // TestARemovedBridgeThatComesBack shows that what was remembered of it holds
 // no more, and that a copy of the record from before keeps to the guard.
 func TestARemovedBridgeThatComesBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick + ", onRemove: withdraw"})
 	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours")
@@ -96,6 +98,7 @@ func TestARemovedBridgeThatComesBack(t *testing.T) {
 // TestABridgeThatWasRenamedIsShown_V62 shows that what nobody writes any more
 // is told of after a restart, with what helps.
 func TestABridgeThatWasRenamedIsShown_V62(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
@@ -126,6 +129,7 @@ func TestABridgeThatWasRenamedIsShown_V62(t *testing.T) {
 // TestAWithdrawThatCannotBeRememberedIsTold shows that records which are
 // refused cost onRemove its word over a restart, and that this is said.
 func TestAWithdrawThatCannotBeRememberedIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for _, path := range []string{"/xds-bridge", "/xds-bridge/shop", "/xds-bridge/shop/removals"} {
 		if err := w.zk.Put(path, nil); err != nil {

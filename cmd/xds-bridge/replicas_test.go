@@ -15,6 +15,7 @@ import (
 // the file of a bridge that runs, which waits for its restart, and a second
 // replica is started. That one writes once the first has ended, not before.
 func TestFromOneToTwoReplicasThereIsOneWriter(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
@@ -103,6 +104,7 @@ func (w *world) writers() func() []int64 {
 // another replica has stays while that one runs, and when it has just ended: a
 // rollout that is under way, or stuck, costs no consumer an address.
 func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
+	t.Parallel()
 	const older = `, select: { include: ["orders.*"] }`
 	for name, newer := range map[string]func(text string) string{
 		"a service more": func(text string) string {

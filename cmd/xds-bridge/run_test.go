@@ -15,6 +15,7 @@ import (
 )
 
 func TestReadiness_A56(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.mesh.Refuse(adstest.ErrNotReady)
 	r := w.start(w.config(fileOptions{}))
@@ -44,6 +45,7 @@ func TestReadiness_A56(t *testing.T) {
 }
 
 func TestStatusAndWhy_A76(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	r := w.start(file)
@@ -72,6 +74,7 @@ func TestStatusAndWhy_A76(t *testing.T) {
 }
 
 func TestRunFollowsTheMesh_A03(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
@@ -84,6 +87,7 @@ func TestRunFollowsTheMesh_A03(t *testing.T) {
 }
 
 func TestHoldsAreDecided(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
 	file := w.config(fileOptions{bridge: ", guard: { settle: 0s, lastEndpoint: 0s, atLeast: 1 }"})
@@ -118,6 +122,7 @@ func TestHoldsAreDecided(t *testing.T) {
 
 // What was written to a registry that is away may be gone, however good it was.
 func TestStatusOfATargetThatIsAway(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
@@ -138,6 +143,7 @@ func TestStatusOfATargetThatIsAway(t *testing.T) {
 }
 
 func TestDebugAPIRefuses_A13(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
@@ -159,6 +165,7 @@ func TestDebugAPIRefuses_A13(t *testing.T) {
 }
 
 func TestDryRunWritesNothing_A74(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	r := w.start(file, "--dry-run")
@@ -172,6 +179,7 @@ func TestDryRunWritesNothing_A74(t *testing.T) {
 }
 
 func TestSecretsAreNeverLogged_A77(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	const password, token = "hunter2secret", "eyJhbGciOiJub25lIn0.eyJhdWQiOiJpc3Rpby1jYSJ9.signature"
 	file := w.config(fileOptions{
@@ -192,6 +200,7 @@ func TestSecretsAreNeverLogged_A77(t *testing.T) {
 }
 
 func TestLogsGoThroughGost_A77(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	r := do(t, "run", "--once", "-f", w.config(fileOptions{}), "--log-format", "gost", "--log-level", "error")
 	r.want(t, exitOK)
@@ -201,6 +210,7 @@ func TestLogsGoThroughGost_A77(t *testing.T) {
 }
 
 func TestPreflight(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	r := do(t, "preflight", "-f", w.config(fileOptions{}))
 	r.want(t, exitOK, "√ reachable", "√ version: 1.30.0-test", "√ clock", "√ xDS", "√ service keys: 1 by debug-http", "√ write: a node was made and deleted")
@@ -213,6 +223,7 @@ func TestPreflight(t *testing.T) {
 
 // A root that nobody registers in is the root that was written wrong.
 func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.waysIn("127.0.0.1:0", "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ list: /dubbo does not exist, so that nothing is read there", "check root of the bridge's formats or reads")
@@ -223,6 +234,7 @@ func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
 }
 
 func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	if err := errors.Join(w.zk.Put("/dubbo/api.Orders", nil), w.zk.SetACL("/", zktest.WorldACL(zktest.PermRead))); err != nil {
 		t.Fatal(err)
@@ -238,6 +250,7 @@ func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
 }
 
 func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
@@ -257,6 +270,7 @@ func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {
 }
 
 func TestPreflightReadsTheToken_A14(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{
 		"another audience":     {jwt(`{"aud":["kubernetes"]}`), `× token: its audience is ["kubernetes"], and istiod takes istio-ca`},

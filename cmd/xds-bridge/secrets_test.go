@@ -15,6 +15,7 @@ import (
 // password or a token in it is carried on as it is, and nobody is shown it:
 // neither by a verb, nor in the log, nor in the audit.
 func TestSecretsOfProvidersAreNotShown_I1_I2(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	far := zktest.New(zktest.Options{})
 	farAt, err := far.Listen(t.Context(), "127.0.0.1:0")

@@ -14,6 +14,7 @@ import (
 // TestTheStatusAPIForOthers_I1 shows that others reach the status API only
 // with TLS and the token, and that the verbs do by the configuration.
 func TestTheStatusAPIForOthers_I1(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	pair, text := certificate(t, "localhost")
 	ca := w.file("ca.pem", text)

@@ -10,6 +10,7 @@ import (
 // What is selected is said by what people know a service by, wherever it is
 // stored.
 func TestSelectionOfServicesOfRegistries(t *testing.T) {
+	t.Parallel()
 	greeter := &registry.Service{
 		Name:       "dubbo-interface:/dubbo/providers:org.acme.Greeter:1.0:blue",
 		Interfaces: []registry.Interface{{Name: "org.acme.Greeter", Version: "1.0", Group: "blue"}},

@@ -34,6 +34,7 @@ func (v verbs) Get(path string) (int, string) {
 // TestStatesInOneProcess brings the world into the states of docs/states.md that
 // real servers cannot be brought into in a moment (V18, V51).
 func TestStatesInOneProcess(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/states.md")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +82,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks } }\n"}))
+			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks }, ttl: 5s }\n"}))
 			file := w.file("config.yaml", strings.Replace(text, "bridges:\n", "  locks: { zookeeper: { servers: [\""+at+"\"], timeout: 2s } }\nbridges:\n", 1))
 			r := w.start(file)
 			inStep(t, file)
@@ -104,6 +105,10 @@ func TestStatesInOneProcess(t *testing.T) {
 			continue
 		}
 		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && state == "the lease out of reach" {
+				t.Skip("takes long: make test-all runs it")
+			}
 			w := newWorld(t)
 			since := time.Now()
 			file, r := bring(t, w)

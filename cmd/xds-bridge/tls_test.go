@@ -91,6 +91,7 @@ bridges:
 }
 
 func TestSecurePeers_A62(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	token := jwt(`{"aud":["istio-ca"]}`)
 	file := w.secure(token)

@@ -10,6 +10,7 @@ import (
 
 // V09: what an entry says of itself tells which service may keep it.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	b := &builder{cfg: &config.Config{Registries: map[string]config.Registry{"mesh": {Istiod: &config.Istiod{}}, "zk": {}}}}
 	leading := []config.Bridge{{Name: "one", From: "mesh"}, {Name: "two", From: "zk"}}
 	url := func(bridge string) registry.Entry {

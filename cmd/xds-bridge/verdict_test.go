@@ -10,6 +10,7 @@ import (
 // The first line of status and its exit code say the same, and both say what
 // keeps entries as they are although nothing is left to write (V18, V51).
 func TestVerdictOfAStatus(t *testing.T) {
+	t.Parallel()
 	of := func(peer string, names ...admin.ConditionName) (all []admin.Condition) {
 		for _, n := range names {
 			all = append(all, admin.Condition{Direction: admin.OfTarget, Peer: peer, Name: n})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestWaypoint(t *testing.T) {
+	t.Parallel()
 	unreachable := errors.New("connection refused")
 	for name, tt := range map[string]struct {
 		given, kept string
@@ -98,6 +99,7 @@ func TestWaypoint(t *testing.T) {
 
 // TestIDIsLookedAfter shows what becomes of an id while the bridge runs.
 func TestIDIsLookedAfter(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		given   string
 		next    string // what the registry keeps from then on

@@ -16,6 +16,7 @@ import (
 )
 
 func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct{ address, from, want string }{
 		"over xDS, by the service's short name":  {"istiod.istio-system.svc:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},
 		"over HTTP, by the service's short name": {"istiod.istio-system.svc:15010", "debug-http", "istiod.istio-system.svc.corp.example:15014"},
@@ -56,6 +57,7 @@ func TestIstiodsAddressIsAskedWhereItsEndpointsStayUnknown(t *testing.T) {
 }
 
 func TestOverlayKeepsWhatItIsTold(t *testing.T) {
+	t.Parallel()
 	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Orders"}
 	entry := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
 	stored := memory.New(memory.Options{})

@@ -11,6 +11,7 @@ import (
 
 // V19: what another process publishes into a Nacos only that one can take back.
 func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newNacosWorld(t, "")
 	file := w.conf("")
 	r := w.start(file)
@@ -30,6 +31,7 @@ func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
 
 // V19: what was not read is not said to hold nothing.
 func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
@@ -50,6 +52,7 @@ func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
 // V19: entries of one group that may not be deleted cost that group, and are not
 // counted as done.
 func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
@@ -79,6 +82,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 
 // V49: of another owner an entry tells its mark, and verbs take that.
 func TestAnOwnerIsNamedByItsMark(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)

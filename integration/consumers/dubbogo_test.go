@@ -50,6 +50,7 @@ func providers(ports []int, all []state) (paths []string) {
 // TestDubboGo: V71. A change of an entry in ZooKeeper left running consumers of
 // dubbo-go without a provider for milliseconds.
 func TestDubboGo(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	source := harness.StartZooKeeper(t)
 	ports := []int{harness.StartDubboGo(t), harness.StartDubboGo(t), harness.StartDubboGo(t)}

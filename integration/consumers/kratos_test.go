@@ -255,6 +255,7 @@ func kratosNode(name string, port int, s state) string {
 
 // TestKratos: V75. A change in place woke no running consumer of Kratos.
 func TestKratos(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const name = "users"
 	source := harness.StartZooKeeper(t)

@@ -10,14 +10,13 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // TestZooKeeperEnsemble keeps the mesh in three servers, in entries that go
 // with the bridge's session.
 func TestZooKeeperEnsemble(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
-	t.Attr(reliability.With, "istiod and three ZooKeepers")
 	nodes := harness.StartEnsemble(t)
 	znodes := harness.Connect(t, harness.Addresses(nodes...)...)
 	m := faults.StartMesh(t)

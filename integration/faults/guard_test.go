@@ -14,7 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // guardSettles is what the guard of the defaults waits before it believes that
@@ -187,8 +186,8 @@ func (g *guarded) holds(t testing.TB) (map[string][]heldBack, error) {
 // source restarts and shows nothing, or half. What stays is all of it, held;
 // approval lets it go, and the source's return ends the rest without a write.
 func TestGuardTable_RealServers(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
-	t.Attr(reliability.With, "istiod, ZooKeeper, Nacos 2 and Nacos 3")
 	sources := []guardSource{newMeshSource(t), newZooKeeperSource(t), newNacosSource(t)}
 	g := newGuarded(t, sources)
 

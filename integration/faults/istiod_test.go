@@ -7,15 +7,14 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // TestIstiodLosesItsMemory uses the guards as they are by default: it is about
 // safety alone. What is taken back in earnest waits a minute with them, so
 // the mesh only grows here.
 func TestIstiodLosesItsMemory(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
-	t.Attr(reliability.With, "istiod and ZooKeeper")
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
 	m := faults.StartMesh(t)

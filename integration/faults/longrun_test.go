@@ -1,3 +1,5 @@
+//go:build soak
+
 package faults_test
 
 import (
@@ -17,7 +19,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 	"github.com/xds-bridge/xds-bridge/integration/history"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
@@ -78,7 +79,6 @@ func TestLongRun(t *testing.T) {
 	if err != nil {
 		t.Fatalf("XDS_BRIDGE_SOAK: %v", err)
 	}
-	t.Attr(reliability.With, "istiod, ZooKeeper and Nacos 3")
 	r := startLongRun(t)
 	r.agree(t)
 	began, random := time.Now(), rand.New(rand.NewPCG(7, 60))

@@ -13,7 +13,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // javaInterface is what an application outside the mesh provides in Nacos.
@@ -89,11 +88,11 @@ func provided(iface, ip string, port uint64) model.Instance {
 
 // TestNacos has everything go wrong between istiod, the bridge and a Nacos.
 func TestNacos(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for _, version := range harness.NacosVersions() {
 		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) {
 			t.Parallel()
-			t.Attr(reliability.With, fmt.Sprintf("istiod and Nacos %d", version))
 			w := newNacosWorld(t, version)
 			w.connection(t)
 			w.frozen(t)

@@ -1,6 +1,6 @@
 // Package faults tries the bridge with every fault that real servers can be
 // made to have. Its tests are named after what they show, with the id of the
-// fault; docs/reliability.md is made of their results.
+// fault.
 package faults
 
 import (
@@ -17,7 +17,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/history"
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // HealTime is within what everything has to agree again after the last fault
@@ -106,7 +105,6 @@ func (s Said) wrote(entries, heads int) error {
 // A Fault is one thing that goes wrong.
 type Fault struct {
 	Name  string
-	With  string           // the servers, where they are not those of the world
 	Break func(*testing.T) // begins it
 	Lasts time.Duration    // how long it lasts at least
 	Heal  func(*testing.T) // ends it; nil where it ends by itself
@@ -128,9 +126,6 @@ type Fault struct {
 func (o *Oracle) Try(t *testing.T, f Fault) {
 	t.Helper()
 	ok := t.Run(f.Name, func(t *testing.T) {
-		if f.With != "" {
-			t.Attr(reliability.With, f.With)
-		}
 		others := o.Others(t)
 		if f.Loses != "" {
 			t.Log("may be missed for a while: " + f.Loses)
@@ -144,8 +139,7 @@ func (o *Oracle) Try(t *testing.T, f Fault) {
 		if f.Heal != nil {
 			f.Heal(t)
 		}
-		took := o.Agree(t)
-		t.Attr(reliability.Healed, took.Round(time.Millisecond).String())
+		o.Agree(t)
 		if err := harness.Same(o.Others(t), others); err != nil {
 			t.Errorf("what is others' was touched: %v", err)
 		}

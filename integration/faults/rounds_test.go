@@ -1,3 +1,5 @@
+//go:build soak
+
 package faults_test
 
 import (
@@ -9,7 +11,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // rounds is how often each way of replacing a bridge is tried: ten times, and
@@ -34,7 +35,6 @@ func TestRounds(t *testing.T) {
 	t.Parallel()
 	t.Run("ZooKeeper", func(t *testing.T) {
 		t.Parallel()
-		t.Attr(reliability.With, "istiod and ZooKeeper")
 		server := harness.StartZooKeeper(t)
 		m := faults.StartMesh(t)
 		bridge := kept(t, m, harness.Connect(t, server.Address), meshToZooKeeper(m, "", harness.Swift, server.Address), server)
@@ -53,7 +53,6 @@ func TestRounds(t *testing.T) {
 	})
 	t.Run("Nacos", func(t *testing.T) {
 		t.Parallel()
-		t.Attr(reliability.With, "istiod and Nacos 3")
 		m, server := faults.StartMesh(t), harness.SharedNacos(t, 3)
 		config := fmt.Sprintf(`owner: faults
 registries:

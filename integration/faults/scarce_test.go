@@ -14,13 +14,12 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // TestScarce gives a bridge little memory and few files, and floods its ports.
 func TestScarce(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
-	t.Attr(reliability.With, "istiod and ZooKeeper")
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
 	toZooKeeper := harness.StartProxy(t, server.Address)

@@ -1,3 +1,5 @@
+//go:build soak
+
 package faults_test
 
 import (
@@ -11,7 +13,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/history"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // soak is a ZooKeeper that is kept in another, and instances that come and go
@@ -32,7 +33,6 @@ type soak struct {
 // as it has to be.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	t.Attr(reliability.With, "two ZooKeepers")
 	s := &soak{Recorder: history.New(), services: 15, each: 100}
 	cycles := 3
 	if text := os.Getenv("XDS_BRIDGE_INSTANCES"); text != "" {

@@ -11,14 +11,13 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
-	"github.com/xds-bridge/xds-bridge/internal/reliability"
 )
 
 // TestZooKeeperToMesh has everything go wrong while providers of a ZooKeeper
 // are served to istiod.
 func TestZooKeeperToMesh(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
-	t.Attr(reliability.With, "ZooKeeper and istiod")
 	i, server, toZooKeeper := imported(t, "settle: 5s, lastEndpoint: 1s")
 	znodes, bridge := harness.Connect(t, server.Address), i.Bridge
 
@@ -99,8 +98,8 @@ bridges:
 // TestChurn has one provider come and go as fast as ZooKeeper lets it, and
 // looks at how often istiod is told.
 func TestChurn(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
-	t.Attr(reliability.With, "ZooKeeper and istiod")
 	i, server, _ := imported(t, harness.Swift)
 	znodes := harness.Connect(t, server.Address)
 	flap := func(n int, pause time.Duration) func(*testing.T) {

@@ -74,6 +74,7 @@ func (w *world) cell(format, at, direction, how string) {
 // TestFrameworks: each framework's provider knows one registry, its consumer
 // the other, and neither knows of the bridge.
 func TestFrameworks(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
 	zoo, nacos := zooKratos{t, w.znodes}, nacosKratos{t, w.sdk}

@@ -63,6 +63,7 @@ func (*meshWorld) host(n naming.MeshName) string {
 // called by clients that know istiod alone, and what the mesh has by
 // frameworks that know ZooKeeper alone.
 func TestFrameworksThroughAMesh_A26(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	w := newMeshWorld(t)
 	spring := harness.StartSpring(t)

@@ -77,3 +77,11 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Long leaves a test out of the gate, which runs with -short.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long: make test-all runs it")
+	}
+}

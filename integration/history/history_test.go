@@ -65,6 +65,7 @@ func judged(t *testing.T, r *history.Recorder) string {
 }
 
 func TestRecorder(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	both := []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}
 	for name, tt := range map[string]struct {
@@ -128,6 +129,7 @@ func TestRecorder(t *testing.T) {
 
 // A failed history is printed as the least that shows it.
 func TestRecorderPrintsTheShortest(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	r, s := history.New(), &told{}
 	r.Subscribe("s", "consumer", s)
@@ -196,6 +198,7 @@ func node(port int) string    { return folder + "/" + address(port) }
 // What a ZooKeeper says was written is judged, and told from what the test did
 // itself.
 func TestRecorderReadsTheLogOfAZooKeeper(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		tell  func(t *testing.T, r *history.Recorder, test *harness.Znodes, one, two *scribe, version int32)

@@ -108,6 +108,7 @@ func instance(port int) client.Instance {
 // TestTheDebugAPI_F20_F21: a client of the mesh by its service keys where the
 // debug API refuses or breaks, and where its token is replaced.
 func TestTheDebugAPI_F20_F21(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	at, ok := startMesh(t).(mesh)
 	if !ok {

@@ -17,6 +17,7 @@ import (
 // time it goes on: the provider is back, another has come, and another replica
 // has the work.
 func TestFrozenReplica_F04_A46(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	const waits = 15 * time.Second // longer than a replica that is silent keeps its work
 	server := harness.StartZooKeeper(t)

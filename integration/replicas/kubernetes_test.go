@@ -147,6 +147,7 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 // TestKubernetes_F03_F04_A46_A47 shows replicas whose lease is an object of a
 // real API server, with RBAC on, under the eyes of a subscriber.
 func TestKubernetes_F03_F04_A46_A47(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.more(t)
@@ -259,6 +260,7 @@ func (w *world) leased(t *testing.T) {
 // TestKubernetes_ANamespaceThatDoesNotExist shows that a replica without a
 // lease writes nothing, says why, and begins once there is one.
 func TestKubernetes_ANamespaceThatDoesNotExist(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.tokens.rotate(t, harness.Administrator)

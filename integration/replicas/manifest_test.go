@@ -109,6 +109,7 @@ func may(t *testing.T, kube *harness.Kubernetes, verb, what string) bool {
 // TestManifest shows that a real API server takes deploy/kubernetes.yaml, and
 // that the Role in it is what replicas need: all of it, and no more.
 func TestManifest(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	kube := harness.StartKubernetes(t)
 	kube.Namespace(t, shippedNamespace)

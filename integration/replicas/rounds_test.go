@@ -153,6 +153,7 @@ func (w *world) watchNacos(t *testing.T, server *harness.Nacos) {
 // TestNacos_F03_F04_A46_A47 shows it on the real servers of both versions, in
 // which an entry lives only as long as a connection that publishes it.
 func TestNacos_F03_F04_A46_A47(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	for _, version := range harness.NacosVersions() {
 		t.Run(fmt.Sprintf("Nacos %d", version), func(t *testing.T) {

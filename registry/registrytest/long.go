@@ -1,8 +1,14 @@
-//go:build !race
-
 package registrytest
 
-import "time"
+import (
+	"testing"
+	"time"
+)
 
-// Long is how much virtual time the tests take that look for what gathers.
-const Long = 24 * time.Hour
+// Long returns how much virtual time the tests take that look for what gathers.
+func Long() time.Duration {
+	if testing.Short() {
+		return 2 * time.Hour
+	}
+	return 24 * time.Hour
+}

@@ -364,7 +364,7 @@ func testQuiet(t *testing.T, r *sourceRig) {
 		before := r.Requests()
 		settle(30 * time.Minute) // in which everything is read many times
 		first = r.Requests() - before
-		settle(Long - time.Hour)
+		settle(Long() - time.Hour)
 		before = r.Requests()
 		settle(30 * time.Minute)
 		if last := r.Requests() - before; last > first+first/10+5 {

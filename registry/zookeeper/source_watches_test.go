@@ -46,7 +46,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 	inTime(t, "V12 hours in which nothing happens", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		table := reading(t, s)
-		costs(t, s, 0, func() { later(registrytest.Long) })
+		costs(t, s, 0, func() { later(registrytest.Long()) })
 		if rows, _ := table.Snapshot(); len(rows) != 60 {
 			t.Errorf("%d services", len(rows))
 		}
@@ -54,7 +54,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 	inTime(t, "V12 hours of changes", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		table := reading(t, s)
-		const minutes = int(registrytest.Long / time.Minute / 2)
+		minutes := int(registrytest.Long() / time.Minute / 2)
 		costs(t, s, 0, func() {
 			for i := range minutes {
 				spring(t, s, "spring7", 1)                                  // written again

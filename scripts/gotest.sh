@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Runs go test in this folder under gotestsum, which prints each package as it ends and all failures at the end.
+#
+#   scripts/gotest.sh NAME [FLAG...]            FLAGs and packages are go test's
+#   RERUN=1 scripts/gotest.sh NAME [FLAG...]    up to three failed tests are run once more, and are FLAKY if they pass
+#
+# Writes bin/runs/NAME.json with every event, NAME.xml in the form of JUnit and, with RERUN, NAME.flaky. Names the tests of
+# packages that run for longer than 20 s, every 20 s, and the slowest tests at the end.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+name=$1
+shift
+gotestsum=$("$root/scripts/install.sh" gotestsum)
+events=$root/bin/runs/$name.json
+flaky=$root/bin/runs/$name.flaky
+mkdir -p "$root/bin/runs"
+rm -f "$events" "$flaky"
+
+# under_way prints the tests that run, without those that wait for their own subtests, by package.
+under_way() {
+  awk '
+    function field(name) {
+      return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : ""
+    }
+    /"Action":"output"/ { next }
+    { action = field("Action"); package = field("Package"); test = field("Test") }
+    action ~ /^(run|cont)$/ { runs[package, test] = 1 }
+    action == "start" { started[package] = 1 }
+    action ~ /^(pause|pass|fail|skip)$/ { delete runs[package, test] }
+    action ~ /^(pass|fail|skip)$/ && test == "" { delete started[package] }
+    END {
+      for (at in runs) { split(at, part, SUBSEP); if (sub("/[^/]*$", "", part[2])) waits[part[1], part[2]] = 1 }
+      for (at in runs) { split(at, part, SUBSEP); if (!((part[1], part[2]) in waits)) tests[part[1]] = tests[part[1]] " " part[2] }
+      for (package in started) print package tests[package]
+    }' "$events"
+}
+
+# The packages of one look that are there at the next one have run for 20 s.
+watch() {
+  local before='' now
+  while sleep 20; do
+    [ -f "$events" ] || continue
+    now=$(under_way | sort)
+    join <(cut -d' ' -f1 <<<"$before" | sort -u) <(sort <<<"$now") | sed 's/^/... /'
+    before=$now
+  done
+}
+
+rerun=()
+if [ -n "${RERUN:-}" ]; then
+  rerun=(--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report "$flaky")
+fi
+packages=()
+flags=()
+for arg in "$@"; do
+  case $arg in
+    ./*) packages+=("$arg") ;;
+    *) flags+=("$arg") ;;
+  esac
+done
+
+watch &
+watcher=$!
+trap 'kill $watcher; wait $watcher 2>/dev/null || true' EXIT
+result=0
+"$gotestsum" --format standard-quiet --hide-summary skipped --jsonfile "$events" --junitfile "$root/bin/runs/$name.xml" \
+  "${rerun[@]}" --packages "${packages[*]}" -- "${flags[@]}" || result=$?
+echo "the slowest of $name:"
+"$gotestsum" tool slowest --num 5 --threshold 1s --jsonfile "$events"
+if [ "$result" = 0 ] && [ -s "$flaky" ]; then
+  sed -nE 's,^.*/([^/. ]+\.[^/ ]+: ),FLAKY \1,p' "$flaky" # tests, not their subtests
+fi
+exit "$result"
