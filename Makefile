@@ -94,7 +94,7 @@ covered: # every unit test, with what the gate leaves out, and what is covered b
 # Tests of real servers mostly wait, many of them for what must not happen: many at a time share the processors well.
 # A Nacos of each version is started once, while they are built, and shared by those that neither kill nor freeze it.
 run_integration = go build -C integration -o $(CURDIR)/bin/servers ./servers && cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge RERUN=1 \
-  $(CURDIR)/bin/servers $(CURDIR)/scripts/gotest.sh
+  $(CURDIR)/bin/servers -test.short $(CURDIR)/scripts/gotest.sh
 
 .PHONY: stories
 stories: build # of the tests of integration what the gate holds

@@ -65,9 +65,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 		began, stopwatch := time.Now(), harness.StartStopwatch()
 		znodes.Delete(t, registered("api.Greeter", 20001))
 		pushed := watch.AwaitPush(t, soon, "127.0.0.1:20002")
-		if took := stopwatch.Between(began, pushed); took > time.Second {
-			t.Errorf("took %s", took)
-		}
+		harness.AtMost(t, "from ZooKeeper to istiod's push", stopwatch.Between(began, pushed), time.Second)
 		if n := watch.Pushes() - before; n != 1 {
 			t.Errorf("istiod pushed %d times: %v", n, watch.Lists()[before:])
 		}

@@ -65,7 +65,7 @@ func (j *java) command(t testing.TB, words ...string) (string, error) {
 
 func (j *java) await(t testing.TB, what string) string {
 	t.Helper()
-	timer := time.NewTimer(answerTime)
+	timer := time.NewTimer(patience(answerTime))
 	defer timer.Stop()
 	select {
 	case answer := <-j.answers:

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -67,7 +68,7 @@ func Start(t testing.TB, c Command) *Process {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("--- the last lines of %s:\n%s", filepath.Base(p.log), p.tail())
+			t.Logf("--- the last lines of %s:\n%s", p.keep(t), p.tail())
 		}
 	})
 	return p
@@ -103,7 +104,7 @@ func (p *Process) Stop(t testing.TB) int {
 // Wait waits until the program has ended by itself and returns its exit code.
 func (p *Process) Wait(t testing.TB, within time.Duration) int {
 	t.Helper()
-	timer := time.NewTimer(within)
+	timer := time.NewTimer(patience(within))
 	defer timer.Stop()
 	select {
 	case <-p.done:
@@ -149,6 +150,17 @@ func (p *Process) Log() string {
 		return err.Error()
 	}
 	return string(b)
+}
+
+// keep copies the log of a failed test to bin/logs and returns its new place.
+func (p *Process) keep(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(Root(t), "bin", "logs", strings.ReplaceAll(t.Name(), "/", "."))
+	place := filepath.Join(dir, filepath.Base(p.log))
+	if err := errors.Join(os.MkdirAll(dir, 0o750), os.WriteFile(place, []byte(p.Log()), 0o600)); err != nil {
+		return err.Error()
+	}
+	return place
 }
 
 func (p *Process) tail() string {

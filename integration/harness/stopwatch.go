@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"testing"
 	"time"
 )
 
@@ -34,7 +35,29 @@ func (s Stopwatch) Between(from, to time.Time) time.Duration {
 // Over reports whether more time has passed than is allowed, or much more if
 // the machine was short of processors all along.
 func (s Stopwatch) Over(within time.Duration) bool {
+	if testing.Short() {
+		return time.Since(s.began) > patience(within)
+	}
 	return s.Took() > within || time.Since(s.began) > starved*within
+}
+
+// AtMost fails the test if something took longer than a bound. The gate, which
+// runs with -short, asserts no time.
+func AtMost(t testing.TB, what string, took, bound time.Duration) {
+	t.Helper()
+	t.Logf("%s: %s", what, took)
+	if took > bound && !testing.Short() {
+		t.Errorf("%s: got %s, want %s at most", what, took, bound)
+	}
+}
+
+// patience returns how long is waited for what should take a given time. The
+// gate passes on a machine that is ten times slower.
+func patience(within time.Duration) time.Duration {
+	if testing.Short() {
+		return 10 * within
+	}
+	return within
 }
 
 var stallTotal = regexp.MustCompile(`some .*total=(\d+)`)

@@ -2,7 +2,6 @@ package replicas
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +28,7 @@ func ways() []round {
 			b.AwaitReady(t)
 		}},
 		{"kill -9 and start", func(t *testing.T, w *world) {
-			b := w.replicas[rand.IntN(len(w.replicas))]
+			b := w.replicas[1]
 			b.Kill()
 			b.Start(t)
 			b.AwaitReady(t)
@@ -123,6 +122,9 @@ func TestZooKeeper_F03_F04_A46_A47(t *testing.T) {
 	t.Parallel()
 	for _, lifetime := range []string{"persistent", "session"} {
 		t.Run(lifetime, func(t *testing.T) {
+			if lifetime == "session" {
+				harness.Long(t)
+			}
 			t.Parallel()
 			nodes := harness.StartEnsemble(t)
 			addresses := harness.Addresses(nodes...)

@@ -1,9 +1,10 @@
 // Command servers runs a command, and beside it the servers that the tests
-// which it starts may share: servers go test ./...
+// which it starts may share: servers [-test.short] go test ./...
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +19,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-func main() { os.Exit(run(os.Args[1:])) }
+func main() {
+	testing.Init() // -test.short, with which the harness waits for a slow machine
+	flag.Parse()
+	os.Exit(run(flag.Args()))
+}
 
 func run(command []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,6 +62,7 @@ type owner struct {
 }
 
 func (*owner) Helper()                    {}
+func (*owner) Name() string               { return "servers" }
 func (o *owner) Context() context.Context { return o.ctx }
 
 func (*owner) Logf(format string, args ...any) {

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -80,19 +81,36 @@ func (w *wire) SetReadDeadline(t time.Time) error {
 	return w.Conn.SetReadDeadline(t) //nolint:wrapcheck // it is the connection's own
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. Once there is a session it reports no error but
+// closes the connection, which the library's reader learns of. The library
+// would answer a request that was not written, answer it again as the
+// connection ends, and a third time if the client closes meanwhile. The channel
+// of a request has room for two answers, so Close would never return.
 func (w *wire) Write(p []byte) (int, error) {
-	if w.session.Load() == 0 && len(p) >= 16 { // the connect request: length, version, zxid
-		w.seen = int64(binary.BigEndian.Uint64(p[8:]))
-	}
-	if len(w.auth) > 0 && w.session.Load() != 0 {
-		auth := w.auth
-		w.auth = nil
-		if _, err := w.Conn.Write(authPacket(auth)); err != nil {
-			return 0, err //nolint:wrapcheck // it is the connection's own
+	if w.session.Load() == 0 {
+		if len(p) >= 16 { // the connect request: length, version, zxid
+			w.seen = int64(binary.BigEndian.Uint64(p[8:]))
 		}
+		return w.Conn.Write(p) //nolint:wrapcheck // it is the connection's own
 	}
-	return w.Conn.Write(p) //nolint:wrapcheck // it is the connection's own
+	packet := p
+	if len(w.auth) > 0 {
+		packet = append(authPacket(w.auth), p...)
+		w.auth = nil
+	}
+	if _, err := w.Conn.Write(packet); err != nil {
+		_ = w.fail(fmt.Errorf("write: %w", err))
+		_ = w.Close()
+	}
+	return len(p), nil
+}
+
+// fail records why the connection is of no use, the first reason of several.
+func (w *wire) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = cmp.Or(w.err, err)
+	return err
 }
 
 func authPacket(credentials []byte) []byte {
@@ -114,10 +132,7 @@ func authPacket(credentials []byte) []byte {
 func (w *wire) Read(p []byte) (int, error) {
 	if len(w.head) == 0 && w.rest == 0 {
 		if err := w.next(); err != nil {
-			w.mu.Lock()
-			w.err = err
-			w.mu.Unlock()
-			return 0, err
+			return 0, w.fail(err)
 		}
 	}
 	if len(w.head) > 0 {
