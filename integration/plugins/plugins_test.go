@@ -52,7 +52,9 @@ func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
 			at.start(t)
 			each("a third one, after the restart", func(s *service) { s.serve(t) })
 			each("is called too", func(s *service) { s.awaitCalls(t) })
-			each("the second one is told to end", func(s *service) { s.retire(t, 1) })
+			ended := make(map[string]*harness.Process)
+			each("the second one is told to end", func(s *service) { ended[s.framework] = s.retire(t, 1) })
+			each("it ends", func(s *service) { s.awaitEnd(t, ended[s.framework]) })
 			each("the others are called on", func(s *service) { s.awaitCalls(t) })
 			each("nobody noticed", func(s *service) { s.calls.checkNoneFailed(t) })
 			conforms(t, at)
@@ -94,7 +96,7 @@ func (s *service) serve(t *testing.T) {
 	as := fmt.Sprintf("%s-%d", s.framework, port)
 	p := harness.Start(t, harness.Command{
 		Name: as, Path: s.binary,
-		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "6s", "serve", s.name()},
+		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "15s", "serve", s.name()},
 	})
 	s.servers = append(s.servers, server{port, p})
 	s.at.runs(t, s.name(), s.ports())
@@ -102,13 +104,19 @@ func (s *service) serve(t *testing.T) {
 
 // retire tells a server to end, as Kubernetes does: at the same time it is no
 // longer offered, and it has to go on until nobody calls it.
-func (s *service) retire(t *testing.T, n int) {
+func (s *service) retire(t *testing.T, n int) *harness.Process {
 	t.Helper()
 	gone := s.servers[n]
 	s.servers = append(s.servers[:n:n], s.servers[n+1:]...)
 	gone.process.Signal(t, syscall.SIGTERM)
 	s.at.runs(t, s.name(), s.ports())
-	if code := gone.process.Wait(t, drained); code != 0 {
+	return gone.process
+}
+
+// awaitEnd waits until a server that was told to end has ended.
+func (s *service) awaitEnd(t *testing.T, p *harness.Process) {
+	t.Helper()
+	if code := p.Wait(t, drained); code != 0 {
 		t.Errorf("%s: the server ended with %d", s.framework, code)
 	}
 }
