@@ -1,3 +1,5 @@
+//go:build soak
+
 package bridge_test
 
 import (
@@ -6,7 +8,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,15 +27,25 @@ import (
 // one group nor more than there are workers; and after the last fault heals,
 // the target holds what the sources say.
 func TestInvariants(t *testing.T) {
-	seeds := 40
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range seeds {
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newChaos(t, uint64(seed)).run() })
 		})
 	}
+}
+
+// seeds is how many schedules are tried, which XDS_BRIDGE_SEEDS says.
+func seeds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("XDS_BRIDGE_SEEDS")
+	if text == "" {
+		return 60
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("XDS_BRIDGE_SEEDS: %v", err)
+	}
+	return n
 }
 
 // place is one key of one group.

@@ -1,3 +1,5 @@
+//go:build soak
+
 package bridge_test
 
 import (
@@ -18,11 +20,7 @@ import (
 // often before the other healed, against the same oracle as TestInvariants. A
 // seed that fails prints its schedule.
 func TestSchedulesOfFaults(t *testing.T) {
-	seeds := 60
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range seeds {
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newSimulator(t, uint64(seed)).run() })
 		})
