@@ -124,7 +124,7 @@ func TestFairness(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay = 16, 5*ms
 			s.starts().has(fleet(500, 1)...).in(time.Minute)
-			for i := range 20_000 {
+			for i := range 6000 {
 				s.table().Put(service(fmt.Sprint("s", i%500), fmt.Sprintf("10.0.0.1:80*%d", i+1)))
 				s.in(ms)
 			}

@@ -27,19 +27,19 @@ import (
 // one group nor more than there are workers; and after the last fault heals,
 // the target holds what the sources say.
 func TestInvariants(t *testing.T) {
-	for seed := range seeds(t, 40) {
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newChaos(t, uint64(seed)).run() })
 		})
 	}
 }
 
-// seeds returns XDS_BRIDGE_SEEDS, how many schedules are tried, or a default.
-func seeds(t *testing.T, few int) int {
+// seeds is how many schedules are tried, which XDS_BRIDGE_SEEDS says.
+func seeds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("XDS_BRIDGE_SEEDS")
 	if text == "" {
-		return few
+		return 60
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -238,7 +238,7 @@ func TestDecisions(t *testing.T) {
 			r, start := recorded(t)
 			s := start(func(s *story) { s.opts.Gate = newBoard(1, decides).gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
 			r.set(true)
-			s.loses(0, 10).in(10 * time.Hour).hold()
+			s.loses(0, 10).in(2 * time.Hour).hold()
 			r.set(false)
 			s.in(30 * time.Second)
 			if n := r.stored(); n > 3 {
@@ -253,7 +253,7 @@ func TestDecisions(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.in(10 * time.Second).stop()
-			s = start().has(rest()...).in(24 * time.Hour).holdsN(40) // never confirmed either
+			s = start().has(rest()...).in(day()).holdsN(40) // never confirmed either
 			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") {
 				t.Errorf("%+v", h)
 			}
@@ -455,7 +455,7 @@ func TestDecisions(t *testing.T) {
 		},
 		"without a hold the records are left alone": func(t *testing.T) {
 			r, start := recorded(t)
-			start().has(fleet(20, 2)...).in(24 * time.Hour)
+			start().has(fleet(20, 2)...).in(day())
 			if r.calls != 0 {
 				t.Errorf("%d looks", r.calls)
 			}

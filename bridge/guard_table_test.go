@@ -147,7 +147,9 @@ func (v *view) says(n int) string {
 // TestGuardTable_Sources is the table of what sources can do, by how much there
 // is (V26, and the slow bleed).
 func TestGuardTable_Sources(t *testing.T) {
-	withoutTheRaceDetector(t)
+	if testing.Short() {
+		t.Skip("takes long: make test-all runs it")
+	}
 	meshes := []whole{{1, 1}, {2, 1}, {5, 1}, {5, 2}, {50, 2}, {500, 20}}
 	situations := []struct {
 		what string
@@ -336,7 +338,9 @@ func six(i, from, to int) *registry.Service {
 // TestGuardTable_Operations is the table of what people do on purpose, under
 // the defaults (V29).
 func TestGuardTable_Operations(t *testing.T) {
-	withoutTheRaceDetector(t)
+	if testing.Short() {
+		t.Skip("takes long: make test-all runs it")
+	}
 	const never = -1
 	operations := []struct {
 		what string
@@ -445,13 +449,4 @@ func (o *operation) again() {
 			}
 		}
 	}()
-}
-
-// withoutTheRaceDetector leaves a table out that takes minutes with it; make
-// unit and make test make the tables once more without.
-func withoutTheRaceDetector(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("the tables are made by a run of their own, without the race detector")
-	}
 }

@@ -20,7 +20,7 @@ import (
 // often before the other healed, against the same oracle as TestInvariants. A
 // seed that fails prints its schedule.
 func TestSchedulesOfFaults(t *testing.T) {
-	for seed := range seeds(t, 60) {
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newSimulator(t, uint64(seed)).run() })
 		})

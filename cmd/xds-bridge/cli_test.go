@@ -140,7 +140,7 @@ func TestNacosIsNotWrittenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, "run", "--once", "-f", file).want(t, exitUsage, "what it wrote would go with it")
-	do(t, "plan", "-f", file, "--timeout", "200ms").want(t, exitUnreachable, "target n")
+	do(t, "plan", "-f", file, "--timeout", "2s").want(t, exitUnreachable, "target n")
 }
 
 // A name that an outsider chose must not drive the terminal.

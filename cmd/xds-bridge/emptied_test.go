@@ -24,7 +24,7 @@ func servedAt(t *testing.T, address string) []string {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil || stream.Send(&discovery.DiscoveryRequest{TypeUrl: "networking.istio.io/v1/ServiceEntry"}) != nil {

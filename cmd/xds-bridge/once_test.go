@@ -202,14 +202,14 @@ func TestUnreachablePeers(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{})
 	w.mesh.Refuse(adstest.ErrNotReady)
-	do(t, "run", "--once", "-f", file, "--timeout", "300ms").want(t, exitUnreachable, "source mesh", "not ready")
-	do(t, "plan", "-f", file, "--timeout", "300ms").want(t, exitUnreachable, "source mesh")
+	do(t, "run", "--once", "-f", file, "--timeout", "3s").want(t, exitUnreachable, "source mesh", "not ready")
+	do(t, "plan", "-f", file, "--timeout", "3s").want(t, exitUnreachable, "source mesh")
 	w.mesh.Refuse(nil)
 	if err := w.zk.Close(); err != nil {
 		t.Fatal(err)
 	}
-	do(t, "run", "--once", "-f", file, "--timeout", "500ms").want(t, exitUnreachable, "target zk", "refused")
-	do(t, "preflight", "-f", file, "--timeout", "1s").want(t, exitUnreachable, "× reachable", "check zookeeper.servers")
+	do(t, "run", "--once", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "target zk", "refused")
+	do(t, "preflight", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "× reachable", "check zookeeper.servers")
 	do(t, "status", "-f", file).want(t, exitUnreachable, "is the bridge running")
 	do(t, "healthcheck", "--telemetry", "127.0.0.1:1").want(t, exitUnreachable, "is the bridge running")
 }

@@ -103,11 +103,11 @@ func TestSecurePeers_A62(t *testing.T) {
 	}
 
 	w.file("token", "rotated-away\n")
-	do(t, "run", "--once", "-f", file, "--timeout", "500ms").want(t, exitUnreachable, "source mesh", "authentication failure")
+	do(t, "run", "--once", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "source mesh", "authentication failure")
 	w.file("token", token+"\n")
 	_, other := certificate(t, "istiod.istio-system.svc")
 	w.file("ca.pem", other)
-	do(t, "preflight", "-f", file, "--timeout", "1s").want(t, exitUnreachable, "× xDS", "certificate", "× reachable")
+	do(t, "preflight", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "× xDS", "certificate", "× reachable")
 	if err := os.Remove(w.dir + "/token"); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestServer_overTCP(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 
-	client := &http.Client{Timeout: 5 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	get := func(url string) (int, string) {
 		t.Helper()

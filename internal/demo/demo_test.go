@@ -43,7 +43,7 @@ func (s *screen) Write(p []byte) (int, error) {
 // waitFor waits until the screen shows all of the texts.
 func (s *screen) waitFor(t *testing.T, texts ...string) string {
 	t.Helper()
-	limit := time.NewTimer(20 * time.Second)
+	limit := time.NewTimer(3 * time.Minute)
 	defer limit.Stop()
 	shown := ""
 	for {

@@ -52,7 +52,7 @@ func TestNacos(t *testing.T) {
 			t.Errorf("V53 %d providers where consumers look", n)
 		}
 		end()
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(3 * time.Minute)
 		for len(server.Instances(greeter)) != 1 && time.Now().Before(deadline) {
 			time.Sleep(5 * time.Millisecond)
 		}

@@ -61,6 +61,7 @@ func (c *record) now() string {
 type replica struct {
 	w      *world
 	name   string
+	far    time.Duration // from the record of the lease; of each replica another, so that no two reach it at once
 	member *lease.Member
 	loop   *bridge.Loop
 	view   *view
@@ -77,6 +78,7 @@ type replica struct {
 func (w *world) starts(number int) {
 	w.started++
 	r := &replica{w: w, name: fmt.Sprintf("replica-%d.%d", number, w.started), view: newView(w.source)}
+	r.far = time.Duration(number+1) * 1103 * time.Microsecond
 	if old := w.replicas[number]; old != nil {
 		old.view.mu.Lock()
 		r.view.behind, r.view.late, r.view.cut = old.view.behind, old.view.late, old.view.cut
@@ -176,6 +178,7 @@ type store struct {
 }
 
 func (s store) Load(ctx context.Context) ([]byte, string, error) {
+	pause(ctx, s.r.far)
 	if err := s.r.passes(ctx, (*replica).leaseIsCut); err != nil {
 		return nil, "", err
 	}
@@ -210,6 +213,12 @@ func (t target) Read(ctx context.Context, g registry.Group) ([]registry.Held, er
 	return t.r.w.target.Read(ctx, g)
 }
 
+// apart is what a write takes longer than that of another group, so that no two
+// arrive at once.
+func apart(g registry.Group) time.Duration {
+	return time.Duration(g.Name[1]-'0') * time.Millisecond
+}
+
 func (t target) Write(ctx context.Context, c registry.Change) error {
 	stand := t.r.member.Stand(bridge.Shard(c.Group, shards))
 	if stand.Role != bridge.RoleDecider {
@@ -218,7 +227,7 @@ func (t target) Write(ctx context.Context, c registry.Change) error {
 	t.r.mu.Lock()
 	slow := t.r.slow
 	t.r.mu.Unlock()
-	pause(ctx, 10*time.Millisecond+slow)
+	pause(ctx, 10*time.Millisecond+apart(c.Group)+slow)
 	if err := t.r.passes(context.WithoutCancel(ctx), (*replica).targetIsCut); err != nil { // what was sent arrives, whoever sent it
 		return err
 	}

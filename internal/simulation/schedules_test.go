@@ -18,20 +18,19 @@ import (
 // TestSchedulesOfAWorld has faults of sources, targets, leases and replicas
 // follow each other at random.
 func TestSchedulesOfAWorld(t *testing.T) {
-	for seed := range seeds(t, 4) {
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 7)), draws()))
 		})
 	}
 }
 
-// seeds is how many schedules are tried: few, or as many as XDS_BRIDGE_SEEDS
-// says, as make soak does.
-func seeds(t *testing.T, few int) int {
+// seeds is how many schedules are tried, which XDS_BRIDGE_SEEDS says.
+func seeds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("XDS_BRIDGE_SEEDS")
 	if text == "" {
-		return few
+		return 60
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -49,7 +48,7 @@ func TestSchedulesOfLateFollowers(t *testing.T) {
 	kinds["followers are late"] = onView(func(v *view) { v.late = 10 * time.Second })
 	kinds["followers are a little late"] = onView(func(v *view) { v.late = 2 * time.Second })
 	kinds["followers are in time"] = onView(func(v *view) { v.late = 0 })
-	for seed := range seeds(t, 2) {
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.Quiet)
 		})

@@ -22,7 +22,8 @@ import (
 
 const owner = "me"
 
-// A world is everything. One goroutine, the test's, changes it.
+// A world is everything. One goroutine, the test's, changes it. What replicas do
+// reaches it at times that differ, so that the same steps have the same history.
 type world struct {
 	source   *source
 	target   *memory.Target
@@ -52,9 +53,11 @@ func newWorld() *world {
 	return w
 }
 
+// start starts the replicas one after the other.
 func (w *world) start() {
 	for i := range w.replicas {
 		w.starts(i)
+		w.in(time.Second)
 	}
 }
 
@@ -98,13 +101,9 @@ func (w *world) becomes(next set) {
 	defer w.mu.Unlock()
 	before := w.source.now()
 	w.source.becomes(next)
-	names := slices.Sorted(maps.Keys(before))
-	for name := range next {
-		if _, known := before[name]; !known {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(next))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		if !slices.Equal(before[name], next[name]) {
 			list := make(map[string]string)
 			for _, a := range next[name] {

@@ -1,0 +1,76 @@
+//go:build soak
+
+package lease_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestNoTwoDecide lets replicas come, go, die and lose their way by chance:
+// never do two of them decide one shard, and in the end all agree.
+func TestNoTwoDecide(t *testing.T) {
+	seeds := 60
+	if text := os.Getenv("XDS_BRIDGE_SEEDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("XDS_BRIDGE_SEEDS: %v", err)
+		}
+		seeds = n
+	}
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { chance(t, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+// chance is one world in which things happen by chance.
+func chance(t *testing.T, r *rand.Rand) {
+	t.Helper()
+	w := newWorld(t, 6)
+	next := 'a'
+	for range 25 {
+		switch alive := living(w); {
+		case len(alive) < 2 || r.IntN(4) == 0 && len(alive) < 5:
+			slow := time.Duration(r.IntN(3000)) * time.Millisecond
+			w.joins(string(next), func(x *replica) { x.slow = slow })
+			next++
+		default:
+			one := alive[r.IntN(len(alive))]
+			switch r.IntN(5) {
+			case 0:
+				one.stop()
+			case 1:
+				go func() { _ = one.Leave(t.Context()) }()
+			default:
+				one.link.set(func(l *link) {
+					l.cut, l.lost, l.delay = r.IntN(3) == 0, r.IntN(3) == 0, time.Duration(r.IntN(3)*r.IntN(4000))*time.Millisecond
+				})
+			}
+		}
+		w.in(time.Duration(r.IntN(12_000)) * time.Millisecond)
+	}
+	for _, one := range w.all {
+		one.link.set(func(l *link) { l.cut, l.lost, l.delay = false, false, 0 })
+	}
+	w.joins("last")
+	w.in(2 * time.Minute)
+	w.decided()
+}
+
+// living returns the replicas that were not stopped.
+func living(w *world) []*replica {
+	var out []*replica
+	for _, r := range w.all {
+		if s := r.Status(); s.LastError == "" && s.Joined {
+			out = append(out, r)
+		}
+	}
+	return out
+}
