@@ -172,6 +172,10 @@ func (r *readRig) unknown() []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
+// pushed is when a push has been taken: one that meets a question waits for the
+// answer to the next, which comes a second later.
+const pushed = 1100 * time.Millisecond
+
 // later lets virtual time pass.
 func later(d time.Duration) {
 	time.Sleep(d)
