@@ -68,7 +68,7 @@ func TestANameThatCannotBeReadHidesNoOther_V82_V85(t *testing.T) {
 		r.run(t)
 		later(time.Second)
 		wish.Add(named("api.Slow").Name, named("api.Secret").Name)
-		later(pushed)
+		later(time.Millisecond)
 		wish.Add(named("api.A").Name)
 		later(100 * time.Millisecond)
 		if a := wish.Answer(named("api.A").Name); !a.Told || a.Err != nil {

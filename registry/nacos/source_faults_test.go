@@ -82,7 +82,7 @@ func TestSourceOutages(t *testing.T) {
 				later(6 * time.Second)
 				r.tells(t, "api.A=10.0.0.1")
 				r.register("api.A", "10.0.0.2")
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.2")
 			},
 		},
@@ -94,7 +94,7 @@ func TestSourceOutages(t *testing.T) {
 					later(time.Second)
 					empty.LastRefTime = uint64(time.Now().UnixMilli())
 					r.server.Send(nacostest.Push{Service: named("api.B"), Info: empty})
-					later(pushed)
+					later(time.Millisecond)
 					r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				}
 				later(time.Minute)
@@ -132,7 +132,7 @@ func TestSourceOutages(t *testing.T) {
 					t.Errorf("epoch %d, %d connections", k.Epoch, r.server.Connections())
 				}
 				r.register("api.B", "10.0.0.4")
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.4")
 			},
 		},

@@ -18,7 +18,7 @@ func TestSourceClocks_F28(t *testing.T) {
 		later(3 * time.Second)
 		r.tells(t, "api.A=10.0.0.1", "api.B=10.0.0.3")
 		r.register("api.A", "10.0.0.1", "10.0.0.5")
-		later(pushed)
+		later(time.Millisecond)
 		r.tells(t, "api.A=10.0.0.1,10.0.0.5", "api.B=10.0.0.3")
 		r.fresh(t)
 	}
@@ -87,7 +87,7 @@ func TestSourcePushes(t *testing.T) {
 				r.server.Unsubscribe()
 				later(61 * time.Second)
 				r.register("api.A", "10.0.0.9")
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
@@ -98,12 +98,11 @@ func TestSourcePushes(t *testing.T) {
 				later(time.Second)
 				asked := len(r.server.Requests("SubscribeServiceRequest"))
 				r.register("api.A", "10.0.0.9")
-				later(time.Millisecond) // less than until services are verified, which begins at random
+				later(time.Millisecond)
+				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 				if n := len(r.server.Requests("SubscribeServiceRequest")) - asked; n != 0 {
 					t.Errorf("%d requests because of repeated pushes", n)
 				}
-				later(pushed)
-				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
 		"F30 pushes in the wrong order": {

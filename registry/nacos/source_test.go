@@ -31,7 +31,7 @@ func (test reading) run(t *testing.T) {
 		test.before(r)
 	}
 	r.run(t)
-	later(1500 * time.Millisecond) // not at the moment at which a source asks once more
+	later(time.Second)
 	test.then(t, r)
 }
 
@@ -67,13 +67,13 @@ func TestSource(t *testing.T) {
 			before: func(r *readRig) { r.register("api.A", "10.0.0.1", "10.0.0.2") },
 			then: func(t *testing.T, r *readRig) {
 				r.register("api.A", "10.0.0.2")
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.2")
 				r.register("api.B", "10.0.0.3")
 				later(5 * time.Second)
 				r.tells(t, "api.A=10.0.0.2", "api.B=10.0.0.3")
 				r.register("api.B", "10.0.0.4")
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.2", "api.B=10.0.0.4")
 				r.server.Remove(named("api.B"))
 				later(7 * time.Second)
@@ -102,7 +102,7 @@ func TestSource(t *testing.T) {
 					instanceOf("api.A", "10.0.0.2", func(i *model.Instance) { i.Healthy = false }),
 					instanceOf("api.A", "10.0.0.3"),
 					instanceOf("api.A", "10.0.0.4", func(i *model.Instance) { i.Enable = false }))
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2(unhealthy),10.0.0.3")
 				later(2 * time.Minute)
 				if n := r.source.Stats().Repaired; n != 0 {
@@ -170,7 +170,7 @@ func TestSource(t *testing.T) {
 					t.Errorf("skipped %v, want three", s)
 				}
 				r.server.Set(named("api.A"), "p", instanceOf("api.A", "10.0.0.1"), instanceOf("api.A", "10.0.0.2"))
-				later(pushed)
+				later(time.Millisecond)
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2")
 				if s := r.table.Skipped(); len(s) != 0 {
 					t.Errorf("skipped %v, want none", s)
