@@ -8,15 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
@@ -27,25 +26,11 @@ import (
 // one group nor more than there are workers; and after the last fault heals,
 // the target holds what the sources say.
 func TestInvariants(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newChaos(t, uint64(seed)).run() })
 		})
 	}
-}
-
-// seeds is how many schedules are tried, which XDS_BRIDGE_SEEDS says.
-func seeds(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("XDS_BRIDGE_SEEDS")
-	if text == "" {
-		return 60
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("XDS_BRIDGE_SEEDS: %v", err)
-	}
-	return n
 }
 
 // place is one key of one group.

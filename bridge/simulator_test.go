@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
@@ -20,7 +21,7 @@ import (
 // often before the other healed, against the same oracle as TestInvariants. A
 // seed that fails prints its schedule.
 func TestSchedulesOfFaults(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newSimulator(t, uint64(seed)).run() })
 		})

@@ -4,28 +4,19 @@ package faults_test
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
+	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
 // rounds is how often each way of replacing a bridge is tried: ten times, and
 // a hundred in make soak.
 func rounds(t *testing.T) int {
 	t.Helper()
-	text := os.Getenv("XDS_BRIDGE_ROUNDS")
-	if text == "" {
-		return 10
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("XDS_BRIDGE_ROUNDS: %v", err)
-	}
-	return n
+	return soaktest.Number(t, "XDS_BRIDGE_ROUNDS", 10)
 }
 
 // TestRounds has subscribers watch while bridges are killed, ended and

@@ -79,7 +79,7 @@ func (w *world) play(t *testing.T) {
 	t.Helper()
 	w.judge(t)
 	all := ways()
-	for n := range rounds() {
+	for n := range rounds(t) {
 		way := all[n%len(all)]
 		done := make(chan struct{})
 		go func() { // one of them comes and goes meanwhile; three are always there

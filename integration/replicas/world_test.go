@@ -6,14 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/history"
+	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
 const (
@@ -23,12 +22,10 @@ const (
 	soon       = time.Minute // for what takes a moment on a machine that does nothing else
 )
 
-// rounds is how often replicas come and go; 100 in `make soak`.
-func rounds() int {
-	if n, err := strconv.Atoi(os.Getenv("XDS_BRIDGE_ROUNDS")); err == nil && n > 0 {
-		return n
-	}
-	return 10
+// rounds is how often replicas come and go.
+func rounds(t *testing.T) int {
+	t.Helper()
+	return soaktest.Number(t, "XDS_BRIDGE_ROUNDS", 10)
 }
 
 // world is a ZooKeeper in which providers register, and a registry that

@@ -5,25 +5,17 @@ package lease_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
 // TestNoTwoDecide lets replicas come, go, die and lose their way by chance:
 // never do two of them decide one shard, and in the end all agree.
 func TestNoTwoDecide(t *testing.T) {
-	seeds := 60
-	if text := os.Getenv("XDS_BRIDGE_SEEDS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("XDS_BRIDGE_SEEDS: %v", err)
-		}
-		seeds = n
-	}
-	for seed := range uint64(seeds) {
+	for seed := range uint64(soaktest.Seeds(t)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { chance(t, rand.New(rand.NewPCG(seed, 1))) })
 		})

@@ -6,37 +6,22 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
+	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
 // TestSchedulesOfAWorld has faults of sources, targets, leases and replicas
 // follow each other at random.
 func TestSchedulesOfAWorld(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 7)), draws()))
 		})
 	}
-}
-
-// seeds is how many schedules are tried, which XDS_BRIDGE_SEEDS says.
-func seeds(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("XDS_BRIDGE_SEEDS")
-	if text == "" {
-		return 60
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("XDS_BRIDGE_SEEDS: %v", err)
-	}
-	return n
 }
 
 // TestSchedulesOfLateFollowers is the same where everything that replicas see
@@ -48,7 +33,7 @@ func TestSchedulesOfLateFollowers(t *testing.T) {
 	kinds["followers are late"] = onView(func(v *view) { v.late = 10 * time.Second })
 	kinds["followers are a little late"] = onView(func(v *view) { v.late = 2 * time.Second })
 	kinds["followers are in time"] = onView(func(v *view) { v.late = 0 })
-	for seed := range seeds(t) {
+	for seed := range soaktest.Seeds(t) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			holds(t, populated, schedule(rand.New(rand.NewPCG(uint64(seed), 11)), kinds), guarantees.NoResurrection, guarantees.Quiet)
 		})
