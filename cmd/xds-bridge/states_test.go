@@ -82,7 +82,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks }, ttl: 5s }\n"}))
+			text := w.text(w.config(fileOptions{bridge: quick, file: "replicas: { lease: { zookeeper: locks } }\n"}))
 			file := w.file("config.yaml", strings.Replace(text, "bridges:\n", "  locks: { zookeeper: { servers: [\""+at+"\"], timeout: 2s } }\nbridges:\n", 1))
 			r := w.start(file)
 			inStep(t, file)

@@ -52,10 +52,10 @@ func NewOracle(b *harness.Bridge, others func(testing.TB) string) *Oracle {
 
 // Agree waits until the three sets are equal and returns what that took. The
 // history of all services is judged then, or once it takes too long.
-func (o *Oracle) Agree(t testing.TB) time.Duration {
+func (o *Oracle) Agree(t testing.TB) {
 	t.Helper()
 	defer o.Judge(t)
-	return harness.Eventually(t, o.Within, "source, written and visible sets are equal", func() error {
+	harness.Eventually(t, o.Within, "source, written and visible sets are equal", func() error {
 		for service := range o.Truth() {
 			if err := o.Shown(service); err != nil {
 				says, _ := Says(t, o.Bridge)
