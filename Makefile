@@ -71,8 +71,8 @@ layers: # who imports whom
 .PHONY: unit
 unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
-	scripts/gotest.sh unit $(race) -short -shuffle=on -timeout 10m ./...
-	for module in $(plugins); do (cd $$module && $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -shuffle=on -timeout 10m ./...); done
+	scripts/gotest.sh unit $(race) -short -shuffle=on -timeout 10m
+	for module in $(plugins); do (cd $$module && $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -shuffle=on -timeout 10m); done
 
 .PHONY: test
 test: ## the gate: unit tests, and one whole story for each direction and registry against real servers
@@ -84,11 +84,10 @@ test: ## the gate: unit tests, and one whole story for each direction and regist
 test-all: ## every test against every real server, and coverage
 	scripts/install.sh check
 	$(MAKE) --no-print-directory unit covered integration
-	@echo "flaky: $$(cat bin/runs/*.flaky 2>/dev/null | grep -c . || true)"
 
 .PHONY: covered
 covered: # every unit test, with what the gate leaves out, and what is covered by them
-	scripts/gotest.sh covered -timeout 30m -coverprofile=coverage.out -coverpkg=$(covered) ./...
+	scripts/gotest.sh covered -timeout 30m -coverprofile=coverage.out -coverpkg=$(covered)
 	scripts/coverage.sh coverage.out $(floor)
 
 # Tests of real servers mostly wait, many of them for what must not happen: many at a time share the processors well.
@@ -99,12 +98,12 @@ run_integration = go build -C integration -o $(CURDIR)/bin/servers ./servers && 
 .PHONY: stories
 stories: build # of the tests of integration what the gate holds
 	for server in $(servers); do scripts/install.sh $$server >/dev/null; done
-	$(run_integration) stories -short -count=1 -timeout 20m -p 4 -parallel 4 ./...
+	$(run_integration) stories -short -count=1 -timeout 20m -p 4 -parallel 4
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API, Java Dubbo and dubbo-go
 	for server in $(servers) dubbogo spring kubernetes; do scripts/install.sh $$server >/dev/null; done
-	$(run_integration) integration -count=1 -timeout 60m -p 4 -parallel 4 ./...
+	$(run_integration) integration -count=1 -timeout 60m -p 4 -parallel 4
 
 .PHONY: soak
 soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; takes hours

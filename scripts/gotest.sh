@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs go test in this folder under gotestsum, which prints each package as it ends and all failures at the end.
+# Runs go test of the module in this folder under gotestsum, which prints each package as it ends and all failures at the end.
 #
-#   scripts/gotest.sh NAME [FLAG...]            FLAGs and packages are go test's
+#   scripts/gotest.sh NAME [FLAG...]            FLAGs are go test's; of all packages of the module
 #   RERUN=1 scripts/gotest.sh NAME [FLAG...]    up to three failed tests are run once more, and are FLAKY if they pass
 #
 # Writes bin/runs/NAME.json with every event, NAME.xml in the form of JUnit and, with RERUN, NAME.flaky. Names the tests of
@@ -41,33 +41,25 @@ watch() {
   while sleep 20; do
     [ -f "$events" ] || continue
     now=$(under_way | sort)
-    join <(cut -d' ' -f1 <<<"$before" | sort -u) <(sort <<<"$now") | sed 's/^/... /'
+    join <(cut -d' ' -f1 <<<"$before") - <<<"$now" | sed -n 's/^./... &/p'
     before=$now
   done
 }
 
 rerun=()
 if [ -n "${RERUN:-}" ]; then
+  : >"$flaky"
   rerun=(--rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-report "$flaky")
 fi
-packages=()
-flags=()
-for arg in "$@"; do
-  case $arg in
-    ./*) packages+=("$arg") ;;
-    *) flags+=("$arg") ;;
-  esac
-done
-
 watch &
 watcher=$!
 trap 'kill $watcher; wait $watcher 2>/dev/null || true' EXIT
 result=0
 "$gotestsum" --format standard-quiet --hide-summary skipped --jsonfile "$events" --junitfile "$root/bin/runs/$name.xml" \
-  "${rerun[@]}" --packages "${packages[*]}" -- "${flags[@]}" || result=$?
+  "${rerun[@]}" --packages ./... -- "$@" || result=$?
 echo "the slowest of $name:"
 "$gotestsum" tool slowest --num 5 --threshold 1s --jsonfile "$events"
-if [ "$result" = 0 ] && [ -s "$flaky" ]; then
-  sed -nE 's,^.*/([^/. ]+\.[^/ ]+: ),FLAKY \1,p' "$flaky" # tests, not their subtests
+if [ "$result" = 0 ] && [ -n "${RERUN:-}" ]; then
+  sed -nE 's,^.*/([^/. ]+\.[^/ ]+: ),FLAKY \1,p' "$flaky" | awk '{ print } END { print "flaky: " NR }' # tests, not their subtests
 fi
 exit "$result"
