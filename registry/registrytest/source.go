@@ -84,12 +84,16 @@ func (r *sourceRig) run(t *testing.T) {
 	settle(Settling)
 }
 
-// start starts the source, which ends with the test.
+// start starts the source, which ends with the test. It asks at moments at which no
+// test changes anything: what happens at one moment has no order.
 func (r *sourceRig) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- r.Source.Run(ctx, r.table) }()
+	go func() {
+		time.Sleep(7 * time.Millisecond)
+		done <- r.Source.Run(ctx, r.table)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
