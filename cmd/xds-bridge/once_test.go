@@ -199,17 +199,27 @@ func TestOtherClusterDomain_A85(t *testing.T) {
 
 func TestUnreachablePeers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	file := w.config(fileOptions{})
-	w.mesh.Refuse(adstest.ErrNotReady)
-	do(t, "run", "--once", "-f", file, "--timeout", "3s").want(t, exitUnreachable, "source mesh", "not ready")
-	do(t, "plan", "-f", file, "--timeout", "3s").want(t, exitUnreachable, "source mesh")
-	w.mesh.Refuse(nil)
-	if err := w.zk.Close(); err != nil {
-		t.Fatal(err)
+	for name, args := range map[string][]string{"run": {"run", "--once"}, "plan": {"plan"}} {
+		t.Run(name+" without a source", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.mesh.Refuse(adstest.ErrNotReady)
+			do(t, append(args, "-f", w.config(fileOptions{}), "--timeout", "3s")...).want(t, exitUnreachable, "source mesh", "not ready")
+		})
 	}
-	do(t, "run", "--once", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "target zk", "refused")
-	do(t, "preflight", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "× reachable", "check zookeeper.servers")
-	do(t, "status", "-f", file).want(t, exitUnreachable, "is the bridge running")
+	for name, tt := range map[string]struct{ args, want []string }{
+		"run":       {[]string{"run", "--once", "--timeout", "5s"}, []string{"target zk", "refused"}},
+		"preflight": {[]string{"preflight", "--timeout", "5s"}, []string{"× reachable", "check zookeeper.servers"}},
+	} {
+		t.Run(name+" without a target", func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if err := w.zk.Close(); err != nil {
+				t.Fatal(err)
+			}
+			do(t, append(tt.args, "-f", w.config(fileOptions{}))...).want(t, exitUnreachable, tt.want...)
+		})
+	}
+	do(t, "status", "-f", newWorld(t).config(fileOptions{})).want(t, exitUnreachable, "is the bridge running")
 	do(t, "healthcheck", "--telemetry", "127.0.0.1:1").want(t, exitUnreachable, "is the bridge running")
 }

@@ -92,24 +92,40 @@ bridges:
 
 func TestSecurePeers_A62(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
 	token := jwt(`{"aud":["istio-ca"]}`)
-	file := w.secure(token)
-	do(t, "preflight", "-f", file).want(t, exitOK, "√ token", "√ xDS", "√ service keys: 1 by debug-xds", "√ write")
-	do(t, "run", "--once", "-f", file, "--timeout", "20s").want(t, exitOK, "2 entries of ours")
-	node, ok := w.zk.Get("/dubbo/api.Orders/providers/" + w.providers("api.Orders")[0])
-	if !ok || len(node.ACL) < 2 {
-		t.Errorf("the node's ACL is %+v", node.ACL)
-	}
-
-	w.file("token", "rotated-away\n")
-	do(t, "run", "--once", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "source mesh", "authentication failure")
-	w.file("token", token+"\n")
-	_, other := certificate(t, "istiod.istio-system.svc")
-	w.file("ca.pem", other)
-	do(t, "preflight", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "× xDS", "certificate", "× reachable")
-	if err := os.Remove(w.dir + "/token"); err != nil {
-		t.Fatal(err)
-	}
-	do(t, "run", "--once", "-f", file).want(t, exitUsage, "registries.mesh.istiod.tokenFile: secret file", "no such file")
+	t.Run("all is right", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		file := w.secure(token)
+		do(t, "preflight", "-f", file).want(t, exitOK, "√ token", "√ xDS", "√ service keys: 1 by debug-xds", "√ write")
+		do(t, "run", "--once", "-f", file, "--timeout", "20s").want(t, exitOK, "2 entries of ours")
+		node, ok := w.zk.Get("/dubbo/api.Orders/providers/" + w.providers("api.Orders")[0])
+		if !ok || len(node.ACL) < 2 {
+			t.Errorf("the node's ACL is %+v", node.ACL)
+		}
+	})
+	t.Run("another token", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		file := w.secure(token)
+		w.file("token", "rotated-away\n")
+		do(t, "run", "--once", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "source mesh", "authentication failure")
+	})
+	t.Run("another authority", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		file := w.secure(token)
+		_, other := certificate(t, "istiod.istio-system.svc")
+		w.file("ca.pem", other)
+		do(t, "preflight", "-f", file, "--timeout", "5s").want(t, exitUnreachable, "× xDS", "certificate", "× reachable")
+	})
+	t.Run("no token", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		file := w.secure(token)
+		if err := os.Remove(w.dir + "/token"); err != nil {
+			t.Fatal(err)
+		}
+		do(t, "run", "--once", "-f", file).want(t, exitUsage, "registries.mesh.istiod.tokenFile: secret file", "no such file")
+	})
 }
