@@ -295,11 +295,11 @@ func (r running) probe(t *testing.T, path string) (int, string) {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
+	for began := time.Now(); !ok(); began = time.Now() {
+		if began.After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(max(5*time.Millisecond, min(4*time.Since(began), 200*time.Millisecond))) // a look needs the processor too
 	}
 }
 

@@ -64,7 +64,7 @@ func TestTarget_Conformance(t *testing.T) {
 func fixture(t *testing.T, user string) registrytest.Fixture {
 	t.Helper()
 	server := nacostest.NewServer()
-	server.Lag, server.User, server.Password = 3*time.Millisecond, user, "secret"
+	server.Lag, server.User, server.Password = 100*time.Microsecond, user, "secret"
 	r := start(t, server, func(o *nacos.Options) {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 		if user != "" {

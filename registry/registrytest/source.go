@@ -384,7 +384,7 @@ func testChurn(t *testing.T, r *sourceRig) {
 	r.fill(t, 0, 20)
 	r.run(t)
 	r.flat(t, func() {
-		for i := range 3 * Comings {
+		for i := range 2 * Comings {
 			r.Set(t, 3, hostOf(3, 1), hostOf(3, 2), hostOf(3, 3+i))
 			r.Set(t, 100+i, hostOf(100+i, 1))
 			settle(30 * time.Second)
