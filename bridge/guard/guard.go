@@ -1,0 +1,337 @@
+// Package guard decides which endpoints may be deleted that a source no longer
+// claims. It tells what is usual (scaling, restarts, the end of a service) from
+// a source that has forgotten by what consumers would lose, and holds a mass
+// deletion until a person or the source confirms it. The rules stand at Judge.
+//
+// A Guard is a value: it is given facts and a time, starts nothing and does no
+// I/O. It is not safe for concurrent use.
+package guard
+
+import (
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Claim is what the source reports of an endpoint that the target stores.
+type Claim uint8
+
+// The claims. Endpoints that are Withdrawn or Missing are candidates for deletion.
+const (
+	Unknown   Claim = iota // the source cannot tell: never read, refused, partial or stale
+	Claimed                // the source reports it
+	Withdrawn              // the source reported its removal
+	Missing                // a complete reading does not show it
+)
+
+// An Endpoint is one endpoint of a bridge that the target stores in a service.
+type Endpoint struct {
+	Key   string
+	Claim Claim
+}
+
+// Mode says what becomes of a mass deletion. Ignorance and denials count in every mode.
+type Mode string
+
+// The modes. The zero value means Enforce.
+const (
+	Enforce Mode = "enforce" // it is held
+	Warn    Mode = "warn"    // it is reported and goes
+	Off     Mode = "off"     // it goes, and nothing waits
+)
+
+// Options are the settings of a guard. In the zero value nothing waits and no share applies.
+type Options struct {
+	Mode         Mode
+	Share        float64       // of the services left without an endpoint, or of the endpoints: more losses within Window are held; 0: no such rule
+	AtLeast      int           // endpoints that may be withdrawn within Window in any case, from services that keep others
+	Window       time.Duration // how long a loss counts
+	LastEndpoint time.Duration // how long the last endpoints of a service wait
+	Settle       time.Duration // how long a Missing endpoint waits before it is a candidate
+	Confirm      time.Duration // how long a hold lasts before the source may confirm it; 0: only a person ends it
+}
+
+// Fate says what becomes of a candidate.
+type Fate string
+
+// The fates. The zero value is that of a key that is no candidate.
+const (
+	Free     Fate = "free"     // it may be deleted once the record of its service is stored
+	Settling Fate = "settling" // it is missing for less than Options.Settle, or not judged yet
+	Last     Fate = "last"     // it is one of the last of its service, for less than Options.LastEndpoint
+	Held     Fate = "held"     // it is part of a mass deletion
+	Denied   Fate = "denied"   // a person denied its deletion
+	Untold   Fate = "unknown"  // the source cannot tell
+)
+
+// A Release is a service that is no longer held, and why.
+type Release struct {
+	Service registry.Group
+	Cause   string
+}
+
+// A Round is what a judgement changed.
+type Round struct {
+	Free      []registry.Group // services with candidates that may be deleted
+	Changed   []registry.Group // services whose Record changed; it is to be stored before anything of them is deleted
+	Released  []Release
+	Warned    *Hold     // what would be held, in mode Warn
+	Reconnect bool      // a new connection to the source could confirm the hold
+	Next      time.Time // when time alone may change something; zero: never
+}
+
+// A Guard judges the deletions of one bridge from one target.
+type Guard struct {
+	Options  Options
+	services map[registry.Group]*service
+	active   map[*service]struct{} // those with candidates, losses or a record
+	sum      totals
+	calm     time.Time // since when the source shows something and nothing that was held came back
+	hold     *Hold
+}
+
+// totals are sums over services.
+type totals struct{ services, empty, endpoints, claimed, unknown int }
+
+// New returns a guard that continues from the records of an earlier one.
+func New(o Options, records []Record) *Guard {
+	g := &Guard{Options: o, services: make(map[registry.Group]*service), active: make(map[*service]struct{})}
+	for _, r := range records {
+		g.active[g.service(r)] = struct{}{}
+	}
+	return g
+}
+
+func (g *Guard) service(r Record) *service {
+	s := newService(r)
+	g.services[r.Service] = s
+	g.add(s, +1)
+	return s
+}
+
+// Observe takes in which endpoints of the bridge the target stores in a service,
+// after what was to be added there was added.
+func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) {
+	s := g.services[group]
+	switch {
+	case s == nil && len(stored) == 0:
+		return
+	case s == nil:
+		s = g.service(Record{Service: group})
+	}
+	g.change(s, func() {
+		s.observe(now, stored)
+		s.count(now, g.Options)
+		s.level(now)
+	})
+	if !s.idle() || !s.saved.Empty() {
+		g.active[s] = struct{}{}
+	}
+}
+
+// change changes a service and keeps the sums.
+func (g *Guard) change(s *service, by func()) {
+	g.add(s, -1)
+	by()
+	g.add(s, +1)
+}
+
+func (g *Guard) add(s *service, sign int) {
+	g.sum.claimed += sign * s.claimed
+	g.sum.unknown += sign * s.unknown
+	if s.base() > 0 {
+		g.sum.services += sign
+		g.sum.endpoints += sign * s.base()
+		if s.stay() == 0 {
+			g.sum.empty += sign
+		}
+	}
+}
+
+// Restart begins all waits anew, as after a standstill of the process or of the source.
+func (g *Guard) Restart(now time.Time) {
+	for s := range g.active {
+		for _, c := range s.candidates {
+			c.since = now
+		}
+	}
+}
+
+// Judge decides what may be deleted now. Connection numbers the connections to
+// the source: it grows with each complete reading over a new one.
+func (g *Guard) Judge(now time.Time, connection int) Round {
+	var r Round
+	for s := range g.active {
+		g.change(s, func() {
+			s.count(now, g.Options)
+			s.expire(now, g.Options.Window)
+		})
+		if lost, _ := s.loss(s.unknown); !s.Held.IsZero() && (lost == 0 || s.pending+s.unknown == 0) {
+			g.calm = now
+			r.release(s, "nothing of it is to be deleted any more")
+		}
+	}
+	if g.calm.IsZero() || g.sum.claimed+g.sum.unknown == 0 {
+		g.calm = now
+	}
+	person := g.sum.claimed == 0 || 2*g.sum.empty > g.sum.services
+	for s := range g.active {
+		if s.confirmed(now, g.calm, connection, g.Options.Confirm) && !person {
+			g.accept(s, now)
+			r.release(s, "the source still said so over a new connection")
+		}
+	}
+	g.enforce(now, connection, person, &r)
+	g.finish(now, &r)
+	return r
+}
+
+// enforce holds what exceeds the budget, and decides about each candidate.
+func (g *Guard) enforce(now time.Time, connection int, person bool, r *Round) { //nolint:revive // a finding, not a mode
+	over := g.exceeded()
+	g.hold = nil
+	for s := range g.active {
+		if lost, _ := s.loss(0); over && lost > 0 && s.pending > 0 && s.Held.IsZero() {
+			s.Held, s.HeldAt, s.connection = now, s.claimed, connection
+		}
+		s.judge(now, g.Options)
+		if !s.Held.IsZero() {
+			g.hold = g.hold.with(s)
+			r.Reconnect = r.Reconnect || !person && g.Options.Confirm > 0 && now.Sub(s.Held) >= g.Options.Confirm/2 && connection <= s.connection
+		}
+	}
+	if g.hold == nil {
+		return
+	}
+	g.hold.seal(g.sum, person)
+	if m := g.Options.Mode; m != Warn && m != Off {
+		return
+	} else if m == Warn {
+		r.Warned = g.hold
+	}
+	for s := range g.active {
+		if !s.Held.IsZero() {
+			g.accept(s, now)
+			r.release(s, "the mode of the guard holds nothing")
+			s.judge(now, g.Options)
+		}
+	}
+	g.hold, r.Reconnect = nil, false
+}
+
+// accept lets what is held of a service go.
+func (g *Guard) accept(s *service, now time.Time) {
+	g.change(s, func() {
+		s.decide(now, g.Options, Free, func(_ string, c *candidate) bool { return c.fate == Held && c.decided == "" })
+	})
+}
+
+// exceeded reports whether the losses exceed the budget.
+func (g *Guard) exceeded() bool {
+	var emptied, lost, kept, unseen, withdrawn, others int
+	for s := range g.active {
+		if s.base() == 0 {
+			continue
+		}
+		n, missing := s.loss(0)
+		lost += n
+		switch {
+		case s.stay() > 0:
+			kept, unseen = kept+n, unseen+missing
+		case missing > 0 || s.Missed || !s.Held.IsZero():
+			emptied, others = emptied+1, others+1
+		default:
+			emptied, withdrawn = emptied+1, withdrawn+n
+		}
+	}
+	if unseen == 0 && kept <= g.Options.AtLeast {
+		lost -= kept
+	}
+	if emptied == 1 && others == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
+		emptied, lost = 0, lost-withdrawn
+	}
+	switch share := g.Options.Share; {
+	case share == 0 || g.Options.Mode == Off:
+		return false
+	case g.sum.claimed+g.sum.unknown == 0: // a source that shows nothing has no budget
+		return true
+	default:
+		return float64(emptied) > share*float64(g.sum.services) || float64(lost) > share*float64(g.sum.endpoints)
+	}
+}
+
+// finish reports what changed and forgets services of which nothing is left.
+func (g *Guard) finish(now time.Time, r *Round) {
+	for s := range g.active {
+		if s.going > 0 {
+			r.Free = append(r.Free, s.Service)
+		}
+		next := s.record(now)
+		switch {
+		case !next.equal(s.saved):
+			s.saved = next
+			r.Changed = append(r.Changed, s.Service)
+		case s.idle():
+			delete(g.active, s)
+			if s.all == 0 {
+				delete(g.services, s.Service)
+			}
+		}
+		r.Next = soonest(r.Next, s.next(now, g.Options))
+	}
+	slices.SortFunc(r.Free, registry.Group.Compare)
+	slices.SortFunc(r.Changed, registry.Group.Compare)
+	slices.SortFunc(r.Released, func(a, b Release) int { return a.Service.Compare(b.Service) })
+}
+
+func (r *Round) release(s *service, cause string) {
+	r.Released = append(r.Released, Release{s.Service, cause})
+	s.Held, s.HeldAt, s.connection = time.Time{}, 0, 0
+}
+
+// Fate returns what the last judgement made of a key, and when a wait ends.
+func (g *Guard) Fate(group registry.Group, key string) (Fate, time.Time) {
+	if s := g.services[group]; s != nil && s.candidates[key] != nil {
+		return s.candidates[key].fate, s.candidates[key].until
+	}
+	return "", time.Time{}
+}
+
+// Record returns what has to outlive the process of a service.
+func (g *Guard) Record(group registry.Group) Record {
+	if s := g.services[group]; s != nil {
+		return s.saved
+	}
+	return Record{Service: group}
+}
+
+// Decide takes in what a person decided about candidates: Free lets them go,
+// after which they count as a loss no longer; Denied keeps them until the source
+// claims them again or they are let go. It returns how many candidates it changed.
+func (g *Guard) Decide(now time.Time, fate Fate, keys []Key) (n int) {
+	named := make(map[registry.Group]map[string]bool)
+	for _, k := range keys {
+		if named[k.Service] == nil {
+			named[k.Service] = make(map[string]bool)
+		}
+		named[k.Service][k.Key] = true
+	}
+	for group, keys := range named {
+		if s := g.services[group]; s != nil {
+			g.change(s, func() { n += s.decide(now, g.Options, fate, func(key string, _ *candidate) bool { return keys[key] }) })
+		}
+	}
+	return n
+}
+
+// Hold returns what the last judgement holds; nil for nothing.
+func (g *Guard) Hold() *Hold { return g.hold }
+
+// soonest returns the earlier of two times, of which a zero one is none.
+func soonest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,419 @@
+package guard_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/guard"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func defaults() guard.Options {
+	return guard.Options{
+		Share: 0.3, AtLeast: 10, Window: time.Hour, LastEndpoint: 30 * time.Second, Settle: time.Minute, Confirm: 10 * time.Minute,
+	}
+}
+
+func named(service string) registry.Group { return registry.Group{Name: service} }
+
+// A bench drives one guard by hand.
+type bench struct {
+	t          *testing.T
+	guard      *guard.Guard
+	now        time.Time
+	connection int
+	stored     map[string][]guard.Endpoint
+	round      guard.Round
+	saved      map[registry.Group]guard.Record
+	deleted    int // in the last round
+}
+
+func newBench(t *testing.T, o guard.Options) *bench {
+	t.Helper()
+	return &bench{
+		t: t, guard: guard.New(o, nil), now: time.Unix(1e9, 0).UTC(), connection: 1,
+		stored: make(map[string][]guard.Endpoint), saved: make(map[registry.Group]guard.Record),
+	}
+}
+
+// set makes a service store endpoints: each claim so many times.
+func (b *bench) set(service string, claims map[guard.Claim]int) {
+	var all []guard.Endpoint
+	for _, c := range []guard.Claim{guard.Claimed, guard.Withdrawn, guard.Missing, guard.Unknown} {
+		for range claims[c] {
+			all = append(all, guard.Endpoint{Key: fmt.Sprint(len(all)), Claim: c})
+		}
+	}
+	b.stored[service] = all
+}
+
+func (b *bench) claimed(service string, n int) {
+	b.set(service, map[guard.Claim]int{guard.Claimed: n})
+}
+
+// in lets time pass, has the guard judge, stores records and deletes what may go.
+func (b *bench) in(d time.Duration) {
+	b.t.Helper()
+	b.now = b.now.Add(d)
+	b.observe()
+	b.round = b.guard.Judge(b.now, b.connection)
+	for _, g := range b.round.Changed {
+		b.saved[g] = b.guard.Record(g)
+	}
+	b.deleted = 0
+	for service, all := range b.stored {
+		b.stored[service] = slices.DeleteFunc(all, func(e guard.Endpoint) bool {
+			fate, _ := b.guard.Fate(named(service), e.Key)
+			if fate == guard.Free {
+				b.deleted++
+			}
+			return fate == guard.Free
+		})
+	}
+	b.observe()
+}
+
+func (b *bench) observe() {
+	for service, all := range b.stored {
+		b.guard.Observe(b.now, named(service), all)
+	}
+}
+
+func (b *bench) held() []guard.Key {
+	if h := b.guard.Hold(); h != nil {
+		return h.Keys
+	}
+	return nil
+}
+
+func (b *bench) want(what string, deleted, held int) {
+	b.t.Helper()
+	if n := len(b.held()); b.deleted != deleted || n != held {
+		b.t.Errorf("%s: deleted %d, holds %d, want %d and %d", what, b.deleted, n, deleted, held)
+	}
+}
+
+// restart continues with a guard that knows the records alone, as they are stored.
+func (b *bench) restart() {
+	b.t.Helper()
+	b.guard = guard.New(b.guard.Options, reread(b.t, b.saved))
+	b.connection = 1
+	for _, all := range b.stored {
+		for i := range all {
+			if all[i].Claim == guard.Withdrawn {
+				all[i].Claim = guard.Missing
+			}
+		}
+	}
+}
+
+func reread(t *testing.T, saved map[registry.Group]guard.Record) (records []guard.Record) {
+	t.Helper()
+	for _, r := range saved {
+		if r.Empty() {
+			continue
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again guard.Record
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, again)
+	}
+	return records
+}
+
+// fallen has ten services of ten endpoints, four of which the source does not show after it was read anew.
+func fallen(t *testing.T, o guard.Options) *bench {
+	t.Helper()
+	b := newBench(t, o)
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 10)
+	}
+	b.in(0)
+	b.connection++
+	for i := range 4 {
+		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Missing: 10})
+	}
+	b.in(time.Second)
+	b.in(time.Minute)
+	return b
+}
+
+func TestGuard_HoldsAMassDeletion(t *testing.T) {
+	b := fallen(t, defaults())
+	b.want("four of ten services", 0, 40)
+	h := b.guard.Hold()
+	if h.Emptied != 4 || h.Services != 10 || h.Lost != 40 || h.Endpoints != 100 || h.Person || !h.Since.Equal(b.now) {
+		t.Errorf("hold %+v", h)
+	}
+	b.in(4 * time.Minute)
+	if b.round.Reconnect {
+		t.Error("a new connection is wanted after 4 minutes, want 5")
+	}
+	b.in(time.Minute)
+	if !b.round.Reconnect {
+		t.Error("no new connection is wanted after 5 minutes")
+	}
+	b.in(20 * time.Minute)
+	b.want("over the old connection", 0, 40)
+	b.connection++
+	b.in(time.Second)
+	b.want("over a new connection", 40, 0)
+	if len(b.round.Released) != 4 || b.round.Released[0].Service != named("s0") {
+		t.Errorf("released %v", b.round.Released)
+	}
+}
+
+func TestGuard_ARestartKeepsTheHoldAndItsID(t *testing.T) {
+	b := fallen(t, defaults())
+	before := *b.guard.Hold()
+	b.restart()
+	b.in(time.Second)
+	if h := b.guard.Hold(); h == nil || h.ID != before.ID || !h.Since.Equal(before.Since) {
+		t.Errorf("hold %+v, want %+v", h, before)
+	}
+	b.in(time.Minute)
+	b.want("a minute after a restart", 0, 40)
+	b.in(10 * time.Minute)
+	b.want("confirmed ten minutes after a restart", 40, 0)
+}
+
+func TestGuard_ApprovalOfAPartLeavesTheRest(t *testing.T) {
+	b := fallen(t, defaults())
+	part := b.held()[:20] // s0 and s1
+	if n := b.guard.Decide(b.now, guard.Free, part); n != 20 {
+		t.Errorf("approved %d, want 20", n)
+	}
+	b.in(time.Second)
+	b.want("two of four services", 20, 20)
+	b.in(time.Second)
+	b.want("two of eight are less than the share and stay held", 0, 20)
+}
+
+func TestGuard_ApprovalOfKeysOutlivesARestart(t *testing.T) {
+	b := fallen(t, defaults())
+	b.guard.Decide(b.now, guard.Free, b.held()[:3]) // of the ten of s0
+	b.now = b.now.Add(time.Second)
+	for _, g := range b.guard.Judge(b.now, b.connection).Changed {
+		b.saved[g] = b.guard.Record(g)
+	}
+	b.restart()
+	b.in(time.Minute)
+	b.want("three keys of s0", 3, 37)
+}
+
+func TestGuard_DenialsStayUntilClaimed(t *testing.T) {
+	b := fallen(t, defaults())
+	b.guard.Decide(b.now, guard.Denied, b.held())
+	b.in(time.Second)
+	b.want("denied", 0, 0)
+	b.restart()
+	for range 3 {
+		b.in(time.Hour)
+		b.connection++
+	}
+	b.want("three hours and a restart later", 0, 0)
+	b.claimed("s0", 10)
+	b.in(time.Second)
+	b.set("s0", map[guard.Claim]int{guard.Claimed: 9, guard.Withdrawn: 1})
+	b.in(time.Second)
+	b.want("claimed again, and withdrawn", 1, 0)
+	keys := make([]guard.Key, 10)
+	for i := range keys {
+		keys[i] = guard.Key{Service: named("s1"), Key: fmt.Sprint(i)}
+	}
+	b.guard.Decide(b.now, guard.Free, keys)
+	b.in(time.Second)
+	b.want("approved after all", 10, 0)
+}
+
+func TestGuard_Modes(t *testing.T) {
+	o := defaults()
+	o.Mode = guard.Warn
+	b := fallen(t, o)
+	b.want("warn", 40, 0)
+	if b.round.Warned == nil || len(b.round.Warned.Keys) != 40 {
+		t.Errorf("warned of %+v", b.round.Warned)
+	}
+	b.in(time.Second)
+	if b.round.Warned != nil {
+		t.Error("warned twice")
+	}
+	o.Mode = guard.Off
+	b = newBench(t, o)
+	b.claimed("a", 1)
+	b.in(0)
+	b.set("a", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.in(time.Second)
+	b.want("off", 1, 0)
+	b = fallen(t, defaults())
+	b.guard.Options.Mode = guard.Off
+	b.in(time.Second)
+	b.want("a mode that holds nothing ends the hold", 40, 0)
+}
+
+func TestGuard_WhatTheSourceCannotTellStays(t *testing.T) {
+	for _, mode := range []guard.Mode{guard.Enforce, guard.Warn, guard.Off} {
+		o := defaults()
+		o.Mode = mode
+		b := newBench(t, o)
+		b.claimed("a", 5)
+		b.claimed("b", 5)
+		b.in(0)
+		b.set("a", map[guard.Claim]int{guard.Unknown: 5})
+		b.in(24 * time.Hour)
+		b.want(string(mode)+": unknown for a day", 0, 0)
+		b.set("a", map[guard.Claim]int{guard.Missing: 5})
+		b.in(time.Second)
+		b.set("a", map[guard.Claim]int{guard.Unknown: 5})
+		b.in(time.Hour)
+		if mode != guard.Off {
+			b.want(string(mode)+": missing for a second, then unknown", 0, 0)
+		}
+	}
+}
+
+func TestGuard_LeftoversOfAnEmptySourceNeedAPerson(t *testing.T) {
+	b := newBench(t, defaults())
+	b.set("left", map[guard.Claim]int{guard.Missing: 3})
+	b.in(0)
+	b.in(time.Minute)
+	b.want("nothing else is there", 0, 3)
+	b.connection++
+	b.in(24 * time.Hour)
+	b.want("a day and a connection later", 0, 3)
+	b.guard.Decide(b.now, guard.Free, b.held())
+	b.in(0)
+	b.want("approved", 3, 0)
+}
+
+func TestGuard_MostOfABridgeNeedsAPerson(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 2)
+	}
+	b.in(0)
+	for i := range 6 {
+		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Withdrawn: 2})
+	}
+	b.in(time.Minute)
+	b.want("six of ten", 0, 12)
+	b.connection++
+	b.in(time.Hour)
+	b.want("the source says the same for an hour", 0, 12)
+}
+
+func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 100 {
+		b.claimed(fmt.Sprint("s", i), 10)
+	}
+	b.in(0)
+	if len(b.saved) != 0 {
+		t.Errorf("nothing happens, and %v is recorded", b.saved)
+	}
+	b.set("s0", map[guard.Claim]int{guard.Claimed: 9, guard.Withdrawn: 1})
+	b.in(time.Second)
+	if r := b.saved[named("s0")]; len(b.saved) != 1 || len(r.Peaks) != 1 || r.Peaks[0].N != 10 {
+		t.Errorf("before a deletion %v is recorded", b.saved)
+	}
+	b.in(2 * time.Hour)
+	if r := b.saved[named("s0")]; !r.Empty() {
+		t.Errorf("after the window %v is recorded", r)
+	}
+}
+
+func TestGuard_ASmallBridgeMayLoseOneServiceThatIsWithdrawn(t *testing.T) {
+	b := newBench(t, defaults())
+	for _, s := range []string{"a", "b", "c"} {
+		b.claimed(s, 1)
+	}
+	b.in(0)
+	b.set("a", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.in(time.Second)
+	b.want("the last endpoint waits", 0, 0)
+	b.in(30 * time.Second)
+	b.want("and goes", 1, 0)
+	b.set("b", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.in(31 * time.Second)
+	b.want("a second one within the window", 0, 1)
+	b = newBench(t, defaults())
+	b.claimed("a", 1)
+	b.claimed("b", 1)
+	b.in(0)
+	b.connection++
+	b.set("a", map[guard.Claim]int{guard.Missing: 1})
+	b.in(time.Second)
+	b.in(time.Minute)
+	b.want("missing after a restart of the source", 0, 1)
+}
+
+func TestGuard_AHeldServiceLetsOnlyReportedReplacementsGo(t *testing.T) {
+	b := newBench(t, defaults())
+	b.claimed("a", 6)
+	b.in(0)
+	b.connection++
+	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Missing: 5})
+	b.in(time.Second)
+	b.in(time.Minute)
+	b.want("five of six are missing", 0, 5)
+	b.stored["a"] = append(b.stored["a"], guard.Endpoint{Key: "new", Claim: guard.Claimed})
+	b.in(time.Second)
+	b.want("one came, and nobody knows which it replaces", 0, 5)
+}
+
+func TestGuard_AHoldEndsWhenEndpointsComeBack(t *testing.T) {
+	b := fallen(t, defaults())
+	for i := range 4 {
+		b.claimed(fmt.Sprint("s", i), 10)
+	}
+	b.in(time.Second)
+	if b.guard.Hold() != nil || len(b.round.Released) != 4 {
+		t.Errorf("hold %+v, released %v", b.guard.Hold(), b.round.Released)
+	}
+	b.in(time.Second)
+	for g, r := range b.saved {
+		if !r.Empty() {
+			t.Errorf("%s: %v is recorded", g, r)
+		}
+	}
+}
+
+func TestGuard_AStandstillBeginsWaitsAnew(t *testing.T) {
+	b := newBench(t, defaults())
+	b.claimed("a", 1)
+	b.claimed("b", 4)
+	b.in(0)
+	b.set("a", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.in(time.Second)
+	b.guard.Restart(b.now.Add(time.Hour))
+	b.in(time.Hour + 29*time.Second)
+	b.want("29 s after a standstill of an hour", 0, 0)
+	b.in(time.Second)
+	b.want("30 s after it", 1, 0)
+}
+
+func BenchmarkGuard_OneServiceOfMany(b *testing.B) {
+	g := guard.New(defaults(), nil)
+	now := time.Unix(1e9, 0)
+	for i := range 500 {
+		var all []guard.Endpoint
+		for j := range 20 {
+			all = append(all, guard.Endpoint{Key: fmt.Sprint(j), Claim: guard.Claimed})
+		}
+		g.Observe(now, named(fmt.Sprint(i)), all)
+	}
+	one := []guard.Endpoint{{Key: "a", Claim: guard.Claimed}, {Key: "b", Claim: guard.Claimed}, {Key: "c", Claim: guard.Withdrawn}}
+	for b.Loop() {
+		now = now.Add(time.Second)
+		g.Observe(now, named("s"), one)
+		g.Judge(now, 1)
+	}
+}

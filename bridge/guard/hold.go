@@ -1,0 +1,68 @@
+package guard
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A Key is an endpoint in a service.
+type Key struct {
+	Service registry.Group
+	Key     string
+}
+
+// Compare orders keys by service.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Key, o.Key))
+}
+
+// A Loss is what a service that is held had and would have left.
+type Loss struct {
+	Service  registry.Group
+	From, To int // endpoints
+}
+
+// A Hold is the mass deletion that waits. A guard has at most one.
+type Hold struct {
+	ID                string // a hash of Keys
+	Keys              []Key  // in order
+	Losses            []Loss // by service
+	Since             time.Time
+	Emptied, Services int  // services without an endpoint when it goes, of so many
+	Lost, Endpoints   int  // endpoints of the services that are held, of so many
+	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
+}
+
+// with adds what is held of a service.
+func (h *Hold) with(s *service) *Hold {
+	if h == nil {
+		h = &Hold{}
+	}
+	h.Since = soonest(h.Since, s.Held)
+	h.Lost += s.base() - s.stay()
+	h.Losses = append(h.Losses, Loss{s.Service, s.base(), s.stay()})
+	for key, c := range s.candidates {
+		if c.fate == Held {
+			h.Keys = append(h.Keys, Key{s.Service, key})
+		}
+	}
+	return h
+}
+
+// seal completes a hold.
+func (h *Hold) seal(sum totals, person bool) { //nolint:revive // a finding, not a mode
+	h.Emptied, h.Services, h.Endpoints, h.Person = sum.empty, sum.services, sum.endpoints, person
+	slices.SortFunc(h.Keys, Key.Compare)
+	slices.SortFunc(h.Losses, func(a, b Loss) int { return a.Service.Compare(b.Service) })
+	hash := sha256.New()
+	for _, k := range h.Keys {
+		fmt.Fprintf(hash, "%s\x00%s\x00", k.Service, k.Key)
+	}
+	h.ID = hex.EncodeToString(hash.Sum(nil)[:6])
+}
