@@ -4,12 +4,14 @@
 package plugins_test
 
 import (
+	"context"
 	"fmt"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 const (
@@ -53,6 +55,7 @@ func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
 			each("a third one, after the restart", func(s *service) { s.serve(t) })
 			each("is called too", func(s *service) { s.awaitCalls(t) })
 			ended := make(map[string]*harness.Process)
+			each("all are registered again", func(s *service) { s.awaitRegistered(t) })
 			each("the second one is told to end", func(s *service) { ended[s.framework] = s.retire(t, 1) })
 			each("it ends", func(s *service) { s.awaitEnd(t, ended[s.framework]) })
 			each("the others are called on", func(s *service) { s.awaitCalls(t) })
@@ -138,6 +141,38 @@ func (s *service) awaitCalls(t *testing.T) {
 	}
 	harness.Eventually(t, soon, s.framework+": its servers are called", func() error {
 		return harness.Same(s.calls.lately(), want)
+	})
+}
+
+// awaitRegistered waits until a new client finds all servers: one that has not
+// reached the restarted registry yet cannot deregister, and ends with an error.
+func (s *service) awaitRegistered(t *testing.T) {
+	t.Helper()
+	backend, err := client.FromURL(s.at.url(s.framework+"-newcomer"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(backend, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	want := make(map[string]bool)
+	for _, port := range s.ports() {
+		want[address(port)] = true
+	}
+	harness.Eventually(t, soon, s.framework+": its servers are registered", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		found, err := c.Resolve(ctx, client.Any(client.Named(s.name()), client.ByInterface(s.name()+".grpc", "", ""))) // the second is Kratos'
+		if err != nil {
+			return err
+		}
+		addresses := make(map[string]bool)
+		for _, e := range found.Distinct() {
+			addresses[e.Address()] = true
+		}
+		return harness.Same(addresses, want)
 	})
 }
 
