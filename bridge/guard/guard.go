@@ -44,7 +44,7 @@ const (
 // Options are the settings of a guard. In the zero value nothing waits and no share applies.
 type Options struct {
 	Mode         Mode
-	Share        float64       // of the services left without an endpoint, or of the endpoints: more losses within Window are held; 0: no such rule
+	Share        float64       // of the services left without an endpoint, or of the endpoints: more losses within Window are held; 0 and 1: no such rule
 	AtLeast      int           // endpoints that may be withdrawn within Window in any case, from services that keep others
 	Window       time.Duration // how long a loss counts
 	LastEndpoint time.Duration // how long the last endpoints of a service wait
@@ -83,12 +83,13 @@ type Round struct {
 
 // A Guard judges the deletions of one bridge from one target.
 type Guard struct {
-	Options  Options
-	services map[registry.Group]*service
-	active   map[*service]struct{} // those with candidates, losses or a record
-	sum      totals
-	calm     time.Time // since when the source shows something and nothing that was held came back
-	hold     *Hold
+	Options    Options
+	services   map[registry.Group]*service
+	active     map[*service]struct{} // those with candidates, losses or a record
+	sum        totals
+	calm       time.Time // since when the source shows something and nothing that was held came back
+	hold       *Hold
+	connection int // to the source, at the last judgement
 }
 
 // totals are sums over services.
@@ -163,6 +164,9 @@ func (g *Guard) Restart(now time.Time) {
 func (g *Guard) Judge(now time.Time, connection int) Round {
 	var r Round
 	for s := range g.active {
+		if connection != g.connection { // what another connection reported, this one only does not show
+			s.doubt(now)
+		}
 		g.change(s, func() {
 			s.count(now, g.Options)
 			s.expire(now, g.Options.Window)
@@ -172,6 +176,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 			r.release(s, "nothing of it is to be deleted any more")
 		}
 	}
+	g.connection = connection
 	if g.calm.IsZero() || g.sum.claimed+g.sum.unknown == 0 {
 		g.calm = now
 	}
@@ -182,38 +187,43 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 			r.release(s, "the source still said so over a new connection")
 		}
 	}
-	g.enforce(now, connection, person, &r)
+	g.enforce(now, person, &r)
 	g.finish(now, &r)
 	return r
 }
 
 // enforce holds what exceeds the budget, and decides about each candidate.
-func (g *Guard) enforce(now time.Time, connection int, person bool, r *Round) { //nolint:revive // a finding, not a mode
+func (g *Guard) enforce(now time.Time, person bool, r *Round) {
 	over := g.exceeded()
 	g.hold = nil
 	for s := range g.active {
-		if lost, _ := s.loss(0); over && lost > 0 && s.pending > 0 && s.Held.IsZero() {
-			s.Held, s.HeldAt, s.connection = now, s.claimed, connection
+		if over {
+			s.hold(now, g.connection)
 		}
 		s.judge(now, g.Options)
 		if !s.Held.IsZero() {
 			g.hold = g.hold.with(s)
-			r.Reconnect = r.Reconnect || !person && g.Options.Confirm > 0 && now.Sub(s.Held) >= g.Options.Confirm/2 && connection <= s.connection
+			r.Reconnect = r.Reconnect || !person && s.unconfirmed(now, g.connection, g.Options.Confirm)
 		}
 	}
 	if g.hold == nil {
 		return
 	}
 	g.hold.seal(g.sum, person)
-	if m := g.Options.Mode; m != Warn && m != Off {
-		return
-	} else if m == Warn {
+	if g.Options.Mode == Warn || g.Options.Mode == Off {
+		g.waive(now, r)
+	}
+}
+
+// waive lets what is held go, since the mode holds nothing.
+func (g *Guard) waive(now time.Time, r *Round) {
+	if g.Options.Mode == Warn {
 		r.Warned = g.hold
 	}
 	for s := range g.active {
 		if !s.Held.IsZero() {
 			g.accept(s, now)
-			r.release(s, "the mode of the guard holds nothing")
+			r.release(s, "guard.mode is "+string(g.Options.Mode))
 			s.judge(now, g.Options)
 		}
 	}
@@ -227,38 +237,47 @@ func (g *Guard) accept(s *service, now time.Time) {
 	})
 }
 
-// exceeded reports whether the losses exceed the budget.
-func (g *Guard) exceeded() bool {
-	var emptied, lost, kept, unseen, withdrawn, others int
-	for s := range g.active {
-		if s.base() == 0 {
-			continue
-		}
-		n, missing := s.loss(0)
-		lost += n
-		switch {
-		case s.stay() > 0:
-			kept, unseen = kept+n, unseen+missing
-		case missing > 0 || s.Missed || !s.Held.IsZero():
-			emptied, others = emptied+1, others+1
-		default:
-			emptied, withdrawn = emptied+1, withdrawn+n
-		}
-	}
-	if unseen == 0 && kept <= g.Options.AtLeast {
-		lost -= kept
-	}
-	if emptied == 1 && others == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
-		emptied, lost = 0, lost-withdrawn
-	}
-	switch share := g.Options.Share; {
-	case share == 0 || g.Options.Mode == Off:
-		return false
-	case g.sum.claimed+g.sum.unknown == 0: // a source that shows nothing has no budget
-		return true
+// losses are sums over services that lost something.
+type losses struct {
+	emptied, others int // services without an endpoint, and those of them that were not just withdrawn
+	withdrawn       int // endpoints of the services that were
+	kept, unseen    int // endpoints lost by services that keep others, and those of them that nobody reported
+	lost            int // endpoints
+}
+
+func (l *losses) add(s *service) {
+	n, unseen := s.loss(0)
+	l.lost += n
+	switch {
+	case s.base() == 0:
+	case s.stay() > 0:
+		l.kept, l.unseen = l.kept+n, l.unseen+unseen
+	case unseen > 0 || s.Missed || !s.Held.IsZero():
+		l.emptied, l.others = l.emptied+1, l.others+1
 	default:
-		return float64(emptied) > share*float64(g.sum.services) || float64(lost) > share*float64(g.sum.endpoints)
+		l.emptied, l.withdrawn = l.emptied+1, l.withdrawn+n
 	}
+}
+
+// exceeded reports whether the losses exceed the budget. A source that shows
+// nothing has none.
+func (g *Guard) exceeded() bool {
+	share := g.Options.Share
+	if share == 0 || share >= 1 || g.Options.Mode == Off {
+		return false
+	}
+	var l losses
+	for s := range g.active {
+		l.add(s)
+	}
+	if l.unseen == 0 && l.kept <= g.Options.AtLeast {
+		l.lost -= l.kept
+	}
+	if l.emptied == 1 && l.others == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
+		l.emptied, l.lost = 0, l.lost-l.withdrawn
+	}
+	return g.sum.claimed+g.sum.unknown == 0 ||
+		float64(l.emptied) > share*float64(g.sum.services) || float64(l.lost) > share*float64(g.sum.endpoints)
 }
 
 // finish reports what changed and forgets services of which nothing is left.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func (b *bench) set(service string, claims map[guard.Claim]int) {
 	var all []guard.Endpoint
 	for _, c := range []guard.Claim{guard.Claimed, guard.Withdrawn, guard.Missing, guard.Unknown} {
 		for range claims[c] {
-			all = append(all, guard.Endpoint{Key: fmt.Sprint(len(all)), Claim: c})
+			all = append(all, guard.Endpoint{Key: strconv.Itoa(len(all)), Claim: c})
 		}
 	}
 	b.stored[service] = all
@@ -165,6 +166,8 @@ func TestGuard_HoldsAMassDeletion(t *testing.T) {
 	b.want("over the old connection", 0, 40)
 	b.connection++
 	b.in(time.Second)
+	b.want("a second into a new connection", 0, 40)
+	b.in(time.Minute)
 	b.want("over a new connection", 40, 0)
 	if len(b.round.Released) != 4 || b.round.Released[0].Service != named("s0") {
 		t.Errorf("released %v", b.round.Released)
@@ -227,7 +230,7 @@ func TestGuard_DenialsStayUntilClaimed(t *testing.T) {
 	b.want("claimed again, and withdrawn", 1, 0)
 	keys := make([]guard.Key, 10)
 	for i := range keys {
-		keys[i] = guard.Key{Service: named("s1"), Key: fmt.Sprint(i)}
+		keys[i] = guard.Key{Service: named("s1"), Key: strconv.Itoa(i)}
 	}
 	b.guard.Decide(b.now, guard.Free, keys)
 	b.in(time.Second)
@@ -406,9 +409,9 @@ func BenchmarkGuard_OneServiceOfMany(b *testing.B) {
 	for i := range 500 {
 		var all []guard.Endpoint
 		for j := range 20 {
-			all = append(all, guard.Endpoint{Key: fmt.Sprint(j), Claim: guard.Claimed})
+			all = append(all, guard.Endpoint{Key: strconv.Itoa(j), Claim: guard.Claimed})
 		}
-		g.Observe(now, named(fmt.Sprint(i)), all)
+		g.Observe(now, named(strconv.Itoa(i)), all)
 	}
 	one := []guard.Endpoint{{Key: "a", Claim: guard.Claimed}, {Key: "b", Claim: guard.Claimed}, {Key: "c", Claim: guard.Withdrawn}}
 	for b.Loop() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"time"
 
@@ -56,13 +55,13 @@ func (h *Hold) with(s *service) *Hold {
 }
 
 // seal completes a hold.
-func (h *Hold) seal(sum totals, person bool) { //nolint:revive // a finding, not a mode
+func (h *Hold) seal(sum totals, person bool) {
 	h.Emptied, h.Services, h.Endpoints, h.Person = sum.empty, sum.services, sum.endpoints, person
 	slices.SortFunc(h.Keys, Key.Compare)
 	slices.SortFunc(h.Losses, func(a, b Loss) int { return a.Service.Compare(b.Service) })
 	hash := sha256.New()
 	for _, k := range h.Keys {
-		fmt.Fprintf(hash, "%s\x00%s\x00", k.Service, k.Key)
+		hash.Write([]byte(k.Service.String() + "\x00" + k.Key + "\x00"))
 	}
 	h.ID = hex.EncodeToString(hash.Sum(nil)[:6])
 }

@@ -92,9 +92,16 @@ func (s *service) observe(now time.Time, endpoints []Endpoint) {
 			if e.Claim != Unknown && (c.unknown || c.since.IsZero()) {
 				c.since = now
 			}
-			c.unknown, c.missing = e.Claim == Unknown, e.Claim == Missing || e.Claim == Unknown && c.missing
+			c.unknown, c.missing = e.Claim == Unknown, c.missing || e.Claim == Missing
 			s.candidates[e.Key] = c
 		}
+	}
+}
+
+// doubt makes all candidates missing as of now.
+func (s *service) doubt(now time.Time) {
+	for _, c := range s.candidates {
+		c.missing, c.since = true, now
 	}
 }
 
@@ -171,6 +178,19 @@ func (s *service) loss(unknown int) (lost, unseen int) {
 	return lost, unseen
 }
 
+// hold begins to hold a service that has a loss.
+func (s *service) hold(now time.Time, connection int) {
+	if lost, _ := s.loss(0); lost > 0 && s.pending > 0 && s.Held.IsZero() {
+		s.Held, s.HeldAt, s.connection = now, s.claimed, connection
+	}
+}
+
+// unconfirmed reports whether the hold lasts for half the time after which the
+// source may confirm it, and no later connection can.
+func (s *service) unconfirmed(now time.Time, connection int, after time.Duration) bool {
+	return after > 0 && connection <= s.connection && now.Sub(s.Held) >= after/2
+}
+
 // confirmed reports whether the source confirms the hold: all of it is known, it
 // has not fallen further for the whole time, and the connection is a later one.
 func (s *service) confirmed(now, calm time.Time, connection int, after time.Duration) bool {
@@ -238,7 +258,7 @@ func (c *candidate) rank() int {
 	return 1
 }
 
-func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (Fate, time.Time) { //nolint:revive // a finding, not a mode
+func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (Fate, time.Time) {
 	switch {
 	case c.unknown:
 		return Untold, time.Time{}
@@ -281,11 +301,11 @@ func (s *service) idle() bool {
 
 // next returns when time alone may change something.
 func (s *service) next(now time.Time, o Options) (at time.Time) {
-	if len(s.Peaks) > 0 {
+	switch {
+	case !s.Held.IsZero():
+		at = now.Add(time.Second)
+	case len(s.Peaks) > 0:
 		at = s.Peaks[0].Until.Add(o.Window)
-	}
-	if !s.Held.IsZero() {
-		at = soonest(at, now.Add(time.Second))
 	}
 	for _, c := range s.candidates {
 		at = soonest(at, c.until)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func newMesh(services map[string]int) *mesh {
 		m.first[name] = true
 		var all []string
 		for i := range n {
-			all = append(all, fmt.Sprint(i))
+			all = append(all, strconv.Itoa(i))
 		}
 		m.show(name, all)
 	}
@@ -170,7 +171,7 @@ func (m *mesh) only(all map[string]int, n int, evenly bool) { //nolint:revive //
 			}
 			for range take {
 				if len(shown[name]) < all[name] {
-					shown[name] = append(shown[name], fmt.Sprint(len(shown[name])))
+					shown[name] = append(shown[name], strconv.Itoa(len(shown[name])))
 					n--
 				}
 			}
@@ -182,7 +183,7 @@ func (m *mesh) only(all map[string]int, n int, evenly bool) { //nolint:revive //
 }
 
 // restartWith has the source restart and show n of all.
-func (m *mesh) restartWith(all map[string]int, n int, evenly bool) { //nolint:revive // of a test
+func (m *mesh) restartWith(all map[string]int, n int, evenly bool) {
 	for name := range m.shown {
 		m.shown[name] = nil
 	}
@@ -212,7 +213,7 @@ type scenario struct {
 	do   func(m *mesh, all map[string]int, n int)
 }
 
-func away(part func(n int) int, d time.Duration, evenly bool) func(*mesh, map[string]int, int) { //nolint:revive // of a test
+func away(part func(n int) int, d time.Duration, evenly bool) func(*mesh, map[string]int, int) {
 	return func(m *mesh, all map[string]int, n int) {
 		m.restartWith(all, part(n), evenly)
 		m.pass(d, 10*time.Second)
@@ -285,7 +286,7 @@ func scenarios() []scenario {
 			for name, n := range all {
 				var ids []string
 				for i := range n {
-					ids = append(ids, fmt.Sprint(i))
+					ids = append(ids, strconv.Itoa(i))
 				}
 				m.show("other-"+name, ids)
 			}
@@ -316,7 +317,7 @@ func TestGuard_TableOfSources(t *testing.T) {
 
 // cell says how much of n stayed, whether something was held, and what was left once the source had confirmed it.
 func (m *mesh) cell(n int) string {
-	text := fmt.Sprint(m.least)
+	text := strconv.Itoa(m.least)
 	if m.least == n {
 		text = "all"
 	}
