@@ -1,7 +1,22 @@
 // Package guard decides which endpoints may be deleted that a source no longer
 // claims. It tells what is usual (scaling, restarts, the end of a service) from
 // a source that has forgotten by what consumers would lose, and holds a mass
-// deletion until a person or the source confirms it. The rules stand at Judge.
+// deletion until a person or the source confirms it.
+//
+//   - The baseline of a service is the most endpoints that it had within the
+//     window, less what was approved. Candidates beyond it were replaced and go.
+//   - The loss of a service is its baseline less what stays: what is claimed, what
+//     the source cannot tell of, what was denied. It does not count while half of
+//     the baseline stays, unless the source did not report what is missing.
+//   - The budget is a share of the services left without an endpoint and of the
+//     endpoints lost. Beyond it each service with a loss is held, and stays held
+//     until its own loss is settled. A source that shows nothing has no budget;
+//     one service that was withdrawn may go if others keep endpoints.
+//   - Approval and denial are by key. What is approved counts as gone; what is
+//     denied stays until it is claimed again.
+//   - A source confirms a hold that it has not added to for a while, by a reading
+//     over a later connection. Where it shows nothing, or most services would be
+//     left empty, only a person ends the hold.
 //
 // A Guard is a value: it is given facts and a time, starts nothing and does no
 // I/O. It is not safe for concurrent use.

@@ -1,0 +1,94 @@
+//go:build soak
+
+package guard_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A mutant is a change of the code that breaks a rule.
+type mutant struct{ rule, file, old, new string }
+
+func mutants() []mutant {
+	return []mutant{
+		{"what the source cannot tell stays", "service.go", "case e.Claim == Unknown && c == nil:", "case false:"},
+		{"an unknown candidate stays", "service.go", "case c.unknown:\n\t\treturn Untold", "case false:\n\t\treturn Untold"},
+		{"a denial outlives a restart", "service.go", "r.Denied = append(r.Denied, key)", "_ = key"},
+		{"an approval outlives a restart", "service.go", "r.Approved = append(r.Approved, key)", "_ = key"},
+		{"a claim ends a denial", "service.go", "\t\t\ts.claimed++\n", "\t\t\ts.claimed++\n\t\t\tif c != nil {\n\t\t\t\ts.candidates[e.Key] = c\n\t\t\t}\n"},
+		{"a loss counts below half of the baseline", "service.go", "2*(s.stay()-unknown) >= s.base()", "4*(s.stay()-unknown) >= s.base()"},
+		{"what nobody reported counts", "service.go", "return unseen, unseen", "return 0, 0"},
+		{"what went unreported is remembered", "service.go", "s.Missed = s.Missed || !replaced && c.missing", "_ = replaced"},
+		{"what is left of a hold counts whole", "service.go", "s.Missed = s.Missed || !s.Held.IsZero()", "_ = now"},
+		{"candidates never raise the baseline", "service.go", "max(s.stay()-s.unknown, min(s.stored, s.base()))", "s.stored"},
+		{"a service keeps its baseline for the window", "service.go", ">= window {", ">= window/2 {"},
+		{"a held service keeps its baseline", "service.go", "for s.Held.IsZero() && len(s.Peaks)", "for len(s.Peaks)"},
+		{"a loss is recorded before it happens", "service.go", "if s.falls {", "if false {"},
+		{"replaced endpoints go", "service.go", "replaced := c.decided == Free || i < s.all-s.base()", "replaced := c.decided == Free"},
+		{"a held service lets only reported ones go", "service.go", "!s.Held.IsZero() && (!replaced || c.missing)", "!s.Held.IsZero() && !replaced"},
+		{"what is missing settles", "service.go", "now.Sub(c.since) < o.Settle", "false"},
+		{"the last endpoints wait", "service.go", "now.Sub(c.since) < o.LastEndpoint", "false"},
+		{"a source confirms after a while", "service.go", "now.Sub(s.Held) >= after && now.Sub(calm) >= after", "now.Sub(calm) >= after"},
+		{"a source confirms over another connection", "service.go", " && connection > s.connection\n", "\n"},
+		{"a hold that grows begins anew", "service.go", "case s.claimed+s.unknown < s.HeldAt || ", "case "},
+		{"another connection reports nothing anew", "guard.go", "\t\t\ts.doubt(now)\n", ""},
+		{"a person ends the hold of most services", "guard.go", "g.sum.claimed == 0 || 2*g.sum.empty > g.sum.services", "g.sum.claimed == 0"},
+		{"a person ends the hold of an empty source", "guard.go", "g.sum.claimed == 0 || 2*g.sum.empty > g.sum.services", "2*g.sum.empty > g.sum.services"},
+		{"no confirmation soon after something came back", "guard.go", "\t\t\tg.calm = now\n\t\t\tr.release", "\t\t\tr.release"},
+		{"an empty source has no budget", "guard.go", "g.sum.claimed+g.sum.unknown == 0 ||\n\t\t", ""},
+		{"services without an endpoint count", "guard.go", "float64(l.emptied) > share*float64(g.sum.services) || ", ""},
+		{"lost endpoints count", "guard.go", " || float64(l.lost) > share*float64(g.sum.endpoints)", ""},
+		{"a few withdrawn endpoints may go", "guard.go", "l.lost -= l.kept", "_ = l"},
+		{"what is missing is not among those few", "guard.go", "if l.unseen == 0 && l.kept", "if l.kept"},
+		{"one withdrawn service may go", "guard.go", "if l.emptied == 1 && l.others == 0 && g.sum.claimed > 0 {", "if false {"},
+		{"what is denied is not accepted with the rest", "guard.go", ` && c.decided == "" })`, " })"},
+		{"warn holds nothing", "guard.go", "if g.Options.Mode == Warn || g.Options.Mode == Off {", "if g.Options.Mode == Off {"},
+	}
+}
+
+// TestGuard_MutantsAreFound runs the tests of this package against code that
+// breaks one rule at a time.
+func TestGuard_MutantsAreFound(t *testing.T) {
+	for _, m := range mutants() {
+		t.Run(m.rule, func(t *testing.T) {
+			text, err := os.ReadFile(m.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Count(string(text), m.old) != 1 {
+				t.Fatalf("%q is in %s %d times, want once", m.old, m.file, strings.Count(string(text), m.old))
+			}
+			dir := t.TempDir()
+			changed, overlay := filepath.Join(dir, m.file), filepath.Join(dir, "overlay.json")
+			original, err := filepath.Abs(m.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, changed, strings.Replace(string(text), m.old, m.new, 1))
+			write(t, overlay, string(list))
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-short", "-vet=off", "-run", "^TestGuard_", ".").CombinedOutput()
+			switch {
+			case err == nil:
+				t.Error("no test fails")
+			case strings.Contains(string(out), "[build failed]"):
+				t.Errorf("it does not compile:\n%s", out)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
