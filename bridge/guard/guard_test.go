@@ -372,6 +372,44 @@ func TestGuard_AHeldServiceLetsOnlyReportedReplacementsGo(t *testing.T) {
 	b.want("one came, and nobody knows which it replaces", 0, 5)
 }
 
+func TestGuard_ReplacedEndpointsGoWhateverTheirNumber(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 2)
+	}
+	b.in(0)
+	b.connection++
+	for i := range 10 { // the claimed ones are new
+		b.stored[fmt.Sprint("s", i)] = []guard.Endpoint{
+			{Key: "0", Claim: guard.Missing},
+			{Key: "1", Claim: guard.Missing},
+			{Key: "2", Claim: guard.Claimed},
+			{Key: "3", Claim: guard.Claimed},
+		}
+	}
+	b.in(time.Second)
+	b.in(time.Minute)
+	b.want("two of two in each of ten services", 20, 0)
+}
+
+func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 4)
+	}
+	b.in(0)
+	for i := range 8 {
+		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 3})
+	}
+	b.in(time.Second)
+	b.want("three of four in eight of ten services", 0, 24)
+	b.guard.Decide(b.now, guard.Free, b.held()[:2])
+	b.in(time.Second)
+	b.want("two of the three in one service are approved", 2, 22)
+	b.in(time.Second)
+	b.want("the third is half of what is left", 0, 22)
+}
+
 func TestGuard_AHoldEndsWhenEndpointsComeBack(t *testing.T) {
 	b := fallen(t, defaults())
 	for i := range 4 {
