@@ -410,6 +410,44 @@ func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
 	b.want("the third is half of what is left", 0, 22)
 }
 
+func TestGuard_AServiceThatFallsFurtherIsConfirmedLater(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 10)
+	}
+	b.in(0)
+	b.connection++
+	for i := range 10 {
+		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Claimed: 4, guard.Missing: 6})
+	}
+	b.in(time.Second)
+	b.in(time.Minute)
+	b.want("six of ten in each service", 0, 60)
+	b.in(8 * time.Minute)
+	b.connection++
+	b.set("s0", map[guard.Claim]int{guard.Claimed: 3, guard.Missing: 7})
+	b.in(time.Second)
+	b.in(2 * time.Minute)
+	b.want("ten minutes later, but for the one that fell", 54, 7)
+	b.in(7 * time.Minute)
+	b.want("nine minutes after it fell", 0, 7)
+}
+
+func TestGuard_AHeldServiceKeepsItsBaseline(t *testing.T) {
+	b := newBench(t, defaults())
+	b.claimed("a", 40)
+	b.claimed("b", 10)
+	b.in(0)
+	b.set("a", map[guard.Claim]int{guard.Claimed: 20, guard.Withdrawn: 20})
+	b.in(time.Second)
+	b.want("half of a service", 20, 0)
+	b.set("a", map[guard.Claim]int{guard.Claimed: 10, guard.Withdrawn: 10})
+	b.in(30 * time.Minute)
+	b.want("half of the rest", 0, 10)
+	b.in(2 * time.Hour)
+	b.want("after the window", 0, 10)
+}
+
 func TestGuard_AHoldEndsWhenEndpointsComeBack(t *testing.T) {
 	b := fallen(t, defaults())
 	for i := range 4 {

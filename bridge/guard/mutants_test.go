@@ -29,7 +29,7 @@ func mutants() []mutant {
 		{"a service keeps its baseline for the window", "service.go", ">= window {", ">= window/2 {"},
 		{"a held service keeps its baseline", "service.go", "for s.Held.IsZero() && len(s.Peaks)", "for len(s.Peaks)"},
 		{"a loss is recorded before it happens", "service.go", "if s.falls {", "if false {"},
-		{"replaced endpoints go", "service.go", "replaced := c.decided == Free || i < s.all-s.base()", "replaced := c.decided == Free"},
+		{"replaced endpoints go", "service.go", "i < s.all-s.base()", "i < 0"},
 		{"a held service lets only reported ones go", "service.go", "!s.Held.IsZero() && (!replaced || c.missing)", "!s.Held.IsZero() && !replaced"},
 		{"what is missing settles", "service.go", "now.Sub(c.since) < o.Settle", "false"},
 		{"the last endpoints wait", "service.go", "now.Sub(c.since) < o.LastEndpoint", "false"},

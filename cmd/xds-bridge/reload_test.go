@@ -311,7 +311,9 @@ func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
 	before := w.touched()
 	_, port, _ := strings.Cut(w.zkAt, ":")
 	w.replaced(file, strconv.Quote(w.zkAt), strconv.Quote("localhost:"+port))
-	do(t, "reload", "-f", file).want(t, exitOK, "target zk: connected anew")
+	var moved result
+	eventually(t, "the registry tells its id", func() bool { moved = do(t, "reload", "-f", file); return moved.code == exitOK })
+	moved.want(t, exitOK, "target zk: connected anew")
 	inStep(t, file)
 	sameNodes(t, before, w.touched())
 	w.replaced(file, "localhost:"+port, w.zkAt+"/app")
