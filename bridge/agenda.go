@@ -48,10 +48,12 @@ type item struct {
 	checkAt   time.Time // when the last write is to be read back; zero: not at all, or it was
 	missed    int       // readings back in a row that found something else
 	yielded   time.Time // since when entries of others are in the way of claims; zero: none are
-	refusals  refusals
-	attempts  int // failures in a row
-	races     int // conflicts with other writers in a row
+	attempts  int       // failures in a row
+	races     int       // conflicts with other writers in a row
 	err       error
+
+	refusals  map[string]refusal // by key
+	refusedAt time.Time          // from when on they are tried again
 
 	published bool // by this replica, in a shared target
 

@@ -99,6 +99,7 @@ func (l *loop) next(it *item, now time.Time) (step, bool) {
 		return read, true
 	}
 	if !l.acts(role) {
+		it.refusals = nil // whoever decides the group finds them out
 		return step{}, false
 	}
 	change := l.beside(l.withhold(it, l.permit(it, now), now))

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -15,7 +16,11 @@ func (l *loop) settle(o outcome, now time.Time) {
 	}
 	l.budget.settle(o.began, o.err, now)
 	l.observe(Observation{Kind: ObservedCall, Op: o.step, Count: 1, Took: now.Sub(o.began), Err: o.err})
-	if o.err != nil {
+	switch {
+	case o.step == stepWrite && errors.Is(o.err, registry.ErrRefused):
+		l.wasRefused(o, now)
+		return
+	case o.err != nil:
 		l.failed(o, now)
 		return
 	}
@@ -150,7 +155,6 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.applied(o, now)
 	l.planner.Applied(o.change)
 	it.replaced(o.change, l.overlap(it.group), now)
-	it.refusals.accepted(o.change, now)
 	for _, w := range o.change.Put {
 		l.cameBack(place{it.group, w.New.Key}, now)
 	}
@@ -160,9 +164,12 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	it.arrive = false
 	l.done(it)
 	l.readBack(it, now)
-	if it.change.pending() {
+	switch {
+	case it.change.pending():
 		l.agenda.pace(it)
-	} else {
+	case len(it.refusals) > 0: // some may be written by now
+		it.wait(&l.agenda.changes, now)
+	default:
 		l.park(it)
 	}
 	l.repeat(it, now)
@@ -214,12 +221,8 @@ func (l *loop) park(it *item) {
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
 	}
-	if again := it.refusals.at; !again.IsZero() {
-		refresh = earlier(refresh, again)
-	}
-	if again := it.refusals.at; !again.IsZero() && !again.After(it.wroteAt) {
-		it.wait(&l.agenda.changes, again)
-		return
+	if len(it.refusals) > 0 {
+		refresh = earlier(refresh, it.refusedAt)
 	}
 	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
 		it.wait(&l.agenda.changes, it.wakeAt)

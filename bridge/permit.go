@@ -115,15 +115,15 @@ func (l *loop) permitPuts(it *item, change registry.Change) registry.Change {
 	if !slices.ContainsFunc(l.ways, func(w *way) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
 		return change
 	}
-	return withoutPuts(change, func(w registry.Write) bool {
+	return change.KeepPuts(func(w registry.Write) bool {
 		origin, _ := l.planner.Winner(it.group, w.New.Key)
 		policy := l.ways[origin.Bridge].Policy
 		update := w.Old != nil && w.Old.Value != w.New.Value
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
-			return false
+			return true
 		}
 		it.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
-		return true
+		return false
 	})
 }
 

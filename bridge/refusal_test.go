@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,11 +13,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// picky is a target that refuses some entries: it writes the rest, as ZooKeeper
-// and Nacos do, or nothing at all.
+// picky is a target that refuses some keys and does the rest, or, if it does
+// not say which, nothing at all.
 type picky struct {
 	session
-	whole  bool
+	mute   bool
+	torn   bool // as mute, and yet it does the rest
 	writes atomic.Int64
 	rule   atomic.Pointer[func(key string) bool]
 }
@@ -37,27 +37,32 @@ func (p *picky) refuses(key string) bool { return (*p.rule.Load())(key) }
 
 func (p *picky) Write(ctx context.Context, c registry.Change) error {
 	p.writes.Add(1)
-	var bad []string
+	refused := make(registry.Refused)
 	for _, w := range c.Put {
 		if p.refuses(w.New.Key) {
-			bad = append(bad, w.New.Key)
+			refused[w.New.Key] = errors.New("it may not be written")
+		}
+	}
+	for _, h := range c.Delete {
+		if p.refuses(h.Key) {
+			refused[h.Key] = errors.New("it may not be deleted")
 		}
 	}
 	for _, e := range c.Want { // what is told of the whole has to be what will be there
-		if p.refuses(e.Key) && !slices.Contains(bad, e.Key) {
+		if p.refuses(e.Key) && !refused.Has(e.Key) {
 			return fmt.Errorf("%s is wanted and not written", e.Key)
 		}
 	}
-	refused := error(nil)
-	if len(bad) > 0 {
-		refused = fmt.Errorf("%w: %s", registry.ErrRefused, strings.Join(bad, ", "))
-		c.Put = slices.DeleteFunc(slices.Clone(c.Put), func(w registry.Write) bool { return p.whole || slices.Contains(bad, w.New.Key) })
-		c.Want = slices.DeleteFunc(slices.Clone(c.Want), func(e registry.Entry) bool { return slices.Contains(bad, e.Key) })
-		if p.whole {
-			return refused
-		}
+	if p.mute && len(refused) > 0 {
+		return fmt.Errorf("%w: something of it", registry.ErrRefused)
 	}
-	return errors.Join(p.session.Write(ctx, c), refused)
+	if err := p.session.Write(ctx, c.Without(refused.Has)); err != nil {
+		return err
+	}
+	if p.torn && len(refused) > 0 {
+		return fmt.Errorf("%w: something of it", registry.ErrRefused)
+	}
+	return refused.Err()
 }
 
 // refusing starts a story with a target that refuses the addresses of 10.9.
@@ -93,7 +98,7 @@ func TestRefusals(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"what is refused is tried again at the slowest rate, a little at a time, and all of it once some is taken": func(t *testing.T) {
+		"what is refused is tried again at the slowest rate, all of it together": func(t *testing.T) {
 			s, p := refusing(t, service("a", "10.9.0.1:80", "10.9.0.2:80", "10.9.0.3:80", "10.0.0.1:80"))
 			before := p.writes.Load()
 			s.in(5 * time.Minute)
@@ -103,17 +108,67 @@ func TestRefusals(t *testing.T) {
 			p.refuse(func(string) bool { return false })
 			s.in(31*time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80", "a 10.9.0.2:80", "a 10.9.0.3:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"where one entry lets the whole be refused, the others are found and written": func(t *testing.T) {
+		"what is refused anew all the time does not delay what was refused before": func(t *testing.T) {
+			s, p := refusing(t, service("a", "10.9.0.1:80", "10.0.0.1:80"))
+			for i := range 6 {
+				s.table().Put(service("a", "10.9.0.1:80", "10.0.0.1:80", fmt.Sprintf("10.9.1.%d:80", i)))
+				s.in(4 * time.Second)
+			}
+			p.refuse(func(string) bool { return false })
+			s.in(10*time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80", "a 10.9.1.5:80").reason("a", bridge.ReasonSynced, "")
+		},
+		"where no key is named all that was tried is refused, and what changes later is written": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.make()
 			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
-			p.whole = true
-			s.starts(p).has(fleet(1, 20)...).in(3*time.Minute).holdsN(19).reason("s0", bridge.ReasonRefused, "10.0.0.5:80")
-			if s.writes() > 40 {
-				t.Errorf("%d writes", s.writes())
+			p.mute = true
+			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Minute).holds().reason("a", bridge.ReasonRefused, "something of it")
+			if n := p.writes.Load(); n > 3 { // Retry.Max is 30 s
+				t.Errorf("tried %d times in a minute", n)
 			}
-			s.table().Put(service("s0", "10.0.0.1:80"))
-			s.in(time.Second).holds("s0 10.0.0.1:80")
+			s.table().Put(service("a", "10.0.0.4:80", "10.0.0.5:80", "10.0.0.6:80"))
+			s.in(time.Second).holds("a 10.0.0.6:80")
+			s.table().Put(service("a", "10.0.0.4:80", "10.0.0.6:80"))
+			s.in(30*time.Second).holds("a 10.0.0.4:80", "a 10.0.0.6:80").reason("a", bridge.ReasonSynced, "")
+		},
+		"where no key is named, what was written all the same is found": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed)
+			s.make()
+			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
+			p.torn = true
+			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).holds("a 10.0.0.4:80")
+			if st := s.status(); st.Owned != 1 {
+				t.Errorf("owns %d", st.Owned)
+			}
+		},
+		"a value that is not the one refused is written at once": func(t *testing.T) {
+			s, p := refusing(t, service("a", "10.9.0.1:80", "10.0.0.1:80"))
+			p.refuse(func(string) bool { return false })
+			s.in(time.Second).holds("a 10.0.0.1:80")
+			s.table().Put(service("a", "10.9.0.1:80*5", "10.0.0.1:80"))
+			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80").reason("a", bridge.ReasonSynced, "")
+		},
+		"a replica that decides no more tries nothing again, until it does": func(t *testing.T) {
+			s, b := gated(t, 1, decides, speed)
+			s.make()
+			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
+			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
+			before := p.writes.Load()
+			b.set(warm)
+			s.in(5*time.Minute).reason("a", bridge.ReasonStandby, "")
+			if n := p.writes.Load() - before; n > 0 {
+				t.Errorf("tried %d times", n)
+			}
+			b.set(decides)
+			s.in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
+		},
+		"a deletion that is refused stays and is shown, delays no other, and is done once it is accepted": func(t *testing.T) {
+			s, p := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"))
+			p.refuse(func(key string) bool { return key == "10.0.0.1:80" })
+			s.table().Put(service("a", "10.0.0.3:80", "10.0.0.4:80"))
+			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonRefused, "10.0.0.1:80")
+			p.refuse(func(string) bool { return false })
+			s.in(30*time.Second).holds("a 10.0.0.3:80", "a 10.0.0.4:80").reason("a", bridge.ReasonSynced, "")
 		},
 		"an update that is refused keeps what is there, and a value that may be written is": func(t *testing.T) {
 			s, p := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80"))

@@ -11,12 +11,6 @@ import (
 func (l *loop) failed(o outcome, now time.Time) {
 	it := o.item
 	it.readAt = time.Time{}
-	if o.step == stepWrite && errors.Is(o.err, registry.ErrRefused) {
-		it.refusals.tried, it.refusals.why = operations(o.change), o.err
-		it.wait(&l.agenda.changes, now) // what became of it is read at once
-		l.observe(Observation{Kind: ObservedRetry, Op: o.step, Count: 1, Err: o.err})
-		return
-	}
 	it.change.restore(o.first)
 	if errors.Is(o.err, registry.ErrConflict) {
 		l.raced(it, now)

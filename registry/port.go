@@ -33,6 +33,13 @@ type Target interface {
 	// deletes is still as it was held: ErrConflict where it is not, and then
 	// nothing or a part was applied. It may be repeated, and it leaves the
 	// entries of other owners as they are.
+	//
+	// Where the target refuses some keys the error is Refused: of these keys
+	// nothing was applied, and of all others everything. A deletion may be
+	// refused because what takes its place is. An error that wraps ErrRefused
+	// and names no keys refuses the whole change: nothing or a part of it was
+	// applied. So is a change of what is not ours refused. Any other failure
+	// hides what was refused beside it.
 	Write(ctx context.Context, change Change) error
 }
 
@@ -141,4 +148,38 @@ func (c Change) Keep(may func(Held) bool) Change {
 	}
 	c.Delete, c.Want = kept, Sorted(slices.Values(want))
 	return c
+}
+
+// KeepPuts returns the change with only those writes that may go ahead; what
+// the others would replace stays in Want.
+func (c Change) KeepPuts(may func(Write) bool) Change {
+	var kept []Write
+	var olds []Entry
+	left := make(map[Entry]bool)
+	for _, w := range c.Put {
+		if may(w) {
+			kept = append(kept, w)
+			continue
+		}
+		left[w.New] = true
+		if w.Old != nil && !w.Beside {
+			olds = append(olds, w.Old.Entry)
+		}
+	}
+	if len(left) == 0 {
+		return c
+	}
+	want := slices.DeleteFunc(slices.Clone(c.Want), func(e Entry) bool { return left[e] })
+	c.Put, c.Want = kept, Sorted(slices.Values(append(want, olds...)))
+	return c
+}
+
+// Without returns the change without what it does under some keys: what is
+// there stays.
+func (c Change) Without(skip func(key string) bool) Change {
+	c = c.KeepPuts(func(w Write) bool { return !skip(w.New.Key) })
+	if !slices.ContainsFunc(c.Delete, func(h Held) bool { return skip(h.Key) }) {
+		return c
+	}
+	return c.Keep(func(h Held) bool { return !skip(h.Key) })
 }

@@ -42,7 +42,7 @@ type Resource struct {
 
 // Parse makes a resource of the entries of one group, which are in the order
 // of Entry.Compare. It fails where the header is missing or anything is not in
-// the form that a Codec writes.
+// the form that a Codec writes; endpoints that are not are a registry.Refused.
 func Parse(group registry.Group, entries []registry.Entry) (Resource, error) {
 	r := Resource{Namespace: group.Namespace, Name: group.Name}
 	if len(entries) == 0 || entries[0].Key != HeaderKey {
@@ -52,15 +52,19 @@ func Parse(group registry.Group, entries []registry.Entry) (Resource, error) {
 		return Resource{}, err
 	}
 	r.Endpoints = make([]Endpoint, len(entries)-1)
+	var refused registry.Refused
 	for i, e := range entries[1:] {
 		if r.Endpoints[i].read(e.Value) {
 			continue
 		}
 		if err := decode(e, &r.Endpoints[i]); err != nil {
-			return Resource{}, err
+			if refused == nil {
+				refused = make(registry.Refused)
+			}
+			refused[e.Key] = err
 		}
 	}
-	return r, nil
+	return r, refused.Err()
 }
 
 func encode(v any) string {

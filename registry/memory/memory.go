@@ -128,7 +128,8 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 	return held, nil
 }
 
-// Write implements registry.Target. It applies all of the change or nothing.
+// Write implements registry.Target. It applies all of the change or nothing,
+// because there is no entry that it could not hold.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.begin(ctx, OpWrite, change.Group); err != nil {
 		return err

@@ -2,7 +2,6 @@ package nacos
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -42,25 +41,9 @@ func (t *Target) see(g registry.Group, instances []metadata.NacosInstance) {
 	}
 }
 
-// withoutNew returns a change without what it would add to a service of
-// another format, and why.
-func (t *Target) withoutNew(change registry.Change) (registry.Change, error) {
+// alien returns why nothing may be added to a service; nil where it may.
+func (t *Target) alien(g registry.Group) error {
 	t.mu.Lock()
-	alien := t.aliens[change.Group]
-	t.mu.Unlock()
-	if alien == nil {
-		return change, nil
-	}
-	fresh := make(map[string]bool)
-	for _, w := range change.Put {
-		if w.Old == nil {
-			fresh[w.New.Key] = true
-		}
-	}
-	if len(fresh) == 0 {
-		return change, nil
-	}
-	change.Put = slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool { return fresh[w.New.Key] })
-	change.Want = slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return fresh[e.Key] })
-	return change, alien
+	defer t.mu.Unlock()
+	return t.aliens[g]
 }

@@ -2,8 +2,6 @@ package nacos
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,23 +17,27 @@ import (
 // in canonical form, which is also what goes over the wire.
 type batch []string
 
-// newBatch returns a batch of entries without those that a server would
-// refuse, and why those are left out.
-func newBatch(entries []registry.Entry) (batch, error) {
-	var refused []error
+// newBatch returns a batch of the instances among entries.
+func newBatch(entries []registry.Entry) batch {
 	b := make(batch, 0, len(entries))
 	for _, e := range entries {
-		in, err := metadata.ParseNacosInstance(e.Value)
-		if err == nil {
-			err = in.Check()
+		if !registry.IsPart(e.Key) {
+			b = append(b, e.Value)
 		}
-		if err != nil {
-			refused = append(refused, fmt.Errorf("%s: %w", e.Key, err))
-			continue
-		}
-		b = append(b, e.Value)
 	}
-	return b, join(refused)
+	return b
+}
+
+// checkInstance returns why a server would refuse an entry that is an instance.
+func checkInstance(e registry.Entry) error {
+	if registry.IsPart(e.Key) {
+		return nil
+	}
+	in, err := metadata.ParseNacosInstance(e.Value)
+	if err != nil {
+		return err //nolint:wrapcheck // registry.Refused names the entry
+	}
+	return in.Check() //nolint:wrapcheck // registry.Refused names the entry
 }
 
 // request returns the request that publishes the batch.
@@ -60,27 +62,11 @@ func identified(text string, k serviceKey) json.RawMessage {
 	in, err := metadata.ParseNacosInstance(text)
 	body, open := strings.CutSuffix(text, "}")
 	if err != nil || !open {
-		return json.RawMessage(text) // newBatch lets none of these in
+		return json.RawMessage(text) // checkInstance lets none of these in
 	}
 	id, err := json.Marshal(strings.Join([]string{in.IP, strconv.Itoa(int(in.Port)), in.Cluster, k.group + "@@" + k.name}, "#"))
 	if err != nil {
 		return json.RawMessage(text) // of a string there is none
 	}
 	return slices.Concat(json.RawMessage(body+`,"instanceId":`), id, json.RawMessage("}"))
-}
-
-// join makes several errors one line, of which only the first few are told.
-func join(errs []error) error {
-	const most = 3
-	if len(errs) <= 1 {
-		return errors.Join(errs...)
-	}
-	err := errs[0]
-	for _, more := range errs[1:min(most, len(errs))] {
-		err = fmt.Errorf("%w; %w", err, more)
-	}
-	if n := len(errs) - most; n > 0 {
-		err = fmt.Errorf("%w; and %d more", err, n)
-	}
-	return err
 }

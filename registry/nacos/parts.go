@@ -2,6 +2,7 @@ package nacos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,8 +103,8 @@ func (t *Target) part(ctx context.Context, wide Wide, e registry.Entry) (registr
 }
 
 // putParts writes the parts that a change brings, before the instances that
-// refer to them.
-func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change) error {
+// refer to them, and adds those that the server refuses.
+func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change, refused registry.Refused) error {
 	if !slices.ContainsFunc(change.Put, func(w registry.Write) bool { return registry.IsPart(w.New.Key) }) {
 		return nil
 	}
@@ -121,7 +122,9 @@ func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change
 		} else {
 			err = t.client.setConfig(ctx, at, w.New.Value, "")
 		}
-		if err != nil {
+		if errors.Is(err, registry.ErrRefused) {
+			refused[w.New.Key] = err
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", w.New.Key, err)
 		}
 	}
@@ -129,24 +132,29 @@ func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change
 }
 
 // deleteParts removes the parts that a change takes back, after the instances
-// that referred to them. A word stays: nobody can say who needs it by now.
-func (t *Target) deleteParts(ctx context.Context, wide Wide, change registry.Change) error {
+// that referred to them, and adds those that the server refuses. A word stays:
+// nobody can say who needs it by now.
+func (t *Target) deleteParts(ctx context.Context, wide Wide, change registry.Change, refused registry.Refused) error {
 	gone := false
 	for _, h := range slices.Backward(change.Delete) {
 		if !registry.IsPart(h.Key) {
 			continue
 		}
 		gone = true
-		if at, word := wide.Config(h.Entry); word == "" {
-			if err := t.client.removeConfig(ctx, at); err != nil {
-				return fmt.Errorf("%s: %w", h.Key, err)
-			}
+		at, word := wide.Config(h.Entry)
+		if word != "" {
+			continue
+		}
+		if err := t.client.removeConfig(ctx, at); errors.Is(err, registry.ErrRefused) {
+			refused[h.Key] = err
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", h.Key, err)
 		}
 	}
 	if !gone {
 		return nil
 	}
-	return t.setIndex(ctx, wide, change, nil)
+	return t.setIndex(ctx, wide, change.Without(refused.Has), nil)
 }
 
 // setIndex keeps which parts are ours: those that are wanted, and those that
@@ -170,9 +178,4 @@ func (t *Target) setIndex(ctx context.Context, wide Wide, change registry.Change
 		return t.client.removeConfig(ctx, at)
 	}
 	return t.client.setConfig(ctx, at, strings.Join(slices.Compact(keys), "\n"), "")
-}
-
-// endpoints returns the entries that are instances.
-func endpoints(entries []registry.Entry) []registry.Entry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e registry.Entry) bool { return registry.IsPart(e.Key) })
 }

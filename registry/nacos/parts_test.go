@@ -186,3 +186,35 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 		}
 	})
 }
+
+// TestAPartThatIsRefusedIsNamed: the instances are published all the same, and
+// a document that may not be removed stays known as ours.
+func TestAPartThatIsRefusedIsNamed(t *testing.T) {
+	bubble(t, "F26", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		target, want := appTarget(t, r), shop(t)
+		g, doc := want[0].Group, want[1].Key
+		wantRefused := func(err error) {
+			t.Helper()
+			var refused registry.Refused
+			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(doc) {
+				t.Fatalf("%v, want a refusal of %s alone", err, doc)
+			}
+		}
+		r.server.Fail(refuse("ConfigPublishRequest", "revision", 403)) // the document
+		wantRefused(target.Write(t.Context(), change(g, want...)))
+		held := entriesOf(t, target, g)
+		if len(held) == 0 || slices.ContainsFunc(held, func(h registry.Held) bool { return h.Key == doc }) {
+			t.Errorf("held: %v", held)
+		}
+		r.server.Fail(nil)
+		if err := target.Write(t.Context(), change(g, want...)); err != nil {
+			t.Fatal(err)
+		}
+		r.server.Fail(refuse("ConfigRemoveRequest", "shop", 403))
+		wantRefused(target.Write(t.Context(), registry.Change{Group: g, Delete: entriesOf(t, target, g)}))
+		if held := entriesOf(t, target, g); len(held) != 1 && (len(held) != 2 || held[0].Key != doc && held[1].Key != doc) {
+			t.Errorf("held: %v", held)
+		}
+	})
+}

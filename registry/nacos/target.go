@@ -206,46 +206,56 @@ func (t *Target) held(g registry.Group, in metadata.NacosInstance, ours map[stri
 }
 
 // Write publishes all that is wanted of ours in one batch. An instance that
-// breaks a limit is left out, so that it does not cost its neighbours; the
-// error then wraps registry.ErrRefused. What another connection of ours
-// publishes goes when that one takes it back or ends: until then its deletion
-// is a registry.ErrConflict, while all else of the change is done.
+// breaks a limit is refused and not sent, because servers refuse a batch as a
+// whole. What another connection of ours publishes goes when that one takes it
+// back or ends: until then its deletion is a registry.ErrConflict, while all
+// else of the change is done.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
-	k := keyOf(change.Group)
 	if err := t.mayWrite(change); err != nil {
 		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, err)
 	}
-	change, alien := t.withoutNew(change)
-	wide, hasParts := t.wide(change.Group)
-	if hasParts {
-		if err := t.putParts(ctx, wide, change); err != nil {
-			return fmt.Errorf("write %s: %w", change.Group, err)
-		}
-	}
-	b, refused := newBatch(endpoints(change.Want))
-	refused = errors.Join(alien, refused)
-	if len(change.Put) > 0 || !slices.Equal(b, t.client.publication(k)) {
-		err := t.client.publish(ctx, k, b)
-		t.mu.Lock()
-		t.wrote[k] = time.Now()
-		t.mu.Unlock()
-		if err != nil {
-			return fmt.Errorf("write %s: %w", change.Group, err)
-		}
-	}
-	if hasParts {
-		if err := t.deleteParts(ctx, wide, change); err != nil {
-			return fmt.Errorf("write %s: %w", change.Group, err)
-		}
-	}
-	if refused != nil {
-		return fmt.Errorf("write %s: %w: %w", change.Group, registry.ErrRefused, refused)
-	}
-	if i := slices.IndexFunc(change.Delete, func(h registry.Held) bool { return !h.Live }); i >= 0 {
-		return fmt.Errorf("write %s: %w: %s is published by another connection of this owner, such as a replica's, and goes with that",
-			change.Group, registry.ErrConflict, change.Delete[i].Key)
+	if err := t.write(ctx, change); err != nil {
+		return fmt.Errorf("write %s: %w", change.Group, err)
 	}
 	return nil
+}
+
+func (t *Target) write(ctx context.Context, change registry.Change) error {
+	refused := t.refuses(change)
+	change = change.Without(refused.Has)
+	wide, hasParts := t.wide(change.Group)
+	if hasParts {
+		if err := t.putParts(ctx, wide, change, refused); err != nil {
+			return err
+		}
+		change = change.Without(refused.Has)
+	}
+	if err := t.publish(ctx, change); err != nil {
+		return err
+	}
+	if hasParts {
+		if err := t.deleteParts(ctx, wide, change, refused); err != nil {
+			return err
+		}
+	}
+	if i := slices.IndexFunc(change.Delete, func(h registry.Held) bool { return !h.Live }); i >= 0 {
+		return fmt.Errorf("%w: %s is published by another connection of this owner, such as a replica's, and goes with that",
+			registry.ErrConflict, change.Delete[i].Key)
+	}
+	return refused.Err()
+}
+
+// publish makes our connection publish the instances that a change wants.
+func (t *Target) publish(ctx context.Context, change registry.Change) error {
+	k, b := keyOf(change.Group), newBatch(change.Want)
+	if len(change.Put) == 0 && slices.Equal(b, t.client.publication(k)) {
+		return nil
+	}
+	err := t.client.publish(ctx, k, b)
+	t.mu.Lock()
+	t.wrote[k] = time.Now()
+	t.mu.Unlock()
+	return err
 }
 
 // mayWrite returns why a change cannot be asked for.
@@ -264,6 +274,21 @@ func (t *Target) mayWrite(change registry.Change) error {
 		}
 	}
 	return nil
+}
+
+// refuses returns what of a change may not be added, or would be refused by a
+// server together with all else.
+func (t *Target) refuses(change registry.Change) registry.Refused {
+	refused := make(registry.Refused)
+	alien := t.alien(change.Group)
+	for _, w := range change.Put {
+		if err := checkInstance(w.New); err != nil {
+			refused[w.New.Key] = err
+		} else if w.Old == nil && alien != nil {
+			refused[w.New.Key] = alien
+		}
+	}
+	return refused
 }
 
 // known returns an error for a group of no layout, and for one whose name no

@@ -140,6 +140,20 @@ func TestTarget(t *testing.T) {
 		}
 		r.expect(t, "10.0.0.2")
 	})
+	bubble(t, "F55 an update over the limit keeps what is there, and costs its neighbours nothing", func(t *testing.T) {
+		r := start(t, nacostest.NewServer(), nil)
+		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
+		held := r.read(t)
+		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
+		c := registry.Change{Group: greeter, Want: []registry.Entry{big, entry(greeter, "10.0.0.3", mine)}}
+		c.Put = []registry.Write{{New: big, Old: &held[0]}, {New: c.Want[1]}}
+		c.Delete = held[1:]
+		var refused registry.Refused
+		if err := r.target.Write(t.Context(), c); !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(big.Key) {
+			t.Errorf("%v, want a refusal of %s alone", err, big.Key)
+		}
+		r.expect(t, "10.0.0.1", "10.0.0.3")
+	})
 	bubble(t, "F54 a name that Nacos refuses is never sent", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		for _, name := range []string{"", "a b", "a@@b", "a\x00b", "名", strings.Repeat("a", 600)} {

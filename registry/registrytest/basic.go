@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -170,6 +171,23 @@ func testRefused(t *testing.T, f Fixture) {
 		t.Errorf("%v, want a refusal", err)
 	}
 	f.expect(t, 0, f.Entry(0, 0, 0))
+}
+
+// testRefusedAlone: a target that bears an entry of any size has nothing to
+// refuse, and writes it.
+func testRefusedAlone(t *testing.T, f Fixture) {
+	f.write(t, 0, f.entries(0, 1, 4, 0)...)
+	large := f.Hostile(strings.Repeat("x", 2<<20))
+	want := []registry.Entry{f.Entry(0, 2, 0), f.Entry(0, 3, 1), f.Entry(0, 4, 0)}
+	err := f.Target.Write(t.Context(), f.change(f.read(t, 0), 0, append(want, large)...))
+	var refused registry.Refused
+	switch {
+	case err == nil:
+		want = append(want, large)
+	case !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(large.Key):
+		t.Errorf("%.300v, want a refusal of the one entry that is too large", err)
+	}
+	f.expect(t, 0, want...)
 }
 
 func testUnknownGroup(t *testing.T, f Fixture) {

@@ -67,6 +67,7 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 		"a call with an ended context fails and changes nothing":     testEnded,
 		"A52 groups are written at the same time":                    testConcurrent,
 		"A54 after a refusal the group reads as it was":              testRefused,
+		"F55 a refused entry is named, and costs itself alone":       testRefusedAlone,
 		"a group of no known format is refused":                      testUnknownGroup,
 		"entries come in their order, whatever order they went in":   testOrder,
 		"an entry returned to its old value is equal to what it was": testBackAndForth,

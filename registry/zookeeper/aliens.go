@@ -49,9 +49,9 @@ func (a *aliens) of(group registry.Group) map[string]error {
 // alien returns why nothing may be added to the folder. It is listed for
 // that, and what is new in it is read: the folder of a group that was not
 // there before is written to without a reading.
-func (w *writing) alien(ctx context.Context, change registry.Change) (alien, err error) {
+func (w *writing) alien(ctx context.Context) (alien, err error) {
 	jealous, ok := w.layout.(Jealous)
-	if !ok || !slices.ContainsFunc(change.Put, func(p registry.Write) bool { return p.Old == nil }) {
+	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
 		return nil, nil
 	}
 	names, err := w.target.client.children(ctx, w.folder)
@@ -61,7 +61,7 @@ func (w *writing) alien(ctx context.Context, change registry.Change) (alien, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.folder, err)
 	}
-	seen := w.target.aliens.of(w.group)
+	seen := w.target.aliens.of(w.change.Group)
 	var fresh []found
 	for _, name := range names {
 		if reason, known := seen[name]; reason != nil {

@@ -19,21 +19,15 @@ const attempts = 16
 
 // apply does one transaction. It is sent as if all folders that were seen
 // before existed and nothing of it were done yet; where that is wrong the
-// server says so, and changes nothing.
-func (w *writing) apply(ctx context.Context, part []unit) error {
-	for range attempts {
-		ledger := w.ledgerOp()
-		ops := slices.Concat(w.check, w.makeFolders(w.foldersOf(part, ledger)))
-		head := len(ops)
-		for _, u := range part {
-			ops = append(ops, u.ops...)
-		}
-		if len(ops) == head {
+// server says so, and changes nothing. What it refuses is left out.
+func (w *writing) apply(ctx context.Context, part []unit, index, parts int) error {
+	for left := attempts; left > 0; left-- {
+		part = slices.DeleteFunc(part, func(u unit) bool { return w.refused.Has(u.key) })
+		if len(part) == 0 {
 			return nil
 		}
-		if ledger != nil {
-			ops = append(ops, ledger)
-		}
+		w.tell(index, parts)
+		ops, head, ledger := w.transaction(part)
 		at, err := w.target.client.multi(ctx, ops)
 		if err == nil {
 			w.done(part, ledger)
@@ -48,6 +42,9 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 			err = w.mendFence(ctx)
 		case at < head:
 			err = w.mendFolder(ops[at], err)
+		case errors.Is(err, registry.ErrRefused):
+			w.refuse(ops[at], err)
+			left, err = left+1, nil // it gets shorter each time
 		default:
 			part, err = w.mend(ctx, part, ops[at], err)
 		}
@@ -58,16 +55,31 @@ func (w *writing) apply(ctx context.Context, part []unit) error {
 	return fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, w.folder)
 }
 
+// transaction returns the operations of a part, the check and the folders
+// before head and that on the ledger last.
+func (w *writing) transaction(part []unit) (ops []any, head int, ledger any) {
+	ledger = w.ledgerOp()
+	ops = slices.Concat(w.check, w.makeFolders(w.foldersOf(part, ledger)))
+	head = len(ops)
+	for _, u := range part {
+		ops = append(ops, u.ops...)
+	}
+	if ledger != nil {
+		ops = append(ops, ledger)
+	}
+	return ops, head, ledger
+}
+
 func (w *writing) done(part []unit, ledger any) {
 	for _, folder := range w.foldersOf(part, nil) {
 		w.target.folders.know(folder)
 	}
 	w.kept(ledger)
-	now := w.target.sizes.get(w.group)
+	now := w.target.sizes.get(w.change.Group)
 	for _, u := range part {
 		now += u.grows
 	}
-	w.target.sizes.set(w.group, now)
+	w.target.sizes.set(w.change.Group, now)
 }
 
 // mendFolder takes note of why a folder could not be made, nil where it is
@@ -85,6 +97,35 @@ func (w *writing) mendFolder(op any, err error) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// refuse takes note of the entries that an operation which the server refuses
+// is of. To make and to delete nodes in a folder are rights on the folder: who
+// lacks one lacks it for all entries. Where nothing may be made nothing is
+// deleted either, so that no entry goes before its successor is there.
+func (w *writing) refuse(refused any, err error) {
+	right, folder := rightOf(refused)
+	all := right != 0 && errors.Is(err, zk.ErrNoAuth)
+	for _, u := range w.all {
+		if slices.ContainsFunc(u.ops, func(op any) bool {
+			r, f := rightOf(op)
+			return op == refused || all && f == folder && (r == right || r == zk.PermDelete)
+		}) {
+			w.refused[u.key] = err
+		}
+	}
+}
+
+// rightOf returns the right that an operation needs on a folder; 0 for none.
+func rightOf(op any) (right int, folder string) {
+	switch op := op.(type) {
+	case *zk.CreateRequest:
+		return zk.PermCreate, parentOf(op.Path)
+	case *zk.DeleteRequest:
+		return zk.PermDelete, parentOf(op.Path)
+	default:
+		return 0, ""
+	}
 }
 
 // mend takes note of why an operation on an entry could not be done, and
@@ -142,7 +183,7 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 	for _, u := range part {
 		if there[u.ops[0]] {
 			_, rest := w.created(u)
-			u = w.unit(u.grows, rest...)
+			u = w.unit(u.key, u.grows, rest...)
 		}
 		if len(u.ops) > 0 {
 			left = append(left, u)
@@ -159,6 +200,6 @@ func (w *writing) isDone(f found, u unit) bool {
 		data, _ := w.created(u)
 		return bytes.Equal(f.node.data, data)
 	}
-	_, mark := w.layout.Entry(w.group, f.name, nil)
+	_, mark := w.layout.Entry(w.change.Group, f.name, nil)
 	return mark.Owner == w.target.owner
 }

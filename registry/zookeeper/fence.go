@@ -136,12 +136,12 @@ func (f Fence) above(path, content string) error {
 // mendFence finds out why the check of a fence failed, nil where it is worth
 // another attempt.
 func (w *writing) mendFence(ctx context.Context) error {
-	f, ours := w.target.opts.Fence(w.group)
+	f, ours := w.target.opts.Fence(w.change.Group)
 	if !ours {
 		return fmt.Errorf("%w while the write was under way", registry.ErrFenced)
 	}
 	w.target.fences.forget(f.Shard)
 	var err error
-	w.check, err = w.target.fence(ctx, w.group)
+	w.check, err = w.target.fence(ctx, w.change.Group)
 	return err
 }

@@ -88,8 +88,9 @@ func (t *Target) ledgerPath(g registry.Group) string {
 
 // tell says what the ledger has to tell of with a part of a change: with the
 // last one all that is ours from then on, and before that also what still is.
-func (w *writing) tell(change registry.Change, part, parts int) {
-	switch part {
+func (w *writing) tell(index, parts int) {
+	change := w.change.Without(w.refused.Has)
+	switch index {
 	case parts - 1:
 		w.account = append([]registry.Entry{}, change.Want...)
 	case 0:
@@ -106,7 +107,7 @@ func (w *writing) tell(change registry.Change, part, parts int) {
 // it has to; nil where there is nothing to do.
 func (w *writing) ledgerOp() any {
 	t := w.target
-	path, has := t.ledgerPath(w.group), t.ledger.has(w.group)
+	path, has := t.ledgerPath(w.change.Group), t.ledger.has(w.change.Group)
 	switch {
 	case w.account == nil, t.ledger.isOff(), len(w.account) == 0 && w.noLedger:
 		return nil
@@ -131,10 +132,10 @@ func (w *writing) kept(op any) {
 	}
 	switch op.(type) {
 	case *zk.DeleteRequest:
-		w.target.ledger.forget(w.group)
+		w.target.ledger.forget(w.change.Group)
 	case *zk.CreateRequest:
 		w.target.folders.know(w.target.home() + ledgerFolder)
-		w.target.ledger.set(w.group, true)
+		w.target.ledger.set(w.change.Group, true)
 	}
 }
 
@@ -146,7 +147,7 @@ func (w *writing) mendLedger(op any, err error) error {
 	_, isCreate := op.(*zk.CreateRequest)
 	switch {
 	case errors.Is(err, zk.ErrNodeExists):
-		t.ledger.set(w.group, true)
+		t.ledger.set(w.change.Group, true)
 		return nil
 	case errors.Is(err, zk.ErrNoNode) && isDelete:
 		w.noLedger = true
@@ -155,7 +156,7 @@ func (w *writing) mendLedger(op any, err error) error {
 		t.folders.forget(t.home() + ledgerFolder)
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
-		t.ledger.set(w.group, false)
+		t.ledger.set(w.change.Group, false)
 		return nil
 	}
 	return t.giveUpLedger(err)

@@ -105,25 +105,24 @@ func isWord(layout Layout, e registry.Entry) bool {
 
 // addWord returns what adds a word to its list if the list is still as it was
 // read; nothing where the word is there.
-func (w *writing) addWord(ctx context.Context, e registry.Entry) ([]unit, error) {
+func (w *writing) addWord(ctx context.Context, e registry.Entry) (unit, error) {
 	path, word := w.layout.(Wide).Word(e)
 	if err := checkName(path[strings.LastIndexByte(path, '/')+1:]); err != nil {
-		w.refused = errors.Join(w.refused, fmt.Errorf("entry %.200q: %w", e.Key, err))
-		return nil, nil
+		return unit{}, err
 	}
 	list, err := w.target.words(ctx, path)
 	switch {
 	case err != nil:
-		return nil, err
+		return unit{}, err
 	case slices.Contains(list.words, word):
-		return nil, nil
+		return unit{}, nil
 	case !list.there:
 		w.words[path] = true
-		return []unit{w.unit(0, &zk.CreateRequest{Path: path, Data: []byte(word), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent})}, nil
+		return w.unit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(word), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent}), nil
 	}
 	text := word
 	if strings.Trim(list.data, ", ") != "" {
 		text = strings.TrimRight(list.data, ", ") + "," + word
 	}
-	return []unit{w.unit(0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version})}, nil
+	return w.unit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version}), nil
 }

@@ -16,6 +16,7 @@ import (
 // unit is a part of a change that must not be torn apart: the operations for
 // one entry.
 type unit struct {
+	key   string
 	ops   []any
 	bytes int  // that the operations take in a request
 	grows int  // how many bytes longer the list of the folder becomes
@@ -28,8 +29,8 @@ type unit struct {
 // entry and what it replaces stay together. Folders are made where they are
 // missing and never deleted.
 //
-// An entry that ZooKeeper or its clients would not bear is left out, and the
-// rest written; the error then wraps registry.ErrRefused.
+// An entry that ZooKeeper or its clients would not bear is refused unsent, and
+// so is one of whose operations the server says that it refuses them.
 func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err := t.write(ctx, change); err != nil {
 		return fmt.Errorf("write %s: %w", change.Group, err)
@@ -45,6 +46,9 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if change.Empty() {
 		return nil
 	}
+	if err := t.checkOwners(change); err != nil {
+		return err
+	}
 	if err := t.ready(ctx); err != nil {
 		return err
 	}
@@ -56,20 +60,38 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	w := &writing{target: t, layout: layout, folder: folder, group: change.Group, versions: versions, check: check, words: make(map[string]bool), without: make(map[string]bool)}
-	units, err := w.units(ctx, change)
+	w := &writing{
+		target: t, layout: layout, folder: folder, change: change, versions: versions, check: check,
+		words: make(map[string]bool), refused: make(registry.Refused),
+	}
+	units, err := w.units(ctx)
 	if err != nil {
 		return err
 	}
-	units = w.fit(units)
-	parts := split(units)
+	w.all = w.fit(units)
+	parts := split(w.all)
 	for i, part := range parts {
-		w.tell(change, i, len(parts))
-		if err := w.apply(ctx, part); err != nil {
-			return errors.Join(err, w.refused)
+		if err := w.apply(ctx, part, i, len(parts)); err != nil {
+			return err
 		}
 	}
-	return w.refused
+	return w.refused.Err()
+}
+
+// checkOwners returns an error for a change of what is not ours.
+func (t *Target) checkOwners(change registry.Change) error {
+	for _, h := range change.Delete {
+		if h.Owner != t.owner {
+			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
+		}
+	}
+	for _, w := range change.Put {
+		takes := t.opts.Takes != nil && w.Old != nil && t.opts.Takes(w.Old.Owner)
+		if w.Old != nil && w.Old.Owner != t.owner && !takes {
+			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, w.Old.Key, w.Old.Owner)
+		}
+	}
+	return nil
 }
 
 // ready does what has to come before a first write.
@@ -94,11 +116,9 @@ func (t *Target) versions(ctx context.Context, layout Layout, folder string, cha
 		if isWord(layout, h.Entry) {
 			continue
 		}
-		name, err := nodeName(layout, h)
-		if err != nil {
-			return nil, err
+		if name, err := nodeName(layout, h); err == nil { // or it is refused
+			olds = append(olds, found{name: name, held: h})
 		}
-		olds = append(olds, found{name: name, held: h})
 	}
 	err := t.each(ctx, olds, func(ctx context.Context, f *found) (err error) {
 		f.node, err = t.client.get(ctx, at(folder, f.name))
@@ -144,7 +164,7 @@ func nodeName(layout Layout, h registry.Held) (string, error) {
 	}
 	name, _, err := layout.Node(h.Entry)
 	if err != nil {
-		return "", fmt.Errorf("%w: entry %q: %w", registry.ErrRefused, h.Key, err)
+		return "", fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	return name, nil
 }
@@ -154,12 +174,12 @@ type writing struct {
 	target   *Target
 	layout   Layout
 	folder   string
-	group    registry.Group
+	change   registry.Change
 	versions map[string]int32 // by name; no version where the name says it all
 	words    map[string]bool  // paths of lists of words that are made
 	check    []any            // goes before everything else: that we still may
-	refused  error
-	without  map[string]bool  // keys of entries that are refused
+	all      []unit
+	refused  registry.Refused
 	account  []registry.Entry // what the ledger has to tell of with the next transaction; nil where it is to stay as it is
 	noLedger bool             // there is no node of the ledger that could be deleted
 }
@@ -173,51 +193,60 @@ func (w *writing) name(path string) string {
 }
 
 // units turns a change into operations, in the order they are to be applied.
-func (w *writing) units(ctx context.Context, change registry.Change) ([]unit, error) {
+func (w *writing) units(ctx context.Context) ([]unit, error) {
 	var units []unit
-	alien, err := w.alien(ctx, change)
+	alien, err := w.alien(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, put := range change.Put {
-		if alien != nil && put.Old == nil {
-			w.refused = alien
-			continue
-		}
-		if isWord(w.layout, put.New) {
-			u, err := w.addWord(ctx, put.New)
-			if err != nil {
-				return nil, err
-			}
-			units = append(units, u...)
-			continue
-		}
-		u, err := w.put(put)
-		if err != nil {
-			w.refused = errors.Join(w.refused, err)
-			w.without[put.New.Key] = true
-		} else if len(u.ops) > 0 {
+	for _, put := range w.change.Put {
+		u, err := w.store(ctx, put, alien)
+		switch {
+		case errors.Is(err, registry.ErrRefused):
+			w.refused[put.New.Key] = err
+		case err != nil:
+			return nil, err
+		case len(u.ops) > 0:
 			units = append(units, u)
 		}
 	}
-	for _, h := range slices.Backward(change.Delete) {
+	for _, h := range slices.Backward(w.change.Delete) {
 		if isWord(w.layout, h.Entry) {
 			continue // nobody can say who needs it by now: a word stays
 		}
-		u, err := w.remove(h)
+		u, err := w.drop(h)
 		if err != nil {
-			w.refused = errors.Join(w.refused, err)
-		} else {
-			units = append(units, w.unit(u.grows, append(w.successors(h, change.Want), u.ops...)...))
+			w.refused[h.Key] = err
+			continue
 		}
+		units = append(units, w.unit(h.Key, u.grows, append(w.successors(h, w.change.Want), u.ops...)...))
 	}
 	return units, nil
+}
+
+// store returns what stores an entry. Alien is why nothing new may be stored;
+// nil where it may.
+func (w *writing) store(ctx context.Context, put registry.Write, alien error) (u unit, err error) {
+	switch {
+	case alien != nil && put.Old == nil:
+		return unit{}, alien
+	case isWord(w.layout, put.New):
+		u, err = w.addWord(ctx, put.New)
+	default:
+		u, err = w.put(put)
+	}
+	for _, op := range u.ops {
+		if n := size(op); n > w.target.opts.DataLimit {
+			return unit{}, fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, w.target.opts.DataLimit)
+		}
+	}
+	return u, err
 }
 
 // successors returns operations that check that what replaced an entry is
 // there.
 func (w *writing) successors(h registry.Held, want []registry.Entry) []any {
-	if w.layout.Replaces() != metadata.Overlapping || w.without[h.Key] {
+	if w.layout.Replaces() != metadata.Overlapping {
 		return nil
 	}
 	var ops []any
@@ -232,34 +261,31 @@ func (w *writing) successors(h registry.Held, want []registry.Entry) []any {
 func (w *writing) put(put registry.Write) (unit, error) {
 	name, data, err := w.layout.Node(put.New)
 	if err != nil {
-		return unit{}, fmt.Errorf("%w: entry %q: %w", registry.ErrRefused, put.New.Key, err)
+		return unit{}, fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	if err := checkNode(w.layout, name); err != nil {
-		return unit{}, fmt.Errorf("entry %.200q: %w", put.New.Key, err)
+		return unit{}, err
 	}
-	path := at(w.folder, name)
-	if n := size(&zk.CreateRequest{Path: path, Data: data}); n > w.target.opts.DataLimit {
-		return unit{}, fmt.Errorf("%w: entry %.200q: a node of %d bytes, the limit is %d", registry.ErrRefused, put.New.Key, n, w.target.opts.DataLimit)
-	}
+	key, path := put.New.Key, at(w.folder, name)
 	create := w.create(path, data)
 	if put.Old == nil {
-		return w.unit(listed(name), create...).asFresh(), nil
+		return w.unit(key, listed(name), create...).asFresh(), nil
 	}
-	old, err := w.take(*put.Old)
+	old, err := w.drop(*put.Old)
 	if err != nil {
 		return unit{}, err
 	}
 	switch oldPath := old.ops[0].(*zk.DeleteRequest).Path; {
 	case oldPath != path && put.Beside:
-		return w.unit(listed(name), create...).beside(old.ops[0]), nil
+		return w.unit(key, listed(name), create...).beside(old.ops[0]), nil
 	case oldPath != path:
-		return w.unit(listed(name)+old.grows, append(create, old.ops[0])...), nil
+		return w.unit(key, listed(name)+old.grows, append(create, old.ops[0])...), nil
 	case !put.Old.Live, w.layout.Replaces() == metadata.Recreated:
-		return w.unit(0, append(old.ops, create...)...), nil
+		return w.unit(key, 0, append(old.ops, create...)...), nil
 	case !w.layout.HasData():
 		return unit{}, nil // the name is all there is, and it is there
 	default:
-		return w.unit(0, &zk.SetDataRequest{Path: path, Data: data, Version: w.version(name)}), nil
+		return w.unit(key, 0, &zk.SetDataRequest{Path: path, Data: data, Version: w.version(name)}), nil
 	}
 }
 
@@ -283,27 +309,12 @@ func (w *writing) created(u unit) (data []byte, rest []any) {
 	return u.ops[1].(*zk.SetDataRequest).Data, u.ops[2:] //nolint:forcetypeassert // as create made it
 }
 
-func (w *writing) remove(h registry.Held) (unit, error) {
-	if h.Owner != w.target.owner {
-		return unit{}, fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, h.Key, h.Owner)
-	}
-	return w.drop(h)
-}
-
-// take is remove for an entry that another of ours replaces.
-func (w *writing) take(h registry.Held) (unit, error) {
-	if takes := w.target.opts.Takes; takes != nil && takes(h.Owner) {
-		return w.drop(h)
-	}
-	return w.remove(h)
-}
-
 func (w *writing) drop(h registry.Held) (unit, error) {
 	name, err := nodeName(w.layout, h)
 	if err != nil {
 		return unit{}, err
 	}
-	return w.unit(-listed(name), &zk.DeleteRequest{Path: at(w.folder, name), Version: w.version(name)}), nil
+	return w.unit(h.Key, -listed(name), &zk.DeleteRequest{Path: at(w.folder, name), Version: w.version(name)}), nil
 }
 
 func (w *writing) flags() int32 {
@@ -320,8 +331,8 @@ func (w *writing) version(name string) int32 {
 	return -1
 }
 
-func (*writing) unit(grows int, ops ...any) unit {
-	u := unit{ops: ops, grows: grows}
+func (*writing) unit(key string, grows int, ops ...any) unit {
+	u := unit{key: key, ops: ops, grows: grows}
 	for _, op := range ops {
 		u.bytes += size(op)
 	}
@@ -361,33 +372,28 @@ func size(op any) int {
 // fit leaves out new entries for which the folder has no room. What has none
 // beside the node that it replaces replaces it at once.
 func (w *writing) fit(units []unit) []unit {
-	bytes := w.target.sizes.get(w.group)
+	bytes := w.target.sizes.get(w.change.Group)
 	for i, u := range units {
 		if u.old != nil && bytes+u.grows > w.target.opts.ChildrenLimit {
 			path := u.old.(*zk.DeleteRequest).Path //nolint:forcetypeassert // as drop made it
-			units[i] = w.unit(u.grows-listed(w.name(path)), append(u.ops, u.old)...)
+			units[i] = w.unit(u.key, u.grows-listed(w.name(path)), append(u.ops, u.old)...)
 		}
 		if !u.fresh {
 			bytes += units[i].grows
 		}
 	}
-	left := 0
-	units = slices.DeleteFunc(units, func(u unit) bool {
-		if !u.fresh {
+	full := fmt.Errorf("left out: clients cannot list a folder of more than %d bytes of names", w.target.opts.ChildrenLimit)
+	return slices.DeleteFunc(units, func(u unit) bool {
+		switch {
+		case !u.fresh:
 			return false
-		}
-		if bytes+u.grows > w.target.opts.ChildrenLimit {
-			left++
+		case bytes+u.grows > w.target.opts.ChildrenLimit:
+			w.refused[u.key] = full
 			return true
 		}
 		bytes += u.grows
 		return false
 	})
-	if left > 0 {
-		w.refused = errors.Join(w.refused, fmt.Errorf("%w: %d entries left out: clients cannot list a folder of more than %d bytes of names",
-			registry.ErrRefused, left, w.target.opts.ChildrenLimit))
-	}
-	return units
 }
 
 // The limits of a transaction: a server cuts the connection of one that is

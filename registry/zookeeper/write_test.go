@@ -374,6 +374,83 @@ func TestWrite_AccessIsDenied_F37(t *testing.T) {
 	}
 }
 
+// TestWrite_RefusedKeys shows that an entry of which the server refuses an
+// operation is named, and that all else of the change is written.
+func TestWrite_RefusedKeys(t *testing.T) {
+	t.Parallel()
+	world := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zktest.Server, *zookeeper.Target, registry.Change) {
+		t.Helper()
+		server := serve(t)
+		tg := target(t, dial(t, server), tune...)
+		write(t, tg, creating(many(0, 0, 150)...))
+		held := read(t, tg, groupN(0))
+		change := creating(many(0, 200, 350)...)
+		for i := range 50 {
+			change.Put = append(change.Put, registry.Write{New: variant(held[i].Entry), Old: &held[i]})
+		}
+		change.Delete = held[50:100]
+		return server, tg, change
+	}
+	refused := func(t *testing.T, tg *zookeeper.Target, change registry.Change, want int) registry.Refused {
+		t.Helper()
+		var r registry.Refused
+		if err := tg.Write(t.Context(), change); !errors.As(err, &r) || len(r) != want {
+			t.Fatalf("%d are refused, want %d: %v", len(r), want, err)
+		}
+		return r
+	}
+	t.Run("who may not delete still makes nodes", func(t *testing.T) {
+		t.Parallel()
+		server, tg, change := world(t)
+		must(t, server.SetACL(folderN(0), zktest.WorldACL(zktest.PermRead|zktest.PermCreate)))
+		before := server.Count(zktest.OpMulti)
+		r := refused(t, tg, change, 100) // a replacement deletes the node before
+		if names := server.Children(folderN(0)); r.Has(ours(0, 200, 0).Key) || len(names) != 300 {
+			t.Errorf("%d nodes, %v", len(names), r)
+		}
+		if n := server.Count(zktest.OpMulti) - before; n > 6 {
+			t.Errorf("%d transactions", n)
+		}
+	})
+	t.Run("who may not make nodes deletes none before their successors are there", func(t *testing.T) {
+		t.Parallel()
+		server, tg, change := world(t)
+		must(t, server.SetACL(folderN(0), zktest.WorldACL(zktest.PermRead|zktest.PermDelete)))
+		before := server.Count(zktest.OpMulti)
+		_ = refused(t, tg, change, 250)
+		if names := server.Children(folderN(0)); len(names) != 150 {
+			t.Errorf("%d nodes", len(names))
+		}
+		if n := server.Count(zktest.OpMulti) - before; n > 2 {
+			t.Errorf("%d transactions", n)
+		}
+	})
+	t.Run("a node whose ACL does not let us costs itself alone", func(t *testing.T) {
+		t.Parallel()
+		server, tg, change := world(t, withData)
+		for i := range 20 { // more than a transaction is put together anew for other reasons
+			path, _ := pathOf(t, layout{data: true}, change.Put[150+i].New)
+			must(t, server.SetACL(path, zktest.WorldACL(zktest.PermRead)))
+		}
+		r := refused(t, tg, change, 20)
+		held := read(t, tg, groupN(0))
+		for _, w := range change.Put {
+			if wrote := slices.ContainsFunc(held, func(h registry.Held) bool { return h.Entry == w.New }); wrote == r.Has(w.New.Key) {
+				t.Errorf("%s: refused %v, written %v", w.New.Key, r.Has(w.New.Key), wrote)
+			}
+		}
+		if len(held) != 250 {
+			t.Errorf("%d entries", len(held))
+		}
+	})
+}
+
+// variant is an entry with another value.
+func variant(e registry.Entry) registry.Entry {
+	e.Value = strings.Replace(e.Value, "|v0|", "|v1|", 1)
+	return e
+}
+
 func TestWrite_HostileNames_F54(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"..", "a/b", "a\x00b", "\x1b[31m", "\u202e", "😀", "\ue000", "\xff"} {

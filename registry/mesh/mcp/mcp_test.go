@@ -569,6 +569,38 @@ func TestServer(t *testing.T) {
 	})
 }
 
+// TestAnEndpointThatIsRefusedCostsItselfAlone also shows that a group without
+// its header is refused as a whole.
+func TestAnEndpointThatIsRefusedCostsItselfAlone(t *testing.T) {
+	bubble(t, "F55", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		entries, err := r.codec.Encode(greeter("api.A", "10.0.0.1", "10.0.0.2"))
+		if err != nil || len(entries) != 3 {
+			t.Fatal(entries, err)
+		}
+		g := entries[0].Group
+		bad := registry.Entry{Group: g, Key: "z", Value: "no JSON"}
+		puts := func(entries ...registry.Entry) registry.Change {
+			c := registry.Change{Group: g, Want: entries}
+			for _, e := range entries {
+				c.Put = append(c.Put, registry.Write{New: e})
+			}
+			return c
+		}
+		var refused registry.Refused
+		if err := r.target.Write(t.Context(), puts(entries[1:]...)); !errors.Is(err, registry.ErrRefused) || errors.As(err, &refused) {
+			t.Errorf("without a header: %v", err)
+		}
+		if err := r.target.Write(t.Context(), puts(append(entries, bad)...)); !errors.As(err, &refused) || len(refused) != 1 || !refused.Has("z") {
+			t.Errorf("with a bad endpoint: %v", err)
+		}
+		held, err := r.target.Read(t.Context(), g)
+		if err != nil || len(held) != 3 {
+			t.Errorf("held: %v, %v", held, err)
+		}
+	})
+}
+
 func TestKeysAreToldAfterTheirHostIsServed_A42(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

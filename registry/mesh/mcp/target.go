@@ -109,6 +109,17 @@ func (t *Target) Write(ctx context.Context, c registry.Change) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("write %s: %w", c.Group, err)
 	}
+	err := t.apply(c)
+	if refused, some := errors.AsType[registry.Refused](err); some {
+		if err := t.apply(c.Without(refused.Has)); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// apply does all of a change or nothing.
+func (t *Target) apply(c registry.Change) error {
 	entries, err := t.with(c)
 	if err != nil {
 		return err
