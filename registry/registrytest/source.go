@@ -90,10 +90,7 @@ func (r *sourceRig) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() {
-		time.Sleep(7 * time.Millisecond)
-		done <- r.Source.Run(ctx, r.table)
-	}()
+	time.AfterFunc(7*time.Millisecond, func() { done <- r.Source.Run(ctx, r.table) })
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
