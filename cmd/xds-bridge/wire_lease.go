@@ -95,7 +95,7 @@ func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (leas
 		return nil, nil, err //nolint:wrapcheck // it names the setting
 	}
 	return func(target string) (lease.Store, error) {
-		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL)) //nolint:wrapcheck // as above
+		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL))
 	}, client.Close, nil
 }
 

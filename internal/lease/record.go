@@ -54,17 +54,8 @@ func parse(data []byte, now time.Time) (record, error) {
 	if r.Format != format && r.Format != 0 {
 		return r, fmt.Errorf("the record of the replicas has format %d, this version knows %d", r.Format, format)
 	}
-	switch {
-	case err != nil:
-	case r.Format == 0:
-		err = errors.New("it has no format")
-	case r.Term < 0 || r.Term > now.UnixMilli()+maxAhead:
-		err = fmt.Errorf("term %d is no time", r.Term)
-	}
-	for name, m := range r.Members {
-		if err == nil && (m.TTL < 0 || m.TTL > MaxTTL.Milliseconds()) {
-			err = fmt.Errorf("%d ms is no ttl of %s", m.TTL, name)
-		}
+	if err == nil {
+		err = r.check(now)
 	}
 	if err != nil {
 		return r, fmt.Errorf("%w: %w", errSpoiled, err)
@@ -73,6 +64,21 @@ func parse(data []byte, now time.Time) (record, error) {
 		r.Members = map[string]member{}
 	}
 	return r, nil
+}
+
+func (r record) check(now time.Time) error {
+	if r.Format == 0 {
+		return errors.New("it has no format")
+	}
+	if r.Term < 0 || r.Term > now.UnixMilli()+maxAhead {
+		return fmt.Errorf("term %d is no time", r.Term)
+	}
+	for name, m := range r.Members {
+		if m.TTL < 0 || m.TTL > MaxTTL.Milliseconds() {
+			return fmt.Errorf("%d ms is no ttl of %s", m.TTL, name)
+		}
+	}
+	return nil
 }
 
 // equal reports whether two records differ in nothing but beats.
