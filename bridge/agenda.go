@@ -14,7 +14,6 @@ import (
 // just written is due later than what waits, so that no group starves another.
 type agenda struct {
 	quiet, maxQuiet time.Duration
-	shards          int // that groups are divided into
 	items           map[registry.Group]*item
 	changes         queue
 	arrivals        queue // changes of groups that nothing was ever written to
@@ -28,8 +27,6 @@ type agenda struct {
 type item struct {
 	agenda *agenda
 	group  registry.Group
-	shard  int
-	tenure int       // of its post, when it was last as that asks for
 	at     time.Time // when it is due
 	in     *queue    // where it waits
 	index  int
@@ -37,10 +34,11 @@ type item struct {
 	again  bool // has to be read once more after that
 	arrive bool // nothing was written to the group yet, and nothing of ours was there
 	seen   bool // was read once
-	had    int  // endpoints of ours that were there then, or when this replica's part in it began
+	had    int  // endpoints of ours that were there then, or at the last take-over
 
-	recount bool // had is of an earlier part
-	change  pace
+	takeover int  // which of them it was last after when it was as the role asks for
+	recount  bool // had is of an earlier one
+	change   pace
 
 	notBefore time.Time // after a failure, whatever changes
 	readAt    time.Time // when what is believed was last known to be so; zero: read first
@@ -54,8 +52,6 @@ type item struct {
 
 	refusals  map[string]refusal // by key
 	refusedAt time.Time          // from when on they are tried again
-
-	published bool // by this replica, in a shared target
 
 	left    map[registry.Entry]time.Time // since when entries stand beside what replaced them
 	wakeAt  time.Time                    // when a deletion that waits may go
@@ -139,7 +135,7 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 	if it := a.items[group]; it != nil {
 		return it, false
 	}
-	it := &item{agenda: a, group: group, shard: Shard(group, a.shards)}
+	it := &item{agenda: a, group: group}
 	a.items[group] = it
 	return it, true
 }

@@ -41,8 +41,6 @@ type deficit struct {
 	low   int       // the least of has and kept
 	since time.Time // of low
 	found bool      // some of it was not withdrawn, but found missing
-
-	vouched bool // somebody let it go, and another replica deletes it: what the target holds no more is no loss
 }
 
 func (t *deficit) lost() int { return max(0, t.had-t.has-t.kept) }
@@ -90,7 +88,7 @@ func (b *balance) update(group registry.Group, t *deficit, now time.Time) {
 	b.stale = true
 	level := t.has + t.kept
 	if level < t.low {
-		t.low, t.since, t.vouched = level, now, false
+		t.low, t.since = level, now
 	}
 	if level >= t.had && t.kept == 0 {
 		delete(b.deficits, group)
@@ -137,15 +135,6 @@ func (b *balance) forgive() {
 		b.forget(group, t)
 	}
 	b.stale = true
-}
-
-// saw takes in what the target holds of a group, of which somebody may have let
-// more go by now.
-func (b *balance) saw(group registry.Group) {
-	if t := b.deficits[group]; t != nil && t.vouched {
-		b.forget(group, t)
-		b.stale = true
-	}
 }
 
 // forget makes what a group has what it had, and reports whether it lost more

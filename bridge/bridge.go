@@ -122,7 +122,7 @@ type Options struct {
 	MaxQuiet time.Duration // how long a group that never stops changing waits at most, and how often it is then written
 	Refresh  time.Duration // how long a belief about a group is trusted before it is read again
 	Retry    registry.Backoff
-	Gate     *Gate // which groups may be written; nil: all of them, always
+	Election Election // which of several replicas may write; nil: this is the only one
 	Log      *slog.Logger
 	Stays    func(registry.Entry) string // why an entry of ours stays that no bridge here wrote; empty: it is a leftover. nil: all are
 	Differ   func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever

@@ -25,7 +25,6 @@ const (
 	stepWrite = "write"
 
 	stepConsult = "consult" // of records, see decision.go
-	stepLeave   = "retract"
 )
 
 // An outcome is what came of a step.
@@ -90,16 +89,13 @@ func (l *loop) next(it *item, now time.Time) (step, bool) {
 	if it.group.IsZero() {
 		return step{name: stepList, call: func(ctx context.Context, o *outcome) { o.groups, o.err = l.target.Groups(ctx) }}, true
 	}
-	role := l.role(it)
-	if role == RoleAway {
-		return l.leave(it)
-	}
 	read := step{name: stepRead, call: func(ctx context.Context, o *outcome) { o.held, o.err = l.target.Read(ctx, it.group) }}
 	if !l.trusted(it, now) {
 		return read, true
 	}
-	if !l.acts(role) {
-		it.refusals = nil // whoever decides the group finds them out
+	lead := l.leadership()
+	if lead.Role != RoleLeader && !l.shared {
+		it.refusals = nil // the leader finds them out
 		return step{}, false
 	}
 	change := l.beside(l.withhold(it, l.permit(it, now), now))
@@ -117,20 +113,10 @@ func (l *loop) next(it *item, now time.Time) (step, bool) {
 		o.first, o.change = first, change
 		o.err = l.target.Write(ctx, change)
 	}}
-	if l.posts != nil && l.shared == nil {
-		write.until = l.opts.Gate.Stand(it.shard).Until
+	if !l.shared {
+		write.until = lead.Until
 	}
-	it.published = l.shared != nil
 	return write, true
-}
-
-// leave returns what is left to do about a group that this replica has no
-// part in any more.
-func (l *loop) leave(it *item) (step, bool) {
-	if !it.published || l.dry {
-		return step{}, false
-	}
-	return step{name: stepLeave, call: func(ctx context.Context, o *outcome) { o.err = l.shared.Retract(ctx, it.group) }}, true
 }
 
 // trusted reports whether what is believed of a group needs no reading. For a

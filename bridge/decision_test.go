@@ -127,89 +127,50 @@ func later(text string, by time.Duration) string {
 	return string(out)
 }
 
-// as makes a story that of one of two replicas.
-func as(role bridge.Role) func(*story) {
-	return func(s *story) {
-		s.opts.Gate = &bridge.Gate{
-			Shards: 1, Stand: func(int) bridge.Stand { return bridge.Stand{Role: role, Term: 1, Decider: "a"} },
-			Ready: func(int, bridge.Stand) {},
-		}
-	}
+// as makes a story that of one of several replicas.
+func as(l bridge.Leadership) func(*story) {
+	return func(s *story) { s.opts.Election = newElection(l) }
 }
 
-// pair returns two replicas over one target, of which the first decides until
-// the other takes over.
+// pair returns two replicas over one target, of which the first leads until the
+// other takes over.
 func pair(t *testing.T, start func(...func(*story)) *story) (a, b *story, takesOver func()) {
 	t.Helper()
-	first, second := newBoard(4, decides), newBoard(4, warm)
-	a = start(func(s *story) { s.opts.Gate = first.gate() })
-	b = start(func(s *story) { s.opts.Gate = second.gate() })
+	first, second := newElection(leader(1)), newElection(standby(1))
+	a = start(func(s *story) { s.opts.Election = first })
+	b = start(func(s *story) { s.opts.Election = second })
 	for _, s := range []*story{a, b} {
 		s.has(fleet(20, 2)...)
 	}
 	a.in(10 * time.Minute)
 	return a, b, func() {
-		first.set(bridge.Stand{Role: bridge.RoleWarm, Term: 2, Turn: 1, Decider: "other"})
-		second.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
+		first.set(standby(2))
+		second.set(leader(2))
 	}
 }
 
 func TestDecisions(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"A38 A46 a denial is not forgotten where another replica takes over": func(t *testing.T) {
-			b, events := newBoard(1, decides), (*[]bridge.Event)(nil)
+			e, events := newElection(leader(1)), (*[]bridge.Event)(nil)
 			r, start := recorded(t)
-			s := start(func(s *story) { s.opts.Gate, events = b.gate(), listens(s) }).has(fleet(20, 2)...).in(10 * time.Minute)
+			s := start(func(s *story) { s.opts.Election, events = e, listens(s) }).has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
 			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
 				t.Fatal(err)
 			}
 			s.in(10 * time.Second)
-			b.set(warm)
-			if s.in(time.Minute).noHold(); r.decisions() != 1 {
+			e.set(standby(2))
+			if s.in(time.Minute); r.decisions() != 1 {
 				t.Errorf("%d decisions are kept", r.decisions())
 			}
 			if e := (*events)[len(*events)-1]; e.Kind != bridge.EventRelease || !strings.Contains(e.Why, "another replica") {
 				t.Errorf("%+v", e)
 			}
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"})
+			e.set(leader(3))
 			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
 			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") {
 				t.Errorf("%+v", h)
-			}
-		},
-		"A38 A46 a denial counts for the parts of its set, as shards are taken over one after the other": func(t *testing.T) {
-			b := newBoard(2, decides)
-			r, start := recorded(t)
-			s := start(func(s *story) { s.opts.Gate = b.gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 14).in(0)
-			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
-			s.in(10 * time.Second)
-			b.set(warm)
-			s.in(time.Minute).noHold()
-			again := bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"}
-			b.put(0, again)
-			s.in(time.Minute)
-			b.put(1, again)
-			left := fleet(20, 2)[14:]
-			s.in(time.Minute).dials(left...).in(time.Hour).holdsN(40)
-			for _, h := range s.status().Holds {
-				if !strings.Contains(h.Release, "denied by ann") {
-					t.Errorf("%+v", h)
-				}
-			}
-			if r.decisions() != 1 {
-				t.Errorf("%d decisions are kept", r.decisions())
-			}
-			s.dials(fleet(20, 2)[13:]...).in(time.Minute) // the set is another now
-			s.dials(fleet(20, 2)[13:]...).in(time.Hour)
-			if s.holdsN(28); r.decisions() != 0 { // the other part stays denied where it is
-				t.Errorf("%d decisions are kept of a set that is no more", r.decisions())
-			}
-			if h := s.hold(); !strings.Contains(h.Release, "denied by ann") || len(h.Entries) != 14 {
-				t.Errorf("after a part came back: %+v", h)
 			}
 		},
 		"A38 a denial is not forgotten by a restart where several bridges lead to the target": func(t *testing.T) {
@@ -236,7 +197,7 @@ func TestDecisions(t *testing.T) {
 		},
 		"what cannot be kept for long is kept once it can, and no more than that": func(t *testing.T) {
 			r, start := recorded(t)
-			s := start(func(s *story) { s.opts.Gate = newBoard(1, decides).gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
+			s := start(as(leader(1))).has(fleet(20, 2)...).in(10 * time.Minute)
 			r.set(true)
 			s.loses(0, 10).in(2 * time.Hour).hold()
 			r.set(false)
@@ -297,7 +258,7 @@ func TestDecisions(t *testing.T) {
 		},
 		"A38 any replica shows the hold of another and takes the word on it": func(t *testing.T) {
 			_, start := recorded(t)
-			a, b := start(as(bridge.RoleDecider)), start(as(bridge.RoleWarm))
+			a, b := start(as(leader(1))), start(as(standby(1)))
 			for _, s := range []*story{a, b} {
 				s.has(fleet(20, 2)...)
 			}
@@ -324,10 +285,10 @@ func TestDecisions(t *testing.T) {
 		"a word at a replica counts whatever its clock says, and it shows the holds of the others": func(t *testing.T) {
 			for _, ahead := range []time.Duration{-time.Hour, -6 * time.Minute, 3 * time.Minute, time.Hour} {
 				r, start := recorded(t)
-				a := start(as(bridge.RoleDecider))
+				a := start(as(leader(1)))
 				b := newStory(t).bridge("b", bridge.DefaultGuard())
 				b.target = r.Target
-				as(bridge.RoleWarm)(b)
+				as(standby(1))(b)
 				b.starts(otherClock{r, ahead})
 				for _, s := range []*story{a, b} {
 					s.has(fleet(20, 2)...)
@@ -350,30 +311,6 @@ func TestDecisions(t *testing.T) {
 				}
 				a.stop()
 				b.stop()
-			}
-		},
-		"what a person approved at one replica is no loss for the one that takes over": func(t *testing.T) {
-			for _, at := range []string{"the decider", "the other"} {
-				_, start := recorded(t)
-				a, b, takesOver := pair(t, start)
-				for _, s := range []*story{a, b} {
-					s.loses(0, 10)
-				}
-				id := a.in(time.Minute).hold().ID
-				word := map[string]*story{"the decider": a, "the other": b}[at]
-				if err := word.loop.Approve(t.Context(), id, "ann"); err != nil {
-					t.Fatal(err)
-				}
-				a.in(10 * time.Minute).holdsN(20).noHold()
-				takesOver()
-				for _, s := range []*story{a, b} {
-					s.in(time.Minute).loses(10, 1)
-				}
-				b.in(time.Minute).holdsN(18).noHold()
-				for _, s := range []*story{a, b} {
-					s.loses(11, 3)
-				}
-				b.in(time.Minute).holdsN(18).hold() // three of ten may go
 			}
 		},
 		"what no person approved counts for the one that takes over": func(t *testing.T) {
@@ -438,7 +375,7 @@ func TestDecisions(t *testing.T) {
 		},
 		"what may not be kept of one hold does not keep the word on another": func(t *testing.T) {
 			r, start := recorded(t)
-			s := start(func(s *story) { s.opts.Gate = newBoard(1, decides).gate() }).has(fleet(20, 2)...).in(10 * time.Minute)
+			s := start(as(leader(1))).has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
 			r.mu.Lock()
 			_, r.denied, _ = strings.Cut(s.hold().ID, "-")

@@ -59,7 +59,7 @@ func (l *loop) barred(s *surplus, now time.Time) verdict {
 }
 
 // unjudged returns how many endpoints of a group the target holds that a ward is
-// still to judge. What another replica decides, it judges there.
+// still to judge.
 func (l *loop) unjudged(b *ward, group registry.Group) (n int) {
 	it := l.agenda.items[group]
 	if it == nil {
@@ -169,9 +169,6 @@ func (l *loop) tooMany(b *ward, s *surplus, now time.Time) string {
 	if why := b.excess(now); why != "" {
 		return why
 	}
-	if len(l.denialsOf(s.place())) > 0 {
-		return "a person denied it as a part of more"
-	}
 	if h := l.gathering(b, now); h != nil {
 		if t := b.balance.deficits[s.item.group]; t != nil && t.counts() > 0 {
 			return h.reason
@@ -206,7 +203,7 @@ func (l *loop) last(it *item, now time.Time) (*surplus, time.Time) {
 // account brings what is known of the surplus keys of a group up to date.
 func (l *loop) account(it *item, now time.Time) {
 	var next map[string]*surplus
-	if !l.acts(l.role(it)) {
+	if !l.acts() {
 		l.forgetSurplus(it, now)
 		return
 	}
@@ -283,8 +280,8 @@ func (s *surplus) compare(o *surplus) int {
 	return cmp.Or(s.since.Compare(o.since), cmp.Compare(s.Key, o.Key))
 }
 
-// forgetSurplus drops what is known of the surplus keys of a group that is
-// another replica's to judge.
+// forgetSurplus drops what is known of the surplus keys of a group: another
+// replica judges them.
 func (l *loop) forgetSurplus(it *item, now time.Time) {
 	for _, s := range it.surplus {
 		l.wanted(s, now)

@@ -13,8 +13,7 @@ import (
 )
 
 // holdGather is how long a hold takes in further losses: a source may tell of one
-// fault in several pieces, and of a target that replicas share its shards may be
-// taken over one after the other.
+// fault in several pieces.
 const holdGather = 10 * time.Second
 
 // ErrUnrecorded says that a decision is not kept in the registry, which is what
@@ -141,17 +140,17 @@ func (h *hold) free(now time.Time) {
 
 // shrink takes a key out of a hold whose set changed by that. A denial was of
 // the set as it was; what is left has to be confirmed from the start. It still
-// is of that set where another replica decides by now.
+// is of that set where another replica leads by now.
 func (l *loop) shrink(h *hold, s *surplus, now time.Time) {
 	delete(h.set, s)
 	s.hold, h.id, h.less = nil, "", true
 	h.ward.balance.keep(s.item.group, -1, now)
 	why := "nothing of it is surplus any more"
-	if !l.acts(l.role(s.item)) {
-		why = "another replica decides by now"
+	if !l.acts() {
+		why = "another replica leads by now"
 	} else if h.denied != "" {
 		l.tell(Event{Kind: EventHold, Bridge: h.ward.name, Subject: h.shown, What: "the set changed, so that the denial ended", Since: h.since})
-		l.endDenial(h.record)
+		l.forget(recordDecisions, h.record)
 		h.denied, h.since = "", now
 		h.doubt(now)
 	}
@@ -309,57 +308,21 @@ func (h *hold) recheck(now time.Time) time.Time {
 	return now.Add(half)
 }
 
-// decide acts on a decision about a hold, and returns what tells once it is
-// recorded, or why it is not.
-func (l *loop) decide(id string, d decision, now time.Time) (<-chan error, error) {
-	d.At = now
-	h, err := l.find(id)
-	if err != nil {
-		return l.decideElsewhere(id, d)
-	}
-	if d.Approved {
-		return l.approved(h, d, now), nil
-	}
-	d.Keys = h.digests()
-	kept := l.keepDecision(setOf(id), d)
-	l.denied(h, setOf(id), d)
-	return kept, nil
+// denied keeps a hold until its set changes.
+func (l *loop) denied(h *hold, who string) {
+	h.denied, h.record = who, setOf(h.name())
+	l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: h.name(), What: "hold denied", Who: who, Since: h.since, Release: h.ends()})
+	l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", h.name(), "who", who)
 }
 
-// digests tell what a hold keeps; none where that is too much to be recorded.
-func (h *hold) digests() []string {
-	if len(h.set) > recordedKeys {
-		return nil
-	}
-	keys := make([]string, 0, len(h.set))
-	for s := range h.set {
-		keys = append(keys, s.place().digest())
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// denied keeps a hold until its set changes. A word that was given where the set
-// is not known is completed.
-func (l *loop) denied(h *hold, record string, d decision) {
-	if d.Keys == nil && setOf(h.name()) == record {
-		if d.Keys = h.digests(); d.Keys != nil {
-			l.keepDecision(record, d)
-		}
-	}
-	h.denied, h.record = d.Who, record
-	l.tell(Event{Kind: EventDenied, Bridge: h.ward.name, Subject: h.name(), What: "hold denied", Who: d.Who, Since: h.since, Release: h.ends()})
-	l.opts.Log.Info("hold denied", "bridge", h.ward.name, "hold", h.name(), "who", d.Who)
-}
-
-// find returns the hold of an id.
-func (l *loop) find(id string) (*hold, error) {
+// find returns the hold of a set; nil where there is none.
+func (l *loop) find(set string) *hold {
 	for _, h := range l.holds {
-		if setOf(h.name()) == setOf(id) {
-			return h, nil
+		if setOf(h.name()) == set {
+			return h
 		}
 	}
-	return nil, ErrNoHold
+	return nil
 }
 
 // setOf returns the part of an id that is of the set alone. Decisions are about

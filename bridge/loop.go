@@ -17,8 +17,7 @@ type loop struct {
 	planner  *plan.Planner
 	agenda   *agenda
 	ways     []*way
-	shared   registry.Shared // nil where the target is not
-	posts    []post          // by shard; nil without a gate
+	shared   bool // several replicas publish the same, and readers see the sum
 	outcomes chan outcome
 	calls    int    // under way
 	budget   budget // of calls
@@ -37,9 +36,13 @@ type loop struct {
 	holds  []*hold
 	owing  map[*item]struct{} // items with surplus keys
 
-	confirmedAt time.Time // when shards were last looked at that are not ready
+	lead        Leadership // as it was last taken in
+	takeovers   int        // how often everything had to be read anew, the start included
+	tookOverAt  time.Time  // when that was last
+	confirmed   Leadership // for which the election was last told to be ready
+	confirmedAt time.Time  // when that was last looked at
 
-	records records // words on holds, as the target keeps them
+	records records // decisions on holds, as the target keeps them
 
 	tally     *tally
 	board     *board
@@ -73,9 +76,9 @@ func newLoop(l *Loop) *loop {
 	if v, ok := l.target.(registry.Verified); ok {
 		r.verify = v.VerifyAfter()
 	}
-	if g := l.opts.Gate; g != nil {
-		r.agenda.shards, r.posts = g.Shards, openPosts(g, time.Now())
-		r.shared, _ = l.target.(registry.Shared)
+	if e := l.opts.Election; e != nil {
+		r.lead, r.takeovers = e.Leadership(), 1
+		_, r.shared = l.target.(registry.Shared)
 	}
 	r.records.recorder, _ = l.target.(registry.Recorder)
 	for i, b := range l.bridges {
@@ -108,6 +111,9 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 	defer l.drain()
 	defer cancel()
 	lost := l.sessions()
+	if l.opts.Election != nil {
+		l.opts.Election.Ready(Leadership{})
+	}
 	list, _ := l.agenda.item(registry.Group{})
 	list.wait(&l.agenda.changes, time.Now())
 	timer := time.NewTimer(0)
@@ -129,7 +135,7 @@ func (l *loop) run(ctx context.Context, asks <-chan func(*loop), until func() bo
 		case f := <-asks:
 			f(l)
 		case <-l.changed():
-			l.restand(time.Now())
+			l.lookAtElection(time.Now())
 		case <-timer.C:
 		}
 		l.resume(time.Now())
@@ -245,8 +251,8 @@ func (l *loop) claim(w *way, p *projected, now time.Time) {
 	}
 }
 
-// moved takes in how many endpoints a bridge claims in a group, whoever decides
-// it: no replica may delete its part of too large a whole.
+// moved takes in how many endpoints a bridge claims in a group, whoever leads:
+// what is lost counts at the replica that takes over, too.
 func (l *loop) moved(m plan.Move) {
 	l.wards[m.Bridge].balance.change(m.Group, m.Before, m.After, m.How == plan.Found, time.Now())
 }

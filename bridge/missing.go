@@ -63,10 +63,8 @@ func (m *missing) settle(least time.Duration, now time.Time) time.Duration {
 	return least
 }
 
-// cameBack tells the guards of an entry that was written or is wanted again. The
-// set that a person denied with it is another then.
+// cameBack tells the guards of an entry that was written or is wanted again.
 func (l *loop) cameBack(p place, now time.Time) {
-	l.undenied(p)
 	for _, b := range l.wards {
 		b.missing.back(p, b.guard.Window, now)
 	}

@@ -11,7 +11,7 @@ import (
 func (l *loop) settle(o outcome, now time.Time) {
 	l.calls--
 	if o.step == stepConsult {
-		l.tookCounsel(o, now)
+		l.consulted(o, now)
 		return
 	}
 	l.budget.settle(o.began, o.err, now)
@@ -35,10 +35,6 @@ func (l *loop) settle(o outcome, now time.Time) {
 		l.repeat(o.item, now)
 	case stepWrite:
 		l.wrote(o, now)
-	case stepLeave:
-		o.item.published = false
-		l.rest(o.item, now)
-		l.repeat(o.item, now)
 	}
 }
 
@@ -71,7 +67,7 @@ func (l *loop) sawGroups(o outcome, now time.Time) {
 // write what has to be.
 func (l *loop) sawHeld(o outcome, now time.Time) {
 	it := o.item
-	believed := !it.readAt.IsZero() && l.acts(l.role(it)) // who writes nothing reads what others write
+	believed := !it.readAt.IsZero() && l.acts() // who writes nothing reads what others write
 	differs := l.planner.Observe(it.group, o.held) && believed
 	it.wasReadBack(differs)
 	if differs {
@@ -79,9 +75,6 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	}
 	it.readAt, l.lastRead = now, now
 	l.measure(it)
-	for _, b := range l.wards {
-		b.balance.saw(it.group)
-	}
 	l.account(it, now)
 	l.wasRead(it.group, now)
 	if it.change.pending() {
@@ -162,7 +155,7 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.succeeded(it)
 	it.wroteAt, l.lastWrite = now, now
 	it.arrive = false
-	l.done(it)
+	l.finished(it)
 	l.readBack(it, now)
 	switch {
 	case it.change.pending():
@@ -186,12 +179,8 @@ func (l *loop) repeat(it *item, now time.Time) {
 // rest puts a group aside in which there is nothing to do.
 func (l *loop) rest(it *item, now time.Time) {
 	l.succeeded(it)
-	l.done(it)
+	l.finished(it)
 	it.change.first = time.Time{}
-	if l.role(it) == RoleAway {
-		l.setAside(it, now)
-		return
-	}
 	if !it.unchecked() {
 		it.missed = 0
 	}
@@ -201,18 +190,6 @@ func (l *loop) rest(it *item, now time.Time) {
 		return
 	}
 	l.park(it)
-}
-
-// setAside parks a group that is another replica's to read and to write.
-func (l *loop) setAside(it *item, now time.Time) {
-	l.planner.Observe(it.group, nil)
-	l.wasRead(it.group, now)
-	it.readAt, it.checkAt = time.Time{}, time.Time{}
-	if l.planner.Drop(it.group) {
-		l.agenda.drop(it)
-		return
-	}
-	it.wait(&l.agenda.refreshes, now.Add(l.opts.Refresh))
 }
 
 // park makes a group due when a deletion that waits may go, or for a refresh.

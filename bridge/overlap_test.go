@@ -116,14 +116,14 @@ func TestOverlap(t *testing.T) {
 			s.in(4 * time.Second).weighs(301)
 		},
 		"a replica that took over in between deletes what the one before left, and that one does not": func(t *testing.T) {
-			s, b := gated(t, 1, decides, bridge.DefaultGuard())
+			s, e := elected(t, leader(1), bridge.DefaultGuard())
 			s.overlaps().starts()
 			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
 			s.table().Put(service("a", "10.0.0.1:80*2"))
 			s.in(time.Second).weighs(1, 2)
-			b.put(0, warm)
+			e.set(standby(2))
 			s.in(time.Hour).weighs(1, 2)
-			b.put(0, bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
+			e.set(leader(3))
 			s.in(2*time.Second).weighs(1, 2)
 			s.in(2 * time.Second).weighs(2).noHold()
 		},

@@ -64,7 +64,10 @@ func (l *loop) holdList() []Hold {
 	for _, h := range l.holds {
 		list = append(list, h.report())
 	}
-	return append(list, l.holdsElsewhere()...)
+	for _, set := range slices.Sorted(maps.Keys(l.records.elsewhere)) {
+		list = append(list, l.records.elsewhere[set])
+	}
+	return list
 }
 
 func (l *loop) conflictList() []Conflict {

@@ -24,7 +24,7 @@ func (l *loop) failed(o outcome, now time.Time) {
 	}
 	queue, wait := &l.agenda.changes, l.opts.Retry.After(it.attempts)
 	if it.refused() {
-		l.done(it) // it cannot be brought further
+		l.finished(it) // it cannot be brought further
 		if it.attempts == 1 {
 			l.tell(Event{Kind: EventRefused, Subject: it.group.String(), What: o.step + " refused", Why: o.err.Error()})
 		}

@@ -269,7 +269,7 @@ func newLoopForPlan(l *Loop) *loop {
 	p := newLoop(l)
 	p.dry, p.board = true, new(board)
 	p.opts.Observe = nil
-	p.opts.Gate, p.posts, p.shared = nil, nil, nil // it shows what all replicas together would write
+	p.opts.Election, p.shared = nil, false // it shows what a leader would write
 	p.opts.Log = slog.New(slog.DiscardHandler)
 	for _, b := range append(p.wards, p.strict) {
 		b.guard.Settle, b.guard.LastEndpoint = 0, 0

@@ -14,7 +14,7 @@ type Reason string
 // The reasons, from the best to the worst.
 const (
 	ReasonSynced   Reason = "synced"   // the target holds what the service claims
-	ReasonStandby  Reason = "standby"  // another replica decides it; this one is ready to take over
+	ReasonStandby  Reason = "standby"  // another replica leads; this one is ready to take over
 	ReasonEmpty    Reason = "empty"    // the service claims nothing: no offered endpoint, or no service key
 	ReasonExcluded Reason = "excluded" // the bridge's selection leaves it out
 	ReasonReadOnly Reason = "read-only"

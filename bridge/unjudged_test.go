@@ -59,7 +59,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.in(2 * time.Hour).holdsN(200).hold()
 		},
 		"a replica that takes over a hold that is older than the window holds the same": func(t *testing.T) {
-			s, b := gated(t, 4, warm, bridge.DefaultGuard())
+			s, e := elected(t, standby(1), bridge.DefaultGuard())
 			for _, sv := range all {
 				for _, e := range sv.Endpoints {
 					s.holding(mine(string(sv.Name), e.Address()))
@@ -67,14 +67,13 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			}
 			s.starts().has(all...).in(10 * time.Minute)
 			s.loses(10, 90).in(2 * time.Hour) // held by the other
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
+			e.set(leader(2))
 			s.in(5 * time.Minute).holdsN(200).hold()
 		},
-		"a replica that was away takes over what was lost meanwhile": func(t *testing.T) {
-			s, b := gated(t, 4, decides, bridge.DefaultGuard())
-			s.starts().has(fleet(100, 1)...).in(10 * time.Minute)
-			s.has(fleet(100, 1)...).in(10 * time.Minute)
-			b.set(away)
+		"a replica that leads again takes over what was lost meanwhile": func(t *testing.T) {
+			s, e := elected(t, leader(1), bridge.DefaultGuard())
+			s.starts().has(fleet(100, 1)...).in(20 * time.Minute)
+			e.set(standby(2))
 			for _, sv := range fleet(100, 6) {
 				for _, e := range sv.Endpoints {
 					s.target.Set(mine(string(sv.Name), e.Address()))
@@ -82,31 +81,11 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			}
 			s.has(fleet(100, 6)...).in(10 * time.Minute)
 			s.has(fleet(100, 1)...).in(2 * time.Hour) // held by the other
-			b.set(bridge.Stand{Role: bridge.RoleWarm, Term: 2, Turn: 1, Decider: "other"})
-			s.in(5 * time.Minute)
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"})
+			e.set(leader(3))
 			s.in(5 * time.Minute).holdsN(600).hold()
 		},
-		"what another replica holds is not forgiven with what this one does": func(t *testing.T) {
-			s, b := gated(t, 2, warm, bridge.DefaultGuard())
-			b.put(0, decides)
-			for _, sv := range all {
-				for _, e := range sv.Endpoints {
-					s.holding(mine(string(sv.Name), e.Address()))
-				}
-			}
-			s.starts().has(all...).in(10 * time.Minute)
-			s.loses(10, 90).in(time.Minute) // of which the other holds a half
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil && !errors.Is(err, bridge.ErrUnrecorded) {
-				t.Fatal(err)
-			}
-			s.in(5 * time.Minute)
-			left := len(s.target.Entries())
-			b.set(bridge.Stand{Role: bridge.RoleDecider, Term: 2, Turn: 1, Decider: "me"})
-			s.in(5 * time.Minute).holdsN(left).hold()
-		},
-		"what stays is asked for where another replica decides by now": func(t *testing.T) {
-			s, b := gated(t, 2, decides, bridge.DefaultGuard())
+		"what stays is asked for where another replica leads by now": func(t *testing.T) {
+			s, e := elected(t, leader(1), bridge.DefaultGuard())
 			s.opts.Stays = func(e registry.Entry) string { return map[bool]string{true: "it stays"}[e.Group.Name == "s0"] }
 			for _, sv := range all {
 				for _, e := range sv.Endpoints {
@@ -114,9 +93,9 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 				}
 			}
 			s.starts().has(all[50:]...).in(5 * time.Minute)
-			b.set(warm)
+			e.set(standby(2))
 			s.in(2 * time.Hour)
-			b.put(0, bridge.Stand{Role: bridge.RoleDecider, Term: 3, Turn: 2, Decider: "me"})
+			e.set(leader(3))
 			s.in(5 * time.Minute).holdsN(200).hold()
 		},
 		"what settled before its source was away settles anew": func(t *testing.T) {

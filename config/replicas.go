@@ -2,43 +2,51 @@ package config
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// minTTL leaves room for a renewal that fails.
-const minTTL = time.Second
+const (
+	minTTL = time.Second // leaves room for a renewal that fails
+	maxTTL = time.Hour
+)
 
-// Replicas says how several processes with this configuration share the work.
+// Replicas says how several processes with this configuration go together.
 type Replicas struct {
-	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who writes what; without it there may be only one."`
-	Shards   int      `yaml:"shards" default:"16" doc:"Parts that the work is divided into, at most one replica deciding each; the same for all replicas, from 1 to 256."`
-	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a replica that is silent keeps its part. It stops writing after two thirds of it; another takes over after all of it."`
+	Lease    Lease    `yaml:"lease" doc:"Where the replicas agree on who leads each target; without it there may be only one."`
+	TTL      Duration `yaml:"ttl" default:"15s" doc:"How long a leader that is silent keeps its lease. It stops writing after two thirds of it; another leads after all of it."`
 	Identity string   `yaml:"identity" doc:"What this replica is called; the machine's name where it is empty. A random part is added for each start."`
 }
 
-// Lease says where the replicas keep what they share; at most one of its
-// fields is set.
+// Lease says where the replicas keep the record of each target; at most one of
+// its fields is set.
 type Lease struct {
 	ZooKeeper  string           `yaml:"zookeeper" doc:"The name of a ZooKeeper of registries."`
-	Kubernetes *KubernetesLease `yaml:"kubernetes" doc:"A Lease object of Kubernetes."`
+	Kubernetes *KubernetesLease `yaml:"kubernetes" doc:"Lease objects of Kubernetes, one for each target."`
 }
 
-// KubernetesLease is a Lease object. Within a pod everything has a default.
+// KubernetesLease says where Lease objects are. Within a pod everything has a
+// default.
 type KubernetesLease struct {
-	Namespace string `yaml:"namespace" doc:"Its namespace; the pod's own where it is empty."`
-	Name      string `yaml:"name" doc:"Its name; xds-bridge- and the owner where it is empty."`
+	Namespace string `yaml:"namespace" doc:"Their namespace; the pod's own where it is empty."`
+	Name      string `yaml:"name" doc:"What their names begin with, before a hyphen and the name of the registry; xds-bridge- and the owner where it is empty."`
 	Server    string `yaml:"server" doc:"The API server as https://host:port; the one of the pod's environment where it is empty."`
 	CAFile    string `yaml:"caFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt" doc:"Certificates to trust as PEM."`
 	TokenFile string `yaml:"tokenFile" default:"/var/run/secrets/kubernetes.io/serviceaccount/token" doc:"The token to log in with; read again when it changes."`
 }
 
-// Object returns what the Lease of an owner's replicas is called.
-func (k KubernetesLease) Object(owner string) string {
-	return cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(owner))
+// Object returns what the Lease of a target is called: by its name, or by a hash
+// of that where Kubernetes does not take it.
+func (k KubernetesLease) Object(owner, target string) string {
+	if !validObject(target) {
+		sum := sha256.Sum256([]byte(target))
+		target = hex.EncodeToString(sum[:6])
+	}
+	return cmp.Or(k.Name, "xds-bridge-"+strings.ToLower(owner)) + "-" + target
 }
 
 // validObject reports whether Kubernetes takes a name for an object.
@@ -51,7 +59,7 @@ func validObject(name string) bool {
 	return len(name) <= 253
 }
 
-// Shared reports whether several processes share the work.
+// Shared reports whether there may be several processes.
 func (r Replicas) Shared() bool { return r.Lease.ZooKeeper != "" || r.Lease.Kubernetes != nil }
 
 func (v *validator) replicas(c *Config) {
@@ -60,11 +68,11 @@ func (v *validator) replicas(c *Config) {
 	if r.Identity != "" {
 		v.name(path+".identity", r.Identity, "")
 	}
-	if r.Shards < 1 || r.Shards > 256 {
-		v.fault(path+".shards", "%s is not between 1 and 256", strconv.Itoa(r.Shards))
-	}
-	if r.TTL.Std() < minTTL {
+	switch ttl := r.TTL.Std(); {
+	case ttl < minTTL:
 		v.fault(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
+	case ttl > maxTTL:
+		v.fault(path+".ttl", "%s is how long nothing is written after a leader is lost; write at most %s", r.TTL, Duration(maxTTL))
 	}
 	if r.Lease.ZooKeeper != "" && r.Lease.Kubernetes != nil {
 		v.fault(path+".lease", "names both zookeeper and kubernetes; it needs exactly one")
@@ -84,8 +92,8 @@ func (v *validator) kubernetesLease(path string, k KubernetesLease, owner string
 	if k.Server != "" {
 		v.url(path+".server", k.Server)
 	}
-	if name := k.Object(owner); !validObject(name) {
-		v.fault(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first and last", name)
+	if name := k.Object(owner, "target"); !validObject(name) {
+		v.fault(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first", strings.TrimSuffix(name, "-target"))
 	}
 }
 

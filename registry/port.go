@@ -51,12 +51,8 @@ type Sessioned interface {
 }
 
 // A Shared target keeps apart what each of several replicas publishes and
-// shows its readers the sum, so that more than one may publish the same.
-// Retract takes back what this replica published in a group, and leaves what
-// others published.
-type Shared interface {
-	Retract(ctx context.Context, group Group) error
-}
+// shows its readers the sum, so that all of them publish the same.
+type Shared interface{ Shared() }
 
 // A Recorder keeps small texts of an owner in the registry itself, where every
 // replica and the next process of that owner find them. They are never a
@@ -97,8 +93,8 @@ type Serving interface {
 // ErrConflict says that a group was changed by another since it was read.
 var ErrConflict = errors.New("changed by another since it was read")
 
-// ErrFenced says that another replica has taken over the right to write a
-// group, so that nothing of a change was applied.
+// ErrFenced says that another replica has taken over the right to write, so
+// that nothing of a change was applied.
 var ErrFenced = errors.New("another replica has taken the lease")
 
 // ErrRefused is wrapped by errors of a Target for which a repetition of the

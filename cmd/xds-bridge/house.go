@@ -13,7 +13,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
-	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -27,6 +26,7 @@ type house struct {
 	outlets    []*outlet
 	waypoints  []*waypoint
 	announcers []*announcer
+	elections  []*election
 	log        *slog.Logger
 	metrics    *metrics.Metrics
 	events     *admin.Events
@@ -79,13 +79,12 @@ type reached struct {
 type outlet struct {
 	*link
 	*reached
-	at     end
-	key    string // of all that the loop depends on beside the link
-	loop   *bridge.Loop
-	former []use       // places that bridges wrote and write no more
-	gate   *lease.Gate // nil where every replica writes, or there is but one
-
-	removal *removal
+	at       end
+	key      string // of all that the loop depends on beside the link
+	loop     *bridge.Loop
+	former   []use     // places that bridges wrote and write no more
+	election *election // nil where every replica writes, or there is but one
+	removal  *removal
 }
 
 // close gives back what the house holds, after it ran or in place of it.
@@ -207,11 +206,8 @@ func (l *link) parts() []func(context.Context) error {
 
 // parts returns what runs while the target is written to.
 func (o *outlet) parts() []func(context.Context) error {
-	o.gate.Enter()
-	all := []func(context.Context) error{named("loop of "+o.name, func(ctx context.Context) error {
-		defer o.gate.Leave()
-		return o.loop.Run(ctx)
-	})}
+	o.election.attach(o.link)
+	all := []func(context.Context) error{named("loop of "+o.name, o.loop.Run)}
 	if o.back != nil {
 		all = append(all, o.rescan)
 	}

@@ -75,17 +75,16 @@ func (k *keeper) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
 	serving := begin(base, k.life.failed, []func(context.Context) error{k.server.Run})
 	defer serving.end()
+	defer k.builder.replicas.close()
 	defer k.life.close()
 	k.life.become(base, k.house)
-	defer k.builder.member.close()
-	replicas := begin(base, k.life.failed, k.builder.member.parts())
-	defer replicas.end()
+	k.builder.replicas.run(k.house.elections)
 	look := time.NewTimer(k.interval())
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			k.builder.member.handOver(base, k.house.log)
+			k.house.handOver(base)
 			return nil
 		case err := <-k.life.failed:
 			return err
@@ -118,7 +117,7 @@ func (k *keeper) listen(ctx context.Context) error {
 	o := admin.Options{
 		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: thisBuild().Version, Owner: h.owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
-		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.member.shown(), Secure: secured(h.cfg.Admin),
+		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.replicas.shown(), Secure: secured(h.cfg.Admin),
 	}
 	o.Inputs, o.Targets = h.shown()
 	s, err := admin.New(ctx, o)

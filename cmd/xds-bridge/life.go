@@ -17,6 +17,7 @@ type life struct {
 	ids      map[*waypoint]*stage
 	keys     map[*announcer]*stage
 	loops    map[*outlet]*stage
+	leases   map[*election]*stage
 	links    map[*link]*stage
 	leaving  map[*link]end // that end once the loop at their end has brought its new link in step
 	handover sync.WaitGroup
@@ -28,7 +29,7 @@ func newLife(log *slog.Logger) *life {
 	return &life{
 		log: log, failed: make(chan error, 1), left: make(chan *link), over: make(chan struct{}),
 		sources: make(map[*input]*stage), ids: make(map[*waypoint]*stage), keys: make(map[*announcer]*stage),
-		loops: make(map[*outlet]*stage),
+		loops: make(map[*outlet]*stage), leases: make(map[*election]*stage),
 		links: make(map[*link]*stage), leaving: make(map[*link]end),
 	}
 }
@@ -48,6 +49,7 @@ func (l *life) become(ctx context.Context, h *house) {
 	for _, o := range endOthers(l.loops, h.outlets) {
 		l.replaced(o, h)
 	}
+	endOthers(l.leases, h.elections) // others lead after the ttl
 	for _, o := range h.outlets {
 		if l.links[o.link] == nil {
 			l.links[o.link] = begin(ctx, l.failed, o.link.parts())
@@ -60,6 +62,7 @@ func (l *life) become(ctx context.Context, h *house) {
 		in.current.Store(in)
 		in.limit(h.cfg.Registries[in.name])
 	}
+	beginNew(ctx, l.failed, l.leases, h.elections)
 	beginNew(ctx, l.failed, l.loops, h.outlets)
 	beginNew(ctx, l.failed, l.ids, h.waypoints)
 	beginNew(ctx, l.failed, l.keys, h.announcers)
@@ -155,6 +158,7 @@ func (l *life) close() {
 	endAll(l.ids)
 	endAll(l.keys) // with which istiod forgets them, as it does after a kill; readers wait for their grace
 	endAll(l.loops)
+	endAll(l.leases)
 	close(l.over)
 	l.handover.Wait()
 	endAll(l.links)

@@ -92,6 +92,7 @@ func (k *keeper) move(ctx context.Context, next *house) {
 		do()
 	}
 	k.life.become(ctx, next)
+	k.builder.replicas.run(next.elections)
 	for _, o := range next.outlets {
 		if old := before.outlet(o.at); old == o {
 			k.tune(ctx, o)

@@ -39,7 +39,7 @@ type removal struct {
 	log         *slog.Logger
 	retry       time.Duration
 	tell        func(bridge.Event)
-	replicas    *member // a file of another of them may have what ours has not
+	election    *election // nil: no other replica's file may have what ours has not
 
 	// Only run touches these.
 	recorded bool   // the records are as they should be
@@ -69,13 +69,10 @@ func (b *builder) removal(at end, o *outlet) *removal {
 		known: known, asked: sync.OnceFunc(func() { close(known) }),
 		registry: b.cfg.Registries[at.registry], served: at.listen != "",
 		owner: b.cfg.Owner, peer: at.String(), here: make(map[string]config.Bridge), withdrawn: make(map[string]removed), gone: make(map[string]string), told: make(map[string]bool), tell: b.events.Add,
-		audit: b.audit, log: b.log.With("component", "bridge", "peer", at.String()), retry: b.cfg.Registries[at.registry].Timing.RetryMax.Std(),
+		election: o.election, audit: b.audit, log: b.log.With("component", "bridge", "peer", at.String()), retry: b.cfg.Registries[at.registry].Timing.RetryMax.Std(),
 	}
 	if recorder, ok := o.target.(registry.Recorder); ok && !b.dryRun {
 		r.recorder = recorder
-	}
-	if at.listen == "" { // what is served is each replica's own
-		r.replicas = b.member
 	}
 	for _, x := range leadingTo(b.cfg, at) {
 		r.here[metadata.Fingerprint(x.Name, metadata.BridgeLen)] = x
@@ -218,7 +215,7 @@ func (r *removal) look(ctx context.Context) (found bool, next time.Duration) {
 	switch {
 	case !r.recorded:
 		return found, r.retry
-	case r.replicas != nil:
+	case r.election != nil:
 		return found, time.Second
 	}
 	return found, 0
@@ -227,7 +224,7 @@ func (r *removal) look(ctx context.Context) (found bool, next time.Duration) {
 // compare finds out why replicas differ, and returns why they did.
 func (r *removal) compare() (before string) {
 	before = r.differ
-	r.differ = r.replicas.differing()
+	r.differ = r.election.differing()
 	if r.differ != before && r.differ != "" && r.differ != unread {
 		r.log.Warn("replicas differ", "reason", r.differ)
 	}
@@ -288,7 +285,7 @@ func (r *removal) exchange(ctx context.Context) (found bool, err error) {
 func (r *removal) learn(ctx context.Context, known map[string]string) (want map[string]removed, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.replicas.differing() == "" {
+	if r.election.differing() == "" {
 		found = r.takeUp(ctx, known)
 	}
 	want = maps.Clone(r.withdrawn)
@@ -337,7 +334,7 @@ func (r *removal) store(ctx context.Context, known map[string]string, want map[s
 	}
 	texts := make(map[string]string)
 	for tag := range known {
-		if _, wanted := want[tag]; !wanted && r.replicas.differing() == "" {
+		if _, wanted := want[tag]; !wanted && r.election.differing() == "" {
 			texts[tag] = ""
 		}
 	}

@@ -119,7 +119,7 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			w := newWorld(t)
 			w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
 			w.offer(greeter, "10.0.1.1", "10.0.1.2")
-			file := w.config(fileOptions{bridge: quick + older, file: "replicas: { lease: { zookeeper: zk }, shards: 2, ttl: 2s }\n"})
+			file := w.config(fileOptions{bridge: quick + older, file: "replicas: { lease: { zookeeper: zk }, ttl: 2s }\n"})
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
@@ -134,9 +134,17 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			eventually(t, "it knows of the other", func() bool {
 				return strings.Contains(second.log.String(), `"msg":"replicas differ","component":"bridge","peer":"zk","reason":"replica `)
 			})
+			eventually(t, "status tells who leads", func() bool {
+				return strings.Contains(do(t, "status", "-f", file).out, "one of 2, standby of zk (led by ")
+			})
+			eventually(t, "metrics tell who leads", func() bool {
+				_, one := first.probe(t, "/metrics")
+				_, other := second.probe(t, "/metrics")
+				return strings.Contains(one, `xdsbridge_replica_leads{peer="zk"} 1`) && strings.Contains(other, `xdsbridge_replica_leads{peer="zk"} 0`)
+			})
 			first.stop()
 			w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
-			eventually(t, "the older decides", func() bool { return len(w.providers("api.Orders")) == 3 })
+			eventually(t, "the older leads", func() bool { return len(w.providers("api.Orders")) == 3 })
 			eventually(t, "it tells what it keeps", func() bool {
 				return strings.Contains(do(t, "status", "-f", file).out, "is configured otherwise")
 			})

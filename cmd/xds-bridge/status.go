@@ -76,14 +76,26 @@ func of(name string) string {
 	return " of bridge " + name
 }
 
-// shares says on one line which part of the work a replica has.
-func shares(r admin.Replicas) string {
-	counts := make(map[bridge.Role]int)
-	for _, s := range r.Shards {
-		counts[s.Role]++
+// leaderships says on one line what a replica leads.
+func leaderships(r admin.Replicas) string {
+	var leads, stands []string
+	for _, e := range r.Elections {
+		switch {
+		case e.Role == bridge.RoleLeader:
+			leads = append(leads, printable(e.Target))
+		case e.Leader == "":
+			stands = append(stands, printable(e.Target)+" (nobody leads)")
+		default:
+			stands = append(stands, printable(e.Target)+" (led by "+printable(e.Leader)+")")
+		}
 	}
-	line := fmt.Sprintf("replica %s, one of %d: decides %d of %d shards, keeps %d warm", printable(r.Identity), len(r.Members),
-		counts[bridge.RoleDecider], len(r.Shards), counts[bridge.RoleWarm])
+	line := fmt.Sprintf("replica %s, one of %d", printable(r.Identity), len(r.Members))
+	if len(leads) > 0 {
+		line += ", leader of " + strings.Join(leads, ", ")
+	}
+	if len(stands) > 0 {
+		line += ", standby of " + strings.Join(stands, ", ")
+	}
 	if r.LastError != "" {
 		line += "; lease out of reach: " + printable(r.LastError)
 	}
@@ -102,7 +114,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
 	c.printConditions(d)
 	if d.Replicas != nil {
-		c.say("%s", shares(*d.Replicas))
+		c.say("%s", leaderships(*d.Replicas))
 	}
 	c.say("")
 	t := newTable(c.out, "SOURCE", "KIND", "STATE", "SERVICES", "ENDPOINTS", "SKIPPED", "LAST CONTACT", "DETAIL")

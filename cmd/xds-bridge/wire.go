@@ -39,13 +39,13 @@ type builder struct {
 	audit   *audit.Log
 	byHand  *taking // see wiring
 	dryRun  bool
-	member  *member // this process among its replicas; nil where it is the only one
 	doors   *doors
 	file    watched          // the configuration, as it was read first
 	house   *house           // that is being made
 	before  *house           // that runs; nil while there is none
 	feeds   map[string]*feed // of the registries that are read
 
+	replicas  *elections        // as one of which this process runs; nil: it is alone
 	elsewhere map[string]string // registries that are others than in the house before, and why
 	onMove    []func()          // what to do to parts of the house before once the next one runs
 }
@@ -77,16 +77,16 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 		feeds: make(map[string]*feed), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
 	if w.joins {
-		if b.member, err = b.replica(cfg); err != nil {
+		if b.replicas, err = b.replica(cfg); err != nil {
 			return nil, nil, exit{exitUsage, err}
 		}
 	}
 	h, err := b.make(cfg)
 	if err != nil {
-		b.member.close()
+		b.replicas.close()
 		return b, h, err
 	}
-	b.member.configured(cfg)
+	h.configure()
 	return b, h, nil
 }
 
@@ -110,12 +110,13 @@ func (b *builder) make(cfg *config.Config) (*house, error) {
 	if b.signer, b.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
-	b.cfg, b.onMove = cfg, []func(){func() { b.member.configured(cfg) }}
+	b.cfg, b.onMove = cfg, nil
 	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit, elsewhere: b.elsewhere}
 	if err := b.build(); err != nil {
 		b.house.closeBut(b.before)
 		return nil, exit{exitUsage, err}
 	}
+	b.onMove = append(b.onMove, b.house.configure)
 	return b.house, nil
 }
 
@@ -221,6 +222,12 @@ func (b *builder) link(at end) (*link, error) {
 // nothing that changed.
 func (b *builder) outlet(at end) error {
 	o := &outlet{at: at}
+	if at.listen == "" { // what is served is served whole by every replica
+		var err error
+		if o.election, err = b.election(at.registry); err != nil {
+			return err
+		}
+	}
 	var old *outlet
 	if b.before != nil {
 		old = b.before.outlet(at)
@@ -264,12 +271,9 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 	options := b.tuning(o.at)
 	options.Target, options.Owner = o.name, owner
 	options.Log = b.log.With("component", "bridge", "peer", o.name)
-	if o.at.listen == "" { // what is served is served whole by every replica
-		o.gate = b.member.gate(o.fault)
-		options.Gate = o.gate.Bridge()
-	}
+	options.Election = o.election.bridge()
 	o.removal = b.removal(o.at, o)
-	options.Stays, options.Differ = o.removal.stays, o.removal.replicas.differing
+	options.Stays, options.Differ = o.removal.stays, o.election.differing
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)
 	return l, err //nolint:wrapcheck // build names the registry

@@ -15,16 +15,16 @@ import (
 // An announcer publishes the service keys of all hosts that are imported into
 // a mesh, whichever end they come by, at every replica of its istiod.
 type announcer struct {
-	mesh   string
-	key    string  // of all that it depends on
-	member *member // nil where this is the only replica
+	mesh     string
+	key      string // of all that it depends on
+	election *election
 	*keys.Publisher
 }
 
 // parts returns what runs while the mesh is written to.
 func (a *announcer) parts() []func(context.Context) error {
 	return []func(context.Context) error{named("keys of "+a.mesh, func(ctx context.Context) error {
-		return published(ctx, a.member.gate(nil), a.Publisher)
+		return publishKeys(ctx, a.election, a.Publisher)
 	})}
 }
 
@@ -36,14 +36,15 @@ func (b *builder) announcers() error {
 		if m == nil || m.Import.Keys == "off" {
 			continue
 		}
-		a := &announcer{mesh: name, key: announcerKey(b.cfg, name), member: b.member}
+		a := &announcer{mesh: name, key: announcerKey(b.cfg, name)}
+		var err error
+		if a.election, err = b.election(name); err != nil {
+			return err
+		}
 		if old := b.before.announcer(name); old != nil && old.key == a.key {
 			a = old
-		} else {
-			var err error
-			if a.Publisher, err = b.publisher(name, m); err != nil {
-				return fmt.Errorf("registries.%s: %w", name, err)
-			}
+		} else if a.Publisher, err = b.publisher(name, m); err != nil {
+			return fmt.Errorf("registries.%s: %w", name, err)
 		}
 		b.house.announcers = append(b.house.announcers, a)
 	}

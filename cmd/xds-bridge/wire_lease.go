@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -16,62 +19,73 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// member is this process among its replicas. The nil member is the only one.
-type member struct {
-	*lease.Member
-	shards int
-	store  func() // gives back what the record is kept in
+// elections are those in which this process takes part as one of several
+// replicas. It is one for its life, whatever a reload changes. nil: it is alone.
+type elections struct {
+	options lease.Options // of every election, but for what is elected
+	store   func(target string) (lease.Store, error)
+	end     func() // gives back what the records are kept over
+	all     map[string]*election
+
+	running atomic.Pointer[[]*election]
+}
+
+// An election is that of the leader of one target: of a registry that a loop
+// writes, or of the keys that are published in a mesh. The nil election is one
+// that this process is alone in.
+type election struct {
+	*lease.Elector
+
+	target, identity string
+	link             atomic.Pointer[link] // to the target, by the loop that runs; nil: it is always reached
 }
 
 // replica makes this process one of several, where the configuration says so.
-// It stays so for the life of the process, whatever a reload changes.
-func (b *builder) replica(cfg *config.Config) (*member, error) {
+func (b *builder) replica(cfg *config.Config) (*elections, error) {
 	r := cfg.Replicas
 	if !r.Shared() {
-		return nil, nil //nolint:nilnil // the nil member is the only one
+		return nil, nil //nolint:nilnil // the nil one is alone
 	}
-	store, end, err := b.leaseStore(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("replicas.lease: %w", err)
-	}
-	m := &member{shards: r.Shards, store: end}
 	identity, err := ownIdentity(r.Identity)
 	if err != nil {
-		end()
 		return nil, err
 	}
-	o := lease.Options{
-		Store: store, Identity: identity, Shards: r.Shards, TTL: r.TTL.Std(),
-		Log: b.log.With("component", "lease"),
+	all := &elections{all: make(map[string]*election), options: lease.Options{Identity: identity, TTL: r.TTL.Std(), Log: b.log.With("component", "lease")}}
+	if r.Lease.Kubernetes != nil {
+		all.options.Poll = min(r.TTL.Std()/10, time.Second) // nobody tells of changes
 	}
-	if store.Changed() == nil {
-		o.Poll = min(r.TTL.Std()/10, time.Second)
+	if all.store, all.end, err = b.leaseStore(cfg); err != nil {
+		return nil, fmt.Errorf("replicas.lease: %w", err)
 	}
-	if m.Member, err = lease.New(o); err != nil {
-		end()
-		return nil, fmt.Errorf("replicas: %w", err)
-	}
-	return m, nil
+	return all, nil
 }
 
-// leaseStore opens what keeps the record of the replicas. It has a connection
-// of its own, so that no other request keeps a renewal waiting.
-func (b *builder) leaseStore(cfg *config.Config) (lease.Store, func(), error) {
+// leaseStore returns what opens the record of a target. It has a connection of
+// its own, so that no other request keeps a renewal waiting.
+func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (lease.Store, error), end func(), err error) {
 	r := cfg.Replicas
 	if k := r.Lease.Kubernetes; k != nil {
-		store, err := lease.NewKubernetes(lease.KubernetesOptions{
-			Server: k.Server, Namespace: k.Namespace, Name: k.Object(cfg.Owner),
-			CAFile: k.CAFile, TokenFile: k.TokenFile, TTL: r.TTL.Std(),
-		})
-		if err != nil {
-			return nil, nil, fmt.Errorf("kubernetes: %w", err)
+		var stores []*lease.Kubernetes
+		open = func(target string) (lease.Store, error) {
+			store, err := lease.NewKubernetes(lease.KubernetesOptions{
+				Server: k.Server, Namespace: k.Namespace, Name: k.Object(cfg.Owner, target),
+				CAFile: k.CAFile, TokenFile: k.TokenFile, TTL: r.TTL.Std(),
+			})
+			if err != nil {
+				return nil, fmt.Errorf("replicas.lease.kubernetes: %w", err)
+			}
+			stores = append(stores, store)
+			return store, nil
 		}
-		return store, store.Close, nil
+		return open, func() {
+			for _, s := range stores {
+				s.Close()
+			}
+		}, nil
 	}
 	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
 	o := b.zookeeperOptions(r.Lease.ZooKeeper, z)
@@ -80,60 +94,9 @@ func (b *builder) leaseStore(cfg *config.Config) (lease.Store, func(), error) {
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // it names the setting
 	}
-	store, err := zookeeper.NewRecord(client, cfg.Owner, zookeeper.Access(z.ACL))
-	if err != nil {
-		client.Close()
-	}
-	return store, client.Close, err //nolint:wrapcheck // as above
-}
-
-// parts returns what keeps this replica one.
-func (m *member) parts() []func(context.Context) error {
-	if m == nil {
-		return nil
-	}
-	return []func(context.Context) error{named("replicas", m.Run)}
-}
-
-func (m *member) close() {
-	if m != nil {
-		m.store()
-	}
-}
-
-// configured tells the other replicas what this one is configured to write.
-func (m *member) configured(cfg *config.Config) {
-	if m == nil {
-		return
-	}
-	bridges := slices.Clone(cfg.Bridges)
-	for i := range bridges {
-		bridges[i].Guard = config.Guard{} // of how, not of what
-	}
-	m.Configured(metadata.Fingerprint(text(bridges), configLen))
-}
-
-// configLen is how long the word for a configuration is that replicas compare.
-const configLen = 12
-
-// unread is why another replica may have another file before any is known.
-const unread = "the record of the replicas was not read yet: another may be configured otherwise"
-
-// differing says why another replica may write what this one knows nothing of;
-// empty where all are configured alike.
-func (m *member) differing() string {
-	if m == nil {
-		return ""
-	}
-	name, differs := m.Differing()
-	switch {
-	case !differs:
-		return ""
-	case name == "":
-		return unread
-	}
-	return fmt.Sprintf("replica %s is configured otherwise, or was within %s: services that this file does not write stay until all have one file",
-		name, lease.Remembered)
+	return func(target string) (lease.Store, error) {
+		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL))
+	}, client.Close, nil
 }
 
 // ownIdentity returns a name that no other process has: a replica that starts
@@ -149,170 +112,251 @@ func ownIdentity(name string) (string, error) {
 	return name + "-" + strings.ToLower(rand.Text()[:6]), nil
 }
 
-// gate returns what says which groups of a target this replica may write; nil
-// where it is the only one. fault says why the target cannot be reached, empty
-// where it can; it may be nil.
-func (m *member) gate(fault func() string) *lease.Gate {
+func (r *elections) close() {
+	if r != nil {
+		r.end()
+	}
+}
+
+// run makes elections those that are shown.
+func (r *elections) run(elections []*election) {
+	if r != nil {
+		r.running.Store(&elections)
+	}
+}
+
+// election returns that of a target, as part of the house that is being made;
+// nil where this process is alone.
+func (b *builder) election(target string) (*election, error) {
+	r := b.replicas
+	if r == nil {
+		return nil, nil //nolint:nilnil // the nil election is that of one alone
+	}
+	e := r.all[target]
+	if e == nil {
+		store, err := r.store(target)
+		if err != nil {
+			return nil, err
+		}
+		e = &election{target: target, identity: r.options.Identity}
+		o := r.options
+		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
+		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.fault() == "" }
+		if e.Elector, err = lease.New(o); err != nil {
+			return nil, fmt.Errorf("replicas: %w", err)
+		}
+		r.all[target] = e
+	}
+	if !slices.Contains(b.house.elections, e) {
+		b.house.elections = append(b.house.elections, e)
+	}
+	return e, nil
+}
+
+// parts returns what runs while the target is written to.
+func (e *election) parts() []func(context.Context) error {
+	return []func(context.Context) error{named("lease of "+e.target, e.Run)}
+}
+
+// bridge returns the election as a loop takes it.
+func (e *election) bridge() bridge.Election {
+	if e == nil {
+		return nil
+	}
+	return e.Elector
+}
+
+// attach makes the election look at the link of the loop that begins.
+func (e *election) attach(l *link) {
+	if e != nil {
+		e.link.Store(l)
+	}
+}
+
+// fence returns what a transaction of a target has to be under; nil where this
+// process is alone.
+func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
+	if r == nil {
+		return nil
+	}
+	e := r.all[target]
+	return func() (zookeeper.Fence, bool) {
+		l := e.Leadership()
+		return zookeeper.Fence{Term: l.Term, Holder: e.identity}, l.Role == bridge.RoleLeader
+	}
+}
+
+// configure tells the other replicas what this house writes to each target.
+func (h *house) configure() {
+	for _, o := range h.outlets {
+		if o.election == nil {
+			continue
+		}
+		bridges := leadingTo(h.cfg, o.at)
+		for i := range bridges {
+			bridges[i].Guard = config.Guard{} // of how, not of what
+		}
+		o.election.Configure(metadata.Fingerprint(text(bridges), configLen))
+	}
+}
+
+// configLen is how long the text for a configuration is that replicas compare.
+const configLen = 12
+
+// unread is why another replica may have another file before any is known.
+const unread = "the record of the replicas was not read yet: another may be configured otherwise"
+
+// differing says why another replica may write what this one knows nothing of;
+// empty where all are configured alike.
+func (e *election) differing() string {
+	if e == nil {
+		return ""
+	}
+	name, differs := e.Differing()
 	switch {
-	case m == nil:
-		return nil
-	case fault == nil:
-		return m.Gate(nil)
+	case !differs:
+		return ""
+	case name == "":
+		return unread
 	}
-	return m.Gate(func() bool { return fault() == "" })
+	return fmt.Sprintf("replica %s is configured otherwise, or was within %s: services that this file does not write stay until all have one file",
+		name, lease.Remembered)
 }
 
-// fence returns what a transaction of a target has to be under; nil where
-// this replica is the only one.
-func (m *member) fence() func(registry.Group) (zookeeper.Fence, bool) {
-	if m == nil {
-		return nil
-	}
-	identity := m.Status().Identity
-	return func(g registry.Group) (zookeeper.Fence, bool) {
-		i := bridge.Shard(g, m.shards)
-		s := m.Stand(i)
-		return zookeeper.Fence{Shard: i, Term: s.Term, Holder: identity}, s.Role == bridge.RoleDecider
-	}
-}
-
-// keysShard is the shard whose decider publishes service keys.
-const keysShard = 0
-
-// published keeps keys published while this replica is the one to do so, and
-// after it was until its successor does.
-func published(ctx context.Context, own *lease.Gate, p *keys.Publisher) error {
-	if own == nil {
+// publishKeys keeps keys published while this replica leads, and after it did
+// until its successor does.
+func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
+	if e == nil {
 		return p.Run(ctx) //nolint:wrapcheck // named by the house
 	}
-	own.Enter()
-	defer own.Leave()
-	gate := own.Bridge()
+	e.Ready(bridge.Leadership{})
+	k := keyLeader{election: e, publisher: p, ended: make(chan error, 1)}
+	defer k.stop()
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
-	o := office{gate: gate, publisher: p, ended: make(chan error, 1), told: make([]bridge.Stand, gate.Shards)}
-	defer o.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-o.ended:
-			o.stop = nil
+		case err := <-k.ended:
+			k.cancel = nil
 			return err
-		case <-gate.Changed:
+		case <-e.Changed():
 		case <-ticker.C:
 		}
-		o.turn(ctx)
+		k.look(ctx)
 	}
 }
 
-// An office is the part of publishing keys that this replica has.
-type office struct {
-	gate      *bridge.Gate
+// A keyLeader runs the publisher of keys while this replica leads.
+type keyLeader struct {
+	election  *election
 	publisher *keys.Publisher
-	stop      context.CancelFunc // nil while nothing is published
+	cancel    context.CancelFunc // nil while nothing is published
 	ended     chan error
-	lostAt    time.Time // when it stopped to be ours; zero while it is
-	told      []bridge.Stand
+	lostAt    time.Time // when another led; zero while this one does
+	told      bridge.Leadership
 }
 
-// overlap is how long keys stay published after another replica decides.
+// overlap is how long keys stay published after another replica leads.
 const overlap = 5 * time.Second
 
-func (o *office) turn(ctx context.Context) {
-	now := time.Now()
-	for i := range o.gate.Shards {
-		o.tell(i)
+func (k *keyLeader) look(ctx context.Context) {
+	now, l := time.Now(), k.election.Leadership()
+	l.Until = time.Time{} // it moves with every renewal
+	switch {
+	case l.Role == bridge.RoleLeader:
+		k.lostAt = time.Time{}
+		k.start(ctx)
+	case k.lostAt.IsZero():
+		k.lostAt = now
+	case now.Sub(k.lostAt) > overlap:
+		k.stop()
 	}
-	switch mine := o.gate.Stand(keysShard).Role == bridge.RoleDecider; {
-	case mine:
-		o.lostAt = time.Time{}
-		o.begin(ctx)
-	case o.stop == nil:
-	case o.lostAt.IsZero():
-		o.lostAt = now
-	case now.Sub(o.lostAt) > overlap:
-		o.close()
-	}
-}
-
-// tell says that a shard is ready: of the one that keys hang on only once
-// every istiod shows them.
-func (o *office) tell(i int) {
-	s := o.gate.Stand(i)
-	if s.Role == bridge.RoleAway || i == keysShard && s.Role == bridge.RoleDecider && !o.shown() {
-		return
-	}
-	s.Until = time.Time{} // it moves with every renewal
-	if o.told[i] != s {
-		o.told[i] = s
-		o.gate.Ready(i, s)
+	if l != k.told && (l.Role == bridge.RoleStandby || k.shown()) {
+		k.told = l
+		k.election.Ready(l)
 	}
 }
 
-func (o *office) shown() bool {
-	s := o.publisher.Status()
+// shown reports whether every istiod shows the keys.
+func (k *keyLeader) shown() bool {
+	s := k.publisher.Status()
 	for _, r := range s.Replicas {
 		if !r.Connected {
 			return false
 		}
 	}
-	return o.stop != nil && len(s.Replicas) > 0
+	return k.cancel != nil && len(s.Replicas) > 0
 }
 
-func (o *office) begin(ctx context.Context) {
-	if o.stop != nil {
+func (k *keyLeader) start(ctx context.Context) {
+	if k.cancel != nil {
 		return
 	}
-	ctx, o.stop = context.WithCancel(ctx)
-	ended := o.ended
-	go func() { ended <- o.publisher.Run(ctx) }()
+	ctx, k.cancel = context.WithCancel(ctx)
+	ended := k.ended
+	go func() { ended <- k.publisher.Run(ctx) }()
 }
 
-func (o *office) close() {
-	if o.stop != nil {
-		o.stop()
-		<-o.ended //nolint:errcheck // nothing but the end that was asked for
-		o.stop = nil
+func (k *keyLeader) stop() {
+	if k.cancel != nil {
+		k.cancel()
+		<-k.ended //nolint:errcheck // nothing but the end that was asked for
+		k.cancel = nil
 	}
 }
 
-// handOverTime is how long a replica that ends waits for those who take its
-// part. It is less than the 30 s that Kubernetes gives a pod.
+// handOverTime is how long a replica that ends waits for those who lead next. It
+// is less than the 30 s that Kubernetes gives a pod.
 const handOverTime = 20 * time.Second
 
-// handOver gives what this replica decides to others before it ends.
-func (m *member) handOver(ctx context.Context, log *slog.Logger) {
-	if m == nil {
+// handOver makes others lead what this replica leads before it ends.
+func (h *house) handOver(ctx context.Context) {
+	if len(h.elections) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, handOverTime, errors.New("nobody was ready within "+handOverTime.String()))
 	defer cancel()
 	began := time.Now()
-	if err := m.Leave(ctx); err != nil {
-		log.Warn("not everything was handed over; others take it within the ttl", "err", err)
+	errs := make([]error, len(h.elections))
+	var leaving sync.WaitGroup
+	for i, e := range h.elections {
+		leaving.Go(func() {
+			if err := e.Leave(ctx); err != nil {
+				errs[i] = fmt.Errorf("target %s: %w", e.target, err)
+			}
+		})
+	}
+	leaving.Wait()
+	if err := errors.Join(errs...); err != nil {
+		h.log.Warn("not everything was handed over; others lead after the ttl", "err", err)
 		return
 	}
-	log.Info("handed over", "took", time.Since(began).Truncate(time.Millisecond))
+	h.log.Info("handed over", "took", time.Since(began).Truncate(time.Millisecond))
 }
 
-// shown returns how this process stands among the others; nil where it is the
-// only one.
-func (m *member) shown() func() *admin.Replicas {
-	if m == nil {
+// shown returns how this process stands among the others; nil where it is alone.
+func (r *elections) shown() func() *admin.Replicas {
+	if r == nil {
 		return nil
 	}
 	return func() *admin.Replicas {
-		s := m.Status()
-		r := &admin.Replicas{
-			Identity: s.Identity, Members: s.Members, Until: s.Until, Lost: s.Lost,
-			Ready: s.CaughtUp(), LastError: s.LastError,
+		out := &admin.Replicas{Identity: r.options.Identity, Ready: true, Elections: []admin.Election{}}
+		members := make(map[string]bool)
+		if running := r.running.Load(); running != nil {
+			for _, e := range *running {
+				s := e.State()
+				out.Elections = append(out.Elections, admin.Election{
+					Target: e.target, Role: s.Role, Leader: s.Leader, Term: s.Term, Until: s.Until, Ready: s.Ready,
+				})
+				for _, name := range s.Members {
+					members[name] = true
+				}
+				out.Ready, out.Lost, out.LastError = out.Ready && s.Ready, out.Lost+s.Lost, cmp.Or(out.LastError, s.LastError)
+			}
 		}
-		for i, sh := range s.Shards {
-			r.Shards = append(r.Shards, admin.Shard{
-				Shard: i, Role: sh.Role, Decider: sh.Decider, Warm: sh.Warm, Term: sh.Term, Ready: sh.Ready,
-			})
-		}
-		return r
+		out.Members = slices.Sorted(maps.Keys(members))
+		return out
 	}
 }

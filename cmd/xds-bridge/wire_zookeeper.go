@@ -54,7 +54,7 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 	to := zookeeper.TargetOptions{
 		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
-		Shared: b.cfg.Replicas.Shared(), Fence: b.member.fence(),
+		Shared: b.cfg.Replicas.Shared(), Fence: b.replicas.fence(name),
 		Log:   b.log.With("component", "zookeeper", "peer", name),
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
 	}

@@ -2,7 +2,6 @@ package replicas
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -35,13 +34,13 @@ func TestFrozenReplica_F04_A46(t *testing.T) {
 		b.Start(t)
 		w.replicas = append(w.replicas, b)
 	}
-	w.awaitShared(t)
+	w.awaitReady(t)
 	w.watchZooKeeper(t, server)
 	seen := target.Watch(t, folder(interfaces))
 	seen.AwaitSettled(t, soon, "its only entry", func(nodes []string) bool { return len(nodes) == 1 })
 	w.judge(t)
 
-	frozen := w.decides(t, folder(interfaces), proxies)
+	frozen := w.leader(t)
 	b, other := w.replicas[frozen], w.replicas[1-frozen]
 	before, err := standingOf(t, b)
 	if err != nil {
@@ -52,8 +51,8 @@ func TestFrozenReplica_F04_A46(t *testing.T) {
 	harness.Eventually(t, soon, "it waits with the deletion", func() error { return reasonOf(t, b, name(interfaces), "waiting") })
 	b.Signal(t, syscall.SIGSTOP)
 	w.znodes.Create(t, single, "")
-	awaitAll(t, other)
-	for i := range interfaces { // of each shard something that it has not heard of
+	awaitLeader(t, other)
+	for i := range interfaces { // things that it has not heard of
 		w.add(t, i, 80)
 		w.remove(t, i, 1)
 		w.await(t, i)
@@ -61,7 +60,7 @@ func TestFrozenReplica_F04_A46(t *testing.T) {
 	proxies[frozen].Forget()
 	<-time.NewTimer(time.Until(due)).C
 	b.Signal(t, syscall.SIGCONT)
-	w.awaitShared(t)
+	w.awaitReady(t)
 	w.judge(t)
 	harness.Stays(t, 3*time.Second, "what was frozen writes nothing", func() error {
 		return harness.Same(proxies[frozen].Writes("/dubbo"), []harness.ZooKeeperWrite{})
@@ -74,30 +73,16 @@ func TestFrozenReplica_F04_A46(t *testing.T) {
 	}
 }
 
-// decides returns which replica decides a folder: who writes there.
-func (w *world) decides(t *testing.T, folder string, proxies []*harness.ZooKeeperProxy) (index int) {
+// awaitLeader waits until a replica leads.
+func awaitLeader(t *testing.T, b *harness.Bridge) {
 	t.Helper()
-	for _, p := range proxies {
-		p.Forget()
-	}
-	w.znodes.Create(t, w.node(interfaces, 2), "")
-	harness.Eventually(t, soon, "one of them writes to "+folder, func() error {
-		for i, p := range proxies {
-			if len(p.Writes(folder)) > 0 {
-				index = i
-				return nil
-			}
+	harness.Eventually(t, soon, "another replica leads", func() error {
+		s, err := standingOf(t, b)
+		if err == nil && !s.leads() {
+			err = fmt.Errorf("%+v", s.Elections)
 		}
-		return errors.New("nobody writes")
+		return err
 	})
-	w.znodes.Delete(t, w.node(interfaces, 2))
-	harness.Eventually(t, soon, "and takes it back", func() error {
-		if n := len(proxies[index].Writes(folder)); n < 2 {
-			return fmt.Errorf("%d writes", n)
-		}
-		return nil
-	})
-	return index
 }
 
 // reasonOf reports an error where a replica gives a service another reason.

@@ -51,7 +51,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// more starts one more replica and waits until it has its part of the work.
+// more starts one more replica and waits until it is ready.
 func (c *cluster) more(t *testing.T) {
 	t.Helper()
 	p := harness.StartZooKeeperProxy(t, c.server.Address)
@@ -111,10 +111,10 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 	c.await(t, 1)
 	lose()
 	for _, b := range c.replicas {
-		harness.Eventually(t, soon, "nothing is decided any more, and status says why", func() error {
+		harness.Eventually(t, soon, "nobody leads any more, and status says why", func() error {
 			s, err := standingOf(t, b)
-			if err == nil && (s.count("decider") > 0 || !strings.Contains(s.LastError, why)) {
-				err = fmt.Errorf("it decides %d: %q, want %q", s.count("decider"), s.LastError, why)
+			if err == nil && (s.leads() || !strings.Contains(s.LastError, why)) {
+				err = fmt.Errorf("it leads %t: %q, want %q", s.leads(), s.LastError, why)
 			}
 			return err
 		})
@@ -137,7 +137,7 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 		return harness.Same(c.target.Tree(t, "/dubbo"), before)
 	})
 	back()
-	c.awaitShared(t)
+	c.awaitReady(t)
 	c.await(t, 1)
 	c.await(t, 2)
 	c.remove(t, 2, 50)
@@ -159,21 +159,23 @@ func TestKubernetes_F03_F04_A46_A47(t *testing.T) {
 		tell func(t *testing.T)
 	}{
 		{"kill -9: the other one takes over", func(t *testing.T) {
-			b, other := c.replicas[0], c.replicas[1]
+			leader := c.leader(t)
+			b, other := c.replicas[leader], c.replicas[1-leader]
 			began := time.Now()
 			b.Kill()
-			awaitAll(t, other)
+			awaitLeader(t, other)
 			t.Logf("taken over after %s, the ttl is %s", time.Since(began).Truncate(time.Millisecond), c.ttl)
 			c.inStep(t)
 			b.Start(t)
 			b.AwaitReady(t)
 		}},
 		{"SIGTERM: everything is handed over before it ends", func(t *testing.T) {
-			b, other := c.replicas[0], c.replicas[1]
+			leader := c.leader(t)
+			b, other := c.replicas[leader], c.replicas[1-leader]
 			b.Stop(t)
 			s, err := standingOf(t, other)
-			if err != nil || s.count("decider") != len(s.Shards) {
-				t.Errorf("once it has ended the other decides %d of %d: %v", s.count("decider"), len(s.Shards), err)
+			if err != nil || !s.leads() {
+				t.Errorf("once it has ended the other does not lead: %+v, %v", s.Elections, err)
 			}
 			if !strings.Contains(b.Log(), "handed over") {
 				t.Error("the log does not tell of it")
@@ -182,24 +184,25 @@ func TestKubernetes_F03_F04_A46_A47(t *testing.T) {
 			b.AwaitReady(t)
 		}},
 		{"SIGSTOP: it loses the lease, and writes nothing after SIGCONT", func(t *testing.T) {
-			b, other := c.replicas[0], c.replicas[1]
+			leader := c.leader(t)
+			b, other := c.replicas[leader], c.replicas[1-leader]
 			before, err := standingOf(t, b)
-			if err != nil || before.count("decider") == 0 {
-				t.Fatalf("it decides nothing: %+v, %v", before, err)
+			if err != nil {
+				t.Fatal(err)
 			}
 			b.Signal(t, syscall.SIGSTOP)
-			awaitAll(t, other)
-			for i := range interfaces { // so that it finds something of each shard to write
+			awaitLeader(t, other)
+			for i := range interfaces { // so that it finds something to write
 				c.add(t, i, 70)
 				c.await(t, i)
 			}
-			c.proxies[0].Forget()
+			c.proxies[leader].Forget()
 			b.Signal(t, syscall.SIGCONT)
-			c.awaitShared(t)
+			c.awaitReady(t)
 			if after, err := standingOf(t, b); err != nil || after.Lost <= before.Lost {
 				t.Errorf("it lost the lease %d times, before %d: %v", after.Lost, before.Lost, err)
 			}
-			if w := c.proxies[0].Writes("/dubbo"); len(w) > 0 {
+			if w := c.proxies[leader].Writes("/dubbo"); len(w) > 0 {
 				t.Errorf("it wrote %v", w)
 			}
 			for i := range interfaces {
@@ -220,7 +223,7 @@ func TestKubernetes_F03_F04_A46_A47(t *testing.T) {
 	} {
 		t.Run(story.name, func(t *testing.T) {
 			story.tell(t)
-			c.awaitShared(t)
+			c.awaitReady(t)
 			c.inStep(t)
 		})
 	}
@@ -236,9 +239,9 @@ func (c *cluster) rotated(t *testing.T) {
 	c.tokens.rotate(t, c.kube.Token(t, namespace, next))
 	c.kube.Do(t, http.MethodDelete, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+account, "")
 	harness.Eventually(t, soon, "the old token is refused", func() error {
-		return harness.Same(c.kube.StatusFor(t, old, leases+"/replicas"), http.StatusUnauthorized)
+		return harness.Same(c.kube.StatusFor(t, old, leases+"/replicas-to"), http.StatusUnauthorized)
 	})
-	c.awaitShared(t)
+	c.awaitReady(t)
 	c.leased(t)
 }
 
@@ -279,7 +282,7 @@ func TestKubernetes_ANamespaceThatDoesNotExist(t *testing.T) {
 	c.kube.Namespace(t, "nowhere")
 	b.AwaitReady(t)
 	c.replicas = append(c.replicas, b)
-	c.awaitShared(t)
+	c.awaitReady(t)
 	c.watchZooKeeper(t, c.server)
 	c.judge(t)
 }

@@ -139,7 +139,7 @@ func TestManifest(t *testing.T) {
 		}
 	}
 
-	const lease = "leases/xds-bridge"
+	const lease = "leases/xds-bridge-zk"
 	for _, verb := range []string{"list", "watch", "update", "delete", "deletecollection"} {
 		if may(t, kube, verb, lease) {
 			t.Errorf("the account may %s leases", verb)
@@ -153,7 +153,7 @@ func TestManifest(t *testing.T) {
 	tokens.rotate(t, kube.Token(t, shippedNamespace, shippedAccount))
 	to := harness.StartZooKeeper(t)
 	w := newWorld(t, fmt.Sprintf("zookeeper: { servers: [%q] }", to.Address), shippedLease(t, all, kube, tokens.file))
-	w.ttl = kubeTTL
+	w.ttl, w.to = kubeTTL, "zk" // as the manifest calls it
 	for _, verb := range []string{"get", "create", "patch"} {
 		t.Run("without the verb "+verb, func(t *testing.T) {
 			apply(t, kube, role.without(t, verb))

@@ -4,6 +4,7 @@ package replicas
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -35,7 +36,8 @@ type world struct {
 
 	source   *harness.ZooKeeper
 	znodes   *harness.Znodes // of the source
-	registry string          // the target, and the rest of its settings
+	to       string          // what the target is called
+	registry string          // its settings
 	lease    string
 	ttl      time.Duration
 	guard    string
@@ -44,7 +46,7 @@ type world struct {
 
 func newWorld(t *testing.T, registry, lease string) *world {
 	t.Helper()
-	w := &world{Recorder: history.New(), source: harness.StartZooKeeper(t), registry: registry, lease: lease, ttl: ttl, guard: harness.Swift}
+	w := &world{Recorder: history.New(), source: harness.StartZooKeeper(t), to: "to", registry: registry, lease: lease, ttl: ttl, guard: harness.Swift}
 	w.znodes = harness.Connect(t, w.source.Address)
 	for i := range interfaces {
 		for n := range providers {
@@ -99,15 +101,15 @@ replicas: { ttl: %s, lease: { %s } }
 registries:
   from:
     zookeeper: { servers: [%q] }
-  to:
-    %s
+  %[4]s:
+    %[5]s
     timing: { refresh: 20s, retryMax: 1s }
 bridges:
-  - { name: b, from: from, to: to, formats: [dubbo-interface], guard: { %s } }`,
-		w.ttl, w.lease, w.source.Address, w.registry, w.guard))
+  - { name: b, from: from, to: %[4]s, formats: [dubbo-interface], guard: { %[6]s } }`,
+		w.ttl, w.lease, w.source.Address, w.to, w.registry, w.guard))
 }
 
-// start runs so many replicas and waits until they share the work.
+// start runs so many replicas and waits until one leads and all are ready.
 func (w *world) start(t *testing.T, n int) {
 	t.Helper()
 	for range n {
@@ -118,7 +120,7 @@ func (w *world) start(t *testing.T, n int) {
 	for _, b := range w.replicas {
 		b.AwaitReady(t)
 	}
-	w.awaitShared(t)
+	w.awaitReady(t)
 }
 
 // standing is what a replica shows of itself.
@@ -128,23 +130,16 @@ type standing struct {
 	Lost      int      `json:"lost"`
 	Ready     bool     `json:"ready"`
 	LastError string   `json:"last_error"`
-	Shards    []struct {
-		Role    string `json:"role"`
-		Decider string `json:"decider"`
-		Warm    string `json:"warm"`
-		Term    int64  `json:"term"`
-	} `json:"shards"`
+	Elections []struct {
+		Target string `json:"target"`
+		Role   string `json:"role"`
+		Leader string `json:"leader"`
+		Term   int64  `json:"term"`
+	} `json:"elections"`
 }
 
-func (s standing) count(role string) int {
-	n := 0
-	for _, sh := range s.Shards {
-		if sh.Role == role {
-			n++
-		}
-	}
-	return n
-}
+// leads reports whether the replica leads the one target that there is.
+func (s standing) leads() bool { return len(s.Elections) == 1 && s.Elections[0].Role == "leader" }
 
 func standingOf(t *testing.T, b *harness.Bridge) (standing, error) {
 	t.Helper()
@@ -158,24 +153,48 @@ func standingOf(t *testing.T, b *harness.Bridge) (standing, error) {
 	return d.Replicas, nil
 }
 
-// awaitShared waits until the replicas that run share the work evenly, and
-// each shard is warm on another.
-func (w *world) awaitShared(t *testing.T) {
+// awaitReady waits until the replicas that run know of each other, are ready, and
+// agree on who leads.
+func (w *world) awaitReady(t *testing.T) {
 	t.Helper()
-	n := len(w.running())
-	for _, b := range w.running() {
-		harness.Eventually(t, soon, "the work is shared", func() error {
+	running := w.running()
+	harness.Eventually(t, soon, "one leads, and all are ready", func() error {
+		var leaders []string
+		for _, b := range running {
 			s, err := standingOf(t, b)
 			if err != nil {
 				return err
 			}
-			d, warm := s.count("decider"), s.count("warm")
-			if len(s.Members) != n || !s.Ready || d < 16/n || d > (16+n-1)/n || n > 1 && warm == 0 {
-				return fmt.Errorf("%d members, decides %d, keeps %d warm, ready %t", len(s.Members), d, warm, s.Ready)
+			if len(s.Members) != len(running) || !s.Ready || len(s.Elections) != 1 {
+				return fmt.Errorf("%d members, ready %t, %+v", len(s.Members), s.Ready, s.Elections)
 			}
-			return nil
-		})
-	}
+			if s.leads() {
+				leaders = append(leaders, s.Identity)
+			}
+		}
+		if len(leaders) != 1 {
+			return fmt.Errorf("%v lead", leaders)
+		}
+		return nil
+	})
+}
+
+// leader returns the index of the replica that leads.
+func (w *world) leader(t *testing.T) (index int) {
+	t.Helper()
+	harness.Eventually(t, soon, "one leads", func() error {
+		for i, b := range w.replicas {
+			if !b.Running() {
+				continue
+			}
+			if s, err := standingOf(t, b); err == nil && s.leads() {
+				index = i
+				return nil
+			}
+		}
+		return errors.New("nobody leads")
+	})
+	return index
 }
 
 func (w *world) running() []*harness.Bridge {

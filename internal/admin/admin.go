@@ -112,7 +112,7 @@ type Server struct {
 	ticked map[string]time.Time    // when each loop last answered, by target
 	listed map[string]bool         // targets that were listed once
 	synced map[string]bool         // sources that were complete once
-	caught bool                    // this replica had caught up with its part once
+	caught bool                    // this replica was ready for every target once
 	since  map[Condition]time.Time // when each condition began, by its key
 }
 

@@ -40,25 +40,24 @@ type SourceOverview struct {
 	Mapping *Mapping // of a mesh
 }
 
-// Replicas is how this process stands among those that share its work.
+// Replicas is how this process stands among those of its owner.
 type Replicas struct {
-	Identity  string    `json:"identity"`       // of this one
-	Members   []string  `json:"members"`        // of all
-	Until     time.Time `json:"until,omitzero"` // until when it may decide without renewing its lease
-	Lost      int       `json:"lost"`           // times that it could not renew it
-	Ready     bool      `json:"ready"`          // it has caught up with its part
-	Shards    []Shard   `json:"shards"`
-	LastError string    `json:"last_error,omitempty"` // why the lease is out of reach
+	Identity  string     `json:"identity"` // of this one
+	Members   []string   `json:"members"`  // of all
+	Lost      int        `json:"lost"`     // times that it could not renew a lease while it led
+	Ready     bool       `json:"ready"`    // it is ready for every target
+	Elections []Election `json:"elections"`
+	LastError string     `json:"last_error,omitempty"` // why a lease is out of reach
 }
 
-// Shard is who does what about one part of the work.
-type Shard struct {
-	Shard   int         `json:"shard"`
-	Role    bridge.Role `json:"role"` // of this replica
-	Decider string      `json:"decider,omitempty"`
-	Warm    string      `json:"warm,omitempty"`
-	Term    int64       `json:"term"`
-	Ready   bool        `json:"ready"`
+// Election is who leads one target.
+type Election struct {
+	Target string      `json:"target"`
+	Role   bridge.Role `json:"role"`             // of this replica
+	Leader string      `json:"leader,omitempty"` // empty: nobody is known to lead
+	Term   int64       `json:"term"`             // rises with each leader
+	Until  time.Time   `json:"until,omitzero"`   // until when this leader may write without renewing its lease
+	Ready  bool        `json:"ready"`            // this replica has read everything, or written it where it leads
 }
 
 // Source is one registry that the bridge reads.

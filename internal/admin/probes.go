@@ -105,8 +105,8 @@ func (s *Server) ready(context.Context) []check {
 	return checks
 }
 
-// caughtUp checks that this replica has brought what it decides and what it
-// keeps warm to where it should be. A standby that is warm is ready.
+// caughtUp checks that this replica has read everything, and written it where it
+// leads.
 func (s *Server) caughtUp(r *Replicas) check {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Server) caughtUp(r *Replicas) check {
 		c.fault = r.LastError
 		return c
 	default:
-		c.fault = "still catching up with its part"
+		c.fault = "a target is not read, or not written where this replica leads"
 		return c
 	}
 }

@@ -5,6 +5,7 @@ package lease_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/soaktest"
 )
 
-// TestNoTwoDecide lets replicas come, go, die and lose their way by chance:
-// never do two of them decide one shard, and in the end all agree.
-func TestNoTwoDecide(t *testing.T) {
+// TestNoTwoLead lets replicas come, go, die and lose their way by chance:
+// never do two of them lead, and in the end one does.
+func TestNoTwoLead(t *testing.T) {
 	for seed := range uint64(soaktest.Seeds(t)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { chance(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -25,7 +26,7 @@ func TestNoTwoDecide(t *testing.T) {
 // chance is one world in which things happen by chance.
 func chance(t *testing.T, r *rand.Rand) {
 	t.Helper()
-	w := newWorld(t, 6)
+	w := newWorld(t)
 	next := 'a'
 	for range 25 {
 		switch alive := living(w); {
@@ -41,7 +42,7 @@ func chance(t *testing.T, r *rand.Rand) {
 			case 1:
 				go func() { _ = one.Leave(t.Context()) }()
 			default:
-				one.link.set(func(l *link) {
+				one.way.set(func(l *way) {
 					l.cut, l.lost, l.delay = r.IntN(3) == 0, r.IntN(3) == 0, time.Duration(r.IntN(3)*r.IntN(4000))*time.Millisecond
 				})
 			}
@@ -49,18 +50,18 @@ func chance(t *testing.T, r *rand.Rand) {
 		w.in(time.Duration(r.IntN(12_000)) * time.Millisecond)
 	}
 	for _, one := range w.all {
-		one.link.set(func(l *link) { l.cut, l.lost, l.delay = false, false, 0 })
+		one.way.set(func(l *way) { l.cut, l.lost, l.delay = false, false, 0 })
 	}
 	w.joins("last")
 	w.in(2 * time.Minute)
-	w.decided()
+	w.led()
 }
 
 // living returns the replicas that were not stopped.
 func living(w *world) []*replica {
 	var out []*replica
 	for _, r := range w.all {
-		if s := r.Status(); s.LastError == "" && s.Joined {
+		if s := r.State(); s.LastError == "" && slices.Contains(s.Members, r.name) {
 			out = append(out, r)
 		}
 	}

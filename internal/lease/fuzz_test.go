@@ -12,31 +12,26 @@ import (
 	"time"
 )
 
-// FuzzRecord shows that no record brings a replica down, and that whatever
-// stands in one, a step gives a shard to members alone.
+// FuzzRecord shows that no record brings a replica down, that whatever stands in
+// one a replica makes none but a member the leader, and that terms never fall.
 func FuzzRecord(f *testing.F) {
-	f.Add(`{"format":1,"shards":[{"decider":"a","warm":"b","term":3},{"decider":"gone","term":1}],"members":{"a":{"beat":17,"ready":{"0":3}},"b":{"beat":3}}}`)
-	f.Add(`{"format":1,"shards":[{"warm":"a"}],"members":{"a":{"leaving":true},"":{}}}`)
-	f.Add(`{"format":1,"shards":null,"members":null}`)
-	f.Add(`{"format":1,"shards":[{}],"members":{"a":{"ready":{"-1":1,"99":1}}}}`)
-	f.Add(`{"format":1,"shards":[{"decider":"gone","term":9223372036854775807}],"members":{"a":{}}}`)
-	f.Fuzz(func(t *testing.T, record string) {
-		read, err := parse([]byte(record), time.Unix(1e9, 0))
-		if err != nil || len(read.Shards) == 0 || len(read.Shards) > MaxShards || len(read.Members) > MaxShards {
+	f.Add(`{"format":1,"leader":"gone","term":3,"members":{"a":{"beat":17,"ttl_ms":15000,"ready":3},"b":{"beat":3}}}`)
+	f.Add(`{"format":1,"leader":"a","members":{"a":{"leaving":true},"":{}}}`)
+	f.Add(`{"format":1,"leader":"","members":null}`)
+	f.Add(`{"format":1,"leader":"gone","term":9223372036854775807,"members":{"a":{}}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s := newScene(t, rules{})
+		read, err := parse([]byte(text), time.Unix(1e9, 0))
+		if err != nil || len(read.Members) > 100 {
 			return
 		}
-		next := read.clone()
-		next.Members["self"] = member{Beat: 1}
-		for range 4 {
-			next.step("self")
+		_ = s.put([]byte(text))
+		for range 2 * int(MaxTTL/sceneStep) { // until all that it names are dead
+			s.members[0].clock += sceneStep
+			s.members[0].takesTurn()
 		}
-		for i, s := range next.Shards {
-			if s.Term < read.Shards[i].Term {
-				t.Errorf("term %d of shard %d comes after %d", s.Term, i, read.Shards[i].Term)
-			}
-			if _, there := next.Members[s.Decider]; !there && s.Decider != "" {
-				t.Errorf("shard %d is decided by %q, who is no member", i, s.Decider)
-			}
+		if r := s.record; r.Term < read.Term || !s.members[0].leads() || len(r.Members) != 1 {
+			t.Errorf("term %d after %d, %+v", r.Term, read.Term, r)
 		}
 	})
 }

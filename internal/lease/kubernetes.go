@@ -78,23 +78,18 @@ func NewKubernetes(o KubernetesOptions) (*Kubernetes, error) {
 
 // A lease is what is read and written of the object.
 type leaseObject struct {
-	APIVersion string    `json:"apiVersion,omitempty"`
-	Kind       string    `json:"kind,omitempty"`
-	Metadata   leaseMeta `json:"metadata"`
-	Spec       leaseSpec `json:"spec"`
-}
-
-type leaseMeta struct {
-	Name            string            `json:"name,omitempty"`
-	ResourceVersion string            `json:"resourceVersion,omitempty"`
-	Annotations     map[string]string `json:"annotations,omitempty"`
-}
-
-// leaseSpec is what people look at; nothing is decided by it.
-type leaseSpec struct {
-	HolderIdentity       string `json:"holderIdentity,omitempty"`
-	LeaseDurationSeconds int    `json:"leaseDurationSeconds,omitempty"`
-	RenewTime            string `json:"renewTime,omitempty"`
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+	Metadata   struct {
+		Name            string            `json:"name,omitempty"`
+		ResourceVersion string            `json:"resourceVersion,omitempty"`
+		Annotations     map[string]string `json:"annotations,omitempty"`
+	} `json:"metadata"`
+	Spec struct { // for people; nothing is decided by it
+		HolderIdentity       string `json:"holderIdentity,omitempty"`
+		LeaseDurationSeconds int    `json:"leaseDurationSeconds,omitempty"`
+		RenewTime            string `json:"renewTime,omitempty"`
+	} `json:"spec"`
 }
 
 // Changed implements Store: nobody tells.
@@ -115,15 +110,11 @@ func (k *Kubernetes) Load(ctx context.Context) ([]byte, string, error) {
 
 // Save implements Store.
 func (k *Kubernetes) Save(ctx context.Context, record []byte, version string) error {
-	now := time.Now()
-	l := leaseObject{
-		Metadata: leaseMeta{ResourceVersion: version, Annotations: map[string]string{annotation: string(record)}},
-		Spec: leaseSpec{
-			LeaseDurationSeconds: max(int(k.opts.TTL.Seconds()), 1), RenewTime: now.UTC().Format(microTime),
-		},
-	}
-	if t, err := parse(record, now); err == nil && len(t.Shards) > 0 {
-		l.Spec.HolderIdentity = t.Shards[0].Decider
+	now, l := time.Now(), leaseObject{}
+	l.Metadata.ResourceVersion, l.Metadata.Annotations = version, map[string]string{annotation: string(record)}
+	l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = max(int(k.opts.TTL.Seconds()), 1), now.UTC().Format(microTime)
+	if r, err := parse(record, now); err == nil {
+		l.Spec.HolderIdentity = r.Leader
 	}
 	method, at := http.MethodPatch, k.url+"/"+url.PathEscape(k.opts.Name)
 	if version == "" {
@@ -163,7 +154,7 @@ func (k *Kubernetes) do(ctx context.Context, method, at string, body []byte, out
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		k.drop(client)
+		k.Close()
 		return 0, fmt.Errorf("lease: %w", err)
 	}
 	defer res.Body.Close()
@@ -218,22 +209,13 @@ func (k *Kubernetes) http() (*http.Client, error) {
 	return k.client, nil
 }
 
-// drop gives a client up, so that the next one reads the certificates anew.
-func (k *Kubernetes) drop(client *http.Client) {
-	client.CloseIdleConnections()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.client == client {
-		k.client = nil
-	}
-}
-
-// Close gives the connections back.
+// Close gives the connections back. The next request reads the certificates
+// anew.
 func (k *Kubernetes) Close() {
 	k.mu.Lock()
-	client := k.client
-	k.mu.Unlock()
-	if client != nil {
-		k.drop(client)
+	defer k.mu.Unlock()
+	if k.client != nil {
+		k.client.CloseIdleConnections()
+		k.client = nil
 	}
 }

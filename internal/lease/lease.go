@@ -1,26 +1,25 @@
-// Package lease says which of several replicas may write what. The work is
-// divided into shards; of each shard one replica decides, another keeps warm
-// to take over. All of that stands in one record, in a registry or cluster
-// that the user already runs, and is changed by compare-and-swap alone.
+// Package lease elects one of several replicas the leader of a target, who
+// writes there. The others are standbys, which have read everything. What they
+// share is one record for each target, in a registry or cluster that the user
+// already runs. It is changed by compare-and-swap alone.
 //
-// A replica may decide for two thirds of the ttl after it last renewed its
-// entry in the record. Another one may take its shards once it saw that entry
-// unchanged for the whole ttl. Both measure on their own monotonic clock, so
-// no two clocks have to agree on more than how long a second is.
+// A leader may write for two thirds of its ttl after it last renewed its entry
+// in the record. Another replica leads once it saw that entry unchanged for the
+// whole ttl. Both measure on their own monotonic clock, so that no two clocks
+// have to agree on more than how long a second is. A leader whose machine was
+// suspended may believe in its lease for a moment: its term fences its writes.
 //
 // Goroutines: none but those that call Run and Leave.
 package lease
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 )
 
-// A Store keeps the record that all replicas share. Its calls may take as long
-// as their context lets them.
+// A Store keeps the record of one target. Its calls may take as long as their
+// context lets them.
 type Store interface {
 	// Load returns the record and the version that Save asks for; no record
 	// and no error where there is none yet.
@@ -36,51 +35,31 @@ type Store interface {
 	Changed() <-chan struct{}
 }
 
-// Options tune a Member.
+// Options tune an Elector.
 type Options struct {
 	Store    Store
+	Target   string        // what is led: among several that are ready, each target prefers another
 	Identity string        // of this process and no other
-	Shards   int           // the same for all replicas
-	TTL      time.Duration // how long a replica that is silent keeps its shards
+	TTL      time.Duration // after which a replica that is silent is dead
 	Poll     time.Duration // how often the record is looked at; 0: a fifth of the ttl
+	Reaches  func() bool   // whether the target is in reach, without which nobody is ready; must not block; nil: always
 	Log      *slog.Logger  // nil: none
 }
 
-// The least and the largest of what can be asked for.
+// The least and the largest ttl.
 const (
-	MinTTL    = time.Second
-	MaxShards = 256
+	MinTTL = time.Second
+	MaxTTL = time.Hour
 )
 
-func (o Options) validate() error {
-	switch {
-	case o.Store == nil || o.Identity == "":
-		return errors.New("a member needs a store and an identity")
-	case o.Shards < 1 || o.Shards > MaxShards:
-		return fmt.Errorf("shards: %d is not between 1 and %d", o.Shards, MaxShards)
-	case o.TTL < MinTTL:
-		return fmt.Errorf("ttl: %s is less than %s", o.TTL, MinTTL)
-	}
-	return nil
-}
-
-func (o Options) withDefaults() Options {
-	if o.Poll <= 0 || o.Poll > o.beat() {
-		o.Poll = o.beat()
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	return o
-}
-
-// beat is how often a member renews its entry.
+// beat is how often a replica renews its entry.
 func (o Options) beat() time.Duration { return o.TTL / 5 }
 
-// valid is how long a member may decide after it renewed its entry. What is
-// left of the ttl is for calls under way and clocks that differ.
+// valid is how long a leader may write after it renewed its entry. The rest of
+// the ttl is for calls under way and clocks that differ.
 func (o Options) valid() time.Duration { return o.TTL * 2 / 3 }
 
-// patience is how long a member may take to get ready for a part that it has,
-// before others are preferred that do.
-func (o Options) patience() time.Duration { return o.TTL * 8 }
+// patience is how long a leader may take to get ready before another leads. It
+// doubles each time in a row, up to a bound.
+func (o Options) patience() time.Duration    { return 8 * o.TTL }
+func (o Options) maxPatience() time.Duration { return 32 * o.patience() }

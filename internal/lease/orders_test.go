@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -19,26 +18,25 @@ import (
 )
 
 // A scene is one state of a search: replicas, the record that they share, and
-// the fences in front of a target. The members are real; the target's fence is
-// a model of what registry/zookeeper does in three requests: a node for each
-// shard holds a term and its holder, is only ever raised, and every
-// transaction checks the version it had when its sender saw its own term there.
+// the fence in front of a target. The electors are real; the fence is a model of
+// what registry/zookeeper does in three requests: a node holds a term and its
+// holder, is only ever raised, and every transaction checks the version it had
+// when its sender saw its own term there.
 type scene struct {
 	rules   rules
-	record  []byte
-	table   table // of the record
-	text    key   // of the table
+	data    []byte
+	record  record // that the data is
+	text    key    // of the record
 	version int
-	fences  [sceneShards]fenceNode
+	fence   fenceNode
 	members []*actor
 	writes  []guarantees.Event // that were accepted
 	path    []string           // the events that led here
 }
 
 const (
-	sceneShards = 2
-	sceneTTL    = 15 * time.Second
-	sceneStep   = sceneTTL / 3 // how long time passes at once
+	sceneTTL  = 15 * time.Second
+	sceneStep = sceneTTL / 3 // how long time passes at once
 )
 
 // rules are what a search holds of the code under it; each says what a defect
@@ -56,10 +54,10 @@ type fenceNode struct {
 	version int
 }
 
-// An actor is one replica: a member on a clock of its own, with one loop that
-// is ready for whatever it is asked to be at its next turn.
+// An actor is one replica: an elector on a clock of its own, with a loop that is
+// ready for its role at its next turn.
 type actor struct {
-	*Member
+	*Elector
 	scene  *scene
 	clock  time.Duration
 	number int // of processes in this place before
@@ -67,8 +65,8 @@ type actor struct {
 	away   bool // from its target
 	behind bool // its clock stood still since it renewed
 	slow   bool // its clock loses a quarter
-	raised [sceneShards]fenceNode
-	sent   [sceneShards]*sentWrite
+	raised fenceNode
+	sent   *sentWrite
 }
 
 type running string
@@ -100,17 +98,16 @@ func newScene(t *testing.T, r rules) *scene {
 // start makes the actor a process that nobody knows yet.
 func (a *actor) start(t testing.TB, name string) {
 	t.Helper()
-	m, err := New(Options{Store: a.scene, Identity: name, Shards: sceneShards, TTL: sceneTTL})
+	e, err := New(Options{Store: a.scene, Target: "zk", Identity: name, TTL: sceneTTL, Reaches: a.reaches})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Member, a.raised = m, [sceneShards]fenceNode{}
-	m.now = a.time
-	m.gates = []*Gate{m.Gate(a.reaches)}
+	a.Elector, a.raised, e.now = e, fenceNode{}, a.time
 }
 
 func (a *actor) time() time.Time { return time.Unix(1e9, 0).Add(a.clock) }
 func (a *actor) reaches() bool   { return !a.away }
+func (a *actor) leads() bool     { return a.Leadership().Role == bridge.RoleLeader }
 
 // current returns the version of the record.
 func (s *scene) current() string {
@@ -121,16 +118,20 @@ func (s *scene) current() string {
 }
 
 // Load implements Store.
-func (s *scene) Load(context.Context) ([]byte, string, error) { return s.record, s.current(), nil }
+func (s *scene) Load(context.Context) ([]byte, string, error) { return s.data, s.current(), nil }
 
 // Save implements Store.
-func (s *scene) Save(_ context.Context, record []byte, version string) error {
+func (s *scene) Save(_ context.Context, data []byte, version string) error {
 	if version != s.current() {
 		return registry.ErrConflict
 	}
-	t, err := parse(record, time.Unix(1e9, 0))
-	s.record, s.table, s.version = record, t, s.version+1
-	s.text = tableKey(t, t)
+	return s.put(data)
+}
+
+func (s *scene) put(data []byte) (err error) {
+	s.record, err = parse(data, time.Unix(1e9, 0))
+	s.data, s.version = data, s.version+1
+	s.text = recordKey(s.record, s.record)
 	return err
 }
 
@@ -140,47 +141,42 @@ func (*scene) Changed() <-chan struct{} { return nil }
 // clone returns a scene that shares nothing with this one that either changes.
 func (s *scene) clone() *scene {
 	c := &scene{
-		rules: s.rules, record: s.record, table: s.table, text: s.text, version: s.version, fences: s.fences,
+		rules: s.rules, data: s.data, record: s.record, text: s.text, version: s.version, fence: s.fence,
 		writes: slices.Clone(s.writes), path: slices.Clone(s.path),
 	}
 	for _, a := range s.members {
 		n := *a
 		n.scene = c
-		n.Member = a.copied(&n)
+		n.Elector = a.copied(&n)
 		c.members = append(c.members, &n)
 	}
 	return c
 }
 
-// copied returns the member of an actor as that of another.
-func (a *actor) copied(to *actor) *Member {
-	m := a.Member
-	n := &Member{
-		opts: m.opts, now: to.time, poke: make(chan struct{}, 1), left: make(chan struct{}),
-		seen: maps.Clone(m.seen), loadedAt: m.loadedAt, beatAt: m.beatAt, beat: m.beat, unsure: m.unsure, fitness: m.fitness,
-		table: m.table.clone(), until: m.until, yielded: slices.Clone(m.yielded), holding: slices.Clone(m.holding),
-		shown: slices.Clone(m.shown), turns: slices.Clone(m.turns), terms: slices.Clone(m.terms), configs: maps.Clone(m.configs), joined: m.joined, lost: m.lost,
+// copied returns the elector of an actor as that of another. Records are never
+// changed in place.
+func (a *actor) copied(to *actor) *Elector {
+	e := a.Elector
+	n := &Elector{
+		opts: e.opts, now: to.time, poke: make(chan struct{}, 1), changed: make(chan struct{}, 1), left: make(chan struct{}),
+		seen: maps.Clone(e.seen), loadedAt: e.loadedAt, renewAt: e.renewAt, beat: e.beat, unsure: e.unsure, unready: e.unready, patience: e.patience,
+		record: e.record, highest: e.highest, until: e.until, yielded: e.yielded, shown: e.shown, done: e.done, joined: e.joined, lost: e.lost,
 	}
-	n.opts.Store = to.scene
-	n.fitness.behind = maps.Clone(m.fitness.behind)
-	g := *m.gates[0]
-	g.member, g.changed, g.reaches, g.told = n, make(chan struct{}, 1), to.reaches, slices.Clone(g.told)
-	n.gates = []*Gate{&g}
+	n.opts.Store, n.opts.Reaches = to.scene, to.reaches
 	return n
 }
 
-// turns lets one that runs get ready for what it has, and take its turn.
+// takesTurn lets one that runs get ready for its role, and take its turn.
 func (a *actor) takesTurn() {
 	if a.state != runs {
 		return
 	}
-	for i := range sceneShards {
-		a.gates[0].told[i] = a.Stand(i)
-	}
+	a.done = a.Leadership()
 	before := a.until
 	if a.scene.rules.keeps {
 		for name, seen := range a.seen {
-			a.seen[name] = sighting{seen.beat, a.time()}
+			seen.at = a.time()
+			a.seen[name] = seen
 		}
 	}
 	_, _ = a.turn(context.Background())
@@ -209,34 +205,33 @@ func (s *scene) passes() {
 	}
 }
 
-// sends begins to write a shard, as Target.fence does.
-func (a *actor) sends(i int) {
-	stand, node := a.Stand(i), &a.scene.fences[i]
-	name := a.opts.Identity
-	if got := a.raised[i]; got.term != stand.Term || got.holder != name {
+// sends begins to write, as Target.fence does.
+func (a *actor) sends() {
+	term, name, node := a.Leadership().Term, a.opts.Identity, &a.scene.fence
+	if got := a.raised; got.term != term || got.holder != name {
 		switch {
-		case node.holder == name && node.term == stand.Term:
-		case node.term >= stand.Term && !a.scene.rules.noTerms:
+		case node.holder == name && node.term == term:
+		case node.term >= term && !a.scene.rules.noTerms:
 			return
 		default:
-			*node = fenceNode{stand.Term, name, node.version + 1}
+			*node = fenceNode{term, name, node.version + 1}
 		}
-		a.raised[i] = *node
+		a.raised = *node
 	}
-	a.sent[i] = &sentWrite{name, stand.Term, a.raised[i].version}
+	a.sent = &sentWrite{name, term, a.raised.version}
 }
 
 // arrives brings what was sent to the target.
-func (a *actor) arrives(i int) {
-	w := a.sent[i]
-	a.sent[i] = nil
-	if a.scene.fences[i].version != w.version && !a.scene.rules.noVersions {
-		if a.raised[i].version == w.version {
-			a.raised[i] = fenceNode{}
+func (a *actor) arrives() {
+	w := a.sent
+	a.sent = nil
+	if a.scene.fence.version != w.version && !a.scene.rules.noVersions {
+		if a.raised.version == w.version {
+			a.raised = fenceNode{}
 		}
 		return
 	}
-	a.scene.writes = append(a.scene.writes, guarantees.Event{Kind: guarantees.Wrote, Group: strconv.Itoa(i), Who: w.who, Term: w.term})
+	a.scene.writes = append(a.scene.writes, guarantees.Event{Kind: guarantees.Wrote, Group: "g", Who: w.who, Term: w.term})
 }
 
 // An event is one thing that may happen next.
@@ -266,12 +261,10 @@ func (s *scene) events() []event {
 			})
 		}
 		on("loses or regains its target", func(_ *testing.T, a *actor) { a.away = !a.away })
-		for i := range sceneShards {
-			if a.sent[i] != nil {
-				on(fmt.Sprintf("has its write of %d arrive", i), func(_ *testing.T, a *actor) { a.arrives(i) })
-			} else if a.state == runs && !a.away && a.Stand(i).Role == bridge.RoleDecider {
-				on(fmt.Sprintf("writes %d", i), func(_ *testing.T, a *actor) { a.sends(i) })
-			}
+		if a.sent != nil {
+			on("has its write arrive", func(_ *testing.T, a *actor) { a.arrives() })
+		} else if a.state == runs && !a.away && a.leads() {
+			on("writes", func(_ *testing.T, a *actor) { a.sends() })
 		}
 	}
 	return all
@@ -279,16 +272,14 @@ func (s *scene) events() []event {
 
 // wrong returns what must not be in a scene, empty where nothing is.
 func (s *scene) wrong() string {
-	for i := range sceneShards {
-		var who []string
-		for _, a := range s.members {
-			if !a.behind && a.state != suspended && a.Stand(i).Role == bridge.RoleDecider {
-				who = append(who, a.opts.Identity)
-			}
+	var who []string
+	for _, a := range s.members {
+		if !a.behind && a.state != suspended && a.leads() {
+			who = append(who, a.opts.Identity)
 		}
-		if len(who) > 1 {
-			return fmt.Sprintf("shard %d is decided by %v", i, who)
-		}
+	}
+	if len(who) > 1 {
+		return fmt.Sprintf("%v lead at once", who)
 	}
 	for _, v := range guarantees.Check("owner", s.writes) {
 		if v.Guarantee == guarantees.OneWriter {
@@ -298,8 +289,8 @@ func (s *scene) wrong() string {
 	return ""
 }
 
-// stuck returns what does not get on once everything is well again: each shard
-// has to have one decider whose writes are accepted.
+// stuck returns what does not get on once everything is well again: there has to
+// be one leader whose writes are accepted.
 func (s *scene) stuck() string {
 	c := s.clone()
 	for _, a := range c.members {
@@ -308,28 +299,26 @@ func (s *scene) stuck() string {
 	for range 4 * int(sceneTTL/sceneStep) {
 		c.passes()
 	}
-	for i := range sceneShards {
-		accepted := 0
-		for _, a := range c.members {
-			if a.Stand(i).Role != bridge.RoleDecider {
-				continue
+	accepted := 0
+	for _, a := range c.members {
+		if !a.leads() {
+			continue
+		}
+		before := len(c.writes)
+		for range 2 { // the first may find that its fence was raised
+			if a.sent == nil {
+				a.sends()
 			}
-			before := len(c.writes)
-			for range 2 { // the first may find that its fence was raised
-				if a.sent[i] == nil {
-					a.sends(i)
-				}
-				if a.sent[i] != nil {
-					a.arrives(i)
-				}
-			}
-			if len(c.writes) > before {
-				accepted++
+			if a.sent != nil {
+				a.arrives()
 			}
 		}
-		if accepted != 1 {
-			return fmt.Sprintf("in the end %d replicas write shard %d", accepted, i)
+		if len(c.writes) > before {
+			accepted++
 		}
+	}
+	if accepted != 1 {
+		return fmt.Sprintf("in the end %d replicas write", accepted)
 	}
 	return ""
 }
@@ -337,16 +326,11 @@ func (s *scene) stuck() string {
 // key returns what all that may follow depends on: two scenes with one key
 // have the same future.
 func (s *scene) key() [sha256.Size]byte {
-	k := make(key, 0, 2048)
+	k := make(key, 0, 1024)
 	k = append(k, s.text...)
-	for i, f := range s.fences {
-		k.add(f.holder, f.term)
-		for _, e := range slices.Backward(s.writes) {
-			if e.Group == strconv.Itoa(i) {
-				k.add(e.Who, e.Term)
-				break
-			}
-		}
+	k.add(s.fence.holder, s.fence.term)
+	if n := len(s.writes); n > 0 {
+		k.add(s.writes[n-1].Who, s.writes[n-1].Term)
 	}
 	for _, a := range s.members {
 		a.key(&k)
@@ -357,44 +341,31 @@ func (s *scene) key() [sha256.Size]byte {
 func (a *actor) key(k *key) {
 	k.add(a.opts.Identity)
 	k.add(string(a.state))
-	k.flags(a.away, a.behind, a.unsure, a.joined, a.fitness.unfit)
-	k.flags(a.yielded...)
-	k.flags(a.holding...)
+	k.flags(a.away, a.behind, a.unsure, a.joined, a.yielded)
 	since := func(at time.Time) int64 { return int64(max(at.Sub(a.time()), -sceneTTL)) }
-	k.add("", since(a.loadedAt), since(a.beatAt), since(a.until), since(a.fitness.until), int64(a.fitness.failures))
+	k.add("", since(a.loadedAt), since(a.renewAt), since(a.until), int64(a.unready.Sub(a.time())), int64(a.patience))
 	for _, name := range slices.Sorted(maps.Keys(a.seen)) {
 		k.add(name, since(a.seen[name].at))
-		k.flags(a.seen[name].beat == a.scene.table.Members[name].Beat)
+		k.flags(a.seen[name].beat == a.scene.record.Members[name].Beat)
 	}
-	*k = append(*k, tableKey(a.table, a.scene.table)...)
-	for i, told := range a.gates[0].told {
-		now := a.scene.fences[i].version
-		k.add(string(told.Role), told.Term, int64(told.Turn-a.turns[i]), a.raised[i].term)
-		k.flags(a.raised[i].version == now)
-		if l, late := a.fitness.behind[i]; late {
-			k.add("late", int64(l.turn-a.turns[i]), int64(l.since.Sub(a.time())))
-		}
-		if w := a.sent[i]; w != nil {
-			k.add(w.who, w.term)
-			k.flags(w.version == now)
-		}
+	*k = append(*k, recordKey(a.record, a.scene.record)...)
+	now := a.scene.fence.version
+	k.add(string(a.done.Role), a.done.Term, a.raised.term)
+	k.flags(a.raised.version == now)
+	if w := a.sent; w != nil {
+		k.add(w.who, w.term)
+		k.flags(w.version == now)
 	}
 }
 
-// tableKey tells a table apart from others, given the one that holds now.
-func tableKey(t, now table) key {
+// recordKey tells a record apart from others, given the one that holds now.
+func recordKey(r, now record) key {
 	k := make(key, 0, 256)
-	for _, s := range t.Shards {
-		k.add(s.Decider, s.Term)
-		k.add(s.Warm)
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Members)) {
-		m := t.Members[name]
-		k.add(name)
-		k.flags(m.Beat == now.Members[name].Beat, m.Unfit, m.Leaving)
-		for i := range t.Shards {
-			k.add("", m.Ready[i])
-		}
+	k.add(r.Leader, r.Term)
+	for _, name := range slices.Sorted(maps.Keys(r.Members)) {
+		m := r.Members[name]
+		k.add(name, m.Ready)
+		k.flags(m.Beat == now.Members[name].Beat, m.Leaving)
 	}
 	return k
 }
@@ -449,7 +420,7 @@ func search(t *testing.T, from *scene, depth int) (found string, states int) {
 	return "", len(known)
 }
 
-const suspendedOne = "a decider's machine was suspended, and another has written"
+const suspendedOne = "a leader's machine was suspended, and another has written"
 
 // beginnings are the scenes that searches start from.
 func beginnings() map[string]func(*scene) {
@@ -461,32 +432,32 @@ func beginnings() map[string]func(*scene) {
 	return map[string]func(*scene){
 		"nobody was there": func(*scene) {},
 		"all have settled": settled,
-		"a decider is about to be taken for dead": func(s *scene) {
+		"a leader is about to be taken for dead": func(s *scene) {
 			settled(s)
-			a := s.decider(0)
-			a.sends(0)
+			a := s.leader()
+			a.sends()
 			a.state = paused
 			s.passes()
 			s.passes()
 		},
 		suspendedOne: func(s *scene) {
 			settled(s)
-			a := s.decider(0)
-			a.sends(0)
-			a.state = suspended
+			first := s.leader()
+			first.sends()
+			first.state = suspended
 			for range 4 {
 				s.passes()
 			}
-			for _, a := range s.members[1:] {
-				if a.Stand(0).Role == bridge.RoleDecider {
-					a.sends(0)
-					a.arrives(0)
+			for _, a := range s.members {
+				if a != first && a.leads() {
+					a.sends()
+					a.arrives()
 				}
 			}
 		},
-		"a decider has been without its target for long": func(s *scene) {
+		"a leader has been without its target for long": func(s *scene) {
 			settled(s)
-			s.decider(0).away = true
+			s.leader().away = true
 			for range 23 {
 				s.passes()
 			}
@@ -494,20 +465,12 @@ func beginnings() map[string]func(*scene) {
 	}
 }
 
-func (s *scene) decider(i int) *actor {
-	return slices.MaxFunc(s.members, func(a, b *actor) int {
-		has := func(a *actor) int {
-			if a.Stand(i).Role == bridge.RoleDecider {
-				return 1
-			}
-			return 0
-		}
-		return cmp.Compare(has(a), has(b))
-	})
+func (s *scene) leader() *actor {
+	return s.members[max(0, slices.IndexFunc(s.members, (*actor).leads))]
 }
 
 // TestEveryOrder visits every order of what may happen to three replicas and
-// finds no two deciders at one moment, no write accepted out of the order of
+// finds no two leaders at one moment, no write accepted out of the order of
 // terms, and no state that does not get well. The gate looks less deep.
 func TestEveryOrder(t *testing.T) {
 	t.Parallel()
@@ -538,9 +501,9 @@ func TestSearchFindsDefects(t *testing.T) {
 		rules rules
 		want  string
 	}{
-		"a lease may be used for the whole ttl":  {"all have settled", 4, rules{valid: sceneTTL / 3}, "is decided by"},
+		"a lease may be used for the whole ttl":  {"all have settled", 4, rules{valid: sceneTTL / 3}, "lead at once"},
 		"a fence is not compared":                {suspendedOne, 4, rules{noTerms: true}, "OneWriter"},
-		"a transaction does not check the fence": {"a decider is about to be taken for dead", 4, rules{noVersions: true}, "OneWriter"},
+		"a transaction does not check the fence": {"a leader is about to be taken for dead", 4, rules{noVersions: true}, "OneWriter"},
 		"nobody is ever taken for dead":          {"all have settled", 3, rules{keeps: true}, "0 replicas write"},
 	} {
 		t.Run(name, func(t *testing.T) {

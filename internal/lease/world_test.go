@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -35,32 +34,50 @@ func (c *cell) save(record []byte, version string) error {
 	if version != c.now() {
 		return registry.ErrConflict
 	}
-	c.data, c.version = slices.Clone(record), c.version+1
+	c.put(string(record))
+	return nil
+}
+
+// put writes whatever was there; the lock is held.
+func (c *cell) put(record string) {
+	c.data, c.version = []byte(record), c.version+1
 	for _, w := range c.watchers {
 		select {
 		case w <- struct{}{}:
 		default:
 		}
 	}
-	return nil
 }
 
 // now returns the present version; the lock is held.
 func (c *cell) now() string {
-	if c.version == 0 {
+	if c.data == nil {
 		return ""
 	}
 	return strconv.Itoa(c.version)
 }
 
+// spoil writes over the record.
+func (c *cell) spoil(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(text)
+}
+
+func (c *cell) text() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.data)
+}
+
 func (c *cell) wipe() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.data, c.version = nil, 0
+	c.data = nil
 }
 
-// link is how one replica reaches the record.
-type link struct {
+// way is how one replica reaches the record.
+type way struct {
 	cell    *cell
 	changed chan struct{}
 
@@ -73,7 +90,7 @@ type link struct {
 
 var errCut = errors.New("no route")
 
-func (l *link) Load(context.Context) ([]byte, string, error) {
+func (l *way) Load(context.Context) ([]byte, string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cut {
@@ -84,7 +101,7 @@ func (l *link) Load(context.Context) ([]byte, string, error) {
 	return slices.Clone(l.cell.data), l.cell.now(), nil
 }
 
-func (l *link) Save(_ context.Context, record []byte, version string) error {
+func (l *way) Save(_ context.Context, record []byte, version string) error {
 	l.mu.Lock()
 	cut, lost, delay, slow := l.cut, l.lost, l.delay, l.slow
 	l.mu.Unlock()
@@ -102,64 +119,61 @@ func (l *link) Save(_ context.Context, record []byte, version string) error {
 	return l.cell.save(record, version)
 }
 
-func (l *link) Changed() <-chan struct{} { return l.changed }
+func (l *way) Changed() <-chan struct{} { return l.changed }
 
-func (l *link) set(change func(*link)) {
+func (l *way) set(change func(*way)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(l)
 }
 
-// A world is several replicas of one owner in virtual time.
+// A world is the replicas of one target in virtual time.
 type world struct {
-	t      *testing.T
-	shards int
-	cell   *cell
-	all    []*replica
+	t    *testing.T
+	cell *cell
+	all  []*replica
 }
 
-// A replica is a member with one loop, which is ready for everything a moment
-// after it is asked to be.
+// A replica is an elector with a loop, which is ready for its role a moment
+// after it has it.
 type replica struct {
-	*lease.Member
+	*lease.Elector
 	name  string
-	link  *link
-	gate  *bridge.Gate
+	way   *way
+	ttl   time.Duration
 	slow  time.Duration // how long the loop takes
 	away  atomic.Bool   // it does not reach its target
-	reads bool          // it gets ready to take over, and never to decide
+	reads bool          // it gets ready as a standby, and never as a leader
 	stop  func()
-	began time.Time
 }
 
 const ttl = 15 * time.Second
 
-func newWorld(t *testing.T, shards int) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{t: t, shards: shards, cell: &cell{}}
+	return &world{t: t, cell: &cell{}}
 }
 
-// joins starts a replica. Only those that watch are told of changes.
+// joins starts a replica.
 func (w *world) joins(name string, change ...func(*replica)) *replica {
 	w.t.Helper()
-	r := &replica{name: name, link: &link{cell: w.cell}, slow: 100 * time.Millisecond, began: time.Now()}
-	r.link.changed = make(chan struct{}, 1)
+	r := &replica{name: name, way: &way{cell: w.cell, changed: make(chan struct{}, 1)}, ttl: ttl, slow: 100 * time.Millisecond}
 	w.cell.mu.Lock()
-	w.cell.watchers = append(w.cell.watchers, r.link.changed)
+	w.cell.watchers = append(w.cell.watchers, r.way.changed)
 	w.cell.mu.Unlock()
 	for _, c := range change {
 		c(r)
 	}
-	m, err := lease.New(lease.Options{Store: r.link, Identity: name, Shards: w.shards, TTL: ttl})
+	e, err := lease.New(lease.Options{
+		Store: r.way, Target: "zk", Identity: name, TTL: r.ttl, Reaches: func() bool { return !r.away.Load() },
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	g := m.Gate(func() bool { return !r.away.Load() })
-	g.Enter()
-	r.Member, r.gate = m, g.Bridge()
+	r.Elector = e
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = m.Run(ctx) })
+	running.Go(func() { _ = e.Run(ctx) })
 	running.Go(func() { r.loop(ctx) })
 	r.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	w.t.Cleanup(r.stop)
@@ -170,15 +184,13 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 // loop tells that it is ready some time after each change.
 func (r *replica) loop(ctx context.Context) {
 	for {
-		for i := range r.gate.Shards {
-			if s := r.gate.Stand(i); s.Role != bridge.RoleAway && (!r.reads || s.Role != bridge.RoleDecider) {
-				r.gate.Ready(i, s)
-			}
+		if l := r.Leadership(); !r.reads || l.Role != bridge.RoleLeader {
+			r.Ready(l)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.gate.Changed:
+		case <-r.Changed():
 		}
 		timer := time.NewTimer(r.slow)
 		select {
@@ -190,60 +202,56 @@ func (r *replica) loop(ctx context.Context) {
 	}
 }
 
-// count returns in how many shards a replica has a role at this moment.
-func (r *replica) count(role bridge.Role) int {
-	n := 0
-	for i := range r.gate.Shards {
-		if r.gate.Stand(i).Role == role {
-			n++
-		}
-	}
-	return n
-}
+func (r *replica) leads() bool { return r.Leadership().Role == bridge.RoleLeader }
 
-// in lets time pass, and fails the test whenever two replicas decide one
-// shard.
+// in lets time pass, and fails the test whenever two replicas lead.
 func (w *world) in(d time.Duration) {
 	w.t.Helper()
 	step := max(10*time.Millisecond, d/1000)
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(step)
 		synctest.Wait()
-		for i := range w.shards {
-			if who := w.deciders(i); len(who) > 1 {
-				w.t.Fatalf("shard %d is decided by %v", i, who)
-			}
+		if who := w.leaders(); len(who) > 1 {
+			w.t.Fatalf("%v lead at once", who)
 		}
 	}
 }
 
-func (w *world) deciders(i int) []string {
-	var who []string
+func (w *world) leaders() (who []string) {
 	for _, r := range w.all {
-		if r.gate.Stand(i).Role == bridge.RoleDecider {
+		if r.leads() {
 			who = append(who, r.name)
 		}
 	}
 	return who
 }
 
-// decided fails the test unless every shard has one decider.
-func (w *world) decided() {
+// led fails the test unless one of these replicas leads; any, where none is
+// named.
+func (w *world) led(by ...*replica) {
 	w.t.Helper()
-	for i := range w.shards {
-		if who := w.deciders(i); len(who) != 1 {
-			w.t.Errorf("shard %d is decided by %v", i, who)
-		}
+	who := w.leaders()
+	if len(who) == 1 && (len(by) == 0 || slices.ContainsFunc(by, func(r *replica) bool { return r.name == who[0] })) {
+		return
 	}
+	for _, r := range w.all {
+		w.t.Logf("%s: %+v", r.name, r.State())
+	}
+	w.t.Errorf("%v lead", who)
 }
 
-func (w *world) has(want map[*replica][2]int) {
+// leader returns the replica that leads, and the others.
+func (w *world) leader() (leads *replica, others []*replica) {
 	w.t.Helper()
-	for r, n := range want {
-		if got := [2]int{r.count(bridge.RoleDecider), r.count(bridge.RoleWarm)}; got != n {
-			w.t.Errorf("%s decides %d and keeps %d warm, want %d and %d: %+v", r.name, got[0], got[1], n[0], n[1], r.Status())
+	w.led()
+	for _, r := range w.all {
+		if r.leads() {
+			leads = r
+		} else {
+			others = append(others, r)
 		}
 	}
+	return leads, others
 }
 
 func worlds(t *testing.T, tests map[string]func(*testing.T)) {
@@ -252,5 +260,3 @@ func worlds(t *testing.T, tests map[string]func(*testing.T)) {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 	}
 }
-
-func at(began time.Time) string { return fmt.Sprintf("after %v", time.Since(began)) }

@@ -32,8 +32,8 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.holds = gauge("guard_holds", "Sets of deletions that are held back.", "peer")
 	s.holdAge = gauge("guard_hold_age_seconds", "How long the oldest of them has been held.", "peer")
 	s.conflicts = gauge("conflicts", "Claims that cannot be honoured.", "peer")
-	s.shards = gauge("replica_shards", "Shards that this replica decides or keeps warm.", "role")
-	s.members = gauge("replica_members", "Replicas that share the work, this one included.")
+	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "peer")
+	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
 	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in step; see docs/states.md.", "peer", "direction", "condition")
 	m.registry.MustRegister(s)
@@ -44,7 +44,7 @@ type stateCollector struct {
 	synced, stale, services, endpoints, reasons *prometheus.Desc
 	invalid, keys, age                          *prometheus.Desc
 	queue, oldest, holds, holdAge, conflicts    *prometheus.Desc
-	shards, members, leases, conditions         *prometheus.Desc
+	leads, members, leases, conditions          *prometheus.Desc
 }
 
 // Describe sends nothing: which peers there are is told by the overview.
@@ -98,12 +98,8 @@ func (s *stateCollector) condition(send sender, d admin.Overview) {
 }
 
 func (s *stateCollector) replicas(send sender, r admin.Replicas) {
-	counts := map[bridge.Role]int{bridge.RoleDecider: 0, bridge.RoleWarm: 0}
-	for _, sh := range r.Shards {
-		counts[sh.Role]++
-	}
-	for _, role := range []bridge.Role{bridge.RoleDecider, bridge.RoleWarm} {
-		send(s.shards, float64(counts[role]), string(role))
+	for _, e := range r.Elections {
+		send(s.leads, one(e.Role == bridge.RoleLeader), e.Target)
 	}
 	send(s.members, float64(len(r.Members)))
 	send(s.leases, float64(r.Lost))

@@ -14,10 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-const (
-	ttl    = 15 * time.Second
-	shards = 2
-)
+const ttl = 15 * time.Second
 
 // A record is what the replicas share of their lease.
 type record struct {
@@ -59,13 +56,13 @@ func (c *record) now() string {
 // A replica is a bridge among others: a lease, a loop, and its own view of
 // the source.
 type replica struct {
-	w      *world
-	name   string
-	far    time.Duration // from the record of the lease; of each replica another, so that no two reach it at once
-	member *lease.Member
-	loop   *bridge.Loop
-	view   *view
-	stop   func()
+	w       *world
+	name    string
+	far     time.Duration // from the record of the lease; of each replica another, so that no two reach it at once
+	elector *lease.Elector
+	loop    *bridge.Loop
+	view    *view
+	stop    func()
 
 	mu       sync.Mutex
 	noLease  bool          // the record of the lease cannot be reached
@@ -89,22 +86,19 @@ func (w *world) starts(number int) {
 	w.record.mu.Lock()
 	w.record.watchers = append(w.record.watchers, changed)
 	w.record.mu.Unlock()
-	r.member = must(lease.New(lease.Options{Store: store{r, changed}, Identity: r.name, Shards: shards, TTL: ttl}))
-	gate := r.member.Gate(r.reaches)
+	r.elector = must(lease.New(lease.Options{Store: store{r, changed}, Target: "t", Identity: r.name, TTL: ttl, Reaches: r.reaches}))
 	r.loop = must(bridge.New(target{r}, []bridge.Bridge{{
 		Name: "b", Table: r.view.table, Recheck: r.view.recheck, Project: project, Guard: w.guard,
-	}}, bridge.Options{Target: "t", Owner: owner, Gate: gate.Bridge()}))
+	}}, bridge.Options{Target: "t", Owner: owner, Election: r.elector}))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	gate.Enter()
-	running.Go(func() { _ = r.member.Run(ctx) })
+	running.Go(func() { _ = r.elector.Run(ctx) })
 	running.Go(func() { r.view.run(ctx) })
 	running.Go(func() { _ = r.loop.Run(ctx) })
 	r.stop = sync.OnceFunc(func() {
 		r.resumes()
 		cancel()
 		running.Wait()
-		gate.Leave()
 	})
 	w.replicas[number] = r
 }
@@ -220,8 +214,8 @@ func apart(g registry.Group) time.Duration {
 }
 
 func (t target) Write(ctx context.Context, c registry.Change) error {
-	stand := t.r.member.Stand(bridge.Shard(c.Group, shards))
-	if stand.Role != bridge.RoleDecider {
+	lead := t.r.elector.Leadership()
+	if lead.Role != bridge.RoleLeader {
 		return registry.ErrFenced
 	}
 	t.r.mu.Lock()
@@ -231,5 +225,5 @@ func (t target) Write(ctx context.Context, c registry.Change) error {
 	if err := t.r.passes(context.WithoutCancel(ctx), (*replica).targetIsCut); err != nil { // what was sent arrives, whoever sent it
 		return err
 	}
-	return t.r.w.write(context.WithoutCancel(ctx), t.r, stand.Term, c)
+	return t.r.w.write(context.WithoutCancel(ctx), t.r, lead.Term, c)
 }

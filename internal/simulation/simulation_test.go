@@ -61,10 +61,10 @@ func TestACrashAtEveryWrite_F02(t *testing.T) {
 func TestASimulationSeesDefects(t *testing.T) {
 	late := []step{
 		{"a service grows, and the message of who writes it is under way for long", func(w *world) {
-			w.decider("s1").set(func(r *replica) { r.slow = 25 * time.Second })
+			w.leader().set(func(r *replica) { r.slow = 25 * time.Second })
 			w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2), address("s1", 4))
 		}},
-		{"it stands still", func(w *world) { w.decider("s1").pauses() }},
+		{"it stands still", func(w *world) { w.leader().pauses() }},
 		{"another takes over and writes it", func(w *world) { w.in(2 * time.Minute) }},
 		{"the service shrinks", func(w *world) { w.change("s1", address("s1", 0), address("s1", 1), address("s1", 2)) }},
 		{"that is written", func(w *world) { w.in(2 * time.Minute) }},

@@ -36,7 +36,7 @@ type world struct {
 
 	mu      sync.Mutex
 	began   time.Time
-	terms   [shards]int64
+	term    int64 // of the last write
 	writes  int
 	crash   int  // at which write the replica that sends it ends; 0: none
 	after   bool // it ends after it took effect, in place of before
@@ -79,14 +79,14 @@ func (w *world) in(d time.Duration) {
 	}
 }
 
-// decider returns the replica that writes a service now.
-func (w *world) decider(service string) *replica {
+// leader returns the replica that writes now.
+func (w *world) leader() *replica {
 	for _, r := range w.replicas {
-		if r.member.Stand(bridge.Shard(groupOf(service), shards)).Role == bridge.RoleDecider {
+		if r.elector.Leadership().Role == bridge.RoleLeader {
 			return r
 		}
 	}
-	panic("nobody decides " + service)
+	panic("nobody leads")
 }
 
 func (w *world) end() {
@@ -141,15 +141,14 @@ func (w *world) write(ctx context.Context, r *replica, term int64, c registry.Ch
 	if crash && !w.after {
 		return errCut
 	}
-	shard := bridge.Shard(c.Group, shards)
-	if term < w.terms[shard] && !w.unfenced {
+	if term < w.term && !w.unfenced {
 		return registry.ErrFenced
 	}
 	e := guarantees.Event{Kind: guarantees.Wrote, Group: c.Group.Name, Who: r.name, Term: term, List: make(map[string]string), Owner: w.owners(ctx, c)}
 	if err := w.target.Write(ctx, c); err != nil {
 		return err
 	}
-	w.terms[shard] = max(w.terms[shard], term)
+	w.term = max(w.term, term)
 	for _, p := range c.Put {
 		e.List[p.New.Key] = p.New.Value
 	}
@@ -218,7 +217,7 @@ func (w *world) heals() {
 		r.view.set(func(v *view) { v.behind, v.late, v.cut, v.empty = 0, 0, false, false })
 		r.view.recheck()
 	}
-	w.in(12 * time.Minute) // longer than a hold takes to be confirmed
+	w.in(w.guard.Window + 12*time.Minute) // longer than what is missing settles, and than a hold takes to be confirmed
 	for _, r := range w.replicas {
 		status, err := r.loop.Status(context.Background())
 		if err != nil {

@@ -308,19 +308,6 @@ func (t *Target) known(g registry.Group) error {
 
 func keyOf(g registry.Group) serviceKey { return serviceKey{g.Namespace, g.Group, g.Name} }
 
-// Retract takes back what our connection publishes for a service; what others
-// publish stays.
-func (t *Target) Retract(ctx context.Context, g registry.Group) error {
-	k := keyOf(g)
-	if len(t.client.publication(k)) == 0 {
-		return nil
-	}
-	err := t.client.publish(ctx, k, batch{})
-	t.mu.Lock()
-	t.wrote[k] = time.Now()
-	t.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("take back %s: %w", g, err)
-	}
-	return nil
-}
+// Shared implements registry.Shared: an instance is there as long as one
+// connection publishes it.
+func (*Target) Shared() {}

@@ -70,33 +70,6 @@ func TestTarget(t *testing.T) {
 			t.Errorf("read %+v, want one of nobody's", held)
 		}
 	})
-	bubble(t, "A46 two replicas publish the same, and one takes its part back without a trace", func(t *testing.T) {
-		server := nacostest.NewServer()
-		a := start(t, server, nil)
-		b := &rig{server: server, rpc: a.rpc, web: a.web}
-		b.client, b.target, b.stop = a.connect(t, nil)
-		a.write(t, entry(greeter, "10.0.0.1", mine))
-		b.write(t, entry(greeter, "10.0.0.1", mine))
-		if err := a.target.Retract(t.Context(), greeter); err != nil {
-			t.Fatal(err)
-		}
-		b.expect(t, "10.0.0.1")
-		if held := a.read(t); len(held) != 1 || held[0].Live {
-			t.Errorf("the first one reads %+v, want one that is not its own", held)
-		}
-		for range 2 { // the second time there is nothing to take back
-			if err := a.target.Retract(t.Context(), greeter); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n := len(server.Requests("InstanceRequest")); n != 1 {
-			t.Errorf("%d requests that take back, want 1", n)
-		}
-		if err := b.target.Retract(t.Context(), greeter); err != nil {
-			t.Fatal(err)
-		}
-		b.expect(t)
-	})
 	bubble(t, "what another connection of ours publishes is not deleted by saying nothing, and is not said to be", func(t *testing.T) {
 		server := nacostest.NewServer()
 		a := start(t, server, nil)

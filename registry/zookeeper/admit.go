@@ -173,7 +173,7 @@ func (t *Target) remedy(other life) string {
 
 // replicas makes a process without a lease wait where replicas wrote last: the
 // next of them may be about to show that it lives. Once they are gone, so are
-// their fences, under which whatever they may still send is refused.
+// their fence, under which whatever they may still send is refused.
 func (t *Target) replicas(ctx context.Context) error {
 	if t.opts.Shared {
 		return nil

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
@@ -189,8 +188,8 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 	t.Parallel()
 	leased := func(o *zookeeper.TargetOptions) {
 		o.Shared = true
-		o.Fence = func(registry.Group) (zookeeper.Fence, bool) {
-			return zookeeper.Fence{Shard: 0, Term: 7, Holder: "us"}, true
+		o.Fence = func() (zookeeper.Fence, bool) {
+			return zookeeper.Fence{Term: 7, Holder: "us"}, true
 		}
 	}
 	runs := func(t *testing.T, server *zktest.Server, tune ...func(*zookeeper.TargetOptions)) (end func()) {
@@ -253,8 +252,8 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		}
 		server.Expire(other.State().Session)
 		must(t, tg.Admit(t.Context()))
-		if names := server.Children("/xds-bridge/" + owner + "/fence"); names != nil {
-			t.Errorf("fences are left, for which every start would wait: %v", names)
+		if _, there := server.Get("/xds-bridge/" + owner + "/fence"); there {
+			t.Error("the fence is left, for which every start would wait")
 		}
 		began := time.Now()
 		must(t, target(t, client).Admit(t.Context()))

@@ -13,12 +13,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A Fence is the right to write the groups of one shard. A node for each shard
-// holds the term of who has it, and every transaction checks that node: once
-// another has raised it to a later term, nothing that was sent under an earlier
-// one is applied, however long it was under way.
+// A Fence is the right to write as an owner. A node holds the term of who has
+// it, and every transaction checks that node: once another has raised it to a
+// later term, nothing that was sent under an earlier one is applied, however
+// long it was under way.
 type Fence struct {
-	Shard  int
 	Term   int64  // of two, the later is the larger
 	Holder string // who has it in that term
 }
@@ -26,46 +25,35 @@ type Fence struct {
 // content is what the node of a fence holds.
 func (f Fence) content() string { return strconv.FormatInt(f.Term, 10) + " " + f.Holder }
 
-// fences are the nodes that were raised to terms of ours.
-type fences struct {
-	mu     sync.Mutex
-	raised map[int]raisedFence
+// fenceNode is where the fence of an owner is, below what is its own.
+const fenceNode = "fence"
+
+// raised is the fence that the node was raised to by us.
+type raised struct {
+	mu      sync.Mutex
+	fence   Fence // the zero value: none of ours
+	version int32 // of the node
 }
 
-type raisedFence struct {
-	fence   Fence
-	version int32 // of its node
+func (r *raised) get(want Fence) (int32, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.version, r.fence == want && want != Fence{}
 }
 
-func (f *fences) get(want Fence) (int32, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r, ok := f.raised[want.Shard]
-	return r.version, ok && r.fence == want
+func (r *raised) set(f Fence, version int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fence, r.version = f, version
 }
 
-func (f *fences) set(fence Fence, version int32) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.raised == nil {
-		f.raised = make(map[int]raisedFence)
-	}
-	f.raised[fence.Shard] = raisedFence{fence, version}
-}
-
-func (f *fences) forget(shard int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.raised, shard)
-}
-
-// raise makes what others still have under way in a group come too late, if
-// the group is ours to write: what is read after it stays so but for us.
-func (t *Target) raise(ctx context.Context, group registry.Group) error {
+// raise makes what others still have under way come too late, if the target is
+// ours to write: what is read after it stays so but for us.
+func (t *Target) raise(ctx context.Context) error {
 	if t.opts.Fence == nil {
 		return nil
 	}
-	f, ours := t.opts.Fence(group)
+	f, ours := t.opts.Fence()
 	if !ours {
 		return nil
 	}
@@ -73,39 +61,37 @@ func (t *Target) raise(ctx context.Context, group registry.Group) error {
 	return err
 }
 
-// fence returns the operation that checks that a group is still ours to write;
-// none where nothing is fenced.
-func (t *Target) fence(ctx context.Context, group registry.Group) ([]any, error) {
+// fence returns the operation that checks that the target is still ours to
+// write; none where nothing is fenced.
+func (t *Target) fence(ctx context.Context) ([]any, error) {
 	if t.opts.Fence == nil {
 		return nil, nil
 	}
-	f, ours := t.opts.Fence(group)
+	f, ours := t.opts.Fence()
 	if !ours {
-		return nil, fmt.Errorf("%w: this replica does not decide the group", registry.ErrFenced)
+		return nil, fmt.Errorf("%w: this replica does not lead", registry.ErrFenced)
 	}
 	version, err := t.raiseTo(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	return []any{&zk.CheckVersionRequest{Path: t.fenceNode(f.Shard), Version: version}}, nil
+	return []any{&zk.CheckVersionRequest{Path: t.home() + "/" + fenceNode, Version: version}}, nil
 }
 
-func (t *Target) fenceNode(shard int) string { return t.home() + "/fence/" + strconv.Itoa(shard) }
-
-// raiseTo makes the node of a fence hold our term and returns its version.
+// raiseTo makes the node of the fence hold our term and returns its version.
 func (t *Target) raiseTo(ctx context.Context, f Fence) (int32, error) {
-	if version, ok := t.fences.get(f); ok {
+	if version, ok := t.raised.get(f); ok {
 		return version, nil
 	}
-	path := t.fenceNode(f.Shard)
+	path := t.home() + "/" + fenceNode
 	for range attempts {
 		n, err := t.client.get(ctx, path)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			err = t.client.make(ctx, t.own("fence/"+strconv.Itoa(f.Shard), "0 nobody", zk.FlagPersistent))
+			err = t.client.make(ctx, t.own(fenceNode, "0 nobody", zk.FlagPersistent))
 		case err != nil:
 		case string(n.data) == f.content():
-			t.fences.set(f, n.stat.Version)
+			t.raised.set(f, n.stat.Version)
 			return n.stat.Version, nil
 		default:
 			if err = f.above(path, string(n.data)); err == nil {
@@ -133,15 +119,14 @@ func (f Fence) above(path, content string) error {
 	return nil
 }
 
-// mendFence finds out why the check of a fence failed, nil where it is worth
+// mendFence finds out why the check of the fence failed, nil where it is worth
 // another attempt.
 func (w *writing) mendFence(ctx context.Context) error {
-	f, ours := w.target.opts.Fence(w.change.Group)
-	if !ours {
+	if _, ours := w.target.opts.Fence(); !ours {
 		return fmt.Errorf("%w while the write was under way", registry.ErrFenced)
 	}
-	w.target.fences.forget(f.Shard)
+	w.target.raised.set(Fence{}, 0)
 	var err error
-	w.check, err = w.target.fence(ctx, w.change.Group)
+	w.check, err = w.target.fence(ctx)
 	return err
 }

@@ -16,16 +16,16 @@ import (
 func fenced(f *zookeeper.Fence, may *bool) func(*zookeeper.TargetOptions) {
 	return func(o *zookeeper.TargetOptions) {
 		o.Shared = true
-		o.Fence = func(registry.Group) (zookeeper.Fence, bool) { return *f, may == nil || *may }
+		o.Fence = func() (zookeeper.Fence, bool) { return *f, may == nil || *may }
 	}
 }
 
-// TestF04_AFencedWriteChangesNothing shows that whoever lost a shard cannot
-// write in it, whatever it believes and however it came to believe it.
+// TestF04_AFencedWriteChangesNothing shows that whoever leads no more cannot
+// write, whatever it believes and however it came to believe it.
 func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
-	before, after := zookeeper.Fence{Shard: 3, Term: 7, Holder: "a"}, zookeeper.Fence{Shard: 3, Term: 8, Holder: "b"}
+	before, after := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}
 	old, next := target(t, dial(t, server), fenced(&before, nil)), target(t, dial(t, server), fenced(&after, nil))
 	must(t, old.Write(t.Context(), creating(ours(0, 1, 0))))
 
@@ -39,12 +39,12 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	}
 	must(t, next.Write(t.Context(), creating(ours(0, 3, 0))))
 	if _, err := old.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrFenced) {
-		t.Errorf("the first one takes the shard back: %v", err)
+		t.Errorf("the first one takes it back: %v", err)
 	}
 	if got := read(t, next, groupN(0)); len(got) != 2 || got[0].Entry != ours(0, 1, 0) || got[1].Entry != ours(0, 3, 0) {
 		t.Errorf("%v", got)
 	}
-	before.Term = 9 // it comes to decide once more
+	before.Term = 9 // it comes to lead once more
 	must(t, old.Write(t.Context(), creating(ours(0, 4, 0))))
 	if err := next.Write(t.Context(), creating(ours(0, 5, 0))); !errors.Is(err, registry.ErrFenced) {
 		t.Errorf("the second one writes on: %v", err)
@@ -53,19 +53,10 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 
 func TestFence(t *testing.T) {
 	t.Parallel()
-	t.Run("another shard is not touched", func(t *testing.T) {
+	t.Run("who does not lead is refused before anything is sent, and reads without raising", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
-		one, two := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}, zookeeper.Fence{Shard: 2, Term: 9, Holder: "b"}
-		a, b := target(t, dial(t, server), fenced(&one, nil)), target(t, dial(t, server), fenced(&two, nil))
-		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
-		must(t, b.Write(t.Context(), creating(ours(1, 1, 0))))
-		must(t, a.Write(t.Context(), creating(ours(0, 2, 0))))
-	})
-	t.Run("who does not decide is refused before anything is sent, and reads without raising", func(t *testing.T) {
-		t.Parallel()
-		server := serve(t)
-		f, may := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}, false
+		f, may := zookeeper.Fence{Term: 5, Holder: "a"}, false
 		a := target(t, dial(t, server), fenced(&f, &may))
 		if err := a.Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Error(err)
@@ -73,14 +64,14 @@ func TestFence(t *testing.T) {
 		if _, err := a.Read(t.Context(), groupN(0)); err != nil {
 			t.Error(err)
 		}
-		if _, there := server.Get("/xds-bridge/shop/fence/1"); there {
+		if _, there := server.Get("/xds-bridge/shop/fence"); there {
 			t.Error("a fence was raised")
 		}
 	})
 	t.Run("one term of two holders is the first one's", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
-		one, two := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}, zookeeper.Fence{Shard: 1, Term: 5, Holder: "b"}
+		one, two := zookeeper.Fence{Term: 5, Holder: "a"}, zookeeper.Fence{Term: 5, Holder: "b"}
 		must(t, target(t, dial(t, server), fenced(&one, nil)).Write(t.Context(), creating(ours(0, 1, 0))))
 		if err := target(t, dial(t, server), fenced(&two, nil)).Write(t.Context(), creating(ours(0, 2, 0))); !errors.Is(err, registry.ErrFenced) {
 			t.Error(err)
@@ -89,14 +80,14 @@ func TestFence(t *testing.T) {
 	t.Run("another term of ours is raised too, though nobody came in between", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
-		f := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}
+		f := zookeeper.Fence{Term: 5, Holder: "a"}
 		late := f // what is under way since then
 		a, old := target(t, dial(t, server), fenced(&f, nil)), target(t, dial(t, server), fenced(&late, nil))
 		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
 		must(t, old.Write(t.Context(), creating(ours(0, 2, 0))))
 		f.Term = 6
 		must(t, a.Write(t.Context(), creating(ours(0, 3, 0))))
-		if n, _ := server.Get("/xds-bridge/shop/fence/1"); string(n.Data) != "6 a" {
+		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "6 a" {
 			t.Errorf("%q", n.Data)
 		}
 		if err := old.Write(t.Context(), creating(ours(0, 4, 0))); !errors.Is(err, registry.ErrFenced) {
@@ -106,20 +97,20 @@ func TestFence(t *testing.T) {
 	t.Run("a fence that was deleted is raised again", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
-		f := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}
+		f := zookeeper.Fence{Term: 5, Holder: "a"}
 		a := target(t, dial(t, server), fenced(&f, nil))
 		must(t, a.Write(t.Context(), creating(ours(0, 1, 0))))
-		server.Delete("/xds-bridge/shop/fence/1")
+		server.Delete("/xds-bridge/shop/fence")
 		must(t, a.Write(t.Context(), creating(ours(0, 2, 0))))
-		if n, _ := server.Get("/xds-bridge/shop/fence/1"); string(n.Data) != "5 a" {
+		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "5 a" {
 			t.Errorf("%q", n.Data)
 		}
 	})
 	t.Run("what is no term is left alone", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
-		must(t, server.Put("/xds-bridge/shop/fence/1", []byte("mine")))
-		f := zookeeper.Fence{Shard: 1, Term: 5, Holder: "a"}
+		must(t, server.Put("/xds-bridge/shop/fence", []byte("mine")))
+		f := zookeeper.Fence{Term: 5, Holder: "a"}
 		if err := target(t, dial(t, server), fenced(&f, nil)).Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
@@ -130,7 +121,8 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	open := func() *zookeeper.Record {
-		r, err := zookeeper.NewRecord(dial(t, server), owner, zookeeper.Open)
+		t.Helper()
+		r, err := zookeeper.NewRecord(dial(t, server), owner, "zk", zookeeper.Open)
 		must(t, err)
 		return r
 	}
@@ -162,12 +154,18 @@ func TestRecord(t *testing.T) {
 	if err := b.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
 		t.Errorf("an old version was replaced: %v", err)
 	}
-	server.Delete("/xds-bridge/shop/replicas")
+	server.Delete("/xds-bridge/shop/leases/zk")
 	if err := a.Save(t.Context(), []byte("five"), first); !errors.Is(err, registry.ErrConflict) {
 		t.Errorf("a deleted one was replaced: %v", err)
 	}
 	if err := b.Save(t.Context(), []byte("x"), "x"); err == nil {
 		t.Error("any version is taken")
+	}
+	other, err := zookeeper.NewRecord(dial(t, server), owner, "other", zookeeper.Open)
+	must(t, err)
+	must(t, other.Save(t.Context(), []byte("of another target"), ""))
+	if data, _, err := a.Load(t.Context()); err != nil || data != nil {
+		t.Errorf("the record of another target is read: %q %v", data, err)
 	}
 }
 
@@ -179,9 +177,9 @@ func TestRecordIsWatchedOnce(t *testing.T) {
 		client, other := dial(t, server), dial(t, server)
 		defer client.Close()
 		defer other.Close()
-		a, err := zookeeper.NewRecord(client, owner, zookeeper.Open)
+		a, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
 		must(t, err)
-		b, err := zookeeper.NewRecord(other, owner, zookeeper.Open)
+		b, err := zookeeper.NewRecord(other, owner, "zk", zookeeper.Open)
 		must(t, err)
 		load := func() (version string) {
 			t.Helper()

@@ -82,7 +82,7 @@ func FuzzHome(f *testing.F) {
 		client := dial(t, server)
 		fenced := func(o *zookeeper.TargetOptions) {
 			o.Bridges = []string{"b"}
-			o.Fence = func(registry.Group) (zookeeper.Fence, bool) { return zookeeper.Fence{Term: 5, Holder: "me"}, true }
+			o.Fence = func() (zookeeper.Fence, bool) { return zookeeper.Fence{Term: 5, Holder: "me"}, true }
 		}
 		first, bare := target(t, client, withDubbo(t, nil)), greeter(t, 2)
 		write(t, first, creating(bare[0]))
@@ -93,7 +93,7 @@ func FuzzHome(f *testing.F) {
 				must(t, server.Put(p, data))
 			}
 		}
-		for _, p := range []string{"/xds-bridge/" + owner + "/bridges", "/xds-bridge/" + owner + "/fence/0", "/xds-bridge/id", "/xds-bridge/other/bridges"} {
+		for _, p := range []string{"/xds-bridge/" + owner + "/bridges", "/xds-bridge/" + owner + "/fence", "/xds-bridge/id", "/xds-bridge/other/bridges"} {
 			must(t, server.Put(p, data))
 		}
 		tg := target(t, client, withDubbo(t, nil), fenced)

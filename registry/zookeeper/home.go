@@ -16,8 +16,8 @@ import (
 //	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, by which a changed owner is noticed
 //	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
 //	/xds-bridge/<owner>/removals/…  what onRemove is of its bridges, by what marks call them
-//	/xds-bridge/<owner>/replicas    what the replicas of the owner share, where they keep it here
-//	/xds-bridge/<owner>/fence/<n>   who may write the groups of shard n, where replicas share the work
+//	/xds-bridge/<owner>/leases/…    which replica leads each target of the owner, where they keep it here
+//	/xds-bridge/<owner>/fence       which replica may write here, and in which term
 //	/xds-bridge/<owner>/session     there once a bridge of the owner has written ephemeral entries
 //	/xds-bridge/<owner>/probe-<x>   ephemeral, written and deleted by Check
 const home = "/xds-bridge"

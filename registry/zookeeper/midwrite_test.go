@@ -23,10 +23,10 @@ func slowWrites(server *zktest.Server) {
 	})
 }
 
-// TestFence_AShardThatIsLostInTheMiddleOfAWrite shows that a write under way
-// changes nothing once another has the shard, whatever this replica takes
+// TestFence_ALeaseThatIsLostInTheMiddleOfAWrite shows that a write under way
+// changes nothing once another leads, whatever this replica takes
 // itself for by then.
-func TestFence_AShardThatIsLostInTheMiddleOfAWrite(t *testing.T) {
+func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 	t.Parallel()
 	for name, ours := range map[string][]bool{ // what it is told, each time that it asks
 		"it is told":               {true, false},
@@ -34,17 +34,17 @@ func TestFence_AShardThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 		"it is not told":           {true, true, true},
 	} {
 		inTime(t, name, func(t *testing.T, server *zktest.Server) {
-			fence, asked := zookeeper.Fence{Shard: 3, Term: 7, Holder: "a"}, 0
+			fence, asked := zookeeper.Fence{Term: 7, Holder: "a"}, 0
 			client, other := dial(t, server), dial(t, server)
 			defer client.Close()
 			defer other.Close()
 			tg := target(t, client, func(o *zookeeper.TargetOptions) {
-				o.Fence = func(registry.Group) (zookeeper.Fence, bool) {
+				o.Fence = func() (zookeeper.Fence, bool) {
 					asked++
 					return fence, ours[min(asked, len(ours))-1]
 				}
 			})
-			next := target(t, other, fenced(&zookeeper.Fence{Shard: 3, Term: 8, Holder: "b"}, nil))
+			next := target(t, other, fenced(&zookeeper.Fence{Term: 8, Holder: "b"}, nil))
 			write(t, tg, creating(entry(owner)(0, 1, 0)))
 			slowWrites(server)
 			asked = 0

@@ -57,7 +57,7 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err != nil {
 		return nil, err
 	}
-	if err := t.raise(ctx, group); err != nil {
+	if err := t.raise(ctx); err != nil {
 		return nil, err
 	}
 	nodes, err := t.nodes(ctx, layout, group, folder)

@@ -55,7 +55,7 @@ func TestAServerThatComesBackWithLess(t *testing.T) {
 	inTime(t, "the record of the replicas", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server)
 		defer client.Close()
-		record, err := zookeeper.NewRecord(client, owner, zookeeper.Open)
+		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
 		must(t, err)
 		must(t, record.Save(t.Context(), []byte("one"), ""))
 		_, _, err = record.Load(t.Context())

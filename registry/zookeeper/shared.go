@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 
 	"github.com/go-zookeeper/zk"
@@ -12,7 +13,7 @@ import (
 )
 
 // A Record is one node that the replicas of an owner change by compare and
-// swap, each over a client of its own.
+// swap, each over a client of its own: of one target who leads it.
 type Record struct {
 	client *Client
 	path   string
@@ -20,13 +21,13 @@ type Record struct {
 	inbox  *inbox
 }
 
-// NewRecord returns the record of an owner.
-func NewRecord(client *Client, owner string, access Access) (*Record, error) {
+// NewRecord returns the record of a target of an owner.
+func NewRecord(client *Client, owner, target string, access Access) (*Record, error) {
 	defaultTo(&access, Open)
-	if client == nil || owner == "" {
-		return nil, errors.New("zookeeper record: it needs a client and an owner")
+	if client == nil || owner == "" || target == "" {
+		return nil, errors.New("zookeeper record: it needs a client, an owner and a target")
 	}
-	r := &Record{client: client, path: homeOf(owner) + "/replicas", acl: access.acl(), inbox: newInbox()}
+	r := &Record{client: client, path: homeOf(owner) + "/leases/" + url.PathEscape(target), acl: access.acl(), inbox: newInbox()}
 	client.subscribe(r.inbox)
 	return r, nil
 }

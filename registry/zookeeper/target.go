@@ -60,8 +60,8 @@ type TargetOptions struct {
 	DataLimit     int                     // 0: DefaultDataLimit
 	Guest         bool                    // leave nothing in the ensemble but the entries: for the many processes that provide themselves
 	Log           *slog.Logger
-	Fence         func(registry.Group) (Fence, bool) // under which a group may be written, false where it may not; nil: no fence
-	Usage         func(Usage)                        // told of the fullest folder whenever that changes, as Target.Usage; may be nil
+	Fence         func() (Fence, bool) // under which it may be written, false where it may not; nil: no fence
+	Usage         func(Usage)          // told of the fullest folder whenever that changes, as Target.Usage; may be nil
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target and, for
@@ -73,7 +73,7 @@ type Target struct {
 	folders folders
 	sizes   sizes
 	aliens  aliens
-	fences  fences
+	raised  raised
 	lost    <-chan struct{}
 	ledger  ledger
 

@@ -24,9 +24,8 @@ func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
 			"made new": func(*testing.T, *zktest.Server) {},
 			"made by a version before": func(t *testing.T, s *zktest.Server) {
 				t.Helper()
-				for _, p := range []string{"ledger", "fence"} {
-					must(t, s.Put("/xds-bridge/"+owner+"/"+p, nil))
-				}
+				must(t, s.Put("/xds-bridge/"+owner+"/ledger", nil))
+				must(t, s.Put("/xds-bridge/"+owner+"/fence", []byte("3 us")))
 			},
 		} {
 			t.Run(name+", "+when, func(t *testing.T) {
@@ -41,7 +40,7 @@ func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
 				write(t, tg, creating(ours(0, 0, 0)))
 				_, err := client.ID(t.Context(), "the-id", access)
 				must(t, err)
-				record, err := zookeeper.NewRecord(client, owner, access)
+				record, err := zookeeper.NewRecord(client, owner, "zk", access)
 				must(t, err)
 				must(t, record.Save(t.Context(), []byte("one"), ""))
 				anybody := stranger(t, s)

@@ -52,7 +52,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err := t.ready(ctx); err != nil {
 		return err
 	}
-	check, err := t.fence(ctx, change.Group)
+	check, err := t.fence(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,121 @@
+package lease
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+)
+
+// format is the form of the record that this package reads and writes.
+const format = 1
+
+// A record is what the replicas of a target share:
+//
+//	{"format":1,"leader":"a","term":1793000000000,
+//	 "members":{"a":{"beat":17,"ttl_ms":15000,"ready":1793000000000,"config":"x7k2"},
+//	            "b":{"beat":3,"ttl_ms":15000,"leaving":true}}}
+type record struct {
+	Format  int               `json:"format"`
+	Leader  string            `json:"leader,omitempty"`
+	Term    int64             `json:"term"` // rises with each leader, and is what writes are fenced by
+	Members map[string]member `json:"members"`
+}
+
+type member struct {
+	Beat    int64  `json:"beat"`              // counted up; one that stands still is dead
+	TTL     int64  `json:"ttl_ms"`            // how long that takes, in milliseconds
+	Ready   int64  `json:"ready,omitempty"`   // the term in which it did what its role asks for
+	Leaving bool   `json:"leaving,omitempty"` // it is about to end
+	Config  string `json:"config,omitempty"`  // tells what it is configured to write; empty: it does not say
+}
+
+// newRecord returns a record without members. Its terms begin with the time in
+// milliseconds, which is above those of a record that was deleted a moment ago:
+// leaders do not change that often.
+func newRecord(now time.Time) record {
+	return record{Format: format, Term: now.UnixMilli(), Members: map[string]member{}}
+}
+
+// errSpoiled says that a record is none that any version wrote.
+var errSpoiled = errors.New("the record of the replicas cannot be read")
+
+// maxAhead is how far a term may be ahead of a clock in milliseconds, a century:
+// clocks that are wrong are so by decades. A term beyond it would leave none
+// above itself.
+const maxAhead = 100 * 366 * 24 * 60 * 60 * 1000
+
+func parse(data []byte, now time.Time) (record, error) {
+	var r record
+	err := json.Unmarshal(data, &r)
+	if r.Format != format && r.Format != 0 {
+		return r, fmt.Errorf("the record of the replicas has format %d, this version knows %d", r.Format, format)
+	}
+	if err == nil {
+		err = r.check(now)
+	}
+	if err != nil {
+		return r, fmt.Errorf("%w: %w", errSpoiled, err)
+	}
+	if r.Members == nil {
+		r.Members = map[string]member{}
+	}
+	return r, nil
+}
+
+func (r record) check(now time.Time) error {
+	if r.Format == 0 {
+		return errors.New("it has no format")
+	}
+	if r.Term < 0 || r.Term > now.UnixMilli()+maxAhead {
+		return fmt.Errorf("term %d is no time", r.Term)
+	}
+	for name, m := range r.Members {
+		if m.TTL < 0 || m.TTL > MaxTTL.Milliseconds() {
+			return fmt.Errorf("%d ms is no ttl of %s", m.TTL, name)
+		}
+	}
+	return nil
+}
+
+// equal reports whether two records differ in nothing but beats.
+func (r record) equal(o record) bool {
+	return r.Leader == o.Leader && r.Term == o.Term &&
+		maps.EqualFunc(r.Members, o.Members, func(a, b member) bool { a.Beat = b.Beat; return a == b })
+}
+
+// ready reports whether a member did what its role in the present term asks for.
+func (r record) ready(name string) bool {
+	m, is := r.Members[name]
+	return is && m.Ready == r.Term && r.Term != 0
+}
+
+// candidate returns who is to lead a target next, and whether that one is ready:
+// of those that stay one that is, and of several the same one for all replicas,
+// but another for each target.
+func (r record) candidate(target string) (name string, ready bool) {
+	var highest []byte
+	for other, m := range r.Members {
+		rank := sha256.Sum256([]byte(target + "\x00" + other))
+		switch is := r.ready(other); {
+		case m.Leaving, ready && !is:
+		case is && !ready, bytes.Compare(rank[:], highest) > 0:
+			name, ready, highest = other, is, rank[:]
+		}
+	}
+	return name, ready
+}
+
+// dispensable reports whether nothing depends on a member that leaves: another
+// leads and is ready, or nobody else stays.
+func (r record) dispensable(name string) bool {
+	for other, m := range r.Members {
+		if other != name && !m.Leaving {
+			return r.Leader != name && r.ready(r.Leader)
+		}
+	}
+	return true
+}
