@@ -148,18 +148,18 @@ func TestRefusals(t *testing.T) {
 			s.table().Put(service("a", "10.9.0.1:80*5", "10.0.0.1:80"))
 			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"a replica that decides no more tries nothing again, until it does": func(t *testing.T) {
-			s, b := gated(t, 1, decides, speed)
+		"a standby tries nothing again, until it leads": func(t *testing.T) {
+			s, e := elected(t, leader(1), speed)
 			s.make()
 			p := picks(s, func(key string) bool { return key == "10.0.0.5:80" })
 			s.starts(p).has(service("a", "10.0.0.4:80", "10.0.0.5:80")).in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 			before := p.writes.Load()
-			b.set(warm)
+			e.set(standby(2))
 			s.in(5*time.Minute).reason("a", bridge.ReasonStandby, "")
 			if n := p.writes.Load() - before; n > 0 {
 				t.Errorf("tried %d times", n)
 			}
-			b.set(decides)
+			e.set(leader(3))
 			s.in(time.Second).reason("a", bridge.ReasonRefused, "10.0.0.5:80")
 		},
 		"a deletion that is refused stays and is shown, delays no other, and is done once it is accepted": func(t *testing.T) {
