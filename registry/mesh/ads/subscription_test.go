@@ -172,10 +172,11 @@ func TestSubscriptions_A57(t *testing.T) {
 				c := connect(t, n, speaking(m))
 				_, sub := watch(c, endpoints(), "seed")
 				var last []string
+				random := rand.New(rand.NewPCG(1, 1))
 				for i := range 200 {
 					last = nil
-					for range 1 + rand.IntN(20) {
-						last = append(last, fmt.Sprintf("c%02d", rand.IntN(40)))
+					for range 1 + random.IntN(20) {
+						last = append(last, fmt.Sprintf("c%02d", random.IntN(40)))
 					}
 					s.Set(load(fmt.Sprintf("c%02d", i%40), fmt.Sprintf("10.0.0.%d", i)))
 					sub.Set(last)
