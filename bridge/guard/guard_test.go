@@ -448,6 +448,49 @@ func TestGuard_AHeldServiceKeepsItsBaseline(t *testing.T) {
 	b.want("after the window", 0, 10)
 }
 
+func TestGuard_AHeldServiceLetsAReportedReplacementGo(t *testing.T) {
+	b := newBench(t, defaults())
+	b.claimed("a", 6)
+	b.in(0)
+	b.connection++
+	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Missing: 5})
+	b.in(time.Second)
+	b.in(time.Minute)
+	b.want("five of six are missing", 0, 5)
+	b.stored["a"] = append(b.stored["a"], guard.Endpoint{Key: "new", Claim: guard.Claimed}, guard.Endpoint{Key: "newer", Claim: guard.Claimed})
+	b.in(time.Second)
+	b.stored["a"][len(b.stored["a"])-1].Claim = guard.Withdrawn
+	b.in(time.Second)
+	b.want("one of two that came is withdrawn", 1, 5)
+}
+
+func TestGuard_AFewWithdrawnEndpointsMayGo(t *testing.T) {
+	b := newBench(t, defaults())
+	b.claimed("a", 11)
+	b.in(0)
+	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 10})
+	b.in(time.Second)
+	b.want("ten of eleven", 10, 0)
+}
+
+func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 1)
+	}
+	b.in(0)
+	for i := range 9 {
+		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Withdrawn: 1})
+	}
+	b.in(time.Second)
+	b.guard.Decide(b.now, guard.Denied, b.held())
+	b.in(time.Second)
+	b.set("s9", map[guard.Claim]int{guard.Withdrawn: 1})
+	b.in(time.Second)
+	b.in(time.Minute)
+	b.want("the last service beside nine that were denied", 0, 1)
+}
+
 func TestGuard_AHoldEndsWhenEndpointsComeBack(t *testing.T) {
 	b := fallen(t, defaults())
 	for i := range 4 {

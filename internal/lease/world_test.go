@@ -183,10 +183,8 @@ func (w *world) joins(name string, change ...func(*replica)) *replica {
 
 // loop tells that it is ready some time after each change.
 func (r *replica) loop(ctx context.Context) {
+	r.Ready(bridge.Leadership{})
 	for {
-		if l := r.Leadership(); !r.reads || l.Role != bridge.RoleLeader {
-			r.Ready(l)
-		}
 		select {
 		case <-ctx.Done():
 			return
@@ -198,6 +196,9 @@ func (r *replica) loop(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-timer.C:
+		}
+		if l := r.Leadership(); !r.reads || l.Role != bridge.RoleLeader {
+			r.Ready(l)
 		}
 	}
 }
