@@ -16,14 +16,19 @@ flaky=$root/bin/runs/$name.flaky
 mkdir -p "$root/bin/runs"
 rm -f "$events" "$flaky"
 
+# read_event is the part of an awk program that sets action, package and test, and leaves out the lines that tests print.
+# shellcheck disable=SC2016 # the fields are awk's
+read_event='
+  function field(name) {
+    return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : ""
+  }
+  /"Action":"output"/ { next }
+  { action = field("Action"); package = field("Package"); test = field("Test") }
+'
+
 # under_way prints the tests that run, without those that wait for their own subtests, by package.
 under_way() {
-  awk '
-    function field(name) {
-      return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : ""
-    }
-    /"Action":"output"/ { next }
-    { action = field("Action"); package = field("Package"); test = field("Test") }
+  awk "$read_event"'
     action ~ /^(run|cont)$/ { runs[package, test] = 1 }
     action == "start" { started[package] = 1 }
     action ~ /^(pause|pass|fail|skip)$/ { delete runs[package, test] }
@@ -37,12 +42,7 @@ under_way() {
 
 # unfinished prints the tests that had no result when their package ended.
 unfinished() {
-  awk '
-    function field(name) {
-      return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : ""
-    }
-    /"Action":"output"/ { next }
-    { action = field("Action"); package = field("Package"); test = field("Test") }
+  awk "$read_event"'
     action == "run" { runs[package, test] = 1 }
     action ~ /^(pass|fail|skip)$/ && test != "" { delete runs[package, test] }
     action ~ /^(pass|fail|skip)$/ && test == "" {
