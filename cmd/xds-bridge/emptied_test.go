@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	mcpv1 "istio.io/api/mcp/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
 // servedAt asks a bridge what it serves, as host:port=endpoints.
@@ -63,9 +65,7 @@ func TestAHostOutlivesItsLastProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := listener(t)
-	listen := l.Addr().String()
-	_ = l.Close()
+	listen := porttest.Address(t)
 	file := w.file("import.yaml", fmt.Sprintf(`owner: shop
 registries:
   mesh: { istiod: { address: %q, import: { keys: "off" } } }

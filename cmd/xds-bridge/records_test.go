@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/porttest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
@@ -18,9 +19,7 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 	if err := w.zk.Put("/dubbo/api.A/providers/"+url.QueryEscape("tri://10.0.0.1:20001/api.A?interface=api.A&side=provider"), nil); err != nil {
 		t.Fatal(err)
 	}
-	l := listener(t)
-	listen := l.Addr().String()
-	_ = l.Close()
+	listen := porttest.Address(t)
 	file := w.waysIn(listen, "")
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ records in zk")
 	if slices.Contains(w.zk.Paths("/"), "/xds-bridge/shop/served") {
@@ -60,9 +59,7 @@ func TestAChangedListenAddressFindsWhatWasServed(t *testing.T) {
 		}
 	}
 	for _, before := range []int{10, 1} {
-		l := listener(t)
-		listen := l.Addr().String()
-		_ = l.Close()
+		listen := porttest.Address(t)
 		file := w.waysIn(listen, "")
 		r := w.start(file)
 		var hosts []string

@@ -70,7 +70,7 @@ bridges:
 // Start starts the bridge with it.
 func ConfiguredBridge(t testing.TB, text string) *Bridge {
 	t.Helper()
-	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: freeAddress(t), Admin: freeAddress(t), path: Program(t)}
+	b := &Bridge{owner: t, Config: filepath.Join(t.TempDir(), "config.yaml"), Telemetry: Address(t), Admin: Address(t), path: Program(t)}
 	text = fmt.Sprintf("apiVersion: xds-bridge/v1\n%s\nadmin: { address: %q }\ntelemetry: { address: %q }\nlog: { level: debug }\n",
 		text, b.Admin, b.Telemetry)
 	must(t, os.WriteFile(b.Config, []byte(text), 0o600))

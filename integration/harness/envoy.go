@@ -29,8 +29,8 @@ type Envoy struct {
 // so that its mesh has to be one WithoutMutualTLS.
 func StartEnvoy(t testing.TB, istiod *Istiod, o EnvoyOptions) *Envoy {
 	t.Helper()
-	e := &Envoy{HTTP: freeAddress(t)}
-	admin := freeAddress(t)
+	e := &Envoy{HTTP: Address(t)}
+	admin := Address(t)
 	dir := t.TempDir()
 	text, err := json.Marshal(object{
 		"node":              object{"id": o.Type + "~127.0.0.1~envoy.shop~shop.svc.cluster.local", "cluster": "envoy"},

@@ -22,7 +22,7 @@ type Istiod struct {
 // StartIstiod starts an istiod that reads the mesh and waits until it serves.
 func StartIstiod(t testing.TB, mesh *Mesh) *Istiod {
 	t.Helper()
-	return StartIstiodAt(t, mesh, freeAddress(t), freeAddress(t))
+	return StartIstiodAt(t, mesh, Address(t), Address(t))
 }
 
 // StartIstiodAt is StartIstiod for an istiod whose addresses of xDS and of the
@@ -37,14 +37,14 @@ func StartIstiodAt(t testing.TB, mesh *Mesh, xds, debug string) *Istiod {
 // LaunchIstiod is StartIstiod for an istiod that may never serve.
 func LaunchIstiod(t testing.TB, mesh *Mesh) *Istiod {
 	t.Helper()
-	i := newIstiod(t, mesh, freeAddress(t), freeAddress(t))
+	i := newIstiod(t, mesh, Address(t), Address(t))
 	i.launch(t)
 	return i
 }
 
 func newIstiod(t testing.TB, mesh *Mesh, xds, debug string) *Istiod {
 	t.Helper()
-	return &Istiod{owner: t, GRPC: xds, Secure: freeAddress(t), HTTP: debug, CA: NewCA(t), mesh: mesh}
+	return &Istiod{owner: t, GRPC: xds, Secure: Address(t), HTTP: debug, CA: NewCA(t), mesh: mesh}
 }
 
 // Start starts istiod once more after a Kill or a Stop, at the same addresses,

@@ -35,7 +35,7 @@ func StartKubernetes(t testing.TB) *Kubernetes {
 	t.Helper()
 	ca, dir := NewCA(t), t.TempDir()
 	cert, key := ca.Server(t)
-	client, peer, address := freeAddress(t), freeAddress(t), freeAddress(t)
+	client, peer, address := Address(t), Address(t), Address(t)
 	tokens := filepath.Join(dir, "tokens.csv")
 	must(t, os.WriteFile(tokens, []byte(Administrator+",admin,admin,system:masters\n"), 0o600))
 	signing, public := serviceAccountKeys(t, dir)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
+
+	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
 // NacosUser and NacosPassword log in at a server that was started with
@@ -84,7 +86,7 @@ func (n *Nacos) settle(t testing.TB) {
 // are 1000 and 1001 above it, the one of raft is 1000 below.
 func freeNacosPort(t testing.TB) int {
 	t.Helper()
-	return freePorts(t, 0, 1000, 1001, -1000)[0]
+	return porttest.Free(t, 1000, 1001, -1000)[0]
 }
 
 // Start starts the server once more after a Kill, with the data it had. Its

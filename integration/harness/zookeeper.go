@@ -34,7 +34,7 @@ type ZooKeeper struct {
 // of Java may be given, such as -Xmx2g for one that has to hold much.
 func StartZooKeeper(t testing.TB, java ...string) *ZooKeeper {
 	t.Helper()
-	host, port, _ := net.SplitHostPort(freeAddress(t))
+	host, port, _ := net.SplitHostPort(Address(t))
 	z := &ZooKeeper{owner: t, Address: net.JoinHostPort(host, port), dir: t.TempDir(), java: java}
 	z.configure(t, "clientPortAddress="+host, "clientPort="+port)
 	z.Start(t)
@@ -49,7 +49,7 @@ func StartEnsemble(t testing.TB) []*ZooKeeper {
 	var nodes []*ZooKeeper
 	lines := []string{"standaloneEnabled=false", "reconfigEnabled=false"}
 	for id := 1; id <= ensembleSize; id++ {
-		node := &ZooKeeper{owner: t, Address: freeAddress(t), dir: t.TempDir()}
+		node := &ZooKeeper{owner: t, Address: Address(t), dir: t.TempDir()}
 		nodes = append(nodes, node)
 		lines = append(lines, fmt.Sprintf("server.%d=127.0.0.1:%d:%d;%s", id, FreePort(t), FreePort(t), node.Address))
 	}
