@@ -33,11 +33,8 @@ type item struct {
 	busy   bool // being worked on: in no queue
 	again  bool // has to be read once more after that
 	arrive bool // nothing was written to the group yet, and nothing of ours was there
-	seen   bool // was read once
-	had    int  // endpoints of ours that were there then, or at the last take-over
 
-	takeover int  // which of them it was last after when it was as the role asks for
-	recount  bool // had is of an earlier one
+	takeover int // which of them it was last after when it was as the role asks for
 	change   pace
 
 	notBefore time.Time // after a failure, whatever changes
@@ -56,7 +53,7 @@ type item struct {
 	left    map[registry.Entry]time.Time // since when entries stand beside what replaced them
 	wakeAt  time.Time                    // when a deletion that waits may go
 	notes   []note                       // what is left undone, and why
-	surplus map[string]*surplus
+	orphans map[string]*orphan
 
 	stirred   bool    // see agenda.stirred
 	shares    []share // what the tally has from it
@@ -156,7 +153,7 @@ func (a *agenda) touch(it *item, now time.Time) bool {
 // pace makes an item with changes due when its pace and its last failure allow.
 func (a *agenda) pace(it *item) {
 	queue := &a.changes
-	if it.arrive {
+	if it.arrive && it.attempts == 0 { // nothing waits for one that fails
 		queue = &a.arrivals
 	}
 	it.wait(queue, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))

@@ -67,10 +67,10 @@ func (l *loop) nameOf(it *item, key string) string {
 	if origin, ok := l.planner.Winner(it.group, key); ok {
 		return l.ways[origin.Bridge].Name
 	}
-	if s := it.surplus[key]; s != nil && s.Known {
-		return l.ways[s.Origin.Bridge].Name
+	if o := it.orphans[key]; o != nil {
+		return o.scope.name
 	}
-	return l.strict.name
+	return ""
 }
 
 func opOf(w registry.Write) string {
@@ -122,7 +122,7 @@ func (l *loop) trace(o outcome, debug bool) { //nolint:revive // what is wanted,
 // explain says for whom an entry was written or deleted, and why.
 func (l *loop) explain(it *item, key, op string) EntryChange {
 	c := EntryChange{Op: op, Key: key, Bridge: l.nameOf(it, key)}
-	s := it.surplus[key]
+	s := it.orphans[key]
 	if origin, claimed := l.planner.Winner(it.group, key); claimed {
 		c.Service = origin.Service
 	} else if s != nil && s.Known {
@@ -139,7 +139,7 @@ func (l *loop) explain(it *item, key, op string) EntryChange {
 		c.Cause = s.released
 	case !s.Known:
 		c.Cause = "no bridge has claimed it since the start"
-	case s.leftover():
+	case s.missing():
 		c.Cause = "full readings of its source lack it since " + s.since.UTC().Format(time.RFC3339)
 	default:
 		c.Cause = "its service reports it no more since " + s.since.UTC().Format(time.RFC3339)

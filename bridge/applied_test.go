@@ -52,7 +52,7 @@ func TestEachBatchLeavesATrace(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.in(time.Minute).holdsN(20)
-			if e := last(t, events, 1); e.Changes[0].Cause != "hold "+id+" ended: approved by ann" {
+			if e := last(t, events, 2); e.Changes[0].Cause != "hold "+id+" ended: approved by ann" {
 				t.Errorf("%+v", e)
 			}
 		},

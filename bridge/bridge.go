@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge/guard"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -60,8 +61,8 @@ type Bridge struct {
 // cannot tell of one service keeps no entry of another. It must be pure.
 type Trace interface {
 	// Origin returns the service that an entry was written for, empty where it
-	// does not say, and whether it may be of this bridge at all.
-	Origin(e registry.Entry) (name registry.Name, ours bool)
+	// does not say.
+	Origin(e registry.Entry) registry.Name
 
 	// Service reports whether a scope covers services by their names, and
 	// nothing else.
@@ -80,27 +81,19 @@ const (
 )
 
 // Mode says how far a guard goes.
-type Mode string
+type Mode = guard.Mode
 
 // The modes of a guard. The zero value means GuardEnforce.
 const (
-	GuardEnforce Mode = "enforce"
-	GuardWarn    Mode = "warn"
-	GuardOff     Mode = "off"
+	GuardEnforce = guard.Enforce
+	GuardWarn    = guard.Warn
+	GuardOff     = guard.Off
 )
 
 // Guard says how reluctantly a bridge deletes. See DefaultGuard. In the zero
 // value no rule about time or share applies; whatever the guard, nothing is
 // deleted while the source is not synced, stale or cannot tell of a service.
-type Guard struct {
-	Mode         Mode
-	Share        float64       // of a bridge's services without an endpoint, or of its endpoints: more losses within Window are held; 0: no such rule
-	AtLeast      int           // endpoints that may always go within Window, if they were withdrawn and others of their group stay
-	Window       time.Duration // how long a loss counts
-	LastEndpoint time.Duration // how long the last endpoint of a group waits
-	Settle       time.Duration // how long a leftover waits once the source is complete
-	Confirm      time.Duration // after which a reading over a new connection confirms a hold; 0: only Approve ends it
-}
+type Guard = guard.Options
 
 // DefaultGuard returns the guard that a bridge has unless it is told
 // otherwise.
@@ -124,7 +117,7 @@ type Options struct {
 	Retry    registry.Backoff
 	Election Election // which of several replicas may write; nil: this is the only one
 	Log      *slog.Logger
-	Stays    func(registry.Entry) string // why an entry of ours stays that no bridge here wrote; empty: it is a leftover. nil: all are
+	Author   func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say. nil: none does
 	Differ   func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
 	Observe  func(Observation)           // told of every call and hold, from the loop's goroutine; may be nil
 	Tell     func(Event)                 // told of what a person may ask about later, from the loop's goroutine; may be nil

@@ -147,7 +147,7 @@ func (l *loop) refreshes(it *item) time.Time {
 
 func (it *item) removesLeftover(c registry.Change) bool {
 	for _, h := range c.Delete {
-		if s := it.surplus[h.Key]; s != nil && s.leftover() {
+		if o := it.orphans[h.Key]; o != nil && o.missing() {
 			return true
 		}
 	}

@@ -81,6 +81,10 @@ func (l *loop) lookAtElection(now time.Time) {
 		l.takeovers++
 		l.tookOverAt = now
 		l.listAgain(now)
+		l.records.read = false // what the leaders before recorded counts
+	}
+	for _, b := range l.scopes {
+		l.reset(b)
 	}
 	for _, it := range l.agenda.items {
 		if !it.group.IsZero() {
@@ -107,7 +111,6 @@ func (l *loop) reconsider(it *item, now time.Time) {
 	it.stir()
 	l.account(it, now)
 	stale := it.takeover != l.takeovers
-	it.recount = it.recount || stale
 	if it.busy {
 		it.again = it.again || stale
 		return
@@ -122,18 +125,26 @@ func (l *loop) reconsider(it *item, now time.Time) {
 // for.
 const confirmEvery = 100 * time.Millisecond
 
-// confirm tells the election once everything is as the role asks for. It returns
-// when to look again; the zero time where there is nothing to look for.
+// confirm tells the election once everything is as the role asks for, and where
+// that is so no more because a source is stale. It returns when to look again;
+// the zero time where there is nothing to look for.
 func (l *loop) confirm(now time.Time) time.Time {
-	done := l.confirmed
-	if l.opts.Election == nil || done.Role == l.lead.Role && done.Term == l.lead.Term {
+	if l.opts.Election == nil {
+		return time.Time{}
+	}
+	complete := !slices.ContainsFunc(l.ways, func(w *way) bool { return !w.complete() })
+	if done := l.confirmed; done.Role == l.lead.Role && done.Term == l.lead.Term {
+		if !complete {
+			l.confirmed = Leadership{}
+			l.opts.Election.Ready(l.confirmed)
+		}
 		return time.Time{}
 	}
 	if next := l.confirmedAt.Add(confirmEvery); now.Before(next) {
 		return next
 	}
 	l.confirmedAt = now
-	if !l.caughtUp() {
+	if !complete || !l.caughtUp() {
 		return now.Add(confirmEvery)
 	}
 	l.confirmed = l.lead
@@ -144,7 +155,7 @@ func (l *loop) confirm(now time.Time) time.Time {
 // caughtUp reports whether everything was brought to where the role asks for
 // since the last take-over.
 func (l *loop) caughtUp() bool {
-	if l.listed == nil || l.asOf.Before(l.tookOverAt) || slices.ContainsFunc(l.ways, func(w *way) bool { return !w.complete() }) {
+	if l.listed == nil || l.asOf.Before(l.tookOverAt) {
 		return false
 	}
 	for _, it := range l.agenda.items {

@@ -244,6 +244,18 @@ func TestElection(t *testing.T) {
 			}
 			s.holdsN(10)
 		},
+		"who cannot tell what is claimed is not ready": func(t *testing.T) {
+			s, e := elected(t, standby(1), speed)
+			s.starts().has(fleet(10, 1)...).in(time.Second)
+			s.table().Stale(errLost)
+			if s.in(time.Second); e.lastTold() != (bridge.Leadership{}) {
+				t.Errorf("ready %+v with a stale source", e.lastTold())
+			}
+			s.has(fleet(10, 1)...)
+			if s.in(time.Second); e.lastTold() != standby(1) {
+				t.Errorf("ready %+v once the source is back", e.lastTold())
+			}
+		},
 		"a target without any group is ready too": func(t *testing.T) {
 			s, e := elected(t, leader(1), speed)
 			if s.starts().has().in(time.Second); e.lastTold() != leader(1) {

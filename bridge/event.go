@@ -50,13 +50,10 @@ func (l *loop) tell(e Event) {
 	}
 }
 
-// tellOf tells of a hold that is new or whose set changed.
-func (l *loop) tellOf(h *hold, what string) {
-	if l.opts.Tell == nil {
-		return // a report of thousands of entries is not made for nobody
-	}
+// tellOf tells of a hold that is new or whose entries changed.
+func (l *loop) tellOf(h Hold, what string) {
 	l.tell(Event{
-		Kind: EventHold, Bridge: h.ward.name, Subject: h.name(), Why: h.why(), Since: h.since, Release: h.ends(),
-		What: fmt.Sprintf("%s: %d deletions", what, len(h.set)),
+		Kind: EventHold, Bridge: h.Bridge, Subject: h.ID, Why: h.Reason, Since: h.Since, Release: h.Release,
+		What: fmt.Sprintf("%s: %d deletions", what, len(h.Entries)),
 	})
 }

@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -197,15 +196,6 @@ func TestFaults(t *testing.T) {
 			b := newStory(t).bridge("b", speed).starts()
 			a.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
 			b.holds()
-		},
-		"of strict and lax guards the strictest counts for what nobody claimed": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).bridge("c", with(func(g *bridge.Guard) { g.Share, g.Settle = 1, 3*time.Minute }))
-			s.holding(mine("old", "10.0.0.1:80")).starts().has()
-			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
-			s.in(3*time.Minute - time.Second).holdsN(1).in(2 * time.Second).holdsN(0)
-			if strings.Contains(s.log.String(), "WARN") {
-				t.Error(s.log.String())
-			}
 		},
 	})
 }

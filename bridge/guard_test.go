@@ -126,12 +126,12 @@ func TestWithdrawals(t *testing.T) {
 			s.table().Put(service("a", "10.0.0.2:80"))
 			s.in(0).holds("a 10.0.0.2:80")
 		},
-		"A04 A05 F13 the last endpoint of a service waits, then goes": func(t *testing.T) {
+		"the last endpoints of a service wait, then go": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).starts()
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Second)
 			s.table().Put(service("a"))
 			s.table().Delete("b")
-			s.in(29*time.Second).holds("a 10.0.0.2:80", "b 10.0.0.3:80")
+			s.in(29*time.Second).holds("a 10.0.0.1:80", "a 10.0.0.2:80", "b 10.0.0.3:80")
 			s.reason("a", bridge.ReasonWaiting, "last endpoint").reason("b", bridge.ReasonWaiting, "last endpoint")
 			s.in(time.Second).holds().reason("a", bridge.ReasonEmpty, "no offered endpoint")
 		},
@@ -151,7 +151,8 @@ func TestWithdrawals(t *testing.T) {
 			s.table().Delete("a")
 			s.in(20 * time.Second).table().Stale(errLost)
 			s.in(time.Hour).holds("a 10.0.0.1:80").reason("a", bridge.ReasonUnknown, "lost")
-			s.has().in(time.Second).holds()
+			s.has().in(29 * time.Second).holds("a 10.0.0.1:80") // from the start
+			s.in(2 * time.Second).holds()
 		},
 		"A03 F13 with the guard at zero everything goes at once": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
@@ -163,7 +164,7 @@ func TestWithdrawals(t *testing.T) {
 			s := standard(t, 10)
 			s.table().Stale(errLost)
 			s.in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
-			s.reason("s9", bridge.ReasonWaiting, "a leftover settles for 1m0s")
+			s.reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s")
 			s.in(2 * time.Second).holdsN(18)
 			if s.of("s9").Service != "" {
 				t.Error("a service that is gone is still shown")
@@ -272,7 +273,7 @@ func TestShare(t *testing.T) {
 			if h := s.hold(); len(h.Entries) != 2 {
 				t.Errorf("%+v", h)
 			}
-			s.in(36*time.Minute).loses(7, 1).in(time.Minute).holdsN(26)
+			s.in(46*time.Minute).loses(7, 1).in(time.Minute).holdsN(26)
 		},
 		"what a service keeps half of is no loss": func(t *testing.T) {
 			s := standard(t, 20)
@@ -323,38 +324,6 @@ func TestShare(t *testing.T) {
 		},
 		"a fault that comes in pieces is one hold":                          piecemeal(8),
 		"a piece of a fault is no small loss by what is held of it already": piecemeal(3),
-		"leftovers of an earlier run are held by the strictest guard": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).bridge("c", bridge.DefaultGuard())
-			for i := range 20 {
-				s.holding(mine(fmt.Sprint("old", i), "10.0.0.1:80"))
-			}
-			s.starts().has()
-			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
-			s.in(time.Hour).holdsN(20)
-			if h := s.hold(); h.Bridge != "" || len(h.Entries) != 20 {
-				t.Errorf("%+v", h)
-			}
-		},
-		"leftovers of an earlier run: of two shares the smaller counts, whichever bridge is first": func(t *testing.T) {
-			lax, strict := with(func(g *bridge.Guard) { g.Share = 0.9 }), with(func(g *bridge.Guard) { g.Share = 0.2 })
-			for _, guards := range [][2]bridge.Guard{{lax, strict}, {strict, lax}} {
-				s := newStory(t).bridge("b", guards[0]).bridge("c", guards[1])
-				var claimed []*registry.Service
-				for i := range 40 {
-					name := fmt.Sprint("old", i)
-					s.holding(mine(name, "10.0.0.1:80"))
-					if i < 24 {
-						claimed = append(claimed, service(name, "10.0.0.1:80"))
-					}
-				}
-				s.starts().has(claimed...)
-				s.tables["c"].Replace(slices.Values([]*registry.Service{}))
-				s.in(time.Hour).holdsN(40)
-				if h := s.hold(); len(h.Entries) != 16 {
-					t.Errorf("%+v", h)
-				}
-			}
-		},
 		"mode warn deletes, tells what it would have held, and shows no hold": func(t *testing.T) {
 			s := newStory(t).bridge("b", with(func(g *bridge.Guard) { g.Mode = bridge.GuardWarn })).starts()
 			s.has(fleet(20, 2)...).in(time.Second)
@@ -362,6 +331,9 @@ func TestShare(t *testing.T) {
 			s.in(time.Minute).holdsN(0).noHold()
 			if log := s.log.String(); !strings.Contains(log, "mode=warn") || !strings.Contains(log, `ends="at once: guard.mode is warn"`) {
 				t.Errorf("the log says\n%s", log)
+			}
+			if n := s.count(bridge.ObservedHold, ""); n != 40 {
+				t.Errorf("%d deletions were observed, want 40", n)
 			}
 		},
 		"mode off has no rule about time and share": func(t *testing.T) {
@@ -419,36 +391,70 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-func TestEntriesOfABridgeThatIsGone(t *testing.T) {
+func TestASourceThatTellsBeforeItsTargetIsRead(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"they stay, count for no share, and go after the guard once they may": func(t *testing.T) {
-			guard := bridge.DefaultGuard()
-			guard.AtLeast, guard.Share = 2, 0.5
-			s := newStory(t).bridge("b", guard)
-			var kept atomic.Bool
-			kept.Store(true)
-			s.opts.Stays = func(e registry.Entry) string {
-				if kept.Load() && strings.HasPrefix(e.Group.Name, "gone") {
-					return "its bridge is gone"
-				}
-				return ""
+		"what the target held is what the guard measures by": func(t *testing.T) {
+			g := bridge.DefaultGuard()
+			g.Settle, g.LastEndpoint, g.AtLeast = 0, 0, 1
+			s := newStory(t).bridge("b", g)
+			for i := range 5 {
+				s.holding(mine("a", fmt.Sprintf("10.0.0.%d:80", i+1)))
 			}
-			s.holding(mine("gone1", "10.0.0.1:80"), mine("gone2", "10.0.0.1:80"), mine("gone3", "10.0.0.1:80"), mine("old", "10.0.0.1:80"))
-			s.starts().has(service("c", "10.0.0.1:80")).in(time.Hour)
-			s.holds("c 10.0.0.1:80", "gone1 10.0.0.1:80", "gone2 10.0.0.1:80", "gone3 10.0.0.1:80").noHold()
-			kept.Store(false)
-			if err := s.loop.Resync(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			s.in(30 * time.Second).holdsN(4)
-			s.in(time.Minute).holdsN(4)
-			if h := s.hold(); len(h.Entries) != 3 {
+			s.hooks.Delay = 100 * ms
+			s.table().Replace(slices.Values([]*registry.Service{service("a", "10.0.0.1:80")}))
+			s.starts().in(time.Minute).holdsN(5)
+			if h := s.hold(); len(h.Entries) != 4 {
 				t.Errorf("%+v", h)
 			}
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil && !errors.Is(err, bridge.ErrUnrecorded) {
+		},
+	})
+}
+
+func TestEntriesOfABridgeThatIsGone(t *testing.T) {
+	stories(t, map[string]func(*testing.T){
+		"they are held under its name until a person approves, and count for no other": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.opts.Author = func(e registry.Entry) string {
+				if strings.HasPrefix(e.Group.Name, "gone") {
+					return "gone"
+				}
+				return "b"
+			}
+			s.holding(mine("gone1", "10.0.0.1:80"), mine("gone2", "10.0.0.1:80"), mine("gone3", "10.0.0.1:80"), mine("old", "10.0.0.1:80"))
+			s.starts().has(fleet(4, 1)...).in(24 * time.Hour).holdsN(7) // what the bridge itself left is gone
+			h := s.hold()
+			if h.Bridge != "gone" || len(h.Entries) != 3 || h.Reason != "bridge gone is not configured" {
+				t.Errorf("%+v", h)
+			}
+			if err := s.loop.Approve(t.Context(), h.ID, "ann"); err != nil && !errors.Is(err, bridge.ErrUnrecorded) {
 				t.Fatal(err)
 			}
-			s.in(time.Minute).holds("c 10.0.0.1:80")
+			s.in(time.Minute).holdsN(4).noHold()
+		},
+		"each bridge's guard counts for what it wrote": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.Guard{Mode: bridge.GuardOff}).bridge("c", bridge.DefaultGuard())
+			s.opts.Author = func(e registry.Entry) string { return e.Group.Name[:1] }
+			for i := range 20 {
+				s.holding(mine(fmt.Sprint("b", i), "10.0.0.1:80"), mine(fmt.Sprint("c", i), "10.0.0.1:80"))
+			}
+			s.starts().has()
+			s.tables["c"].Replace(slices.Values([]*registry.Service{}))
+			s.in(time.Hour).holdsN(20)
+			if h := s.hold(); h.Bridge != "c" || len(h.Entries) != 20 {
+				t.Errorf("%+v", h)
+			}
+		},
+		"while a source cannot tell, another may have taken its services over": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.opts.Author = func(registry.Entry) string { return "gone" }
+			s.holding(mine("gone1", "10.0.0.1:80")).starts().has(fleet(2, 1)...)
+			s.table().Unknown("x", errDown)
+			s.in(time.Hour).holdsN(3).noHold()
+			s.table().Unknown("x", nil)
+			s.in(time.Hour).holdsN(3)
+			if h := s.hold(); h.Bridge != "gone" {
+				t.Errorf("%+v", h)
+			}
 		},
 		"while another replica may claim them those of services stay that nobody here claims, and no dead address beside": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.Guard{Settle: time.Minute})

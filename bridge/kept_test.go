@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -9,15 +8,14 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// traced says that an entry is of the service that its group is named after,
-// unless the group says that it is another bridge's.
+// traced says that an entry is of the service that its group is named after.
 type traced struct{}
 
-func (traced) Origin(e registry.Entry) (registry.Name, bool) {
+func (traced) Origin(e registry.Entry) registry.Name {
 	if e.Group.Name == "untold" {
-		return "", true
+		return ""
 	}
-	return registry.Name(e.Group.Name), !strings.HasPrefix(e.Group.Name, "other")
+	return registry.Name(e.Group.Name)
 }
 
 func (traced) Service(scope string) bool { return scope != "service keys" }

@@ -31,10 +31,8 @@ type loop struct {
 	unread map[registry.Group]struct{} // groups listed that still have to be read once
 	relist bool                        // the next list is taken as if it were the first
 
-	wards  []*ward // by bridge
-	strict *ward
-	holds  []*hold
-	owing  map[*item]struct{} // items with surplus keys
+	scopes []*scope           // by bridge
+	owing  map[*item]struct{} // items with orphans
 
 	lead        Leadership // as it was last taken in
 	takeovers   int        // how often everything had to be read anew, the start included
@@ -42,7 +40,7 @@ type loop struct {
 	confirmed   Leadership // for which the election was last told to be ready
 	confirmedAt time.Time  // when that was last looked at
 
-	records records // decisions on holds, as the target keeps them
+	records records
 
 	tally     *tally
 	board     *board
@@ -81,25 +79,12 @@ func newLoop(l *Loop) *loop {
 		_, r.shared = l.target.(registry.Shared)
 	}
 	r.records.recorder, _ = l.target.(registry.Recorder)
+	r.records.applied = make(map[string]decision)
 	for i, b := range l.bridges {
 		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{})}
 		r.ways = append(r.ways, w)
-		r.addWard(w)
 	}
-	r.strict = strictest(r.ways, nil)
-	r.strict.now = func() size { c := r.planner.Counts(); return size{c.Groups, c.Endpoints} }
-	for _, b := range append(r.wards, r.strict) {
-		b.balance.unjudged = func(group registry.Group) int { return r.unjudged(b, group) }
-	}
-	r.planner.Moved = r.moved
 	return r
-}
-
-func (l *loop) addWard(w *way) {
-	l.wards = append(l.wards, newWard(w, func() size {
-		groups, endpoints := l.planner.Size(w.index)
-		return size{groups, endpoints}
-	}))
 }
 
 // run works until ctx ends or, where until is given, until nothing is left to
@@ -153,11 +138,14 @@ func (l *loop) sessions() <-chan struct{} {
 
 // turn does what is due and sets the timer for what comes next.
 func (l *loop) turn(ctx context.Context, timer *time.Timer) {
-	l.watch(time.Now())
+	next := l.judgeAll(time.Now())
 	l.dispatch(ctx)
 	l.answer()
-	now := time.Now() // a hold may have begun
-	next := soonest(soonest(l.watch(now), l.confirm(now)), l.consult(ctx, now))
+	now := time.Now()
+	if l.mayJudge() && l.unjudged() { // what was to be added came to an end in this turn
+		next = now
+	}
+	next = soonest(next, soonest(l.confirm(now), l.consult(ctx, now)))
 	next = soonest(next, l.publish(now))
 	if at := l.agenda.next(); !at.IsZero() && l.calls < l.budget.calls() {
 		next = soonest(next, later(at, l.budget.opens()))
@@ -178,6 +166,7 @@ func (l *loop) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	done := make(chan struct{}, len(l.ways))
 	for _, w := range l.ways {
+		l.addScope(w.Name, w)
 		w.open()
 		go func() {
 			defer func() { done <- struct{}{} }()
@@ -216,17 +205,14 @@ func (l *loop) look(now time.Time) {
 		if !w.mayLook() {
 			continue
 		}
-		b, d := l.wards[w.index], w.reader.Drain()
-		if w.complete() {
-			b.grow(now)
-		}
+		d, fresh := w.reader.Drain(), w.fresh
 		mayGo := w.learn(d, now)
+		if w.fresh != fresh {
+			l.restart(l.scopes[w.index], now)
+		}
 		w.moveScopes(d.Scopes)
 		for p := range w.projectAll(d.Rows) {
 			l.claim(w, p, now)
-		}
-		if w.complete() && b.base == (size{}) {
-			b.grow(now)
 		}
 		if mayGo {
 			l.review(now)
@@ -251,12 +237,6 @@ func (l *loop) claim(w *way, p *projected, now time.Time) {
 	}
 }
 
-// moved takes in how many endpoints a bridge claims in a group, whoever leads:
-// what is lost counts at the replica that takes over, too.
-func (l *loop) moved(m plan.Move) {
-	l.wards[m.Bridge].balance.change(m.Group, m.Before, m.After, m.How == plan.Found, time.Now())
-}
-
 // touch makes a group due whose claims changed. One that is new to the agenda
 // and was not listed is known to be empty and needs no reading.
 func (l *loop) touch(group registry.Group, now time.Time) {
@@ -277,6 +257,7 @@ func (l *loop) touch(group registry.Group, now time.Time) {
 // more than time.
 func (l *loop) review(now time.Time) {
 	for it := range l.owing {
+		l.inform(it, now)
 		l.agenda.touch(it, now)
 	}
 }
@@ -303,9 +284,7 @@ func (l *loop) lose(now time.Time) {
 // resync makes everything be read and compared again.
 func (l *loop) resync(now time.Time) {
 	for _, it := range l.agenda.items {
-		for _, s := range it.surplus {
-			l.pend(s) // what stayed may be let go by now
-		}
+		l.inform(it, now) // what stayed may be let go by now
 		if it.busy {
 			it.again = true
 			continue
@@ -317,7 +296,10 @@ func (l *loop) resync(now time.Time) {
 }
 
 // quiet reports whether nothing is left to do but what waits for an event.
-func (l *loop) quiet() bool { return l.stored() && len(l.agenda.changes) == 0 }
+func (l *loop) quiet() bool {
+	return l.stored() && len(l.agenda.changes) == 0 && !l.unjudged() &&
+		!slices.ContainsFunc(l.scopes, func(b *scope) bool { return b.waits || len(b.unstored) > 0 })
+}
 
 // stored reports whether everything was read and everything that is to be put
 // was put. Deletions may still wait: in a large registry there always is one.

@@ -62,10 +62,10 @@ func (b Bridge) validate() error {
 	case b.Table == nil || b.Project == nil:
 		return errors.New("it needs a table and a projection")
 	}
-	return b.Guard.validate()
+	return validateGuard(b.Guard)
 }
 
-func (g Guard) validate() error {
+func validateGuard(g Guard) error {
 	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
 		return fmt.Errorf("share of the guard: %v is not between 0 and 1", g.Share)
 	}

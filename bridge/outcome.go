@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -74,7 +75,7 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 		l.drifted(it, now)
 	}
 	it.readAt, l.lastRead = now, now
-	l.measure(it)
+	it.arrive = it.arrive && !slices.ContainsFunc(o.held, func(h registry.Held) bool { return h.Owner == l.opts.Owner })
 	l.account(it, now)
 	l.wasRead(it.group, now)
 	if it.change.pending() {
@@ -82,18 +83,6 @@ func (l *loop) sawHeld(o outcome, now time.Time) {
 	} else {
 		it.wait(&l.agenda.changes, now)
 	}
-}
-
-// measure notes what a group held before this replica wrote anything to it.
-func (l *loop) measure(it *item) {
-	if it.seen && !it.recount {
-		return
-	}
-	it.had = l.planner.Owned(it.group)
-	if !it.seen {
-		l.strict.saw(it.had)
-	}
-	it.seen, it.recount = true, false
 }
 
 // drifted tells of a group that another changed since it was written or read.
@@ -148,13 +137,10 @@ func (l *loop) wrote(o outcome, now time.Time) {
 	l.applied(o, now)
 	l.planner.Applied(o.change)
 	it.replaced(o.change, l.overlap(it.group), now)
-	for _, w := range o.change.Put {
-		l.cameBack(place{it.group, w.New.Key}, now)
-	}
+	it.arrive = false
 	l.account(it, now)
 	l.succeeded(it)
 	it.wroteAt, l.lastWrite = now, now
-	it.arrive = false
 	l.finished(it)
 	l.readBack(it, now)
 	switch {
@@ -184,7 +170,7 @@ func (l *loop) rest(it *item, now time.Time) {
 	if !it.unchecked() {
 		it.missed = 0
 	}
-	idle := len(it.surplus) == 0 && !it.unchecked() && now.Sub(it.change.written) >= l.opts.Quiet
+	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= l.opts.Quiet
 	if idle && l.planner.Drop(it.group) {
 		l.agenda.drop(it)
 		return

@@ -39,9 +39,7 @@ func (l *loop) resume(now time.Time) {
 	for _, w := range l.ways {
 		w.fresh = now
 	}
-	for it := range l.owing {
-		for _, s := range it.surplus {
-			s.since, s.settled = now, false
-		}
+	for _, b := range l.scopes {
+		l.restart(b, now)
 	}
 }

@@ -34,7 +34,7 @@ func (l *loop) permit(it *item, now time.Time) registry.Change {
 	if next, succeeds := l.successor(it, change); succeeds {
 		return l.permitSuccession(it, next, change, now)
 	}
-	return l.permitDeletes(it, change, now, !hasEndpoint(change.Want))
+	return l.permitDeletes(it, change, now)
 }
 
 // successor returns who would have an exclusive group after another whose last
@@ -49,8 +49,8 @@ func (l *loop) successor(it *item, change registry.Change) (next plan.Origin, su
 		return next, false // it has it already
 	}
 	next, _ = l.planner.Winner(it.group, puts[0].New.Key)
-	for _, s := range it.surplus {
-		succeeds = succeeds || s.Known && registry.IsEndpoint(s.Key) && s.Origin != next
+	for _, o := range it.orphans {
+		succeeds = succeeds || o.Known && registry.IsEndpoint(o.Key) && o.Origin != next
 	}
 	return next, succeeds
 }
@@ -59,7 +59,7 @@ func (l *loop) successor(it *item, change registry.Change) (next plan.Origin, su
 // one host mean different things, so that who called the one is sent to the
 // other no sooner than an endpoint would go that is the last.
 func (l *loop) permitSuccession(it *item, next plan.Origin, change registry.Change, now time.Time) registry.Change {
-	permitted := l.permitDeletes(it, change, now, true)
+	permitted := l.permitDeletes(it, change, now)
 	if endpoints(permitted.Delete) == endpoints(change.Delete) {
 		return permitted
 	}
@@ -127,35 +127,24 @@ func (l *loop) permitPuts(it *item, change registry.Change) registry.Change {
 	})
 }
 
-// permitDeletes leaves out the deletions that have to wait, where nothing else
-// is left that of the last endpoint too.
-func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time, nothingLeft bool) registry.Change { //nolint:revive // a finding, not a flag
+// permitDeletes leaves out the deletions that have to wait.
+func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) registry.Change {
 	if len(change.Delete) == 0 {
 		return change
 	}
-	var last *surplus
-	var lastAt time.Time
-	if nothingLeft {
-		last, lastAt = l.last(it, now)
-	}
 	kept := change.Keep(func(h registry.Held) bool {
-		s := it.surplus[h.Key]
+		o := it.orphans[h.Key]
 		switch {
-		case s == nil && l.replaces(change, h):
+		case o == nil && l.replaces(change, h):
 			return l.mayReplace(it, h, now)
-		case s == nil:
+		case o == nil:
 			return l.mayDisplace(it, h)
 		}
-		var v verdict
-		if s != last {
-			v = l.judge(s, now)
-		} else if v = l.barred(s, now); v.reason == "" {
-			v = verdict{reason: ReasonWaiting, detail: "the last endpoint waits", at: lastAt}
-		}
+		v := l.judge(o, now)
 		if v.reason == "" {
 			return true
 		}
-		it.note(note{origin: s.Origin, known: s.Known, reason: v.reason, detail: v.detail})
+		it.note(note{origin: o.Origin, known: o.Known, reason: v.reason, detail: v.detail})
 		it.wakeAt = soonest(it.wakeAt, v.at)
 		return false
 	})

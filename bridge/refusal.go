@@ -98,8 +98,8 @@ func (l *loop) noteRefusals(it *item) {
 	by := make(map[note]registry.Refused)
 	for key, r := range it.refusals {
 		n := note{reason: ReasonRefused}
-		if n.origin, n.known = l.planner.Winner(it.group, key); !n.known && it.surplus[key] != nil {
-			n.origin, n.known = it.surplus[key].Origin, it.surplus[key].Known
+		if n.origin, n.known = l.planner.Winner(it.group, key); !n.known && it.orphans[key] != nil {
+			n.origin, n.known = it.orphans[key].Origin, it.orphans[key].Known
 		}
 		if by[n] == nil {
 			by[n] = make(registry.Refused)

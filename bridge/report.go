@@ -22,7 +22,7 @@ func (l *loop) head(now time.Time) Status {
 		Groups: len(l.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
 		Queue: queue, Arriving: len(l.agenda.arrivals), Budget: l.budget.calls(), OldestDue: now.Sub(first), LastRead: l.lastRead, LastWrite: l.lastWrite,
 		Bridges: make([]BridgeStatus, 0, len(l.ways)),
-		Counts:  Counts{Holds: len(l.holds) + len(l.records.elsewhere), Conflicts: l.tally.conflicts},
+		Counts:  Counts{Conflicts: l.tally.conflicts},
 	}
 	if queue > 0 {
 		s.DueSince = first
@@ -30,10 +30,17 @@ func (l *loop) head(now time.Time) Status {
 	if l.lastError != nil {
 		s.LastError = l.lastError.Error()
 	}
-	for _, h := range l.holds {
-		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.since)
+	for _, b := range l.scopes {
+		if b.held != nil {
+			s.Counts.Holds++
+			s.Counts.HeldSince = soonest(s.Counts.HeldSince, b.held.Since)
+		}
 	}
 	for _, h := range l.records.elsewhere {
+		if h.Denied {
+			continue
+		}
+		s.Counts.Holds++
 		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
 	}
 	for _, w := range l.ways {
@@ -60,9 +67,11 @@ func (l *loop) overview(now time.Time) Status {
 }
 
 func (l *loop) holdList() []Hold {
-	list := make([]Hold, 0, len(l.holds))
-	for _, h := range l.holds {
-		list = append(list, h.report())
+	list := make([]Hold, 0, len(l.scopes))
+	for _, b := range l.scopes {
+		for _, h := range b.holds() {
+			list = append(list, h.Hold)
+		}
 	}
 	for _, set := range slices.Sorted(maps.Keys(l.records.elsewhere)) {
 		list = append(list, l.records.elsewhere[set])
@@ -164,9 +173,8 @@ func (l *loop) status(now time.Time) Status {
 	return s
 }
 
-// kept returns what of ours stays that nobody claims, by the reason: it is none
-// of this loop's, a source cannot tell of what it came from, or its time has not
-// come.
+// kept returns what of ours stays that nobody claims, by the reason: a source
+// cannot tell of what it came from, or its time has not come.
 func (l *loop) kept() []Kept {
 	by := make(map[string]*Kept)
 	add := func(group registry.Group, entries int, why string) {
@@ -181,11 +189,6 @@ func (l *loop) kept() []Kept {
 		}
 	}
 	for it := range l.owing {
-		for _, s := range it.surplus {
-			if why := l.stays(s); why != "" {
-				add(it.group, 1, why)
-			}
-		}
 		for _, n := range it.notes {
 			if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
 				add(it.group, n.entries, n.detail)
@@ -365,8 +368,8 @@ func (l *loop) plan(now time.Time) []Planned {
 		p := Planned{Change: l.permit(it, now)}
 		it.stir()
 		for _, h := range full.Delete {
-			if s := it.surplus[h.Key]; s != nil && !slices.Contains(p.Change.Delete, h) {
-				v := l.judge(s, now)
+			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
+				v := l.judge(o, now)
 				p.Held = append(p.Held, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
 			}
 		}

@@ -205,8 +205,8 @@ func (l *Loop) Approve(ctx context.Context, id, who string) error {
 	return l.decide(ctx, id, decision{Approved: true, Who: who})
 }
 
-// Deny keeps the deletions of a hold back until its set changes, whatever the
-// source says. Its errors are those of Approve.
+// Deny keeps the entries of a hold, whatever the source says, each until it is
+// claimed again or approved. Its errors are those of Approve.
 func (l *Loop) Deny(ctx context.Context, id, who string) error {
 	return l.decide(ctx, id, decision{Who: who})
 }
@@ -271,9 +271,6 @@ func newLoopForPlan(l *Loop) *loop {
 	p.opts.Observe = nil
 	p.opts.Election, p.shared = nil, false // it shows what a leader would write
 	p.opts.Log = slog.New(slog.DiscardHandler)
-	for _, b := range append(p.wards, p.strict) {
-		b.guard.Settle, b.guard.LastEndpoint = 0, 0
-	}
 	return p
 }
 

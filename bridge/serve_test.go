@@ -176,33 +176,36 @@ func TestAnExclusiveHostWaitsForItsLastEndpoint(t *testing.T) {
 		s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
 			entries, err := headed(sv)
 			for i := range entries {
+				if sv.Name == "other" {
+					continue
+				}
 				entries[i].Group = registry.Group{Kind: "test", Name: "host", Exclusive: true}
 			}
 			return entries, err
 		}
-		s.starts().has(service("a", "10.0.0.1:80"), service("z", "10.9.9.9:80")).in(time.Minute)
-		return s.holds("host ", "host 10.0.0.1:80")
+		s.starts().has(service("a", "10.0.0.1:80"), service("z", "10.9.9.9:80"), service("other", "10.8.8.8:80")).in(time.Minute)
+		return s.holds("host ", "host 10.0.0.1:80", "other ", "other 10.8.8.8:80")
 	}
 	stories(t, map[string]func(*testing.T){
 		"a restart of its only instance sends nobody to the other": func(t *testing.T) {
 			s := start(t)
 			s.table().Put(service("a"))
-			s.in(29*time.Second).holds("host ", "host 10.0.0.1:80").reason("z", bridge.ReasonWaiting, "another service has the host")
+			s.in(29*time.Second).holds("host ", "host 10.0.0.1:80", "other ", "other 10.8.8.8:80").reason("z", bridge.ReasonWaiting, "another service has the host")
 			s.table().Put(service("a", "10.0.0.1:80"))
-			s.in(time.Hour).holds("host ", "host 10.0.0.1:80")
+			s.in(time.Hour).holds("host ", "host 10.0.0.1:80", "other ", "other 10.8.8.8:80")
 		},
 		"a replaced instance neither": func(t *testing.T) {
 			s := start(t)
 			s.table().Put(service("a"))
 			s.in(20 * time.Second).table().Put(service("a", "10.0.0.2:80"))
-			s.in(time.Second).holds("host ", "host 10.0.0.2:80")
+			s.in(time.Second).holds("host ", "host 10.0.0.2:80", "other ", "other 10.8.8.8:80")
 		},
 		"once its wait is over the other has the host, in one write": func(t *testing.T) {
 			s := start(t)
 			before := s.writes()
 			s.table().Delete("a")
-			s.in(29*time.Second).holds("host ", "host 10.0.0.1:80")
-			s.in(2*time.Second).holds("host ", "host 10.9.9.9:80").noHold()
+			s.in(29*time.Second).holds("host ", "host 10.0.0.1:80", "other ", "other 10.8.8.8:80")
+			s.in(2*time.Second).holds("host ", "host 10.9.9.9:80", "other ", "other 10.8.8.8:80").noHold()
 			if n := s.writes() - before; n != 1 {
 				t.Errorf("%d writes", n)
 			}
@@ -211,7 +214,7 @@ func TestAnExclusiveHostWaitsForItsLastEndpoint(t *testing.T) {
 			s := start(t)
 			s.table().Delete("a")
 			s.table().Unknown("a", errDown)
-			s.in(time.Hour).holds("host ", "host 10.0.0.1:80")
+			s.in(time.Hour).holds("host ", "host 10.0.0.1:80", "other ", "other 10.8.8.8:80")
 		},
 	})
 }

@@ -21,6 +21,14 @@ func (s *story) settles(d time.Duration) (bridge.Status, time.Duration, error) {
 	return status, time.Since(start), err
 }
 
+// slow is a target that takes a second to keep a record.
+type slow struct{ *recording }
+
+func (t slow) Record(ctx context.Context, kind, name, text string) error {
+	time.Sleep(time.Second) // virtual
+	return t.recording.Record(ctx, kind, name, text)
+}
+
 func TestSettled(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"as soon as everything is written": func(t *testing.T) {
@@ -46,6 +54,15 @@ func TestSettled(t *testing.T) {
 			s.has()
 			if st, took, err := s.settles(time.Hour); err != nil || took != time.Minute || !st.InSync() {
 				t.Errorf("after %v: %v %+v", took, err, st)
+			}
+			s.holds()
+		},
+		"not before what is recorded first lets leftovers go": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.Guard{Window: time.Hour}).holding(mine("old", "10.0.0.1:80"))
+			s.starts(slow{&recording{Target: s.target, texts: make(map[string]map[string]string)}})
+			time.AfterFunc(time.Second, func() { s.has() })
+			if _, took, err := s.settles(time.Hour); err != nil || took != 2*time.Second {
+				t.Errorf("after %v: %v", took, err)
 			}
 			s.holds()
 		},

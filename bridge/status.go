@@ -120,19 +120,13 @@ type ServiceStatus struct {
 // Hold is a set of deletions that is held back.
 type Hold struct {
 	ID      string           `json:"id"`     // up to the hyphen of the target and the bridge, behind it of exactly this set
-	Bridge  string           `json:"bridge"` // empty: nobody is known to have claimed the entries, and there are several bridges
+	Bridge  string           `json:"bridge"` // that wrote the entries; a name that no bridge has where it is not configured
 	Reason  string           `json:"reason"`
-	Since   time.Time        `json:"since"`
-	Release string           `json:"release"` // what would end it
+	Since   time.Time        `json:"since,omitzero"` // zero where it was denied
+	Release string           `json:"release"`        // what would end it
 	Groups  []registry.Group `json:"groups"`
-	Entries []string         `json:"entries"`           // keys, as group and key
-	Earlier []Set            `json:"earlier,omitempty"` // what the set was before, the last at the end
-}
-
-// Set is what a hold was under an earlier id.
-type Set struct {
-	ID        string `json:"id"`
-	Deletions int    `json:"deletions"`
+	Entries []string         `json:"entries"`          // keys, as group and key
+	Denied  bool             `json:"denied,omitempty"` // a person keeps the entries until each is claimed again
 }
 
 // Conflict is a claim that cannot be honoured.

@@ -3,7 +3,6 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -13,7 +12,7 @@ import (
 // the new guards from then on, and goes where they hold nothing.
 func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
 	for name, g := range guards {
-		if err := g.validate(); err != nil {
+		if err := validateGuard(g); err != nil {
 			return fmt.Errorf("bridge %q: %w", name, err)
 		}
 	}
@@ -33,13 +32,7 @@ func (l *loop) tune(guards map[string]Guard, opts Options, now time.Time) {
 			if g.Mode == "" {
 				w.Guard.Mode = GuardEnforce
 			}
-			l.wards[i].guard = w.Guard
-		}
-	}
-	l.strict.guard = strictest(l.ways, nil).guard
-	for _, h := range slices.Clone(l.holds) {
-		if mode := h.ward.guard.Mode; mode != GuardEnforce {
-			l.release(h, "guard.mode is "+string(mode), now)
+			l.scopes[i].guard.Options, l.scopes[i].changed = w.Guard, true
 		}
 	}
 	l.review(now)

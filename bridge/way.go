@@ -90,9 +90,9 @@ func (w *way) unknown(name registry.Name) error {
 }
 
 // ignoranceOf returns why nothing may be concluded about an entry of ours that
-// nobody is known to have claimed. A source that is not complete may claim any.
-// One that cannot tell of some services may claim what came from these, by what
-// the entry says of itself.
+// this bridge may have written and nobody is known to have claimed. A source that
+// is not complete may claim any. One that cannot tell of some services may claim
+// what came from these, by what the entry says of itself.
 func (w *way) ignoranceOf(e registry.Entry) error {
 	switch {
 	case !w.known.Synced:
@@ -102,9 +102,9 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	case len(w.known.Unknown) == 0:
 		return nil
 	}
-	name, ours := registry.Name(""), true
+	name := registry.Name("")
 	if w.Trace != nil {
-		name, ours = w.Trace.Origin(e)
+		name = w.Trace.Origin(e)
 	}
 	scope := w.some.of(w.known.Unknown, func(string) bool { return true })
 	if name != "" {
@@ -113,7 +113,7 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 			scope = string(name)
 		}
 	}
-	if !ours || scope == "" {
+	if scope == "" {
 		return nil
 	}
 	err, _ := registry.Covering(w.known.Unknown, registry.Name(scope))
@@ -143,6 +143,14 @@ func (x *example) of(unknown map[string]error, such func(string) bool) string {
 		}
 	}
 	return x.scope
+}
+
+// keeps returns the policy that forbids deletions; empty where none does.
+func (w *way) keeps() Policy {
+	if w.Policy == PolicySync {
+		return ""
+	}
+	return w.Policy
 }
 
 // learn takes in how far the source may be relied on, and reports whether

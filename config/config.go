@@ -101,7 +101,6 @@ type Bridge struct {
 	Metadata Metadata   `yaml:"metadata" doc:"What of the attributes of services passes, and under which keys; followed in this order."`
 	Policy   string     `yaml:"policy" default:"sync" enum:"sync|upsert-only|create-only|read-only" doc:"What the bridge may do to its entries."`
 	Guard    Guard      `yaml:"guard" doc:"How reluctantly the bridge deletes."`
-	OnRemove string     `yaml:"onRemove" default:"keep" enum:"keep|withdraw" doc:"What becomes of the bridge's entries once it is taken out of this file while others lead to the same registry: they stay, or the guard takes them back as leftovers."`
 }
 
 // Format is one form in which services are stored. In the file it is the
@@ -165,9 +164,9 @@ type ValueRule struct {
 // Guard says how reluctantly a bridge deletes.
 type Guard struct {
 	Mode         string   `yaml:"mode" default:"enforce" enum:"enforce|warn|off" doc:"Whether deletions are held, only reported, or go."`
-	Share        float64  `yaml:"share" default:"0.3" doc:"Removals are held that would leave more than this part of a bridge's services without an endpoint, or take more than this part of its endpoints, on balance within window. 1: none are."`
-	AtLeast      int      `yaml:"atLeast" default:"10" doc:"Endpoints that may always go within window if the source withdraws them and others of their service stay."`
-	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, how long a reading is doubted whose source brought back what it had lost, and how long a host in a mesh stays without endpoints whose service is only found to be gone."`
+	Share        float64  `yaml:"share" default:"0.3" doc:"Deletions are held that would leave more than this part of a bridge's services without an endpoint, or take more than this part of its endpoints, within window. 0 and 1: none are."`
+	AtLeast      int      `yaml:"atLeast" default:"10" doc:"Endpoints that do not count against share within window if the source withdraws them and others of their service stay."`
+	Window       Duration `yaml:"window" default:"1h" doc:"How long a loss counts, and how long a host in a mesh stays without endpoints whose service is only found to be gone."`
 	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a service waits."`
 	Settle       Duration `yaml:"settle" default:"1m" doc:"How long an orphan waits once the source is complete: an entry that no reading shows and nobody withdrew."`
 	Confirm      Duration `yaml:"confirm" default:"10m" doc:"How long after a hold began a reading over a new connection may confirm it; 0s: only approval ends it."`

@@ -142,13 +142,18 @@ func TestHolds_A38(t *testing.T) {
 		t.Fatalf("deny: %d, %s", code, text)
 	}
 	harness.Eventually(t, soon, "the denial is kept", func() error {
-		_, set, _ := strings.Cut(id, "-") // what is decided about is the set
-		return harness.Same(w.znodes.Children(t, "/xds-bridge/integration/decisions"), []string{set})
+		return harness.Same(w.znodes.Children(t, "/xds-bridge/integration/decisions"), []string{id})
 	})
 	bridge.Kill()
 	bridge.Start(t)
 	bridge.AwaitReady(t)
-	harness.Eventually(t, soon, "the denial survived the restart", held("denied by"))
+	harness.Eventually(t, soon, "the denial survived the restart", func() error {
+		code, out, _ := bridge.Do(t, "holds")
+		if code != 0 || !strings.Contains(out, "hold "+id) || !strings.Contains(out, "a person denied it") {
+			return fmt.Errorf("holds: %d, %s", code, out)
+		}
+		return nil
+	})
 	w.awaitEntries(t, providers, 19201, 19202, 19203, 19204)
 	if code, _, text := bridge.Do(t, "approve", id); code != 0 {
 		t.Fatalf("approve: %d, %s", code, text)

@@ -20,24 +20,23 @@ type removing struct {
 	second string // its line of the file
 }
 
-// secondEntries is how many the second bridge writes: more than the guard of
-// the first lets go without a word.
+// secondEntries is how many the second bridge writes.
 const secondEntries = 12
 
-func newRemoving(t *testing.T, onRemove string) *removing {
+func newRemoving(t *testing.T) *removing {
 	t.Helper()
 	to := harness.StartZooKeeper(t)
 	r := &removing{target: harness.Connect(t, to.Address)}
 	first, second := sourceOf(t, "first.Api", 2), sourceOf(t, "second.Api", secondEntries)
-	line := "  - { name: %s, from: %[1]s, to: to, formats: [dubbo-interface], guard: { settle: 1s, lastEndpoint: 1s }%s }\n"
-	r.second = fmt.Sprintf(line, "second", onRemove)
+	line := "  - { name: %s, from: %[1]s, to: to, formats: [dubbo-interface], guard: { settle: 1s, lastEndpoint: 1s } }\n"
+	r.second = fmt.Sprintf(line, "second")
 	r.bridge = harness.ConfiguredBridge(t, fmt.Sprintf(`owner: removing
 registries:
   first: { zookeeper: { servers: [%q] } }
   second: { zookeeper: { servers: [%q] } }
   to: { zookeeper: { servers: [%q], sessionTimeout: 6s } }
 bridges:
-%s%s`, first.Address, second.Address, to.Address, fmt.Sprintf(line, "first", ""), r.second))
+%s%s`, first.Address, second.Address, to.Address, fmt.Sprintf(line, "first"), r.second))
 	r.bridge.Start(t)
 	r.bridge.AwaitReady(t)
 	r.await(t, "first.Api", 2)
@@ -85,7 +84,7 @@ func (r *removing) remove(t *testing.T, way string) {
 		r.bridge.AwaitReady(t)
 		return
 	}
-	if code, out, errOut := r.bridge.Do(t, "reload"); code != 0 || !strings.Contains(out, "bridge second: removed") {
+	if code, out, errOut := r.bridge.Do(t, "reload"); code != 0 || !strings.Contains(out, "bridge second: leaves to") {
 		t.Fatalf("reload ends with %d: %s%s", code, out, errOut)
 	}
 }
@@ -109,42 +108,36 @@ func (r *removing) holds(t *testing.T) []string {
 	return ids
 }
 
-// TestOnRemove_F09 shows what becomes of the entries of a bridge that is taken
-// out of the file, in a real ZooKeeper.
-func TestOnRemove_F09(t *testing.T) {
+// TestARemovedBridge_F09 shows what becomes of the entries of a bridge that is
+// taken out of the file, in a real ZooKeeper.
+func TestARemovedBridge_F09(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for _, way := range []string{"reload", "restart"} {
-		t.Run("keep by a "+way, func(t *testing.T) {
-			r := newRemoving(t, "")
+		t.Run("approved after a "+way, func(t *testing.T) {
+			r := newRemoving(t)
 			before := r.target.Tree(t, "/dubbo")
 			r.remove(t, way)
-			harness.Stays(t, 4*time.Second, "every entry stays, beyond the time in which a leftover settles", func() error {
-				return harness.Same(r.target.Tree(t, "/dubbo"), before)
-			})
-			if ids := r.holds(t); len(ids) > 0 {
-				t.Errorf("what stays is held: %v", ids)
-			}
-		})
-		t.Run("withdraw by a "+way, func(t *testing.T) {
-			r := newRemoving(t, ", onRemove: withdraw")
-			harness.Eventually(t, soon, "it is remembered", func() error {
-				return harness.Same(len(r.target.Children(t, "/xds-bridge/removing/removals")), 1)
-			})
-			r.remove(t, way)
-			harness.Eventually(t, soon, "the guard holds what is more than its share", func() error { return harness.Same(len(r.holds(t)), 1) })
-			if n := r.entries(t, "second.Api"); n != secondEntries {
-				t.Errorf("%d of %d entries are left while they are held", n, secondEntries)
+			harness.Eventually(t, 2*time.Minute, "its entries are held", func() error { return harness.Same(len(r.holds(t)), 1) })
+			if diff := harness.Same(r.target.Tree(t, "/dubbo"), before); diff != nil {
+				t.Errorf("an entry changed before a person decided: %v", diff)
 			}
 			if code, out, errOut := r.bridge.Do(t, "approve", r.holds(t)[0]); code != 0 {
 				t.Fatalf("approve: %s%s", out, errOut)
 			}
 			r.await(t, "second.Api", 0)
-			if n := r.entries(t, "first.Api"); n != 2 {
-				t.Errorf("%d of 2 entries of the bridge that is left", n)
+			r.await(t, "first.Api", 2)
+		})
+		t.Run("purged after a "+way, func(t *testing.T) {
+			r := newRemoving(t)
+			r.remove(t, way)
+			if code, out, errOut := r.bridge.Do(t, "purge", "--bridge", "second", "--yes"); code != 0 {
+				t.Fatalf("purge: %s%s", out, errOut)
 			}
-			if log := r.bridge.Log(); !strings.Contains(log, "withdraw") {
-				t.Error("the audit in the log does not tell of it")
+			r.await(t, "second.Api", 0)
+			r.await(t, "first.Api", 2)
+			if ids := r.holds(t); len(ids) > 0 {
+				t.Errorf("what is gone is held: %v", ids)
 			}
 		})
 	}

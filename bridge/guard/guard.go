@@ -44,6 +44,7 @@ const (
 type Endpoint struct {
 	Key   string
 	Claim Claim
+	New   bool // it is claimed, and stored before anything goes
 }
 
 // Mode says what becomes of a mass deletion. Ignorance and denials count in every mode.
@@ -93,6 +94,7 @@ type Round struct {
 	Released  []Release
 	Warned    *Hold     // what would be held, in mode Warn
 	Reconnect bool      // a new connection to the source could confirm the hold
+	Waits     bool      // a candidate waits for time alone
 	Next      time.Time // when time alone may change something; zero: never
 }
 
@@ -108,7 +110,7 @@ type Guard struct {
 }
 
 // totals are sums over services.
-type totals struct{ services, empty, endpoints, claimed, unknown int }
+type totals struct{ services, empty, endpoints, claimed int }
 
 // New returns a guard that continues from the records of an earlier one.
 func New(o Options, records []Record) *Guard {
@@ -126,8 +128,8 @@ func (g *Guard) service(r Record) *service {
 	return s
 }
 
-// Observe takes in which endpoints of the bridge the target stores in a service,
-// after what was to be added there was added.
+// Observe takes in which endpoints of the bridge the target stores in a service
+// once what is to be added there is added.
 func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) {
 	s := g.services[group]
 	switch {
@@ -155,7 +157,6 @@ func (g *Guard) change(s *service, by func()) {
 
 func (g *Guard) add(s *service, sign int) {
 	g.sum.claimed += sign * s.claimed
-	g.sum.unknown += sign * s.unknown
 	if s.base() > 0 {
 		g.sum.services += sign
 		g.sum.endpoints += sign * s.base()
@@ -192,7 +193,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 		}
 	}
 	g.connection = connection
-	if g.calm.IsZero() || g.sum.claimed+g.sum.unknown == 0 {
+	if g.calm.IsZero() || g.sum.claimed == 0 {
 		g.calm = now
 	}
 	person := g.sum.claimed == 0 || 2*g.sum.empty > g.sum.services
@@ -221,7 +222,8 @@ func (g *Guard) enforce(now time.Time, person bool, r *Round) {
 			r.Reconnect = r.Reconnect || !person && s.unconfirmed(now, g.connection, g.Options.Confirm)
 		}
 	}
-	if g.hold == nil {
+	if g.hold == nil || len(g.hold.Keys) == 0 { // what is held is unknown at present
+		g.hold = nil
 		return
 	}
 	g.hold.seal(g.sum, person)
@@ -291,7 +293,7 @@ func (g *Guard) exceeded() bool {
 	if l.emptied == 1 && l.others == 0 && g.sum.claimed > 0 { // one service goes as whoever withdrew it wants
 		l.emptied, l.lost = 0, l.lost-l.withdrawn
 	}
-	return g.sum.claimed+g.sum.unknown == 0 ||
+	return g.sum.claimed == 0 ||
 		float64(l.emptied) > share*float64(g.sum.services) || float64(l.lost) > share*float64(g.sum.endpoints)
 }
 
@@ -312,7 +314,7 @@ func (g *Guard) finish(now time.Time, r *Round) {
 				delete(g.services, s.Service)
 			}
 		}
-		r.Next = soonest(r.Next, s.next(now, g.Options))
+		r.Next, r.Waits = soonest(r.Next, s.next(now, g.Options)), r.Waits || s.waits()
 	}
 	slices.SortFunc(r.Free, registry.Group.Compare)
 	slices.SortFunc(r.Changed, registry.Group.Compare)

@@ -408,6 +408,20 @@ func TestGuard_ReplacedEndpointsGoWhateverTheirNumber(t *testing.T) {
 	b.want("two of two in each of ten services", 20, 0)
 }
 
+func TestGuard_NewEndpointsReplaceLeftoversOfAnEarlierProcess(t *testing.T) {
+	b := newBench(t, defaults())
+	b.claimed("other", 2)
+	b.stored["a"] = []guard.Endpoint{
+		{Key: "old", Claim: guard.Missing},
+		{Key: "older", Claim: guard.Missing},
+		{Key: "new", Claim: guard.Claimed, New: true},
+		{Key: "newer", Claim: guard.Claimed, New: true},
+	}
+	b.in(0)
+	b.in(time.Minute)
+	b.want("two of two", 2, 0)
+}
+
 func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
 	b := newBench(t, defaults())
 	for i := range 10 {
@@ -489,6 +503,28 @@ func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
 	b.in(time.Second)
 	b.in(time.Minute)
 	b.want("the last service beside nine that were denied", 0, 1)
+	if b.in(10 * time.Minute); !b.guard.Hold().Person || b.round.Reconnect {
+		t.Errorf("hold %+v, a new connection is wanted: %v", b.guard.Hold(), b.round.Reconnect)
+	}
+}
+
+func TestGuard_ASourceThatShowsNothingHasNoBudgetWhileEndpointsSettle(t *testing.T) {
+	b := newBench(t, defaults())
+	for i := range 10 {
+		b.claimed(fmt.Sprint("s", i), 2)
+	}
+	b.in(0)
+	b.connection++
+	b.in(0)
+	for i := range 10 { // nothing is claimed any more before the first has settled
+		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Missing: 2})
+		b.in(5 * time.Second)
+	}
+	b.in(10 * time.Second)
+	for i := range 10 {
+		b.in(5 * time.Second)
+		b.want(fmt.Sprint(i+1, " of ten services settled"), 0, 2*(i+1))
+	}
 }
 
 func TestGuard_AHoldEndsWhenEndpointsComeBack(t *testing.T) {

@@ -34,7 +34,7 @@ type Hold struct {
 	Losses            []Loss // by service
 	Since             time.Time
 	Emptied, Services int  // services without an endpoint when it goes, of so many
-	Lost, Endpoints   int  // endpoints of the services that are held, of so many
+	Lost, Endpoints   int  // endpoints that are held, of so many
 	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
 }
 
@@ -44,7 +44,6 @@ func (h *Hold) with(s *service) *Hold {
 		h = &Hold{}
 	}
 	h.Since = soonest(h.Since, s.Held)
-	h.Lost += s.base() - s.stay()
 	h.Losses = append(h.Losses, Loss{s.Service, s.base(), s.stay()})
 	for key, c := range s.candidates {
 		if c.fate == Held {
@@ -54,9 +53,26 @@ func (h *Hold) with(s *service) *Hold {
 	return h
 }
 
+// Denied returns the endpoints that a person keeps, as a hold; nil for none.
+func (g *Guard) Denied() *Hold {
+	h := &Hold{}
+	for s := range g.active {
+		for key, c := range s.candidates {
+			if c.fate == Denied {
+				h.Keys = append(h.Keys, Key{s.Service, key})
+			}
+		}
+	}
+	if len(h.Keys) == 0 {
+		return nil
+	}
+	h.seal(g.sum, true)
+	return h
+}
+
 // seal completes a hold.
 func (h *Hold) seal(sum totals, person bool) {
-	h.Emptied, h.Services, h.Endpoints, h.Person = sum.empty, sum.services, sum.endpoints, person
+	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = sum.empty, sum.services, len(h.Keys), sum.endpoints, person
 	slices.SortFunc(h.Keys, Key.Compare)
 	slices.SortFunc(h.Losses, func(a, b Loss) int { return a.Service.Compare(b.Service) })
 	hash := sha256.New()

@@ -56,6 +56,7 @@ type service struct {
 	has        int  // how many endpoints count as its own
 	all        int  // endpoints that are stored
 	untold     int  // of which the source cannot tell and that are no candidates
+	added      int  // of those that are claimed, the new ones
 	going      int  // candidates that are free
 	falls      bool // with them it has less
 
@@ -78,12 +79,15 @@ func newService(r Record) *service {
 // keeps its state and its clock.
 func (s *service) observe(now time.Time, endpoints []Endpoint) {
 	before := s.candidates
-	s.candidates, s.all, s.claimed, s.untold = make(map[string]*candidate), len(endpoints), 0, 0
+	s.candidates, s.all, s.claimed, s.untold, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
 	for _, e := range endpoints {
 		c := before[e.Key]
 		switch {
 		case e.Claim == Claimed:
 			s.claimed++
+			if e.New {
+				s.added++
+			}
 		case e.Claim == Unknown && c == nil:
 			s.untold++
 		case c == nil:
@@ -131,9 +135,9 @@ func (c *candidate) settles(now time.Time, o Options) bool {
 
 // level moves how many endpoints count as the service's own. Candidates do until
 // they go, and never make it more than it had; of a service that was not known
-// they count as well.
+// they count as well, and new ones do not.
 func (s *service) level(now time.Time) {
-	n := s.stored
+	n := s.stored - s.added
 	if s.known {
 		n = max(s.stay()-s.unknown, min(s.stored, s.base()))
 	}
@@ -299,11 +303,21 @@ func (s *service) idle() bool {
 	return len(s.candidates)+len(s.Peaks) == 0 && s.Held.IsZero() && !s.Missed
 }
 
+// waits reports whether a candidate waits for time alone.
+func (s *service) waits() bool {
+	for _, c := range s.candidates {
+		if c.fate == Settling || c.fate == Last {
+			return true
+		}
+	}
+	return false
+}
+
 // next returns when time alone may change something.
 func (s *service) next(now time.Time, o Options) (at time.Time) {
 	switch {
 	case !s.Held.IsZero():
-		at = now.Add(time.Second)
+		at = now.Add(max(time.Second, o.Confirm/60))
 	case len(s.Peaks) > 0:
 		at = s.Peaks[0].Until.Add(o.Window)
 	}

@@ -16,7 +16,7 @@ import (
 // The two tables of testdata/tables.md are what these tests saw with the settings of
 // the defaults. UPDATE_GOLDEN=1 writes them anew.
 
-const page = "testdata/tables.md"
+const page = "../../docs/guard.md"
 
 // A mesh is a source, a target and what drives a guard between them, in virtual time.
 type mesh struct {

@@ -73,6 +73,33 @@ func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
 	}
 }
 
+// A Desire is a key that a group holds of ours after a change.
+type Desire struct {
+	Key    string
+	Origin Origin // whose claim is honoured
+	Held   bool   // the group holds it already
+}
+
+// Desired yields the keys of a group whose claims are honoured, in order. Of an
+// exclusive group those that are not held yet are another service's, and left out.
+func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
+	return func(yield func(Desire) bool) {
+		g := p.groups[name]
+		if g == nil {
+			return
+		}
+		d := diff{owner: p.owner}
+		for r := range g.rows() {
+			if len(r.want) == 0 || d.winner(r.held) >= 0 || g.exclusive && len(r.held) == 0 {
+				continue
+			}
+			if !yield(Desire{r.key, r.want[0].origin, len(r.held) > 0}) {
+				return
+			}
+		}
+	}
+}
+
 // Losers yields everybody who is known to have claimed a surplus key, in the
 // order in which they lost it.
 func (p *Planner) Losers(name registry.Group, key string) iter.Seq[Origin] {

@@ -105,13 +105,7 @@ func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
 	file := w.config(fileOptions{bridge: quick})
 	r := w.start(file)
 	inStep(t, file)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.file("config.yaml", strings.Replace(string(text), "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, root: /other }]", 1))
-	doIn(t, map[string]string{"XDS_BRIDGE_ALLOW_MOVE": "true"}, "reload", "-f", file).want(t, exitUsage, "--allow-move")
-	doIn(t, map[string]string{"XDS_BRIDGE_OWNER": "shop"}, "purge", "--yes", "-f", file).want(t, exitUsage)
+	doIn(t, map[string]string{"XDS_BRIDGE_OWNER": "shop", "XDS_BRIDGE_BRIDGE": "mesh-to-zk"}, "purge", "--yes", "-f", file).want(t, exitUsage)
 	r.stop()
 	w.offer(orders, "10.0.0.9")
 	doIn(t, map[string]string{"XDS_BRIDGE_DRY_RUN": "true"}, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).

@@ -12,12 +12,12 @@ import (
 
 func (c *cli) approveVerb() *cobra.Command {
 	return c.decideVerb("approve", "Let the deletions of holds go ahead",
-		"approve lets exactly the deletions go ahead that holds shows under an id. Where\ntheir set has changed since, the id is another: nothing happens, and it is said\nwhat is held now. --bridge lists what is held for one bridge, with the command\nthat approves exactly that.")
+		"approve deletes exactly the entries that holds shows under an id. Where they have\nchanged since, the id is another: nothing happens, and the answer names what is\nheld now. --bridge lists what is held for one bridge, with the command\nthat approves exactly that.")
 }
 
 func (c *cli) denyVerb() *cobra.Command {
 	return c.decideVerb("deny", "Keep the deletions of holds back",
-		"deny keeps the deletions of a hold back, whatever the source says, until their set\nchanges or somebody approves it. --bridge lists what is held for one bridge, with\nthe command that denies exactly that.")
+		"deny keeps the entries of a hold, whatever the source says, each until it is claimed\nagain or somebody approves them. --bridge lists what is held for one bridge, with\nthe command that denies exactly that.")
 }
 
 func (c *cli) decideVerb(verb, short, long string) *cobra.Command {
@@ -61,7 +61,7 @@ func (c *cli) decide(ctx context.Context, o clientOptions, form output, verb str
 		}
 		made = append(made, d)
 		if form == outputText {
-			c.say("hold %s of bridge %s in %s: %s, %d deletions", d.ID, orWord(d.Bridge, unknownBridge), d.Target, d.Result, d.Count)
+			c.say("hold %s of bridge %s in %s: %s, %d deletions", d.ID, d.Bridge, d.Target, d.Result, d.Count)
 		}
 		if !d.Recorded {
 			c.note("warning: hold %s: %s", d.ID, d.Why)

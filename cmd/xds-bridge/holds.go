@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
@@ -25,7 +27,7 @@ func (c *cli) holdsVerb() *cobra.Command {
 	}
 	clientFlags(cmd, &o)
 	outputFlag(cmd, &form)
-	cmd.Flags().StringVar(&of, "bridge", "", "only those of this bridge")
+	cmd.Flags().StringVar(&of, "bridge", "", "only those of this bridge, which need not be configured")
 	return cmd
 }
 
@@ -40,7 +42,7 @@ func (c *cli) holds(ctx context.Context, o clientOptions, form output, of string
 		return err
 	}
 	if of != "" {
-		page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return h.Bridge != of })
+		page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !isOf(h.Bridge, of) })
 		page.Total = len(page.Items)
 	}
 	if form == outputJSON {
@@ -48,15 +50,19 @@ func (c *cli) holds(ctx context.Context, o clientOptions, form output, of string
 	} else {
 		c.printHolds(page.Items)
 	}
-	if err == nil && len(page.Items) > 0 {
+	if err == nil && slices.ContainsFunc(page.Items, func(h admin.Hold) bool { return !h.Denied }) {
 		err = exit{code: exitHeld}
 	}
 	return err
 }
 
-// unknownBridge stands for the bridge of entries that nobody claims since the
-// start.
-const unknownBridge = "of several, which is not known"
+// holdText says what is held and what ends that.
+func holdText(now time.Time, h bridge.Hold) string {
+	if h.Denied {
+		return fmt.Sprintf("%d entries stay: %s; ends %s", len(h.Entries), h.Reason, h.Release)
+	}
+	return fmt.Sprintf("%d deletions since %s: %s; ends %s", len(h.Entries), ago(now, h.Since), h.Reason, h.Release)
+}
 
 // shownEntries is how many entries of a hold are listed.
 const shownEntries = 20
@@ -65,10 +71,12 @@ func (c *cli) printHolds(holds []admin.Hold) {
 	now := time.Now()
 	for _, h := range holds {
 		c.warn("hold %s in %s", h.ID, h.Target)
-		c.say("  bridge    %s", orWord(h.Bridge, unknownBridge))
+		c.say("  bridge    %s", h.Bridge)
 		c.say("  what      %d deletions in %d groups", len(h.Entries), len(h.Groups))
 		c.say("  why       %s", h.Reason)
-		c.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
+		if !h.Denied {
+			c.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
+		}
 		c.say("  release   %s", h.Release)
 		c.say("  decide    xds-bridge approve %s lets these go, xds-bridge deny %s keeps them", h.ID, h.ID)
 		for _, e := range h.Entries[:min(len(h.Entries), shownEntries)] {

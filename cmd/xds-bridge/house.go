@@ -31,7 +31,6 @@ type house struct {
 	metrics    *metrics.Metrics
 	events     *admin.Events
 	audit      *audit.Log
-	elsewhere  map[string]string // registries that are others than in the house before it, and why
 }
 
 // input is one source with its table. It runs once, however many bridges
@@ -84,7 +83,6 @@ type outlet struct {
 	loop     *bridge.Loop
 	former   []use     // places that bridges wrote and write no more
 	election *election // nil where every replica writes, or there is but one
-	removal  *removal
 }
 
 // close gives back what the house holds, after it ran or in place of it.
@@ -214,7 +212,10 @@ func (o *outlet) parts() []func(context.Context) error {
 	if o.beside != nil {
 		all = append(all, named("target "+o.name, o.beside))
 	}
-	return append(all, o.remove)
+	if o.election != nil {
+		all = append(all, o.agree)
+	}
+	return all
 }
 
 // parts returns what runs while the source is read.
@@ -243,13 +244,29 @@ func (o *outlet) rescan(ctx context.Context) error {
 	}
 }
 
-// remove takes up what was written by bridges that are gone, once the target
-// may be written to.
-func (o *outlet) remove(ctx context.Context) error {
-	if err := o.entry.wait(ctx); err != nil {
-		return err
+// agree makes the loop read everything again once all replicas are configured
+// alike: what it kept because another one may claim it may go by then.
+func (o *outlet) agree(ctx context.Context) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for differed := ""; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		before := differed
+		differed = o.election.differing()
+		switch {
+		case differed == before, differed == unread:
+		case differed != "":
+			o.election.log.Warn("replicas differ", "reason", differed)
+		case before != unread: // while the record was not read, nothing was kept
+			if err := o.resync(ctx); err != nil {
+				return err
+			}
+		}
 	}
-	return o.removal.run(ctx, o.resync)
 }
 
 // resync makes the loop read everything again.

@@ -29,10 +29,7 @@ type keeper struct {
 }
 
 // ask is a request to read the configuration again.
-type ask struct {
-	request admin.ReloadRequest
-	answer  chan admin.Reload
-}
+type ask chan admin.Reload
 
 // keep runs what the configuration says until ctx ends, which is no fault.
 func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
@@ -91,12 +88,12 @@ func (k *keeper) run(ctx context.Context) error {
 		case old := <-k.life.left:
 			k.life.handed(old)
 		case a := <-k.asks:
-			a.answer <- k.reload(base, a.request, "request")
+			a <- k.reload(base, "request")
 		case <-k.cli.hup:
-			k.reload(base, admin.ReloadRequest{}, "signal")
+			k.reload(base, "signal")
 		case <-look.C:
 			if k.house.cfg.Reload.Interval > 0 && k.file.changed() {
-				k.reload(base, admin.ReloadRequest{}, "file")
+				k.reload(base, "file")
 			}
 			look.Reset(k.interval())
 		}
@@ -145,17 +142,17 @@ func (h *house) shown() (inputs []admin.Input, targets []admin.Target) {
 const reloadWait = 25 * time.Second
 
 // ask has the configuration read again, after a reload that is under way.
-func (k *keeper) ask(ctx context.Context, request admin.ReloadRequest) (admin.Reload, error) {
+func (k *keeper) ask(ctx context.Context) (admin.Reload, error) {
 	ctx, cancel := context.WithTimeout(ctx, reloadWait)
 	defer cancel()
-	a := ask{request, make(chan admin.Reload, 1)}
+	a := make(ask, 1)
 	select {
 	case k.asks <- a:
 	case <-ctx.Done():
 		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
 	}
 	select {
-	case r := <-a.answer:
+	case r := <-a:
 		return r, nil
 	case <-ctx.Done():
 		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())

@@ -105,8 +105,6 @@ func (l *life) replaced(o *outlet, h *house) {
 	case o.listen != "", // readers keep what they have and come back to its successor
 		o.lasting && h.outlet(o.at) == nil: // nothing goes with it, and it would look alive there
 		l.end(o.link)
-	case h.elsewhere[o.name] != "": // it holds what nobody asked to withdraw
-		l.log.Warn("the entries at the registry before stay until this process ends", "peer", o.name, "was", h.elsewhere[o.name])
 	default:
 		l.leaving[o.link] = o.at
 	}

@@ -1,90 +1,104 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"maps"
+	"net/url"
 	"slices"
-	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
 const (
-	moveRemedy  = "what was written before would stay; undo the change, or reload with --allow-move"
+	moveRemedy  = "undo the change, or restart the bridge with it; what was written before stays there, unless you purge it first"
 	ownerRemedy = "stop the bridge, take its entries over with xds-bridge adopt --from %s --yes, and start it; or undo the change"
-	leaveRemedy = "what was written there would stay; set onRemove: withdraw to take it back, reload with --allow-move to leave it, or undo the change"
 )
 
-// moved returns a fault for everything that differs between two
-// configurations of what says whose entries are and where they lie. A bridge
-// that is new is no such thing, and for one that is gone onRemove says what
-// becomes of its entries. Elsewhere are the registries that are others now.
-func moved(before, after *config.Config, elsewhere map[string]string) config.Faults {
-	m := moves{before: before, after: after}
+// moved returns a fault for everything that differs between two configurations
+// of who the owner is and which registries are meant. What was written before is
+// out of reach of the loops after such a change, so that a person has to restart.
+func (b *builder) moved(ctx context.Context, before, after *config.Config) (faults config.Faults) {
 	if was, is := before.Owner, after.Owner; was != is {
-		m.fault("owner", "changes from %q to %q: "+ownerRemedy, was, is, was)
+		faults = append(faults, after.Fault("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
 	}
 	for _, name := range slices.Sorted(maps.Keys(after.Registries)) {
-		if old, known := before.Registries[name]; known {
-			for at, place := range places(after.Registries[name]) {
-				m.differs("registries."+name+at, places(old)[at], place)
+		was, known := before.Registries[name]
+		if !known {
+			continue
+		}
+		is := after.Registries[name]
+		for _, at := range slices.Sorted(maps.Keys(places(is))) {
+			if from, to := places(was)[at], places(is)[at]; from != to {
+				faults = append(faults, after.Fault("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
-		if why := elsewhere[name]; why != "" {
-			m.fault("registries."+name+"."+kindOf(after.Registries[name])+".servers", "%s: %s", why, moveRemedy)
+		if why := b.differ(ctx, name, was, is); why != "" {
+			faults = append(faults, after.Fault("registries."+name+"."+kindOf(is)+".servers", "%s: %s", why, moveRemedy))
 		}
 	}
-	for i, x := range after.Bridges {
-		j := slices.IndexFunc(before.Bridges, func(o config.Bridge) bool { return o.Name == x.Name })
-		if j < 0 {
-			continue
-		}
-		path := "bridges[" + strconv.Itoa(i) + "]"
-		m.differs(path+".to", before.Bridges[j].To, x.To)
-		if x.OnRemove != withdraw && before.Bridges[j].To == x.To {
-			m.formats(path, before.Bridges[j], x)
+	return faults
+}
+
+// askID is how long a registry may take to tell its id to a reload.
+const askID = 5 * time.Second
+
+// differ says why two settings of a registry lead to two registries; empty
+// where they lead to one. Where both can be asked, the id that a registry keeps
+// of itself decides, so that a server more is no move; else they are the same as
+// long as they have a server in common.
+func (b *builder) differ(ctx context.Context, name string, was, is config.Registry) string {
+	if slices.Equal(servers(was), servers(is)) || kindOf(was) != kindOf(is) {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, askID)
+	defer cancel()
+	var ids [2]string
+	var errs [2]error
+	var asking sync.WaitGroup
+	for i, r := range []config.Registry{was, is} {
+		if kept := b.keptID(name, r); kept != nil {
+			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}
-	return m.faults
-}
-
-// moves gathers the faults of moved.
-type moves struct {
-	before, after *config.Config
-	faults        config.Faults
-}
-
-func (m *moves) fault(path, format string, args ...any) {
-	m.faults = append(m.faults, m.after.Fault(path, format, args...))
-}
-
-func (m *moves) differs(path, was, is string) {
-	if was != is {
-		m.fault(path, "changes from %q to %q: %s", was, is, moveRemedy)
-	}
-}
-
-// formats tells of each place that a bridge wrote and writes no more. Formats
-// are compared by what they are: their order says nothing.
-func (m *moves) formats(path string, old, x config.Bridge) {
-	was, is := m.before.Registries[old.To], m.after.Registries[x.To]
-	for _, f := range old.Formats {
-		at := placed(was, f)
-		at.namespace = placed(is, f).namespace // another one was told of
-		if writes(is, x, at) {
-			continue
+	asking.Wait()
+	from, to := strings.Join(servers(was), ","), strings.Join(servers(is), ",")
+	switch {
+	case errs[0] == nil && errs[1] == nil && ids[0] != "":
+		if ids[0] == ids[1] {
+			return ""
 		}
-		k := slices.IndexFunc(x.Formats, func(n config.Format) bool {
-			return n.Format == f.Format && !writes(was, old, placed(was, n))
-		})
-		switch setting := path + ".formats[" + strconv.Itoa(k) + "]"; {
-		case k < 0:
-			m.fault(path+".formats", "leaves %s: %s", at, leaveRemedy)
-		case f.Root != x.Formats[k].Root:
-			m.fault(setting+".root", "changes from %q to %q: %s", f.Root, x.Formats[k].Root, leaveRemedy)
-		default:
-			m.fault(setting+".group", "changes from %q to %q: %s", f.Group, x.Formats[k].Group, leaveRemedy)
+		return fmt.Sprintf("changes from %q to %q, which is another registry: its id is %q and not %q", from, to, ids[1], ids[0])
+	case slices.ContainsFunc(servers(was), func(s string) bool { return slices.Contains(servers(is), s) }):
+		return ""
+	}
+	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both tell their id", from, to)
+}
+
+// servers returns the addresses of a registry, sorted and as one spells them,
+// each with the chroot; of a mesh none, since nothing of ours lies there.
+func servers(r config.Registry) []string {
+	var all []string
+	switch {
+	case r.ZooKeeper != nil:
+		_, chroot, _ := strings.Cut(strings.Join(r.ZooKeeper.Servers, ","), "/") // after the last
+		for _, s := range r.ZooKeeper.Servers {
+			host, _, _ := strings.Cut(s, "/")
+			all = append(all, strings.TrimRight(host+"/"+chroot, "/"))
+		}
+	case r.Nacos != nil:
+		for _, s := range r.Nacos.Servers {
+			if u, err := url.Parse(s); err == nil {
+				s = u.Host
+			}
+			all = append(all, s)
 		}
 	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // kindOf names what a registry is.

@@ -17,11 +17,11 @@ import (
 
 // reload reads the configuration and makes the house what it says. A file
 // that is wrong, or asks for what may not change, leaves everything as it is.
-func (k *keeper) reload(ctx context.Context, request admin.ReloadRequest, trigger string) admin.Reload {
+func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
 	k.file.taken()
 	defer k.shut()
 	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
-	next, err := k.next(ctx, request)
+	next, err := k.next(ctx)
 	if err != nil {
 		r.Faults = strings.Split(err.Error(), "\n")
 	} else {
@@ -37,16 +37,15 @@ func (k *keeper) reload(ctx context.Context, request admin.ReloadRequest, trigge
 }
 
 // next makes the house that the file asks for, which does not run yet.
-func (k *keeper) next(ctx context.Context, request admin.ReloadRequest) (*house, error) {
+func (k *keeper) next(ctx context.Context) (*house, error) {
 	cfg, err := k.cli.usable()
 	if err != nil {
 		return nil, err
 	}
-	elsewhere := k.builder.movedRegistries(ctx, k.house.cfg, cfg)
-	if faults := moved(k.house.cfg, cfg, elsewhere); len(faults) > 0 && !request.AllowMove {
+	if faults := k.builder.moved(ctx, k.house.cfg, cfg); len(faults) > 0 {
 		return nil, faults
 	}
-	k.builder.before, k.builder.elsewhere = k.house, elsewhere
+	k.builder.before = k.house
 	next, err := k.builder.make(cfg) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
@@ -69,18 +68,12 @@ func (k *keeper) next(ctx context.Context, request admin.ReloadRequest) (*house,
 // any more. A process that starts with the next file does not know of them.
 func (k *keeper) leave(next *house) {
 	for _, o := range k.house.outlets {
-		switch why := next.elsewhere[o.name]; {
-		case o.at.listen != "":
-		case why != "":
-			k.left[o.at] = "target " + o.at.String() + ": its servers: " + why + "; entries at the one before stay as they are"
-		case next.outlet(o.at) == nil:
+		if o.at.listen == "" && next.outlet(o.at) == nil {
 			k.left[o.at] = "target " + o.at.String() + ": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there"
 		}
 	}
 	for _, o := range next.outlets {
-		if next.elsewhere[o.name] == "" && k.house.outlet(o.at) == nil {
-			delete(k.left, o.at) // it is back
-		}
+		delete(k.left, o.at) // it may be back
 	}
 }
 
@@ -202,28 +195,21 @@ func ended(before, after *house, note func(part, name, how string)) {
 			continue
 		}
 		for _, u := range o.former {
-			note("bridge", u.bridge.Name, o.removal.fate(u.bridge.Name, placed(after.cfg.Registries[o.at.registry], u.format)))
+			if leads(after, u.bridge) {
+				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(after.cfg.Registries[o.at.registry], u.format)))
+			}
 		}
 	}
 	for _, x := range before.cfg.Bridges {
-		if !slices.ContainsFunc(after.cfg.Bridges, func(o config.Bridge) bool { return o.Name == x.Name && endOf(o) == endOf(x) }) {
-			note("bridge", x.Name, fate(x, after))
+		if !leads(after, x) && after.outlet(endOf(x)) != nil {
+			note("bridge", x.Name, "leaves "+endOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
 }
 
-// fate says what becomes of the entries of a bridge that is gone.
-func fate(x config.Bridge, after *house) string {
-	left := leadingTo(after.cfg, endOf(x))
-	switch {
-	case x.OnRemove != withdraw && len(left) == 0:
-		return "" // the target's line says it
-	case x.OnRemove != withdraw:
-		return "removed; its entries stay"
-	case len(left) == 0:
-		return "removed; its entries stay where no bridge leads any more that could take them back: see purge"
-	}
-	return "removed; its entries are taken back as the guard lets them"
+// leads reports whether a bridge leads to the same end in a house.
+func leads(h *house, x config.Bridge) bool {
+	return slices.ContainsFunc(leadingTo(h.cfg, endOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
 }
 
 // since says which part of an outlet is another than in a house before it.

@@ -11,22 +11,20 @@ import (
 func (c *cli) reloadVerb() *cobra.Command {
 	var o clientOptions
 	var form output
-	var request admin.ReloadRequest
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
 		Long: "reload has the running bridge read its file again. What changed is restarted, and\n" +
 			"everything else goes on. A file that is wrong changes nothing: every fault of it\n" +
 			"is printed, and the exit code is 2.\n\n" +
 			"SIGHUP does the same, and so does a change of the file within reload.interval.",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.reload(cmd.Context(), o, request, form) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.reload(cmd.Context(), o, form) },
 	}
 	clientFlags(cmd, &o)
 	outputFlag(cmd, &form)
-	cmd.Flags().BoolVar(&request.AllowMove, "allow-move", false, "let the owner change, and where entries are written; what was written before stays behind")
 	return cmd
 }
 
-func (c *cli) reload(ctx context.Context, o clientOptions, request admin.ReloadRequest, form output) error {
+func (c *cli) reload(ctx context.Context, o clientOptions, form output) error {
 	o.timeout = max(o.timeout, reloadWait)
 	o.any = true // it reads its own file, in which the owner may be what changed
 	client, err := c.client(o)
@@ -34,7 +32,7 @@ func (c *cli) reload(ctx context.Context, o clientOptions, request admin.ReloadR
 		return err
 	}
 	var r admin.Reload
-	if err := client.post(ctx, "/api/v1/reload", request, &r); err != nil {
+	if err := client.post(ctx, "/api/v1/reload", struct{}{}, &r); err != nil {
 		return err
 	}
 	if form == outputJSON {

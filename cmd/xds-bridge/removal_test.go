@@ -1,145 +1,199 @@
 package main
 
 import (
-	"fmt"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-// TestWhatBecomesOfTheEntriesOfARemovedBridge_F09 shows both words of onRemove
-// by a reload and by a restart.
-func TestWhatBecomesOfTheEntriesOfARemovedBridge_F09(t *testing.T) {
-	t.Parallel()
-	for _, onRemove := range []string{"", "keep", withdraw} {
-		for _, way := range []string{"reload", "restart"} {
-			t.Run(fmt.Sprintf("%s by a %s", orWord(onRemove, "unsaid"), way), func(t *testing.T) {
-				w := newWorld(t)
-				w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
-				w.offer(greeter, "10.0.1.1", "10.0.1.2")
-				trail := filepath.Join(w.dir, "audit.ndjson")
-				one := w.config(fileOptions{bridge: quick + `, select: { include: ["orders.*"] }`, file: "audit: { file: " + trail + " }\n"})
-				text, err := os.ReadFile(one)
-				if err != nil {
-					t.Fatal(err)
-				}
-				second := quick + `, select: { include: ["greeter.*"] }`
-				if onRemove != "" {
-					second += ", onRemove: " + onRemove
-				}
-				both := strings.Replace(string(text), "bridges:\n", "bridges:\n  - { name: second, from: mesh, to: zk, formats: [dubbo-interface] "+second+" }\n", 1)
-				file := w.file("config.yaml", both)
-				r := w.start(file)
-				inStep(t, file)
-				if n := len(w.providers("api.Greeter")); n != 2 {
-					t.Fatalf("%d providers of the second bridge, want 2", n)
-				}
-				if onRemove == withdraw && way == "restart" {
-					eventually(t, "what onRemove is is remembered", func() bool { return len(w.zk.Children("/xds-bridge/shop/removals")) == 1 })
-				}
-				if way == "restart" {
-					r.stop()
-				}
-				w.file("config.yaml", string(text))
-				if way == "restart" {
-					w.start(file)
-				} else {
-					want := map[string]string{"": "its entries stay", "keep": "its entries stay", withdraw: "its entries are taken back as the guard lets them"}[onRemove]
-					do(t, "reload", "-f", file).want(t, exitOK, "bridge second: removed; "+want)
-				}
-				if onRemove == withdraw {
-					eventually(t, "its entries are taken back", func() bool { return len(w.providers("api.Greeter")) == 0 })
-					eventually(t, "it is recorded", func() bool { _, err := os.Stat(trail); return err == nil })
-					text, err := os.ReadFile(trail)
-					if n := strings.Count(string(text), `"action":"withdraw"`); err != nil || n != 1 || !strings.Contains(string(text), `"bridge":"second"`) {
-						t.Errorf("%d lines of the audit tell of it: %s, %v", n, text, err)
-					}
-				}
-				w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3") // a change that is seen to have gone through
-				eventually(t, "the other bridge goes on", func() bool { return len(w.providers("api.Orders")) == 3 })
-				inStep(t, file)
-				if n := len(w.providers("api.Greeter")); onRemove != withdraw && n != 2 {
-					t.Errorf("%d of the 2 entries stayed", n)
-				}
-			})
-		}
-	}
+const firstAlone = quick + `, select: { include: ["orders.*"] }, names: [{ host: "orders.*", service: orders }]`
+
+// removing is a world of two bridges, of which the second goes.
+type removing struct {
+	*world
+
+	running
+	file, first string // and the text with the first bridge alone
+	trail       string
 }
 
-// TestARemovedBridgeThatComesBack shows that what was remembered of it holds
-// no more, and that a copy of the record from before keeps to the guard.
-func TestARemovedBridgeThatComesBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	file := w.config(fileOptions{bridge: quick + ", onRemove: withdraw"})
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours")
-	if n := len(w.zk.Children("/xds-bridge/shop/removals")); n != 1 {
-		t.Fatalf("%d records", n)
-	}
-	file = w.config(fileOptions{bridge: quick})
-	do(t, "run", "--once", "-f", file).want(t, exitOK, "2 entries of ours")
-	if n := w.zk.Children("/xds-bridge/shop/removals"); len(n) != 0 {
-		t.Errorf("it is still remembered: %v", n)
-	}
-	text, err := os.ReadFile(file)
+// second returns the line of the second bridge.
+func second(formats string) string {
+	return "bridges:\n  - { name: second, from: mesh, to: zk, formats: [" + formats + "], select: { include: [\"greeter.*\"] }, names: [{ host: \"greeter.*\", service: greeter }]" + quick + " }\n"
+}
+
+// newRemoving starts both bridges, each with two endpoints in two formats.
+func newRemoving(t *testing.T) *removing {
+	t.Helper()
+	r := &removing{world: newWorld(t)}
+	r.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
+	r.offer(greeter, "10.0.1.1", "10.0.1.2")
+	r.trail = filepath.Join(r.dir, "audit.ndjson")
+	r.file = r.config(fileOptions{bridge: firstAlone, file: "audit: { file: " + r.trail + " }\n"})
+	r.replaced(r.file, "formats: [dubbo-interface]", "formats: [dubbo-interface, kratos]")
+	text, err := os.ReadFile(r.file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := w.file("other.yaml", strings.Replace(strings.Replace(string(text), "name: mesh-to-zk", "name: another", 1), quick, quick+", select: { include: [nobody] }", 1))
-	do(t, "run", "--once", "-f", other).want(t, exitOK, "2 entries of ours")
-	if n := len(w.providers("api.Orders")); n != 2 {
-		t.Errorf("%d of the 2 entries of a bridge that was removed with onRemove: keep are left", n)
-	}
+	r.first = string(text)
+	r.with("dubbo-interface, kratos")
+	r.running = r.start(r.file)
+	inStep(t, r.file)
+	r.left(t, 2, 2)
+	return r
 }
 
-// TestABridgeThatWasRenamedIsShown_V62 shows that what nobody writes any more
-// is told of after a restart, with what helps.
-func TestABridgeThatWasRenamedIsShown_V62(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	file := w.config(fileOptions{bridge: quick})
-	r := w.start(file)
-	inStep(t, file)
+// with writes the file with the second bridge in some formats; without them
+// the first is alone.
+func (r *removing) with(formats string) {
+	text := r.first
+	if formats != "" {
+		text = strings.Replace(text, "bridges:\n", second(formats), 1)
+	}
+	r.world.file("config.yaml", text)
+}
+
+// taken has a change of the file taken by a reload or by a restart.
+func (r *removing) taken(t *testing.T, way string) {
+	t.Helper()
+	if way == "reload" {
+		do(t, "reload", "-f", r.file).want(t, exitOK)
+		return
+	}
 	r.stop()
-	w.offer(orders, "10.0.0.7") // the two others are dead by now
-	w.replaced(file, "name: mesh-to-zk", "name: renamed")
-	r = w.start(file)
-	inStep(t, file)
-	eventually(t, "status", func() bool {
-		return strings.Contains(do(t, "status", "-f", file).out, "2 entries of ours stay in zk: its bridge")
+	r.running = r.start(r.file)
+	eventually(t, "it is in step but for what it holds", func() bool {
+		return slices.Contains([]int{exitOK, exitHeld}, do(t, "status", "-f", r.file).code)
 	})
-	do(t, "status", "-f", file).want(t, exitOK, "put it back with onRemove: withdraw")
-	do(t, "why", "api.Orders", "-f", file).want(t, exitOK, "entries of ours stay in zk")
-	if !strings.Contains(r.log.String(), `"WARN","msg":"entries of ours stay that no bridge writes"`) {
-		t.Error("the log does not tell")
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := "  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [nobody] }, onRemove: withdraw" + quick + " }\n"
-	w.file("config.yaml", strings.Replace(string(text), "bridges:\n", "bridges:\n"+line, 1))
-	do(t, "reload", "-f", file).want(t, exitOK)
-	eventually(t, "what the message says helps", func() bool { return len(w.providers("api.Orders")) == 1 })
 }
 
-// TestAWithdrawThatCannotBeRememberedIsTold shows that records which are
-// refused cost onRemove its word over a restart, and that this is said.
-func TestAWithdrawThatCannotBeRememberedIsTold(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for _, path := range []string{"/xds-bridge", "/xds-bridge/shop", "/xds-bridge/shop/removals"} {
-		if err := w.zk.Put(path, nil); err != nil {
-			t.Fatal(err)
-		}
+// left fails unless so many entries of the second bridge are there.
+func (r *removing) left(t *testing.T, dubbo, kratos int) {
+	t.Helper()
+	if is := [2]int{len(r.providers("api.Greeter")), len(r.zk.Children("/microservices/greeter"))}; is != [2]int{dubbo, kratos} {
+		t.Errorf("%v entries in dubbo-interface and kratos, want %d and %d", is, dubbo, kratos)
 	}
-	if err := w.zk.SetACL("/xds-bridge/shop/removals", []zktest.ACL{{Perms: 1, Scheme: "world", ID: "anyone"}}); err != nil {
+	if n := len(r.providers("api.Orders")); n != 2 {
+		t.Errorf("%d entries of the other bridge, want 2", n)
+	}
+}
+
+// holds returns what is held of the second bridge and not denied.
+func (r *removing) holds(t *testing.T) []admin.Hold {
+	t.Helper()
+	var page admin.Page[admin.Hold]
+	if err := json.Unmarshal([]byte(do(t, "holds", "--bridge", "second", "-o", "json", "-f", r.file).out), &page); err != nil {
 		t.Fatal(err)
 	}
-	file := w.config(fileOptions{bridge: quick + ", onRemove: withdraw"})
-	r := w.start(file)
-	eventually(t, "it is told", func() bool { return strings.Contains(r.log.String(), "onRemove: withdraw cannot be remembered") })
+	return slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return h.Denied })
+}
+
+// TestPurgeOfABridge_F09 shows that a plan holds what a bridge that is gone
+// wrote, and that purge deletes that alone, at once.
+func TestPurgeOfABridge_F09(t *testing.T) {
+	t.Parallel()
+	r := newRemoving(t)
+	r.elsewhere()
+	do(t, "purge", "--bridge", "second", "--yes", "-f", r.file).want(t, exitUsage, "a bridge of owner shop still runs", "stop it first")
+	r.with("")
+	do(t, "reload", "-f", r.file).want(t, exitOK, "bridge second: leaves zk; its entries there are held for approval as those of "+bridgeMark("second"))
+	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge "+bridgeMark("second")+" is not configured", "4 held by the guard")
+	do(t, "purge", "--bridge", "third", "--yes", "-f", r.file).want(t, exitOK, "There is nothing of bridge third of owner shop to purge.")
+	do(t, "purge", "--bridge", "second at kratos:/", "--yes", "-f", r.file).want(t, exitUsage, "is no bridge")
+	do(t, "purge", "--bridge", "second", "--owner", "else", "--yes", "-f", r.file).want(t, exitOK, "There is nothing of bridge second of owner else to purge.")
+	do(t, "purge", "--bridge", "second", "-f", r.file).want(t, exitOK, "4 entries of bridge second of owner shop would be deleted; give --yes")
+	r.left(t, 2, 2)
+	do(t, "purge", "--bridge", bridgeMark("second"), "--yes", "-f", r.file).want(t, exitOK, "4 entries of bridge "+bridgeMark("second")+" of owner shop: deleted.")
+	r.left(t, 0, 0)
+	inStep(t, r.file)
+	do(t, "plan", "-f", r.file).want(t, exitOK, "Nothing differs.")
+	if text, err := os.ReadFile(r.trail); err != nil || !strings.Contains(string(text), `"action":"purge","owner":"shop","target":"zk","bridge":"`+bridgeMark("second")) {
+		t.Errorf("the audit does not tell of it: %s, %v", text, err)
+	}
+	if _, known := r.zk.Get("/xds-bridge/shop/alive"); !known {
+		t.Error("the owner is forgotten with its bridge")
+	}
+}
+
+// TestEntriesOfAFormatThatLeftABridge shows that they are those of the bridge at
+// that place.
+func TestEntriesOfAFormatThatLeftABridge(t *testing.T) {
+	t.Parallel()
+	r := newRemoving(t)
+	r.with("kratos")
+	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge second at dubbo-interface:/dubbo/ is not configured", "2 held by the guard")
+	r.with("dubbo-interface, { format: kratos, root: /other }")
+	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge second at kratos:/microservices/ is not configured", "2 to create", "2 held by the guard")
+	r.left(t, 2, 2)
+}
+
+// TestARemovedBridgeIsHeldUntilAPersonDecides_F09 shows both ways in which a
+// bridge or a format goes, and each way in which a hold on it ends.
+func TestARemovedBridgeIsHeldUntilAPersonDecides_F09(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a guard that no bridge sets waits for a minute")
+	}
+	t.Parallel()
+	const format = "second at kratos:/microservices/"
+	for name, test := range map[string]struct {
+		way, formats, bridge string
+		held                 int
+		end                  func(r *removing, t *testing.T, id string)
+	}{
+		"a bridge by a reload, denied":      {"reload", "", bridgeMark("second"), 4, (*removing).denied},
+		"a bridge by a restart, approved":   {"restart", "", bridgeMark("second"), 4, (*removing).approved},
+		"a format by a reload, approved":    {"reload", "dubbo-interface", format, 2, (*removing).approved},
+		"a format by a restart, configured": {"restart", "dubbo-interface", format, 2, (*removing).configured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRemoving(t)
+			r.with(test.formats)
+			r.taken(t, test.way)
+			eventually(t, "it is held", func() bool { return strings.Contains(r.log.String(), "deletions exceed what the guard permits") })
+			r.left(t, 2, 2)
+			all := r.holds(t)
+			if len(all) != 1 || all[0].Bridge != test.bridge || len(all[0].Entries) != test.held {
+				t.Fatalf("%+v", all)
+			}
+			do(t, "status", "-f", r.file).want(t, exitHeld, "bridge "+test.bridge+" is not configured")
+			test.end(r, t, all[0].ID)
+		})
+	}
+}
+
+// approved shows that an approval deletes what is held, and nothing else.
+func (r *removing) approved(t *testing.T, id string) {
+	t.Helper()
+	dubbo := 4 - len(r.holds(t)[0].Entries)
+	do(t, "approve", id, "-f", r.file).want(t, exitOK)
+	eventually(t, "they are deleted", func() bool { return len(r.zk.Children("/microservices/greeter")) == 0 })
+	inStep(t, r.file)
+	r.left(t, dubbo, 0)
+}
+
+// denied shows that a denial keeps them over a restart, until the bridge is back.
+func (r *removing) denied(t *testing.T, id string) {
+	t.Helper()
+	do(t, "deny", id, "-f", r.file).want(t, exitOK)
+	r.taken(t, "restart")
+	r.left(t, 2, 2)
+	r.configured(t, id)
+}
+
+// configured shows that nothing is held of a bridge that is configured again.
+func (r *removing) configured(t *testing.T, _ string) {
+	t.Helper()
+	r.with("dubbo-interface, kratos")
+	r.taken(t, "reload")
+	inStep(t, r.file)
+	if all := r.holds(t); len(all) > 0 {
+		t.Errorf("still held: %+v", all)
+	}
+	r.left(t, 2, 2)
 }

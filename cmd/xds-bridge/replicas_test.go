@@ -110,8 +110,8 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 		"a service more": func(text string) string {
 			return strings.Replace(text, older, `, select: { include: ["orders.*", "greeter.*"] }`, 1)
 		},
-		"a bridge more, of which nothing is to stay once it is gone": func(text string) string {
-			line := "  - { name: second, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [\"greeter.*\"] }, onRemove: withdraw" + quick + " }\n"
+		"a bridge more": func(text string) string {
+			line := "  - { name: second, from: mesh, to: zk, formats: [dubbo-interface], select: { include: [\"greeter.*\"] }" + quick + " }\n"
 			return strings.Replace(text, "bridges:\n", "bridges:\n"+line, 1)
 		},
 	} {
@@ -127,9 +127,6 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			next := w.file("newer.yaml", strings.ReplaceAll(newer(string(text)), w.dir+"/a", w.dir+"/b"))
 			first := w.start(next)
 			eventually(t, "the newer file is written", func() bool { return len(w.providers("api.Greeter")) == 2 })
-			if strings.Contains(name, "bridge") {
-				eventually(t, "what onRemove is is remembered", func() bool { return len(w.zk.Children("/xds-bridge/shop/removals")) == 1 })
-			}
 			second := w.start(file)
 			eventually(t, "it knows of the other", func() bool {
 				return strings.Contains(second.log.String(), `"msg":"replicas differ","component":"bridge","peer":"zk","reason":"replica `)
@@ -150,9 +147,6 @@ func TestAReplicaOfAnOlderFileWithdrawsNothing(t *testing.T) {
 			})
 			if n := len(w.providers("api.Greeter")); n != 2 {
 				t.Errorf("%d of the 2 entries that only the newer file has are left", n)
-			}
-			if strings.Contains(name, "bridge") && len(w.zk.Children("/xds-bridge/shop/removals")) != 1 {
-				t.Error("the older forgot what onRemove of the newer is")
 			}
 			w.offer(greeter, "10.0.1.1", "10.0.1.3")
 			w.start(next)

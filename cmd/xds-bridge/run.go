@@ -83,13 +83,15 @@ func (c *cli) reckon(statuses []bridge.Status) error {
 			c.note("%s: conflict: %s %s of %s belongs to %s", st.Target, k.Group, k.Key, k.Service, k.Winner)
 		}
 		for _, hold := range st.Holds {
-			c.note("%s: hold %s: %d deletions: %s; ends %s", st.Target, hold.ID, len(hold.Entries), hold.Reason, hold.Release)
-			code = exitHeld
+			c.note("%s: hold %s: %s", st.Target, hold.ID, holdText(time.Now(), hold))
+			if !hold.Denied {
+				code = exitHeld
+			}
 		}
 		if bad > 0 && code == exitOK {
 			code = exitFindings
 		}
-		c.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), len(st.Holds))
+		c.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), st.Counts.Holds)
 	}
 	if code != exitOK {
 		return exit{code: code}

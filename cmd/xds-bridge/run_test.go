@@ -115,7 +115,8 @@ func TestHoldsAreDecided(t *testing.T) {
 	do(t, "approve", "--bridge", "other", "-f", file).want(t, exitOK, "Nothing is held back.")
 	do(t, "approve", "-f", file).want(t, exitUsage, "--bridge")
 	do(t, "deny", id, "0000", "-f", file).want(t, exitFindings, "hold "+id+" of bridge mesh-to-zk in zk: denied", "no such hold: 0000")
-	do(t, "status", "-f", file).want(t, exitHeld, "denied by")
+	do(t, "status", "-f", file).want(t, exitOK, "entries stay: a person denied it")
+	do(t, "holds", "-f", file).want(t, exitOK, "hold "+id, "a person denied it")
 	do(t, "approve", id, "-o", "json", "-f", file).want(t, exitOK, `"result": "approved"`)
 	eventually(t, "deleted", func() bool { return len(w.providers("api.Orders")) == 1 })
 }

@@ -22,7 +22,6 @@ func (h *house) settle(ctx context.Context, timeout time.Duration) ([]bridge.Sta
 			if err := h.outlets[i].entry.wait(ctx); err != nil {
 				return err
 			}
-			h.outlets[i].removal.wait(ctx)
 			var err error
 			statuses[i], err = h.outlets[i].loop.Settled(ctx)
 			return err //nolint:wrapcheck // judge says what it means

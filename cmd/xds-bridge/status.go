@@ -181,7 +181,7 @@ func (c *cli) printServices(d admin.Document) error {
 	}
 	for _, l := range d.Loops {
 		for _, h := range l.Holds {
-			c.warn("hold %s of %s: %d deletions since %s: %s; ends %s", h.ID, h.Bridge, len(h.Entries), ago(d.Time, h.Since), h.Reason, h.Release)
+			c.warn("hold %s of %s: %s", h.ID, h.Bridge, holdText(d.Time, h))
 		}
 		for _, k := range l.Kept {
 			c.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)

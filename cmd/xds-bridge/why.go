@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +66,7 @@ func (c *cli) printWhy(w admin.Why) {
 		}
 	}
 	for _, h := range w.Holds {
-		c.warn("hold %s in %s: %d deletions: %s; ends %s", h.ID, h.Target, len(h.Entries), h.Reason, h.Release)
+		c.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
 	}
 	for _, k := range w.Conflicts {
 		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)

@@ -45,9 +45,8 @@ type builder struct {
 	before  *house           // that runs; nil while there is none
 	feeds   map[string]*feed // of the registries that are read
 
-	replicas  *elections        // as one of which this process runs; nil: it is alone
-	elsewhere map[string]string // registries that are others than in the house before, and why
-	onMove    []func()          // what to do to parts of the house before once the next one runs
+	replicas *elections // as one of which this process runs; nil: it is alone
+	onMove   []func()   // what to do to parts of the house before once the next one runs
 }
 
 // house makes the configuration that the flags name into a house that does
@@ -111,7 +110,7 @@ func (b *builder) make(cfg *config.Config) (*house, error) {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	b.cfg, b.onMove = cfg, nil
-	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit, elsewhere: b.elsewhere}
+	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
 	if err := b.build(); err != nil {
 		b.house.closeBut(b.before)
 		return nil, exit{exitUsage, err}
@@ -272,8 +271,7 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 	options.Target, options.Owner = o.name, owner
 	options.Log = b.log.With("component", "bridge", "peer", o.name)
 	options.Election = o.election.bridge()
-	o.removal = b.removal(o.at, o)
-	options.Stays, options.Differ = o.removal.stays, o.election.differing
+	options.Author, options.Differ = b.author(o.at), o.election.differing
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)
 	return l, err //nolint:wrapcheck // build names the registry
@@ -321,7 +319,7 @@ func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Brid
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: b.feed(x.From).table, Recheck: b.feed(x.From).recheck,
-			Begin: known(from, to), Trace: b.trace(x, bridges),
+			Begin: known(from, to), Trace: trace{mesh: b.cfg.Registries[x.From].Istiod != nil},
 			Select: chosen, Project: project(b.reach(x), routeBetween(from, to), rules(x.Metadata), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -41,6 +42,7 @@ type election struct {
 	*lease.Elector
 
 	target, identity string
+	log              *slog.Logger
 	link             atomic.Pointer[link] // to the target, by the loop that runs; nil: it is always reached
 }
 
@@ -138,7 +140,7 @@ func (b *builder) election(target string) (*election, error) {
 		if err != nil {
 			return nil, err
 		}
-		e = &election{target: target, identity: r.options.Identity}
+		e = &election{target: target, identity: r.options.Identity, log: b.log.With("component", "bridge", "peer", target)}
 		o := r.options
 		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
 		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.fault() == "" }

@@ -19,7 +19,8 @@ type work struct {
 	action  string // as the audit calls it
 	after   string // what becomes of the entries
 	owner   string // as whom it is done; empty: as the configuration's
-	gone    string // the owner of whom nobody may live while it is done, and who is forgotten then; empty: nobody
+	gone    string // the owner of whom nobody may live while it is done, and who is forgotten then, unless a bridge is named; empty: nobody
+	bridge  string // of whose entries alone it is done; empty: of all
 	target  string // empty: all of the configuration
 	lasting bool   // only where entries outlive the connection of who wrote them
 	yes     bool   // do it; else only tell
@@ -51,7 +52,7 @@ func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 	if w.taking == nil {
 		w.taking = &taking{}
 	}
-	if err := checkOwner(w.gone); err != nil {
+	if err := checkOwner(orWord(w.owner, w.gone)); err != nil {
 		return nil, nil, err
 	}
 	h, err := c.house(wiring{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
@@ -148,7 +149,7 @@ func (t *outlet) work(ctx context.Context, w work) (done, left []step, err error
 			return done, left, unreachable("target %s: %w", t.name, err)
 		}
 	}
-	if lasting && gone != "" && len(left) == 0 {
+	if lasting && gone != "" && w.bridge == "" && len(left) == 0 {
 		if err := k.Forget(ctx, gone, t.bridges); err != nil {
 			return done, left, unreachable("target %s: %w", t.name, err)
 		}
@@ -226,7 +227,7 @@ func (t *outlet) published(w work, change registry.Change) error {
 	}
 	for _, h := range change.Delete {
 		if !h.Live && registry.IsEndpoint(h.Key) {
-			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, w.gone, h.Key, change.Group)
+			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, w.owner, h.Key, change.Group)
 		}
 	}
 	return nil
@@ -355,7 +356,10 @@ func (c *cli) printWork(w work, done, left []step) {
 	}
 	of := ""
 	if w.action == "purge" {
-		of = " of owner " + w.gone
+		of = " of owner " + w.owner
+		if w.bridge != "" {
+			of = " of bridge " + w.bridge + of
+		}
 	}
 	switch {
 	case len(done)+len(left) == 0:
@@ -386,7 +390,7 @@ func (c *cli) printSteps(steps []step) {
 
 // entry is what the audit keeps of the work in one target.
 func (w work) entry(owner string, t *outlet, done, left []step, err error) audit.Entry {
-	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Subject: w.gone, Count: len(done), After: w.after}
+	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Bridge: w.bridge, Subject: orWord(w.bridge, w.gone), Count: len(done), After: w.after}
 	for _, s := range done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

@@ -95,7 +95,7 @@ type Options struct {
 
 	// Reload reads the configuration again, and Reloaded tells how that went
 	// last; both may be nil.
-	Reload   func(context.Context, ReloadRequest) (Reload, error)
+	Reload   func(context.Context) (Reload, error)
 	Reloaded func() *Reload
 
 	Log *slog.Logger // may be nil

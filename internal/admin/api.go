@@ -34,7 +34,7 @@ func (s *Server) Admin() http.Handler {
 	})
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
 	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(word{"approve", "approved", "the deletions go ahead", Loop.Approve}))
-	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(word{"deny", "denied", "the entries stay until their set changes", Loop.Deny}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(word{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
 	mux.HandleFunc("POST /api/v1/reload", s.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")

@@ -75,11 +75,7 @@ func (s *Server) became(ctx context.Context, id string) string {
 		if at, _, _ := strings.Cut(h.ID, "-"); at != where {
 			continue
 		}
-		was := ""
-		if i := slices.IndexFunc(h.Earlier, func(e bridge.Set) bool { return e.ID == id }); i >= 0 {
-			was = fmt.Sprintf(", where there were %d", h.Earlier[i].Deletions)
-		}
-		now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s%s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, was, h.ID))
+		now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, h.ID))
 	}
 	if len(now) > 0 {
 		return "hold " + id + " is no more, since its entries changed: " + strings.Join(now, "; ")

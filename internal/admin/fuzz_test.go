@@ -21,7 +21,7 @@ func FuzzAPI(f *testing.F) {
 		{"GET", "/api/v1/services?continue=////", ""},
 		{"POST", "/api/v1/holds/h/approve", "{}"},
 		{"POST", "/api/v1/holds/%0d%0a/deny", "[[["},
-		{"POST", "/api/v1/reload", `{"allow_move":1}`},
+		{"POST", "/api/v1/reload", "{}"},
 		{"GET", "/api/v1/services/<script>", ""},
 		{"GET", "/api/v1/events?after=9e99", ""},
 		{"PUT", "//", "x"},

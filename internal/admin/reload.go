@@ -2,19 +2,10 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"time"
 )
-
-// ReloadRequest is the body of POST /api/v1/reload.
-type ReloadRequest struct {
-	// AllowMove lets the owner change, and where entries are written: roots,
-	// namespaces, groups, suffixes. What was written before stays behind.
-	AllowMove bool `json:"allow_move"`
-}
 
 // Reload is what came of an attempt to run another configuration.
 type Reload struct {
@@ -36,14 +27,7 @@ func (s *Server) reload(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
 		return
 	}
-	var ask ReloadRequest
-	d := json.NewDecoder(r.Body)
-	d.DisallowUnknownFields()
-	if err := d.Decode(&ask); err != nil && !errors.Is(err, io.EOF) {
-		problem(w, http.StatusBadRequest, `the body is no request; send {} or {"allow_move": true}`)
-		return
-	}
-	result, err := s.opts.Reload(r.Context(), ask)
+	result, err := s.opts.Reload(r.Context())
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		problem(w, http.StatusGatewayTimeout, "the bridge is busy with another reload, or ends")

@@ -19,7 +19,7 @@ import (
 type Entry struct {
 	Time    time.Time `json:"time"`
 	Who     string    `json:"who"`
-	Action  string    `json:"action"` // approve, deny, adopt, release, purge, withdraw, reload
+	Action  string    `json:"action"` // approve, deny, adopt, release, purge, reload
 	Owner   string    `json:"owner,omitempty"`
 	Target  string    `json:"target,omitempty"`
 	Bridge  string    `json:"bridge,omitempty"`

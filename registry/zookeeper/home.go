@@ -15,7 +15,6 @@ import (
 //	/xds-bridge/<owner>/alive       ephemeral, there while a bridge of the owner lives
 //	/xds-bridge/<owner>/bridges     which bridges wrote as the owner, by which a changed owner is noticed
 //	/xds-bridge/<owner>/ledger/…    the tags of its entries, see ledger
-//	/xds-bridge/<owner>/removals/…  what onRemove is of its bridges, by what marks call them
 //	/xds-bridge/<owner>/leases/…    which replica leads each target of the owner, where they keep it here
 //	/xds-bridge/<owner>/fence       which replica may write here, and in which term
 //	/xds-bridge/<owner>/session     there once a bridge of the owner has written ephemeral entries
