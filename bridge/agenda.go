@@ -1,7 +1,9 @@
 package bridge
 
 import (
-	"container/heap"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -22,106 +24,6 @@ type agenda struct {
 	stirred         []*item // that changed since the loop was last counted
 }
 
-// An item is what the loop knows of one group, beside what the planner does.
-// The zero group stands for the list of all groups.
-type item struct {
-	agenda *agenda
-	group  registry.Group
-	at     time.Time // when it is due
-	in     *queue    // where it waits
-	index  int
-	busy   bool // being worked on: in no queue
-	again  bool // has to be read once more after that
-	arrive bool // nothing was written to the group yet, and nothing of ours was there
-
-	takeover int // which of them it was last after when it was as the role asks for
-	change   pace
-
-	notBefore time.Time // after a failure, whatever changes
-	readAt    time.Time // when what is believed was last known to be so; zero: read first
-	wroteAt   time.Time
-	checkAt   time.Time // when the last write is to be read back; zero: not at all, or it was
-	missed    int       // readings back in a row that found something else
-	yielded   time.Time // since when entries of others are in the way of claims; zero: none are
-	attempts  int       // failures in a row
-	races     int       // conflicts with other writers in a row
-	err       error
-
-	refusals  map[string]refusal // by key
-	refusedAt time.Time          // from when on they are tried again
-
-	left    map[registry.Entry]time.Time // since when entries stand beside what replaced them
-	wakeAt  time.Time                    // when a deletion that waits may go
-	notes   []note                       // what is left undone, and why
-	orphans map[string]*orphan
-
-	stirred   bool    // see agenda.stirred
-	shares    []share // what the tally has from it
-	conflicts int     // likewise
-}
-
-// stir makes an item be counted anew.
-func (it *item) stir() {
-	if !it.stirred {
-		it.stirred = true
-		it.agenda.stirred = append(it.agenda.stirred, it)
-	}
-}
-
-// pace is how the changes of a group are gathered: the first is due at once
-// unless the group was just written; those that follow wait for quiet.
-type pace struct {
-	first   time.Time // the first one that is not written; zero: there is none
-	last    time.Time
-	written time.Time // when the last write began
-	spent   time.Time // up to when writes were made in advance, at one in each maxQuiet
-}
-
-// ahead is how many writes of a group may be made in advance. A group that
-// changes all the time, such as by an endpoint that flaps, is then written once
-// in each maxQuiet; one that was idle for long enough is written at once.
-const ahead = 10
-
-func (p *pace) add(now time.Time) {
-	if p.first.IsZero() {
-		p.first = now
-	}
-	p.last = now
-}
-
-// due returns when the changes are to be written.
-func (p *pace) due(quiet, maxQuiet time.Duration) time.Time {
-	return later(p.gathered(quiet, maxQuiet), p.spent.Add(-ahead*maxQuiet))
-}
-
-func (p *pace) gathered(quiet, maxQuiet time.Duration) time.Time {
-	if p.written.IsZero() || !p.first.Before(p.written.Add(quiet)) {
-		return p.first
-	}
-	return earlier(p.last.Add(quiet), p.first.Add(maxQuiet))
-}
-
-func (p *pace) pending() bool { return !p.first.IsZero() }
-
-// begin records that a write of all changes so far begins, and returns when
-// the first of them was seen.
-func (p *pace) begin(now time.Time, maxQuiet time.Duration) time.Time {
-	first := p.first
-	p.first, p.written = time.Time{}, now
-	p.spent = later(p.spent, now).Add(maxQuiet)
-	return first
-}
-
-// restore takes back that changes were written. What failed is paced by the
-// wait after a failure alone.
-func (p *pace) restore(first time.Time) {
-	p.written = time.Time{}
-	if !first.IsZero() {
-		p.first = first
-		p.last = later(p.last, first)
-	}
-}
-
 func newAgenda(quiet, maxQuiet time.Duration) *agenda {
 	return &agenda{quiet: quiet, maxQuiet: maxQuiet, items: make(map[registry.Group]*item)}
 }
@@ -132,9 +34,20 @@ func (a *agenda) item(group registry.Group) (*item, bool) {
 	if it := a.items[group]; it != nil {
 		return it, false
 	}
-	it := &item{agenda: a, group: group}
+	it := &item{slot: slot{agenda: a}, group: group}
 	a.items[group] = it
 	return it, true
+}
+
+// all returns the items of all groups, in their order.
+func (a *agenda) all() []*item {
+	return inOrder(maps.Values(a.items))
+}
+
+// inOrder returns the items of groups in the order of these.
+func inOrder(items iter.Seq[*item]) []*item {
+	all := slices.SortedFunc(items, func(a, b *item) int { return a.group.Compare(b.group) })
+	return slices.DeleteFunc(all, func(it *item) bool { return it.group.IsZero() })
 }
 
 // touch records a change of a group and makes it due as its pace and its last
@@ -159,22 +72,6 @@ func (a *agenda) pace(it *item) {
 	it.wait(queue, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
 }
 
-// wait makes an item wait in a queue until the given time.
-func (it *item) wait(in *queue, at time.Time) {
-	it.stir()
-	it.busy = false
-	if it.in == in {
-		it.at = at
-		heap.Fix(in, it.index)
-		return
-	}
-	if it.in != nil {
-		heap.Remove(it.in, it.index)
-	}
-	it.in, it.at = in, at
-	heap.Push(in, it)
-}
-
 // take removes and returns an item that is due: a change before an arrival
 // before a refresh, but of every eight turns two are the arrivals' and one is
 // the refreshes', so that a flood of one kind does not stop the others.
@@ -194,18 +91,6 @@ func (a *agenda) take(now time.Time) *item {
 		}
 	}
 	return nil
-}
-
-// start takes an item out of its queue; it is busy until it waits again.
-func (it *item) start() {
-	it.stir()
-	heap.Remove(it.in, it.index)
-	it.in, it.busy = nil, true
-}
-
-// waits reports whether an item is due for no more than a deletion that waits.
-func (it *item) waits() bool {
-	return !it.wakeAt.IsZero() && !it.at.Before(it.wakeAt) && !it.change.pending() && !it.readAt.IsZero()
 }
 
 // drop forgets an item that was taken.

@@ -38,24 +38,24 @@ const (
 // applied tells of the entries that were written: each in the log, the batch as
 // an event, and how many they were of each bridge. It is called before what was
 // written counts as there, while it is still known why.
-func (l *loop) applied(o outcome, now time.Time) {
-	debug := l.opts.Log.Enabled(context.Background(), slog.LevelDebug)
-	if l.opts.Tell != nil || debug {
-		l.trace(o, debug)
+func (j *journal) applied(o outcome, now time.Time) {
+	debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug)
+	if j.opts.Tell != nil || debug {
+		j.trace(o, debug)
 	}
-	if l.opts.Observe == nil {
+	if j.opts.Observe == nil {
 		return
 	}
 	type of struct{ bridge, op string }
 	counts := make(map[of]int, 1)
 	for _, w := range o.change.Put {
-		counts[of{l.nameOf(o.item, w.New.Key), opOf(w)}]++
+		counts[of{j.nameOf(o.item, w.New.Key), opOf(w)}]++
 	}
 	for _, h := range o.change.Delete {
-		counts[of{l.nameOf(o.item, h.Key), opDelete}]++
+		counts[of{j.nameOf(o.item, h.Key), opDelete}]++
 	}
 	for _, k := range sortedKeys(counts, func(a, b of) bool { return a.bridge+a.op < b.bridge+b.op }) {
-		l.observe(Observation{
+		j.observe(Observation{
 			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
 			Took: now.Sub(o.began), Latency: now.Sub(o.first),
 		})
@@ -63,9 +63,9 @@ func (l *loop) applied(o outcome, now time.Time) {
 }
 
 // nameOf returns the bridge that claims a key or claimed it last.
-func (l *loop) nameOf(it *item, key string) string {
-	if origin, ok := l.planner.Winner(it.group, key); ok {
-		return l.ways[origin.Bridge].Name
+func (j *journal) nameOf(it *item, key string) string {
+	if origin, ok := j.planner.Winner(it.group, key); ok {
+		return j.ways[origin.Bridge].Name
 	}
 	if o := it.orphans[key]; o != nil {
 		return o.scope.name
@@ -82,12 +82,12 @@ func opOf(w registry.Write) string {
 
 // trace leaves a trace of a batch: after an incident it can be told what was
 // deleted, when and why.
-func (l *loop) trace(o outcome, debug bool) { //nolint:revive // what is wanted, not a mode
+func (j *journal) trace(o outcome, debug bool) { //nolint:revive // what is wanted, not a mode
 	var created, updated int
 	told := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	note := func(c EntryChange) {
 		if debug {
-			l.opts.Log.Debug("entry written", "target", l.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
+			j.opts.Log.Debug("entry written", "target", j.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
 		}
 		if len(told) < eventChanges {
@@ -96,12 +96,12 @@ func (l *loop) trace(o outcome, debug bool) { //nolint:revive // what is wanted,
 		}
 	}
 	for _, h := range o.change.Delete {
-		c := l.explain(o.item, h.Key, opDelete)
+		c := j.explain(o.item, h.Key, opDelete)
 		c.Before = h.Value
 		note(c)
 	}
 	for _, w := range o.change.Put {
-		c := l.explain(o.item, w.New.Key, opOf(w))
+		c := j.explain(o.item, w.New.Key, opOf(w))
 		c.After = w.New.Value
 		if w.Old != nil {
 			updated++
@@ -113,17 +113,17 @@ func (l *loop) trace(o outcome, debug bool) { //nolint:revive // what is wanted,
 			note(c)
 		}
 	}
-	l.tell(Event{
+	j.tell(Event{
 		Kind: EventApplied, Bridge: one(told), Subject: o.item.group.String(), Changes: told,
 		What: fmt.Sprintf("%d entries created, %d updated, %d deleted", created, updated, len(o.change.Delete)),
 	})
 }
 
 // explain says for whom an entry was written or deleted, and why.
-func (l *loop) explain(it *item, key, op string) EntryChange {
-	c := EntryChange{Op: op, Key: key, Bridge: l.nameOf(it, key)}
+func (j *journal) explain(it *item, key, op string) EntryChange {
+	c := EntryChange{Op: op, Key: key, Bridge: j.nameOf(it, key)}
 	s := it.orphans[key]
-	if origin, claimed := l.planner.Winner(it.group, key); claimed {
+	if origin, claimed := j.planner.Winner(it.group, key); claimed {
 		c.Service = origin.Service
 	} else if s != nil && s.Known {
 		c.Service = s.Origin.Service

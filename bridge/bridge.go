@@ -2,10 +2,10 @@
 // sources: it plans, writes the difference, and holds deletions back until
 // both sides are known well enough. It knows no registry and no format.
 //
-// One goroutine, the loop, owns all state. Beside it run the calls to the
-// target, at most Options.Workers of them, and one goroutine per bridge that
-// passes the wake-ups of its table on. While the loop projects many services,
-// it waits for as many as there are processors.
+// An engine decides: it is a value that is told what sources say, what came of
+// calls and the time, and returns the calls to make. A driver runs it in one
+// goroutine, and beside it the calls, at most Options.Workers of them, and one
+// goroutine per bridge that passes the wake-ups of its table on.
 package bridge
 
 import (

@@ -1,8 +1,6 @@
 package bridge
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -11,145 +9,110 @@ import (
 // recent is how old a reading may be that a leftover is deleted by.
 const recent = time.Second
 
-// A step is one call to the target.
-type step struct {
-	name  string
-	call  func(context.Context, *outcome)
-	until time.Time // after which it must not go on; zero: no such time
+// A call is one call to the target.
+type call struct {
+	op      string
+	item    *item           // whose group is read or written; of a list that of the zero group
+	change  registry.Change // of a write
+	first   time.Time       // when the first of the changes written was seen
+	began   time.Time
+	until   time.Time // when it is given up at the latest
+	records []record  // to be stored
+	guards  bool      // the records of the guards are read too
 }
 
-// The steps, as logs and observations call them.
+// The calls, as logs and observations name them.
 const (
-	stepList  = "list"
-	stepRead  = "read"
-	stepWrite = "write"
-
-	stepConsult = "consult" // of records, see decision.go
+	opList    = "list"
+	opRead    = "read"
+	opWrite   = "write"
+	opConsult = "consult" // of records, see decision.go
 )
 
-// An outcome is what came of a step.
+// An outcome is what came of a call.
 type outcome struct {
-	step   string
-	item   *item
-	began  time.Time
-	first  time.Time // when the first of the changes written was seen
-	groups []registry.Group
-	held   []registry.Held
-	change registry.Change
-	err    error
-
+	call
+	groups    []registry.Group
+	held      []registry.Held
+	err       error
 	consulted consultation
 }
 
-// dispatch starts the calls that are due, as many as may run at a time.
-func (l *loop) dispatch(ctx context.Context) {
-	for l.calls < l.budget.calls() {
-		now := time.Now()
-		if now.Before(l.budget.opens()) {
-			return
-		}
-		it := l.agenda.take(now)
+// due returns the calls that are due, as many as may run at a time.
+func (e *engine) due(now time.Time) (calls []call) {
+	for e.calls+len(calls) < e.budget.calls() && !now.Before(e.budget.opens()) {
+		it := e.agenda.take(now)
 		if it == nil {
-			return
+			break
 		}
-		s, ok := l.next(it, now)
+		c, ok := e.next(it, now)
 		if !ok {
-			l.rest(it, now)
+			e.rest(it, now)
 			continue
 		}
-		l.calls++
-		l.budget.spend(now)
-		timeout := l.opts.Timeout // which Tune may change
-		go func() {
-			o := outcome{step: s.name, item: it, began: now}
-			s.within(ctx, timeout, &o)
-			l.outcomes <- o
-		}()
+		c.item, c.began = it, now
+		if limit := now.Add(e.opts.Timeout); c.until.IsZero() || limit.Before(c.until) {
+			c.until = limit
+		}
+		e.budget.spend(now)
+		calls = append(calls, c)
 	}
-}
-
-// within makes the call and gives it up after the timeout, so that a target
-// that never answers keeps no worker.
-func (s step) within(ctx context.Context, timeout time.Duration, o *outcome) {
-	deadline := time.Now().Add(timeout)
-	if !s.until.IsZero() {
-		deadline = earlier(deadline, s.until)
-	}
-	limited, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	s.call(limited, o)
-	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
-		o.err = fmt.Errorf("not done within %s: %w", timeout, o.err)
-	}
+	return calls
 }
 
 // next decides what to do about a group that is due: list, read, write, or
 // nothing.
-func (l *loop) next(it *item, now time.Time) (step, bool) {
+func (e *engine) next(it *item, now time.Time) (call, bool) {
 	if it.group.IsZero() {
-		return step{name: stepList, call: func(ctx context.Context, o *outcome) { o.groups, o.err = l.target.Groups(ctx) }}, true
+		return call{op: opList}, true
 	}
-	read := step{name: stepRead, call: func(ctx context.Context, o *outcome) { o.held, o.err = l.target.Read(ctx, it.group) }}
-	if !l.trusted(it, now) {
-		return read, true
+	if !e.trusted(it, now) {
+		return call{op: opRead}, true
 	}
-	lead := l.leadership()
-	if lead.Role != RoleLeader && !l.shared {
+	if !e.acts() {
 		it.refusals = nil // the leader finds them out
-		return step{}, false
+		return call{}, false
 	}
-	change := l.beside(l.withhold(it, l.permit(it, now), now))
-	if change.Empty() || l.dry {
-		return step{}, false
+	d := draft{facts: e.facts, guards: e.guards, item: it, now: now}
+	change := d.change()
+	if change.Empty() || e.dry {
+		return call{}, false
 	}
 	if now.Sub(it.readAt) > recent && it.removesLeftover(change) {
-		return read, true
+		return call{op: opRead}, true
 	}
-	first := it.change.begin(now, l.agenda.maxQuiet)
-	if first.IsZero() {
-		first = now
+	c := call{op: opWrite, change: change, first: it.change.begin(now, e.agenda.maxQuiet)}
+	if c.first.IsZero() {
+		c.first = now
 	}
-	write := step{name: stepWrite, call: func(ctx context.Context, o *outcome) {
-		o.first, o.change = first, change
-		o.err = l.target.Write(ctx, change)
-	}}
-	if !l.shared {
-		write.until = lead.Until
+	if !e.target.shared {
+		c.until = e.lead.Until
 	}
-	return write, true
+	return c, true
 }
 
 // trusted reports whether what is believed of a group needs no reading. For a
 // change it is trusted longer, so that changes need not wait for a refresh
 // that is late.
-func (l *loop) trusted(it *item, now time.Time) bool {
+func (e *engine) trusted(it *item, now time.Time) bool {
 	switch {
 	case it.readAt.IsZero():
 		return false
 	case it.change.pending():
-		return now.Sub(it.readAt) < 2*l.opts.Refresh
+		return now.Sub(it.readAt) < 2*e.opts.Refresh
 	case it.unchecked() && !now.Before(it.checkAt):
 		return false
 	}
-	return now.Before(l.refreshes(it))
+	return now.Before(e.refreshes(it))
 }
 
 // refreshes returns when a group is to be read again without a cause. Of one in
 // which entries of others are in the way nobody tells when they go: the longer
 // it has been so, the less often it is looked at.
-func (l *loop) refreshes(it *item) time.Time {
-	wait := spread(it.group, l.opts.Refresh)
+func (e *engine) refreshes(it *item) time.Time {
+	wait := spread(it.group, e.opts.Refresh)
 	if !it.yielded.IsZero() {
-		wait = min(wait, max(l.opts.Retry.Max, it.readAt.Sub(it.yielded)))
+		wait = min(wait, max(e.opts.Retry.Max, it.readAt.Sub(it.yielded)))
 	}
 	return it.readAt.Add(wait)
-}
-
-func (it *item) removesLeftover(c registry.Change) bool {
-	for _, h := range c.Delete {
-		if o := it.orphans[h.Key]; o != nil && o.missing() {
-			return true
-		}
-	}
-	return false
 }

@@ -47,32 +47,32 @@ func (d decision) same(o decision) bool {
 	return d.At.Equal(o.At) && d.Approved == o.Approved && d.Who == o.Who
 }
 
-// decide has a decision recorded, which then counts at whichever replica has the
-// hold. It returns what tells once that was tried.
-func (l *loop) decide(id string, d decision, now time.Time) (<-chan error, error) {
+// decide applies a decision about a hold of this process, and has it recorded for
+// the others. It returns what tells once that was tried.
+func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, error) {
 	d.At = now
-	if h := l.hold(id); h != nil {
+	if h := g.hold(id); h != nil {
+		g.apply(id, d, h, now)
 		if len(h.keys) <= recordedKeys {
 			d.Keys = h.keys
 		}
-	} else if _, known := l.records.elsewhere[id]; !known {
+	} else if _, known := g.records.elsewhere[id]; !known {
 		return nil, ErrNoHold
 	}
 	tried := make(chan error, 1)
-	if l.records.recorder == nil {
-		l.obey(map[string]decision{id: d}, now)
+	if !g.records.kept {
 		tried <- errNoRecords
 		return tried, nil
 	}
 	r := newRecord(recordDecisions, id, d)
 	r.tried = tried
-	l.records.add(r)
+	g.records.add(r)
 	return tried, nil
 }
 
 // hold returns the hold of this process that has an id; nil where none has.
-func (l *loop) hold(id string) *held {
-	for _, b := range l.scopes {
+func (g *guards) hold(id string) *held {
+	for _, b := range g.scopes {
 		for _, h := range b.holds() {
 			if h.ID == id {
 				return h
@@ -82,8 +82,20 @@ func (l *loop) hold(id string) *held {
 	return nil
 }
 
-// applyDecision tells a guard what a person decided about candidates.
-func (l *loop) applyDecision(b *scope, id string, d decision, now time.Time) {
+// apply tells the guards what a person decided about the hold of an id, or where it
+// is none any more about the keys that it had.
+func (g *guards) apply(id string, d decision, h *held, now time.Time) {
+	g.records.applied[id] = d
+	if h != nil {
+		d.Keys = h.keys
+	}
+	for _, b := range g.scopes {
+		g.tellGuard(b, id, d, now)
+	}
+}
+
+// tellGuard tells a guard what a person decided about candidates.
+func (g *guards) tellGuard(b *scope, id string, d decision, now time.Time) {
 	fate, what := guard.Denied, "denied by "+d.Who
 	if d.Approved {
 		fate, what = guard.Free, "approved by "+d.Who
@@ -94,7 +106,7 @@ func (l *loop) applyDecision(b *scope, id string, d decision, now time.Time) {
 	}
 	b.changed, b.decided = true, what
 	for _, k := range d.Keys {
-		if it := l.agenda.items[k.Service]; it != nil && it.orphans[k.Key] != nil && d.Approved {
+		if it := g.agenda.items[k.Service]; it != nil && it.orphans[k.Key] != nil && d.Approved {
 			it.orphans[k.Key].released = "hold " + id + " ended: " + what
 		}
 	}
@@ -102,41 +114,35 @@ func (l *loop) applyDecision(b *scope, id string, d decision, now time.Time) {
 	if d.Approved {
 		e.Kind, e.What, e.Why, e.Release = EventRelease, "hold ended", what, ""
 	}
-	l.tell(e)
-	l.opts.Log.Info("hold decided", "bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
+	g.journal.tell(e)
+	g.opts.Log.Info("hold decided", "bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
 }
 
 // obey applies decisions that were recorded.
-func (l *loop) obey(decisions map[string]decision, now time.Time) {
-	if !l.mayJudge() {
+func (g *guards) obey(decisions map[string]decision, now time.Time) {
+	if !g.mayJudge() {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(decisions)) {
 		d := decisions[id]
 		old := now.Sub(d.At).Abs() >= decisionTerm
-		if !l.records.applied[id].same(d) && (!old || l.hold(id) != nil) {
-			if h := l.hold(id); h != nil {
-				d.Keys = h.keys
-			}
-			for _, b := range l.scopes {
-				l.applyDecision(b, id, d, now)
-			}
-			l.records.applied[id] = d
+		if !g.records.applied[id].same(d) && (!old || g.hold(id) != nil) {
+			g.apply(id, d, g.hold(id), now)
 		}
-		if old && l.leads() && l.hold(id) == nil {
-			l.forget(recordDecisions, id)
+		if old && g.leads() && g.hold(id) == nil {
+			g.forget(recordDecisions, id)
 		}
 	}
 }
 
 // publishHolds has the holds of this leader recorded, so that standbys show them.
-func (l *loop) publishHolds() {
-	r, before := &l.records, l.records.published
-	if r.published = nil; l.opts.Election == nil || !l.leads() {
+func (g *guards) publishHolds() {
+	r, before := g.records, g.records.published
+	if r.published = nil; g.opts.Election == nil || !g.leads() {
 		return
 	}
 	r.published = make(map[string]string)
-	for _, b := range l.scopes {
+	for _, b := range g.scopes {
 		for _, h := range b.holds() {
 			shown := h.Hold
 			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
@@ -150,24 +156,38 @@ func (l *loop) publishHolds() {
 	}
 	for id := range before {
 		if _, still := r.published[id]; !still {
-			l.forget(recordHolds, id)
+			g.forget(recordHolds, id)
 		}
 	}
 }
 
 // hear takes in the holds of the leader. Who leads forgets those of the one
 // before.
-func (l *loop) hear(holds map[string]Hold) {
-	r, leads := &l.records, l.leads()
+func (g *guards) hear(holds map[string]Hold) {
+	r, leads := g.records, g.leads()
 	r.elsewhere = make(map[string]Hold)
-	for id, h := range holds {
+	for _, id := range slices.Sorted(maps.Keys(holds)) {
+		h := holds[id]
 		_, ours := r.published[id]
 		switch {
-		case ours || l.hold(id) != nil:
+		case ours || g.hold(id) != nil:
 		case leads:
-			l.forget(recordHolds, id)
+			g.forget(recordHolds, id)
 		case id != "" && h.ID == id: // else nobody's
 			r.elsewhere[id] = h
 		}
 	}
+}
+
+func (g *guards) holdList() []Hold {
+	list := make([]Hold, 0, len(g.scopes))
+	for _, b := range g.scopes {
+		for _, h := range b.holds() {
+			list = append(list, h.Hold)
+		}
+	}
+	for _, set := range slices.Sorted(maps.Keys(g.records.elsewhere)) {
+		list = append(list, g.records.elsewhere[set])
+	}
+	return list
 }

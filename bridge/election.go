@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -39,78 +38,47 @@ const (
 	RoleStandby Role = "standby" // reads, to take over at once; publishes where the target is shared
 )
 
-// leadership returns what the loop may do at this moment. The clock may be ahead
-// of what the loop took in, never the other way round: a leadership that was
-// gained is acted on once everything was made to be read anew.
-func (l *loop) leadership() Leadership {
-	if l.opts.Election == nil {
-		return Leadership{Role: RoleLeader}
-	}
-	now := l.opts.Election.Leadership()
-	if l.lead.Role != RoleLeader || l.lead.Term != now.Term {
-		now.Role = RoleStandby
-	}
-	return now
-}
-
-// leads reports whether this replica leads at this moment.
-func (l *loop) leads() bool { return l.leadership().Role == RoleLeader }
-
-// acts reports whether the loop has to write.
-func (l *loop) acts() bool { return l.shared || l.leads() }
-
-// changed is ready when the election has something new.
-func (l *loop) changed() <-chan struct{} {
-	if l.opts.Election == nil {
-		return nil
-	}
-	return l.opts.Election.Changed()
-}
-
-// lookAtElection takes in how the leadership changed. A new leader lists and
-// reads everything once more before it writes anything, and leftovers settle
-// anew.
-func (l *loop) lookAtElection(now time.Time) {
-	before, next := l.lead, l.opts.Election.Leadership()
-	l.lead = next
+// follow takes in how the leadership changed. A new leader lists and reads
+// everything once more before it writes anything, and leftovers settle anew.
+func (e *engine) follow(next Leadership, now time.Time) {
+	before := e.lead
+	e.lead = next
 	if before.Role == next.Role && (before.Term == next.Term || next.Role == RoleStandby) {
 		return
 	}
-	l.opts.Log.Info("leadership changed", "target", l.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
+	e.opts.Log.Info("leadership changed", "target", e.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
 	if next.Role == RoleLeader {
-		l.takeovers++
-		l.tookOverAt = now
-		l.listAgain(now)
-		l.records.read = false // what the leaders before recorded counts
+		e.takeovers++
+		e.tookOverAt = now
+		e.listAgain(now)
+		e.records.read = false // what the leaders before recorded counts
 	}
-	for _, b := range l.scopes {
-		l.reset(b)
+	for _, b := range e.guards.scopes {
+		e.guards.reset(b)
 	}
-	for _, it := range l.agenda.items {
-		if !it.group.IsZero() {
-			l.reconsider(it, now)
-		}
+	for _, it := range e.agenda.all() {
+		e.reconsider(it, now)
 	}
 }
 
 // listAgain makes the groups that the target has be listed anew.
-func (l *loop) listAgain(now time.Time) {
-	l.relist = true
-	list, _ := l.agenda.item(registry.Group{})
+func (e *engine) listAgain(now time.Time) {
+	e.relist = true
+	list, _ := e.agenda.item(registry.Group{})
 	if list.busy {
 		list.again = true
 		return
 	}
-	list.wait(&l.agenda.changes, later(now, list.notBefore))
+	list.wait(&e.agenda.changes, later(now, list.notBefore))
 }
 
 // reconsider makes a group due after the leadership changed. What others made of
 // it since it was read first is what losses are measured by from now on.
-func (l *loop) reconsider(it *item, now time.Time) {
+func (e *engine) reconsider(it *item, now time.Time) {
 	it.notes, it.wakeAt, it.left = nil, time.Time{}, nil
 	it.stir()
-	l.account(it, now)
-	stale := it.takeover != l.takeovers
+	e.guards.account(it, now)
+	stale := it.takeover != e.takeovers
 	if it.busy {
 		it.again = it.again || stale
 		return
@@ -118,7 +86,7 @@ func (l *loop) reconsider(it *item, now time.Time) {
 	if stale {
 		it.readAt, it.notBefore = time.Time{}, time.Time{}
 	}
-	it.wait(&l.agenda.changes, now)
+	it.wait(&e.agenda.changes, now)
 }
 
 // confirmEvery is how often a loop looks whether everything is as its role asks
@@ -128,38 +96,37 @@ const confirmEvery = 100 * time.Millisecond
 // confirm tells the election once everything is as the role asks for, and where
 // that is so no more because a source is stale. It returns when to look again;
 // the zero time where there is nothing to look for.
-func (l *loop) confirm(now time.Time) time.Time {
-	if l.opts.Election == nil {
+func (e *engine) confirm(now time.Time) time.Time {
+	if e.opts.Election == nil {
 		return time.Time{}
 	}
-	complete := !slices.ContainsFunc(l.ways, func(w *way) bool { return !w.complete() })
-	if done := l.confirmed; done.Role == l.lead.Role && done.Term == l.lead.Term {
-		if !complete {
-			l.confirmed = Leadership{}
-			l.opts.Election.Ready(l.confirmed)
+	if done := e.confirmed; done.Role == e.lead.Role && done.Term == e.lead.Term {
+		if !e.complete() {
+			e.confirmed = Leadership{}
+			e.opts.Election.Ready(e.confirmed)
 		}
 		return time.Time{}
 	}
-	if next := l.confirmedAt.Add(confirmEvery); now.Before(next) {
+	if next := e.confirmedAt.Add(confirmEvery); now.Before(next) {
 		return next
 	}
-	l.confirmedAt = now
-	if !complete || !l.caughtUp() {
+	e.confirmedAt = now
+	if !e.complete() || !e.caughtUp() {
 		return now.Add(confirmEvery)
 	}
-	l.confirmed = l.lead
-	l.opts.Election.Ready(l.lead)
+	e.confirmed = e.lead
+	e.opts.Election.Ready(e.lead)
 	return time.Time{}
 }
 
 // caughtUp reports whether everything was brought to where the role asks for
 // since the last take-over.
-func (l *loop) caughtUp() bool {
-	if l.listed == nil || l.asOf.Before(l.tookOverAt) {
+func (e *engine) caughtUp() bool {
+	if e.listed == nil || e.asOf.Before(e.tookOverAt) {
 		return false
 	}
-	for _, it := range l.agenda.items {
-		if !it.group.IsZero() && it.takeover != l.takeovers {
+	for _, it := range e.agenda.items {
+		if !it.group.IsZero() && it.takeover != e.takeovers {
 			return false
 		}
 	}
@@ -167,18 +134,18 @@ func (l *loop) caughtUp() bool {
 }
 
 // finished notes that a group is as the role asks for.
-func (l *loop) finished(it *item) {
+func (e *engine) finished(it *item) {
 	if !it.again {
-		it.takeover = l.takeovers
+		it.takeover = e.takeovers
 	}
 }
 
 // standby says who leads where this loop may not write.
-func (l *loop) standby(it *item) (string, bool) {
-	if it == nil || it.group.IsZero() || l.acts() {
+func (f *facts) standby(it *item) (string, bool) {
+	if it == nil || it.group.IsZero() || f.acts() {
 		return "", false
 	}
-	if leader := l.opts.Election.Leadership().Leader; leader != "" {
+	if leader := f.lead.Leader; leader != "" {
 		return leader + " leads", true
 	}
 	return "no replica leads at the moment", true

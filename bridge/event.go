@@ -3,6 +3,8 @@ package bridge
 import (
 	"fmt"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
 )
 
 // Event is something that happened and that a person may ask about later:
@@ -42,18 +44,117 @@ const (
 	EventApplied   EventKind = "applied"   // a batch of changes was written
 )
 
+// A journal tells of what happens: events, observations and the log.
+type journal struct {
+	*facts
+
+	now       time.Time
+	failing   int       // groups whose last call failed
+	warnedAt  time.Time // when that was last logged
+	driftedAt time.Time // when drift was last logged
+	refusedAt time.Time // when a refused claim was last logged
+}
+
+func (j *journal) observe(o Observation) {
+	if j.opts.Observe != nil {
+		j.opts.Observe(o)
+	}
+}
+
 // tell tells of an event, where anybody listens.
-func (l *loop) tell(e Event) {
-	if l.opts.Tell != nil {
-		e.Time, e.Target = time.Now(), l.opts.Target
-		l.opts.Tell(e)
+func (j *journal) tell(e Event) {
+	if j.opts.Tell != nil {
+		e.Time, e.Target = j.now, j.opts.Target
+		j.opts.Tell(e)
 	}
 }
 
 // tellOf tells of a hold that is new or whose entries changed.
-func (l *loop) tellOf(h Hold, what string) {
-	l.tell(Event{
+func (j *journal) tellOf(h Hold, what string) {
+	j.tell(Event{
 		Kind: EventHold, Bridge: h.Bridge, Subject: h.ID, Why: h.Reason, Since: h.Since, Release: h.Release,
 		What: fmt.Sprintf("%s: %d deletions", what, len(h.Entries)),
 	})
+}
+
+// complain logs failures: the first of an outage, each first refusal, and
+// then no more than one in a while.
+func (j *journal) complain(o outcome, wait time.Duration, now time.Time) {
+	level := j.opts.Log.Debug
+	refused := o.item.refused() && o.item.attempts == 1
+	if refused || j.failing == 1 && o.item.attempts == 1 || now.Sub(j.warnedAt) >= j.opts.Retry.Max {
+		level, j.warnedAt = j.opts.Log.Warn, now
+	}
+	level("target call failed", "target", j.opts.Target, "step", o.op, "group", o.item.group.String(),
+		"attempt", o.item.attempts, "groups_failing", j.failing, "retry_in", wait, "err", o.err)
+}
+
+// drifted tells of a group that another changed since it was written or read.
+// Restoring it waits for the next reading, so that no other writer is fought
+// more often than a group is refreshed or read back. What stays so is told of
+// once more, and then shown by status alone.
+func (j *journal) drifted(it *item, now time.Time) {
+	j.observe(Observation{Kind: ObservedDrift, Count: 1})
+	e := Event{
+		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
+		Why: "another writer changed them, or the registry lost them", Release: "they are written once more",
+	}
+	level := j.opts.Log.Debug
+	switch {
+	case it.missed > stubborn:
+		return
+	case it.missed == stubborn:
+		j.overruled(it)
+		return
+	case now.Sub(j.driftedAt) >= j.opts.Retry.Max: // the first of many
+		level, j.driftedAt = j.opts.Log.Warn, now
+	}
+	j.tell(e)
+	level("entries of ours are not as they were written", "target", j.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
+}
+
+// overruled tells of a group that others keep otherwise than it is written.
+func (j *journal) overruled(it *item) {
+	e := Event{
+		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
+		Why: overridden, Release: "whatever has them so ends; until then they are written once a refresh",
+	}
+	j.tell(e)
+	j.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
+}
+
+// reportRefusals tells of a refusal that is new.
+func (j *journal) reportRefusals(it *item, err error) {
+	j.tell(Event{
+		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
+		Why: err.Error(), Release: "they are tried again every " + j.opts.Retry.Max.String(),
+	})
+	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
+}
+
+// winner names who has what a conflict is about.
+func (j *journal) winner(c plan.Conflict) string {
+	switch {
+	case c.Ours:
+		return fmt.Sprintf("bridge %s, service %s", j.ways[c.Rival.Bridge].Name, c.Rival.Service)
+	case c.Owner == "":
+		return "an entry without owner"
+	}
+	return "owner mark:" + c.Owner // as adopt, release and purge take it
+}
+
+// warnOf counts and logs a hold that began, or would have.
+func (j *journal) warnOf(b *scope, h *held) {
+	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Op: "delete", Count: len(h.Entries)})
+	j.opts.Log.Warn("deletions exceed what the guard permits", "bridge", b.name, "mode", b.guard.Options.Mode,
+		"hold", h.ID, "entries", len(h.Entries), "reason", h.Reason, "ends", h.Release)
+}
+
+// tellEnd tells of a hold that ended. A person's decision was told of already.
+func (j *journal) tellEnd(b *scope, h *held, why string) {
+	if b.decided == "" {
+		j.tell(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
+	}
+	j.observe(Observation{Kind: ObservedRelease, Bridge: b.name, Op: "delete", Count: 1})
+	j.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "reason", why)
 }

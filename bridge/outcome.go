@@ -8,179 +8,144 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// settle takes an outcome in and puts its group back on the agenda.
-func (l *loop) settle(o outcome, now time.Time) {
-	l.calls--
-	if o.step == stepConsult {
-		l.consulted(o, now)
+// Settle takes an outcome in and puts its group back on the agenda.
+func (e *engine) Settle(o outcome, now time.Time) {
+	e.calls--
+	if o.op == opConsult {
+		e.guards.consulted(o, now)
 		return
 	}
-	l.budget.settle(o.began, o.err, now)
-	l.observe(Observation{Kind: ObservedCall, Op: o.step, Count: 1, Took: now.Sub(o.began), Err: o.err})
+	e.budget.settle(o.began, o.err, now)
+	e.journal.observe(Observation{Kind: ObservedCall, Op: o.op, Count: 1, Took: now.Sub(o.began), Err: o.err})
 	switch {
-	case o.step == stepWrite && errors.Is(o.err, registry.ErrRefused):
-		l.wasRefused(o, now)
+	case o.op == opWrite && errors.Is(o.err, registry.ErrRefused):
+		e.wasRefused(o, now)
 		return
 	case o.err != nil:
-		l.failed(o, now)
+		e.failed(o, now)
 		return
 	}
-	switch o.step {
-	case stepList:
-		l.succeeded(o.item)
-		l.sawGroups(o, now)
-		o.item.wait(&l.agenda.refreshes, now.Add(l.opts.Refresh))
-		l.repeat(o.item, now)
-	case stepRead:
-		l.sawHeld(o, now)
-		l.repeat(o.item, now)
-	case stepWrite:
-		l.wrote(o, now)
+	switch o.op {
+	case opList:
+		e.succeeded(o.item)
+		e.sawGroups(o, now)
+		o.item.wait(&e.agenda.refreshes, now.Add(e.opts.Refresh))
+		e.repeat(o.item, now)
+	case opRead:
+		e.sawHeld(o, now)
+		e.repeat(o.item, now)
+	case opWrite:
+		e.wrote(o, now)
 	}
 }
 
 // sawGroups takes the target's list of groups in and puts those that are new
 // on the agenda.
-func (l *loop) sawGroups(o outcome, now time.Time) {
-	before := l.listed
-	l.listed, l.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
+func (e *engine) sawGroups(o outcome, now time.Time) {
+	before := e.listed
+	e.listed, e.asOf = make(map[registry.Group]struct{}, len(o.groups)), o.began
 	for _, group := range o.groups {
-		l.listed[group] = struct{}{}
-		if _, old := before[group]; old && !l.relist {
+		e.listed[group] = struct{}{}
+		if _, old := before[group]; old && !e.relist {
 			continue
 		}
-		if it, isNew := l.agenda.item(group); isNew {
-			l.unread[group] = struct{}{}
-			it.wait(&l.agenda.refreshes, now)
+		if it, isNew := e.agenda.item(group); isNew {
+			e.unread[group] = struct{}{}
+			it.wait(&e.agenda.refreshes, now)
 		}
 	}
-	l.relist = false
+	e.relist = false
 	if before != nil {
 		return
 	}
-	for group := range l.planner.Groups() {
-		l.touch(group, now)
+	for _, group := range slices.SortedFunc(e.planner.Groups(), registry.Group.Compare) {
+		e.touch(group, now)
 	}
-	l.look(now)
 }
 
 // sawHeld takes in what a group holds. The group is looked at once more, to
 // write what has to be.
-func (l *loop) sawHeld(o outcome, now time.Time) {
+func (e *engine) sawHeld(o outcome, now time.Time) {
 	it := o.item
-	believed := !it.readAt.IsZero() && l.acts() // who writes nothing reads what others write
-	differs := l.planner.Observe(it.group, o.held) && believed
+	believed := !it.readAt.IsZero() && e.acts() // who writes nothing reads what others write
+	differs := e.planner.Observe(it.group, o.held) && believed
 	it.wasReadBack(differs)
 	if differs {
-		l.drifted(it, now)
+		e.journal.drifted(it, now)
 	}
-	it.readAt, l.lastRead = now, now
-	it.arrive = it.arrive && !slices.ContainsFunc(o.held, func(h registry.Held) bool { return h.Owner == l.opts.Owner })
-	l.account(it, now)
-	l.wasRead(it.group, now)
+	it.readAt, e.view.lastRead = now, now
+	it.arrive = it.arrive && !slices.ContainsFunc(o.held, func(h registry.Held) bool { return h.Owner == e.opts.Owner })
+	e.guards.account(it, now)
+	e.wasRead(it.group, now)
 	if it.change.pending() {
-		l.agenda.pace(it)
+		e.agenda.pace(it)
 	} else {
-		it.wait(&l.agenda.changes, now)
+		it.wait(&e.agenda.changes, now)
 	}
-}
-
-// drifted tells of a group that another changed since it was written or read.
-// Restoring it waits for the next reading, so that no other writer is fought
-// more often than a group is refreshed or read back. What stays so is told of
-// once more, and then shown by status alone.
-func (l *loop) drifted(it *item, now time.Time) {
-	l.observe(Observation{Kind: ObservedDrift, Count: 1})
-	e := Event{
-		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
-		Why: "another writer changed them, or the registry lost them", Release: "they are written once more",
-	}
-	level := l.opts.Log.Debug
-	switch {
-	case it.missed > stubborn:
-		return
-	case it.missed == stubborn:
-		l.overruled(it)
-		return
-	case now.Sub(l.driftedAt) >= l.opts.Retry.Max: // the first of many
-		level, l.driftedAt = l.opts.Log.Warn, now
-	}
-	l.tell(e)
-	level("entries of ours are not as they were written", "target", l.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
-}
-
-// overruled tells of a group that others keep otherwise than it is written.
-func (l *loop) overruled(it *item) {
-	e := Event{
-		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
-		Why: overridden, Release: "whatever has them so ends; until then they are written once a refresh",
-	}
-	l.tell(e)
-	l.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", l.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
 // wasRead records that a group was read or cannot be; when it was the last of
 // those listed at first, leftovers may be judged.
-func (l *loop) wasRead(group registry.Group, now time.Time) {
-	if _, waiting := l.unread[group]; !waiting {
+func (e *engine) wasRead(group registry.Group, now time.Time) {
+	if _, waiting := e.unread[group]; !waiting {
 		return
 	}
-	delete(l.unread, group)
-	if len(l.unread) == 0 {
-		l.review(now)
+	delete(e.unread, group)
+	if len(e.unread) == 0 {
+		e.guards.review(now)
 	}
 }
 
 // wrote takes in that a change was applied.
-func (l *loop) wrote(o outcome, now time.Time) {
+func (e *engine) wrote(o outcome, now time.Time) {
 	it := o.item
-	l.applied(o, now)
-	l.planner.Applied(o.change)
-	it.replaced(o.change, l.overlap(it.group), now)
+	e.journal.applied(o, now)
+	e.planner.Applied(o.change)
+	it.replaced(o.change, e.target.overlap(it.group), now)
 	it.arrive = false
-	l.account(it, now)
-	l.succeeded(it)
-	it.wroteAt, l.lastWrite = now, now
-	l.finished(it)
-	l.readBack(it, now)
+	e.guards.account(it, now)
+	e.succeeded(it)
+	it.wroteAt, e.view.lastWrite = now, now
+	e.finished(it)
+	e.readBack(it, now)
 	switch {
 	case it.change.pending():
-		l.agenda.pace(it)
+		e.agenda.pace(it)
 	case len(it.refusals) > 0: // some may be written by now
-		it.wait(&l.agenda.changes, now)
+		it.wait(&e.agenda.changes, now)
 	default:
-		l.park(it)
+		e.park(it)
 	}
-	l.repeat(it, now)
+	e.repeat(it, now)
 }
 
 // repeat makes an item due once more that was asked for while it was busy.
-func (l *loop) repeat(it *item, now time.Time) {
+func (e *engine) repeat(it *item, now time.Time) {
 	if it.again {
 		it.again, it.readAt = false, time.Time{}
-		it.wait(&l.agenda.changes, now)
+		it.wait(&e.agenda.changes, now)
 	}
 }
 
 // rest puts a group aside in which there is nothing to do.
-func (l *loop) rest(it *item, now time.Time) {
-	l.succeeded(it)
-	l.finished(it)
+func (e *engine) rest(it *item, now time.Time) {
+	e.succeeded(it)
+	e.finished(it)
 	it.change.first = time.Time{}
 	if !it.unchecked() {
 		it.missed = 0
 	}
-	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= l.opts.Quiet
-	if idle && l.planner.Drop(it.group) {
-		l.agenda.drop(it)
+	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Quiet
+	if idle && e.planner.Drop(it.group) {
+		e.agenda.drop(it)
 		return
 	}
-	l.park(it)
+	e.park(it)
 }
 
 // park makes a group due when a deletion that waits may go, or for a refresh.
-func (l *loop) park(it *item) {
-	refresh := l.refreshes(it)
+func (e *engine) park(it *item) {
+	refresh := e.refreshes(it)
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
 	}
@@ -188,20 +153,111 @@ func (l *loop) park(it *item) {
 		refresh = earlier(refresh, it.refusedAt)
 	}
 	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
-		it.wait(&l.agenda.changes, it.wakeAt)
+		it.wait(&e.agenda.changes, it.wakeAt)
 		return
 	}
-	it.wait(&l.agenda.refreshes, refresh)
+	it.wait(&e.agenda.refreshes, refresh)
 }
 
-func (l *loop) succeeded(it *item) {
+func (e *engine) succeeded(it *item) {
 	it.races, it.notBefore = 0, time.Time{}
 	if it.attempts == 0 {
 		return
 	}
 	it.attempts, it.err = 0, nil
-	if l.failing--; l.failing == 0 {
-		l.lastError = nil
-		l.opts.Log.Info("target calls succeed again", "target", l.opts.Target)
+	if e.journal.failing--; e.journal.failing == 0 {
+		e.view.lastError = nil
+		e.opts.Log.Info("target calls succeed again", "target", e.opts.Target)
+	}
+}
+
+// wasRefused takes in which keys of a change the target refused; the others
+// were written. Where it names none all are refused, and the group is read,
+// because some may have been written.
+func (e *engine) wasRefused(o outcome, now time.Time) {
+	it, tried := o.item, values(o.change)
+	var refused registry.Refused
+	if !errors.As(o.err, &refused) {
+		refused = make(registry.Refused, len(tried))
+		for key := range tried {
+			refused[key] = o.err
+		}
+		it.readAt = time.Time{}
+	}
+	isNew := false
+	if it.refusals == nil {
+		it.refusals = make(map[string]refusal, len(refused))
+	}
+	for key, why := range refused {
+		before, known := it.refusals[key]
+		isNew = isNew || !known || before.value != tried[key]
+		it.refusals[key] = refusal{tried[key], why}
+	}
+	if !now.Before(it.refusedAt) {
+		it.refusedAt = now.Add(e.opts.Retry.Max)
+	}
+	if isNew {
+		e.journal.reportRefusals(it, o.err)
+	}
+	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
+	if o.change = o.change.Without(refused.Has); !o.change.Empty() {
+		e.wrote(o, now)
+		return
+	}
+	it.wait(&e.agenda.changes, now)
+	e.repeat(it, now)
+}
+
+// failed puts a group back that has to be read before it is written again.
+func (e *engine) failed(o outcome, now time.Time) {
+	it := o.item
+	it.readAt = time.Time{}
+	it.change.restore(o.first)
+	if errors.Is(o.err, registry.ErrConflict) {
+		e.raced(it, now)
+		return
+	}
+	e.wasRead(it.group, now)
+	it.attempts++
+	it.err, e.view.lastError = o.err, o.err
+	if it.attempts == 1 {
+		e.journal.failing++
+	}
+	queue, wait := &e.agenda.changes, e.opts.Retry.After(it.attempts)
+	if it.refused() {
+		e.finished(it) // it cannot be brought further
+		if it.attempts == 1 {
+			e.journal.tell(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
+		}
+		queue, wait = &e.agenda.refreshes, e.opts.Retry.Max
+	}
+	it.notBefore = now.Add(wait)
+	it.wait(queue, it.notBefore)
+	e.journal.complain(o, wait, now)
+	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
+}
+
+// raced puts a group back that another changed since it was read: it is read
+// again at once, and with growing waits only where that repeats.
+func (e *engine) raced(it *item, now time.Time) {
+	it.races++
+	if it.races == contested {
+		e.journal.overruled(it)
+	}
+	it.notBefore = now
+	if it.races > 1 {
+		it.notBefore = now.Add(e.opts.Retry.After(it.races - 1))
+	}
+	it.wait(&e.agenda.changes, it.notBefore)
+	e.journal.observe(Observation{Kind: ObservedRetry, Op: opWrite, Count: 1, Err: registry.ErrConflict})
+}
+
+// readBack makes a group that was just written due to be read, where the
+// target asks for that. After a reading back that found something missing it
+// is twice as late, so that a group that never comes out as it should costs no
+// more than its refreshes in the end.
+func (e *engine) readBack(it *item, now time.Time) {
+	if e.target.verify > 0 {
+		it.checkAt = now.Add(registry.Backoff{Min: e.target.verify, Max: max(e.target.verify, e.opts.Refresh)}.After(it.missed + 1))
 	}
 }

@@ -30,16 +30,3 @@ func (c *clock) paused(now time.Time) bool {
 	slept := now.Round(0).Sub(c.seen.Round(0)) - now.Sub(c.seen)
 	return !c.seen.IsZero() && (slept > late || !c.due.IsZero() && now.Sub(c.due) > late)
 }
-
-// resume begins all waits anew where the process stood still.
-func (l *loop) resume(now time.Time) {
-	if !l.clock.paused(now) {
-		return
-	}
-	for _, w := range l.ways {
-		w.fresh = now
-	}
-	for _, b := range l.scopes {
-		l.restart(b, now)
-	}
-}

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -20,27 +19,40 @@ type note struct {
 	entries  int
 }
 
+// A draft is what becomes of a group: the change that it needs, less what may not
+// be done yet.
+type draft struct {
+	*facts
+
+	guards *guards
+	item   *item
+	now    time.Time
+}
+
+// change returns what is to be written now.
+func (d *draft) change() registry.Change { return d.beside(d.withhold(d.permit())) }
+
 // permit returns the change a group needs, less what policies and guards do
 // not permit, and notes what that is.
-func (l *loop) permit(it *item, now time.Time) registry.Change {
-	change, conflicts := l.planner.Change(it.group)
-	before := it.notes
-	it.notes, it.wakeAt = nil, time.Time{}
+func (d *draft) permit() registry.Change {
+	change, conflicts := d.planner.Change(d.item.group)
+	before := d.item.notes
+	d.item.notes, d.item.wakeAt = nil, time.Time{}
 	for i := range conflicts {
-		l.conflict(it, before, &conflicts[i])
+		d.conflict(before, &conflicts[i])
 	}
-	it.yields(conflicts, now)
-	change = l.permitPuts(it, change)
-	if next, succeeds := l.successor(it, change); succeeds {
-		return l.permitSuccession(it, next, change, now)
+	d.item.yields(conflicts, d.now)
+	change = d.permitPuts(change)
+	if next, succeeds := d.successor(change); succeeds {
+		return d.permitSuccession(next, change)
 	}
-	return l.permitDeletes(it, change, now)
+	return d.permitDeletes(change)
 }
 
 // successor returns who would have an exclusive group after another whose last
 // endpoints have just gone.
-func (l *loop) successor(it *item, change registry.Change) (next plan.Origin, succeeds bool) {
-	if !it.group.Exclusive {
+func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bool) {
+	if !d.item.group.Exclusive {
 		return next, false
 	}
 	puts := slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool { return w.Old != nil || !registry.IsEndpoint(w.New.Key) })
@@ -48,8 +60,8 @@ func (l *loop) successor(it *item, change registry.Change) (next plan.Origin, su
 	if len(puts) == 0 || len(puts) < len(wanted) {
 		return next, false // it has it already
 	}
-	next, _ = l.planner.Winner(it.group, puts[0].New.Key)
-	for _, o := range it.orphans {
+	next, _ = d.planner.Winner(d.item.group, puts[0].New.Key)
+	for _, o := range d.item.orphans {
 		succeeds = succeeds || o.Known && registry.IsEndpoint(o.Key) && o.Origin != next
 	}
 	return next, succeeds
@@ -58,94 +70,73 @@ func (l *loop) successor(it *item, change registry.Change) (next plan.Origin, su
 // permitSuccession returns the whole change or nothing: two services that have
 // one host mean different things, so that who called the one is sent to the
 // other no sooner than an endpoint would go that is the last.
-func (l *loop) permitSuccession(it *item, next plan.Origin, change registry.Change, now time.Time) registry.Change {
-	permitted := l.permitDeletes(it, change, now)
+func (d *draft) permitSuccession(next plan.Origin, change registry.Change) registry.Change {
+	permitted := d.permitDeletes(change)
 	if endpoints(permitted.Delete) == endpoints(change.Delete) {
 		return permitted
 	}
-	it.note(note{origin: next, known: true, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
-	return registry.Change{Group: it.group}
+	d.item.note(note{origin: next, known: true, reason: ReasonWaiting, detail: "another service has the host until its last endpoint goes"})
+	return registry.Change{Group: d.item.group}
 }
 
 // conflict notes a claim that cannot be honoured, and logs it the first time.
-func (l *loop) conflict(it *item, before []note, c *plan.Conflict) {
+func (d *draft) conflict(before []note, c *plan.Conflict) {
 	n := note{origin: c.Origin, known: true, reason: ReasonConflict, conflict: c, entries: 1}
-	n.detail = c.Key + " belongs to " + l.winner(*c)
-	it.notes = append(it.notes, n)
+	n.detail = c.Key + " belongs to " + d.journal.winner(*c)
+	d.item.notes = append(d.item.notes, n)
 	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
-	bridge := l.ways[c.Origin.Bridge].Name
-	l.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
-	l.tell(Event{
-		Kind: EventConflict, Bridge: bridge, Subject: it.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + l.winner(*c), Release: "the other entry goes, or adopt takes it over",
+	bridge := d.ways[c.Origin.Bridge].Name
+	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
+	d.journal.tell(Event{
+		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
+		Why: "it belongs to " + d.journal.winner(*c), Release: "the other entry goes, or adopt takes it over",
 	})
-	level := l.opts.Log.Debug
-	if now := time.Now(); now.Sub(l.refusedAt) >= l.opts.Retry.Max { // the first of many; status and events have all
-		level, l.refusedAt = l.opts.Log.Warn, now
+	level := d.opts.Log.Debug
+	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all
+		level, d.journal.refusedAt = d.opts.Log.Warn, d.now
 	}
 	level("claim refused", "bridge", bridge, "service", c.Origin.Service,
-		"group", it.group.String(), "key", c.Key, "winner", l.winner(*c))
-}
-
-// yields notes since when entries of others are in the way of claims.
-func (it *item) yields(conflicts []plan.Conflict, now time.Time) {
-	switch {
-	case !slices.ContainsFunc(conflicts, func(c plan.Conflict) bool { return !c.Ours }):
-		it.yielded = time.Time{}
-	case it.yielded.IsZero():
-		it.yielded = now
-	}
-}
-
-// winner names who has what a conflict is about.
-func (l *loop) winner(c plan.Conflict) string {
-	switch {
-	case c.Ours:
-		return fmt.Sprintf("bridge %s, service %s", l.ways[c.Rival.Bridge].Name, c.Rival.Service)
-	case c.Owner == "":
-		return "an entry without owner"
-	}
-	return "owner mark:" + c.Owner // as adopt, release and purge take it
+		"group", d.item.group.String(), "key", c.Key, "winner", d.journal.winner(*c))
 }
 
 // permitPuts leaves out the writes that the policies of their bridges forbid.
-func (l *loop) permitPuts(it *item, change registry.Change) registry.Change {
-	if !slices.ContainsFunc(l.ways, func(w *way) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
+func (d *draft) permitPuts(change registry.Change) registry.Change {
+	if !slices.ContainsFunc(d.ways, func(w *way) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
 		return change
 	}
 	return change.KeepPuts(func(w registry.Write) bool {
-		origin, _ := l.planner.Winner(it.group, w.New.Key)
-		policy := l.ways[origin.Bridge].Policy
+		origin, _ := d.planner.Winner(d.item.group, w.New.Key)
+		policy := d.ways[origin.Bridge].Policy
 		update := w.Old != nil && w.Old.Value != w.New.Value
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
 		}
-		it.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
+		d.item.note(note{origin: origin, known: true, reason: ReasonReadOnly, detail: "policy " + string(policy) + " forbids the write"})
 		return false
 	})
 }
 
 // permitDeletes leaves out the deletions that have to wait.
-func (l *loop) permitDeletes(it *item, change registry.Change, now time.Time) registry.Change {
+func (d *draft) permitDeletes(change registry.Change) registry.Change {
 	if len(change.Delete) == 0 {
 		return change
 	}
 	kept := change.Keep(func(h registry.Held) bool {
-		o := it.orphans[h.Key]
+		o := d.item.orphans[h.Key]
 		switch {
-		case o == nil && l.replaces(change, h):
-			return l.mayReplace(it, h, now)
+		case o == nil && d.replaces(change, h):
+			return d.mayReplace(h)
 		case o == nil:
-			return l.mayDisplace(it, h)
+			return d.mayDisplace(h)
 		}
-		v := l.judge(o, now)
+		v := d.guards.judge(o, d.now)
 		if v.reason == "" {
 			return true
 		}
-		it.note(note{origin: o.Origin, known: o.Known, reason: v.reason, detail: v.detail})
-		it.wakeAt = soonest(it.wakeAt, v.at)
+		d.item.note(note{origin: o.Origin, known: o.Known, reason: v.reason, detail: v.detail})
+		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
 		return false
 	})
 	if hasEndpoint(kept.Want) {
@@ -174,26 +165,13 @@ func endpoints(list []registry.Held) (n int) {
 
 // mayDisplace reports whether an entry of ours may go whose key stays: there
 // is another of ours under it, or a foreign one that wins.
-func (l *loop) mayDisplace(it *item, h registry.Held) bool {
-	origin, ok := l.planner.Winner(it.group, h.Key)
-	if ok && l.ways[origin.Bridge].Policy == PolicySync {
+func (d *draft) mayDisplace(h registry.Held) bool {
+	origin, ok := d.planner.Winner(d.item.group, h.Key)
+	if ok && d.ways[origin.Bridge].Policy == PolicySync {
 		return true
 	}
-	it.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
+	d.item.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
 	return false
-}
-
-// note adds a note, or counts it in one that says the same.
-func (it *item) note(n note) {
-	for i := range it.notes {
-		o := &it.notes[i]
-		if o.conflict == nil && o.origin == n.origin && o.known == n.known && o.reason == n.reason && o.detail == n.detail {
-			o.entries++
-			return
-		}
-	}
-	n.entries = 1
-	it.notes = append(it.notes, n)
 }
 
 // sortedKeys returns the keys of a map in order.

@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -29,9 +31,9 @@ func (w *way) projectAll(rows map[registry.Name]registry.Row) func(yield func(*p
 	return func(yield func(*projected) bool) {
 		part := make([]projected, 0, min(len(rows), projectedAtATime))
 		left := len(rows)
-		for name, row := range rows {
+		for _, name := range slices.Sorted(maps.Keys(rows)) {
 			left--
-			if part = append(part, projected{name: name, row: row}); len(part) < cap(part) && left > 0 {
+			if part = append(part, projected{name: name, row: rows[name]}); len(part) < cap(part) && left > 0 {
 				continue
 			}
 			w.projectPart(part)

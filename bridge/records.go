@@ -50,7 +50,7 @@ func (r *record) tell(err error) {
 // records is what the loop knows of the records in its target. Calls about
 // them run beside those about groups, one at a time.
 type records struct {
-	recorder  registry.Recorder // nil: nothing is recorded
+	kept      bool // the target keeps records
 	pending   []record
 	consulted time.Time // when they were last looked at
 	notBefore time.Time // after a failure
@@ -64,7 +64,7 @@ type records struct {
 }
 
 // loaded reports whether what an earlier process recorded is known.
-func (r *records) loaded() bool { return r.recorder == nil || r.read }
+func (r *records) loaded() bool { return !r.kept || r.read }
 
 // consultation is what came of a look.
 type consultation struct {
@@ -77,9 +77,9 @@ type consultation struct {
 }
 
 // keep stores a record when there is time.
-func (l *loop) keep(kind, name string, value any) {
-	if l.records.recorder != nil && !l.dry {
-		l.records.add(newRecord(kind, name, value))
+func (g *guards) keep(kind, name string, value any) {
+	if g.records.kept && !g.dry {
+		g.records.add(newRecord(kind, name, value))
 	}
 }
 
@@ -113,7 +113,7 @@ func (r *records) add(next record) {
 }
 
 // forget drops a record when there is time.
-func (l *loop) forget(kind, name string) { l.keep(kind, name, nil) }
+func (g *guards) forget(kind, name string) { g.keep(kind, name, nil) }
 
 // bucket returns in which record of its guard a group is.
 func (b *scope) bucket(group registry.Group) string {
@@ -123,7 +123,7 @@ func (b *scope) bucket(group registry.Group) string {
 
 // storeRecord has what the guard remembers of a group be stored before anything
 // of it is deleted.
-func (l *loop) storeRecord(b *scope, group registry.Group) {
+func (g *guards) storeRecord(b *scope, group registry.Group) {
 	name := b.bucket(group)
 	if b.recorded[name] == nil {
 		b.recorded[name] = make(map[registry.Group]guard.Record)
@@ -133,45 +133,45 @@ func (l *loop) storeRecord(b *scope, group registry.Group) {
 	} else {
 		b.recorded[name][group] = r
 	}
-	if l.records.recorder == nil || l.dry {
+	if !g.records.kept || g.dry {
 		return
 	}
 	b.unstored[group] = struct{}{}
 	list := slices.SortedFunc(maps.Values(b.recorded[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
 	if len(list) == 0 {
-		l.forget(recordGuard, name)
+		g.forget(recordGuard, name)
 	} else {
-		l.keep(recordGuard, name, list)
+		g.keep(recordGuard, name, list)
 	}
 }
 
 // recordStored takes in that a record is stored, or refused for good.
-func (l *loop) recordStored(r record, now time.Time) {
-	newer := slices.ContainsFunc(l.records.pending, func(p record) bool { return p.kind == r.kind && p.name == r.name })
+func (g *guards) recordStored(r record, now time.Time) {
+	newer := slices.ContainsFunc(g.records.pending, func(p record) bool { return p.kind == r.kind && p.name == r.name })
 	if r.kind != recordGuard || newer {
 		return
 	}
-	for _, b := range l.scopes {
+	for _, b := range g.scopes {
 		for group := range b.unstored {
 			if b.bucket(group) != r.name {
 				continue
 			}
 			delete(b.unstored, group)
-			if it := l.agenda.items[group]; it != nil {
-				l.agenda.touch(it, now)
+			if it := g.agenda.items[group]; it != nil {
+				g.agenda.touch(it, now)
 			}
 		}
 	}
 }
 
 // load gives the guards what an earlier process recorded.
-func (l *loop) load(guards map[string][]guard.Record, now time.Time) {
-	l.records.read, l.records.guards = true, guards
-	for _, b := range l.scopes {
+func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
+	g.records.read, g.records.guards = true, guards
+	for _, b := range g.scopes {
 		b.restore(guards)
 	}
-	for _, it := range l.agenda.items {
-		l.inform(it, now)
+	for _, it := range g.agenda.items {
+		g.inform(it, now)
 	}
 }
 
@@ -193,37 +193,30 @@ func (b *scope) restore(guards map[string][]guard.Record) {
 	b.guard, b.changed = guard.New(b.guard.Options, all), true
 }
 
-// consult stores and looks at records, where that is due. It returns when it
-// has to be called again; the zero time where only an event helps.
-func (l *loop) consult(ctx context.Context, now time.Time) time.Time {
-	r := &l.records
-	if r.recorder == nil || r.busy || l.dry && r.read {
-		return time.Time{}
+// consult returns the call that stores and reads records, where that is due, and
+// when it has to be called again; the zero time where only an event helps.
+func (g *guards) consult(now time.Time) ([]call, time.Time) {
+	r := g.records
+	if !r.kept || r.busy || g.dry && r.read {
+		return nil, time.Time{}
 	}
-	look := l.opts.Election != nil || !r.read || slices.ContainsFunc(l.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
+	look := g.opts.Election != nil || !r.read || slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 	if !look && len(r.pending) == 0 {
-		return time.Time{}
+		return nil, time.Time{}
 	}
 	at := r.consulted.Add(consultEvery)
 	if len(r.pending) > 0 {
 		at = time.Time{}
 	}
 	if at = later(at, r.notBefore); now.Before(at) {
-		return at
+		return nil, at
 	}
-	if !l.dry {
-		l.publishHolds()
+	if !g.dry {
+		g.publishHolds()
 	}
-	pending, first := r.pending, !r.read
+	c := call{op: opConsult, records: r.pending, guards: !r.read, began: now, until: now.Add(g.opts.Timeout)}
 	r.pending, r.busy = nil, true
-	l.calls++
-	go func() {
-		o := outcome{step: stepConsult, began: now}
-		s := step{name: stepConsult, call: func(ctx context.Context, o *outcome) { o.consulted, o.err = consult(ctx, r.recorder, pending, first) }}
-		s.within(ctx, l.opts.Timeout, &o)
-		l.outcomes <- o
-	}()
-	return time.Time{}
+	return []call{c}, time.Time{}
 }
 
 // consult stores records and reads all there are, those of the guards where they
@@ -275,46 +268,38 @@ func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (
 }
 
 // consulted takes in what the records say.
-func (l *loop) consulted(o outcome, now time.Time) {
-	r := &l.records
+func (g *guards) consulted(o outcome, now time.Time) {
+	r := g.records
 	r.busy, r.consulted, r.notBefore = false, now, time.Time{}
-	defer func() { // once what is decided is done
-		for i := range o.consulted.stored {
-			o.consulted.stored[i].tell(nil)
-		}
-	}()
-	for _, stored := range o.consulted.stored {
-		l.recordStored(stored, now)
+	for i := range o.consulted.stored {
+		o.consulted.stored[i].tell(nil)
+		g.recordStored(o.consulted.stored[i], now)
 	}
 	if o.err != nil {
-		l.recordsFailed(o, now)
+		g.recordsFailed(o, now)
 	}
 	r.failed = o.err != nil
 	if o.consulted.read {
-		l.load(o.consulted.guards, now)
+		g.load(o.consulted.guards, now)
 	}
 	if r.failed && !errors.Is(o.err, registry.ErrRefused) {
 		return
 	}
 	if o.consulted.holds != nil {
-		l.hear(o.consulted.holds)
+		g.hear(o.consulted.holds)
 	}
-	l.obey(o.consulted.decisions, now)
+	g.obey(o.consulted.decisions, now)
 }
 
 // recordsFailed has what could not be stored be tried again. What is refused to a
-// guard is not waited for. What was decided counts, and is lost with the process.
-func (l *loop) recordsFailed(o outcome, now time.Time) {
-	r, newer := &l.records, l.records.pending
+// guard is not waited for: it is lost with the process.
+func (g *guards) recordsFailed(o outcome, now time.Time) {
+	r, newer := g.records, g.records.pending
 	refused := errors.Is(o.err, registry.ErrRefused)
 	for i := range o.consulted.left {
-		left := &o.consulted.left[i]
-		if d := (decision{}); left.kind == recordDecisions && json.Unmarshal([]byte(left.text), &d) == nil {
-			l.obey(map[string]decision{left.name: d}, now)
-		}
-		left.tell(o.err)
+		o.consulted.left[i].tell(o.err)
 		if refused {
-			l.recordStored(*left, now)
+			g.recordStored(o.consulted.left[i], now)
 		}
 	}
 	r.pending, r.notBefore = slices.Clone(o.consulted.left), now.Add(consultEvery)
@@ -322,6 +307,6 @@ func (l *loop) recordsFailed(o outcome, now time.Time) {
 		r.add(next)
 	}
 	if !r.failed {
-		l.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", l.opts.Target, "err", o.err)
+		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
 	}
 }

@@ -12,48 +12,63 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// A view says what an engine is doing.
+type view struct {
+	*facts
+
+	engine    *engine
+	guards    *guards
+	tally     *tally
+	board     *board
+	published time.Time // when the board was last written
+	inSync    bool      // that was logged
+	lastRead  time.Time
+	lastWrite time.Time
+	lastError error
+}
+
 // head returns what the loop is doing, without the lists that may be long.
-func (l *loop) head(now time.Time) Status {
-	l.recount()
-	counts := l.planner.Counts()
-	queue, first := l.agenda.due(now)
+func (v *view) head(now time.Time) Status {
+	v.recount()
+	counts := v.planner.Counts()
+	queue, first := v.agenda.due(now)
 	s := Status{
-		Target: l.opts.Target, Owner: l.opts.Owner, Listed: l.listed != nil,
-		Groups: len(l.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
-		Queue: queue, Arriving: len(l.agenda.arrivals), Budget: l.budget.calls(), OldestDue: now.Sub(first), LastRead: l.lastRead, LastWrite: l.lastWrite,
-		Bridges: make([]BridgeStatus, 0, len(l.ways)),
-		Counts:  Counts{Conflicts: l.tally.conflicts},
+		Target: v.opts.Target, Owner: v.opts.Owner, Listed: v.listed != nil,
+		Groups: len(v.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
+		Queue: queue, Arriving: len(v.agenda.arrivals), Budget: v.engine.budget.calls(), OldestDue: now.Sub(first), LastRead: v.lastRead, LastWrite: v.lastWrite,
+		Bridges: make([]BridgeStatus, 0, len(v.ways)),
+		Counts:  Counts{Conflicts: v.tally.conflicts},
 	}
 	if queue > 0 {
 		s.DueSince = first
 	}
-	if l.lastError != nil {
-		s.LastError = l.lastError.Error()
+	if v.lastError != nil {
+		s.LastError = v.lastError.Error()
 	}
-	for _, b := range l.scopes {
+	for _, b := range v.guards.scopes {
 		if b.held != nil {
 			s.Counts.Holds++
 			s.Counts.HeldSince = soonest(s.Counts.HeldSince, b.held.Since)
 		}
 	}
-	for _, h := range l.records.elsewhere {
+	for _, h := range v.records.elsewhere {
 		if h.Denied {
 			continue
 		}
 		s.Counts.Holds++
 		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
 	}
-	for _, w := range l.ways {
-		s.Bridges = append(s.Bridges, l.bridgeStatus(w))
+	for _, w := range v.ways {
+		s.Bridges = append(s.Bridges, v.bridgeStatus(w))
 		s.Counts.Services += len(w.services)
 	}
 	return s
 }
 
 // overview returns what the loop is doing, all but the services.
-func (l *loop) overview(now time.Time) Status {
-	s := l.head(now)
-	for i, w := range l.ways {
+func (v *view) overview(now time.Time) Status {
+	s := v.head(now)
+	for i, w := range v.ways {
 		if len(w.known.Unknown) > 0 {
 			s.Bridges[i].Unknown = make(map[string]string, len(w.known.Unknown))
 		}
@@ -61,31 +76,18 @@ func (l *loop) overview(now time.Time) Status {
 			s.Bridges[i].Unknown[scope] = err.Error()
 		}
 	}
-	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, l.holdList(), l.conflictList()
-	s.Kept = l.kept()
+	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, v.guards.holdList(), v.conflictList()
+	s.Kept = v.guards.kept()
 	return s
 }
 
-func (l *loop) holdList() []Hold {
-	list := make([]Hold, 0, len(l.scopes))
-	for _, b := range l.scopes {
-		for _, h := range b.holds() {
-			list = append(list, h.Hold)
-		}
-	}
-	for _, set := range slices.Sorted(maps.Keys(l.records.elsewhere)) {
-		list = append(list, l.records.elsewhere[set])
-	}
-	return list
-}
-
-func (l *loop) conflictList() []Conflict {
-	list := make([]Conflict, 0, l.tally.conflicts)
-	if l.tally.conflicts == 0 {
+func (v *view) conflictList() []Conflict {
+	list := make([]Conflict, 0, v.tally.conflicts)
+	if v.tally.conflicts == 0 {
 		return list
 	}
-	for _, it := range l.agenda.items {
-		list = append(list, l.conflictsIn(it)...)
+	for _, it := range v.agenda.items {
+		list = append(list, v.conflictsIn(it)...)
 	}
 	slices.SortFunc(list, compareConflicts)
 	return list
@@ -93,27 +95,27 @@ func (l *loop) conflictList() []Conflict {
 
 // statusOf returns the status of the services of these names, and of all that have
 // to do with the same groups or with those that named is true of.
-func (l *loop) statusOf(names map[registry.Name]bool, named func(registry.Group) bool, now time.Time) Status {
-	s := l.head(now)
+func (v *view) statusOf(names map[registry.Name]bool, named func(registry.Group) bool, now time.Time) Status {
+	s := v.head(now)
 	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, []Hold{}, []Conflict{}
-	groups, found := l.groupsOf(names, named)
+	groups, found := v.groupsOf(names, named)
 	in := func(list []registry.Group) bool {
 		return slices.ContainsFunc(list, func(g registry.Group) bool { return groups[g] })
 	}
 	for group := range groups {
-		s.Conflicts = append(s.Conflicts, l.partiesTo(group, found)...)
+		s.Conflicts = append(s.Conflicts, v.partiesTo(group, found)...)
 	}
 	for _, origin := range slices.SortedFunc(maps.Keys(found), plan.Origin.Compare) {
-		if l.ways[origin.Bridge].services[origin.Service] != nil {
-			s.Services = append(s.Services, l.serviceStatus(origin))
+		if v.ways[origin.Bridge].services[origin.Service] != nil {
+			s.Services = append(s.Services, v.serviceStatus(origin))
 		}
 	}
-	for _, h := range l.holdList() {
+	for _, h := range v.guards.holdList() {
 		if in(h.Groups) {
 			s.Holds = append(s.Holds, h)
 		}
 	}
-	for _, k := range l.kept() {
+	for _, k := range v.guards.kept() {
 		if in(k.Groups) {
 			s.Kept = append(s.Kept, k)
 		}
@@ -124,21 +126,21 @@ func (l *loop) statusOf(names map[registry.Name]bool, named func(registry.Group)
 
 // groupsOf returns the groups that services of these names have to do with, and
 // those that named is true of; and the services.
-func (l *loop) groupsOf(names map[registry.Name]bool, named func(registry.Group) bool) (map[registry.Group]bool, map[plan.Origin]bool) {
+func (v *view) groupsOf(names map[registry.Name]bool, named func(registry.Group) bool) (map[registry.Group]bool, map[plan.Origin]bool) {
 	groups, found := make(map[registry.Group]bool), make(map[plan.Origin]bool)
-	for _, w := range l.ways {
+	for _, w := range v.ways {
 		for name := range names {
 			origin := plan.Origin{Bridge: w.index, Service: name}
 			if w.services[name] == nil {
 				continue
 			}
 			found[origin] = true
-			for _, group := range l.serviceStatus(origin).Groups {
+			for _, group := range v.serviceStatus(origin).Groups {
 				groups[group] = true
 			}
 		}
 	}
-	for group := range l.agenda.items {
+	for group := range v.agenda.items {
 		if named(group) {
 			groups[group] = true
 		}
@@ -148,65 +150,35 @@ func (l *loop) groupsOf(names map[registry.Name]bool, named func(registry.Group)
 
 // partiesTo adds who has to do with a group to those found, and returns the
 // conflicts in it.
-func (l *loop) partiesTo(group registry.Group, found map[plan.Origin]bool) []Conflict {
-	for origin := range l.planner.Claimants(group) {
+func (v *view) partiesTo(group registry.Group, found map[plan.Origin]bool) []Conflict {
+	for origin := range v.planner.Claimants(group) {
 		found[origin] = true
 	}
-	it := l.agenda.items[group]
+	it := v.agenda.items[group]
 	if it == nil {
 		return nil
 	}
 	for _, left := range it.shares {
 		found[left.origin] = true
 	}
-	return l.conflictsIn(it)
+	return v.conflictsIn(it)
 }
 
 // status returns what the loop is doing, all of it at once.
-func (l *loop) status(now time.Time) Status {
-	s := l.overview(now)
-	all := l.origins(func(plan.Origin) bool { return true })
+func (v *view) status(now time.Time) Status {
+	s := v.overview(now)
+	all := v.origins(func(plan.Origin) bool { return true })
 	slices.SortFunc(all, plan.Origin.Compare)
 	for _, origin := range all {
-		s.Services = append(s.Services, l.serviceStatus(origin))
+		s.Services = append(s.Services, v.serviceStatus(origin))
 	}
 	return s
 }
 
-// kept returns what of ours stays that nobody claims, by the reason: a source
-// cannot tell of what it came from, or its time has not come.
-func (l *loop) kept() []Kept {
-	by := make(map[string]*Kept)
-	add := func(group registry.Group, entries int, why string) {
-		k := by[why]
-		if k == nil {
-			k = &Kept{Why: why}
-			by[why] = k
-		}
-		k.Entries += entries
-		if n := len(k.Groups); n == 0 || k.Groups[n-1] != group {
-			k.Groups = append(k.Groups, group)
-		}
-	}
-	for it := range l.owing {
-		for _, n := range it.notes {
-			if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
-				add(it.group, n.entries, n.detail)
-			}
-		}
-	}
-	var all []Kept
-	for _, why := range slices.Sorted(maps.Keys(by)) {
-		slices.SortFunc(by[why].Groups, registry.Group.Compare)
-		all = append(all, *by[why])
-	}
-	return all
-}
-
 // origins returns the services that are asked for, in no order.
-func (l *loop) origins(wanted func(plan.Origin) bool) []plan.Origin {
+func (v *view) origins(wanted func(plan.Origin) bool) []plan.Origin {
 	var all []plan.Origin
-	for _, w := range l.ways {
+	for _, w := range v.ways {
 		for name := range w.services {
 			if origin := (plan.Origin{Bridge: w.index, Service: name}); wanted(origin) {
 				all = append(all, origin)
@@ -216,20 +188,20 @@ func (l *loop) origins(wanted func(plan.Origin) bool) []plan.Origin {
 	return all
 }
 
-func (l *loop) conflictsIn(it *item) (list []Conflict) {
+func (v *view) conflictsIn(it *item) (list []Conflict) {
 	for _, n := range it.notes {
 		if n.conflict != nil {
-			list = append(list, l.conflictStatus(*n.conflict))
+			list = append(list, v.conflictStatus(*n.conflict))
 		}
 	}
 	return list
 }
 
-func (l *loop) bridgeStatus(w *way) BridgeStatus {
+func (v *view) bridgeStatus(w *way) BridgeStatus {
 	s := BridgeStatus{
 		Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode,
-		Synced: w.known.Synced, Entries: l.planner.Claimed(w.index),
-		Scopes: len(w.known.Unknown), Services: len(w.services), Reasons: l.byReason(w),
+		Synced: w.known.Synced, Entries: v.planner.Claimed(w.index),
+		Scopes: len(w.known.Unknown), Services: len(w.services), Reasons: v.byReason(w),
 	}
 	if w.known.Stale != nil {
 		s.Stale = w.known.Stale.Error()
@@ -239,30 +211,30 @@ func (l *loop) bridgeStatus(w *way) BridgeStatus {
 
 // serviceStatus returns what became of a service. What is said of it lies with
 // the groups that it claims in or, where it claims no more, left something in.
-func (l *loop) serviceStatus(origin plan.Origin) ServiceStatus {
-	w := l.ways[origin.Bridge]
+func (v *view) serviceStatus(origin plan.Origin) ServiceStatus {
+	w := v.ways[origin.Bridge]
 	out := ServiceStatus{
 		Bridge: w.Name, Service: origin.Service,
-		Groups:  slices.Clone(l.planner.ClaimedIn(origin)),
-		Entries: l.planner.ClaimedBy(origin),
+		Groups:  slices.Clone(v.planner.ClaimedIn(origin)),
+		Entries: v.planner.ClaimedBy(origin),
 	}
-	v := summary{reason: ReasonSynced}
+	sum := summary{reason: ReasonSynced}
 	state := w.services[origin.Service]
-	v.add(cmp.Or(state.reason, ReasonSynced), state.detail)
+	sum.add(cmp.Or(state.reason, ReasonSynced), state.detail)
 	if err := w.unknown(origin.Service); err != nil {
-		v.add(ReasonUnknown, err.Error())
+		sum.add(ReasonUnknown, err.Error())
 	}
-	for it := range l.tally.found[origin] {
+	for it := range v.tally.found[origin] {
 		if !slices.Contains(out.Groups, it.group) {
 			out.Groups = append(out.Groups, it.group)
 		}
 	}
 	for _, group := range out.Groups {
-		it := l.agenda.items[group]
+		it := v.agenda.items[group]
 		for _, n := range it.notesOf(origin) {
-			v.add(n.reason, n.detail)
+			sum.add(n.reason, n.detail)
 		}
-		v.add(l.finding(it))
+		sum.add(v.finding(it))
 		if it != nil {
 			out.LastWrite = later(out.LastWrite, it.wroteAt)
 			if it.err != nil {
@@ -271,26 +243,13 @@ func (l *loop) serviceStatus(origin plan.Origin) ServiceStatus {
 		}
 	}
 	slices.SortFunc(out.Groups, registry.Group.Compare)
-	out.Reason, out.Detail = v.reason, v.detail()
+	out.Reason, out.Detail = sum.reason, sum.detail()
 	return out
 }
 
-// notesOf returns what is left undone in a group for a service.
-func (it *item) notesOf(origin plan.Origin) (list []note) {
-	if it == nil {
-		return nil
-	}
-	for _, n := range it.notes {
-		if n.known && n.origin == origin {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
 // finding says how far a group is, and what is kept in it.
-func (l *loop) finding(it *item) (Reason, string) {
-	if who, standby := l.standby(it); standby {
+func (v *view) finding(it *item) (Reason, string) {
+	if who, standby := v.standby(it); standby {
 		return ReasonStandby, who
 	}
 	reason, detail := it.finding()
@@ -302,23 +261,6 @@ func (l *loop) finding(it *item) (Reason, string) {
 		}
 	}
 	return reason, detail
-}
-
-// finding says how far a group is.
-func (it *item) finding() (Reason, string) {
-	switch {
-	case it == nil:
-		return ReasonPending, "the target was not listed yet"
-	case it.attempts > 0 && it.refused():
-		return ReasonRefused, it.err.Error()
-	case it.attempts > 0:
-		return ReasonRetrying, it.err.Error()
-	case it.missed >= stubborn, it.races >= contested:
-		return ReasonRefused, overridden
-	case it.change.pending() || it.readAt.IsZero() || it.busy && it.change.written.After(it.wroteAt):
-		return ReasonPending, "a write is due"
-	}
-	return ReasonSynced, ""
 }
 
 // A summary is the worst of all reasons that a service has, with all that is
@@ -345,10 +287,10 @@ func (s *summary) detail() string {
 	return strings.Join(slices.Compact(s.details), "; ")
 }
 
-func (l *loop) conflictStatus(c plan.Conflict) Conflict {
+func (v *view) conflictStatus(c plan.Conflict) Conflict {
 	return Conflict{
-		Group: c.Group, Key: c.Key, Bridge: l.ways[c.Origin.Bridge].Name,
-		Service: c.Origin.Service, Winner: l.winner(c),
+		Group: c.Group, Key: c.Key, Bridge: v.ways[c.Origin.Bridge].Name,
+		Service: c.Origin.Service, Winner: v.journal.winner(c),
 	}
 }
 
@@ -359,17 +301,26 @@ func compareConflicts(a, b Conflict) int {
 	return strings.Compare(a.Key+"\x00"+a.Bridge+"\x00"+string(a.Service), b.Key+"\x00"+b.Bridge+"\x00"+string(b.Service))
 }
 
+// unlisted returns the error of a target that may not be listed; nil where it may.
+func (v *view) unlisted() error {
+	if list := v.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
+		return list.err
+	}
+	return nil
+}
+
 // plan returns what every group needs, and what is held back and why.
-func (l *loop) plan(now time.Time) []Planned {
+func (v *view) plan(now time.Time) []Planned {
 	var out []Planned
-	for _, group := range slices.SortedFunc(l.planner.Groups(), registry.Group.Compare) {
-		it, _ := l.agenda.item(group)
-		full, _ := l.planner.Change(group)
-		p := Planned{Change: l.permit(it, now)}
+	for _, group := range slices.SortedFunc(v.planner.Groups(), registry.Group.Compare) {
+		it, _ := v.agenda.item(group)
+		full, _ := v.planner.Change(group)
+		d := draft{facts: v.facts, guards: v.guards, item: it, now: now}
+		p := Planned{Change: d.permit()}
 		it.stir()
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
-				v := l.judge(o, now)
+				v := v.guards.judge(o, now)
 				p.Held = append(p.Held, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,7 @@ type Loop struct {
 	target  registry.Target
 	bridges []Bridge
 	opts    Options
-	asks    chan func(*loop)
+	asks    chan func(*driver)
 	board   board
 	started atomic.Bool
 	done    chan struct{} // closed when Run returned
@@ -37,7 +36,7 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 	}
 	l := &Loop{
 		target: target, opts: opts.withDefaults(),
-		asks: make(chan func(*loop)), done: make(chan struct{}),
+		asks: make(chan func(*driver)), done: make(chan struct{}),
 	}
 	l.board.head = Status{Target: opts.Target, Owner: opts.Owner}
 	names := make(map[string]bool, len(bridges))
@@ -62,7 +61,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		return errors.New("the loop was run before")
 	}
 	defer close(l.done)
-	newLoop(l).run(ctx, l.asks, nil)
+	newDriver(l, false).run(ctx, l.asks, nil)
 	return nil
 }
 
@@ -81,14 +80,14 @@ func (l *Loop) Summary() Status {
 
 // Alive returns once the loop's own goroutine answered; it fails where ctx ends
 // or the loop has stopped.
-func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*loop) {}) }
+func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*engine, time.Time) {}) }
 
 // Status returns what the loop is doing now; it fails where ctx ends or the
 // loop has stopped. The loop goes on with its work meanwhile: of many services
 // each is told as it is when its turn comes.
 func (l *Loop) Status(ctx context.Context) (Status, error) {
 	var s Status
-	err := l.ask(ctx, func(r *loop) { s = r.overview(time.Now()) })
+	err := l.ask(ctx, func(e *engine, now time.Time) { s = e.view.overview(now) })
 	if err != nil {
 		return s, err
 	}
@@ -100,7 +99,7 @@ const atATime = 256
 
 func (l *Loop) withServices(ctx context.Context, s Status) (Status, error) {
 	var all []plan.Origin
-	err := l.ask(ctx, func(r *loop) { all = r.origins(func(plan.Origin) bool { return true }) })
+	err := l.ask(ctx, func(e *engine, _ time.Time) { all = e.view.origins(func(plan.Origin) bool { return true }) })
 	if err != nil {
 		return s, err
 	}
@@ -113,11 +112,11 @@ func (l *Loop) withServices(ctx context.Context, s Status) (Status, error) {
 func (l *Loop) describe(ctx context.Context, origins []plan.Origin) ([]ServiceStatus, error) {
 	list := make([]ServiceStatus, 0, len(origins))
 	for part := range slices.Chunk(origins, atATime) {
-		err := l.ask(ctx, func(r *loop) {
-			r.recount()
+		err := l.ask(ctx, func(e *engine, _ time.Time) {
+			e.view.recount()
 			for _, origin := range part {
-				if r.ways[origin.Bridge].services[origin.Service] != nil {
-					list = append(list, r.serviceStatus(origin))
+				if e.ways[origin.Bridge].services[origin.Service] != nil {
+					list = append(list, e.view.serviceStatus(origin))
 				}
 			}
 		})
@@ -132,8 +131,8 @@ func (l *Loop) describe(ctx context.Context, origins []plan.Origin) ([]ServiceSt
 // the bridges' and their own names.
 func (l *Loop) Services(ctx context.Context, bridge string, after registry.Name, limit int) ([]ServiceStatus, error) {
 	var rest []plan.Origin
-	err := l.ask(ctx, func(r *loop) {
-		rest = r.origins(func(o plan.Origin) bool {
+	err := l.ask(ctx, func(e *engine, _ time.Time) {
+		rest = e.view.origins(func(o plan.Origin) bool {
 			name := l.bridges[o.Bridge].Name
 			return name > bridge || name == bridge && o.Service > after
 		})
@@ -152,28 +151,28 @@ func (l *Loop) Services(ctx context.Context, bridge string, after registry.Name,
 // the holds and conflicts there.
 func (l *Loop) Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (Status, error) {
 	var s Status
-	err := l.ask(ctx, func(r *loop) { s = r.statusOf(names, named, time.Now()) })
+	err := l.ask(ctx, func(e *engine, now time.Time) { s = e.view.statusOf(names, named, now) })
 	return s, err
 }
 
 // Holds returns what is held back.
 func (l *Loop) Holds(ctx context.Context) ([]Hold, error) {
 	var list []Hold
-	err := l.ask(ctx, func(r *loop) { list = r.holdList() })
+	err := l.ask(ctx, func(e *engine, _ time.Time) { list = e.guards.holdList() })
 	return list, err
 }
 
 // Conflicts returns the claims that cannot be honoured.
 func (l *Loop) Conflicts(ctx context.Context) ([]Conflict, error) {
 	var list []Conflict
-	err := l.ask(ctx, func(r *loop) { list = r.conflictList() })
+	err := l.ask(ctx, func(e *engine, _ time.Time) { list = e.view.conflictList() })
 	return list, err
 }
 
 // Resync makes the target be listed and every group be read and compared
 // again.
 func (l *Loop) Resync(ctx context.Context) error {
-	return l.ask(ctx, func(r *loop) { r.resync(time.Now()) })
+	return l.ask(ctx, func(e *engine, now time.Time) { e.resync(now) })
 }
 
 // Settled waits until every bridge is synced and fresh, and nothing is left
@@ -182,7 +181,7 @@ func (l *Loop) Resync(ctx context.Context) error {
 // status as it is then, and the error of ctx.
 func (l *Loop) Settled(ctx context.Context) (Status, error) {
 	settled := make(chan Status, 1)
-	if err := l.ask(ctx, func(r *loop) { r.waiters[settled] = struct{}{} }); err != nil {
+	if err := l.askDriver(ctx, func(d *driver) { d.waiters[settled] = struct{}{} }); err != nil {
 		return Status{}, err
 	}
 	select {
@@ -192,7 +191,7 @@ func (l *Loop) Settled(ctx context.Context) (Status, error) {
 		return Status{}, ErrStopped
 	case <-ctx.Done():
 		ended := context.WithoutCancel(ctx)
-		gone := l.ask(ended, func(r *loop) { delete(r.waiters, settled) })
+		gone := l.askDriver(ended, func(d *driver) { delete(d.waiters, settled) })
 		s, err := l.Status(ended)
 		return s, errors.Join(ctx.Err(), gone, err)
 	}
@@ -214,7 +213,7 @@ func (l *Loop) Deny(ctx context.Context, id, who string) error {
 func (l *Loop) decide(ctx context.Context, id string, d decision) error {
 	var kept <-chan error
 	var err error
-	asked := l.ask(ctx, func(r *loop) { kept, err = r.decide(id, d, time.Now()) })
+	asked := l.ask(ctx, func(e *engine, now time.Time) { kept, err = e.guards.decide(id, d, now) })
 	if err := errors.Join(asked, err); err != nil {
 		return err
 	}
@@ -251,47 +250,26 @@ type HeldBack struct {
 // listed is an error at once, which wraps registry.ErrRefused. Run need not be
 // running.
 func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
-	p := newLoopForPlan(l)
-	p.run(ctx, nil, func() bool { return p.quiet() || p.unlisted() != nil })
+	d := newDriver(l, true)
+	e := d.engine
+	d.run(ctx, nil, func() bool { return e.quiet() || e.view.unlisted() != nil })
 	now := time.Now()
-	return p.plan(now), p.status(now), cmp.Or(p.unlisted(), unlessQuiet(ctx, p))
-}
-
-// unlisted returns the error of a target that may not be listed; nil where it may.
-func (l *loop) unlisted() error {
-	if list := l.agenda.items[registry.Group{}]; list != nil && list.attempts > 0 && list.refused() {
-		return list.err
+	err := e.view.unlisted()
+	if err == nil && !e.quiet() {
+		err = ctx.Err()
 	}
-	return nil
+	return e.view.plan(now), e.view.status(now), err
 }
 
-func newLoopForPlan(l *Loop) *loop {
-	p := newLoop(l)
-	p.dry, p.board = true, new(board)
-	p.opts.Observe = nil
-	p.opts.Election, p.shared = nil, false // it shows what a leader would write
-	p.opts.Log = slog.New(slog.DiscardHandler)
-	return p
-}
-
-func unlessQuiet(ctx context.Context, p *loop) error {
-	if p.quiet() {
-		return nil
+// Tune changes how a loop goes about its work without stopping it: the guards
+// of bridges, by name, and of the options Workers, Rate, Timeout, Quiet,
+// MaxQuiet, Refresh and Retry. Calls under way go on. What is held is judged by
+// the new guards from then on, and goes where they hold nothing.
+func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
+	for name, g := range guards {
+		if err := validateGuard(g); err != nil {
+			return fmt.Errorf("bridge %q: %w", name, err)
+		}
 	}
-	return ctx.Err()
-}
-
-// ask runs f in the goroutine of the loop, after the loop has taken in what
-// the tables hold by now.
-func (l *Loop) ask(ctx context.Context, f func(*loop)) error {
-	answered := make(chan struct{})
-	select {
-	case l.asks <- func(r *loop) { r.look(time.Now()); f(r); close(answered) }:
-		<-answered
-		return nil
-	case <-l.done:
-		return ErrStopped
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return l.ask(ctx, func(e *engine, now time.Time) { e.tune(guards, opts, now) })
 }

@@ -74,43 +74,43 @@ func (t *tally) set(origin plan.Origin, r Reason) {
 
 // recount brings the tally up to date with all that changed since the last
 // time.
-func (l *loop) recount() {
-	for _, it := range l.agenda.stirred {
+func (v *view) recount() {
+	for _, it := range v.agenda.stirred {
 		it.stirred = false
-		l.rate(it)
+		v.rate(it)
 	}
-	l.agenda.stirred = nil
-	for _, w := range l.ways {
+	v.agenda.stirred = nil
+	for _, w := range v.ways {
 		for name := range w.moved {
-			l.tally.moved[plan.Origin{Bridge: w.index, Service: name}] = struct{}{}
+			v.tally.moved[plan.Origin{Bridge: w.index, Service: name}] = struct{}{}
 		}
 		w.moved = make(map[registry.Name]struct{})
 	}
-	for origin := range l.tally.moved {
-		l.tally.set(origin, l.reason(origin))
+	for origin := range v.tally.moved {
+		v.tally.set(origin, v.reason(origin))
 	}
-	l.tally.moved = make(map[plan.Origin]struct{})
+	v.tally.moved = make(map[plan.Origin]struct{})
 }
 
 // rate takes in what a group says by now of those who claim in it.
-func (l *loop) rate(it *item) {
-	now, conflicts := l.shares(it)
-	l.tally.conflicts += conflicts - it.conflicts
+func (v *view) rate(it *item) {
+	now, conflicts := v.shares(it)
+	v.tally.conflicts += conflicts - it.conflicts
 	it.conflicts = conflicts
 	if !slices.Equal(now, it.shares) {
-		l.tally.replace(it, now)
+		v.tally.replace(it, now)
 	}
 }
 
 // shares returns what a group says of services, as far as that is more than
 // that they are synced, and how many conflicts there are in it.
-func (l *loop) shares(it *item) (shares []share, conflicts int) {
-	if l.agenda.items[it.group] != it || it.group.IsZero() {
+func (v *view) shares(it *item) (shares []share, conflicts int) {
+	if v.agenda.items[it.group] != it || it.group.IsZero() {
 		return nil, 0
 	}
-	state, _ := l.finding(it)
+	state, _ := v.finding(it)
 	if state != ReasonSynced {
-		for origin := range l.planner.Claimants(it.group) {
+		for origin := range v.planner.Claimants(it.group) {
 			shares = append(shares, share{origin, state.rank()})
 		}
 	}
@@ -130,8 +130,8 @@ func (l *loop) shares(it *item) (shares []share, conflicts int) {
 }
 
 // reason returns the reason of a service, empty where there is no such.
-func (l *loop) reason(origin plan.Origin) Reason {
-	w := l.ways[origin.Bridge]
+func (v *view) reason(origin plan.Origin) Reason {
+	w := v.ways[origin.Bridge]
 	s := w.services[origin.Service]
 	if s == nil {
 		return ""
@@ -141,7 +141,7 @@ func (l *loop) reason(origin plan.Origin) Reason {
 		worst = worse(worst, ReasonUnknown)
 	}
 	rank := worst.rank()
-	for _, found := range l.tally.found[origin] {
+	for _, found := range v.tally.found[origin] {
 		rank = max(rank, found)
 	}
 	return ranked()[rank]
@@ -169,9 +169,9 @@ func (r Reason) rank() int {
 }
 
 // byReason returns how many services of a bridge there are of each reason.
-func (l *loop) byReason(w *way) map[Reason]int {
+func (v *view) byReason(w *way) map[Reason]int {
 	synced, out := len(w.services), make(map[Reason]int)
-	for rank, n := range l.tally.counts[w.index] {
+	for rank, n := range v.tally.counts[w.index] {
 		if n > 0 {
 			out[ranked()[rank]] = n
 			synced -= n
@@ -179,7 +179,7 @@ func (l *loop) byReason(w *way) map[Reason]int {
 	}
 	switch {
 	case synced == 0:
-	case l.listed == nil: // nothing is known to be written
+	case v.listed == nil: // nothing is known to be written
 		out[ReasonPending] += synced
 	default:
 		out[ReasonSynced] = synced
@@ -224,16 +224,16 @@ func (b *board) show(s Status) {
 
 // publish shows how the loop stands, unless it did a moment ago. It returns
 // when it has to be called again; the zero time where only an event helps.
-func (l *loop) publish(now time.Time) time.Time {
-	if at := l.published.Add(publishEvery); now.Before(at) {
+func (v *view) publish(now time.Time) time.Time {
+	if at := v.published.Add(publishEvery); now.Before(at) {
 		return at
 	}
-	l.published = now
-	s := l.head(now)
-	l.board.show(s)
-	if !l.wasInSync && s.InSync() && s.Counts.Holds == 0 {
-		l.wasInSync = true
-		l.opts.Log.Info("in sync", "target", l.opts.Target, "entries", s.Owned)
+	v.published = now
+	s := v.head(now)
+	v.board.show(s)
+	if !v.inSync && s.InSync() && s.Counts.Holds == 0 {
+		v.inSync = true
+		v.opts.Log.Info("in sync", "target", v.opts.Target, "entries", s.Owned)
 	}
 	return time.Time{}
 }

@@ -2,7 +2,6 @@ package bridge
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,10 +14,7 @@ import (
 type way struct {
 	Bridge
 	index    int
-	reader   *registry.Reader
-	begun    chan struct{} // closed once the table may be looked at
 	known    registry.Knowledge
-	fresh    time.Time // since when the source is complete and fresh
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
 	moved    map[registry.Name]struct{} // whose reason has to be looked at again
@@ -35,36 +31,6 @@ type service struct {
 }
 
 var errUnsynced = errors.New("the source has not told of everything yet")
-
-// open opens a reader on the bridge's table.
-func (w *way) open() {
-	w.reader, w.begun = w.Table.Reader(), make(chan struct{})
-	if w.Begin == nil {
-		close(w.begun)
-	}
-}
-
-// forward waits until the bridge may look at its table, and then passes the
-// table's wake-ups on until ctx ends.
-func (w *way) forward(ctx context.Context, wake chan<- struct{}) {
-	if w.Begin != nil {
-		if w.Begin(ctx) != nil {
-			return
-		}
-		close(w.begun)
-	}
-	forward(ctx, w.reader.Wake(), wake)
-}
-
-// mayLook reports whether the bridge may look at its table.
-func (w *way) mayLook() bool {
-	select {
-	case <-w.begun:
-		return true
-	default:
-		return false
-	}
-}
 
 // complete reports whether the source told of everything and still does.
 func (w *way) complete() bool { return w.known.Synced && w.known.Stale == nil }
@@ -153,21 +119,19 @@ func (w *way) keeps() Policy {
 	return w.Policy
 }
 
-// learn takes in how far the source may be relied on, and reports whether
-// that may let deletions go that could not before. What is complete settles
-// anew after a source was stale and when it told of everything anew, unless it
+// learn takes in how far the source may be relied on. It reports whether that may
+// let deletions go that could not before, and whether what is complete settles
+// anew: after a source was stale and when it told of everything anew, unless it
 // does so all the time.
-func (w *way) learn(d registry.Delta, now time.Time) bool {
+func (w *way) learn(d registry.Delta, now time.Time) (mayGo, fresh bool) {
 	k, before, wasComplete := d.Knowledge, w.known, w.complete()
 	w.known = k
 	again := k.Dials != before.Dials || k.Epoch != before.Epoch && now.Sub(w.toldAt) >= w.Guard.Settle
-	if w.complete() && (!wasComplete || again) {
-		w.fresh = now
-	}
+	fresh = w.complete() && (!wasComplete || again)
 	if k.Epoch != before.Epoch {
 		w.toldAt = now
 	}
-	return w.complete() != wasComplete || len(d.Scopes) > 0
+	return w.complete() != wasComplete || len(d.Scopes) > 0, fresh
 }
 
 // evidence returns how a row that changed is known.

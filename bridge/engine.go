@@ -1,0 +1,222 @@
+package bridge
+
+import (
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// An engine decides what is done to one target. It is given what sources tell,
+// what came of calls, who leads and the time, and returns the calls to make. It
+// starts nothing but projections, reads no clock and does no I/O: the same events
+// at the same times give the same calls. It is not safe for concurrent use.
+type engine struct {
+	*facts
+
+	guards *guards
+	view   *view
+	calls  int    // under way
+	budget budget // of calls
+	clock  clock
+	relist bool // the next list is taken as if it were the first
+
+	takeovers   int        // how often everything had to be read anew, the start included
+	tookOverAt  time.Time  // when that was last
+	confirmed   Leadership // for which the election was last told to be ready
+	confirmedAt time.Time  // when that was last looked at
+}
+
+// newEngine returns the engine of a loop. A dry one writes nothing and shows what
+// a leader would.
+func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, not of the call
+	f := &facts{
+		opts: l.opts, dry: dry, target: traitsOf(l.target, dry),
+		planner: plan.New(l.opts.Owner), agenda: newAgenda(l.opts.Quiet, l.opts.MaxQuiet),
+		records: &records{applied: make(map[string]decision)}, unread: make(map[registry.Group]struct{}),
+	}
+	_, f.records.kept = l.target.(registry.Recorder)
+	if dry {
+		f.opts.Election, f.opts.Observe, f.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
+	}
+	f.journal = &journal{facts: f}
+	e := &engine{facts: f, budget: budget{most: l.opts.Workers, rate: l.opts.Rate}}
+	e.guards = &guards{facts: f, owing: make(map[*item]struct{})}
+	e.view = &view{facts: f, engine: e, guards: e.guards, tally: newTally(len(l.bridges)), board: &l.board}
+	if dry {
+		e.view.board = new(board)
+	}
+	if f.opts.Election != nil {
+		e.takeovers = 1
+	}
+	for i, b := range l.bridges {
+		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{})}
+		f.ways = append(f.ways, w)
+		e.guards.addScope(w.Name, w)
+	}
+	return e
+}
+
+// Begin begins a turn: what is told until the next one happens at this time.
+func (e *engine) Begin(now time.Time, lead Leadership) {
+	e.journal.now = now
+	if list, isNew := e.agenda.item(registry.Group{}); isNew {
+		e.lead = lead
+		list.wait(&e.agenda.changes, now)
+	}
+	e.follow(lead, now)
+	e.resume(now)
+}
+
+// Step decides what is to be done. It returns the calls to make, and when it has
+// to be called again; the zero time where only an event helps.
+func (e *engine) Step(now time.Time) (calls []call, next time.Time) {
+	next = e.guards.judgeAll(now)
+	calls = e.due(now)
+	if e.mayJudge() && e.guards.unjudged() { // what was to be added came to an end in this turn
+		next = now
+	}
+	consult, at := e.guards.consult(now)
+	calls = append(calls, consult...)
+	e.calls += len(calls)
+	next = soonest(soonest(next, at), soonest(e.confirm(now), e.view.publish(now)))
+	if at := e.agenda.next(); !at.IsZero() && e.calls < e.budget.calls() {
+		next = soonest(next, later(at, e.budget.opens()))
+	}
+	if len(e.guards.owing) > 0 {
+		next = soonest(next, now.Add(pulse))
+	}
+	e.clock.set(next, now)
+	return calls, next
+}
+
+// waitsForList reports whether sources must not be taken in yet: what is served
+// may depend on what was served before.
+func (e *engine) waitsForList() bool { return e.target.serves && e.listed == nil }
+
+// Take takes in what the source of a bridge told.
+func (e *engine) Take(bridge int, d registry.Delta, now time.Time) {
+	w := e.ways[bridge]
+	mayGo, fresh := w.learn(d, now)
+	if fresh {
+		e.guards.restart(e.guards.scopes[bridge], now)
+	}
+	w.moveScopes(d.Scopes)
+	for p := range w.projectAll(d.Rows) {
+		e.claim(w, p, now)
+	}
+	if mayGo {
+		e.guards.review(now)
+	}
+}
+
+// claim hands what became of a service to the planner.
+func (e *engine) claim(w *way, p *projected, now time.Time) {
+	if p.err == nil {
+		origin := plan.Origin{Bridge: w.index, Service: p.name}
+		for _, group := range e.planner.Claim(origin, w.evidence(p.row), p.entries) {
+			if e.listed != nil { // else it becomes due once the target is listed
+				e.touch(group, now)
+			}
+		}
+	}
+	if w.note(p.name, p.state) && p.err != nil {
+		e.journal.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
+		e.journal.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: "left as it was", Why: p.err.Error()})
+		e.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", p.name, "err", p.err)
+	}
+}
+
+// touch makes a group due whose claims changed. One that is new to the agenda
+// and was not listed is known to be empty and needs no reading.
+func (e *engine) touch(group registry.Group, now time.Time) {
+	it, isNew := e.agenda.item(group)
+	if isNew {
+		if _, listed := e.listed[group]; !listed {
+			it.readAt, it.arrive = e.asOf, true
+		}
+	} else {
+		e.guards.account(it, now)
+	}
+	if e.agenda.touch(it, now) {
+		e.journal.observe(Observation{Kind: ObservedCoalesce, Count: 1})
+	}
+}
+
+// Lose makes every group due in which something of ours has to be written
+// once more, without a reading in between. A write under way may have gone to
+// either session, so its group is read.
+func (e *engine) Lose(now time.Time) {
+	e.journal.tell(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
+	e.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", e.opts.Target)
+	for _, it := range e.agenda.items {
+		it.again = it.again || it.busy
+	}
+	for _, group := range e.planner.Lost() {
+		it, _ := e.agenda.item(group)
+		if !it.readAt.IsZero() {
+			it.readAt = now
+		}
+		it.change.written, it.change.spent = time.Time{}, time.Time{}
+		e.agenda.touch(it, now)
+	}
+}
+
+// resync makes everything be read and compared again.
+func (e *engine) resync(now time.Time) {
+	list, _ := e.agenda.item(registry.Group{})
+	for _, it := range append(e.agenda.all(), list) {
+		e.guards.inform(it, now) // what stayed may be let go by now
+		if it.busy {
+			it.again = true
+			continue
+		}
+		it.readAt = time.Time{}
+		it.wait(&e.agenda.changes, later(now, it.notBefore))
+	}
+	e.relist = true
+}
+
+// quiet reports whether nothing is left to do but what waits for an event.
+func (e *engine) quiet() bool {
+	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.unjudged() &&
+		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits || len(b.unstored) > 0 })
+}
+
+// stored reports whether everything was read and everything that is to be put
+// was put. Deletions may still wait: in a large registry there always is one.
+func (e *engine) stored() bool {
+	return e.complete() && e.listed != nil && e.calls == 0 && len(e.unread)+len(e.agenda.arrivals) == 0 &&
+		!slices.ContainsFunc(e.agenda.changes, func(it *item) bool { return !it.waits() })
+}
+
+func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
+	opts = opts.withDefaults()
+	e.opts.Workers, e.opts.Timeout, e.opts.Retry = opts.Workers, opts.Timeout, opts.Retry
+	e.opts.Quiet, e.opts.MaxQuiet, e.opts.Refresh = opts.Quiet, opts.MaxQuiet, opts.Refresh
+	e.opts.Rate, e.budget.rate = opts.Rate, opts.Rate
+	e.budget.most = opts.Workers
+	e.agenda.quiet, e.agenda.maxQuiet = opts.Quiet, opts.MaxQuiet
+	for i, w := range e.ways {
+		if g, ok := guards[w.Name]; ok {
+			w.Guard = g
+			if g.Mode == "" {
+				w.Guard.Mode = GuardEnforce
+			}
+			e.guards.scopes[i].guard.Options, e.guards.scopes[i].changed = w.Guard, true
+		}
+	}
+	e.guards.review(now)
+}
+
+// resume begins all waits anew where the process stood still.
+func (e *engine) resume(now time.Time) {
+	if !e.clock.paused(now) {
+		return
+	}
+	for _, b := range e.guards.scopes {
+		e.guards.restart(b, now)
+	}
+}

@@ -1,0 +1,350 @@
+package bridge
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/guard"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// guards judge what may be deleted: one guard for each bridge, and one for each that
+// is not configured any more and left something.
+type guards struct {
+	*facts
+
+	scopes []*scope           // by bridge, and then those of bridges that are not configured
+	owing  map[*item]struct{} // items with orphans
+}
+
+// scopeOf returns whose guard judges an orphan: that of the bridge that claimed
+// it last or, by its mark, wrote it. What does not tell is the first bridge's.
+func (g *guards) scopeOf(o *orphan) *scope {
+	if o.Known {
+		return g.scopes[o.Origin.Bridge]
+	}
+	if g.opts.Author != nil {
+		o.author = g.opts.Author(o.entry())
+	}
+	if o.author == "" {
+		return g.scopes[0]
+	}
+	if i := slices.IndexFunc(g.scopes, func(b *scope) bool { return b.name == o.author }); i >= 0 {
+		return g.scopes[i]
+	}
+	return g.addScope(o.author, nil)
+}
+
+// barred applies the rules that hold whatever the guard is: the policy, and that
+// nothing is deleted on ignorance.
+func (g *guards) barred(o *orphan) verdict {
+	keeps := Policy("")
+	for _, w := range g.ways {
+		if w == o.scope.way || !o.Known && o.author == "" { // it may be of any
+			keeps = cmp.Or(keeps, w.keeps())
+		}
+	}
+	for origin := range g.planner.Losers(o.item.group, o.Key) {
+		keeps = cmp.Or(keeps, g.ways[origin.Bridge].keeps())
+	}
+	if keeps != "" {
+		return verdict{reason: ReasonReadOnly, detail: "policy " + string(keeps) + " keeps what is no longer claimed"}
+	}
+	if err := g.ignorance(o); err != nil {
+		return verdict{reason: ReasonUnknown, detail: err.Error()}
+	}
+	return verdict{}
+}
+
+// ignorance returns why it may not be believed that nobody claims a key: because
+// of any service that claimed it; where none is known, of the bridge that wrote
+// it or, of one that is not configured, of any that may have taken its services
+// over; or of another replica that may claim it.
+func (g *guards) ignorance(o *orphan) error {
+	for origin := range g.planner.Losers(o.item.group, o.Key) {
+		if err := g.ways[origin.Bridge].ignorance(origin.Service); err != nil {
+			return err
+		}
+	}
+	if o.Known {
+		return nil
+	}
+	if g.opts.Differ != nil {
+		if why := g.opts.Differ(); why != "" && g.planner.Endpoints(o.item.group) == 0 {
+			return errors.New(why)
+		}
+	}
+	for _, w := range g.ways {
+		told := o.author == o.scope.name && o.scope.way != nil
+		if told && w != o.scope.way {
+			continue
+		}
+		if err := w.ignoranceOf(o.entry()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge returns what becomes of an orphan. What is no endpoint settles as a
+// missing endpoint does, for whoever still reads what it was told of before.
+func (g *guards) judge(o *orphan, now time.Time) verdict {
+	if v := g.barred(o); v.reason != "" {
+		return v
+	}
+	b := o.scope
+	if !registry.IsEndpoint(o.Key) {
+		return o.settling(now)
+	}
+	fate, until := b.guard.Fate(o.item.group, o.Key)
+	switch fate {
+	case guard.Free:
+		if _, unstored := b.unstored[o.item.group]; unstored {
+			return verdict{reason: ReasonWaiting, detail: "what was lost is being recorded"}
+		}
+		return verdict{}
+	case guard.Held:
+		return verdict{reason: ReasonHeld, detail: b.held.Reason}
+	case guard.Denied:
+		return verdict{reason: ReasonHeld, detail: "a person denied that it is deleted"}
+	case guard.Last:
+		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits", at: until}
+	case guard.Untold:
+		return verdict{reason: ReasonUnknown, detail: "the source cannot tell"}
+	case guard.Settling:
+	}
+	if !g.mayJudge() {
+		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet"}
+	}
+	return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String(), at: until}
+}
+
+// account brings what is known of the orphans of a group up to date, and tells
+// the guards what the target stores of their bridges.
+func (g *guards) account(it *item, now time.Time) {
+	before := it.orphans
+	it.orphans = nil
+	if g.acts() {
+		it.orphans = g.orphans(it, before, now)
+	}
+	for key, o := range before {
+		if it.orphans[key] != o && o.Known {
+			g.ways[o.Origin.Bridge].owe(o.Origin.Service, -1)
+		}
+	}
+	for key, o := range it.orphans {
+		if before[key] != o && o.Known {
+			g.ways[o.Origin.Bridge].owe(o.Origin.Service, 1)
+		}
+	}
+	if len(it.orphans) > 0 {
+		g.owing[it] = struct{}{}
+	} else {
+		delete(g.owing, it)
+	}
+	g.inform(it, now)
+}
+
+// orphans returns the orphans of a group. Those that were there before stay as they are.
+func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (all map[string]*orphan) {
+	for found := range g.planner.Surplus(it.group) {
+		o := before[found.Key]
+		if o == nil || o.Surplus != found {
+			o = &orphan{Surplus: found, item: it, since: now}
+			o.scope = g.scopeOf(o)
+		}
+		if all == nil {
+			all = make(map[string]*orphan)
+		}
+		all[found.Key] = o
+	}
+	return all
+}
+
+// inform tells the guards what the target stores of their bridges in a group once
+// what is claimed there is added: a write adds and deletes at once.
+func (g *guards) inform(it *item, now time.Time) {
+	if _, unread := g.unread[it.group]; unread && it.readAt.IsZero() {
+		return // what it stores was never known
+	}
+	stored := make(map[*scope][]guard.Endpoint, len(g.scopes))
+	if g.acts() && !it.arrive { // of a group to which nothing was written, nothing is there
+		for d := range g.planner.Desired(it.group) {
+			if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && !refused {
+				b := g.scopes[d.Origin.Bridge]
+				stored[b] = append(stored[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
+			}
+		}
+		for key, o := range it.orphans {
+			if claim := g.claimOf(o, now); registry.IsEndpoint(key) {
+				stored[o.scope] = append(stored[o.scope], guard.Endpoint{Key: key, Claim: claim})
+			}
+		}
+	}
+	for _, b := range g.scopes {
+		b.guard.Observe(now, it.group, stored[b])
+		b.changed = true
+	}
+}
+
+// claimOf returns what the source reports of an orphan.
+func (g *guards) claimOf(o *orphan, now time.Time) guard.Claim {
+	v := g.barred(o)
+	if o.unknown && v.reason == "" {
+		o.since = now
+	}
+	o.unknown = v.reason != ""
+	switch {
+	case o.unknown:
+		return guard.Unknown
+	case o.missing():
+		return guard.Missing
+	}
+	return guard.Withdrawn
+}
+
+// unjudged reports whether a guard has yet to judge by what it was told.
+func (g *guards) unjudged() bool {
+	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.way == nil || b.way.complete()) })
+}
+
+// judgeAll has each guard judge whose facts or time have changed, and returns when
+// one has to again; the zero time where only an event helps.
+func (g *guards) judgeAll(now time.Time) (next time.Time) {
+	if !g.mayJudge() || !g.acts() {
+		return time.Time{}
+	}
+	for _, b := range g.scopes {
+		dials := 0
+		if b.way != nil {
+			if dials = b.way.known.Dials; !b.way.complete() {
+				continue
+			}
+		}
+		if due := !b.next.IsZero() && !now.Before(b.next); b.changed || due {
+			g.follow(b, b.guard.Judge(now, dials), now)
+		}
+		next = soonest(next, b.next)
+	}
+	return next
+}
+
+// follow does what a judgement asks for.
+func (g *guards) follow(b *scope, r guard.Round, now time.Time) {
+	b.changed, b.next, b.waits = false, r.Next, r.Waits
+	for _, group := range r.Changed {
+		g.storeRecord(b, group)
+	}
+	g.release(b, r, now)
+	if r.Reconnect && b.way != nil && b.way.Recheck != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
+		b.asked = now
+		b.way.Recheck()
+	}
+	if h := b.holdStatus(g.opts.Target, r.Warned); h != nil {
+		g.journal.tellOf(h.Hold, "would be held back")
+		g.journal.warnOf(b, h)
+	}
+	g.showHold(b, r)
+}
+
+// release makes the groups due in which something may be deleted.
+func (g *guards) release(b *scope, r guard.Round, now time.Time) {
+	for _, x := range r.Released {
+		if it := g.agenda.items[x.Service]; it != nil {
+			for _, o := range it.orphans {
+				if o.scope == b {
+					o.released = cmp.Or(o.released, b.ended(x.Cause))
+				}
+			}
+			g.agenda.touch(it, now)
+		}
+	}
+	for _, group := range r.Free {
+		if it := g.agenda.items[group]; it != nil {
+			g.agenda.touch(it, now)
+		}
+	}
+}
+
+// addScope adds the scope of a bridge. A plan shows what is left once waits are
+// over.
+func (g *guards) addScope(name string, w *way) *scope {
+	o := DefaultGuard()
+	if w != nil {
+		o = w.Guard
+	}
+	if g.dry {
+		o.Settle, o.LastEndpoint = 0, 0
+	}
+	b := &scope{
+		name: name, way: w, guard: guard.New(o, nil),
+		recorded: make(map[string]map[registry.Group]guard.Record), unstored: make(map[registry.Group]struct{}),
+	}
+	b.restore(g.records.guards)
+	g.scopes = append(g.scopes, b)
+	return b
+}
+
+// restart begins all waits of a scope anew.
+func (g *guards) restart(b *scope, now time.Time) {
+	for it := range g.owing {
+		for _, o := range it.orphans {
+			if o.scope == b {
+				o.since = now
+			}
+		}
+	}
+	b.guard.Restart(now)
+	b.changed = true
+}
+
+// reset forgets all that the guard of a scope knows: another replica judges, or did.
+func (g *guards) reset(b *scope) {
+	if b.held != nil && !g.acts() {
+		g.journal.tellEnd(b, b.held, "another replica leads by now")
+	}
+	b.held, b.denied, b.waits = nil, nil, false
+	b.guard, b.changed = guard.New(b.guard.Options, nil), true
+}
+
+// review makes every group due in which a deletion may have been waiting for
+// more than time.
+func (g *guards) review(now time.Time) {
+	for _, it := range inOrder(maps.Keys(g.owing)) {
+		g.inform(it, now)
+		g.agenda.touch(it, now)
+	}
+}
+
+// kept returns what of ours stays that nobody claims, by the reason: a source
+// cannot tell of what it came from, or its time has not come.
+func (g *guards) kept() []Kept {
+	by := make(map[string]*Kept)
+	add := func(group registry.Group, entries int, why string) {
+		k := by[why]
+		if k == nil {
+			k = &Kept{Why: why}
+			by[why] = k
+		}
+		k.Entries += entries
+		if n := len(k.Groups); n == 0 || k.Groups[n-1] != group {
+			k.Groups = append(k.Groups, group)
+		}
+	}
+	for it := range g.owing {
+		for _, n := range it.notes {
+			if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
+				add(it.group, n.entries, n.detail)
+			}
+		}
+	}
+	var all []Kept
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		slices.SortFunc(by[why].Groups, registry.Group.Compare)
+		all = append(all, *by[why])
+	}
+	return all
+}

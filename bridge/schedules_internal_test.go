@@ -1,0 +1,426 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/guard"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+var errAway = errors.New("away")
+
+// A keeper is a target that keeps records.
+type keeper struct {
+	*memory.Target
+	records map[string]map[string]string
+}
+
+func (k *keeper) Records(_ context.Context, kind string) (map[string]string, error) {
+	return maps.Clone(k.records[kind]), nil
+}
+
+func (k *keeper) Record(_ context.Context, kind, name, text string) error {
+	if k.records[kind] == nil {
+		k.records[kind] = make(map[string]string)
+	}
+	k.records[kind][name] = text
+	if text == "" {
+		delete(k.records[kind], name)
+	}
+	return nil
+}
+
+// A world is a source, a target and an engine between them, all by one seed. Calls
+// end in any order, late, without effect, or without an answer; the process ends and
+// begins anew at any step.
+type world struct {
+	t      *testing.T
+	r      *rand.Rand
+	now    time.Time
+	loop   *Loop
+	target *keeper
+	table  *registry.Table
+	driver *driver
+	reader *registry.Reader
+	calls  []call    // under way
+	next   time.Time // when the engine wants another turn
+
+	source map[registry.Name][]string // what the source has
+	told   map[registry.Name][]string // of that what the engine was told
+	blind  map[registry.Name]bool     // services that it was told are unknown
+	known  bool                       // it was told of everything, and that it is fresh
+	fresh  bool                       // the same of the source
+	denied map[string]bool            // by a person, and not claimed since
+	said   []answer                   // what a person is yet to be told of denials
+	free   map[string]bool            // approved, and not claimed since
+	fell   []time.Time                // when services lost their last endpoint that nobody approved
+	log    strings.Builder
+}
+
+// An answer says whether a denial of keys is recorded.
+type answer struct {
+	recorded <-chan error
+	keys     []guard.Key
+}
+
+const worldServices = 10
+
+func newWorld(t *testing.T, seed uint64) *world {
+	t.Helper()
+	w := &world{
+		t: t, r: rand.New(rand.NewPCG(seed, 7)), now: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		target: &keeper{memory.New(memory.Options{Owner: "me"}), make(map[string]map[string]string)}, table: registry.NewTable(),
+		source: make(map[registry.Name][]string), denied: make(map[string]bool), free: make(map[string]bool), blind: make(map[registry.Name]bool),
+	}
+	g := DefaultGuard()
+	g.Confirm = 0 // what goes is by the budget or a person
+	l, err := New(w.target, []Bridge{{Name: "b", Table: w.table, Guard: g, Project: func(s *registry.Service) ([]registry.Entry, error) {
+		var all []registry.Entry
+		for _, e := range s.Endpoints {
+			all = append(all, registry.Entry{Group: registry.Group{Kind: "test", Name: string(s.Name)}, Key: e.Address(), Value: "v"})
+		}
+		return all, nil
+	}}}, Options{Owner: "me", Workers: 3, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, Tell: func(e Event) {
+		fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.loop = l
+	for i := range worldServices {
+		w.source[name(i)] = addresses(w.r.IntN(4), w.r.IntN(4)+1)
+	}
+	w.restart()
+	w.replace()
+	return w
+}
+
+func name(i int) registry.Name { return registry.Name(fmt.Sprint("s", i)) }
+
+func addresses(from, n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("10.0.0.%d", from+i+1))
+	}
+	return all
+}
+
+func serviceOf(n registry.Name, hosts []string) *registry.Service {
+	s := &registry.Service{Name: n}
+	for _, h := range hosts {
+		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: h, Port: 80})
+	}
+	return s
+}
+
+// restart ends the process. Of the calls under way some take effect.
+func (w *world) restart() {
+	w.log.WriteString("restart\n")
+	for _, c := range w.calls {
+		if w.r.IntN(2) == 0 {
+			w.driver.do(w.t.Context(), c)
+		}
+	}
+	for _, a := range w.said { // a denial that nobody was told is recorded may be lost
+		select {
+		case err := <-a.recorded:
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		default:
+			for _, k := range a.keys {
+				delete(w.denied, key(k.Service, k.Key))
+			}
+		}
+	}
+	if w.said = nil; w.reader != nil {
+		w.reader.Close()
+	}
+	w.calls, w.driver, w.reader = nil, newDriver(w.loop, false), w.table.Reader()
+	w.told, w.known = nil, false
+	w.blind = make(map[registry.Name]bool)
+}
+
+// replace has the source tell of everything.
+func (w *world) replace() {
+	w.fresh = true
+	w.table.Replace(func(yield func(*registry.Service) bool) {
+		for _, n := range slices.Sorted(maps.Keys(w.source)) {
+			if !yield(serviceOf(n, w.source[n])) {
+				return
+			}
+		}
+	})
+}
+
+// turn has something happen, and then takes in what the engine decides.
+func (w *world) turn(happens func()) {
+	e := w.driver.engine
+	e.Begin(w.now, Leadership{})
+	happens()
+	calls, next := e.Step(w.now)
+	w.next = next
+	for _, c := range calls {
+		w.issued(c)
+	}
+	w.calls = append(w.calls, calls...)
+	if len(calls) > 0 {
+		fmt.Fprintf(&w.log, "at %s\n", w.now.Format(time.RFC3339Nano))
+	}
+}
+
+// pass lets time pass, with a turn whenever the engine wants one.
+func (w *world) pass(d time.Duration) {
+	spins := 0
+	for end := w.now.Add(d); w.now.Before(end); w.turn(func() {}) {
+		at := end
+		if !w.next.IsZero() && w.next.Before(end) {
+			at = w.next
+		}
+		if spins++; at.After(w.now) {
+			spins = 0
+		}
+		if w.now = at; spins > 10 {
+			w.t.Fatalf("the engine wants turn after turn\n%s", w.tail())
+		}
+	}
+}
+
+func key(group registry.Group, k string) string { return group.Name + " " + k }
+
+// issued checks a call against what the engine was told.
+func (w *world) issued(c call) {
+	fmt.Fprintf(&w.log, "call %s %s", c.op, c.itemName())
+	for _, p := range c.change.Put {
+		fmt.Fprintf(&w.log, " +%s", p.New.Key)
+	}
+	for _, h := range c.change.Delete {
+		fmt.Fprintf(&w.log, " -%s", h.Key)
+		host, _, _ := strings.Cut(h.Key, ":")
+		n := registry.Name(h.Group.Name)
+		switch {
+		case !w.known || w.blind[n]:
+			w.t.Fatalf("%s is deleted, and the source cannot tell\n%s", key(h.Group, h.Key), w.tail())
+		case slices.Contains(w.told[n], host):
+			w.t.Fatalf("%s is deleted, and it is claimed\n%s", key(h.Group, h.Key), w.tail())
+		case w.denied[key(h.Group, h.Key)]:
+			w.t.Fatalf("%s is deleted, and a person denied it\n%s", key(h.Group, h.Key), w.tail())
+		}
+	}
+	w.log.WriteByte('\n')
+	w.empties(c)
+}
+
+func (c call) itemName() string {
+	if c.item == nil {
+		return "records"
+	}
+	return c.item.group.Name
+}
+
+// empties checks how many services lose their last endpoint within the window, by
+// withdrawals and readings that no person approved.
+func (w *world) empties(c call) {
+	if len(c.change.Delete) == 0 || len(c.change.Want) > 0 {
+		return
+	}
+	left, all := 0, make(map[string]bool)
+	for _, e := range w.target.Entries() {
+		all[e.Group.Name] = true
+		if e.Group == c.change.Group && !slices.ContainsFunc(c.change.Delete, func(h registry.Held) bool { return h.Key == e.Key }) {
+			left++
+		}
+	}
+	if left > 0 || !slices.ContainsFunc(c.change.Delete, func(h registry.Held) bool { return !w.free[key(h.Group, h.Key)] }) {
+		return
+	}
+	w.fell = append(slices.DeleteFunc(w.fell, func(at time.Time) bool { return w.now.Sub(at) > time.Hour }), w.now)
+	if n, most := len(w.fell), worldServices; float64(n) > max(1, 0.3*float64(most)) {
+		w.t.Fatalf("%d services lost their last endpoint within an hour, and nobody approved\n%s", n, w.tail())
+	}
+}
+
+func (w *world) tail() string {
+	s := w.log.String()
+	return s[max(0, len(s)-3000):]
+}
+
+// deliver tells the engine what the table holds by now.
+func (w *world) deliver() {
+	w.turn(func() {
+		if w.driver.engine.waitsForList() {
+			return
+		}
+		d := w.reader.Drain()
+		w.told, w.known = maps.Clone(w.source), w.fresh
+		w.blind = make(map[registry.Name]bool)
+		for n := range d.Unknown {
+			w.blind[registry.Name(n)] = true
+		}
+		for n, hosts := range w.told {
+			for _, h := range hosts {
+				delete(w.denied, string(n)+" "+h+":80")
+				delete(w.free, string(n)+" "+h+":80")
+			}
+		}
+		w.driver.engine.Take(0, d, w.now)
+	})
+}
+
+// ends ends one of the calls under way.
+func (w *world) ends(fails bool) {
+	if len(w.calls) == 0 {
+		return
+	}
+	i := w.r.IntN(len(w.calls))
+	c := w.calls[i]
+	w.calls = slices.Delete(w.calls, i, i+1)
+	o := outcome{call: c, err: errAway}
+	switch kind := w.r.IntN(12); {
+	case fails && kind == 0: // without effect
+	case fails && kind == 1: // without an answer
+		w.driver.do(w.t.Context(), c)
+	default:
+		o = w.driver.do(w.t.Context(), c)
+	}
+	fmt.Fprintf(&w.log, "ends %s %s %v\n", c.op, c.itemName(), o.err)
+	w.turn(func() { w.driver.settle(o, w.now) })
+}
+
+// decides has a person decide about what is held.
+func (w *world) decides(approves bool) { //nolint:revive // what is decided, not a mode
+	w.turn(func() {
+		for _, b := range w.driver.engine.guards.scopes {
+			for _, h := range b.holds() {
+				for _, k := range h.keys {
+					w.denied[key(k.Service, k.Key)], w.free[key(k.Service, k.Key)] = !approves, approves
+				}
+				fmt.Fprintf(&w.log, "decide %s %v %v\n", h.ID, approves, h.keys)
+				recorded, err := w.driver.engine.guards.decide(h.ID, decision{Approved: approves, Who: "ann"}, w.now)
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				if !approves {
+					w.said = append(w.said, answer{recorded, h.keys})
+				}
+			}
+		}
+	})
+}
+
+func (w *world) step() {
+	n := name(w.r.IntN(worldServices))
+	switch w.r.IntN(20) {
+	case 0, 1:
+		w.source[n] = addresses(w.r.IntN(4), w.r.IntN(5))
+		w.table.Put(serviceOf(n, w.source[n]))
+	case 2:
+		delete(w.source, n)
+		w.table.Delete(n)
+	case 3: // the source forgets some, and tells of the rest anew
+		for range w.r.IntN(worldServices) {
+			delete(w.source, name(w.r.IntN(worldServices)))
+		}
+		if w.r.IntN(2) == 0 {
+			w.table.Dialed()
+		}
+		w.replace()
+	case 4:
+		for i := range worldServices {
+			w.source[name(i)] = addresses(w.r.IntN(2), w.r.IntN(4)+1)
+		}
+		w.replace()
+	case 5:
+		w.fresh = false
+		w.table.Stale(errAway)
+	case 6:
+		w.table.Unknown(string(n), []error{errAway, nil, nil}[w.r.IntN(3)])
+	case 7:
+		w.restart()
+	case 8:
+		w.decides(w.r.IntN(2) == 0)
+	case 9:
+		w.target.Set(registry.Held{Entry: registry.Entry{Group: registry.Group{Kind: "test", Name: string(n)}, Key: "10.9.9.9:80", Value: "x"}, Owner: "other", Live: true})
+	case 10: // the process stands still
+		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
+		w.turn(func() {})
+	case 11, 12:
+		w.pass(time.Duration(1+w.r.IntN(300)) * time.Second)
+	case 13, 14, 15:
+		w.deliver()
+	default:
+		w.ends(true)
+	}
+}
+
+// comesToRest has the source tell of everything, the target answer and a person
+// approve, until nothing is left to do.
+func (w *world) comesToRest() {
+	for i := range worldServices {
+		w.table.Unknown(string(name(i)), nil)
+	}
+	w.replace()
+	w.deliver()
+	for range 12 {
+		for range 8 {
+			for len(w.calls) > 0 {
+				w.ends(false)
+			}
+			w.pass(10 * time.Second)
+		}
+		w.decides(true)
+	}
+	var want []string
+	for _, n := range slices.Sorted(maps.Keys(w.source)) {
+		for _, h := range w.source[n] {
+			want = append(want, string(n)+" "+h+":80")
+		}
+	}
+	var got []string
+	for _, e := range w.target.Entries() {
+		if e.Value == "v" {
+			got = append(got, key(e.Group, e.Key))
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		w.t.Fatalf("in the end the target holds %v, want %v\n%s", got, want, w.tail())
+	}
+}
+
+// TestEngine_Schedules has the same events at the same times give the same calls,
+// to the byte, and none that breaks a rule.
+func TestEngine_Schedules(t *testing.T) {
+	t.Parallel()
+	schedules := 10_000
+	if testing.Short() {
+		schedules = 300
+	}
+	for seed := range uint64(schedules) { //nolint:gosec // it is small
+		w := newWorld(t, seed)
+		for range 60 {
+			w.step()
+		}
+		w.comesToRest()
+		if seed%10 > 0 {
+			continue
+		}
+		again := newWorld(t, seed)
+		for range 60 {
+			again.step()
+		}
+		again.comesToRest()
+		if again.log.String() != w.log.String() {
+			t.Fatalf("seed %d: two runs differ", seed)
+		}
+	}
+}
