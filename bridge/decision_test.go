@@ -414,5 +414,26 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%d looks", r.calls)
 			}
 		},
+		"a denial is not forgotten where the first reading after a restart fails": func(t *testing.T) {
+			_, start := recorded(t)
+			s := start().has(fleet(20, 5)...).in(10 * time.Minute)
+			s.has(fleet(20, 1)...).in(2 * time.Minute)
+			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(10 * time.Second).stop()
+			again := time.Now()
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpRead && time.Since(again) < 30*time.Second {
+					return errDown
+				}
+				return nil
+			})
+			s = start().in(20 * time.Second)
+			s.has(fleet(20, 1)...).in(day()).holdsN(100)
+			if h := s.hold(); !h.Denied || len(h.Entries) != 80 {
+				t.Errorf("%+v", h)
+			}
+		},
 	})
 }

@@ -167,8 +167,8 @@ func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (al
 // inform tells the guards what the target stores of their bridges in a group once
 // what is claimed there is added: a write adds and deletes at once.
 func (g *guards) inform(it *item, now time.Time) {
-	if _, unread := g.unread[it.group]; unread && it.readAt.IsZero() {
-		return // what it stores was never known
+	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && g.planner.Owned(it.group) == 0) {
+		return // what it stores is not known, or that it stores anything
 	}
 	stored := make(map[*scope][]guard.Endpoint, len(g.scopes))
 	if g.acts() && !it.arrive { // of a group to which nothing was written, nothing is there

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 // What an endpoint that went while the bridge was away is measured by does not
@@ -45,6 +46,28 @@ func TestOrphansOfARestart(t *testing.T) {
 			s.hooks.Delay = time.Second
 			s.has(append(fleetOf(3), service("a", kept...))...).starts()
 			s.in(3 * time.Minute).noHold().holdsN(7)
+		},
+		"a first reading fails": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			var held []registry.Held
+			for _, sv := range fleet(10, 5) {
+				for _, e := range sv.Endpoints {
+					held = append(held, mine(string(sv.Name), e.Address()))
+				}
+			}
+			s.holding(held...)
+			s.fail(func(op memory.Op, _ registry.Group) error {
+				if op == memory.OpRead && time.Since(s.begin) < 30*time.Second {
+					return errDown
+				}
+				return nil
+			})
+			s.starts().has(fleet(10, 1)...).in(20 * time.Second)
+			s.table().Put(fleet(11, 1)[10])
+			s.in(20 * time.Minute).hold()
+			if n := len(s.target.Entries()); n < 50 {
+				t.Errorf("%d left", n)
+			}
 		},
 	})
 }
