@@ -435,5 +435,41 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
+		"A46 a denial of what a standby had not read yet counts after it took over": func(t *testing.T) {
+			_, start := recorded(t)
+			a, b, takesOver := pair(t, start)
+			all := fleet(20, 3)
+			for _, s := range []*story{a, b} {
+				s.has(all...)
+			}
+			a.in(time.Second)
+			for _, s := range []*story{a, b} {
+				s.has(fleet(20, 2)...)
+			}
+			a.in(10 * time.Second)
+			for _, s := range []*story{a, b} {
+				s.loses(0, 10)
+			}
+			id := a.in(70 * time.Second).hold().ID
+			if err := a.loop.Deny(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			a.in(10 * time.Second)
+			n := len(a.hold().Entries)
+			b.fail(slowly)
+			takesOver()
+			b.in(time.Hour)
+			if h := b.hold(); !h.Denied || len(h.Entries) != n {
+				t.Errorf("%d of %d: %+v", len(h.Entries), n, h)
+			}
+		},
 	})
+}
+
+// slowly has readings take a second.
+func slowly(op memory.Op, _ registry.Group) error {
+	if op == memory.OpRead {
+		time.Sleep(time.Second)
+	}
+	return nil
 }

@@ -85,6 +85,7 @@ func (e *engine) reconsider(it *item, now time.Time) {
 	}
 	if stale {
 		it.readAt, it.notBefore = time.Time{}, time.Time{}
+		e.unread[it.group] = struct{}{}
 	}
 	it.wait(&e.agenda.changes, now)
 }
