@@ -463,6 +463,25 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%d of %d: %+v", len(h.Entries), n, h)
 			}
 		},
+		"A38 a denial is not forgotten by who publishes on as a standby": func(t *testing.T) {
+			r, _ := recorded(t)
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.target = r.Target
+			e := newElection(leader(1))
+			s.opts.Election = e
+			s.starts(sharing{r}).has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(time.Minute)
+			for i := 1; i < 10; i++ {
+				s.table().Put(fleet(20, 2)[i])
+			}
+			s.in(2 * time.Hour).holdsN(40)
+			e.set(standby(2))
+			s.in(time.Hour).holdsN(40).hold()
+		},
 	})
 }
 
@@ -473,3 +492,8 @@ func slowly(op memory.Op, _ registry.Group) error {
 	}
 	return nil
 }
+
+// sharing is a target in which each replica publishes for itself, and that keeps records.
+type sharing struct{ *recording }
+
+func (sharing) Shared() {}

@@ -51,8 +51,8 @@ func (e *engine) follow(next Leadership, now time.Time) {
 		e.takeovers++
 		e.tookOverAt = now
 		e.listAgain(now)
-		e.records.read = false // what the leaders before recorded counts
 	}
+	e.records.read = false // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
 		e.guards.reset(b)
 	}

@@ -307,6 +307,7 @@ func (g *guards) reset(b *scope) {
 		g.journal.tellEnd(b, b.held, "another replica leads by now")
 	}
 	b.held, b.denied, b.waits = nil, nil, false
+	clear(b.unstored)
 	b.guard, b.changed = guard.New(b.guard.Options, nil), true
 }
 
