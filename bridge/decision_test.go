@@ -482,6 +482,23 @@ func TestDecisions(t *testing.T) {
 			e.set(standby(2))
 			s.in(time.Hour).holdsN(40).hold()
 		},
+		"an approval is not good for the same set after a restart": func(t *testing.T) {
+			r, start := recorded(t)
+			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
+			s.loses(0, 10).in(0)
+			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			s.in(time.Minute).holdsN(20)
+			s.has(fleet(20, 2)...).in(day()).holdsN(40)
+			if r.decisions() != 0 {
+				t.Errorf("%d decisions are kept", r.decisions())
+			}
+			s.stop()
+			s.fail(slowly)
+			s = start().has(fleet(20, 2)...).in(10 * time.Minute).holdsN(40)
+			s.loses(0, 10).in(time.Minute).holdsN(40).hold()
+		},
 	})
 }
 

@@ -57,6 +57,7 @@ type records struct {
 	busy      bool
 	failed    bool
 	read      bool // those of the guards were read, or may not be
+	decided   bool // decisions are kept, which are to be forgotten in time
 	guards    map[string][]guard.Record
 	published map[string]string   // holds of this leader, as they are recorded
 	elsewhere map[string]Hold     // those of the leader that another replica is
@@ -200,7 +201,7 @@ func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	if !r.kept || r.busy || g.dry && r.read {
 		return nil, time.Time{}
 	}
-	look := g.opts.Election != nil || !r.read || slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
+	look := g.opts.Election != nil || !r.read || r.decided || slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 	if !look && len(r.pending) == 0 {
 		return nil, time.Time{}
 	}
@@ -288,6 +289,7 @@ func (g *guards) consulted(o outcome, now time.Time) {
 	if o.consulted.holds != nil {
 		g.hear(o.consulted.holds)
 	}
+	r.decided = len(o.consulted.decisions) > 0
 	g.obey(o.consulted.decisions, now)
 }
 
