@@ -126,7 +126,7 @@ func (g *guards) obey(decisions map[string]decision, now time.Time) {
 	for _, id := range slices.Sorted(maps.Keys(decisions)) {
 		d := decisions[id]
 		old := now.Sub(d.At).Abs() >= decisionTerm
-		if !g.records.applied[id].same(d) && (!old || g.hold(id) != nil) {
+		if !g.records.applied[id].same(d) && (!old && len(d.Keys) > 0 || g.hold(id) != nil) { // one without keys waits for its hold
 			g.apply(id, d, g.hold(id), now)
 		}
 		if old && g.leads() && g.hold(id) == nil {

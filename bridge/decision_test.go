@@ -499,6 +499,25 @@ func TestDecisions(t *testing.T) {
 			s = start().has(fleet(20, 2)...).in(10 * time.Minute).holdsN(40)
 			s.loses(0, 10).in(time.Minute).holdsN(40).hold()
 		},
+		"A46 a word at a standby counts after it took over": func(t *testing.T) {
+			r, start := recorded(t)
+			a, b, takesOver := pair(t, start)
+			for _, s := range []*story{a, b} {
+				s.loses(0, 10)
+			}
+			id := a.in(time.Minute).hold().ID
+			b.in(6 * time.Second)
+			a.stop() // the leader dies
+			if err := b.loop.Deny(t.Context(), id, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			b.in(7 * time.Second)
+			takesOver()
+			b.in(2 * time.Minute).holdsN(40)
+			if h := b.hold(); !h.Denied {
+				t.Errorf("%+v %d", h, r.decisions())
+			}
+		},
 	})
 }
 
