@@ -173,7 +173,7 @@ func (g *guards) inform(it *item, now time.Time) {
 	stored := make(map[*scope][]guard.Endpoint, len(g.scopes))
 	if g.acts() && !it.arrive { // of a group to which nothing was written, nothing is there
 		for d := range g.planner.Desired(it.group) {
-			if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && !refused {
+			if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && (d.Held || !refused) {
 				b := g.scopes[d.Origin.Bridge]
 				stored[b] = append(stored[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
 			}

@@ -195,5 +195,16 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("told %d times", told)
 			}
 		},
+		"an update that is refused is no loss": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			p := picks(s, func(key string) bool { return strings.HasPrefix(key, "10.9") })
+			p.refuse(func(string) bool { return false })
+			s.starts(p).has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
+			p.refuse(func(string) bool { return true })
+			s.has(service("a", "10.0.0.1:80*5", "10.0.0.2:80*5"), service("b", "10.0.0.1:80*5")).in(5 * time.Second)
+			s.table().Put(service("a", "10.0.0.1:80*6"))
+			s.in(5 * time.Minute).noHold()
+		},
 	})
 }
