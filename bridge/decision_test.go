@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -518,6 +519,36 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v %d", h, r.decisions())
 			}
 		},
+		"A46 what could not be stored by who led does not take the place of what was stored since": func(t *testing.T) {
+			r, start := recorded(t)
+			first, second, cut := newElection(leader(1)), newElection(standby(1)), &cutOff{recording: r}
+			a := newStory(t).bridge("b", bridge.DefaultGuard())
+			a.target, a.opts.Election = r.Target, first
+			a.starts(cut)
+			b := start(func(s *story) { s.opts.Election = second })
+			for _, s := range []*story{a, b} {
+				s.has(fleet(20, 2)...)
+			}
+			a.in(10 * time.Minute)
+			cut.down.Store(true)
+			for _, s := range []*story{a, b} {
+				s.loses(0, 10)
+			}
+			a.in(time.Minute).hold()
+			first.set(standby(2))
+			second.set(leader(2))
+			if err := b.loop.Deny(t.Context(), b.in(2*time.Minute).hold().ID, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			b.in(time.Minute)
+			cut.down.Store(false)
+			b.in(10 * time.Minute)
+			second.set(standby(3))
+			first.set(leader(3))
+			if h := a.in(2 * time.Minute).hold(); !h.Denied {
+				t.Errorf("%+v", h)
+			}
+		},
 	})
 }
 
@@ -533,3 +564,16 @@ func slowly(op memory.Op, _ registry.Group) error {
 type sharing struct{ *recording }
 
 func (sharing) Shared() {}
+
+// cutOff is a target that keeps records, but not those of one replica for a while.
+type cutOff struct {
+	*recording
+	down atomic.Bool
+}
+
+func (c *cutOff) Record(ctx context.Context, kind, name, text string) error {
+	if c.down.Load() {
+		return errDown
+	}
+	return c.recording.Record(ctx, kind, name, text)
+}

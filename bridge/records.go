@@ -215,6 +215,9 @@ func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	if !g.dry {
 		g.publishHolds()
 	}
+	if !r.read && !g.target.shared { // what was to be stored before is older than what is there
+		r.pending = slices.DeleteFunc(r.pending, func(p record) bool { return p.kind == recordGuard })
+	}
 	c := call{op: opConsult, records: r.pending, guards: !r.read, began: now, until: now.Add(g.opts.Timeout)}
 	r.pending, r.busy = nil, true
 	return []call{c}, time.Time{}
