@@ -40,7 +40,7 @@ type outcome struct {
 
 // due returns the calls that are due, as many as may run at a time.
 func (e *engine) due(now time.Time) (calls []call) {
-	for e.calls+len(calls) < e.budget.calls() && !now.Before(e.budget.opens()) {
+	for e.working()+len(calls) < e.budget.calls() && !now.Before(e.budget.opens()) {
 		it := e.agenda.take(now)
 		if it == nil {
 			break
@@ -58,6 +58,14 @@ func (e *engine) due(now time.Time) (calls []call) {
 		calls = append(calls, c)
 	}
 	return calls
+}
+
+// working returns how many calls about groups are under way.
+func (e *engine) working() int {
+	if e.records.busy {
+		return e.calls - 1
+	}
+	return e.calls
 }
 
 // next decides what to do about a group that is due: list, read, write, or

@@ -549,6 +549,13 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
+		"calls about records keep none about groups waiting": func(t *testing.T) {
+			r, _ := recorded(t)
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.target, s.opts.Workers = r.Target, 1
+			s.starts(mute{r}).in(time.Second)
+			s.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
+		},
 	})
 }
 
@@ -576,4 +583,12 @@ func (c *cutOff) Record(ctx context.Context, kind, name, text string) error {
 		return errDown
 	}
 	return c.recording.Record(ctx, kind, name, text)
+}
+
+// mute is a target that never answers about records.
+type mute struct{ *recording }
+
+func (mute) Records(ctx context.Context, _ string) (map[string]string, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -82,7 +82,7 @@ func (e *engine) Step(now time.Time) (calls []call, next time.Time) {
 	calls = append(calls, consult...)
 	e.calls += len(calls)
 	next = soonest(soonest(next, at), soonest(e.confirm(now), e.view.publish(now)))
-	if at := e.agenda.next(); !at.IsZero() && e.calls < e.budget.calls() {
+	if at := e.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
 		next = soonest(next, later(at, e.budget.opens()))
 	}
 	if len(e.guards.owing) > 0 {
