@@ -99,8 +99,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if !registry.IsEndpoint(o.Key) {
 		return o.settling(now)
 	}
-	fate, until := b.guard.Fate(o.item.group, o.Key)
-	switch fate {
+	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
 		if _, unstored := b.unstored[o.item.group]; unstored {
 			return verdict{reason: ReasonWaiting, detail: "what was lost is being recorded"}
@@ -111,7 +110,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	case guard.Denied:
 		return verdict{reason: ReasonHeld, detail: "a person denied that it is deleted"}
 	case guard.Last:
-		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits", at: until}
+		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits"}
 	case guard.Untold:
 		return verdict{reason: ReasonUnknown, detail: "the source cannot tell"}
 	case guard.Settling:
@@ -119,7 +118,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if !g.mayJudge() {
 		return verdict{reason: ReasonWaiting, detail: "the target has not been read in full yet"}
 	}
-	return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String(), at: until}
+	return verdict{reason: ReasonWaiting, detail: "what is missing settles for " + b.guard.Options.Settle.String()}
 }
 
 // account brings what is known of the orphans of a group up to date, and tells
@@ -170,24 +169,31 @@ func (g *guards) inform(it *item, now time.Time) {
 	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && g.planner.Owned(it.group) == 0) {
 		return // what it stores is not known, or that it stores anything
 	}
-	stored := make(map[*scope][]guard.Endpoint, len(g.scopes))
+	var stored map[*scope][]guard.Endpoint
 	if g.acts() && !it.arrive { // of a group to which nothing was written, nothing is there
-		for d := range g.planner.Desired(it.group) {
-			if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && (d.Held || !refused) {
-				b := g.scopes[d.Origin.Bridge]
-				stored[b] = append(stored[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
-			}
-		}
-		for key, o := range it.orphans {
-			if claim := g.claimOf(o, now); registry.IsEndpoint(key) {
-				stored[o.scope] = append(stored[o.scope], guard.Endpoint{Key: key, Claim: claim})
-			}
-		}
+		stored = g.stored(it, now)
 	}
 	for _, b := range g.scopes {
 		b.guard.Observe(now, it.group, stored[b])
 		b.changed = true
 	}
+}
+
+// stored returns the endpoints of a group by whose they are.
+func (g *guards) stored(it *item, now time.Time) map[*scope][]guard.Endpoint {
+	all := make(map[*scope][]guard.Endpoint, len(g.scopes))
+	for d := range g.planner.Desired(it.group) {
+		if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && (d.Held || !refused) {
+			b := g.scopes[d.Origin.Bridge]
+			all[b] = append(all[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
+		}
+	}
+	for key, o := range it.orphans {
+		if claim := g.claimOf(o, now); registry.IsEndpoint(key) {
+			all[o.scope] = append(all[o.scope], guard.Endpoint{Key: key, Claim: claim})
+		}
+	}
+	return all
 }
 
 // claimOf returns what the source reports of an orphan.

@@ -201,8 +201,7 @@ func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	if !r.kept || r.busy || g.dry && r.read {
 		return nil, time.Time{}
 	}
-	look := g.opts.Election != nil || !r.read || r.decided || slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
-	if !look && len(r.pending) == 0 {
+	if !g.looks() && len(r.pending) == 0 {
 		return nil, time.Time{}
 	}
 	at := r.consulted.Add(consultEvery)
@@ -221,6 +220,12 @@ func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	c := call{op: opConsult, records: r.pending, guards: !r.read, began: now, until: now.Add(g.opts.Timeout)}
 	r.pending, r.busy = nil, true
 	return []call{c}, time.Time{}
+}
+
+// looks reports whether there may be records that say something new.
+func (g *guards) looks() bool {
+	return g.opts.Election != nil || !g.records.read || g.records.decided ||
+		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
 // consult stores records and reads all there are, those of the guards where they

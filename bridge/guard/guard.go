@@ -326,12 +326,12 @@ func (r *Round) release(s *service, cause string) {
 	s.Held, s.HeldAt, s.connection = time.Time{}, 0, 0
 }
 
-// Fate returns what the last judgement made of a key, and when a wait ends.
-func (g *Guard) Fate(group registry.Group, key string) (Fate, time.Time) {
+// Fate returns what the last judgement made of a key.
+func (g *Guard) Fate(group registry.Group, key string) Fate {
 	if s := g.services[group]; s != nil && s.candidates[key] != nil {
-		return s.candidates[key].fate, s.candidates[key].until
+		return s.candidates[key].fate
 	}
-	return "", time.Time{}
+	return ""
 }
 
 // Record returns what has to outlive the process of a service.

@@ -67,7 +67,7 @@ func (b *bench) in(d time.Duration) {
 	b.deleted = 0
 	for service, all := range b.stored {
 		b.stored[service] = slices.DeleteFunc(all, func(e guard.Endpoint) bool {
-			fate, _ := b.guard.Fate(named(service), e.Key)
+			fate := b.guard.Fate(named(service), e.Key)
 			if fate == guard.Free {
 				b.deleted++
 			}

@@ -105,7 +105,7 @@ func (s *mirrored) endpoints() (all []guard.Endpoint) {
 // fates returns the candidates of a service that have one.
 func (s *mirrored) fates(g *guard.Guard, fate guard.Fate) (set uint8) {
 	for i := range universe {
-		if is, _ := g.Fate(s.group, strconv.Itoa(i)); is == fate && s.stored&(1<<i) != 0 {
+		if is := g.Fate(s.group, strconv.Itoa(i)); is == fate && s.stored&(1<<i) != 0 {
 			set |= 1 << i
 		}
 	}

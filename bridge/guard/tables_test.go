@@ -137,7 +137,7 @@ func (m *mesh) observe(name string) {
 
 func (m *mesh) delete(name string) {
 	for id := range m.stored[name] {
-		if fate, _ := m.guard.Fate(named(name), id); fate == guard.Free {
+		if fate := m.guard.Fate(named(name), id); fate == guard.Free {
 			m.dead = max(m.dead, m.now.Sub(m.gone[name][id]))
 			delete(m.gone[name], id)
 			delete(m.stored[name], id)
