@@ -11,6 +11,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 var errLost = errors.New("connection to istiod lost")
@@ -144,6 +145,24 @@ func TestWithdrawals(t *testing.T) {
 			if c := s.target.Counts(); c.Deleted != 0 || c.Put != 1 {
 				t.Errorf("%+v", c)
 			}
+		},
+		"a new group that another writer races for has no wait looked at again and again": func(t *testing.T) {
+			s := newStory(t).bridge("b", timed()).starts()
+			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(time.Minute)
+			s.table().Delete("a")
+			s.in(28 * time.Second)
+			s.fail(func(op memory.Op, g registry.Group) error {
+				if op == memory.OpWrite && g == group("new") {
+					return registry.ErrConflict
+				}
+				return nil
+			})
+			for i := range 8 { // it is touched while it waits
+				s.table().Put(service("new", fmt.Sprintf("10.0.0.%d:80", i+1)))
+				s.in(500 * time.Millisecond)
+			}
+			s.fail(nil)
+			s.in(time.Minute).holds("b 10.0.0.1:80", "new 10.0.0.8:80")
 		},
 		"the last endpoint stays while the source is stale": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).starts()
