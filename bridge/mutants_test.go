@@ -3,19 +3,13 @@
 package bridge_test
 
 import (
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/mutanttest"
 )
 
-// A mutant is a change of the code that breaks a rule.
-type mutant struct{ rule, file, old, new string }
-
-func mutants() []mutant {
-	return []mutant{
+func mutants() []mutanttest.Mutant {
+	return []mutanttest.Mutant{
 		{"what the source cannot tell stays", "way.go", "func cannotTell(err error) error {\n\tif err == nil {", "func cannotTell(err error) error {\n\tif true {"},
 		{"a group that was never read has no count", "guards.go", "unread && it.readAt.IsZero() {", "unread && false {"},
 		{"what is not stored yet is no baseline", "guards.go", "New: !d.Held", "New: false"},
@@ -35,44 +29,7 @@ func mutants() []mutant {
 	}
 }
 
-// TestEngine_MutantsAreFound runs the tests of this package against code that
-// breaks one rule at a time.
+// TestEngine_MutantsAreFound breaks one rule at a time.
 func TestEngine_MutantsAreFound(t *testing.T) {
-	for _, m := range mutants() {
-		t.Run(m.rule, func(t *testing.T) {
-			text, err := os.ReadFile(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Count(string(text), m.old) != 1 {
-				t.Fatalf("%q is in %s %d times, want once", m.old, m.file, strings.Count(string(text), m.old))
-			}
-			dir := t.TempDir()
-			changed, overlay := filepath.Join(dir, m.file), filepath.Join(dir, "overlay.json")
-			original, err := filepath.Abs(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, changed, strings.Replace(string(text), m.old, m.new, 1))
-			write(t, overlay, string(list))
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-vet=off", "-run", "^TestEngine_Schedules", ".").CombinedOutput()
-			switch {
-			case err == nil:
-				t.Error("no test fails")
-			case strings.Contains(string(out), "[build failed]"):
-				t.Errorf("it does not compile:\n%s", out)
-			}
-		})
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	mutanttest.Run(t, mutants(), "-run", "^TestEngine_Schedules")
 }

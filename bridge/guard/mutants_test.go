@@ -3,19 +3,13 @@
 package guard_test
 
 import (
-	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/mutanttest"
 )
 
-// A mutant is a change of the code that breaks a rule.
-type mutant struct{ rule, file, old, new string }
-
-func mutants() []mutant {
-	return []mutant{
+func mutants() []mutanttest.Mutant {
+	return []mutanttest.Mutant{
 		{"what the source cannot tell stays", "service.go", "case e.Claim == Unknown && c == nil:", "case false:"},
 		{"an unknown candidate stays", "service.go", "case c.unknown:\n\t\treturn Untold", "case false:\n\t\treturn Untold"},
 		{"a denial outlives a restart", "service.go", "r.Denied = append(r.Denied, key)", "_ = key"},
@@ -52,44 +46,7 @@ func mutants() []mutant {
 	}
 }
 
-// TestGuard_MutantsAreFound runs the tests of this package against code that
-// breaks one rule at a time.
+// TestGuard_MutantsAreFound breaks one rule at a time.
 func TestGuard_MutantsAreFound(t *testing.T) {
-	for _, m := range mutants() {
-		t.Run(m.rule, func(t *testing.T) {
-			text, err := os.ReadFile(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Count(string(text), m.old) != 1 {
-				t.Fatalf("%q is in %s %d times, want once", m.old, m.file, strings.Count(string(text), m.old))
-			}
-			dir := t.TempDir()
-			changed, overlay := filepath.Join(dir, m.file), filepath.Join(dir, "overlay.json")
-			original, err := filepath.Abs(m.file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, changed, strings.Replace(string(text), m.old, m.new, 1))
-			write(t, overlay, string(list))
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-short", "-vet=off", "-run", "^TestGuard_", ".").CombinedOutput()
-			switch {
-			case err == nil:
-				t.Error("no test fails")
-			case strings.Contains(string(out), "[build failed]"):
-				t.Errorf("it does not compile:\n%s", out)
-			}
-		})
-	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	mutanttest.Run(t, mutants(), "-short", "-run", "^TestGuard_")
 }
