@@ -37,7 +37,6 @@ const (
 	EventDrift    EventKind = "drift"    // another changed what was written
 	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
 	EventSession  EventKind = "session"  // the target lost its session
-	EventKept     EventKind = "kept"     // entries of ours stay that no bridge writes as it is configured now
 	EventReload   EventKind = "reload"   // the configuration was reloaded, or was not taken
 
 	EventCondition EventKind = "condition" // something that status shows began or ended

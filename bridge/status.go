@@ -70,9 +70,8 @@ func (s Status) clone() Status {
 	return s
 }
 
-// Kept are entries of ours that nobody claims and that stay for one reason: no
-// bridge wrote them as it is configured now, or a source cannot tell of what
-// they came from.
+// Kept are entries of ours that nobody claims and that stay for one reason: a
+// source cannot tell of what they came from, or their time has not come.
 type Kept struct {
 	Why     string           `json:"why"`
 	Entries int              `json:"entries"`

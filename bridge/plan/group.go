@@ -225,16 +225,6 @@ func (g *group) lose(owner string) bool {
 	return lost
 }
 
-// endpoints returns how many endpoints a bridge claims.
-func (g *group) endpoints(bridge int) (n int) {
-	for _, c := range g.claims {
-		if c.origin.Bridge == bridge {
-			n += endpoints(c.entries)
-		}
-	}
-	return n
-}
-
 func endpoints(entries []pair) (n int) {
 	for _, e := range entries {
 		if registry.IsEndpoint(e.key) {

@@ -19,23 +19,8 @@ type Planner struct {
 	groups  map[registry.Group]*group
 	spread  map[Origin][]registry.Group // the groups each origin claims in
 	claimed map[int]int                 // entries by bridge
-	sizes   map[int]size                // of what bridges claim
 	counts  Counts
-
-	// Moved is told how many endpoints a bridge claims in a group, where that
-	// changed; it may be nil.
-	Moved func(Move)
 }
-
-// A Move is a change of how many endpoints a bridge claims in a group.
-type Move struct {
-	Bridge        int
-	Group         registry.Group
-	How           Evidence
-	Before, After int
-}
-
-type size struct{ groups, endpoints int }
 
 // Origin is who claims an entry. Origins are ordered by bridge, then service,
 // and the first of several that claim one key has it.
@@ -62,9 +47,6 @@ const (
 type Counts struct {
 	Owned   int // entries of ours
 	Foreign int // entries of others in the groups known
-
-	Groups    int // groups with endpoints of ours
-	Endpoints int // of ours
 }
 
 // New returns an empty planner for the given owner.
@@ -74,7 +56,6 @@ func New(owner string) *Planner {
 		groups:  make(map[registry.Group]*group),
 		spread:  make(map[Origin][]registry.Group),
 		claimed: make(map[int]int),
-		sizes:   make(map[int]size),
 	}
 }
 
@@ -134,33 +115,8 @@ func (p *Planner) claim(origin Origin, how Evidence, name registry.Group, entrie
 	if !g.claim(origin, how, entries) {
 		return false
 	}
-	after := g.claimOf(origin)
-	p.claimed[origin.Bridge] += len(after) - len(before)
-	p.moved(g, Move{Bridge: origin.Bridge, Group: name, How: how, Before: endpoints(before), After: endpoints(after)})
+	p.claimed[origin.Bridge] += len(g.claimOf(origin)) - len(before)
 	return true
-}
-
-// moved takes in how many endpoints an origin claims by now, with those of
-// others of its bridge.
-func (p *Planner) moved(g *group, m Move) {
-	if m.Before == m.After {
-		return
-	}
-	others := g.endpoints(m.Bridge) - m.After
-	m.Before, m.After = m.Before+others, m.After+others
-	s := p.sizes[m.Bridge]
-	s.endpoints += m.After - m.Before
-	s.groups += min(m.After, 1) - min(m.Before, 1)
-	p.sizes[m.Bridge] = s
-	if p.Moved != nil {
-		p.Moved(m)
-	}
-}
-
-// Size returns in how many groups a bridge claims endpoints, and how many.
-func (p *Planner) Size(bridge int) (groups, endpoints int) {
-	s := p.sizes[bridge]
-	return s.groups, s.endpoints
 }
 
 // Endpoints returns how many endpoints are claimed in a group.
@@ -284,7 +240,4 @@ func (p *Planner) count(g *group, sign int) {
 	owned := g.owned(p.owner)
 	p.counts.Owned += sign * owned
 	p.counts.Foreign += sign * (len(g.held) - owned)
-	endpoints := g.ownedEndpoints(p.owner)
-	p.counts.Endpoints += sign * endpoints
-	p.counts.Groups += sign * min(endpoints, 1)
 }
