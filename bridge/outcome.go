@@ -200,10 +200,11 @@ func (e *engine) wasRefused(o outcome, now time.Time) {
 		e.journal.reportRefusals(it, o.err)
 	}
 	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
-	if o.change = o.change.Without(refused.Has); !o.change.Empty() {
+	if o.change = o.change.Except(refused); !o.change.Empty() {
 		e.wrote(o, now)
 		return
 	}
+	e.guards.account(it, now) // what is refused replaces nothing
 	it.wait(&e.agenda.changes, now)
 	e.repeat(it, now)
 }

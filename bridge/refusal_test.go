@@ -56,7 +56,7 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 	if p.mute && len(refused) > 0 {
 		return fmt.Errorf("%w: something of it", registry.ErrRefused)
 	}
-	if err := p.session.Write(ctx, c.Without(refused.Has)); err != nil {
+	if err := p.session.Write(ctx, c.Except(refused)); err != nil {
 		return err
 	}
 	if p.torn && len(refused) > 0 {
@@ -86,6 +86,16 @@ func TestRefusals(t *testing.T) {
 			s.in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonRefused, "10.9.0.1:80")
 			s.table().Put(service("a", "10.0.0.3:80*5"))
 			s.in(time.Second).holds("a 10.0.0.3:80").reason("a", bridge.ReasonSynced, "")
+		},
+		"a refused replacement leaves what it was to replace to the guard": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			p := picks(s, func(key string) bool { return strings.HasPrefix(key, "10.9") })
+			s.starts(p).has(service("a", "10.0.0.1:80"), service("b", "10.0.0.1:80")).in(10 * time.Minute)
+			s.table().Put(service("a", "10.9.0.1:80"))
+			s.in(5*time.Second).holds("a 10.0.0.1:80", "b 10.0.0.1:80").reason("a", bridge.ReasonRefused, "10.9.0.1:80")
+			p.refuse(func(string) bool { return false })
+			s.in(31*time.Second).holds("a 10.9.0.1:80", "b 10.0.0.1:80")
 		},
 		"V61 what is counted as ours is what the target holds after a refusal, and it is not in sync": func(t *testing.T) {
 			s, _ := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.9.0.1:80"), service("b", "10.0.0.1:80"))

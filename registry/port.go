@@ -34,9 +34,8 @@ type Target interface {
 	// nothing or a part was applied. It may be repeated, and it leaves the
 	// entries of other owners as they are.
 	//
-	// Where the target refuses some keys the error is Refused: of these keys
-	// nothing was applied, and of all others everything. A deletion may be
-	// refused because what takes its place is. An error that wraps ErrRefused
+	// Where the target refuses some keys the error is Refused, and what was
+	// applied is Change.Except of these. An error that wraps ErrRefused
 	// and names no keys refuses the whole change: nothing or a part of it was
 	// applied. So is a change of what is not ours refused. Any other failure
 	// hides what was refused beside it.
@@ -178,4 +177,14 @@ func (c Change) Without(skip func(key string) bool) Change {
 		return c
 	}
 	return c.Keep(func(h Held) bool { return !skip(h.Key) })
+}
+
+// Except returns what a target applies of the change where it refuses some keys:
+// nothing under these and, where one of them is new, no deletion, for what goes
+// may have been replaced by it.
+func (c Change) Except(refused Refused) Change {
+	if slices.ContainsFunc(c.Put, func(w Write) bool { return w.Old == nil && refused.Has(w.New.Key) }) {
+		c = c.Keep(func(Held) bool { return false })
+	}
+	return c.Without(refused.Has)
 }

@@ -154,7 +154,7 @@ func (t *Target) deleteParts(ctx context.Context, wide Wide, change registry.Cha
 	if !gone {
 		return nil
 	}
-	return t.setIndex(ctx, wide, change.Without(refused.Has), nil)
+	return t.setIndex(ctx, wide, change.Except(refused), nil)
 }
 
 // setIndex keeps which parts are ours: those that are wanted, and those that

@@ -222,13 +222,13 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 
 func (t *Target) write(ctx context.Context, change registry.Change) error {
 	refused := t.refuses(change)
-	change = change.Without(refused.Has)
+	change = change.Except(refused)
 	wide, hasParts := t.wide(change.Group)
 	if hasParts {
 		if err := t.putParts(ctx, wide, change, refused); err != nil {
 			return err
 		}
-		change = change.Without(refused.Has)
+		change = change.Except(refused)
 	}
 	if err := t.publish(ctx, change); err != nil {
 		return err

@@ -22,8 +22,7 @@ const attempts = 16
 // server says so, and changes nothing. What it refuses is left out.
 func (w *writing) apply(ctx context.Context, part []unit, index, parts int) error {
 	for left := attempts; left > 0; left-- {
-		part = slices.DeleteFunc(part, func(u unit) bool { return w.refused.Has(u.key) })
-		if len(part) == 0 {
+		if part = w.remaining(part); len(part) == 0 {
 			return nil
 		}
 		w.tell(index, parts)
@@ -101,15 +100,14 @@ func (w *writing) mendFolder(op any, err error) error {
 
 // refuse takes note of the entries that an operation which the server refuses
 // is of. To make and to delete nodes in a folder are rights on the folder: who
-// lacks one lacks it for all entries. Where nothing may be made nothing is
-// deleted either, so that no entry goes before its successor is there.
+// lacks one lacks it for all entries.
 func (w *writing) refuse(refused any, err error) {
 	right, folder := rightOf(refused)
 	all := right != 0 && errors.Is(err, zk.ErrNoAuth)
 	for _, u := range w.all {
 		if slices.ContainsFunc(u.ops, func(op any) bool {
 			r, f := rightOf(op)
-			return op == refused || all && f == folder && (r == right || r == zk.PermDelete)
+			return op == refused || all && f == folder && r == right
 		}) {
 			w.refused[u.key] = err
 		}

@@ -89,7 +89,7 @@ func (t *Target) ledgerPath(g registry.Group) string {
 // tell says what the ledger has to tell of with a part of a change: with the
 // last one all that is ours from then on, and before that also what still is.
 func (w *writing) tell(index, parts int) {
-	change := w.change.Without(w.refused.Has)
+	change := w.change.Except(w.refused)
 	switch index {
 	case parts - 1:
 		w.account = append([]registry.Entry{}, change.Want...)

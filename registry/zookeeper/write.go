@@ -16,12 +16,13 @@ import (
 // unit is a part of a change that must not be torn apart: the operations for
 // one entry.
 type unit struct {
-	key   string
-	ops   []any
-	bytes int  // that the operations take in a request
-	grows int  // how many bytes longer the list of the folder becomes
-	fresh bool // an entry that was not there before
-	old   any  // deletes the node that is to stay beside the new one, where the folder has room for both; nil: none
+	key     string
+	ops     []any
+	bytes   int  // that the operations take in a request
+	grows   int  // how many bytes longer the list of the folder becomes
+	fresh   bool // an entry that was not there before
+	deletes bool // an entry, and stores none in its place
+	old     any  // deletes the node that is to stay beside the new one, where the folder has room for both; nil: none
 }
 
 // Write implements registry.Target. A change is one transaction, or several
@@ -68,7 +69,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	w.all = w.fit(units)
+	w.all = w.fit(w.remaining(units))
 	parts := split(w.all)
 	for i, part := range parts {
 		if err := w.apply(ctx, part, i, len(parts)); err != nil {
@@ -219,7 +220,9 @@ func (w *writing) units(ctx context.Context) ([]unit, error) {
 			w.refused[h.Key] = err
 			continue
 		}
-		units = append(units, w.unit(h.Key, u.grows, append(w.successors(h, w.change.Want), u.ops...)...))
+		u = w.unit(h.Key, u.grows, append(w.successors(h, w.change.Want), u.ops...)...)
+		u.deletes = true
+		units = append(units, u)
 	}
 	return units, nil
 }
@@ -369,6 +372,12 @@ func size(op any) int {
 	}
 }
 
+// remaining leaves out what is refused, as Change.Except does.
+func (w *writing) remaining(units []unit) []unit {
+	isNew := slices.ContainsFunc(w.change.Put, func(put registry.Write) bool { return put.Old == nil && w.refused.Has(put.New.Key) })
+	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || isNew && u.deletes })
+}
+
 // fit leaves out new entries for which the folder has no room. What has none
 // beside the node that it replaces replaces it at once.
 func (w *writing) fit(units []unit) []unit {
@@ -383,17 +392,18 @@ func (w *writing) fit(units []unit) []unit {
 		}
 	}
 	full := fmt.Errorf("left out: clients cannot list a folder of more than %d bytes of names", w.target.opts.ChildrenLimit)
-	return slices.DeleteFunc(units, func(u unit) bool {
-		switch {
-		case !u.fresh:
-			return false
-		case bytes+u.grows > w.target.opts.ChildrenLimit:
+	before := len(w.refused)
+	for _, u := range units {
+		if u.fresh && bytes+u.grows > w.target.opts.ChildrenLimit {
 			w.refused[u.key] = full
-			return true
+		} else if u.fresh {
+			bytes += u.grows
 		}
-		bytes += u.grows
-		return false
-	})
+	}
+	if len(w.refused) == before {
+		return units
+	}
+	return w.fit(w.remaining(units)) // without the room that deletions would make
 }
 
 // The limits of a transaction: a server cuts the connection of one that is

@@ -306,7 +306,7 @@ func TestWrite_Limits_F39(t *testing.T) {
 	if size > limit || size < limit*9/10 || last.Bytes != size || tg.Usage() != last || last.Ratio() > 1 {
 		t.Errorf("%d bytes of %d in %d names, told %+v", size, limit, len(names), last)
 	}
-	t.Run("F39 a full folder still gives way to replacements and deletions", func(t *testing.T) {
+	t.Run("F39 a full folder still gives way to replacements, and deletes with no new entry that it refuses", func(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		old := held[0]
 		i := slices.IndexFunc(many(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
@@ -320,8 +320,18 @@ func TestWrite_Limits_F39(t *testing.T) {
 		has := func(e registry.Entry) bool {
 			return slices.ContainsFunc(after, func(h registry.Held) bool { return h.Entry == e })
 		}
-		if !has(ours(0, i, 1)) || has(held[1].Entry) || !has(ours(0, 300, 0)) || has(ours(0, 349, 0)) || last.Bytes > limit {
+		if !has(ours(0, i, 1)) || !has(held[1].Entry) || has(ours(0, 349, 0)) || last.Bytes > limit {
 			t.Errorf("%d entries after, %d before, %+v", len(after), len(held), last)
+		}
+		change.Put, change.Want = nil, nil
+		must(t, tg.Write(t.Context(), change))
+		change = creating(many(0, 300, 350)...)
+		if err := tg.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
+			t.Fatalf("%v, want a refusal of the rest", err)
+		}
+		after = read(t, tg, groupN(0))
+		if has(held[1].Entry) || !has(ours(0, 300, 0)) || last.Bytes > limit {
+			t.Errorf("%d entries at the end, %d before, %+v", len(after), len(held), last)
 		}
 	})
 	t.Run("F39 many small writes without a reading are counted", func(t *testing.T) {
@@ -412,12 +422,12 @@ func TestWrite_RefusedKeys(t *testing.T) {
 			t.Errorf("%d transactions", n)
 		}
 	})
-	t.Run("who may not make nodes deletes none before their successors are there", func(t *testing.T) {
+	t.Run("who may not make nodes deletes none with them", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t)
 		must(t, server.SetACL(folderN(0), zktest.WorldACL(zktest.PermRead|zktest.PermDelete)))
 		before := server.Count(zktest.OpMulti)
-		_ = refused(t, tg, change, 250)
+		_ = refused(t, tg, change, 200)
 		if names := server.Children(folderN(0)); len(names) != 150 {
 			t.Errorf("%d nodes", len(names))
 		}

@@ -111,7 +111,7 @@ func (t *Target) Write(ctx context.Context, c registry.Change) error {
 	}
 	err := t.apply(c)
 	if refused, some := errors.AsType[registry.Refused](err); some {
-		if err := t.apply(c.Without(refused.Has)); err != nil {
+		if err := t.apply(c.Except(refused)); err != nil {
 			return err
 		}
 	}
