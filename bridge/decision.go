@@ -56,11 +56,11 @@ func (g *guards) decide(id string, d decision, now time.Time) (<-chan error, err
 		if len(h.keys) <= recordedKeys {
 			d.Keys = h.keys
 		}
-	} else if _, known := g.records.elsewhere[id]; !known {
+	} else if !slices.ContainsFunc(g.elsewhere(), func(h Hold) bool { return h.ID == id }) {
 		return nil, ErrNoHold
 	}
 	tried := make(chan error, 1)
-	if !g.records.kept {
+	if !g.records.stores {
 		tried <- errNoRecords
 		return tried, nil
 	}
@@ -123,6 +123,10 @@ func (g *guards) obey(decisions map[string]decision, now time.Time) {
 	if !g.mayJudge() {
 		return
 	}
+	maps.DeleteFunc(g.records.applied, func(id string, d decision) bool {
+		_, kept := decisions[id]
+		return !kept && now.Sub(d.At).Abs() >= decisionTerm
+	})
 	for _, id := range slices.Sorted(maps.Keys(decisions)) {
 		d := decisions[id]
 		old := now.Sub(d.At).Abs() >= decisionTerm
@@ -130,53 +134,48 @@ func (g *guards) obey(decisions map[string]decision, now time.Time) {
 			g.apply(id, d, g.hold(id), now)
 		}
 		if old && g.leads() && g.hold(id) == nil {
-			g.forget(recordDecisions, id)
+			g.records.keep(recordDecisions, id, nil)
 		}
 	}
 }
 
-// publishHolds has the holds of this leader recorded, so that standbys show them.
+// publishHolds has the holds of this leader recorded in place of those that are,
+// so that standbys show them.
 func (g *guards) publishHolds() {
-	r, before := g.records, g.records.published
-	if r.published = nil; g.opts.Election == nil || !g.leads() {
+	if !g.leads() || !g.mayJudge() || g.unjudged() { // the holds of the leader before may be its own in a moment
 		return
 	}
-	r.published = make(map[string]string)
+	ours := make(map[string]bool)
 	for _, b := range g.scopes {
 		for _, h := range b.holds() {
+			if g.opts.Election == nil {
+				break
+			}
 			shown := h.Hold
 			shown.Entries = shown.Entries[:min(len(shown.Entries), recordedEntries)]
 			shown.Groups = shown.Groups[:min(len(shown.Groups), recordedEntries)]
-			next := newRecord(recordHolds, shown.ID, shown)
-			r.published[next.name] = next.text
-			if before[next.name] != next.text {
-				r.add(next)
+			if next := newRecord(recordHolds, shown.ID, shown); next.text != newRecord(recordHolds, shown.ID, g.records.holds[shown.ID]).text {
+				g.records.add(next)
 			}
+			ours[shown.ID] = true
 		}
 	}
-	for id := range before {
-		if _, still := r.published[id]; !still {
-			g.forget(recordHolds, id)
+	for id := range g.records.holds {
+		if !ours[id] {
+			g.records.keep(recordHolds, id, nil)
 		}
 	}
 }
 
-// hear takes in the holds of the leader. Who leads forgets those of the one
-// before.
-func (g *guards) hear(holds map[string]Hold) {
-	r, leads := g.records, g.leads()
-	r.elsewhere = make(map[string]Hold)
-	for _, id := range slices.Sorted(maps.Keys(holds)) {
-		h := holds[id]
-		_, ours := r.published[id]
-		switch {
-		case ours || g.hold(id) != nil:
-		case leads:
-			g.forget(recordHolds, id)
-		case id != "" && h.ID == id: // else nobody's
-			r.elsewhere[id] = h
+// elsewhere returns the holds that another replica recorded and that are none of
+// this process, in the order of their ids.
+func (g *guards) elsewhere() (list []Hold) {
+	for _, id := range slices.Sorted(maps.Keys(g.records.holds)) {
+		if h := g.records.holds[id]; id != "" && h.ID == id && g.hold(id) == nil { // else nobody's
+			list = append(list, h)
 		}
 	}
+	return list
 }
 
 func (g *guards) holdList() []Hold {
@@ -186,8 +185,5 @@ func (g *guards) holdList() []Hold {
 			list = append(list, h.Hold)
 		}
 	}
-	for _, set := range slices.Sorted(maps.Keys(g.records.elsewhere)) {
-		list = append(list, g.records.elsewhere[set])
-	}
-	return list
+	return append(list, g.elsewhere()...)
 }

@@ -52,7 +52,7 @@ func (e *engine) follow(next Leadership, now time.Time) {
 		e.tookOverAt = now
 		e.listAgain(now)
 	}
-	e.records.read = false // what was recorded counts, by the leaders before or by this one
+	e.records.loaded = !e.records.reads // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
 		e.guards.reset(b)
 	}

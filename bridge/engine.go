@@ -35,9 +35,8 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	f := &facts{
 		opts: l.opts, dry: dry, target: traitsOf(l.target, dry),
 		planner: plan.New(l.opts.Owner), agenda: newAgenda(l.opts.Quiet, l.opts.MaxQuiet),
-		records: &records{applied: make(map[string]decision)}, unread: make(map[registry.Group]struct{}),
+		records: newRecords(l.target, dry), unread: make(map[registry.Group]struct{}),
 	}
-	_, f.records.kept = l.target.(registry.Recorder)
 	if dry {
 		f.opts.Election, f.opts.Observe, f.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
 	}
@@ -181,8 +180,8 @@ func (e *engine) resync(now time.Time) {
 
 // quiet reports whether nothing is left to do but what waits for an event.
 func (e *engine) quiet() bool {
-	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.unjudged() &&
-		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits || len(b.unstored) > 0 })
+	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.unjudged() && e.records.settled() &&
+		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits })
 }
 
 // stored reports whether everything was read and everything that is to be put

@@ -61,5 +61,5 @@ func (f *facts) complete() bool {
 // what may be deleted: all of it was read, what is to be added was added once,
 // and what an earlier process recorded is known.
 func (f *facts) mayJudge() bool {
-	return f.listed != nil && len(f.unread)+len(f.agenda.arrivals) == 0 && f.records.loaded()
+	return f.listed != nil && len(f.unread)+len(f.agenda.arrivals) == 0 && f.records.loaded
 }

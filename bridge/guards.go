@@ -2,6 +2,8 @@ package bridge
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"maps"
 	"slices"
@@ -101,7 +103,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 	}
 	switch b.guard.Fate(o.item.group, o.Key) {
 	case guard.Free:
-		if _, unstored := b.unstored[o.item.group]; unstored {
+		if g.records.unstored(b.recordOf(o.item.group)) {
 			return verdict{reason: ReasonWaiting, detail: "what was lost is being recorded"}
 		}
 		return verdict{}
@@ -285,11 +287,9 @@ func (g *guards) addScope(name string, w *way) *scope {
 	if g.dry {
 		o.Settle, o.LastEndpoint = 0, 0
 	}
-	b := &scope{
-		name: name, way: w, guard: guard.New(o, nil),
-		recorded: make(map[string]map[registry.Group]guard.Record), unstored: make(map[registry.Group]struct{}),
-	}
-	b.restore(g.records.guards)
+	sum := sha256.Sum256([]byte(name))
+	b := &scope{name: name, way: w, guard: guard.New(o, nil), record: hex.EncodeToString(sum[:4])}
+	g.restore(b)
 	g.scopes = append(g.scopes, b)
 	return b
 }
@@ -313,7 +313,6 @@ func (g *guards) reset(b *scope) {
 		g.journal.tellEnd(b, b.held, "another replica leads by now")
 	}
 	b.held, b.denied, b.waits = nil, nil, false
-	clear(b.unstored)
 	b.guard, b.changed = guard.New(b.guard.Options, nil), true
 }
 

@@ -3,8 +3,6 @@ package bridge
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,17 +24,27 @@ const (
 
 const (
 	// consultEvery is how often the records are looked at while there is a hold,
-	// or other replicas may have one.
+	// or other replicas may have one, and how long a failure is waited out.
 	consultEvery = 5 * time.Second
 
 	// buckets is how many records of a guard there are at most.
 	buckets = 64
 )
 
+// recordName is under what a record is stored.
+type recordName struct{ kind, name string }
+
+func (n recordName) compare(o recordName) int {
+	return cmp.Or(cmp.Compare(n.kind, o.kind), cmp.Compare(n.name, o.name))
+}
+
 // A record is a text to be stored; an empty one is forgotten.
 type record struct {
-	kind, name, text string
-	tried            chan<- error // told once how the first attempt ended; nil: nobody waits
+	recordName
+
+	text  string
+	err   error        // of the last attempt
+	tried chan<- error // told once how the first attempt ended; nil: nobody waits
 }
 
 // tell says how an attempt to store the record ended.
@@ -47,45 +55,44 @@ func (r *record) tell(err error) {
 	}
 }
 
-// records is what the loop knows of the records in its target. Calls about
-// them run beside those about groups, one at a time.
+// refused reports whether the target refused the record: it is tried again, and
+// nothing waits for it.
+func (r *record) refused() bool { return errors.Is(r.err, registry.ErrRefused) }
+
+// records are what the loop keeps in its target, beside entries. A call about them
+// runs beside those about groups, one at a time.
 type records struct {
-	kept      bool // the target keeps records
-	pending   []record
-	consulted time.Time // when they were last looked at
-	notBefore time.Time // after a failure
+	reads, stores bool // the target keeps records; and this loop may change them
+
+	pending   map[recordName]record
+	underWay  map[recordName]record
 	busy      bool
-	failed    bool
-	read      bool // those of the guards were read, or may not be
-	decided   bool // decisions are kept, which are to be forgotten in time
-	guards    map[string][]guard.Record
-	published map[string]string   // holds of this leader, as they are recorded
-	elsewhere map[string]Hold     // those of the leader that another replica is
+	consulted time.Time // when they were last looked at
+	failed    bool      // then
+	loaded    bool      // those of the guards were read, or may not be
+	guards    map[string]map[registry.Group]guard.Record
+	decided   bool                // decisions are kept, which are to be forgotten in time
+	holds     map[string]Hold     // of the leader, as they were last read
 	applied   map[string]decision // by id of their holds
 }
 
-// loaded reports whether what an earlier process recorded is known.
-func (r *records) loaded() bool { return !r.kept || r.read }
-
-// consultation is what came of a look.
-type consultation struct {
-	stored    []record
-	left      []record // that could not be stored
-	guards    map[string][]guard.Record
-	read      bool // guards is all there is
-	decisions map[string]decision
-	holds     map[string]Hold // nil: they could not be read
+func newRecords(target registry.Target, dry bool) *records {
+	_, kept := target.(registry.Recorder)
+	return &records{
+		reads: kept, stores: kept && !dry, loaded: !kept,
+		pending: make(map[recordName]record), guards: make(map[string]map[registry.Group]guard.Record), applied: make(map[string]decision),
+	}
 }
 
-// keep stores a record when there is time.
-func (g *guards) keep(kind, name string, value any) {
-	if g.records.kept && !g.dry {
-		g.records.add(newRecord(kind, name, value))
+// keep has a value stored when there is time; nil forgets what is stored.
+func (r *records) keep(kind, name string, value any) {
+	if r.stores {
+		r.add(newRecord(kind, name, value))
 	}
 }
 
 func newRecord(kind, name string, value any) record {
-	r := record{kind: kind, name: name}
+	r := record{recordName: recordName{kind, name}}
 	if value != nil {
 		text, err := json.Marshal(value)
 		if err != nil {
@@ -103,91 +110,164 @@ var errReplaced = errors.New("another decision took its place")
 
 // add has a record stored in the place of what was to be stored under its name.
 func (r *records) add(next record) {
-	r.pending = slices.DeleteFunc(r.pending, func(p record) bool {
-		same := p.kind == next.kind && p.name == next.name
-		if same {
-			p.tell(errReplaced)
-		}
-		return same
-	})
-	r.pending = append(r.pending, next)
+	if before, waits := r.pending[next.recordName]; waits {
+		before.tell(errReplaced)
+	}
+	r.pending[next.recordName] = next
 }
 
-// forget drops a record when there is time.
-func (g *guards) forget(kind, name string) { g.keep(kind, name, nil) }
+// unstored reports whether a record waits to be stored that the target does not
+// refuse.
+func (r *records) unstored(name recordName) bool {
+	next, waits := r.pending[name]
+	was, underWay := r.underWay[name]
+	return waits && !next.refused() || underWay && !was.refused()
+}
 
-// bucket returns in which record of its guard a group is.
-func (b *scope) bucket(group registry.Group) string {
-	sum := sha256.Sum256([]byte(b.name))
-	return fmt.Sprintf("%s-%02x", hex.EncodeToString(sum[:4]), hash(group)%buckets)
+// settled reports whether no record is unstored.
+func (r *records) settled() bool {
+	for _, list := range []map[recordName]record{r.pending, r.underWay} {
+		for name := range list {
+			if r.unstored(name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// next returns when the records are to be looked at, once there is a cause to.
+func (r *records) next() time.Time {
+	if len(r.pending) > 0 && !r.failed {
+		return time.Time{}
+	}
+	return r.consulted.Add(consultEvery)
+}
+
+// take returns what is to be stored now.
+func (r *records) take() []record {
+	r.underWay, r.pending, r.busy = r.pending, make(map[recordName]record), true
+	return slices.SortedFunc(maps.Values(r.underWay), func(a, b record) int { return a.compare(b.recordName) })
+}
+
+// settle takes in what came of a call. What could not be stored waits for the next
+// one, unless a newer record took its place.
+func (r *records) settle(o outcome, now time.Time) {
+	r.busy, r.underWay, r.consulted, r.failed = false, nil, now, o.err != nil
+	for _, was := range o.consulted.records {
+		was.tell(was.err)
+		if _, newer := r.pending[was.recordName]; was.err != nil && !newer {
+			r.pending[was.recordName] = was
+		}
+	}
+}
+
+// consultation is what came of a look. What could not be read is nil.
+type consultation struct {
+	records   []record // that were to be stored, each with what came of it
+	guards    map[string][]guard.Record
+	decisions map[string]decision
+	holds     map[string]Hold
+}
+
+// consult stores records and reads all there are, those of the guards where they
+// are asked for. What fails costs itself alone; the error is that of the first that
+// was not merely refused.
+func consult(ctx context.Context, r registry.Recorder, list []record, guards bool) (consultation, error) { //nolint:revive // what is wanted, not a mode
+	c := consultation{records: list}
+	var failed, refused error
+	note := func(err error) {
+		if errors.Is(err, registry.ErrRefused) {
+			refused = cmp.Or(refused, err)
+		} else {
+			failed = cmp.Or(failed, err)
+		}
+	}
+	for i := range list {
+		list[i].err = r.Record(ctx, list[i].kind, list[i].name, list[i].text)
+		note(list[i].err)
+	}
+	var err error
+	if guards {
+		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
+		note(err)
+	}
+	c.decisions, err = readRecords[decision](ctx, r, recordDecisions)
+	note(err)
+	c.holds, err = readRecords[Hold](ctx, r, recordHolds)
+	note(err)
+	return c, cmp.Or(failed, refused) //nolint:wrapcheck // it says what was read or written
+}
+
+// readRecords reads the records of a kind: as many as may be read, nil where that
+// cannot be told. One that is none of ours is refused.
+func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
+	texts, err := r.Records(ctx, kind)
+	if err != nil && !errors.Is(err, registry.ErrRefused) {
+		return nil, err //nolint:wrapcheck // it says what was read
+	}
+	all := make(map[string]T, len(texts))
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		var v T
+		if bad := json.Unmarshal([]byte(texts[name]), &v); bad != nil {
+			err = cmp.Or(err, fmt.Errorf("%w: the record %s of %s holds something else (%w); delete it", registry.ErrRefused, name, kind, bad))
+			continue
+		}
+		all[name] = v
+	}
+	return all, err //nolint:wrapcheck // it says what was read
+}
+
+// recordOf returns in which record of its guard a group is.
+func (b *scope) recordOf(group registry.Group) recordName {
+	return recordName{recordGuard, fmt.Sprintf("%s-%02x", b.record, hash(group)%buckets)}
 }
 
 // storeRecord has what the guard remembers of a group be stored before anything
 // of it is deleted.
 func (g *guards) storeRecord(b *scope, group registry.Group) {
-	name := b.bucket(group)
-	if b.recorded[name] == nil {
-		b.recorded[name] = make(map[registry.Group]guard.Record)
+	name := b.recordOf(group).name
+	all := g.records.guards[name]
+	if all == nil {
+		all = make(map[registry.Group]guard.Record)
+		g.records.guards[name] = all
 	}
-	if r := b.guard.Record(group); r.Empty() {
-		delete(b.recorded[name], group)
-	} else {
-		b.recorded[name][group] = r
+	all[group] = b.guard.Record(group)
+	if all[group].Empty() {
+		delete(all, group)
 	}
-	if !g.records.kept || g.dry {
+	if len(all) == 0 {
+		g.records.keep(recordGuard, name, nil)
 		return
 	}
-	b.unstored[group] = struct{}{}
-	list := slices.SortedFunc(maps.Values(b.recorded[name]), func(x, y guard.Record) int { return x.Service.Compare(y.Service) })
-	if len(list) == 0 {
-		g.forget(recordGuard, name)
-	} else {
-		g.keep(recordGuard, name, list)
-	}
-}
-
-// recordStored takes in that a record is stored, or refused for good.
-func (g *guards) recordStored(r record, now time.Time) {
-	newer := slices.ContainsFunc(g.records.pending, func(p record) bool { return p.kind == r.kind && p.name == r.name })
-	if r.kind != recordGuard || newer {
-		return
-	}
-	for _, b := range g.scopes {
-		for group := range b.unstored {
-			if b.bucket(group) != r.name {
-				continue
-			}
-			delete(b.unstored, group)
-			if it := g.agenda.items[group]; it != nil {
-				g.agenda.touch(it, now)
-			}
-		}
-	}
+	g.records.keep(recordGuard, name, slices.SortedFunc(maps.Values(all), func(x, y guard.Record) int { return x.Service.Compare(y.Service) }))
 }
 
 // load gives the guards what an earlier process recorded.
 func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
-	g.records.read, g.records.guards = true, guards
+	g.records.loaded = true
+	clear(g.records.guards)
+	for name, list := range guards {
+		g.records.guards[name] = make(map[registry.Group]guard.Record, len(list))
+		for _, r := range list {
+			g.records.guards[name][r.Service] = r
+		}
+	}
 	for _, b := range g.scopes {
-		b.restore(guards)
+		g.restore(b)
 	}
 	for _, it := range g.agenda.items {
 		g.inform(it, now)
 	}
 }
 
-// restore gives the guard what was recorded of it.
-func (b *scope) restore(guards map[string][]guard.Record) {
+// restore gives the guard of a scope what was recorded of it.
+func (g *guards) restore(b *scope) {
 	var all []guard.Record
-	clear(b.recorded)
-	for name, list := range guards {
-		for _, r := range list {
-			if b.bucket(r.Service) == name {
+	for name, list := range g.records.guards {
+		for group, r := range list {
+			if b.recordOf(group).name == name {
 				all = append(all, r)
-				if b.recorded[name] == nil {
-					b.recorded[name] = make(map[registry.Group]guard.Record)
-				}
-				b.recorded[name][r.Service] = r
 			}
 		}
 	}
@@ -198,125 +278,49 @@ func (b *scope) restore(guards map[string][]guard.Record) {
 // when it has to be called again; the zero time where only an event helps.
 func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	r := g.records
-	if !r.kept || r.busy || g.dry && r.read {
+	if !r.reads || r.busy || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
 		return nil, time.Time{}
 	}
-	if !g.looks() && len(r.pending) == 0 {
-		return nil, time.Time{}
-	}
-	at := r.consulted.Add(consultEvery)
-	if len(r.pending) > 0 {
-		at = time.Time{}
-	}
-	if at = later(at, r.notBefore); now.Before(at) {
+	if at := r.next(); now.Before(at) {
 		return nil, at
 	}
-	if !g.dry {
-		g.publishHolds()
+	g.publishHolds()
+	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
+		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
-	if !r.read && !g.target.shared { // what was to be stored before is older than what is there
-		r.pending = slices.DeleteFunc(r.pending, func(p record) bool { return p.kind == recordGuard })
-	}
-	c := call{op: opConsult, records: r.pending, guards: !r.read, began: now, until: now.Add(g.opts.Timeout)}
-	r.pending, r.busy = nil, true
-	return []call{c}, time.Time{}
+	return []call{{op: opConsult, records: r.take(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)}}, time.Time{}
 }
 
 // looks reports whether there may be records that say something new.
 func (g *guards) looks() bool {
-	return g.opts.Election != nil || !g.records.read || g.records.decided ||
+	return g.opts.Election != nil || !g.records.loaded || g.records.decided || len(g.records.holds) > 0 ||
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
-}
-
-// consult stores records and reads all there are, those of the guards where they
-// are asked for. One that is refused costs itself: the others are stored and
-// read, and the error is ErrRefused.
-func consult(ctx context.Context, r registry.Recorder, pending []record, guards bool) (c consultation, err error) { //nolint:revive // what is wanted, not a mode
-	var refused error
-	for i, p := range pending {
-		err := r.Record(ctx, p.kind, p.name, p.text)
-		if err != nil && !errors.Is(err, registry.ErrRefused) {
-			c.left = append(c.left, pending[i:]...)
-			return c, err //nolint:wrapcheck // it says what was written
-		}
-		if err != nil {
-			refused = cmp.Or(refused, err)
-			c.left = append(c.left, p)
-		} else {
-			c.stored = append(c.stored, p)
-		}
-	}
-	if guards {
-		c.guards, err = readRecords[[]guard.Record](ctx, r, recordGuard)
-		if c.read = err == nil || errors.Is(err, registry.ErrRefused); !c.read {
-			return c, err
-		}
-		refused = cmp.Or(refused, err)
-	}
-	if c.decisions, err = readRecords[decision](ctx, r, recordDecisions); err == nil || errors.Is(err, registry.ErrRefused) {
-		refused = cmp.Or(refused, err)
-		c.holds, err = readRecords[Hold](ctx, r, recordHolds)
-	}
-	return c, cmp.Or(err, refused) //nolint:wrapcheck // it says what was read or written
-}
-
-// readRecords reads the records of a kind. One that cannot be read is none.
-func readRecords[T any](ctx context.Context, r registry.Recorder, kind string) (map[string]T, error) {
-	texts, err := r.Records(ctx, kind)
-	if err != nil && texts == nil {
-		return nil, err //nolint:wrapcheck // it says what was read
-	}
-	all := make(map[string]T, len(texts))
-	for name, text := range texts {
-		var v T
-		if json.Unmarshal([]byte(text), &v) == nil {
-			all[name] = v
-		}
-	}
-	return all, err //nolint:wrapcheck // it says what was read
 }
 
 // consulted takes in what the records say.
 func (g *guards) consulted(o outcome, now time.Time) {
 	r := g.records
-	r.busy, r.consulted, r.notBefore = false, now, time.Time{}
-	for i := range o.consulted.stored {
-		o.consulted.stored[i].tell(nil)
-		g.recordStored(o.consulted.stored[i], now)
+	if o.err != nil && !r.failed {
+		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
 	}
-	if o.err != nil {
-		g.recordsFailed(o, now)
-	}
-	r.failed = o.err != nil
-	if o.consulted.read {
-		g.load(o.consulted.guards, now)
-	}
-	if r.failed && !errors.Is(o.err, registry.ErrRefused) {
-		return
-	}
-	if o.consulted.holds != nil {
-		g.hear(o.consulted.holds)
-	}
-	r.decided = len(o.consulted.decisions) > 0
-	g.obey(o.consulted.decisions, now)
-}
-
-// recordsFailed has what could not be stored be tried again. What is refused to a
-// guard is not waited for: it is lost with the process.
-func (g *guards) recordsFailed(o outcome, now time.Time) {
-	r, newer := g.records, g.records.pending
-	refused := errors.Is(o.err, registry.ErrRefused)
-	for i := range o.consulted.left {
-		o.consulted.left[i].tell(o.err)
-		if refused {
-			g.recordStored(o.consulted.left[i], now)
+	waited := r.underWay
+	r.settle(o, now)
+	for _, it := range inOrder(maps.Keys(g.owing)) {
+		for _, o := range it.orphans {
+			if _, waits := waited[o.scope.recordOf(it.group)]; waits {
+				g.agenda.touch(it, now)
+				break
+			}
 		}
 	}
-	r.pending, r.notBefore = slices.Clone(o.consulted.left), now.Add(consultEvery)
-	for _, next := range newer {
-		r.add(next)
+	if o.consulted.guards != nil {
+		g.load(o.consulted.guards, now)
 	}
-	if !r.failed {
-		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
+	if o.consulted.holds != nil {
+		r.holds = o.consulted.holds
+	}
+	if o.consulted.decisions != nil {
+		r.decided = len(o.consulted.decisions) > 0
+		g.obey(o.consulted.decisions, now)
 	}
 }

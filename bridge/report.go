@@ -51,7 +51,7 @@ func (v *view) head(now time.Time) Status {
 			s.Counts.HeldSince = soonest(s.Counts.HeldSince, b.held.Since)
 		}
 	}
-	for _, h := range v.records.elsewhere {
+	for _, h := range v.guards.elsewhere() {
 		if h.Denied {
 			continue
 		}

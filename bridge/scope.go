@@ -15,18 +15,17 @@ import (
 // A scope is what one guard judges: the endpoints that the target stores of one
 // bridge, which may be none of the loop's any more.
 type scope struct {
-	name     string
-	way      *way // nil: the bridge is none of the loop's, and claims nothing
-	guard    *guard.Guard
-	changed  bool                                       // since the guard judged last
-	waits    bool                                       // the guard lets something go by time alone
-	next     time.Time                                  // when it has to judge again; zero: not before something changes
-	asked    time.Time                                  // when the source was last asked for a new connection
-	held     *held                                      // as it was published last; nil: nothing is
-	denied   *held                                      // likewise
-	decided  string                                     // what a person decided last about what is held
-	recorded map[string]map[registry.Group]guard.Record // by name of the record
-	unstored map[registry.Group]struct{}                // whose record is not stored yet
+	name    string
+	way     *way // nil: the bridge is none of the loop's, and claims nothing
+	guard   *guard.Guard
+	changed bool      // since the guard judged last
+	waits   bool      // the guard lets something go by time alone
+	next    time.Time // when it has to judge again; zero: not before something changes
+	asked   time.Time // when the source was last asked for a new connection
+	held    *held     // as it was published last; nil: nothing is
+	denied  *held     // likewise
+	decided string    // what a person decided last about what is held
+	record  string    // what the names of its records begin with
 }
 
 // held is a hold as status shows it, with its keys.

@@ -261,6 +261,9 @@ func TestARecordThatIsDeniedCostsItself(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		must(t, target.Record(t.Context(), "decisions", name, "text of "+name))
 	}
+	if err := target.Record(t.Context(), "decisions", "d", strings.Repeat("x", zookeeper.DefaultDataLimit)); !errors.Is(err, registry.ErrRefused) {
+		t.Errorf("a record as large as the limit: %v", err)
+	}
 	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zktest.WorldACL(zktest.PermWrite)))
 	all, err := target.Records(t.Context(), "decisions")
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "decisions/b") || len(all) != 2 || all["a"] != "text of a" || all["c"] != "text of c" {

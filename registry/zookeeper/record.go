@@ -50,6 +50,9 @@ func (t *Target) Records(ctx context.Context, kind string) (map[string]string, e
 // Record implements registry.Recorder.
 func (t *Target) Record(ctx context.Context, kind, name, text string) error {
 	op := t.own(kind+"/"+name, text, zk.FlagPersistent)
+	if n, limit := size(op), cmp.Or(t.opts.DataLimit, DefaultDataLimit); n > limit {
+		return fmt.Errorf("%w: a node of %d bytes, the limit is %d", registry.ErrRefused, n, limit)
+	}
 	var err error
 	if text == "" {
 		_, err = t.client.multi(ctx, []any{&zk.DeleteRequest{Path: op.Path, Version: -1}})

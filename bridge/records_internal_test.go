@@ -1,0 +1,70 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A shelf keeps records in memory, but for those under one name.
+type shelf struct {
+	texts map[recordName]string
+	fails string
+	err   error
+}
+
+func (s *shelf) Record(_ context.Context, kind, name, text string) error {
+	if name == s.fails {
+		return s.err
+	}
+	s.texts[recordName{kind, name}] = text
+	return nil
+}
+
+func (s *shelf) Records(_ context.Context, kind string) (map[string]string, error) {
+	all := make(map[string]string)
+	for n, text := range s.texts {
+		if n.kind == kind && text != "" {
+			all[n.name] = text
+		}
+	}
+	return all, nil
+}
+
+func TestRecords_FailureOfOne(t *testing.T) {
+	down, tooLarge := errors.New("connection closed"), registry.ErrRefused
+	for name, err := range map[string]error{"fails": down, "is refused": tooLarge} {
+		t.Run("one that "+name+" costs itself", func(t *testing.T) {
+			s := &shelf{texts: make(map[recordName]string), fails: "a", err: err}
+			r := &records{reads: true, stores: true, pending: make(map[recordName]record)}
+			r.keep(recordDecisions, "a", decision{Who: "ann"})
+			r.keep(recordDecisions, "b", decision{Who: "bob"})
+			now := time.Unix(0, 0)
+			for range 3 { // it is tried again, and keeps no other waiting
+				c, failure := consult(t.Context(), s, r.take(), false)
+				if !errors.Is(failure, err) || c.decisions["b"].Who != "bob" || c.holds == nil {
+					t.Fatalf("consult() = %+v, %v, want the decision of bob and %v", c, failure, err)
+				}
+				r.settle(outcome{consulted: c, err: failure}, now)
+			}
+			waiting := recordName{recordDecisions, "a"}
+			if len(r.pending) != 1 || r.pending[waiting].text == "" || r.unstored(waiting) != errors.Is(err, down) {
+				t.Errorf("pending = %+v, unstored(a) = %v", r.pending, r.unstored(waiting))
+			}
+			if want := now.Add(consultEvery); !r.next().Equal(want) {
+				t.Errorf("next() = %v, want %v", r.next(), want)
+			}
+		})
+	}
+	t.Run("a text that is no record is named", func(t *testing.T) {
+		s := &shelf{texts: map[recordName]string{{recordGuard, "x-00"}: "no JSON", {recordGuard, "x-01"}: "[]"}}
+		c, err := consult(t.Context(), s, nil, true)
+		if _, read := c.guards["x-01"]; !read || !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "x-00") {
+			t.Errorf("consult() = %+v, %v, want x-01 and an error that names x-00", c.guards, err)
+		}
+	})
+}
