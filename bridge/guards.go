@@ -176,8 +176,9 @@ func (g *guards) inform(it *item, now time.Time) {
 		stored = g.stored(it, now)
 	}
 	for _, b := range g.scopes {
-		b.guard.Observe(now, it.group, stored[b])
-		b.changed = true
+		if b.guard.Observe(now, it.group, stored[b]) {
+			b.changed = true
+		}
 	}
 }
 

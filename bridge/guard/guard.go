@@ -129,12 +129,13 @@ func (g *Guard) service(r Record) *service {
 }
 
 // Observe takes in which endpoints of the bridge the target stores in a service
-// once what is to be added there is added.
-func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) {
+// once what is to be added there is added. It reports whether that is to be judged:
+// of a service without any there is nothing to say.
+func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) bool {
 	s := g.services[group]
 	switch {
 	case s == nil && len(stored) == 0:
-		return
+		return false
 	case s == nil:
 		s = g.service(Record{Service: group})
 	}
@@ -146,6 +147,7 @@ func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) 
 	if !s.idle() || !s.saved.Empty() {
 		g.active[s] = struct{}{}
 	}
+	return true
 }
 
 // change changes a service and keeps the sums.
