@@ -1,9 +1,12 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,7 +57,7 @@ func (j *journal) applied(o outcome, now time.Time) {
 	for _, h := range o.change.Delete {
 		counts[of{j.nameOf(o.item, h.Key), opDelete}]++
 	}
-	for _, k := range sortedKeys(counts, func(a, b of) bool { return a.bridge+a.op < b.bridge+b.op }) {
+	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
 		j.observe(Observation{
 			Kind: ObservedApplied, Bridge: k.bridge, Op: k.op, Count: counts[k],
 			Took: now.Sub(o.began), Latency: now.Sub(o.first),

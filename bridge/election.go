@@ -50,7 +50,9 @@ func (e *engine) follow(next Leadership, now time.Time) {
 	if next.Role == RoleLeader {
 		e.takeovers++
 		e.tookOverAt = now
-		e.listAgain(now)
+		list, _ := e.agenda.item(registry.Group{})
+		e.readAgain(list, now)
+		e.relist = true
 	}
 	e.records.loaded = !e.records.reads // what was recorded counts, by the leaders before or by this one
 	for _, b := range e.guards.scopes {
@@ -59,17 +61,6 @@ func (e *engine) follow(next Leadership, now time.Time) {
 	for _, it := range e.agenda.all() {
 		e.reconsider(it, now)
 	}
-}
-
-// listAgain makes the groups that the target has be listed anew.
-func (e *engine) listAgain(now time.Time) {
-	e.relist = true
-	list, _ := e.agenda.item(registry.Group{})
-	if list.busy {
-		list.again = true
-		return
-	}
-	list.wait(&e.agenda.changes, later(now, list.notBefore))
 }
 
 // reconsider makes a group due after the leadership changed. What others made of

@@ -168,14 +168,19 @@ func (e *engine) resync(now time.Time) {
 	list, _ := e.agenda.item(registry.Group{})
 	for _, it := range append(e.agenda.all(), list) {
 		e.guards.inform(it, now) // what stayed may be let go by now
-		if it.busy {
-			it.again = true
-			continue
-		}
-		it.readAt = time.Time{}
-		it.wait(&e.agenda.changes, later(now, it.notBefore))
+		e.readAgain(it, now)
 	}
 	e.relist = true
+}
+
+// readAgain makes a group, or the list of all, be read once more.
+func (e *engine) readAgain(it *item, now time.Time) {
+	if it.busy {
+		it.again = true
+		return
+	}
+	it.readAt = time.Time{}
+	it.wait(&e.agenda.changes, later(now, it.notBefore))
 }
 
 // quiet reports whether nothing is left to do but what waits for an event.

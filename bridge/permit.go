@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -172,17 +171,4 @@ func (d *draft) mayDisplace(h registry.Held) bool {
 	}
 	d.item.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})
 	return false
-}
-
-// sortedKeys returns the keys of a map in order.
-func sortedKeys[K comparable, V any](m map[K]V, less func(a, b K) bool) []K {
-	return slices.SortedFunc(maps.Keys(m), func(a, b K) int {
-		switch {
-		case less(a, b):
-			return -1
-		case less(b, a):
-			return +1
-		}
-		return 0
-	})
 }

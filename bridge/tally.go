@@ -189,9 +189,6 @@ func (v *view) byReason(w *way) map[Reason]int {
 
 // moveScopes makes the services be looked at again that scopes cover.
 func (w *way) moveScopes(scopes map[string]struct{}) {
-	if len(scopes) > 0 {
-		w.some.looked, w.wide.looked = false, false
-	}
 	wide := false
 	for scope := range scopes {
 		w.move(registry.Name(scope))

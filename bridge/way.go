@@ -18,8 +18,8 @@ type way struct {
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
 	moved    map[registry.Name]struct{} // whose reason has to be looked at again
-	some     example                    // of what is unknown
-	wide     example                    // of what is unknown and no one service
+	some     string                     // an example of the scopes that are unknown; empty: none are
+	wide     string                     // likewise, of those that are no one service
 }
 
 // A service is what the loop knows of a service beside its entries.
@@ -72,9 +72,9 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	if w.Trace != nil {
 		name = w.Trace.Origin(e)
 	}
-	scope := w.some.of(w.known.Unknown, func(string) bool { return true })
+	scope := w.some
 	if name != "" {
-		scope = w.wide.of(w.known.Unknown, func(scope string) bool { return !w.Trace.Service(scope) })
+		scope = w.wide
 		if _, covered := registry.Covering(w.known.Unknown, name); covered {
 			scope = string(name)
 		}
@@ -86,29 +86,17 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	return fmt.Errorf("bridge %s cannot tell of %s: %w", w.Name, scope, err)
 }
 
-// An example is one scope of many, the same as long as it is among them.
-type example struct {
-	scope  string
-	looked bool // and there is none else
-}
-
-// of returns the example, empty where no scope is such. It looks for one only
-// after scopes changed.
-func (x *example) of(unknown map[string]error, such func(string) bool) string {
-	if x.looked {
-		return x.scope
-	}
-	x.looked = true
-	if _, still := unknown[x.scope]; still {
-		return x.scope
-	}
-	x.scope = ""
-	for scope := range unknown {
-		if such(scope) && (x.scope == "" || scope < x.scope) {
-			x.scope = scope
+// exemplify picks the examples anew, the same ones for the same scopes.
+func (w *way) exemplify() {
+	w.some, w.wide = "", ""
+	for scope := range w.known.Unknown {
+		if w.some == "" || scope < w.some {
+			w.some = scope
+		}
+		if (w.wide == "" || scope < w.wide) && w.Trace != nil && !w.Trace.Service(scope) {
+			w.wide = scope
 		}
 	}
-	return x.scope
 }
 
 // keeps returns the policy that forbids deletions; empty where none does.
@@ -130,6 +118,9 @@ func (w *way) learn(d registry.Delta, now time.Time) (mayGo, fresh bool) {
 	fresh = w.complete() && (!wasComplete || again)
 	if k.Epoch != before.Epoch {
 		w.toldAt = now
+	}
+	if len(d.Scopes) > 0 {
+		w.exemplify()
 	}
 	return w.complete() != wasComplete || len(d.Scopes) > 0, fresh
 }
