@@ -173,6 +173,16 @@ func (e *engine) resync(now time.Time) {
 	e.relist = true
 }
 
+// Disturb makes groups be read once more that others changed. Who writes nothing
+// reads them once it has to.
+func (e *engine) Disturb(groups []registry.Group, now time.Time) {
+	for _, group := range groups {
+		if it := e.agenda.items[group]; it != nil && e.acts() {
+			e.readAgain(it, now)
+		}
+	}
+}
+
 // readAgain makes a group, or the list of all, be read once more.
 func (e *engine) readAgain(it *item, now time.Time) {
 	if it.busy {

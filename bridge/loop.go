@@ -17,6 +17,8 @@ type driver struct {
 	feeds    []*feed
 	outcomes chan outcome
 	lost     <-chan struct{}            // ready when the target lost a session of ours
+	watched  registry.Watched           // the target, where it is one
+	others   <-chan struct{}            // ready when others changed a group
 	changed  <-chan struct{}            // ready when the leadership may have changed
 	waiters  map[chan<- Status]struct{} // for Settled
 	settled  func()                     // tells a target that serves, once, that it is complete; nil: that was done
@@ -47,6 +49,9 @@ func (d *driver) run(ctx context.Context, asks <-chan func(*driver), until func(
 	defer cancel()
 	if s, ok := d.target.(registry.Sessioned); ok && !d.engine.dry {
 		d.lost = s.Lost()
+	}
+	if w, ok := d.target.(registry.Watched); ok && !d.engine.dry {
+		d.watched, d.others = w, w.Changed()
 	}
 	if e := d.engine.opts.Election; e != nil {
 		d.changed = e.Changed()
@@ -80,6 +85,8 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan fun
 		}
 		d.lost = nil
 		return nothing, true
+	case <-d.others:
+		return func(now time.Time) { d.engine.Disturb(d.watched.Changes(), now) }, true
 	case ask := <-asks:
 		return func(time.Time) { ask(d) }, true
 	case <-d.changed:

@@ -73,6 +73,16 @@ type Verified interface {
 	VerifyAfter() time.Duration
 }
 
+// A Watched target notices what others do to groups that were read.
+type Watched interface {
+	// Changed is ready after others changed a group.
+	Changed() <-chan struct{}
+
+	// Changes returns the groups that others changed since they were read last,
+	// each once. It must not block.
+	Changes() []Group
+}
+
 // An Overlapping target has groups whose readers fail calls while an entry is
 // replaced, unless what replaces it is there for a while before it goes.
 type Overlapping interface {
