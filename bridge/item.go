@@ -34,6 +34,7 @@ type slot struct {
 	in     *queue
 	index  int
 	busy   bool // being worked on: in no queue
+	parked bool // there is nothing to do but what waits for time
 	again  bool // has to be read once more after that
 }
 
@@ -152,7 +153,7 @@ func (it *item) unchecked() bool { return !it.checkAt.IsZero() }
 // wait makes an item wait in a queue until the given time.
 func (it *item) wait(in *queue, at time.Time) {
 	it.stir()
-	it.busy = false
+	it.busy, it.parked = false, false
 	if it.in == in {
 		it.at = at
 		heap.Fix(in, it.index)
@@ -172,10 +173,9 @@ func (it *item) start() {
 	it.in, it.busy = nil, true
 }
 
-// waits reports whether an item is due for no more than a deletion that waits.
-func (it *item) waits() bool {
-	return !it.wakeAt.IsZero() && !it.at.Before(it.wakeAt) && !it.change.pending() && !it.readAt.IsZero()
-}
+// waits reports whether an item is due for no more than a deletion that waits, or
+// a look before that.
+func (it *item) waits() bool { return it.parked && !it.change.pending() }
 
 func (it *item) removesLeftover(c registry.Change) bool {
 	for _, h := range c.Delete {

@@ -152,11 +152,12 @@ func (e *engine) park(it *item) {
 	if len(it.refusals) > 0 {
 		refresh = earlier(refresh, it.refusedAt)
 	}
-	if !it.wakeAt.IsZero() && !refresh.Before(it.wakeAt) {
-		it.wait(&e.agenda.changes, it.wakeAt)
-		return
+	if it.wakeAt.IsZero() {
+		it.wait(&e.agenda.refreshes, refresh)
+	} else {
+		it.wait(&e.agenda.changes, earlier(it.wakeAt, refresh))
 	}
-	it.wait(&e.agenda.refreshes, refresh)
+	it.parked = true
 }
 
 func (e *engine) succeeded(it *item) {
