@@ -188,7 +188,8 @@ func (g *guards) stored(it *item, now time.Time) map[*scope][]guard.Endpoint {
 	for d := range g.planner.Desired(it.group) {
 		if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && (d.Held || !refused) {
 			b := g.scopes[d.Origin.Bridge]
-			all[b] = append(all[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
+			_, early := it.early[d.Key]
+			all[b] = append(all[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held || early})
 		}
 	}
 	for key, o := range it.orphans {

@@ -258,6 +258,7 @@ func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
 	}
 	for _, it := range g.agenda.items {
 		g.inform(it, now)
+		it.early = nil
 	}
 }
 

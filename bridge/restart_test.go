@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -47,6 +48,14 @@ func TestOrphansOfARestart(t *testing.T) {
 			s.has(append(fleetOf(3), service("a", kept...))...).starts()
 			s.in(3 * time.Minute).noHold().holdsN(7)
 		},
+		"all is replaced, and what was recorded is read after the first writes": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			for n := range 20 {
+				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
+			}
+			s.has(fleet(20, 2)...).starts(tardy{&recording{Target: s.target}})
+			s.in(2 * time.Minute).noHold().holdsN(40)
+		},
 		"a first reading fails": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			var held []registry.Held
@@ -70,6 +79,14 @@ func TestOrphansOfARestart(t *testing.T) {
 			}
 		},
 	})
+}
+
+// tardy is a target that takes ten seconds to tell of its records.
+type tardy struct{ *recording }
+
+func (r tardy) Records(ctx context.Context, kind string) (map[string]string, error) {
+	time.Sleep(10 * time.Second)
+	return r.recording.Records(ctx, kind)
 }
 
 // fleetOf returns n services that all have one endpoint.
