@@ -25,7 +25,7 @@ func mutants() []mutanttest.Mutant {
 		{"a claim makes its group due", "engine.go", "if e.agenda.touch(it, now) {", "if false {"},
 		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Claimed"},
 		{"what was let go makes its group due", "guards.go", "range r.Free {", "range r.Free[:0] {"},
-		{"a group is read before it is written", "calls.go", "if !e.trusted(it, now) {", "if false {"},
+		{"a group is read before it is written", "calls.go", "case it.readAt.IsZero():\n\t\treturn false", "case it.readAt.IsZero():\n\t\treturn it.change.pending()"},
 		{"what is taken back is no claim", "guards.go", "Claim: guard.Claimed, New", "Claim: guard.Missing, New"},
 	}
 }

@@ -49,11 +49,13 @@ func TestOrphansOfARestart(t *testing.T) {
 			s.in(3 * time.Minute).noHold().holdsN(7)
 		},
 		"all is replaced, and what was recorded is read after the first writes": func(t *testing.T) {
+			r, _ := recorded(t)
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.target = r.Target
 			for n := range 20 {
 				s.holding(mine(fmt.Sprint("s", n), "10.9.0.1:80"), mine(fmt.Sprint("s", n), "10.9.0.2:80"))
 			}
-			s.has(fleet(20, 2)...).starts(tardy{&recording{Target: s.target}})
+			s.has(fleet(20, 2)...).starts(tardy{r})
 			s.in(2 * time.Minute).noHold().holdsN(40)
 		},
 		"a first reading fails": func(t *testing.T) {
