@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,24 +29,6 @@ func TestAgenda(t *testing.T) {
 			}
 			if n := s.count(bridge.ObservedCoalesce, ""); n != 2 {
 				t.Errorf("%d changes joined another, want 2", n)
-			}
-		},
-		"A49 changes during a write are merged, none is lost, one write at a time": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			s.hooks.Delay = 3 * time.Second
-			s.starts()
-			for i := range 20 {
-				s.has(service("a", fmt.Sprintf("10.0.0.%d:80", i+1))).in(time.Second)
-			}
-			s.in(time.Minute).holds("a 10.0.0.20:80")
-			at := s.when(memory.OpWrite, "a")
-			for i := range at[1:] {
-				if at[i+1]-at[i] < 3*time.Second {
-					t.Errorf("two writes of one group at a time: %v", at)
-				}
-			}
-			if len(at) > 9 {
-				t.Errorf("%d writes", len(at))
 			}
 		},
 		"A50 a thousand changes in a second are few writes, and the last one counts": func(t *testing.T) {
@@ -83,32 +64,6 @@ func TestAgenda(t *testing.T) {
 				t.Errorf("%d writes in 11 s", len(at))
 			}
 		},
-		"A52 there are never more calls than workers": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			s.hooks.Delay = 10 * ms
-			s.opts.Workers = 7
-			var mu sync.Mutex
-			now, most := 0, 0
-			s.make()
-			s.hooks.Delay = 0
-			gauge := func(memory.Op, registry.Group) error {
-				mu.Lock()
-				now++
-				most = max(most, now)
-				mu.Unlock()
-				time.Sleep(5 * ms)
-				mu.Lock()
-				now--
-				mu.Unlock()
-				return nil
-			}
-			s.target.Fail(gauge)
-			s.starts()
-			s.has(fleet(100, 1)...).in(time.Minute).holdsN(100)
-			if most != 7 {
-				t.Errorf("%d calls at a time, want 7", most)
-			}
-		},
 		"A53 F37 one failing group retries with growing waits and blocks no other": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding()
 			s.fail(func(op memory.Op, g registry.Group) error {
@@ -134,21 +89,6 @@ func TestAgenda(t *testing.T) {
 			}
 			if !strings.Contains(s.log.String(), "target calls succeed again") {
 				t.Error("the end of the outage is not logged")
-			}
-		},
-		"A54 after a failed write the group is read before it is written again": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed)
-			lost := false
-			s.hooks.Lose = func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite && !lost {
-					lost = true
-					return errDown // applied, but the answer is lost
-				}
-				return nil
-			}
-			s.starts().has(service("a", "10.0.0.1:80")).in(time.Minute).holds("a 10.0.0.1:80")
-			if w, r := s.when(memory.OpWrite, "a"), s.when(memory.OpRead, "a"); len(w) != 1 || len(r) != 1 {
-				t.Errorf("writes at %v, reads at %v", w, r)
 			}
 		},
 		"changes do not bypass the wait after a failure": func(t *testing.T) {

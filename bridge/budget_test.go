@@ -180,7 +180,7 @@ func (m *meter) peak() int {
 
 func TestBudget(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F26 a target that fails is given fewer calls at a time, and as many as before once it succeeds": func(t *testing.T) {
+		"A52 F26 a target that fails is given fewer calls at a time, and as many as before once it succeeds": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay = 16, 100*ms
 			s.make()

@@ -222,24 +222,6 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v, %d decisions are kept", h, r.decisions())
 			}
 		},
-		"A38 an approval before a restart counts for the same set after it": func(t *testing.T) {
-			_, start := recorded(t)
-			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			id := s.hold().ID
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return errDown
-				}
-				return nil
-			})
-			if err := s.loop.Approve(t.Context(), id, "ann"); err != nil {
-				t.Fatal(err)
-			}
-			s.in(5 * time.Second).stop()
-			s.fail(nil)
-			start().has(rest()...).in(2 * time.Minute).holdsN(20).noHold()
-		},
 		"who leads no more has no hold of its own": func(t *testing.T) {
 			e, events := newElection(leader(1)), (*[]bridge.Event)(nil)
 			_, start := recorded(t)
@@ -250,17 +232,6 @@ func TestDecisions(t *testing.T) {
 			if e := (*events)[len(*events)-1]; e.Kind != bridge.EventRelease || !strings.Contains(e.Why, "another replica") {
 				t.Errorf("%+v", e)
 			}
-		},
-		"an approval is not good for the next time that the same set goes": func(t *testing.T) {
-			_, start := recorded(t)
-			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
-			s.loses(0, 10).in(0)
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
-			s.in(time.Minute).holdsN(20)
-			s.has(fleet(20, 2)...).in(10 * time.Minute).holdsN(40)
-			s.loses(0, 10).in(time.Minute).holdsN(40).hold()
 		},
 		"A38 any replica shows the hold of another and takes the word on it": func(t *testing.T) {
 			_, start := recorded(t)
@@ -413,27 +384,6 @@ func TestDecisions(t *testing.T) {
 			start().has(fleet(20, 2)...).in(day())
 			if r.calls > 3 { // at the start
 				t.Errorf("%d looks", r.calls)
-			}
-		},
-		"a denial is not forgotten where the first reading after a restart fails": func(t *testing.T) {
-			_, start := recorded(t)
-			s := start().has(fleet(20, 5)...).in(10 * time.Minute)
-			s.has(fleet(20, 1)...).in(2 * time.Minute)
-			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
-			s.in(10 * time.Second).stop()
-			again := time.Now()
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpRead && time.Since(again) < 30*time.Second {
-					return errDown
-				}
-				return nil
-			})
-			s = start().in(20 * time.Second)
-			s.has(fleet(20, 1)...).in(day()).holdsN(100)
-			if h := s.hold(); !h.Denied || len(h.Entries) != 80 {
-				t.Errorf("%+v", h)
 			}
 		},
 		"A46 a denial of what a standby had not read yet counts after it took over": func(t *testing.T) {

@@ -53,14 +53,6 @@ func (silent) Lost() <-chan struct{} {
 
 func TestFaults(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F02 killed half-way through a write: the next start finishes it": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80")).starts()
-			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")).in(time.Hour)
-			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80", "a 10.0.0.3:80", "a 10.0.0.4:80")
-			if c := s.target.Counts(); c.Put != 2 || c.Deleted != 0 {
-				t.Errorf("%+v", c)
-			}
-		},
 		"F02 killed after any number of writes: the next start writes the rest, once": func(t *testing.T) {
 			for killed := range 21 {
 				s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
@@ -190,12 +182,6 @@ func TestFaults(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.bridges[0].Project = func(*registry.Service) ([]registry.Entry, error) { return nil, nil }
 			s.starts().has(service("a", "10.0.0.1:80")).reason("a", bridge.ReasonEmpty, "no service key")
-		},
-		"A70 two loops in one process do not know of each other": func(t *testing.T) {
-			a := newStory(t).bridge("b", speed).starts()
-			b := newStory(t).bridge("b", speed).starts()
-			a.has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
-			b.holds()
 		},
 	})
 }

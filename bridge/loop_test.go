@@ -85,16 +85,6 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		},
-		"A48 a lost session is written once more, at once and unread": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(fleet(5, 2)...).in(time.Second).holdsN(10)
-			reads := s.target.Counts().Reads
-			s.target.Expire()
-			s.in(0).holdsN(10)
-			if n := s.target.Counts().Reads - reads; n != 0 {
-				t.Errorf("%d readings", n)
-			}
-		},
 		"F36 drift is found by a refresh and repaired": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Second)
@@ -176,7 +166,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		},
-		"of two bridges that claim one key the first configured has it": func(t *testing.T) {
+		"A45 of two bridges that claim one key the first configured has it": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
 			s.tables["c"].Replace(func(yield func(*registry.Service) bool) { yield(service("a", "10.0.0.1:80*2")) })
 			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)

@@ -53,23 +53,6 @@ func TestPartitions(t *testing.T) {
 			s.fail(nil)
 			s.in(time.Minute).holdsN(1)
 		},
-		"A45 the order of the bridges decides who has a service that two of them bring": func(t *testing.T) {
-			for _, order := range [][]string{{"from-mesh", "from-nacos"}, {"from-nacos", "from-mesh"}} {
-				s := newStory(t).bridge(order[0], speed).bridge(order[1], speed)
-				s.starts()
-				s.tables["from-mesh"].Replace(slices.Values([]*registry.Service{service("a", "10.0.0.1:80*1")}))
-				s.tables["from-nacos"].Replace(slices.Values([]*registry.Service{service("a", "10.0.0.1:80*2")}))
-				s.in(time.Minute)
-				want := map[string]string{"from-mesh": `{"weight":1}`, "from-nacos": `{"weight":2}`}[order[0]]
-				if got := s.target.Entries(); len(got) != 1 || got[0].Value != want {
-					t.Errorf("%v: the target holds %v, want %s", order, got, want)
-				}
-				if c := s.status().Conflicts; len(c) != 1 || c[0].Bridge != order[1] {
-					t.Errorf("%v: conflicts %+v", order, c)
-				}
-				s.stop()
-			}
-		},
 	})
 }
 

@@ -72,7 +72,7 @@ type answer struct {
 	keys     []guard.Key
 }
 
-const worldServices = 10
+const worldServices, worldWorkers = 10, 3
 
 func worldGuard() Guard {
 	g := DefaultGuard()
@@ -93,7 +93,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			all = append(all, registry.Entry{Group: registry.Group{Kind: "test", Name: string(s.Name)}, Key: e.Address(), Value: "v"})
 		}
 		return all, nil
-	}}}, Options{Owner: "me", Workers: 3, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, Tell: func(e Event) {
+	}}}, Options{Owner: "me", Workers: worldWorkers, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, Tell: func(e Event) {
 		fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What)
 	}})
 	if err != nil {
@@ -179,8 +179,8 @@ func (w *world) turn(happens func()) {
 	w.next = next
 	for _, c := range calls {
 		w.issued(c)
+		w.calls = append(w.calls, c)
 	}
-	w.calls = append(w.calls, calls...)
 	if len(calls) > 0 {
 		fmt.Fprintf(&w.log, "at %s\n", w.now.Format(time.RFC3339Nano))
 	}
@@ -205,17 +205,34 @@ func (w *world) pass(d time.Duration) {
 
 func key(group registry.Group, k string) string { return group.Name + " " + k }
 
-// issued checks a call against what the engine was told.
+// issued checks a call against those under way and what the engine was told.
 func (w *world) issued(c call) {
+	working := 1
+	for _, other := range w.calls {
+		if other.itemName() == c.itemName() {
+			w.t.Fatalf("two calls about %s are under way\n%s", c.itemName(), w.tail())
+		}
+		if other.op != opConsult {
+			working++
+		}
+	}
+	if c.op != opConsult && working > worldWorkers {
+		w.t.Fatalf("%d calls are under way, want up to %d\n%s", working, worldWorkers, w.tail())
+	}
 	fmt.Fprintf(&w.log, "call %s %s", c.op, c.itemName())
 	for _, p := range c.change.Put {
 		fmt.Fprintf(&w.log, " +%s", p.New.Key)
+		if p.Old != nil && p.Old.Owner != "me" {
+			w.t.Fatalf("%s is replaced, and it is another's\n%s", key(p.Old.Group, p.Old.Key), w.tail())
+		}
 	}
 	for _, h := range c.change.Delete {
 		fmt.Fprintf(&w.log, " -%s", h.Key)
 		host, _, _ := strings.Cut(h.Key, ":")
 		n := registry.Name(h.Group.Name)
 		switch {
+		case h.Owner != "me":
+			w.t.Fatalf("%s is deleted, and it is another's\n%s", key(h.Group, h.Key), w.tail())
 		case !w.known || w.blind[n]:
 			w.t.Fatalf("%s is deleted, and the source cannot tell\n%s", key(h.Group, h.Key), w.tail())
 		case slices.Contains(w.told[n], host):
@@ -361,7 +378,10 @@ func (w *world) step() {
 	case 10: // the process stands still
 		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
 		w.turn(func() {})
-	case 11, 12:
+	case 11:
+		w.target.Expire()
+		w.turn(func() { w.driver.engine.Lose(w.now) })
+	case 12:
 		w.pass(time.Duration(1+w.r.IntN(300)) * time.Second)
 	case 13, 14, 15:
 		w.deliver()

@@ -174,20 +174,6 @@ func TestGuard_HoldsAMassDeletion(t *testing.T) {
 	}
 }
 
-func TestGuard_ARestartKeepsTheHoldAndItsID(t *testing.T) {
-	b := fallen(t, defaults())
-	before := *b.guard.Hold()
-	b.restart()
-	b.in(time.Second)
-	if h := b.guard.Hold(); h == nil || h.ID != before.ID || !h.Since.Equal(before.Since) {
-		t.Errorf("hold %+v, want %+v", h, before)
-	}
-	b.in(time.Minute)
-	b.want("a minute after a restart", 0, 40)
-	b.in(10 * time.Minute)
-	b.want("confirmed ten minutes after a restart", 40, 0)
-}
-
 func TestGuard_ApprovalOfAPartLeavesTheRest(t *testing.T) {
 	b := fallen(t, defaults())
 	part := b.held()[:20] // s0 and s1
@@ -198,18 +184,6 @@ func TestGuard_ApprovalOfAPartLeavesTheRest(t *testing.T) {
 	b.want("two of four services", 20, 20)
 	b.in(time.Second)
 	b.want("two of eight are less than the share and stay held", 0, 20)
-}
-
-func TestGuard_ApprovalOfKeysOutlivesARestart(t *testing.T) {
-	b := fallen(t, defaults())
-	b.guard.Decide(b.now, guard.Free, b.held()[:3]) // of the ten of s0
-	b.now = b.now.Add(time.Second)
-	for _, g := range b.guard.Judge(b.now, b.connection).Changed {
-		b.saved[g] = b.guard.Record(g)
-	}
-	b.restart()
-	b.in(time.Minute)
-	b.want("three keys of s0", 3, 37)
 }
 
 func TestGuard_DenialsStayUntilClaimed(t *testing.T) {
@@ -260,41 +234,6 @@ func TestGuard_Modes(t *testing.T) {
 	b.guard.Options.Mode = guard.Off
 	b.in(time.Second)
 	b.want("a mode that holds nothing ends the hold", 40, 0)
-}
-
-func TestGuard_WhatTheSourceCannotTellStays(t *testing.T) {
-	for _, mode := range []guard.Mode{guard.Enforce, guard.Warn, guard.Off} {
-		o := defaults()
-		o.Mode = mode
-		b := newBench(t, o)
-		b.claimed("a", 5)
-		b.claimed("b", 5)
-		b.in(0)
-		b.set("a", map[guard.Claim]int{guard.Unknown: 5})
-		b.in(24 * time.Hour)
-		b.want(string(mode)+": unknown for a day", 0, 0)
-		b.set("a", map[guard.Claim]int{guard.Missing: 5})
-		b.in(time.Second)
-		b.set("a", map[guard.Claim]int{guard.Unknown: 5})
-		b.in(time.Hour)
-		if mode != guard.Off {
-			b.want(string(mode)+": missing for a second, then unknown", 0, 0)
-		}
-	}
-}
-
-func TestGuard_LeftoversOfAnEmptySourceNeedAPerson(t *testing.T) {
-	b := newBench(t, defaults())
-	b.set("left", map[guard.Claim]int{guard.Missing: 3})
-	b.in(0)
-	b.in(time.Minute)
-	b.want("nothing else is there", 0, 3)
-	b.connection++
-	b.in(24 * time.Hour)
-	b.want("a day and a connection later", 0, 3)
-	b.guard.Decide(b.now, guard.Free, b.held())
-	b.in(0)
-	b.want("approved", 3, 0)
 }
 
 func TestGuard_MostOfABridgeNeedsAPerson(t *testing.T) {
@@ -388,26 +327,6 @@ func TestGuard_AHeldServiceLetsAReportedReplacementGo(t *testing.T) {
 	b.want("one of two that came is withdrawn", 1, 5)
 }
 
-func TestGuard_ReplacedEndpointsGoWhateverTheirNumber(t *testing.T) {
-	b := newBench(t, defaults())
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 2)
-	}
-	b.in(0)
-	b.connection++
-	for i := range 10 { // the claimed ones are new
-		b.stored[fmt.Sprint("s", i)] = []guard.Endpoint{
-			{Key: "0", Claim: guard.Missing},
-			{Key: "1", Claim: guard.Missing},
-			{Key: "2", Claim: guard.Claimed},
-			{Key: "3", Claim: guard.Claimed},
-		}
-	}
-	b.in(time.Second)
-	b.in(time.Minute)
-	b.want("two of two in each of ten services", 20, 0)
-}
-
 func TestGuard_NewEndpointsReplaceLeftoversOfAnEarlierProcess(t *testing.T) {
 	b := newBench(t, defaults())
 	b.claimed("other", 2)
@@ -476,15 +395,6 @@ func TestGuard_AHeldServiceKeepsItsBaseline(t *testing.T) {
 	b.want("half of the rest", 0, 10)
 	b.in(2 * time.Hour)
 	b.want("after the window", 0, 10)
-}
-
-func TestGuard_AFewWithdrawnEndpointsMayGo(t *testing.T) {
-	b := newBench(t, defaults())
-	b.claimed("a", 11)
-	b.in(0)
-	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 10})
-	b.in(time.Second)
-	b.want("ten of eleven", 10, 0)
 }
 
 func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
