@@ -93,12 +93,7 @@ func TestAgenda(t *testing.T) {
 		},
 		"changes do not bypass the wait after a failure": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding()
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return errDown
-				}
-				return nil
-			})
+			s.fail(failing(memory.OpWrite, errDown))
 			s.starts()
 			for i := range 100 {
 				s.has(service("a", fmt.Sprintf("10.0.0.%d:80", i+1))).in(100 * ms)
@@ -106,20 +101,6 @@ func TestAgenda(t *testing.T) {
 			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second}; !slices.Equal(got, want) {
 				t.Errorf("attempts at %v, want %v", got, want)
 			}
-		},
-		"what is refused is repeated at the slowest rate": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).holding()
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return fmt.Errorf("%w: the list of children is too long", registry.ErrRefused)
-				}
-				return nil
-			})
-			s.starts().has(service("a", "10.0.0.1:80")).in(65 * time.Second)
-			if got, want := s.when(memory.OpWrite, "a"), []time.Duration{0, 30 * time.Second, 60 * time.Second}; !slices.Equal(got, want) {
-				t.Errorf("attempts at %v, want %v", got, want)
-			}
-			s.reason("a", bridge.ReasonRefused, "too long")
 		},
 		"a conflict with another writer is read and written at once, then with waits": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding()
@@ -164,12 +145,7 @@ func TestAgenda(t *testing.T) {
 		},
 		"nothing is written before the target was listed": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding(mine("a", "10.0.0.1:80"))
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpGroups {
-					return errDown
-				}
-				return nil
-			})
+			s.fail(failing(memory.OpGroups, errDown))
 			s.starts().has(service("a", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Minute)
 			s.holds("a 10.0.0.1:80").reason("a", bridge.ReasonPending, "not listed")
 			if st := s.status(); st.Listed || st.InSync() || st.LastError != "down" {

@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -48,9 +47,7 @@ func TestEachBatchLeavesATrace(t *testing.T) {
 			var events *[]bridge.Event
 			s := held(t, func(s *story) { events = written(s) })
 			id := s.hold().ID
-			if err := s.loop.Approve(t.Context(), id, "ann"); err != nil && !errors.Is(err, bridge.ErrUnrecorded) {
-				t.Fatal(err)
-			}
+			s.approves(id, "ann")
 			s.in(time.Minute).holdsN(20)
 			if e := last(t, events, 2); e.Changes[0].Cause != "hold "+id+" ended: approved by ann" {
 				t.Errorf("%+v", e)
@@ -79,13 +76,6 @@ func TestEachBatchLeavesATrace(t *testing.T) {
 				}
 			}
 			t.Errorf("%+v", *events)
-		},
-		"that all is in sync is logged once": func(t *testing.T) {
-			s := newStory(t).bridge("b", speed).starts().has(fleet(3, 2)...).in(time.Minute)
-			s.has(fleet(4, 2)...).in(time.Hour)
-			if n := strings.Count(s.log.String(), `msg="in sync"`); n != 1 || !strings.Contains(s.log.String(), "entries=6") {
-				t.Errorf("%d times\n%s", n, s.log.String())
-			}
 		},
 		"of many claims that are refused at a time one is logged": func(t *testing.T) { // V51
 			s := newStory(t).bridge("b", speed)

@@ -157,9 +157,7 @@ func TestDecisions(t *testing.T) {
 			r, start := recorded(t)
 			s := start(func(s *story) { s.opts.Election = e }).has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			s.denies(s.hold().ID, "ann")
 			s.in(10 * time.Second)
 			e.set(standby(2))
 			if s.in(time.Minute); r.decisions() != 1 {
@@ -181,9 +179,7 @@ func TestDecisions(t *testing.T) {
 			}
 			s := begin(fleet(20, 2))
 			s.loses(0, 10).in(0)
-			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			s.denies(s.hold().ID, "ann")
 			s.in(10 * time.Second).stop()
 			s = begin(rest())
 			s.tables["c"].Dialed()
@@ -208,9 +204,7 @@ func TestDecisions(t *testing.T) {
 			r, start := recorded(t)
 			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			s.denies(s.hold().ID, "ann")
 			s.in(10 * time.Second).stop()
 			s = start().has(rest()...).in(day()).holdsN(40) // never confirmed either
 			if h := s.hold(); !h.Denied {
@@ -247,15 +241,11 @@ func TestDecisions(t *testing.T) {
 			if h := b.hold(); h.ID != id || len(h.Entries) != 20 {
 				t.Fatalf("the other replica shows %+v", h)
 			}
-			if err := b.loop.Deny(t.Context(), id, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			b.denies(id, "ann")
 			if h := a.in(10 * time.Second).hold(); !h.Denied {
 				t.Errorf("%+v", h)
 			}
-			if err := b.loop.Approve(t.Context(), id, "bob"); err != nil {
-				t.Fatal(err)
-			}
+			b.approves(id, "bob")
 			a.in(time.Minute).holdsN(20).noHold()
 			b.noHold()
 		},
@@ -278,9 +268,7 @@ func TestDecisions(t *testing.T) {
 				if h := b.hold(); h.ID != id {
 					t.Fatalf("%s ahead: the other replica shows %+v", ahead, h)
 				}
-				if err := b.loop.Approve(t.Context(), id, "bob"); err != nil {
-					t.Fatal(err)
-				}
+				b.approves(id, "bob")
 				a.in(time.Minute).holdsN(20).noHold()
 				b.in(10 * time.Minute).noHold()
 				if r.decisions() != 0 {
@@ -301,9 +289,7 @@ func TestDecisions(t *testing.T) {
 				s.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
 			}
 			a.in(30 * time.Second)
-			if err := a.loop.Approve(t.Context(), id, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			a.approves(id, "ann")
 			for _, s := range []*story{a, b} {
 				s.in(3 * time.Minute)
 			}
@@ -342,9 +328,7 @@ func TestDecisions(t *testing.T) {
 				s.loses(0, 10)
 			}
 			id := a.in(time.Minute).hold().ID
-			if err := b.loop.Approve(t.Context(), id, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			b.approves(id, "ann")
 			a.in(time.Minute).holdsN(20).noHold()
 			if told := strings.Count(a.log.String(), "not authenticated"); told != 1 {
 				t.Errorf("the reason is told %d times: %s", told, a.log.String())
@@ -402,9 +386,7 @@ func TestDecisions(t *testing.T) {
 				s.loses(0, 10)
 			}
 			id := a.in(70 * time.Second).hold().ID
-			if err := a.loop.Deny(t.Context(), id, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			a.denies(id, "ann")
 			a.in(10 * time.Second)
 			n := len(a.hold().Entries)
 			b.fail(slowly)
@@ -422,9 +404,7 @@ func TestDecisions(t *testing.T) {
 			s.opts.Election = e
 			s.starts(sharing{r}).has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			if err := s.loop.Deny(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			s.denies(s.hold().ID, "ann")
 			s.in(time.Minute)
 			for i := 1; i < 10; i++ {
 				s.table().Put(fleet(20, 2)[i])
@@ -437,9 +417,7 @@ func TestDecisions(t *testing.T) {
 			r, start := recorded(t)
 			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			s.approves(s.hold().ID, "ann")
 			s.in(time.Minute).holdsN(20)
 			s.has(fleet(20, 2)...).in(day()).holdsN(40)
 			if r.decisions() != 0 {
@@ -459,9 +437,7 @@ func TestDecisions(t *testing.T) {
 			id := a.in(time.Minute).hold().ID
 			b.in(6 * time.Second)
 			a.stop() // the leader dies
-			if err := b.loop.Deny(t.Context(), id, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			b.denies(id, "ann")
 			b.in(7 * time.Second)
 			takesOver()
 			b.in(2 * time.Minute).holdsN(40)
@@ -487,9 +463,7 @@ func TestDecisions(t *testing.T) {
 			a.in(time.Minute).hold()
 			first.set(standby(2))
 			second.set(leader(2))
-			if err := b.loop.Deny(t.Context(), b.in(2*time.Minute).hold().ID, "ann"); err != nil {
-				t.Fatal(err)
-			}
+			b.denies(b.in(2*time.Minute).hold().ID, "ann")
 			b.in(time.Minute)
 			cut.down.Store(false)
 			b.in(10 * time.Minute)

@@ -179,12 +179,7 @@ func TestElection(t *testing.T) {
 		},
 		"F04 a fenced write is no conflict: it is told of, and not repeated in haste": func(t *testing.T) {
 			s, _ := elected(t, leader(1), speed)
-			s.starts().fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return fmt.Errorf("term 1: %w", registry.ErrFenced)
-				}
-				return nil
-			})
+			s.starts().fail(failing(memory.OpWrite, fmt.Errorf("term 1: %w", registry.ErrFenced)))
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute)
 			s.holds().reason("a", bridge.ReasonRetrying, "another replica")
 			if n := len(s.when(memory.OpWrite, "a")); n > 8 {
@@ -205,12 +200,7 @@ func TestElection(t *testing.T) {
 			if s.in(time.Second); e.lastTold() != standby(2) {
 				t.Errorf("ready %+v once another leads", e.lastTold())
 			}
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return errDown
-				}
-				return nil
-			})
+			s.fail(failing(memory.OpWrite, errDown))
 			e.set(leader(3))
 			if s.in(time.Minute); e.lastTold() == leader(3) {
 				t.Error("ready although nothing could be written")

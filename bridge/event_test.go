@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -41,12 +40,8 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			s.in(time.Minute)
-			if err := s.loop.Deny(t.Context(), id, "ann"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
-				t.Fatal(err)
-			}
-			if err := s.loop.Approve(t.Context(), id, "bob"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
-				t.Fatal(err)
-			}
+			s.denies(id, "ann")
+			s.approves(id, "bob")
 			s.in(0)
 			if len(*events) != 3 || (*events)[1].Kind != bridge.EventDenied || (*events)[1].Who != "ann" ||
 				(*events)[2].Kind != bridge.EventRelease || (*events)[2].Subject != id || !strings.Contains((*events)[2].Why, "bob") {

@@ -115,17 +115,6 @@ func TestFaults(t *testing.T) {
 				s.stop()
 			}
 		},
-		"A48 a session that took its entries with it costs one write a group": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
-			s.starts(s.target)
-			s.has(fleet(5, 2)...).in(time.Minute).holdsN(10)
-			before := s.target.Counts()
-			s.target.Expire()
-			s.in(0).holdsN(10)
-			if c := s.target.Counts(); c.Writes != before.Writes+5 || c.Reads != before.Reads {
-				t.Errorf("%+v, before %+v", c, before)
-			}
-		},
 		"A48 a group that was being written when the session was lost is read": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.hooks.Delay = time.Second

@@ -41,9 +41,7 @@ func TestHold(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"A38 approval lets exactly the set go that it names": func(t *testing.T) {
 			s := held(t, nil)
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
-				t.Fatal(err)
-			}
+			s.approves(s.hold().ID, "ann")
 			s.in(31 * time.Second).holdsN(20).noHold()
 			if !strings.Contains(s.log.String(), "approved by ann") {
 				t.Error(s.log.String())
@@ -152,9 +150,7 @@ func TestHold(t *testing.T) {
 		"what is denied stays, whatever the source says, until it is claimed again": func(t *testing.T) {
 			s := held(t, nil)
 			id := s.hold().ID
-			if err := s.loop.Deny(t.Context(), id, "ann"); !errors.Is(err, bridge.ErrUnrecorded) { // this target keeps none
-				t.Fatal(err)
-			}
+			s.denies(id, "ann")
 			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
 			if h := s.hold(); h.ID != id || !h.Denied {
 				t.Errorf("%+v", h)
@@ -164,9 +160,7 @@ func TestHold(t *testing.T) {
 			if h := s.hold(); len(h.Entries) != 18 || !h.Denied {
 				t.Errorf("%+v", h)
 			}
-			if err := s.loop.Approve(t.Context(), s.hold().ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) {
-				t.Fatal(err)
-			}
+			s.approves(s.hold().ID, "ann")
 			s.in(time.Minute).holdsN(20).noHold()
 		},
 		"a hold without Confirm ends by approval alone": func(t *testing.T) {

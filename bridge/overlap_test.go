@@ -54,12 +54,6 @@ func TestOverlap(t *testing.T) {
 				t.Errorf("%d writes, want one for each step", writes)
 			}
 		},
-		"a target that replaces at once is left to do so": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
-			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
-			s.table().Put(service("a", "10.0.0.1:80*2"))
-			s.in(time.Second).weighs(2)
-		},
 		"what a process that ended left of many replacements goes after its time, is no loss, and was changed by nobody": func(t *testing.T) {
 			s := newStory(t).overlaps().bridge("b", bridge.DefaultGuard())
 			var held []registry.Held
@@ -148,12 +142,7 @@ func TestOverlap(t *testing.T) {
 			s.has(service("a", "10.0.0.1:80*1")).in(10 * time.Minute)
 			s.table().Put(service("a", "10.0.0.1:80*2"))
 			s.in(time.Second).weighs(1, 2)
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return errDown
-				}
-				return nil
-			})
+			s.fail(failing(memory.OpWrite, errDown))
 			s.in(time.Minute).weighs(1, 2)
 			s.fail(nil)
 			s.in(time.Minute).weighs(2)

@@ -34,25 +34,6 @@ func TestPartitions(t *testing.T) {
 				t.Errorf("%d writes while the views took turns", n)
 			}
 		},
-		"F48 reads that work and writes that fail delete nothing, and are told": func(t *testing.T) {
-			s := newStory(t).bridge("mesh-to-zk", speed)
-			s.starts().has(fleet(3, 2)...)
-			s.in(time.Second).holdsN(6)
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return errDown
-				}
-				return nil
-			})
-			s.has(fleet(1, 1)...)
-			s.in(time.Hour).holdsN(6)
-			if status := s.status(); status.InSync() || !strings.Contains(status.LastError, "down") {
-				t.Errorf("in sync %v, last error %q", status.InSync(), status.LastError)
-			}
-			s.reason("s0", bridge.ReasonRetrying, "down")
-			s.fail(nil)
-			s.in(time.Minute).holdsN(1)
-		},
 	})
 }
 

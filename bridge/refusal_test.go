@@ -151,13 +151,6 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("owns %d", st.Owned)
 			}
 		},
-		"a value that is not the one refused is written at once": func(t *testing.T) {
-			s, p := refusing(t, service("a", "10.9.0.1:80", "10.0.0.1:80"))
-			p.refuse(func(string) bool { return false })
-			s.in(time.Second).holds("a 10.0.0.1:80")
-			s.table().Put(service("a", "10.9.0.1:80*5", "10.0.0.1:80"))
-			s.in(time.Second).holds("a 10.0.0.1:80", "a 10.9.0.1:80").reason("a", bridge.ReasonSynced, "")
-		},
 		"a standby tries nothing again, until it leads": func(t *testing.T) {
 			s, e := elected(t, leader(1), speed)
 			s.make()

@@ -103,17 +103,6 @@ func TestServingTargets(t *testing.T) {
 			s.starts(&slowlyListed{serving{session: session{s.target}}}).in(time.Minute)
 			s.holdsN(6)
 		},
-		"a source that is stale at the start settles nothing": func(t *testing.T) {
-			s := newStory(t).bridge("a", speed)
-			s.make()
-			target := &serving{session: session{s.target}}
-			s.tables["a"].Replace(slices.Values(fleet(1, 1)))
-			s.tables["a"].Stale(errDown)
-			s.starts(target).in(time.Hour)
-			if n := target.settled.Load(); n != 0 {
-				t.Errorf("settled %d times", n)
-			}
-		},
 		"a source that becomes stale with the last write settles nothing until it is fresh": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.make()

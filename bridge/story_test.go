@@ -105,6 +105,7 @@ type story struct {
 	bridges []bridge.Bridge
 	opts    bridge.Options
 	hooks   memory.Options
+	keeps   bool // the target keeps records
 
 	log text
 
@@ -205,12 +206,23 @@ func (s *story) fail(hook func(memory.Op, registry.Group) error) {
 	})
 }
 
+// failing makes calls of a kind fail.
+func failing(these memory.Op, err error) func(memory.Op, registry.Group) error {
+	return func(op memory.Op, _ registry.Group) error {
+		if op == these {
+			return err
+		}
+		return nil
+	}
+}
+
 // starts runs the loop until the test ends, with a target in place of the
 // story's if one is given.
 func (s *story) starts(target ...registry.Target) *story {
 	s.t.Helper()
 	s.make()
 	target = append(target, session{s.target})
+	_, s.keeps = target[0].(registry.Recorder)
 	s.opts.Observe = func(o bridge.Observation) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -339,6 +351,26 @@ func (s *story) noHold() *story {
 	s.t.Helper()
 	if holds := s.status().Holds; len(holds) != 0 {
 		s.t.Errorf("after %v there are holds: %+v", time.Since(s.begin), holds)
+	}
+	return s
+}
+
+// approves and denies have a person decide about the hold of an id.
+func (s *story) approves(id, who string) *story {
+	s.t.Helper()
+	return s.decided(s.loop.Approve(s.t.Context(), id, who))
+}
+
+func (s *story) denies(id, who string) *story {
+	s.t.Helper()
+	return s.decided(s.loop.Deny(s.t.Context(), id, who))
+}
+
+// decided fails the test unless a decision was recorded where the target can.
+func (s *story) decided(err error) *story {
+	s.t.Helper()
+	if s.keeps && err != nil || !s.keeps && !errors.Is(err, bridge.ErrUnrecorded) {
+		s.t.Fatalf("after %v the decision comes to %v, where the target keeps records: %v", time.Since(s.begin), err, s.keeps)
 	}
 	return s
 }

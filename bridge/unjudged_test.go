@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -20,9 +19,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.loses(0, 40).in(time.Minute)
 			h := s.hold()
 			s.dials(all[40:50]...).in(20 * time.Second) // it restarts, and shows a tenth
-			if err := s.loop.Approve(t.Context(), h.ID, "ann"); err != nil && !errors.Is(err, bridge.ErrUnrecorded) {
-				t.Fatal(err)
-			}
+			s.approves(h.ID, "ann")
 			s.in(2 * time.Hour).holdsN(120).hold()
 		},
 		"a reading that confirms a hold does not confirm what it is the first to lack": func(t *testing.T) {
@@ -88,12 +85,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s := standard(t, 100)
 			s.fail(func(memory.Op, registry.Group) error { return errDown })
 			s.has(all[1:]...).in(2 * time.Minute)
-			s.fail(func(op memory.Op, _ registry.Group) error {
-				if op == memory.OpWrite {
-					return errDown
-				}
-				return nil
-			})
+			s.fail(failing(memory.OpWrite, errDown))
 			s.in(2 * time.Minute).table().Stale(errLost)
 			s.in(time.Minute).fail(nil)
 			s.in(time.Minute).dials(all[1:]...).in(50 * time.Second).holdsN(200)
