@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -53,32 +52,6 @@ func (silent) Lost() <-chan struct{} {
 
 func TestFaults(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F02 killed after any number of writes: the next start writes the rest, once": func(t *testing.T) {
-			for killed := range 21 {
-				s := newStory(t).bridge("b", bridge.DefaultGuard()).holding()
-				writes := 0
-				var mu sync.Mutex
-				s.target.Fail(func(op memory.Op, _ registry.Group) error {
-					mu.Lock()
-					defer mu.Unlock()
-					if op == memory.OpWrite {
-						writes++
-					}
-					if writes > killed {
-						return errDown
-					}
-					return nil
-				})
-				s.starts().has(fleet(20, 2)...).in(100 * ms).holdsN(2 * killed).stop()
-				s.target.Fail(nil)
-				next := newStory(t).bridge("b", bridge.DefaultGuard())
-				next.target = s.target
-				next.starts().has(fleet(20, 2)...).in(time.Hour).holdsN(40).stop()
-				if c := s.target.Counts(); c.Put != 40 || c.Deleted != 0 {
-					t.Errorf("killed after %d writes: %+v, want each entry written once and none deleted", killed, c)
-				}
-			}
-		},
 		"F37 a group that cannot be read keeps no leftover of another group": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
 			s.fail(func(op memory.Op, g registry.Group) error {
@@ -89,17 +62,6 @@ func TestFaults(t *testing.T) {
 			})
 			s.starts().has(service("secret", "10.0.0.3:80")).in(2 * time.Minute)
 			s.holds("secret 10.0.0.2:80").reason("secret", bridge.ReasonRefused, "no permission")
-		},
-		"F35 leftovers are not judged before the rest of the target was read": func(t *testing.T) {
-			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80"), mine("slow", "10.0.0.2:80"))
-			s.target.Fail(func(op memory.Op, g registry.Group) error {
-				if op == memory.OpRead && g.Name == "slow" {
-					time.Sleep(5 * time.Minute)
-				}
-				return nil
-			})
-			s.starts().has(service("slow", "10.0.0.2:80")).in(4*time.Minute).holds("old 10.0.0.1:80", "slow 10.0.0.2:80")
-			s.in(2 * time.Minute).holds("slow 10.0.0.2:80")
 		},
 		"another owner joins a key of ours: ours goes, and is told": func(t *testing.T) {
 			for _, policy := range []bridge.Policy{bridge.PolicySync, bridge.PolicyUpsertOnly} {
@@ -113,16 +75,6 @@ func TestFaults(t *testing.T) {
 					s.holds("a 10.0.0.1:80")
 				}
 				s.stop()
-			}
-		},
-		"A48 a group that was being written when the session was lost is read": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard())
-			s.hooks.Delay = time.Second
-			s.starts().has(service("a", "10.0.0.1:80")).in(1500 * ms) // the write is under way
-			s.target.Expire()
-			s.in(10 * time.Second).holds("a 10.0.0.1:80")
-			if n := len(s.when(memory.OpRead, "a")); n != 1 {
-				t.Errorf("read %d times", n)
 			}
 		},
 		"a call without an answer is given up, says so, and keeps no worker": func(t *testing.T) {

@@ -33,21 +33,6 @@ func TestOrphansOfARestart(t *testing.T) {
 			s.in(time.Minute).has(service("a", kept...))
 			s.in(2 * time.Minute).noHold().holdsN(4)
 		},
-		"most of it is new": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held("10.0.0.8:80", "10.0.0.9:80")...)
-			s.has(service("a", kept...)).starts()
-			s.in(2 * time.Minute).noHold().holdsN(4)
-		},
-		"listing is slow": func(t *testing.T) {
-			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(held(append(kept, "10.0.0.9:80")...)...)
-			for n := range 3 {
-				name := fmt.Sprint("s", n)
-				s.holding(mine(name, "10.1.0.1:80"))
-			}
-			s.hooks.Delay = time.Second
-			s.has(append(fleetOf(3), service("a", kept...))...).starts()
-			s.in(3 * time.Minute).noHold().holdsN(7)
-		},
 		"all is replaced, and what was recorded is read after the first writes": func(t *testing.T) {
 			r, _ := recorded(t)
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
@@ -89,13 +74,4 @@ type tardy struct{ *recording }
 func (r tardy) Records(ctx context.Context, kind string) (map[string]string, error) {
 	time.Sleep(10 * time.Second)
 	return r.recording.Records(ctx, kind)
-}
-
-// fleetOf returns n services that all have one endpoint.
-func fleetOf(n int) []*registry.Service {
-	var all []*registry.Service
-	for i := range n {
-		all = append(all, service(fmt.Sprint("s", i), "10.1.0.1:80"))
-	}
-	return all
 }

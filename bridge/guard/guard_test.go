@@ -55,6 +55,22 @@ func (b *bench) claimed(service string, n int) {
 	b.set(service, map[guard.Claim]int{guard.Claimed: n})
 }
 
+// settled returns a bench of services s0 and so on, each of as many claimed endpoints.
+func settled(t *testing.T, o guard.Options, services, endpoints int) *bench {
+	t.Helper()
+	b := newBench(t, o)
+	b.sets(services, map[guard.Claim]int{guard.Claimed: endpoints})
+	b.in(0)
+	return b
+}
+
+// sets makes the first services store endpoints: each claim so many times.
+func (b *bench) sets(services int, claims map[guard.Claim]int) {
+	for i := range services {
+		b.set(fmt.Sprint("s", i), claims)
+	}
+}
+
 // in lets time pass, has the guard judge, stores records and deletes what may go.
 func (b *bench) in(d time.Duration) {
 	b.t.Helper()
@@ -133,15 +149,9 @@ func reread(t *testing.T, saved map[registry.Group]guard.Record) (records []guar
 // fallen has ten services of ten endpoints, four of which the source does not show after it was read anew.
 func fallen(t *testing.T, o guard.Options) *bench {
 	t.Helper()
-	b := newBench(t, o)
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 10)
-	}
-	b.in(0)
+	b := settled(t, o, 10, 10)
 	b.connection++
-	for i := range 4 {
-		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Missing: 10})
-	}
+	b.sets(4, map[guard.Claim]int{guard.Missing: 10})
 	b.in(time.Second)
 	b.in(time.Minute)
 	return b
@@ -237,14 +247,8 @@ func TestGuard_Modes(t *testing.T) {
 }
 
 func TestGuard_MostOfABridgeNeedsAPerson(t *testing.T) {
-	b := newBench(t, defaults())
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 2)
-	}
-	b.in(0)
-	for i := range 6 {
-		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Withdrawn: 2})
-	}
+	b := settled(t, defaults(), 10, 2)
+	b.sets(6, map[guard.Claim]int{guard.Withdrawn: 2})
 	b.in(time.Minute)
 	b.want("six of ten", 0, 12)
 	b.connection++
@@ -253,11 +257,7 @@ func TestGuard_MostOfABridgeNeedsAPerson(t *testing.T) {
 }
 
 func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
-	b := newBench(t, defaults())
-	for i := range 100 {
-		b.claimed(fmt.Sprint("s", i), 10)
-	}
-	b.in(0)
+	b := settled(t, defaults(), 100, 10)
 	if len(b.saved) != 0 {
 		t.Errorf("nothing happens, and %v is recorded", b.saved)
 	}
@@ -342,14 +342,8 @@ func TestGuard_NewEndpointsReplaceLeftoversOfAnEarlierProcess(t *testing.T) {
 }
 
 func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
-	b := newBench(t, defaults())
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 4)
-	}
-	b.in(0)
-	for i := range 8 {
-		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 3})
-	}
+	b := settled(t, defaults(), 10, 4)
+	b.sets(8, map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 3})
 	b.in(time.Second)
 	b.want("three of four in eight of ten services", 0, 24)
 	b.guard.Decide(b.now, guard.Free, b.held()[:2])
@@ -360,15 +354,9 @@ func TestGuard_WhatIsLeftOfAHoldCountsWhole(t *testing.T) {
 }
 
 func TestGuard_AServiceThatFallsFurtherIsConfirmedLater(t *testing.T) {
-	b := newBench(t, defaults())
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 10)
-	}
-	b.in(0)
+	b := settled(t, defaults(), 10, 10)
 	b.connection++
-	for i := range 10 {
-		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Claimed: 4, guard.Missing: 6})
-	}
+	b.sets(10, map[guard.Claim]int{guard.Claimed: 4, guard.Missing: 6})
 	b.in(time.Second)
 	b.in(time.Minute)
 	b.want("six of ten in each service", 0, 60)
@@ -397,15 +385,18 @@ func TestGuard_AHeldServiceKeepsItsBaseline(t *testing.T) {
 	b.want("after the window", 0, 10)
 }
 
-func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
+func TestGuard_AFewWithdrawnEndpointsMayGo(t *testing.T) {
 	b := newBench(t, defaults())
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 1)
-	}
+	b.claimed("a", 11)
 	b.in(0)
-	for i := range 9 {
-		b.set(fmt.Sprint("s", i), map[guard.Claim]int{guard.Withdrawn: 1})
-	}
+	b.set("a", map[guard.Claim]int{guard.Claimed: 1, guard.Withdrawn: 10})
+	b.in(time.Second)
+	b.want("ten of eleven", 10, 0)
+}
+
+func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
+	b := settled(t, defaults(), 10, 1)
+	b.sets(9, map[guard.Claim]int{guard.Withdrawn: 1})
 	b.in(time.Second)
 	b.guard.Decide(b.now, guard.Denied, b.held())
 	b.in(time.Second)
@@ -419,11 +410,7 @@ func TestGuard_ASourceThatShowsNothingHasNoBudget(t *testing.T) {
 }
 
 func TestGuard_ASourceThatShowsNothingHasNoBudgetWhileEndpointsSettle(t *testing.T) {
-	b := newBench(t, defaults())
-	for i := range 10 {
-		b.claimed(fmt.Sprint("s", i), 2)
-	}
-	b.in(0)
+	b := settled(t, defaults(), 10, 2)
 	b.connection++
 	b.in(0)
 	for i := range 10 { // nothing is claimed any more before the first has settled
