@@ -157,7 +157,7 @@ func TestDecisions(t *testing.T) {
 			r, start := recorded(t)
 			s := start(func(s *story) { s.opts.Election = e }).has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID, "ann")
+			s.denies(s.hold().ID)
 			s.in(10 * time.Second)
 			e.set(standby(2))
 			if s.in(time.Minute); r.decisions() != 1 {
@@ -179,7 +179,7 @@ func TestDecisions(t *testing.T) {
 			}
 			s := begin(fleet(20, 2))
 			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID, "ann")
+			s.denies(s.hold().ID)
 			s.in(10 * time.Second).stop()
 			s = begin(rest())
 			s.tables["c"].Dialed()
@@ -204,7 +204,7 @@ func TestDecisions(t *testing.T) {
 			r, start := recorded(t)
 			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID, "ann")
+			s.denies(s.hold().ID)
 			s.in(10 * time.Second).stop()
 			s = start().has(rest()...).in(day()).holdsN(40) // never confirmed either
 			if h := s.hold(); !h.Denied {
@@ -241,7 +241,7 @@ func TestDecisions(t *testing.T) {
 			if h := b.hold(); h.ID != id || len(h.Entries) != 20 {
 				t.Fatalf("the other replica shows %+v", h)
 			}
-			b.denies(id, "ann")
+			b.denies(id)
 			if h := a.in(10 * time.Second).hold(); !h.Denied {
 				t.Errorf("%+v", h)
 			}
@@ -386,7 +386,7 @@ func TestDecisions(t *testing.T) {
 				s.loses(0, 10)
 			}
 			id := a.in(70 * time.Second).hold().ID
-			a.denies(id, "ann")
+			a.denies(id)
 			a.in(10 * time.Second)
 			n := len(a.hold().Entries)
 			b.fail(slowly)
@@ -404,7 +404,7 @@ func TestDecisions(t *testing.T) {
 			s.opts.Election = e
 			s.starts(sharing{r}).has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
-			s.denies(s.hold().ID, "ann")
+			s.denies(s.hold().ID)
 			s.in(time.Minute)
 			for i := 1; i < 10; i++ {
 				s.table().Put(fleet(20, 2)[i])
@@ -437,7 +437,7 @@ func TestDecisions(t *testing.T) {
 			id := a.in(time.Minute).hold().ID
 			b.in(6 * time.Second)
 			a.stop() // the leader dies
-			b.denies(id, "ann")
+			b.denies(id)
 			b.in(7 * time.Second)
 			takesOver()
 			b.in(2 * time.Minute).holdsN(40)
@@ -463,7 +463,7 @@ func TestDecisions(t *testing.T) {
 			a.in(time.Minute).hold()
 			first.set(standby(2))
 			second.set(leader(2))
-			b.denies(b.in(2*time.Minute).hold().ID, "ann")
+			b.denies(b.in(2*time.Minute).hold().ID)
 			b.in(time.Minute)
 			cut.down.Store(false)
 			b.in(10 * time.Minute)

@@ -40,7 +40,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 			s.in(time.Minute)
-			s.denies(id, "ann")
+			s.denies(id)
 			s.approves(id, "bob")
 			s.in(0)
 			if len(*events) != 3 || (*events)[1].Kind != bridge.EventDenied || (*events)[1].Who != "ann" ||

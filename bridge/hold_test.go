@@ -150,7 +150,7 @@ func TestHold(t *testing.T) {
 		"what is denied stays, whatever the source says, until it is claimed again": func(t *testing.T) {
 			s := held(t, nil)
 			id := s.hold().ID
-			s.denies(id, "ann")
+			s.denies(id)
 			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
 			if h := s.hold(); h.ID != id || !h.Denied {
 				t.Errorf("%+v", h)

@@ -344,7 +344,7 @@ func (w *world) decides(approves bool) { //nolint:revive // what is decided, not
 
 func (w *world) step() {
 	n := name(w.r.IntN(worldServices))
-	switch w.r.IntN(20) {
+	switch w.r.IntN(21) {
 	case 0, 1:
 		w.source[n] = addresses(w.r.IntN(4), w.r.IntN(5))
 		w.table.Put(serviceOf(n, w.source[n]))
@@ -378,13 +378,13 @@ func (w *world) step() {
 	case 10: // the process stands still
 		w.now = w.now.Add(time.Duration(1+w.r.IntN(300)) * time.Second)
 		w.turn(func() {})
-	case 11:
-		w.target.Expire()
-		w.turn(func() { w.driver.engine.Lose(w.now) })
-	case 12:
+	case 11, 12:
 		w.pass(time.Duration(1+w.r.IntN(300)) * time.Second)
 	case 13, 14, 15:
 		w.deliver()
+	case 16:
+		w.target.Expire()
+		w.turn(func() { w.driver.engine.Lose(w.now) })
 	default:
 		w.ends(true)
 	}
@@ -431,6 +431,19 @@ func (w *world) diesAtDeletion() bool {
 		}
 	}
 	return false
+}
+
+// cannotTell has the source tell of a service that it cannot tell of it, and then
+// show it no more. Nothing of it may go, which issued checks.
+func (w *world) cannotTell() {
+	n := name(w.r.IntN(worldServices))
+	w.table.Unknown(string(n), errAway)
+	w.table.Delete(n)
+	w.deliver()
+	w.answered(2*time.Minute, 10*time.Second)
+	w.table.Unknown(string(n), nil)
+	w.replace()
+	w.deliver()
 }
 
 // rollsWhileAway has every service be replaced by as many other endpoints while the
@@ -490,6 +503,7 @@ func (w *world) run() string {
 		w.step()
 	}
 	w.comesToRest()
+	w.cannotTell()
 	w.rollsWhileAway()
 	w.diesAtDeletions()
 	return w.log.String()

@@ -356,23 +356,22 @@ func (s *story) noHold() *story {
 }
 
 // approves and denies have a person decide about the hold of an id.
-func (s *story) approves(id, who string) *story {
+func (s *story) approves(id, who string) {
 	s.t.Helper()
-	return s.decided(s.loop.Approve(s.t.Context(), id, who))
+	s.decided(s.loop.Approve(s.t.Context(), id, who))
 }
 
-func (s *story) denies(id, who string) *story {
+func (s *story) denies(id string) {
 	s.t.Helper()
-	return s.decided(s.loop.Deny(s.t.Context(), id, who))
+	s.decided(s.loop.Deny(s.t.Context(), id, "ann"))
 }
 
 // decided fails the test unless a decision was recorded where the target can.
-func (s *story) decided(err error) *story {
+func (s *story) decided(err error) {
 	s.t.Helper()
 	if s.keeps && err != nil || !s.keeps && !errors.Is(err, bridge.ErrUnrecorded) {
 		s.t.Fatalf("after %v the decision comes to %v, where the target keeps records: %v", time.Since(s.begin), err, s.keeps)
 	}
-	return s
 }
 
 // count returns how many observations of a kind there were.
