@@ -463,7 +463,7 @@ func TestDecisions(t *testing.T) {
 			a.in(time.Minute).hold()
 			first.set(standby(2))
 			second.set(leader(2))
-			b.denies(b.in(2*time.Minute).hold().ID)
+			b.denies(b.in(2 * time.Minute).hold().ID)
 			b.in(time.Minute)
 			cut.down.Store(false)
 			b.in(10 * time.Minute)
