@@ -188,8 +188,7 @@ func (g *guards) stored(it *item, now time.Time) map[*scope][]guard.Endpoint {
 	for d := range g.planner.Desired(it.group) {
 		if _, refused := it.refusals[d.Key]; registry.IsEndpoint(d.Key) && (d.Held || !refused) {
 			b := g.scopes[d.Origin.Bridge]
-			_, early := it.early[d.Key]
-			all[b] = append(all[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held || early})
+			all[b] = append(all[b], guard.Endpoint{Key: d.Key, Claim: guard.Claimed, New: !d.Held})
 		}
 	}
 	for key, o := range it.orphans {

@@ -25,7 +25,6 @@ type item struct {
 	left     map[registry.Entry]time.Time // since when entries stand beside what replaced them
 	wakeAt   time.Time                    // when a deletion that waits may go
 	orphans  map[string]*orphan
-	early    map[string]struct{} // keys added before it was known what an earlier process recorded
 }
 
 // A slot is where an item waits.
@@ -198,18 +197,6 @@ func (it *item) replaced(change registry.Change, overlap time.Duration, now time
 	}
 	for _, h := range change.Delete {
 		delete(it.left, h.Entry)
-	}
-}
-
-// adds notes what a change added.
-func (it *item) adds(change registry.Change) {
-	if it.early == nil {
-		it.early = make(map[string]struct{})
-	}
-	for _, w := range change.Put {
-		if w.Old == nil {
-			it.early[w.New.Key] = struct{}{}
-		}
 	}
 }
 

@@ -12,8 +12,8 @@ func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
 		{"what the source cannot tell stays", "way.go", "func cannotTell(err error) error {\n\tif err == nil {", "func cannotTell(err error) error {\n\tif true {"},
 		{"a group that was never read has no count", "guards.go", "it.readAt.IsZero() && (unread ||", "false && (unread ||"},
-		{"what is not stored yet is no baseline", "guards.go", "New: !d.Held || early", "New: early && false"},
-		{"what was added before the records were read is no baseline", "guards.go", "New: !d.Held || early", "New: !d.Held || early && false"},
+		{"what is not stored yet is no baseline", "guards.go", "New: !d.Held", "New: false"},
+		{"what was added before the records were read is no baseline", "records.go", "\tb.guard.Load(all)\n", "\tb.guard = guard.New(b.guard.Options, all)\n"},
 		{"a record is stored before anything goes", "guards.go", "g.records.unstored(b.recordOf(o.item.group))", "false && g.records.unstored(b.recordOf(o.item.group))"},
 		{"what is denied stays", "decision.go", "fate, what := guard.Denied,", "fate, what := guard.Free,"},
 		{"what is approved goes", "decision.go", "fate, what = guard.Free,", "fate, what = guard.Denied,"},

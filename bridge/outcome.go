@@ -103,9 +103,6 @@ func (e *engine) wrote(o outcome, now time.Time) {
 	e.planner.Applied(o.change)
 	it.replaced(o.change, e.target.overlap(it.group), now)
 	it.arrive = false
-	if !e.records.loaded() {
-		it.adds(o.change)
-	}
 	e.guards.account(it, now)
 	e.succeeded(it)
 	it.wroteAt, e.view.lastWrite = now, now

@@ -258,7 +258,6 @@ func (g *guards) load(guards map[string][]guard.Record, now time.Time) {
 	}
 	for _, it := range g.agenda.items {
 		g.inform(it, now)
-		it.early = nil
 	}
 }
 
@@ -272,7 +271,8 @@ func (g *guards) restore(b *scope) {
 			}
 		}
 	}
-	b.guard, b.changed = guard.New(b.guard.Options, all), true
+	b.guard.Load(all)
+	b.changed = true
 }
 
 // consult returns the call that stores and reads records, where that is due, and

@@ -115,16 +115,28 @@ type totals struct{ services, empty, endpoints, claimed int }
 // New returns a guard that continues from the records of an earlier one.
 func New(o Options, records []Record) *Guard {
 	g := &Guard{Options: o, services: make(map[registry.Group]*service), active: make(map[*service]struct{})}
-	for _, r := range records {
-		g.active[g.service(r)] = struct{}{}
-	}
+	g.Load(records)
 	return g
 }
 
-func (g *Guard) service(r Record) *service {
-	s := newService(r)
-	g.services[r.Service] = s
-	g.add(s, +1)
+// Load takes in the records of an earlier guard. What this one was told stays.
+func (g *Guard) Load(records []Record) {
+	for _, r := range records {
+		s := g.service(r.Service)
+		g.change(s, func() { s.load(r) })
+		g.active[s] = struct{}{}
+	}
+}
+
+// service returns a service, a new one where there was none.
+func (g *Guard) service(group registry.Group) *service {
+	s := g.services[group]
+	if s == nil {
+		s = &service{Record: Record{Service: group}, candidates: make(map[string]*candidate)}
+		s.saved = s.Record
+		g.services[group] = s
+		g.add(s, +1)
+	}
 	return s
 }
 
@@ -137,7 +149,7 @@ func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) 
 	case s == nil && len(stored) == 0:
 		return false
 	case s == nil:
-		s = g.service(Record{Service: group})
+		s = g.service(group)
 	}
 	g.change(s, func() {
 		s.observe(now, stored)

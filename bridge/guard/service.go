@@ -63,16 +63,18 @@ type service struct {
 	stored, claimed, unknown, pending, missing int
 }
 
-func newService(r Record) *service {
-	s := &service{Record: r, saved: r, candidates: make(map[string]*candidate), known: len(r.Peaks) > 0}
-	for _, key := range r.Denied {
-		s.candidates[key] = &candidate{decided: Denied}
-	}
-	for _, key := range r.Approved {
-		s.candidates[key] = &candidate{decided: Free}
+// load takes in what was recorded. What is known of the service since stays.
+func (s *service) load(r Record) {
+	s.Record, s.saved, s.known = r, r, s.known || len(r.Peaks) > 0
+	for fate, keys := range map[Fate][]string{Denied: r.Denied, Free: r.Approved} {
+		for _, key := range keys {
+			if s.candidates[key] == nil {
+				s.candidates[key] = &candidate{}
+			}
+			s.candidates[key].decided = fate
+		}
 	}
 	s.Denied, s.Approved = nil, nil
-	return s
 }
 
 // observe takes in what is stored. An endpoint of which the source cannot tell
