@@ -57,9 +57,6 @@ func (b *builder) replica(cfg *config.Config) (*elections, error) {
 		return nil, err
 	}
 	all := &elections{all: make(map[string]*election), options: lease.Options{Identity: identity, TTL: r.TTL.Std(), Log: b.log.With("component", "lease")}}
-	if r.Lease.Kubernetes != nil {
-		all.options.Poll = min(r.TTL.Std()/10, time.Second) // nobody tells of changes
-	}
 	if all.store, all.end, err = b.leaseStore(cfg); err != nil {
 		return nil, fmt.Errorf("replicas.lease: %w", err)
 	}

@@ -41,7 +41,6 @@ type Options struct {
 	Target   string        // what is led: among several that are ready, each target prefers another
 	Identity string        // of this process and no other
 	TTL      time.Duration // after which a replica that is silent is dead
-	Poll     time.Duration // how often the record is looked at; 0: a fifth of the ttl
 	Reaches  func() bool   // whether the target is in reach, without which nobody is ready; must not block; nil: always
 	Log      *slog.Logger  // nil: none
 }
@@ -55,11 +54,14 @@ const (
 // beat is how often a replica renews its entry.
 func (o Options) beat() time.Duration { return o.TTL / 5 }
 
+// poll is how often a replica looks at the record and at its clock.
+func (o Options) poll() time.Duration { return min(o.TTL/20, time.Second) }
+
 // valid is how long a leader may write after it renewed its entry. The rest of
 // the ttl is for calls under way and clocks that differ.
 func (o Options) valid() time.Duration { return o.TTL * 2 / 3 }
 
-// patience is how long a leader may take to get ready before another leads. It
-// doubles each time in a row, up to a bound.
-func (o Options) patience() time.Duration    { return 8 * o.TTL }
-func (o Options) maxPatience() time.Duration { return 32 * o.patience() }
+// leastPatience is how long a leader may take to get ready before another leads.
+// It doubles each time in a row, up to maxPatience.
+func (o Options) leastPatience() time.Duration { return 8 * o.TTL }
+func (o Options) maxPatience() time.Duration   { return 32 * o.leastPatience() }

@@ -159,9 +159,9 @@ func (a *actor) copied(to *actor) *Elector {
 	e := a.Elector
 	n := &Elector{
 		opts: e.opts, now: to.time, poke: make(chan struct{}, 1), changed: make(chan struct{}, 1), left: make(chan struct{}),
-		seen: maps.Clone(e.seen), loadedAt: e.loadedAt, renewAt: e.renewAt, beat: e.beat, unsure: e.unsure, unready: e.unready, patience: e.patience,
-		record: e.record, highest: e.highest, until: e.until, yielded: e.yielded, shown: e.shown, done: e.done, joined: e.joined, lost: e.lost,
+		view: e.view, shown: e.shown, lost: e.lost,
 	}
+	n.view.seen = maps.Clone(e.view.seen)
 	n.opts.Store, n.opts.Reaches = to.scene, to.reaches
 	return n
 }
@@ -171,19 +171,19 @@ func (a *actor) takesTurn() {
 	if a.state != runs {
 		return
 	}
-	a.done = a.Leadership()
-	before := a.until
+	v := &a.view
+	v.done = a.Leadership()
+	before := v.renewed
 	if a.scene.rules.keeps {
-		for name, seen := range a.seen {
-			seen.at = a.time()
-			a.seen[name] = seen
+		for name := range v.seen {
+			v.seen[name] = a.time()
 		}
 	}
-	_, _ = a.turn(context.Background())
-	if a.until != before {
+	_ = a.turn(context.Background())
+	if v.renewed != before {
 		a.behind = false
-		if !a.until.IsZero() {
-			a.until = a.until.Add(a.scene.rules.valid)
+		if !v.renewed.IsZero() {
+			v.renewed = v.renewed.Add(a.scene.rules.valid)
 		}
 	}
 }
@@ -341,16 +341,17 @@ func (s *scene) key() [sha256.Size]byte {
 func (a *actor) key(k *key) {
 	k.add(a.opts.Identity)
 	k.add(string(a.state))
-	k.flags(a.away, a.behind, a.unsure, a.joined, a.yielded)
+	v := &a.view
+	k.flags(a.away, a.behind, v.unsure, v.yielded)
 	since := func(at time.Time) int64 { return int64(max(at.Sub(a.time()), -sceneTTL)) }
-	k.add("", since(a.loadedAt), since(a.renewAt), since(a.until), int64(a.unready.Sub(a.time())), int64(a.patience))
-	for _, name := range slices.Sorted(maps.Keys(a.seen)) {
-		k.add(name, since(a.seen[name].at))
-		k.flags(a.seen[name].beat == a.scene.record.Members[name].Beat)
+	k.add("", since(v.readAt), since(v.renewed), int64(v.unready.Sub(a.time())), int64(v.patience))
+	for _, name := range slices.Sorted(maps.Keys(v.seen)) {
+		k.add(name, since(v.seen[name]))
+		k.flags(v.record.Members[name].Beat == a.scene.record.Members[name].Beat)
 	}
-	*k = append(*k, recordKey(a.record, a.scene.record)...)
+	*k = append(*k, recordKey(v.record, a.scene.record)...)
 	now := a.scene.fence.version
-	k.add(string(a.done.Role), a.done.Term, a.raised.term)
+	k.add(string(v.done.Role), v.done.Term, a.raised.term)
 	k.flags(a.raised.version == now)
 	if w := a.sent; w != nil {
 		k.add(w.who, w.term)

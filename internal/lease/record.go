@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 )
 
@@ -33,13 +32,6 @@ type member struct {
 	Config  string `json:"config,omitempty"`  // tells what it is configured to write; empty: it does not say
 }
 
-// newRecord returns a record without members. Its terms begin with the time in
-// milliseconds, which is above those of a record that was deleted a moment ago:
-// leaders do not change that often.
-func newRecord(now time.Time) record {
-	return record{Format: format, Term: now.UnixMilli(), Members: map[string]member{}}
-}
-
 // errSpoiled says that a record is none that any version wrote.
 var errSpoiled = errors.New("the record of the replicas cannot be read")
 
@@ -48,49 +40,33 @@ var errSpoiled = errors.New("the record of the replicas cannot be read")
 // above itself.
 const maxAhead = 100 * 366 * 24 * 60 * 60 * 1000
 
-func parse(data []byte, now time.Time) (record, error) {
+// parse returns the record that a text is. Its error is errSpoiled, or tells that
+// a later version wrote it.
+func parse(text []byte, now time.Time) (record, error) {
 	var r record
-	err := json.Unmarshal(data, &r)
+	sound := json.Unmarshal(text, &r) == nil
 	if r.Format != format && r.Format != 0 {
 		return r, fmt.Errorf("the record of the replicas has format %d, this version knows %d", r.Format, format)
 	}
-	if err == nil {
-		err = r.check(now)
+	sound = sound && r.Format == format && r.Term >= 0 && r.Term <= now.UnixMilli()+maxAhead
+	for _, m := range r.Members {
+		sound = sound && m.TTL >= 0 && m.TTL <= MaxTTL.Milliseconds()
 	}
-	if err != nil {
-		return r, fmt.Errorf("%w: %w", errSpoiled, err)
-	}
-	if r.Members == nil {
-		r.Members = map[string]member{}
+	if !sound {
+		return r, errSpoiled
 	}
 	return r, nil
 }
 
-func (r record) check(now time.Time) error {
-	if r.Format == 0 {
-		return errors.New("it has no format")
-	}
-	if r.Term < 0 || r.Term > now.UnixMilli()+maxAhead {
-		return fmt.Errorf("term %d is no time", r.Term)
-	}
-	for name, m := range r.Members {
-		if m.TTL < 0 || m.TTL > MaxTTL.Milliseconds() {
-			return fmt.Errorf("%d ms is no ttl of %s", m.TTL, name)
-		}
-	}
-	return nil
-}
-
-// equal reports whether two records differ in nothing but beats.
-func (r record) equal(o record) bool {
-	return r.Leader == o.Leader && r.Term == o.Term &&
-		maps.EqualFunc(r.Members, o.Members, func(a, b member) bool { a.Beat = b.Beat; return a == b })
+// has reports whether a replica is a member.
+func (r record) has(name string) bool {
+	_, is := r.Members[name]
+	return is
 }
 
 // ready reports whether a member did what its role in the present term asks for.
 func (r record) ready(name string) bool {
-	m, is := r.Members[name]
-	return is && m.Ready == r.Term && r.Term != 0
+	return r.has(name) && r.Members[name].Ready == r.Term && r.Term != 0
 }
 
 // candidate returns who is to lead a target next, and whether that one is ready:

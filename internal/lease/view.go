@@ -1,0 +1,152 @@
+package lease
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A view is what one replica knows of the election, and all that it decides by.
+// It reads no clock and does no I/O.
+type view struct {
+	Options
+
+	record   record               // as it was last read or written; format 0: never
+	readAt   time.Time            // when that was
+	highest  int64                // of all terms that were ever seen
+	seen     map[string]time.Time // when the entry of a member was last seen to change
+	renewed  time.Time            // from when our lease counts; zero: we have none
+	unsure   bool                 // the store may hold another record than the one we know, or get one by a late write of ours
+	yielded  bool                 // a write under way makes another the leader
+	unready  time.Time            // since when this leader is not ready; zero: it is, or does not lead
+	patience time.Duration        // with a leader that is not ready
+	other    sighting             // of the replica that was last seen to be configured otherwise
+
+	done    bridge.Leadership // the loop was last ready for
+	config  string            // of this replica
+	leaving bool
+}
+
+// sighting is what a replica said that it is configured to write.
+type sighting struct {
+	name, config string
+	at           time.Time // when it was last seen in the record
+}
+
+// anew returns a record in place of one that was deleted or spoiled, with the
+// leader that this replica knows of: else nobody would lead.
+func (v *view) anew(now time.Time) record {
+	v.unsure = true // it is to be written at once
+	if v.record.Format == 0 {
+		return record{Format: format, Term: now.UnixMilli()}
+	}
+	return v.record
+}
+
+// observe takes a record in as the one that holds, and notes which entries
+// changed. Where the record was out of sight for long, or this process stood
+// still, nothing is concluded from their silence.
+func (v *view) observe(r record, now time.Time) {
+	blind := now.Sub(v.readAt) > 2*v.beat()
+	seen := make(map[string]time.Time, len(r.Members))
+	for name, m := range r.Members {
+		at, known := v.seen[name]
+		if !known || blind || m.Beat != v.record.Members[name].Beat {
+			at = now
+		}
+		seen[name] = at
+		if name != v.Identity && m.Config != "" && (m.Config != v.config || name == v.other.name) {
+			v.other = sighting{name, m.Config, now}
+		}
+	}
+	v.record, v.seen, v.readAt, v.highest = r, seen, now, max(v.highest, r.Term)
+	v.yielded = v.yielded && v.unsure
+	if !r.has(v.Identity) {
+		v.renewed = time.Time{}
+	}
+}
+
+// decide returns the record that is to follow one that was read, and whether it
+// is to be written.
+func (v *view) decide(now time.Time, read record, reached bool) (next record, due bool) {
+	v.observe(read, now)
+	self, next := v.Identity, read
+	next.Members = map[string]member{}
+	maps.Copy(next.Members, read.Members)
+	maps.DeleteFunc(next.Members, func(name string, m member) bool {
+		return name != self && now.Sub(v.seen[name]) >= max(v.TTL, time.Duration(m.TTL)*time.Millisecond)
+	})
+	own := member{Beat: read.Members[self].Beat, TTL: v.TTL.Milliseconds(), Leaving: v.leaving, Config: v.config}
+	if reached && v.done.Term == read.Term && (v.done.Role == bridge.RoleLeader) == (read.Leader == self) {
+		own.Ready = read.Term
+	}
+	next.Members[self] = own
+	if next.Term < v.highest { // it was made anew by a clock that is behind
+		next.Term = v.highest + 1
+	}
+	v.elect(&next, now)
+	if v.leaving && next.dispensable(self) {
+		delete(next.Members, self)
+	}
+	if !v.unsure && reflect.DeepEqual(next, read) && now.Sub(v.renewed) < v.beat() {
+		return next, false
+	}
+	if next.has(self) {
+		own.Beat++
+		next.Members[self] = own
+	}
+	v.yielded = v.yielded || next.Leader != self || !next.has(self) // before others may learn of it
+	return next, true
+}
+
+// elect makes the candidate the leader, as far as this replica may: itself where
+// nobody leads, and another in its own place.
+func (v *view) elect(r *record, now time.Time) {
+	leads := r.Leader == v.Identity
+	switch ready := r.ready(v.Identity); {
+	case leads && ready:
+		v.unready, v.patience = time.Time{}, v.leastPatience()
+	case leads && v.unready.IsZero():
+		v.unready = now
+	case !leads && !v.unready.IsZero():
+		v.unready, v.patience = time.Time{}, min(2*v.patience, v.maxPatience())
+	}
+	overdue := !v.unready.IsZero() && now.Sub(v.unready) >= v.patience
+	candidate, ready := r.candidate(v.Target)
+	first := !r.has(r.Leader) && candidate == v.Identity
+	instead := leads && candidate != v.Identity && ready && (v.leaving || overdue)
+	if first || instead {
+		r.Leader = candidate
+		r.Term++
+	}
+}
+
+// written takes in how the write ended of a record that was decided on at a time.
+func (v *view) written(r record, at, now time.Time, err error) {
+	if err != nil {
+		v.unsure = v.unsure || !errors.Is(err, registry.ErrConflict)
+		return
+	}
+	v.unsure, v.renewed = false, at // whatever else was under way comes too late by now
+	v.observe(r, now)
+}
+
+// leadership returns what the replica is. A leader whose time ran out is named
+// no more.
+func (v *view) leadership(now time.Time) bridge.Leadership {
+	l := bridge.Leadership{Role: bridge.RoleStandby, Term: v.record.Term, Leader: v.record.Leader}
+	if l.Leader != v.Identity {
+		return l
+	}
+	until := v.renewed.Add(v.valid())
+	if v.yielded || !now.Before(until) {
+		l.Leader = ""
+		return l
+	}
+	l.Role, l.Until = bridge.RoleLeader, until
+	return l
+}
