@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
@@ -68,23 +71,14 @@ func (b *builder) replica(cfg *config.Config) (*elections, error) {
 func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (lease.Store, error), end func(), err error) {
 	r := cfg.Replicas
 	if k := r.Lease.Kubernetes; k != nil {
-		var stores []*lease.Kubernetes
-		open = func(target string) (lease.Store, error) {
-			store, err := lease.NewKubernetes(lease.KubernetesOptions{
-				Server: k.Server, Namespace: k.Namespace, Name: k.Object(cfg.Owner, target),
-				CAFile: k.CAFile, TokenFile: k.TokenFile, TTL: r.TTL.Std(),
-			})
-			if err != nil {
-				return nil, fmt.Errorf("replicas.lease.kubernetes: %w", err)
-			}
-			stores = append(stores, store)
-			return store, nil
+		server, namespace, err := inPod(k.Server, k.Namespace)
+		if err != nil {
+			return nil, nil, fmt.Errorf("kubernetes.%w", err)
 		}
-		return open, func() {
-			for _, s := range stores {
-				s.Close()
-			}
-		}, nil
+		c := rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{CAFile: k.CAFile}, BearerTokenFile: k.TokenFile}
+		return func(target string) (lease.Store, error) {
+			return lease.NewKubernetes(c, namespace, k.Object(cfg.Owner, target), r.TTL.Std())
+		}, func() {}, nil
 	}
 	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
 	o := b.zookeeperOptions(r.Lease.ZooKeeper, z)
@@ -96,6 +90,26 @@ func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (leas
 	return func(target string) (lease.Store, error) {
 		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL))
 	}, client.Close, nil
+}
+
+// inPod returns the API server and the namespace, where none is given those of
+// the pod.
+func inPod(server, namespace string) (string, string, error) {
+	if server == "" {
+		host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+		if host == "" {
+			return "", "", errors.New("server: not in a pod, and none is given")
+		}
+		server = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
+	}
+	if namespace == "" {
+		b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+		if err != nil {
+			return "", "", fmt.Errorf("namespace: not in a pod, and none is given: %w", err)
+		}
+		namespace = strings.TrimSpace(string(b))
+	}
+	return server, namespace, nil
 }
 
 // ownIdentity returns a name that no other process has: a replica that starts
@@ -141,9 +155,7 @@ func (b *builder) election(target string) (*election, error) {
 		o := r.options
 		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
 		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.fault() == "" }
-		if e.Elector, err = lease.New(o); err != nil {
-			return nil, fmt.Errorf("replicas: %w", err)
-		}
+		e.Elector = lease.New(o)
 		r.all[target] = e
 	}
 	if !slices.Contains(b.house.elections, e) {

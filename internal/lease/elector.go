@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,7 +22,6 @@ import (
 type Elector struct {
 	opts    Options
 	now     func() time.Time
-	poke    chan struct{} // this replica has something to tell the others
 	changed chan struct{} // the leadership is another
 	left    chan struct{} // closed once this replica is no member any more
 
@@ -33,51 +33,29 @@ type Elector struct {
 }
 
 // New returns an elector that leads nothing yet.
-func New(o Options) (*Elector, error) {
-	if o.Store == nil || o.Identity == "" {
-		return nil, errors.New("an elector needs a store and an identity")
-	}
-	if o.TTL < MinTTL || o.TTL > MaxTTL {
-		return nil, fmt.Errorf("ttl: %s is not between %s and %s", o.TTL, MinTTL, MaxTTL)
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+func New(o Options) *Elector {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Elector{
 		opts: o, now: time.Now, view: view{Options: o, patience: o.leastPatience()},
-		poke: make(chan struct{}, 1), changed: make(chan struct{}, 1), left: make(chan struct{}),
-	}, nil
+		changed: make(chan struct{}, 1), left: make(chan struct{}),
+	}
 }
 
 // Run keeps the entry of this replica alive, and leads when it is elected, until
-// ctx ends. It returns nil.
+// ctx ends or it has left. It returns nil.
 func (e *Elector) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	poke, changed := e.poke, e.opts.Store.Changed()
 	for {
+		e.report(e.turn(ctx))
+		timer.Reset(e.opts.poll()/2 + rand.N(e.opts.poll()/2)) // no two replicas stay in step
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C:
-		case <-poke:
-		case <-changed:
-		}
-		err := e.turn(ctx)
-		e.report(err)
-		select {
 		case <-e.left:
-			<-ctx.Done()
 			return nil
-		default:
+		case <-timer.C:
 		}
-		rest := e.opts.poll()
-		poke, changed = e.poke, e.opts.Store.Changed()
-		if err != nil { // first it rests
-			poke, changed = nil, nil
-			rest = 1 + rand.N(rest) //nolint:gosec // spreads load, keeps no secret
-		}
-		timer.Reset(rest)
 	}
 }
 
@@ -109,11 +87,14 @@ func (e *Elector) turn(ctx context.Context) error {
 	}
 	text, _ = json.Marshal(next) // of text and numbers, so that it cannot fail
 	err = e.opts.Store.Save(ctx, text, version)
-	e.update(func(v *view) { v.written(next, now, e.now(), err) })
-	if err != nil {
+	e.update(func(v *view) { v.written(next, now, err) })
+	switch {
+	case errors.Is(err, registry.ErrConflict): // another was faster, and what it wrote is read next
+	case err != nil:
 		return fmt.Errorf("write the record of the replicas: %w", err)
+	default:
+		e.tell(before, next)
 	}
-	e.tell(before, next)
 	return nil
 }
 
@@ -128,8 +109,11 @@ func (e *Elector) update(change func(*view)) {
 		return
 	}
 	e.shown = now
-	wake(e.changed)
-	if before.Role == bridge.RoleLeader && now.Role != bridge.RoleLeader && !e.view.yielded {
+	select {
+	case e.changed <- struct{}{}:
+	default:
+	}
+	if before.Role == bridge.RoleLeader && now.Role != bridge.RoleLeader && !e.view.renewed.IsZero() {
 		e.lost++
 		e.opts.Log.Warn("lease not renewed in time; nothing is written until it is", "replica", e.opts.Identity, "target", e.opts.Target)
 	}
@@ -152,12 +136,8 @@ func (e *Elector) tell(before, next record) {
 	}
 }
 
-// report logs the first of several errors, and their end. That another was faster
-// is none.
+// report logs the first of several errors, and their end.
 func (e *Elector) report(err error) {
-	if errors.Is(err, registry.ErrConflict) {
-		err = nil
-	}
 	e.mu.Lock()
 	before := e.lastErr
 	e.lastErr = err
@@ -174,7 +154,7 @@ func (e *Elector) report(err error) {
 // one is ready as the leader, so that nothing of ours is missed when our
 // connections end. Where nobody else stays it does not wait.
 func (e *Elector) Leave(ctx context.Context) error {
-	e.tells(func(v *view) { v.leaving = true })
+	e.update(func(v *view) { v.leaving = true })
 	select {
 	case <-e.left:
 		return nil
@@ -184,26 +164,14 @@ func (e *Elector) Leave(ctx context.Context) error {
 }
 
 // Ready implements bridge.Election.
-func (e *Elector) Ready(l bridge.Leadership) { e.tells(func(v *view) { v.done = l }) }
+func (e *Elector) Ready(l bridge.Leadership) { e.update(func(v *view) { v.done = l }) }
 
 // Configure tells the others what this replica is configured to write, by a text
 // that is the same for all that are configured alike.
-func (e *Elector) Configure(text string) { e.tells(func(v *view) { v.config = text }) }
-
-// tells changes our entry.
-func (e *Elector) tells(change func(*view)) {
-	e.mu.Lock()
-	change(&e.view)
-	e.mu.Unlock()
-	wake(e.poke)
-}
+func (e *Elector) Configure(text string) { e.update(func(v *view) { v.config = text }) }
 
 // Leadership implements bridge.Election.
-func (e *Elector) Leadership() bridge.Leadership {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.view.leadership(e.now())
-}
+func (e *Elector) Leadership() bridge.Leadership { return e.State().Leadership }
 
 // Changed implements bridge.Election.
 func (e *Elector) Changed() <-chan struct{} { return e.changed }
@@ -250,11 +218,4 @@ func (e *Elector) Differing() (name string, differs bool) {
 		return "", false
 	}
 	return v.other.name, true
-}
-
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

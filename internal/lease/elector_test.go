@@ -330,19 +330,6 @@ func TestElector(t *testing.T) {
 	})
 }
 
-func TestOptions(t *testing.T) {
-	for name, o := range map[string]lease.Options{
-		"no store":         {Identity: "a", TTL: ttl},
-		"no identity":      {Store: &way{}, TTL: ttl},
-		"a ttl of nothing": {Store: &way{}, Identity: "a"},
-		"a ttl of a day":   {Store: &way{}, Identity: "a", TTL: 24 * time.Hour},
-	} {
-		if _, err := lease.New(o); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
 func TestDiffering(t *testing.T) {
 	joined := func(t *testing.T) (w *world, a, b *replica) {
 		t.Helper()

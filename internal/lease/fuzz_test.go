@@ -1,13 +1,6 @@
 package lease
 
 import (
-	"context"
-	"errors"
-	"io"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -36,46 +29,3 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzLease shows that no answer of an API server is more than an error or a
-// record.
-func FuzzLease(f *testing.F) {
-	f.Add(200, `{"metadata":{"resourceVersion":"7","annotations":{"xds-bridge/replicas":"{}"}}}`)
-	f.Add(200, `<html>`)
-	f.Add(404, `{}`)
-	f.Add(403, `{"message":"\u001b[2J"}`)
-	f.Add(302, ``)
-	token := filepath.Join(f.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
-		f.Fatal(err)
-	}
-	f.Fuzz(func(t *testing.T, status int, body string) {
-		k, err := NewKubernetes(KubernetesOptions{Server: "https://api", Namespace: "n", Name: "l", TokenFile: token, TTL: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		k.client = &http.Client{
-			Transport: answering(func() *http.Response {
-				return &http.Response{StatusCode: status, Header: http.Header{"Location": {"https://elsewhere"}}, Body: io.NopCloser(strings.NewReader(body))}
-			}),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
-		if _, _, err := k.Load(t.Context()); err == nil && status >= 300 && status != http.StatusNotFound {
-			t.Errorf("status %d is taken for a record", status)
-		}
-	})
-}
-
-// An answering transport answers whatever is asked.
-type answering func() *http.Response
-
-var errElsewhere = errors.New("asked elsewhere")
-
-func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Host != "api" {
-		return nil, errElsewhere
-	}
-	if err := r.Context().Err(); err != nil {
-		return nil, context.Cause(r.Context())
-	}
-	return a(), nil
-}

@@ -10,77 +10,62 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/xds-bridge/xds-bridge/internal/lease"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// An apiserver does with one Lease object what the real one does, and what
-// that one cannot be made to do.
+// An apiserver does with one Lease object what the real one does.
 type apiserver struct {
-	mu      sync.Mutex
 	object  map[string]any // nil: there is none
 	version int
-	answer  func(http.ResponseWriter) bool // in place of the real thing
-	asked   []string
+	answer  func(http.ResponseWriter) // in place of the real thing; nil: none
+	asked   string                    // last
 }
 
 func (a *apiserver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.asked = append(a.asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
-	if a.answer != nil && a.answer(w) {
+	a.asked = r.Method + " " + r.URL.Path + " " + r.Header.Get("Authorization")
+	if a.answer != nil {
+		a.answer(w)
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
 	var sent map[string]any
 	_ = json.Unmarshal(body, &sent)
-	fail := func(status int) {
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(`{"kind":"Status","message":"no"}`))
-	}
+	of := func(o map[string]any) any { return o["metadata"].(map[string]any)["resourceVersion"] }
 	switch {
-	case r.Method == http.MethodPost && a.object != nil:
-		fail(http.StatusConflict)
+	case r.Method != http.MethodPost && a.object == nil:
+		w.WriteHeader(http.StatusNotFound)
 		return
-	case r.Method == http.MethodPost:
-		a.object = sent
-	case a.object == nil:
-		fail(http.StatusNotFound)
+	case r.Method == http.MethodPost && a.object != nil, r.Method == http.MethodPatch && of(sent) != of(a.object):
+		w.WriteHeader(http.StatusConflict)
 		return
-	case r.Method == http.MethodPatch:
-		if sent["metadata"].(map[string]any)["resourceVersion"] != a.object["metadata"].(map[string]any)["resourceVersion"] {
-			fail(http.StatusConflict)
-			return
-		}
-		a.object = sent
-	}
-	if r.Method != http.MethodGet {
-		a.version++
+	case r.Method != http.MethodGet:
+		a.object, a.version = sent, a.version+1
 		a.object["metadata"].(map[string]any)["resourceVersion"] = "v" + string(rune('0'+a.version))
 	}
+	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(a.object)
 }
 
-func cluster(t *testing.T) (*apiserver, *lease.Kubernetes, lease.KubernetesOptions) {
+func cluster(t *testing.T) (a *apiserver, k *lease.Kubernetes, token string) {
 	t.Helper()
-	a := &apiserver{}
+	a = &apiserver{}
 	server := httptest.NewTLSServer(a)
 	t.Cleanup(server.Close)
-	o := lease.KubernetesOptions{
-		Server: server.URL, Namespace: "istio-system", Name: "xds-bridge-shop", TTL: ttl,
-		CAFile: filepath.Join(t.TempDir(), "ca.pem"), TokenFile: filepath.Join(t.TempDir(), "token"),
-	}
-	put(t, o.CAFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
-	put(t, o.TokenFile, "one\n")
-	k, err := lease.NewKubernetes(o)
+	ca, token := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "token")
+	put(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	put(t, token, "one\n")
+	c := rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: ca}, BearerTokenFile: token}
+	k, err := lease.NewKubernetes(c, "istio-system", "xds-bridge-shop", ttl)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(k.Close)
-	return a, k, o
+	return a, k, token
 }
 
 func put(t *testing.T, file, text string) {
@@ -91,27 +76,33 @@ func put(t *testing.T, file, text string) {
 }
 
 func TestKubernetes(t *testing.T) {
-	a, k, o := cluster(t)
+	a, k, token := cluster(t)
 	record, version, err := k.Load(t.Context())
 	if err != nil || len(record) > 0 || version != "" {
 		t.Fatalf("%q %q %v", record, version, err)
 	}
-	if err := k.Save(t.Context(), []byte("one"), ""); err != nil {
+	one := `{"format":1,"leader":"a","term":1,"members":{}}`
+	if err := k.Save(t.Context(), []byte(one), ""); err != nil {
 		t.Fatal(err)
+	}
+	spec := a.object["spec"].(map[string]any)
+	at, err := time.Parse(time.RFC3339Nano, spec["renewTime"].(string))
+	if err != nil || time.Since(at) > time.Minute || spec["holderIdentity"] != "a" || spec["leaseDurationSeconds"] != 15.0 {
+		t.Errorf("people see %v, %v", spec, err)
 	}
 	if err := k.Save(t.Context(), []byte("two"), ""); !errors.Is(err, registry.ErrConflict) {
 		t.Errorf("made twice: %v", err)
 	}
-	put(t, o.TokenFile, "two")
+	put(t, token, "two")
 	record, version, err = k.Load(t.Context())
-	if err != nil || string(record) != "one" {
+	if err != nil || string(record) != one {
 		t.Fatalf("%q %v", record, err)
 	}
-	if last := a.asked[len(a.asked)-1]; last != "GET /apis/coordination.k8s.io/v1/namespaces/istio-system/leases/xds-bridge-shop Bearer two" {
-		t.Error(last)
+	if a.asked != "GET /apis/coordination.k8s.io/v1/namespaces/istio-system/leases/xds-bridge-shop Bearer two" {
+		t.Error(a.asked)
 	}
-	if err := k.Save(t.Context(), []byte("three"), version); err != nil {
-		t.Fatal(err)
+	if err := k.Save(t.Context(), []byte("three"), version); err != nil || !strings.HasPrefix(a.asked, "PATCH ") {
+		t.Fatal(a.asked, err)
 	}
 	if err := k.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
 		t.Errorf("an old version was replaced: %v", err)
@@ -128,26 +119,21 @@ func TestKubernetesRefusals(t *testing.T) {
 		answer func(http.ResponseWriter)
 		want   string
 	}{
-		"no role":           {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, "get is not allowed: the service account needs a Role in namespace istio-system with get, create and patch of leases"},
+		"no role": {func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"user u cannot get it"}`))
+		}, "user u cannot get it"},
 		"a token of others": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, "is not accepted: it has expired"},
-		"broken":            {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "status 500"},
-		"no JSON":           {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "none of Kubernetes"},
-		"a redirect":        {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "status 302"},
+		"broken":            {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, "an error on the server"},
+		"no JSON":           {func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>")) }, "text/html"},
+		"a redirect":        {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(http.StatusFound) }, "302"},
 		"cut in half":       {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99"); _, _ = w.Write([]byte("{")) }, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a.answer = func(w http.ResponseWriter) bool { tt.answer(w); return true }
-			_, _, err := k.Load(t.Context())
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
+			a.answer = tt.answer
+			if _, _, err := k.Load(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want …%s…", err, tt.want)
 			}
 		})
-	}
-	for name, o := range map[string]lease.KubernetesOptions{
-		"no server": {Namespace: "a", Name: "b"}, "no name": {Server: "https://a", Namespace: "a"}, "no namespace": {Server: "https://a", Name: "b"},
-	} {
-		if _, err := lease.NewKubernetes(o); err == nil {
-			t.Errorf("%s: no error", name)
-		}
 	}
 }

@@ -29,10 +29,6 @@ type Store interface {
 	// where the version is empty. It returns registry.ErrConflict where
 	// another was faster.
 	Save(ctx context.Context, record []byte, version string) error
-
-	// Changed is ready after the record may have changed; nil where nobody
-	// tells, and the record has to be looked at.
-	Changed() <-chan struct{}
 }
 
 // Options tune an Elector.
@@ -40,28 +36,24 @@ type Options struct {
 	Store    Store
 	Target   string        // what is led: among several that are ready, each target prefers another
 	Identity string        // of this process and no other
-	TTL      time.Duration // after which a replica that is silent is dead
+	TTL      time.Duration // after which a replica that is silent is dead, up to MaxTTL
 	Reaches  func() bool   // whether the target is in reach, without which nobody is ready; must not block; nil: always
 	Log      *slog.Logger  // nil: none
 }
 
-// The least and the largest ttl.
-const (
-	MinTTL = time.Second
-	MaxTTL = time.Hour
-)
+// MaxTTL is the largest ttl that a replica believes another to have.
+const MaxTTL = time.Hour
 
 // beat is how often a replica renews its entry.
 func (o Options) beat() time.Duration { return o.TTL / 5 }
 
 // poll is how often a replica looks at the record and at its clock.
-func (o Options) poll() time.Duration { return min(o.TTL/20, time.Second) }
+func (o Options) poll() time.Duration { return min(o.TTL/15, time.Second) }
 
 // valid is how long a leader may write after it renewed its entry. The rest of
 // the ttl is for calls under way and clocks that differ.
 func (o Options) valid() time.Duration { return o.TTL * 2 / 3 }
 
 // leastPatience is how long a leader may take to get ready before another leads.
-// It doubles each time in a row, up to maxPatience.
+// It doubles each time in a row, up to 32 times as long.
 func (o Options) leastPatience() time.Duration { return 8 * o.TTL }
-func (o Options) maxPatience() time.Duration   { return 32 * o.leastPatience() }

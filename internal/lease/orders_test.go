@@ -98,10 +98,7 @@ func newScene(t *testing.T, r rules) *scene {
 // start makes the actor a process that nobody knows yet.
 func (a *actor) start(t testing.TB, name string) {
 	t.Helper()
-	e, err := New(Options{Store: a.scene, Target: "zk", Identity: name, TTL: sceneTTL, Reaches: a.reaches})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := New(Options{Store: a.scene, Target: "zk", Identity: name, TTL: sceneTTL, Reaches: a.reaches})
 	a.Elector, a.raised, e.now = e, fenceNode{}, a.time
 }
 
@@ -135,9 +132,6 @@ func (s *scene) put(data []byte) (err error) {
 	return err
 }
 
-// Changed implements Store.
-func (*scene) Changed() <-chan struct{} { return nil }
-
 // clone returns a scene that shares nothing with this one that either changes.
 func (s *scene) clone() *scene {
 	c := &scene{
@@ -158,7 +152,7 @@ func (s *scene) clone() *scene {
 func (a *actor) copied(to *actor) *Elector {
 	e := a.Elector
 	n := &Elector{
-		opts: e.opts, now: to.time, poke: make(chan struct{}, 1), changed: make(chan struct{}, 1), left: make(chan struct{}),
+		opts: e.opts, now: to.time, changed: make(chan struct{}, 1), left: make(chan struct{}),
 		view: e.view, shown: e.shown, lost: e.lost,
 	}
 	n.view.seen = maps.Clone(e.view.seen)
@@ -342,7 +336,7 @@ func (a *actor) key(k *key) {
 	k.add(a.opts.Identity)
 	k.add(string(a.state))
 	v := &a.view
-	k.flags(a.away, a.behind, v.unsure, v.yielded)
+	k.flags(a.away, a.behind, v.unsure)
 	since := func(at time.Time) int64 { return int64(max(at.Sub(a.time()), -sceneTTL)) }
 	k.add("", since(v.readAt), since(v.renewed), int64(v.unready.Sub(a.time())), int64(v.patience))
 	for _, name := range slices.Sorted(maps.Keys(v.seen)) {

@@ -69,29 +69,18 @@ func (r record) ready(name string) bool {
 	return r.has(name) && r.Members[name].Ready == r.Term && r.Term != 0
 }
 
-// candidate returns who is to lead a target next, and whether that one is ready:
-// of those that stay one that is, and of several the same one for all replicas,
+// candidate returns who is to lead a target next, empty where nobody stays: one
+// that is ready if there is any, and of several the same one for all replicas,
 // but another for each target.
-func (r record) candidate(target string) (name string, ready bool) {
+func (r record) candidate(target string) (name string) {
 	var highest []byte
 	for other, m := range r.Members {
 		rank := sha256.Sum256([]byte(target + "\x00" + other))
-		switch is := r.ready(other); {
+		switch ready, is := r.ready(name), r.ready(other); {
 		case m.Leaving, ready && !is:
 		case is && !ready, bytes.Compare(rank[:], highest) > 0:
-			name, ready, highest = other, is, rank[:]
+			name, highest = other, rank[:]
 		}
 	}
-	return name, ready
-}
-
-// dispensable reports whether nothing depends on a member that leaves: another
-// leads and is ready, or nobody else stays.
-func (r record) dispensable(name string) bool {
-	for other, m := range r.Members {
-		if other != name && !m.Leaving {
-			return r.Leader != name && r.ready(r.Leader)
-		}
-	}
-	return true
+	return name
 }

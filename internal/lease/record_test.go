@@ -96,10 +96,7 @@ func TestCandidates(t *testing.T) {
 	r := record{Term: 1, Members: map[string]member{"a": {Ready: 1}, "b": {Ready: 1}, "c": {}, "d": {Ready: 1, Leaving: true}}}
 	led := make(map[string]int)
 	for n := range 100 {
-		name, ready := r.candidate(string(rune('A' + n)))
-		if led[name]++; !ready {
-			t.Errorf("%s is not ready", name)
-		}
+		led[r.candidate(string(rune('A'+n)))]++
 	}
 	if len(led) != 2 || led["a"] < 25 || led["b"] < 25 {
 		t.Errorf("of 100 targets they lead %v", led)

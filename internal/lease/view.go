@@ -2,7 +2,6 @@ package lease
 
 import (
 	"errors"
-	"maps"
 	"reflect"
 	"time"
 
@@ -19,9 +18,8 @@ type view struct {
 	readAt   time.Time            // when that was
 	highest  int64                // of all terms that were ever seen
 	seen     map[string]time.Time // when the entry of a member was last seen to change
-	renewed  time.Time            // from when our lease counts; zero: we have none
-	unsure   bool                 // the store may hold another record than the one we know, or get one by a late write of ours
-	yielded  bool                 // a write under way makes another the leader
+	renewed  time.Time            // from when our lease counts; zero: it was given up
+	unsure   bool                 // the store may hold another record than this, or get one by a late write of ours
 	unready  time.Time            // since when this leader is not ready; zero: it is, or does not lead
 	patience time.Duration        // with a leader that is not ready
 	other    sighting             // of the replica that was last seen to be configured otherwise
@@ -38,7 +36,9 @@ type sighting struct {
 }
 
 // anew returns a record in place of one that was deleted or spoiled, with the
-// leader that this replica knows of: else nobody would lead.
+// leader that this replica knows of: else nobody would lead. Without one, terms
+// begin with the time in milliseconds, which is above those of a record that was
+// deleted a moment ago: leaders do not change that often.
 func (v *view) anew(now time.Time) record {
 	v.unsure = true // it is to be written at once
 	if v.record.Format == 0 {
@@ -54,20 +54,15 @@ func (v *view) observe(r record, now time.Time) {
 	blind := now.Sub(v.readAt) > 2*v.beat()
 	seen := make(map[string]time.Time, len(r.Members))
 	for name, m := range r.Members {
-		at, known := v.seen[name]
-		if !known || blind || m.Beat != v.record.Members[name].Beat {
-			at = now
+		seen[name] = v.seen[name]
+		if blind || seen[name].IsZero() || m.Beat != v.record.Members[name].Beat {
+			seen[name] = now
 		}
-		seen[name] = at
 		if name != v.Identity && m.Config != "" && (m.Config != v.config || name == v.other.name) {
 			v.other = sighting{name, m.Config, now}
 		}
 	}
 	v.record, v.seen, v.readAt, v.highest = r, seen, now, max(v.highest, r.Term)
-	v.yielded = v.yielded && v.unsure
-	if !r.has(v.Identity) {
-		v.renewed = time.Time{}
-	}
 }
 
 // decide returns the record that is to follow one that was read, and whether it
@@ -76,10 +71,11 @@ func (v *view) decide(now time.Time, read record, reached bool) (next record, du
 	v.observe(read, now)
 	self, next := v.Identity, read
 	next.Members = map[string]member{}
-	maps.Copy(next.Members, read.Members)
-	maps.DeleteFunc(next.Members, func(name string, m member) bool {
-		return name != self && now.Sub(v.seen[name]) >= max(v.TTL, time.Duration(m.TTL)*time.Millisecond)
-	})
+	for name, m := range read.Members {
+		if now.Sub(v.seen[name]) < max(v.TTL, time.Duration(m.TTL)*time.Millisecond) {
+			next.Members[name] = m
+		}
+	}
 	own := member{Beat: read.Members[self].Beat, TTL: v.TTL.Milliseconds(), Leaving: v.leaving, Config: v.config}
 	if reached && v.done.Term == read.Term && (v.done.Role == bridge.RoleLeader) == (read.Leader == self) {
 		own.Ready = read.Term
@@ -88,65 +84,65 @@ func (v *view) decide(now time.Time, read record, reached bool) (next record, du
 	if next.Term < v.highest { // it was made anew by a clock that is behind
 		next.Term = v.highest + 1
 	}
-	v.elect(&next, now)
-	if v.leaving && next.dispensable(self) {
+	if v.elect(&next, now) {
 		delete(next.Members, self)
 	}
 	if !v.unsure && reflect.DeepEqual(next, read) && now.Sub(v.renewed) < v.beat() {
 		return next, false
 	}
+	if next.Leader != self || !next.has(self) {
+		v.renewed = time.Time{} // before others may learn of it
+	}
 	if next.has(self) {
 		own.Beat++
 		next.Members[self] = own
 	}
-	v.yielded = v.yielded || next.Leader != self || !next.has(self) // before others may learn of it
 	return next, true
 }
 
 // elect makes the candidate the leader, as far as this replica may: itself where
-// nobody leads, and another in its own place.
-func (v *view) elect(r *record, now time.Time) {
+// nobody leads, and another in its own place. It reports whether nothing depends
+// on this replica any more, so that it may leave.
+func (v *view) elect(r *record, now time.Time) (left bool) {
 	leads := r.Leader == v.Identity
-	switch ready := r.ready(v.Identity); {
-	case leads && ready:
+	switch {
+	case leads && r.ready(v.Identity):
 		v.unready, v.patience = time.Time{}, v.leastPatience()
 	case leads && v.unready.IsZero():
 		v.unready = now
 	case !leads && !v.unready.IsZero():
-		v.unready, v.patience = time.Time{}, min(2*v.patience, v.maxPatience())
+		v.unready, v.patience = time.Time{}, min(2*v.patience, 32*v.leastPatience())
 	}
 	overdue := !v.unready.IsZero() && now.Sub(v.unready) >= v.patience
-	candidate, ready := r.candidate(v.Target)
-	first := !r.has(r.Leader) && candidate == v.Identity
-	instead := leads && candidate != v.Identity && ready && (v.leaving || overdue)
+	candidate := r.candidate(v.Target)
+	first := candidate == v.Identity && !r.has(r.Leader)
+	instead := candidate != v.Identity && leads && r.ready(candidate) && (v.leaving || overdue)
 	if first || instead {
-		r.Leader = candidate
-		r.Term++
+		r.Leader, r.Term = candidate, r.Term+1
 	}
+	return v.leaving && (candidate == "" || r.Leader != v.Identity && r.ready(r.Leader))
 }
 
 // written takes in how the write ended of a record that was decided on at a time.
-func (v *view) written(r record, at, now time.Time, err error) {
+func (v *view) written(r record, at time.Time, err error) {
 	if err != nil {
 		v.unsure = v.unsure || !errors.Is(err, registry.ErrConflict)
 		return
 	}
-	v.unsure, v.renewed = false, at // whatever else was under way comes too late by now
-	v.observe(r, now)
+	v.record, v.renewed, v.unsure = r, at, false // whatever else was under way comes too late by now
 }
 
 // leadership returns what the replica is. A leader whose time ran out is named
 // no more.
 func (v *view) leadership(now time.Time) bridge.Leadership {
 	l := bridge.Leadership{Role: bridge.RoleStandby, Term: v.record.Term, Leader: v.record.Leader}
-	if l.Leader != v.Identity {
-		return l
-	}
 	until := v.renewed.Add(v.valid())
-	if v.yielded || !now.Before(until) {
+	switch {
+	case l.Leader != v.Identity:
+	case v.record.has(v.Identity) && now.Before(until):
+		l.Role, l.Until = bridge.RoleLeader, until
+	default:
 		l.Leader = ""
-		return l
 	}
-	l.Role, l.Until = bridge.RoleLeader, until
 	return l
 }

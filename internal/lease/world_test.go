@@ -22,10 +22,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A cell is the record that replicas share.
 type cell struct {
-	mu       sync.Mutex
-	data     []byte
-	version  int
-	watchers []chan struct{}
+	mu      sync.Mutex
+	data    []byte
+	version int
 }
 
 func (c *cell) save(record []byte, version string) error {
@@ -41,12 +40,6 @@ func (c *cell) save(record []byte, version string) error {
 // put writes whatever was there; the lock is held.
 func (c *cell) put(record string) {
 	c.data, c.version = []byte(record), c.version+1
-	for _, w := range c.watchers {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
 }
 
 // now returns the present version; the lock is held.
@@ -78,8 +71,7 @@ func (c *cell) wipe() {
 
 // way is how one replica reaches the record.
 type way struct {
-	cell    *cell
-	changed chan struct{}
+	cell *cell
 
 	mu    sync.Mutex
 	cut   bool          // nothing passes
@@ -119,8 +111,6 @@ func (l *way) Save(_ context.Context, record []byte, version string) error {
 	return l.cell.save(record, version)
 }
 
-func (l *way) Changed() <-chan struct{} { return l.changed }
-
 func (l *way) set(change func(*way)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,23 +147,14 @@ func newWorld(t *testing.T) *world {
 // joins starts a replica.
 func (w *world) joins(name string, change ...func(*replica)) *replica {
 	w.t.Helper()
-	r := &replica{name: name, way: &way{cell: w.cell, changed: make(chan struct{}, 1)}, ttl: ttl, slow: 100 * time.Millisecond}
-	w.cell.mu.Lock()
-	w.cell.watchers = append(w.cell.watchers, r.way.changed)
-	w.cell.mu.Unlock()
+	r := &replica{name: name, way: &way{cell: w.cell}, ttl: ttl, slow: 100 * time.Millisecond}
 	for _, c := range change {
 		c(r)
 	}
-	e, err := lease.New(lease.Options{
-		Store: r.way, Target: "zk", Identity: name, TTL: r.ttl, Reaches: func() bool { return !r.away.Load() },
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	r.Elector = e
+	r.Elector = lease.New(lease.Options{Store: r.way, Target: "zk", Identity: name, TTL: r.ttl, Reaches: func() bool { return !r.away.Load() }})
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { _ = e.Run(ctx) })
+	running.Go(func() { _ = r.Run(ctx) })
 	running.Go(func() { r.loop(ctx) })
 	r.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	w.t.Cleanup(r.stop)

@@ -18,10 +18,9 @@ const ttl = 15 * time.Second
 
 // A record is what the replicas share of their lease.
 type record struct {
-	mu       sync.Mutex
-	data     []byte
-	version  int
-	watchers []chan struct{}
+	mu      sync.Mutex
+	data    []byte
+	version int
 }
 
 func (c *record) load() ([]byte, string) {
@@ -37,12 +36,6 @@ func (c *record) save(data []byte, version string) error {
 		return registry.ErrConflict
 	}
 	c.data, c.version = slices.Clone(data), c.version+1
-	for _, w := range c.watchers {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
 	return nil
 }
 
@@ -82,11 +75,7 @@ func (w *world) starts(number int) {
 		old.view.mu.Unlock()
 	}
 	r.view.unsync = w.unsync
-	changed := make(chan struct{}, 1)
-	w.record.mu.Lock()
-	w.record.watchers = append(w.record.watchers, changed)
-	w.record.mu.Unlock()
-	r.elector = must(lease.New(lease.Options{Store: store{r, changed}, Target: "t", Identity: r.name, TTL: ttl, Reaches: r.reaches}))
+	r.elector = lease.New(lease.Options{Store: store{r}, Target: "t", Identity: r.name, TTL: ttl, Reaches: r.reaches})
 	r.loop = must(bridge.New(target{r}, []bridge.Bridge{{
 		Name: "b", Table: r.view.table, Recheck: r.view.recheck, Project: project, Guard: w.guard,
 	}}, bridge.Options{Target: "t", Owner: owner, Election: r.elector}))
@@ -166,10 +155,7 @@ func (r *replica) reaches() bool {
 }
 
 // A store is how a replica reaches the record of the lease.
-type store struct {
-	r       *replica
-	changed chan struct{}
-}
+type store struct{ r *replica }
 
 func (s store) Load(ctx context.Context) ([]byte, string, error) {
 	pause(ctx, s.r.far)
@@ -186,8 +172,6 @@ func (s store) Save(ctx context.Context, data []byte, version string) error {
 	}
 	return s.r.w.record.save(data, version)
 }
-
-func (s store) Changed() <-chan struct{} { return s.changed }
 
 // A target is how a replica reaches the registry that it writes to, where
 // each transaction is fenced by the term of the lease.

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // fenced returns an option that gives a target the right to write.
@@ -138,19 +135,9 @@ func TestRecord(t *testing.T) {
 	if err != nil || !bytes.Equal(data, []byte("one")) {
 		t.Fatalf("%q %v", data, err)
 	}
-	select {
-	case <-b.Changed():
-		t.Error("changed before it was")
-	default:
-	}
 	_, first, err := a.Load(t.Context())
 	must(t, err)
 	must(t, a.Save(t.Context(), []byte("three"), first))
-	select {
-	case <-b.Changed():
-	case <-time.After(10 * time.Second):
-		t.Error("nobody was told of a change")
-	}
 	if err := b.Save(t.Context(), []byte("four"), version); !errors.Is(err, registry.ErrConflict) {
 		t.Errorf("an old version was replaced: %v", err)
 	}
@@ -167,52 +154,4 @@ func TestRecord(t *testing.T) {
 	if data, _, err := a.Load(t.Context()); err != nil || data != nil {
 		t.Errorf("the record of another target is read: %q %v", data, err)
 	}
-}
-
-// TestRecordIsWatchedOnce is V12 for the record: what the library keeps for a
-// watch does not grow with the number of looks, and changes are told of still.
-func TestRecordIsWatchedOnce(t *testing.T) {
-	t.Parallel()
-	inTime(t, "V12 looked at for hours", func(t *testing.T, server *zktest.Server) {
-		client, other := dial(t, server), dial(t, server)
-		defer client.Close()
-		defer other.Close()
-		a, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
-		must(t, err)
-		b, err := zookeeper.NewRecord(other, owner, "zk", zookeeper.Open)
-		must(t, err)
-		load := func() (version string) {
-			t.Helper()
-			for range 200 {
-				_, version, err = a.Load(t.Context())
-				must(t, err)
-			}
-			return version
-		}
-		told := func(of string, happens func()) {
-			t.Helper()
-			ready(a.Changed())
-			happens()
-			synctest.Wait()
-			later(time.Second)
-			if !ready(a.Changed()) {
-				t.Errorf("not told of %s", of)
-			}
-		}
-		load() // there is none yet
-		must(t, b.Save(t.Context(), []byte("one"), ""))
-		version := load()
-		told("a change", func() { must(t, b.Save(t.Context(), []byte("two"), version)) })
-		version = load()
-		told("a lost connection", server.DropConnections)
-		load()
-		told("a change after a lost connection", func() { must(t, b.Save(t.Context(), []byte("three"), version)) })
-		load()
-		told("a lost session", func() { server.Expire(client.State().Session) })
-		version = load()
-		told("a change after a lost session", func() { must(t, b.Save(t.Context(), []byte("four"), version)) })
-		if armed, again := server.Watches(); armed > 1 || again > 0 {
-			t.Errorf("%d watches, %d were armed that were armed already", armed, again)
-		}
-	})
 }

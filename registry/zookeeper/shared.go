@@ -18,7 +18,6 @@ type Record struct {
 	client *Client
 	path   string
 	acl    []zk.ACL
-	inbox  *inbox
 }
 
 // NewRecord returns the record of a target of an owner.
@@ -27,19 +26,13 @@ func NewRecord(client *Client, owner, target string, access Access) (*Record, er
 	if client == nil || owner == "" || target == "" {
 		return nil, errors.New("zookeeper record: it needs a client, an owner and a target")
 	}
-	r := &Record{client: client, path: homeOf(owner) + "/leases/" + url.PathEscape(target), acl: access.acl(), inbox: newInbox()}
-	client.subscribe(r.inbox)
-	return r, nil
+	return &Record{client: client, path: homeOf(owner) + "/leases/" + url.PathEscape(target), acl: access.acl()}, nil
 }
-
-// Changed is ready after the record may have changed since it was loaded.
-func (r *Record) Changed() <-chan struct{} { return r.inbox.ready }
 
 // Load returns the record and its version; nothing and no version where there
 // is none.
 func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
-	r.inbox.reset()
-	n, err := r.read(ctx)
+	n, err := r.client.get(ctx, r.path)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil, "", nil
@@ -47,23 +40,6 @@ func (r *Record) Load(ctx context.Context) ([]byte, string, error) {
 		return nil, "", fmt.Errorf("read %s: %w", r.path, err)
 	}
 	return n.data, strconv.FormatInt(int64(n.stat.Version), 10), nil
-}
-
-// read reads the record and has it watched. The library keeps a channel for
-// each time that a node is, until it changes, so that it is once.
-func (r *Record) read(ctx context.Context) (node, error) {
-	w := watch{r.path, ofData}
-	if !r.inbox.arm(w) {
-		return r.client.get(ctx, r.path)
-	}
-	n, err := call(ctx, r.client, func(conn conn) (node, error) {
-		data, stat, _, err := conn.GetW(r.path)
-		return node{data, stat}, err
-	})
-	if err != nil {
-		r.inbox.disarm(w)
-	}
-	return n, err
 }
 
 // Save replaces the record if it has a version still, and makes it where that
