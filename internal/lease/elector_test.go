@@ -10,391 +10,234 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/lease"
 )
 
+// pair is two replicas, of whom the first leads.
+func (w *world) pair(change ...func(*replica)) (a, b *replica) {
+	w.t.Helper()
+	a = w.joins("a")
+	w.in(time.Second)
+	b = w.joins("b", change...)
+	w.in(time.Minute)
+	w.led(a)
+	return a, b
+}
+
 func TestElector(t *testing.T) {
-	worlds(t, map[string]func(*testing.T){
-		"one alone leads at once": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
+	cut, mended := func(r *replica) { r.cut = true }, func(r *replica) { r.cut = false }
+	away, back := func(r *replica) { r.away = true }, func(r *replica) { r.away = false }
+	worlds(t, map[string]func(*world){
+		"V07 one alone leads at once, and though it is not ready": func(w *world) {
+			a := w.joins("a", away)
 			w.in(10 * time.Millisecond)
 			w.led(a)
 			w.in(time.Hour)
 			w.led(a)
 		},
-		"A46 who joins is a standby, and is ready": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b, c := w.joins("b"), w.joins("c")
+		"A46 who joins is a standby, and is ready": func(w *world) {
+			a, b := w.pair()
 			w.in(10 * time.Minute)
 			w.led(a)
-			for _, r := range []*replica{a, b, c} {
-				if s := r.State(); !s.Ready || s.Leader != "a" || len(s.Members) != 3 || s.Lost != 0 {
-					t.Errorf("%s: %+v", r.name, s)
-				}
+			for _, r := range []*replica{a, b} {
+				s := r.State()
+				r.expect(s.Ready && s.Leader == "a" && len(s.Members) == 2 && s.Lost == 0)
 			}
 		},
-		"A46 who is killed is replaced within the ttl, by one that is ready": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b := w.joins("b")
-			w.joins("c", func(r *replica) { r.slow = 1e6 * time.Hour })
-			w.joins("d", func(r *replica) { r.away.Store(true) })
+		"A46 who is killed is replaced within the ttl, by one that is ready, in a later term": func(w *world) {
+			a, b := w.pair()
+			w.joins("c", func(r *replica) { r.slow = never })
+			w.joins("d", away)
 			w.in(30 * time.Second)
 			before := a.State().Term
 			a.stop()
-			a.way.set(func(l *way) { l.cut = true })
 			w.in(ttl + time.Second)
-			w.led(b)
-			if now := b.State().Term; now <= before {
-				t.Errorf("term %d after %d", now, before)
-			}
+			w.led(b).expect(b.State().Term > before)
 		},
-		"F47 who is cut off stops before another begins": func(t *testing.T) {
-			w := newWorld(t)
-			w.joins("a")
-			w.joins("b")
-			w.in(30 * time.Second)
-			a, others := w.leader()
-			a.way.set(func(l *way) { l.cut = true })
+		"F47 who is cut off stops before another begins": func(w *world) {
+			a, b := w.pair()
+			a.set(cut)
 			w.in(ttl * 3 / 4)
-			if len(w.leaders()) > 0 || a.State().Lost != 1 {
-				t.Errorf("%+v", a.State())
-			}
+			a.expect(len(w.leaders()) == 0 && a.State().Lost == 1)
 			w.in(time.Minute)
-			w.led(others...)
-			a.way.set(func(l *way) { l.cut = false })
+			w.led(b)
+			a.set(mended)
 			w.in(time.Minute)
-			w.led(others...)
-			if !a.State().Ready {
-				t.Errorf("%+v", a.State())
-			}
+			w.led(b)
+			a.expect(a.State().Ready)
 		},
-		"F47 the larger of two ttls counts": func(t *testing.T) {
-			w := newWorld(t)
+		"F47 the larger of two ttls counts": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.ttl = time.Minute })
 			w.in(time.Second)
 			b := w.joins("b")
 			w.in(time.Second)
 			a.stop()
-			w.in(50 * time.Second)
-			if b.leads() {
-				t.Error("b leads before the ttl of a is over")
-			}
-			w.in(15 * time.Second)
 			w.all = w.all[1:]
+			w.in(50 * time.Second)
+			b.expect(len(w.leaders()) == 0)
+			w.in(15 * time.Second)
 			w.led(b)
 		},
-		"a record out of everybody's reach gives no one anything, and nobody is thought dead by it": func(t *testing.T) {
-			w := newWorld(t)
-			w.joins("a")
-			w.joins("b")
-			w.in(30 * time.Second)
-			a, _ := w.leader()
+		"a record out of everybody's reach gives no one anything, and nobody is thought dead by it": func(w *world) {
+			a, b := w.pair()
 			before := a.State().Term
-			for _, r := range w.all {
-				r.way.set(func(l *way) { l.cut = true })
-			}
+			a.set(cut)
+			b.set(cut)
 			w.in(10 * time.Minute)
-			if s := a.State(); len(w.leaders()) > 0 || s.LastError == "" || s.Lost != 1 || s.Leader != "" {
-				t.Errorf("%+v", s)
-			}
-			for _, r := range w.all {
-				r.way.set(func(l *way) { l.cut = false })
-			}
+			s := a.State()
+			a.expect(len(w.leaders()) == 0 && strings.Contains(s.LastError, "no route") && s.Lost == 1 && s.Leader == "")
+			a.set(mended)
+			b.set(mended)
 			w.in(ttl)
-			w.led(a)
-			if now := a.State().Term; now != before {
-				t.Errorf("term %d, before %d", now, before)
-			}
+			s = w.led(a).State()
+			a.expect(s.Term == before && s.LastError == "")
 		},
-		"A47 who leaves hands over first to who is ready, and is gone then": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b := w.joins("b", func(r *replica) { r.slow = 3 * time.Second })
-			w.in(time.Minute)
-			left, began := make(chan error, 1), time.Now()
-			go func() { left <- a.Leave(t.Context()) }()
-			w.in(2 * time.Second)
+		"A47 who leaves hands over to who is ready, and is gone once that one is ready as the leader": func(w *world) {
+			a, b := w.pair(func(r *replica) { r.slow = 5 * time.Second })
+			left := make(chan error, 1)
+			go func() { left <- a.Leave(w.t.Context()) }()
+			w.in(3 * time.Second)
 			w.led(b)
-			select {
-			case err := <-left:
-				t.Errorf("it has left before the next leader is ready: %v", err)
-			default:
-			}
-			w.in(10 * time.Second)
-			if err := <-left; err != nil || time.Since(began) > 15*time.Second {
-				t.Errorf("after %v: %v", time.Since(began), err)
-			}
-			if s := b.State(); len(s.Members) != 1 || !s.Ready {
-				t.Errorf("%+v", s)
-			}
+			a.expect(len(left) == 0)
+			w.in(7 * time.Second)
+			a.expect(len(left) == 1 && <-left == nil)
+			b.expect(len(b.State().Members) == 1 && b.State().Ready)
 		},
-		"A47 who leaves leads until a standby is ready": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b := w.joins("b", func(r *replica) { r.away.Store(true) })
-			w.in(time.Second)
-			go func() { _ = a.Leave(t.Context()) }()
-			w.in(10 * time.Second)
-			w.led(a)
-			b.away.Store(false)
-			w.in(10 * time.Second)
-			w.led(b)
-		},
-		"A47 a standby leaves at once where the leader is ready": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b := w.joins("b")
-			w.in(time.Second)
-			began := time.Now()
-			if err := b.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
-				t.Errorf("after %v: %v", time.Since(began), err)
-			}
-			w.led(a)
-		},
-		"A47 who is alone leaves at once, and another leads at once": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Minute)
-			began := time.Now()
-			if err := a.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
-				t.Errorf("after %v: %v", time.Since(began), err)
-			}
-			w.in(time.Minute)
-			if len(w.leaders()) > 0 {
-				t.Error("it leads again")
-			}
-			b := w.joins("b")
-			w.in(10 * time.Millisecond)
-			w.led(b)
-		},
-		"A47 a hand-over to who never gets ready ends with its time": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			w.joins("b", func(r *replica) { r.away.Store(true) })
-			w.in(time.Minute)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		"A47 who leaves leads until a standby is ready, or its time is over": func(w *world) {
+			a, b := w.pair(away)
+			ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 			defer cancel()
 			if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
+				w.t.Error(err)
 			}
-		},
-		"a rolling update of three has a leader but for moments": func(t *testing.T) {
-			w := newWorld(t)
-			old := []*replica{w.joins("a1"), w.joins("b1"), w.joins("c1")}
-			w.in(time.Minute)
-			for _, r := range old {
-				next := w.joins(r.name[:1] + "2")
-				w.in(20 * time.Second)
-				if !next.State().Ready {
-					t.Errorf("%+v", next.State())
-				}
-				if err := r.Leave(t.Context()); err != nil {
-					t.Error(err)
-				}
-				r.stop()
-				w.in(time.Second)
-				w.led()
-			}
-		},
-		"an answer that is lost is no licence to go on": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(10 * time.Second)
-			a.way.set(func(l *way) { l.lost = true })
-			w.joins("b")
-			w.in(5 * time.Minute)
-			a.way.set(func(l *way) { l.lost = false })
-			w.in(time.Minute)
-			w.led()
-		},
-		"what arrives long after it was given up takes nothing from anybody": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.joins("b", func(r *replica) { r.slow = 2 * time.Second })
-			w.in(time.Second)
-			a.way.set(func(l *way) { l.delay = 1500 * time.Millisecond })
-			w.in(20 * time.Second)
-			go func() { _ = a.Leave(t.Context()) }()
-			w.in(20 * time.Second)
-			a.way.set(func(l *way) { l.delay = 0 })
-			w.in(time.Minute)
-			w.led()
-		},
-		"a record that was deleted is made anew, and who led leads": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b := w.joins("b")
-			w.in(time.Minute)
-			before := a.State().Term
-			w.cell.wipe()
-			w.in(time.Minute)
 			w.led(a)
-			if now := a.State().Term; now < before || !b.State().Ready {
-				t.Errorf("term %d after %d: %+v", now, before, b.State())
-			}
+			b.set(back)
+			w.in(10 * time.Second)
+			w.led(b)
 		},
-		"a record that somebody spoiled is made anew, and who led leads": func(t *testing.T) {
-			for _, text := range []string{"{", "0", `"gone"`, `{"format":1,"members":[]}`, `{"format":1,"members":{"x":{"ttl_ms":-1}}}`} {
-				w := newWorld(t)
-				a := w.joins("a")
-				w.in(time.Second)
-				b := w.joins("b")
-				w.in(time.Minute)
-				w.cell.spoil(text)
+		"A47 a standby leaves at once, who is alone too, and another leads at once": func(w *world) {
+			a, b := w.pair()
+			for _, r := range []*replica{b, a} {
+				w.led(a)
+				began := time.Now()
+				if err := r.Leave(w.t.Context()); err != nil || time.Since(began) > time.Second {
+					w.t.Errorf("after %v: %v", time.Since(began), err)
+				}
+			}
+			w.in(time.Minute)
+			a.expect(len(w.leaders()) == 0)
+			c := w.joins("c")
+			w.in(10 * time.Millisecond)
+			w.led(c)
+		},
+		"a record that was deleted or spoiled is made anew, and who led leads": func(w *world) {
+			a, b := w.pair()
+			for _, text := range []string{"", "{"} {
+				before := a.State().Term
+				w.put(text)
 				w.in(time.Minute)
 				w.led(a)
-				a.stop()
-				b.stop()
+				b.expect(b.State().Ready && b.State().Term >= before)
 			}
 		},
-		"a record of a later version is left alone": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
+		"a record of a later version is left alone": func(w *world) {
+			a, _ := w.pair()
+			w.put(`{"format":2}`)
 			w.in(time.Minute)
-			w.cell.spoil(`{"format":2}`)
-			w.in(time.Minute)
-			if s := a.State(); !strings.Contains(s.LastError, "format 2") || w.cell.text() != `{"format":2}` || a.leads() {
-				t.Errorf("%+v", s)
-			}
+			a.expect(strings.Contains(a.State().LastError, "format 2") && w.text == `{"format":2}` && len(w.leaders()) == 0)
 		},
-		"V07 a leader that never gets ready lets another lead": func(t *testing.T) {
-			w := newWorld(t)
-			w.joins("a", func(r *replica) { r.slow = 1e6 * time.Hour })
+		"V07 a leader that never gets ready lets another lead": func(w *world) {
+			w.joins("a", func(r *replica) { r.slow = never })
 			w.in(time.Second)
 			b := w.joins("b")
 			w.in(9 * ttl)
 			w.led(b)
 		},
-		"V07 a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			w.in(time.Second)
-			b, c := w.joins("b"), w.joins("c")
-			w.in(time.Minute)
-			a.away.Store(true)
-			w.in(9 * ttl)
-			w.led(b, c)
-			a.away.Store(false)
-			w.in(10 * time.Minute)
-			w.led(b, c)
-			if !a.State().Ready {
-				t.Errorf("%+v", a.State())
-			}
-		},
-		"V07 who is not ready and alone leads on": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a")
-			a.away.Store(true)
-			w.in(time.Hour)
+		"V07 a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(w *world) {
+			a, b := w.pair()
+			a.set(away)
+			w.in(7 * ttl)
 			w.led(a)
+			w.in(2 * ttl)
+			w.led(b)
+			a.set(back)
+			w.in(10 * time.Minute)
+			w.led(b)
+			a.expect(a.State().Ready)
 		},
-		"V07 where nobody is ready nothing moves": func(t *testing.T) {
-			w := newWorld(t)
-			w.joins("a")
-			w.joins("b")
-			w.in(time.Minute)
-			a, _ := w.leader()
-			for _, r := range w.all {
-				r.away.Store(true)
-			}
+		"V07 where nobody is ready nothing moves": func(w *world) {
+			a, b := w.pair()
+			a.set(away)
+			b.set(away)
 			w.in(30 * time.Minute) // many times what they are given to get ready
 			w.led(a)
 		},
-		"V07 where all read and nobody can write, the leader changes ever less often": func(t *testing.T) {
-			w := newWorld(t)
+		"V07 where all read and nobody can write, the leader changes ever less often": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.reads = true })
 			w.joins("b", func(r *replica) { r.reads = true })
 			w.in(time.Minute)
 			before := a.State().Term
 			w.in(2 * time.Hour)
-			if moved := a.State().Term - before; moved < 2 || moved > 10 {
-				t.Errorf("it changed %d times in two hours", moved)
-			}
+			moved := a.State().Term - before
+			a.expect(moved >= 2 && moved <= 10)
 		},
-		"a lease counts from before it was asked for": func(t *testing.T) {
-			w := newWorld(t)
+		"a lease counts from before it was asked for": func(w *world) {
 			asked := time.Now()
-			a := w.joins("a", func(r *replica) { r.way.slow = 2 * time.Second })
+			a := w.joins("a", func(r *replica) { r.write = 2 * time.Second })
 			w.in(3 * time.Second)
-			if until := a.State().Until; until.IsZero() || until.After(asked.Add(ttl*2/3)) {
-				t.Errorf("the lease is taken to last %v from when it was asked for, at most %v", until.Sub(asked), ttl*2/3)
-			}
+			until := a.State().Until
+			a.expect(!until.IsZero() && !until.After(asked.Add(ttl*2/3)))
 		},
 	})
 }
 
 func TestDiffering(t *testing.T) {
-	joined := func(t *testing.T) (w *world, a, b *replica) {
-		t.Helper()
-		w = newWorld(t)
-		a, b = w.joins("a"), w.joins("b")
-		a.Configure("old")
-		w.in(time.Second)
-		return w, a, b
-	}
-	expect := func(t *testing.T, r *replica, want string) {
-		t.Helper()
+	differs := func(r *replica, want string) {
+		r.w.t.Helper()
 		if got, differs := r.Differing(); got != want || differs != (want != "") {
-			t.Errorf("%s differs from %q, want %q", r.name, got, want)
+			r.w.t.Errorf("%s differs from %q, want %q", r.name, got, want)
 		}
 	}
-	worlds(t, map[string]func(*testing.T){
-		"who is configured alike, or does not say, does not differ": func(t *testing.T) {
-			w, a, b := joined(t)
-			expect(t, a, "")
-			expect(t, b, "")
+	configured := func(w *world, a, b string) (*replica, *replica) {
+		x, y := w.joins("a"), w.joins("b")
+		x.Configure(a)
+		y.Configure(b)
+		w.in(5 * time.Second)
+		return x, y
+	}
+	worlds(t, map[string]func(*world){
+		"who is configured alike, or does not say, does not differ": func(w *world) {
+			a, b := configured(w, "old", "")
+			differs(a, "")
+			differs(b, "")
 			b.Configure("old")
-			w.in(time.Second)
-			expect(t, a, "")
-			expect(t, b, "")
+			w.in(5 * time.Second)
+			differs(a, "")
+			differs(b, "")
 		},
-		"who reloads another file differs from others until they do": func(t *testing.T) {
-			w, a, b := joined(t)
-			b.Configure("new")
-			w.in(time.Second)
-			expect(t, a, "b")
-			expect(t, b, "a")
+		"who reloads another file differs from others until they do": func(w *world) {
+			a, b := configured(w, "old", "new")
+			differs(a, "b")
+			differs(b, "a")
 			a.Configure("new")
-			w.in(time.Second)
-			expect(t, a, "")
-			expect(t, b, "")
+			w.in(5 * time.Second)
+			differs(a, "")
+			differs(b, "")
 		},
-		"before the record was read anybody may": func(t *testing.T) {
-			w := newWorld(t)
-			a := w.joins("a", func(r *replica) { r.way.cut = true })
-			a.Configure("old")
+		"before the record was read anybody may": func(w *world) {
+			a := w.joins("a", func(r *replica) { r.cut = true })
 			w.in(time.Minute)
 			if name, differs := a.Differing(); name != "" || !differs {
-				t.Errorf("%q, %v", name, differs)
+				w.t.Errorf("%q, %v", name, differs)
 			}
-			a.way.set(func(l *way) { l.cut = false })
-			w.in(time.Minute)
-			expect(t, a, "")
 		},
-		"who is gone may be back": func(t *testing.T) {
-			w, a, b := joined(t)
-			b.Configure("new")
-			w.in(time.Second)
+		"who is gone may be back, also for one that comes later": func(w *world) {
+			a, b := configured(w, "old", "new")
 			b.stop()
-			w.in(lease.Remembered - time.Minute)
-			expect(t, a, "b")
-			w.in(2 * time.Minute)
-			expect(t, a, "")
-		},
-		"who starts beside one that has just been killed sees that it differed": func(t *testing.T) {
-			w, a, _ := joined(t)
-			a.stop()
 			c := w.joins("c")
-			c.Configure("new")
-			w.in(time.Minute)
-			expect(t, c, "a")
+			c.Configure("old")
+			w.in(lease.Remembered - time.Minute)
+			differs(a, "b")
+			differs(c, "b")
+			w.in(2 * time.Minute)
+			differs(a, "")
 		},
 	})
 }

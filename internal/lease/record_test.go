@@ -2,91 +2,87 @@ package lease
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"testing"
 	"time"
 )
 
-// settled returns a scene in which somebody leads, and has written.
-func settled(t *testing.T) *scene {
-	t.Helper()
-	s := newScene(t, rules{})
+// TestRecordKeepsItsFormat pins what replicas of other versions read and write,
+// beside whom one runs in a rolling update.
+func TestRecordKeepsItsFormat(t *testing.T) {
+	const stored = `{"format":1,"leader":"a","term":1793000000000,"members":{` +
+		`"a":{"beat":17,"ttl_ms":15000,"ready":1793000000000,"config":"x7k2"},"b":{"beat":3,"ttl_ms":15000,"leaving":true}}}`
+	r, err := parse([]byte(stored), time.Unix(1e9, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := record{Format: 1, Leader: "a", Term: 1793000000000, Members: map[string]member{
+		"a": {Beat: 17, TTL: 15000, Ready: 1793000000000, Config: "x7k2"}, "b": {Beat: 3, TTL: 15000, Leaving: true},
+	}}
+	if fmt.Sprint(r) != fmt.Sprint(want) {
+		t.Errorf("read as %v, want %v", r, want)
+	}
+	if text, err := json.Marshal(want); err != nil || string(text) != stored {
+		t.Errorf("written as %s, %v", text, err)
+	}
+}
+
+// restarts lets a replica start anew and read what is stored.
+func (s *scene) restarts(a *actor) {
+	a.view = newView("new")
+	s.begins(a)
+	s.arrives(a)
+}
+
+// TestWipedRecordGetsTermsAboveTheOldOnes shows that the terms of a record which
+// was deleted go on, though a replica made it anew that has just started and whose
+// clock is a year behind: fences would keep out every leader of a lower one.
+func TestWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
+	s := settled()
+	before := s.record.Term
+	s.record, s.version = record{}, 0
+	c := &s.members[2]
+	c.clock -= time.Hour * 24 * 365
+	if s.restarts(c); s.record.Term >= before {
+		t.Fatalf("term %d after %d: nothing to mend", s.record.Term, before)
+	}
 	for range 10 {
 		s.passes()
 	}
-	a := s.leader()
-	a.sends()
-	a.arrives()
-	return s
-}
-
-// TestATermThatNoVersionWritesCostsItsRecord shows that there is a leader, who
-// gets past the fence of a target, after somebody wrote a term that leaves none
-// above it, and that nobody takes such a term over.
-func TestATermThatNoVersionWritesCostsItsRecord(t *testing.T) {
-	for _, forged := range []int64{math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64 / 2, math.MinInt64} {
-		s := settled(t)
-		spoiled := s.record
-		spoiled.Term = forged
-		data, err := json.Marshal(spoiled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = s.put(data)
-		for range 10 {
-			s.passes()
-		}
-		s.leader().start(t, "new") // so that another has to lead
-		if why := s.stuck(); why != "" {
-			t.Errorf("term %d: %s", forged, why)
-		}
-		for _, a := range s.members {
-			if term := a.Leadership().Term; term < 0 || term > a.time().Add(time.Hour).UnixMilli() {
-				t.Errorf("term %d: %s is in term %d", forged, a.opts.Identity, term)
-			}
-		}
+	if s.record.Term <= before || s.settles() != 1 {
+		t.Errorf("term %d after %d, %d lead", s.record.Term, before, s.settles())
 	}
 }
 
-// TestATermAheadOfTheClockIsTaken shows that a replica whose clock is decades
+// TestTermAheadOfTheClockIsTaken shows that a replica whose clock is decades
 // behind that of who made the record follows it.
-func TestATermAheadOfTheClockIsTaken(t *testing.T) {
-	s := newScene(t, rules{})
+func TestTermAheadOfTheClockIsTaken(t *testing.T) {
+	s := newScene()
 	s.members[1].clock = 50 * 365 * 24 * time.Hour
-	s.members[1].takesTurn()
+	s.begins(&s.members[1])
+	s.arrives(&s.members[1])
 	ahead := s.record.Term
 	for range 10 {
 		s.passes()
 	}
-	if why := s.stuck(); why != "" {
-		t.Error(why)
-	}
-	for _, a := range s.members {
-		if term := a.Leadership().Term; term < ahead {
-			t.Errorf("%s is in term %d, the record was made with %d", a.opts.Identity, term, ahead)
-		}
+	if s.record.Term < ahead || s.settles() != 1 {
+		t.Errorf("term %d after %d, %d lead", s.record.Term, ahead, s.settles())
 	}
 }
 
-// TestAWipedRecordGetsTermsAboveTheOldOnes shows that a record which was deleted
-// fences no leader out for ever, though a replica made it anew that has just
-// started and whose clock is a year behind.
-func TestAWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
-	s := settled(t)
-	before := s.record.Term
-	s.data, s.record, s.version = nil, record{}, 0
-	c := s.members[2]
-	c.clock -= time.Hour * 24 * 365
-	c.start(t, "new")
-	c.takesTurn()
-	if now := s.record.Term; now >= before {
-		t.Fatalf("term %d after %d: nothing to mend", now, before)
+func TestParse(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	for _, text := range []string{
+		"", "{", "0", `"gone"`, "{}", `{"format":1,"members":[]}`, `{"format":1,"members":{"x":{"ttl_ms":-1}}}`, `{"format":1,"members":{"x":{"ttl_ms":3600001}}}`,
+		fmt.Sprintf(`{"format":1,"term":%d}`, math.MaxInt64/2), `{"format":1,"term":-1}`, // leaves no term above it, or is none
+	} {
+		if _, err := parse([]byte(text), now); err != errSpoiled { //nolint:errorlint // it is returned as it is
+			t.Errorf("%s: %v", text, err)
+		}
 	}
-	for range 10 {
-		s.passes()
-	}
-	if why := s.stuck(); why != "" {
-		t.Error(why)
+	if _, err := parse([]byte(`{"format":2,"members":[]}`), now); err == nil || err == errSpoiled { //nolint:errorlint // it is returned as it is
+		t.Errorf("a later version: %v", err)
 	}
 }
 
@@ -101,4 +97,30 @@ func TestCandidates(t *testing.T) {
 	if len(led) != 2 || led["a"] < 25 || led["b"] < 25 {
 		t.Errorf("of 100 targets they lead %v", led)
 	}
+}
+
+// FuzzRecord shows that no record brings a replica down, that whatever stands in
+// one a replica makes none but a member the leader, and that terms never fall.
+func FuzzRecord(f *testing.F) {
+	f.Add(`{"format":1,"leader":"gone","term":3,"members":{"a":{"beat":17,"ttl_ms":15000,"ready":3},"b":{"beat":3}}}`)
+	f.Add(`{"format":1,"leader":"a","members":{"a":{"leaving":true},"":{}}}`)
+	f.Add(`{"format":1,"leader":"","members":null}`)
+	f.Add(`{"format":1,"leader":"gone","term":9223372036854775807,"members":{"a":{}}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s := newScene()
+		read, err := parse([]byte(text), time.Unix(1e9, 0))
+		if err != nil || len(read.Members) > 100 {
+			return
+		}
+		s.record, s.version = read, 1
+		a := &s.members[0]
+		for range 2 * int(MaxTTL/sceneStep) { // until all that it names are dead
+			a.clock += sceneStep
+			s.begins(a)
+			s.arrives(a)
+		}
+		if r := s.record; r.Term < read.Term || !a.leads() || len(r.Members) != 1 {
+			t.Errorf("term %d after %d, %+v", r.Term, read.Term, r)
+		}
+	})
 }

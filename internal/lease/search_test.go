@@ -1,0 +1,333 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A scene is one state of a search: the views of three replicas, and the record
+// that they share. What is in a record or a view is never changed in place, so
+// that a copy of the values is a copy of the scene.
+type scene struct {
+	record  record
+	version int // 0: there is no record
+	members []actor
+	led     map[int64]string // who led in each term
+	path    []string         // the events that led here
+	wrong   string           // what must not have happened
+}
+
+const (
+	sceneTTL  = 15 * time.Second
+	sceneStep = sceneTTL / 3 // how long time passes at once
+)
+
+// An actor is one replica, on a clock of its own, with a loop that is ready for
+// its role at its next turn.
+type actor struct {
+	view
+
+	clock  time.Duration
+	state  running
+	again  bool // it was started a second time
+	away   bool // from its target
+	behind bool // its clock stood still since it renewed
+	slow   bool // its clock loses a quarter
+	sent   *sentWrite
+	late   *sentWrite // that it has given up
+}
+
+type running string
+
+const (
+	runs      running = ""
+	paused    running = "paused"    // its clock goes on
+	suspended running = "suspended" // its clock stands still
+)
+
+// sentWrite is a record under way to the store.
+type sentWrite struct {
+	record  record
+	version int // that it replaces
+	at      time.Time
+}
+
+var errLate = errors.New("no answer")
+
+func newScene() *scene {
+	s := &scene{led: map[int64]string{}}
+	for _, name := range []string{"a", "b", "c"} {
+		s.members = append(s.members, actor{view: newView(name), slow: name == "a"})
+	}
+	return s
+}
+
+func newView(name string) view {
+	return New(Options{Target: "zk", Identity: name, TTL: sceneTTL}).view
+}
+
+func (s *scene) clone() *scene {
+	c := *s
+	c.members, c.path, c.led = slices.Clone(s.members), slices.Clone(s.path), maps.Clone(s.led)
+	return &c
+}
+
+func (a *actor) time() time.Time { return time.Unix(1e9, 0).Add(a.clock) }
+func (a *actor) leads() bool     { return a.leadership(a.time()).Role == bridge.RoleLeader }
+
+// leader returns who leads, the first where nobody does.
+func (s *scene) leader() *actor {
+	return &s.members[max(0, slices.IndexFunc(s.members, func(a actor) bool { return a.leads() }))]
+}
+
+// begins lets a replica get ready for its role, read the record, and send what it
+// decides.
+func (s *scene) begins(a *actor) {
+	if a.state != runs || a.sent != nil {
+		return
+	}
+	a.done = a.leadership(a.time())
+	r := s.record
+	if s.version == 0 {
+		r = a.anew(a.time())
+	}
+	if next, due := a.decide(a.time(), r, !a.away); due {
+		a.sent = &sentWrite{next, s.version, a.time()}
+	}
+	s.look()
+}
+
+// arrives brings a write to the store, which tells the writer.
+func (s *scene) arrives(a *actor) {
+	w := a.sent
+	if a.sent = nil; w == nil {
+		return
+	}
+	if s.store(w) {
+		a.behind = false
+		a.written(w.record, w.at, nil)
+	} else {
+		a.written(w.record, w.at, registry.ErrConflict)
+	}
+	s.look()
+}
+
+// store brings a write to the store.
+func (s *scene) store(w *sentWrite) bool {
+	if w.version != s.version {
+		return false
+	}
+	s.record, s.version = w.record, s.version+1
+	return true
+}
+
+// fails makes a replica give up a write, which may arrive later.
+func (s *scene) fails(a *actor) {
+	if w := a.sent; w != nil {
+		a.sent, a.late = nil, w
+		a.written(w.record, w.at, errLate)
+	}
+}
+
+// passes lets time pass, and whoever runs take a turn then.
+func (s *scene) passes() {
+	for i := range s.members {
+		a := &s.members[i]
+		s.fails(a)
+		switch {
+		case a.state == suspended:
+			a.behind = true
+		case a.slow:
+			a.clock += sceneStep * 3 / 4
+		default:
+			a.clock += sceneStep
+		}
+	}
+	for i := range s.members {
+		s.begins(&s.members[i])
+		s.arrives(&s.members[i])
+	}
+}
+
+// look notes what must not be: two that lead at once, but for one whose clock
+// stood still, and two in one term, by which writes are fenced.
+func (s *scene) look() {
+	var who []string
+	for i := range s.members {
+		a := &s.members[i]
+		if !a.leads() {
+			continue
+		}
+		if !a.behind && a.state != suspended {
+			who = append(who, a.Identity)
+		}
+		if first, known := s.led[a.record.Term]; known && first != a.Identity {
+			s.wrong = fmt.Sprintf("%s and %s lead in one term", first, a.Identity)
+		}
+		s.led[a.record.Term] = a.Identity
+	}
+	if len(who) > 1 {
+		s.wrong = fmt.Sprintf("%v lead at once", who)
+	}
+}
+
+// An event is one thing that may happen next.
+type event struct {
+	name string
+	does func(*scene)
+}
+
+// events returns all that may happen in a scene.
+func (s *scene) events() []event {
+	all := []event{{"time", (*scene).passes}}
+	for n, a := range s.members {
+		on := func(may bool, what string, does func(*scene, *actor)) {
+			if may {
+				all = append(all, event{a.Identity + " " + what, func(s *scene) { does(s, &s.members[n]) }})
+			}
+		}
+		on(a.state == runs && a.sent == nil, "takes a turn", func(s *scene, a *actor) { s.begins(a); s.arrives(a) })
+		on(a.state == runs && a.sent == nil, "sends", (*scene).begins)
+		on(a.sent != nil, "is answered", (*scene).arrives)
+		on(a.sent != nil, "gets no answer", (*scene).fails)
+		on(a.late != nil, "is written late", func(s *scene, a *actor) { s.store(a.late); a.late = nil })
+		on(a.state == runs, "is paused", func(_ *scene, a *actor) { a.state = paused })
+		on(a.state == runs, "is suspended", func(_ *scene, a *actor) { a.state = suspended })
+		on(a.state != runs, "goes on", func(_ *scene, a *actor) { a.state = runs })
+		on(!a.again && a.state == runs, "crashes", func(_ *scene, a *actor) { // whether it comes back is another event
+			*a = actor{view: newView(a.Identity + "'"), clock: a.clock, slow: a.slow, state: paused, again: true}
+		})
+		on(!a.leaving && a.state == runs, "leaves", func(_ *scene, a *actor) { a.leaving = true })
+		on(true, "loses or regains its target", func(_ *scene, a *actor) { a.away = !a.away })
+	}
+	return all
+}
+
+// settles returns how many lead once everything is well again.
+func (s *scene) settles() int {
+	c, leaders := s.clone(), 0
+	for i := range c.members {
+		c.members[i].state, c.members[i].away, c.members[i].leaving = runs, false, false
+	}
+	for range 4 * int(sceneTTL/sceneStep) {
+		c.passes()
+	}
+	for i := range c.members {
+		if c.members[i].leads() {
+			leaders++
+		}
+	}
+	return leaders
+}
+
+// key returns what all that may follow depends on: two scenes with one key
+// have the same future.
+func (s *scene) key() string {
+	k := fmt.Appendf(nil, "%s %d %d", s.record.Leader, s.record.Term, s.version)
+	for i := range s.members {
+		a := &s.members[i]
+		since := func(at time.Time) time.Duration { return max(at.Sub(a.time()), -sceneTTL) }
+		k = fmt.Appendf(k, "|%s %s %t %t %t %t %d %d %d %d %v", a.Identity, a.state, a.away, a.behind, a.unsure, a.leaving,
+			since(a.readAt), since(a.renewed), a.unready.Sub(a.time()), a.patience, a.done)
+		for _, r := range []record{a.record, s.record} {
+			for _, name := range slices.Sorted(maps.Keys(r.Members)) {
+				k = fmt.Appendf(k, ",%s %v %d", name, r.Members[name], since(a.seen[name]))
+			}
+		}
+		for _, w := range []*sentWrite{a.sent, a.late} {
+			if w != nil {
+				k = fmt.Appendf(k, ">%d %s %d %d", w.version-s.version, w.record.Leader, w.record.Term, since(w.at))
+			}
+		}
+	}
+	return string(k)
+}
+
+// search visits every order of events up to a depth, each state once, and
+// returns the first in which something is wrong, and how many it saw.
+func search(from *scene, depth int) (found string, states int) {
+	known := map[string]bool{from.key(): true}
+	level := []*scene{from}
+	for range depth {
+		var next []*scene
+		for _, s := range level {
+			for _, e := range s.events() {
+				c := s.clone()
+				c.path = append(c.path, e.name)
+				if e.does(c); c.wrong != "" {
+					return strings.Join(c.path, ", ") + ": " + c.wrong, len(known)
+				}
+				if k := c.key(); !known[k] {
+					known[k] = true
+					next = append(next, c)
+				}
+			}
+		}
+		level = next
+	}
+	for i, s := range level {
+		if i%29 == 0 && s.settles() != 1 { // each takes a hundred times as long as an event
+			return fmt.Sprintf("%s: in the end %d lead", strings.Join(s.path, ", "), s.settles()), len(known)
+		}
+	}
+	return "", len(known)
+}
+
+// TestEveryOrder visits every order of what may happen to three replicas. The
+// gate looks less deep.
+func TestEveryOrder(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*scene){
+		"nobody was there": func(s *scene) { *s = *newScene() },
+		"all have settled": func(*scene) {},
+		"a leader is about to be taken for dead": func(s *scene) {
+			s.leader().state = paused
+			s.passes()
+			s.passes()
+		},
+		"a leader's machine was suspended, and another leads": func(s *scene) {
+			s.leader().state = suspended
+			for range 4 {
+				s.passes()
+			}
+		},
+		"a leader has been without its target for long": func(s *scene) {
+			s.leader().away = true
+			for range 23 {
+				s.passes()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := settled()
+			begin(s)
+			depth := 4
+			if testing.Short() {
+				depth = 3
+			}
+			found, states := search(s, depth)
+			if found != "" || s.wrong != "" {
+				t.Error(found, s.wrong)
+			}
+			t.Log(states, "states")
+		})
+	}
+}
+
+// settled returns a scene in which somebody leads.
+func settled() *scene {
+	s := newScene()
+	for range 10 {
+		s.passes()
+	}
+	return s
+}
