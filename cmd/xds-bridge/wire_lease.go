@@ -77,7 +77,7 @@ func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (leas
 		}
 		c := rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{CAFile: k.CAFile}, BearerTokenFile: k.TokenFile}
 		return func(target string) (lease.Store, error) {
-			return lease.NewKubernetes(c, namespace, k.Object(cfg.Owner, target), r.TTL.Std())
+			return lease.NewKubernetes(c, namespace, k.Object(cfg.Owner, target)), nil
 		}, func() {}, nil
 	}
 	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper

@@ -214,7 +214,7 @@ func TestKubernetes_F03_F04_A46_A47(t *testing.T) {
 		}},
 		{"403: the account has no Role", func(t *testing.T) {
 			c.withoutLease(t, func() { c.kube.Forbid(t, namespace, account) }, func() { c.kube.Allow(t, namespace, account, needed()...) },
-				"get is not allowed: the service account needs a Role in namespace "+namespace+" with get, create and patch of leases in coordination.k8s.io")
+				`cannot get resource "leases" in API group "coordination.k8s.io" in the namespace "`+namespace+`"`)
 		}},
 		{"401: the token is not accepted", func(t *testing.T) {
 			c.withoutLease(t, func() { c.tokens.rotate(t, "nonsense") }, func() { c.tokens.rotate(t, c.kube.Token(t, namespace, account)) }, "is not accepted")

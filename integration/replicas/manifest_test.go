@@ -164,7 +164,7 @@ func TestManifest(t *testing.T) {
 			b.Start(t)
 			harness.Eventually(t, soon, "status says which verb is missing", func() error {
 				s, err := standingOf(t, b)
-				if err == nil && !strings.Contains(s.LastError, verb+" is not allowed: the service account needs a Role in namespace "+shippedNamespace) {
+				if err == nil && !strings.Contains(s.LastError, "cannot "+verb+` resource "leases"`) {
 					err = fmt.Errorf("%q", s.LastError)
 				}
 				return err

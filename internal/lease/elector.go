@@ -21,7 +21,6 @@ import (
 // runs. It implements bridge.Election, and is safe for concurrent use.
 type Elector struct {
 	opts    Options
-	now     func() time.Time
 	changed chan struct{} // the leadership is another
 	left    chan struct{} // closed once this replica is no member any more
 
@@ -36,19 +35,18 @@ type Elector struct {
 func New(o Options) *Elector {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Elector{
-		opts: o, now: time.Now, view: view{Options: o, patience: o.leastPatience()},
-		changed: make(chan struct{}, 1), left: make(chan struct{}),
+		opts: o, changed: make(chan struct{}, 1), left: make(chan struct{}), view: view{Options: o, patience: o.leastPatience()},
 	}
 }
 
 // Run keeps the entry of this replica alive, and leads when it is elected, until
 // ctx ends or it has left. It returns nil.
 func (e *Elector) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
+	poll, timer := min(e.opts.TTL/15, time.Second), time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		e.report(e.turn(ctx))
-		timer.Reset(e.opts.poll()/2 + rand.N(e.opts.poll()/2)) // no two replicas stay in step
+		timer.Reset(poll/2 + rand.N(poll/2)) // no two replicas stay in step
 		select {
 		case <-ctx.Done():
 			return nil
@@ -68,14 +66,15 @@ func (e *Elector) turn(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the record of the replicas: %w", err)
 	}
-	now := e.now()
+	now := time.Now()
 	before, err := parse(text, now)
 	if err != nil && !errors.Is(err, errSpoiled) {
 		return err
 	}
-	reached := e.opts.Reaches == nil || e.opts.Reaches()
-	var next record
-	var due bool
+	if err != nil && len(text) > 0 {
+		e.opts.Log.Warn("record of the replicas overwritten by something else; it is made anew", "target", e.opts.Target)
+	}
+	reached, next, due := e.opts.Reaches(), record{}, false
 	e.update(func(v *view) {
 		if err != nil {
 			before = v.anew(now)
@@ -104,7 +103,7 @@ func (e *Elector) update(change func(*view)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	change(&e.view)
-	before, now := e.shown, e.view.leadership(e.now())
+	before, now := e.shown, e.view.leadership(time.Now())
 	if now.Until = (time.Time{}); now == before { // it moves with every renewal
 		return
 	}
@@ -121,13 +120,11 @@ func (e *Elector) update(change func(*view)) {
 
 // tell tells what this replica changed in the record.
 func (e *Elector) tell(before, next record) {
-	self := e.opts.Identity
-	for name := range before.Members {
-		if name != self && !next.has(name) {
-			e.opts.Log.Warn("replica silent for its ttl; another leads where it did", "replica", name)
-		}
+	self, leader := e.opts.Identity, before.Leader
+	if leader != self && before.has(leader) && !next.has(leader) {
+		e.opts.Log.Warn("leader silent for its ttl; another leads in its place", "target", e.opts.Target, "replica", leader)
 	}
-	if before.Leader == self && next.Leader != self && !next.Members[self].Leaving {
+	if leader == self && next.Leader != self && !next.Members[self].Leaving {
 		e.opts.Log.Warn("this leader does not get ready, so that another leads; look whether this replica reaches the target",
 			"replica", self, "next", next.Leader)
 	}
@@ -192,7 +189,7 @@ func (e *Elector) State() State {
 	defer e.mu.Unlock()
 	r := e.view.record
 	s := State{
-		Leadership: e.view.leadership(e.now()), Members: slices.Sorted(maps.Keys(r.Members)), Ready: r.ready(e.opts.Identity), Lost: e.lost,
+		Leadership: e.view.leadership(time.Now()), Members: slices.Sorted(maps.Keys(r.Members)), Ready: r.ready(e.opts.Identity), Lost: e.lost,
 	}
 	if e.lastErr != nil {
 		s.LastError = e.lastErr.Error()
@@ -210,12 +207,12 @@ const Remembered = 10 * time.Minute
 func (e *Elector) Differing() (name string, differs bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := &e.view
-	if v.record.Format == 0 {
+	switch v, o := e.view, e.view.other; {
+	case v.record.Format == 0:
 		return "", true
-	}
-	if o := v.other; v.config == "" || o.config == v.config || e.now().Sub(o.at) >= Remembered {
+	case v.config == "", o.config == v.config, time.Since(o.at) >= Remembered:
 		return "", false
+	default:
+		return o.name, true
 	}
-	return v.other.name, true
 }

@@ -23,26 +23,22 @@ import (
 // Kubernetes keeps the record in an annotation of a Lease object. It uses no
 // typed client: that links every type of Kubernetes, 13 MB more.
 type Kubernetes struct {
-	config          *rest.Config
+	config          rest.Config
 	namespace, name string
-	ttl             time.Duration
 }
 
-// annotation is where in the object the record is.
 const annotation = "xds-bridge/replicas"
 
 // NewKubernetes returns a store over the Lease object of a name. Of the
 // configuration the files of certificates and of the token are read again for
 // every request.
-func NewKubernetes(c rest.Config, namespace, name string, ttl time.Duration) (*Kubernetes, error) {
+func NewKubernetes(c rest.Config, namespace, name string) *Kubernetes {
 	scheme := runtime.NewScheme()
-	if err := coordination.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("lease: %w", err)
-	}
+	_ = coordination.AddToScheme(scheme) // it is empty, so that nothing is in the way
 	c.APIPath, c.GroupVersion = "/apis", &coordination.SchemeGroupVersion
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.WarningHandler = rest.NoWarnings{}
-	return &Kubernetes{&c, namespace, name, ttl}, nil
+	return &Kubernetes{c, namespace, name}
 }
 
 // Load implements Store.
@@ -56,8 +52,9 @@ func (k *Kubernetes) Load(ctx context.Context) ([]byte, string, error) {
 
 // Save implements Store. The spec is for people: nothing is decided by it.
 func (k *Kubernetes) Save(ctx context.Context, text []byte, version string) error {
-	now, seconds := time.Now(), max(int32(k.ttl.Seconds()), 1)
+	now := time.Now()
 	r, _ := parse(text, now) // it is one of ours
+	seconds := max(int32(r.Members[r.Leader].TTL/1000), 1)
 	l := coordination.Lease{
 		ObjectMeta: meta.ObjectMeta{Name: k.name, ResourceVersion: version, Annotations: map[string]string{annotation: string(text)}},
 		Spec:       coordination.LeaseSpec{HolderIdentity: &r.Leader, LeaseDurationSeconds: &seconds, RenewTime: &meta.MicroTime{Time: now}},
@@ -80,11 +77,11 @@ func (k *Kubernetes) Save(ctx context.Context, text []byte, version string) erro
 // for this server alone.
 func (k *Kubernetes) do(ctx context.Context, request func(rest.Interface) *rest.Request) (*coordination.Lease, error) {
 	l := &coordination.Lease{}
-	transport, err := rest.TransportFor(k.config)
+	transport, err := rest.TransportFor(&k.config)
 	if err != nil {
 		return l, fmt.Errorf("lease: %w", err)
 	}
-	c, err := rest.RESTClientForConfigAndClient(k.config, &http.Client{
+	c, err := rest.RESTClientForConfigAndClient(&k.config, &http.Client{
 		Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	if err != nil {

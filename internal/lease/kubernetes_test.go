@@ -61,10 +61,7 @@ func cluster(t *testing.T) (a *apiserver, k *lease.Kubernetes, token string) {
 	put(t, ca, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
 	put(t, token, "one\n")
 	c := rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: ca}, BearerTokenFile: token}
-	k, err := lease.NewKubernetes(c, "istio-system", "xds-bridge-shop", ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k = lease.NewKubernetes(c, "istio-system", "xds-bridge-shop")
 	return a, k, token
 }
 
@@ -81,7 +78,7 @@ func TestKubernetes(t *testing.T) {
 	if err != nil || len(record) > 0 || version != "" {
 		t.Fatalf("%q %q %v", record, version, err)
 	}
-	one := `{"format":1,"leader":"a","term":1,"members":{}}`
+	one := `{"format":1,"leader":"a","term":1,"members":{"a":{"beat":1,"ttl_ms":15000}}}`
 	if err := k.Save(t.Context(), []byte(one), ""); err != nil {
 		t.Fatal(err)
 	}

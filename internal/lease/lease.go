@@ -37,7 +37,7 @@ type Options struct {
 	Target   string        // what is led: among several that are ready, each target prefers another
 	Identity string        // of this process and no other
 	TTL      time.Duration // after which a replica that is silent is dead, up to MaxTTL
-	Reaches  func() bool   // whether the target is in reach, without which nobody is ready; must not block; nil: always
+	Reaches  func() bool   // whether the target is in reach, without which nobody is ready; must not block
 	Log      *slog.Logger  // nil: none
 }
 
@@ -46,9 +46,6 @@ const MaxTTL = time.Hour
 
 // beat is how often a replica renews its entry.
 func (o Options) beat() time.Duration { return o.TTL / 5 }
-
-// poll is how often a replica looks at the record and at its clock.
-func (o Options) poll() time.Duration { return min(o.TTL/15, time.Second) }
 
 // valid is how long a leader may write after it renewed its entry. The rest of
 // the ttl is for calls under way and clocks that differ.

@@ -12,11 +12,8 @@ import (
 // format is the form of the record that this package reads and writes.
 const format = 1
 
-// A record is what the replicas of a target share:
-//
-//	{"format":1,"leader":"a","term":1793000000000,
-//	 "members":{"a":{"beat":17,"ttl_ms":15000,"ready":1793000000000,"config":"x7k2"},
-//	            "b":{"beat":3,"ttl_ms":15000,"leaving":true}}}
+// A record is what the replicas of a target share. TestRecordKeepsItsFormat shows
+// one as it is stored.
 type record struct {
 	Format  int               `json:"format"`
 	Leader  string            `json:"leader,omitempty"`

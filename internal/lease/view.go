@@ -36,9 +36,8 @@ type sighting struct {
 }
 
 // anew returns a record in place of one that was deleted or spoiled, with the
-// leader that this replica knows of: else nobody would lead. Without one, terms
-// begin with the time in milliseconds, which is above those of a record that was
-// deleted a moment ago: leaders do not change that often.
+// leader that this replica knows of. Where it knows of none, terms begin with the
+// time in milliseconds: no leaders change so often that theirs are above it.
 func (v *view) anew(now time.Time) record {
 	v.unsure = true // it is to be written at once
 	if v.record.Format == 0 {
