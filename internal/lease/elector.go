@@ -67,16 +67,16 @@ func (e *Elector) turn(ctx context.Context) error {
 		return fmt.Errorf("read the record of the replicas: %w", err)
 	}
 	now := time.Now()
-	before, err := parse(text, now)
-	if err != nil && !errors.Is(err, errSpoiled) {
+	before, sound, err := parse(text, now)
+	if err != nil {
 		return err
 	}
-	if err != nil && len(text) > 0 {
+	if !sound && len(text) > 0 {
 		e.opts.Log.Warn("record of the replicas overwritten by something else; it is made anew", "target", e.opts.Target)
 	}
 	reached, next, due := e.opts.Reaches(), record{}, false
 	e.update(func(v *view) {
-		if err != nil {
+		if !sound {
 			before = v.anew(now)
 		}
 		next, due = v.decide(now, before, reached)

@@ -53,7 +53,7 @@ func (k *Kubernetes) Load(ctx context.Context) ([]byte, string, error) {
 // Save implements Store. The spec is for people: nothing is decided by it.
 func (k *Kubernetes) Save(ctx context.Context, text []byte, version string) error {
 	now := time.Now()
-	r, _ := parse(text, now) // it is one of ours
+	r, _, _ := parse(text, now) // it is one of ours
 	seconds := max(int32(r.Members[r.Leader].TTL/1000), 1)
 	l := coordination.Lease{
 		ObjectMeta: meta.ObjectMeta{Name: k.name, ResourceVersion: version, Annotations: map[string]string{annotation: string(text)}},

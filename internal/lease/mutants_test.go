@@ -15,7 +15,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{"a leader has some time to get ready", "lease.go", "8 * o.TTL", "o.TTL"},
 		{"a lease counts from before the write", "elector.go", "v.written(next, now, err)", "v.written(next, time.Now(), err)"},
 		{"a target out of reach is told", "elector.go", "e.opts.Reaches(), record{}", "true, record{}"},
-		{"a later version is left alone", "elector.go", "err != nil && !errors.Is(err, errSpoiled)", "false"},
+		{"a later version is left alone", "record.go", "r.Format != format && r.Format != 0", "false"},
 		{"a lease that ran out is counted", "elector.go", "e.lost++", ""},
 		{"the loop is told of another leadership", "elector.go", "case e.changed <- struct{}{}:", ""},
 		{"who was configured otherwise counts no longer than that", "elector.go", "time.Since(o.at) >= Remembered", "false"},

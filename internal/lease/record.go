@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -29,30 +28,23 @@ type member struct {
 	Config  string `json:"config,omitempty"`  // tells what it is configured to write; empty: it does not say
 }
 
-// errSpoiled says that a record is none that any version wrote.
-var errSpoiled = errors.New("the record of the replicas cannot be read")
-
 // maxAhead is how far a term may be ahead of a clock in milliseconds, a century:
 // clocks that are wrong are so by decades. A term beyond it would leave none
 // above itself.
 const maxAhead = 100 * 366 * 24 * 60 * 60 * 1000
 
-// parse returns the record that a text is. Its error is errSpoiled, or tells that
-// a later version wrote it.
-func parse(text []byte, now time.Time) (record, error) {
-	var r record
-	sound := json.Unmarshal(text, &r) == nil
+// parse returns the record that a text is, and whether it is one that any version
+// wrote. The error tells that a later version wrote it.
+func parse(text []byte, now time.Time) (r record, sound bool, err error) {
+	sound = json.Unmarshal(text, &r) == nil
 	if r.Format != format && r.Format != 0 {
-		return r, fmt.Errorf("the record of the replicas has format %d, this version knows %d", r.Format, format)
+		return r, false, fmt.Errorf("the record of the replicas has format %d, this version knows %d", r.Format, format)
 	}
 	sound = sound && r.Format == format && r.Term >= 0 && r.Term <= now.UnixMilli()+maxAhead
 	for _, m := range r.Members {
 		sound = sound && m.TTL >= 0 && m.TTL <= MaxTTL.Milliseconds()
 	}
-	if !sound {
-		return r, errSpoiled
-	}
-	return r, nil
+	return r, sound, nil
 }
 
 // has reports whether a replica is a member.
@@ -63,7 +55,7 @@ func (r record) has(name string) bool {
 
 // ready reports whether a member did what its role in the present term asks for.
 func (r record) ready(name string) bool {
-	return r.has(name) && r.Members[name].Ready == r.Term && r.Term != 0
+	return r.Term != 0 && r.Members[name].Ready == r.Term
 }
 
 // candidate returns who is to lead a target next, empty where nobody stays: one

@@ -22,6 +22,7 @@ type scene struct {
 	members []actor
 	led     map[int64]string // who led in each term
 	path    []string         // the events that led here
+	leading []string         // who leads now
 	wrong   string           // what must not have happened
 }
 
@@ -37,7 +38,6 @@ type actor struct {
 
 	clock  time.Duration
 	state  running
-	again  bool // it was started a second time
 	away   bool // from its target
 	behind bool // its clock stood still since it renewed
 	slow   bool // its clock loses a quarter
@@ -138,44 +138,46 @@ func (s *scene) fails(a *actor) {
 }
 
 // passes lets time pass, and whoever runs take a turn then.
-func (s *scene) passes() {
-	for i := range s.members {
-		a := &s.members[i]
-		s.fails(a)
-		switch {
-		case a.state == suspended:
-			a.behind = true
-		case a.slow:
-			a.clock += sceneStep * 3 / 4
-		default:
-			a.clock += sceneStep
+func (s *scene) passes(steps int) {
+	for range steps {
+		for i := range s.members {
+			a := &s.members[i]
+			s.fails(a)
+			switch {
+			case a.state == suspended:
+				a.behind = true
+			case a.slow:
+				a.clock += sceneStep * 3 / 4
+			default:
+				a.clock += sceneStep
+			}
 		}
-	}
-	for i := range s.members {
-		s.begins(&s.members[i])
-		s.arrives(&s.members[i])
+		for i := range s.members {
+			s.begins(&s.members[i])
+			s.arrives(&s.members[i])
+		}
 	}
 }
 
 // look notes what must not be: two that lead at once, but for one whose clock
 // stood still, and two in one term, by which writes are fenced.
 func (s *scene) look() {
-	var who []string
+	s.leading = nil
 	for i := range s.members {
 		a := &s.members[i]
 		if !a.leads() {
 			continue
 		}
 		if !a.behind && a.state != suspended {
-			who = append(who, a.Identity)
+			s.leading = append(s.leading, a.Identity)
 		}
 		if first, known := s.led[a.record.Term]; known && first != a.Identity {
 			s.wrong = fmt.Sprintf("%s and %s lead in one term", first, a.Identity)
 		}
 		s.led[a.record.Term] = a.Identity
 	}
-	if len(who) > 1 {
-		s.wrong = fmt.Sprintf("%v lead at once", who)
+	if len(s.leading) > 1 {
+		s.wrong = fmt.Sprintf("%v lead at once", s.leading)
 	}
 }
 
@@ -187,7 +189,7 @@ type event struct {
 
 // events returns all that may happen in a scene.
 func (s *scene) events() []event {
-	all := []event{{"time", (*scene).passes}}
+	all := []event{{"time", func(s *scene) { s.passes(1) }}}
 	for n, a := range s.members {
 		on := func(may bool, what string, does func(*scene, *actor)) {
 			if may {
@@ -202,8 +204,8 @@ func (s *scene) events() []event {
 		on(a.state == runs, "is paused", func(_ *scene, a *actor) { a.state = paused })
 		on(a.state == runs, "is suspended", func(_ *scene, a *actor) { a.state = suspended })
 		on(a.state != runs, "goes on", func(_ *scene, a *actor) { a.state = runs })
-		on(!a.again && a.state == runs, "crashes", func(_ *scene, a *actor) { // whether it comes back is another event
-			*a = actor{view: newView(a.Identity + "'"), clock: a.clock, slow: a.slow, state: paused, again: true}
+		on(len(a.Identity) == 1 && a.state == runs, "crashes", func(_ *scene, a *actor) { // whether it comes back is another event
+			*a = actor{view: newView(a.Identity + "'"), clock: a.clock, slow: a.slow, state: paused}
 		})
 		on(!a.leaving && a.state == runs, "leaves", func(_ *scene, a *actor) { a.leaving = true })
 		on(true, "loses or regains its target", func(_ *scene, a *actor) { a.away = !a.away })
@@ -213,19 +215,12 @@ func (s *scene) events() []event {
 
 // settles returns how many lead once everything is well again.
 func (s *scene) settles() int {
-	c, leaders := s.clone(), 0
+	c := s.clone()
 	for i := range c.members {
 		c.members[i].state, c.members[i].away, c.members[i].leaving = runs, false, false
 	}
-	for range 4 * int(sceneTTL/sceneStep) {
-		c.passes()
-	}
-	for i := range c.members {
-		if c.members[i].leads() {
-			leaders++
-		}
-	}
-	return leaders
+	c.passes(4 * int(sceneTTL/sceneStep))
+	return len(c.leading)
 }
 
 // key returns what all that may follow depends on: two scenes with one key
@@ -290,20 +285,15 @@ func TestEveryOrder(t *testing.T) {
 		"all have settled": func(*scene) {},
 		"a leader is about to be taken for dead": func(s *scene) {
 			s.leader().state = paused
-			s.passes()
-			s.passes()
+			s.passes(2)
 		},
 		"a leader's machine was suspended, and another leads": func(s *scene) {
 			s.leader().state = suspended
-			for range 4 {
-				s.passes()
-			}
+			s.passes(4)
 		},
 		"a leader has been without its target for long": func(s *scene) {
 			s.leader().away = true
-			for range 23 {
-				s.passes()
-			}
+			s.passes(23)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -326,8 +316,6 @@ func TestEveryOrder(t *testing.T) {
 // settled returns a scene in which somebody leads.
 func settled() *scene {
 	s := newScene()
-	for range 10 {
-		s.passes()
-	}
+	s.passes(10)
 	return s
 }
