@@ -86,14 +86,14 @@ func (e *Elector) turn(ctx context.Context) error {
 	}
 	text, _ = json.Marshal(next) // of text and numbers, so that it cannot fail
 	err = e.opts.Store.Save(ctx, text, version)
-	e.update(func(v *view) { v.written(next, now, err) })
 	switch {
-	case errors.Is(err, registry.ErrConflict): // another was faster, and what it wrote is read next
+	case errors.Is(err, registry.ErrConflict):
+		return nil // another was faster, and what it wrote is read next
 	case err != nil:
 		return fmt.Errorf("write the record of the replicas: %w", err)
-	default:
-		e.tell(before, next)
 	}
+	e.update(func(v *view) { v.written(next, now) })
+	e.tell(before, next)
 	return nil
 }
 

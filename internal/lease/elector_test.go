@@ -146,14 +146,20 @@ func TestElector(t *testing.T) {
 		},
 		"V07 a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(w *world) {
 			a, b := w.pair()
+			blinks := func(r *replica) {
+				r.set(away)
+				w.in(7 * ttl)
+				r.set(back)
+				w.in(10 * time.Minute)
+				w.led(r)
+			}
+			blinks(a)
 			a.set(away)
-			w.in(7 * ttl)
-			w.led(a)
-			w.in(2 * ttl)
+			w.in(9 * ttl)
 			w.led(b)
 			a.set(back)
-			w.in(10 * time.Minute)
-			w.led(b)
+			w.in(time.Minute)
+			blinks(b)
 			a.expect(a.State().Ready)
 		},
 		"V07 where all read and nobody can write, the leader changes ever less often": func(w *world) {

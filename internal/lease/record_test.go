@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
 // TestRecordKeepsItsFormat pins what replicas of other versions read and write,
@@ -58,6 +60,24 @@ func TestParse(t *testing.T) {
 	ahead := fmt.Sprintf(`{"format":1,"term":%d}`, now.AddDate(50, 0, 0).UnixMilli())
 	if _, sound, err := parse([]byte(ahead), now); !sound || err != nil {
 		t.Errorf("by a clock that is decades ahead: %t, %v", sound, err)
+	}
+}
+
+// TestReady shows that a replica is ready for one role in one term, and only while
+// it reaches its target.
+func TestReady(t *testing.T) {
+	a := settled().leader()
+	now, term := a.time(), a.record.Term
+	for _, tt := range []struct {
+		role    bridge.Role
+		term    int64
+		reached bool
+	}{{bridge.RoleLeader, term, true}, {bridge.RoleLeader, term, false}, {bridge.RoleLeader, term - 1, true}, {bridge.RoleStandby, term, true}} {
+		a.done = bridge.Leadership{Role: tt.role, Term: tt.term}
+		next, _ := a.decide(now, a.record, tt.reached)
+		if want := tt.role == bridge.RoleLeader && tt.term == term && tt.reached; next.ready(a.Identity) != want {
+			t.Errorf("%+v: want %t", tt, want)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A scene is one state of a search: the views of three replicas, and the record
@@ -59,8 +57,6 @@ type sentWrite struct {
 	version int // that it replaces
 	at      time.Time
 }
-
-var errLate = errors.New("no answer")
 
 func newScene() *scene {
 	s := &scene{led: map[int64]string{}}
@@ -113,9 +109,7 @@ func (s *scene) arrives(a *actor) {
 	}
 	if s.store(w) {
 		a.behind = false
-		a.written(w.record, w.at, nil)
-	} else {
-		a.written(w.record, w.at, registry.ErrConflict)
+		a.written(w.record, w.at)
 	}
 	s.look()
 }
@@ -131,9 +125,8 @@ func (s *scene) store(w *sentWrite) bool {
 
 // fails makes a replica give up a write, which may arrive later.
 func (s *scene) fails(a *actor) {
-	if w := a.sent; w != nil {
-		a.sent, a.late = nil, w
-		a.written(w.record, w.at, errLate)
+	if a.sent != nil {
+		a.sent, a.late = nil, a.sent
 	}
 }
 
@@ -230,7 +223,7 @@ func (s *scene) key() string {
 	for i := range s.members {
 		a := &s.members[i]
 		since := func(at time.Time) time.Duration { return max(at.Sub(a.time()), -sceneTTL) }
-		k = fmt.Appendf(k, "|%s %s %t %t %t %t %d %d %d %d %v", a.Identity, a.state, a.away, a.behind, a.unsure, a.leaving,
+		k = fmt.Appendf(k, "|%s %s %t %t %t %d %d %d %d %v", a.Identity, a.state, a.away, a.behind, a.leaving,
 			since(a.readAt), since(a.renewed), a.unready.Sub(a.time()), a.patience, a.done)
 		for _, r := range []record{a.record, s.record} {
 			for _, name := range slices.Sorted(maps.Keys(r.Members)) {

@@ -1,12 +1,10 @@
 package lease
 
 import (
-	"errors"
 	"reflect"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A view is what one replica knows of the election, and all that it decides by.
@@ -19,7 +17,6 @@ type view struct {
 	highest  int64                // of all terms that were ever seen
 	seen     map[string]time.Time // when the entry of a member was last seen to change
 	renewed  time.Time            // from when our lease counts; zero: it was given up
-	unsure   bool                 // the store may hold another record than this, or get one by a late write of ours
 	unready  time.Time            // since when this leader is not ready; zero: it is, or does not lead
 	patience time.Duration        // with a leader that is not ready
 	other    sighting             // of the replica that was last seen to be configured otherwise
@@ -39,7 +36,6 @@ type sighting struct {
 // leader that this replica knows of. Where it knows of none, terms begin with the
 // time in milliseconds: no leaders change so often that theirs are above it.
 func (v *view) anew(now time.Time) record {
-	v.unsure = true // it is to be written at once
 	if v.record.Format == 0 {
 		return record{Format: format, Term: now.UnixMilli()}
 	}
@@ -86,11 +82,11 @@ func (v *view) decide(now time.Time, read record, reached bool) (next record, du
 	if v.elect(&next, now) {
 		delete(next.Members, self)
 	}
-	if !v.unsure && reflect.DeepEqual(next, read) && now.Sub(v.renewed) < v.beat() {
+	if reflect.DeepEqual(next, read) && now.Sub(v.renewed) < v.beat() {
 		return next, false
 	}
 	if next.Leader != self || !next.has(self) {
-		v.renewed = time.Time{} // before others may learn of it
+		v.renewed = time.Time{} // before others may learn of it, and until a later write is stored: this one may come late
 	}
 	if next.has(self) {
 		own.Beat++
@@ -122,14 +118,8 @@ func (v *view) elect(r *record, now time.Time) (left bool) {
 	return v.leaving && (candidate == "" || r.Leader != v.Identity && r.ready(r.Leader))
 }
 
-// written takes in how the write ended of a record that was decided on at a time.
-func (v *view) written(r record, at time.Time, err error) {
-	if err != nil {
-		v.unsure = v.unsure || !errors.Is(err, registry.ErrConflict)
-		return
-	}
-	v.record, v.renewed, v.unsure = r, at, false // whatever else was under way comes too late by now
-}
+// written takes in that a record is stored which was decided on at a time.
+func (v *view) written(r record, at time.Time) { v.record, v.renewed = r, at }
 
 // leadership returns what the replica is. A leader whose time ran out is named
 // no more.
