@@ -76,10 +76,11 @@ func (e *Elector) turn(ctx context.Context) error {
 	}
 	reached, next, due := e.opts.Reaches(), record{}, false
 	e.update(func(v *view) {
+		v.reached = reached
 		if !sound {
 			before = v.anew(now)
 		}
-		next, due = v.decide(now, before, reached)
+		next, due = v.decide(now, before)
 	})
 	if !due {
 		return nil
@@ -92,7 +93,7 @@ func (e *Elector) turn(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("write the record of the replicas: %w", err)
 	}
-	e.update(func(v *view) { v.written(next, now) })
+	e.update(func(v *view) { v.record, v.renewed = next, now })
 	e.tell(before, next)
 	return nil
 }

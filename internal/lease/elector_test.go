@@ -38,7 +38,7 @@ func TestElector(t *testing.T) {
 			w.led(a)
 			for _, r := range []*replica{a, b} {
 				s := r.State()
-				r.expect(s.Ready && s.Leader == "a" && len(s.Members) == 2 && s.Lost == 0)
+				r.expect(s.Ready, s.Leader == "a", len(s.Members) == 2, s.Lost == 0)
 			}
 		},
 		"A46 who is killed is replaced within the ttl, by one that is ready, in a later term": func(w *world) {
@@ -55,7 +55,7 @@ func TestElector(t *testing.T) {
 			a, b := w.pair()
 			a.set(cut)
 			w.in(ttl * 3 / 4)
-			a.expect(len(w.leaders()) == 0 && a.State().Lost == 1)
+			a.expect(len(w.leaders()) == 0, a.State().Lost == 1)
 			w.in(time.Minute)
 			w.led(b)
 			a.set(mended)
@@ -82,12 +82,12 @@ func TestElector(t *testing.T) {
 			b.set(cut)
 			w.in(10 * time.Minute)
 			s := a.State()
-			a.expect(len(w.leaders()) == 0 && strings.Contains(s.LastError, "no route") && s.Lost == 1 && s.Leader == "")
+			a.expect(len(w.leaders()) == 0, strings.Contains(s.LastError, "no route"), s.Lost == 1, s.Leader == "")
 			a.set(mended)
 			b.set(mended)
 			w.in(ttl)
 			s = w.led(a).State()
-			a.expect(s.Term == before && s.LastError == "")
+			a.expect(s.Term == before, s.LastError == "")
 		},
 		"A47 who leaves hands over to who is ready, and is gone once that one is ready as the leader": func(w *world) {
 			a, b := w.pair(func(r *replica) { r.slow = 5 * time.Second })
@@ -97,8 +97,8 @@ func TestElector(t *testing.T) {
 			w.led(b)
 			a.expect(len(left) == 0)
 			w.in(7 * time.Second)
-			a.expect(len(left) == 1 && <-left == nil)
-			b.expect(len(b.State().Members) == 1 && b.State().Ready)
+			a.expect(len(left) == 1, <-left == nil)
+			b.expect(len(b.State().Members) == 1, b.State().Ready)
 		},
 		"A47 who leaves leads until a standby is ready, or its time is over": func(w *world) {
 			a, b := w.pair(away)
@@ -135,14 +135,14 @@ func TestElector(t *testing.T) {
 				w.put(text)
 				w.in(time.Minute)
 				w.led(a)
-				b.expect(b.State().Ready && b.State().Term >= before)
+				b.expect(b.State().Ready, b.State().Term >= before)
 			}
 		},
 		"a record of a later version is left alone": func(w *world) {
 			a, _ := w.pair()
 			w.put(`{"format":2}`)
 			w.in(time.Minute)
-			a.expect(strings.Contains(a.State().LastError, "format 2") && w.text == `{"format":2}` && len(w.leaders()) == 0)
+			a.expect(strings.Contains(a.State().LastError, "format 2"), w.text == `{"format":2}`, len(w.leaders()) == 0)
 		},
 		"V07 a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(w *world) {
 			a, b := w.pair()
@@ -169,14 +169,14 @@ func TestElector(t *testing.T) {
 			before := a.State().Term
 			w.in(2 * time.Hour)
 			moved := a.State().Term - before
-			a.expect(moved >= 2 && moved <= 10)
+			a.expect(moved >= 2, moved <= 10)
 		},
 		"a lease counts from before it was asked for": func(w *world) {
 			asked := time.Now()
 			a := w.joins("a", func(r *replica) { r.write = 2 * time.Second })
 			w.in(3 * time.Second)
 			until := a.State().Until
-			a.expect(!until.IsZero() && !until.After(asked.Add(ttl*2/3)))
+			a.expect(!until.IsZero(), !until.After(asked.Add(ttl*2/3)))
 		},
 	})
 }

@@ -73,3 +73,9 @@ func (r record) candidate(target string) (name string) {
 	}
 	return name
 }
+
+// dispensable reports whether nothing depends on a member that leaves: another
+// leads and is ready, or nobody else stays.
+func (r record) dispensable(name string) bool {
+	return r.candidate("") == "" || r.Leader != name && r.ready(r.Leader)
+}

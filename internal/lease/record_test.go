@@ -73,8 +73,8 @@ func TestReady(t *testing.T) {
 		term    int64
 		reached bool
 	}{{bridge.RoleLeader, term, true}, {bridge.RoleLeader, term, false}, {bridge.RoleLeader, term - 1, true}, {bridge.RoleStandby, term, true}} {
-		a.done = bridge.Leadership{Role: tt.role, Term: tt.term}
-		next, _ := a.decide(now, a.record, tt.reached)
+		a.done, a.reached = bridge.Leadership{Role: tt.role, Term: tt.term}, tt.reached
+		next, _ := a.decide(now, a.record)
 		if want := tt.role == bridge.RoleLeader && tt.term == term && tt.reached; next.ready(a.Identity) != want {
 			t.Errorf("%+v: want %t", tt, want)
 		}

@@ -95,7 +95,8 @@ func (s *scene) begins(a *actor) {
 	if s.version == 0 {
 		r = a.anew(a.time())
 	}
-	if next, due := a.decide(a.time(), r, !a.away); due {
+	a.reached = !a.away
+	if next, due := a.decide(a.time(), r); due {
 		a.sent = &sentWrite{next, s.version, a.time()}
 	}
 	s.look()
@@ -109,7 +110,7 @@ func (s *scene) arrives(a *actor) {
 	}
 	if s.store(w) {
 		a.behind = false
-		a.written(w.record, w.at)
+		a.record, a.renewed = w.record, w.at
 	}
 	s.look()
 }
@@ -124,7 +125,7 @@ func (s *scene) store(w *sentWrite) bool {
 }
 
 // fails makes a replica give up a write, which may arrive later.
-func (s *scene) fails(a *actor) {
+func (a *actor) fails() {
 	if a.sent != nil {
 		a.sent, a.late = nil, a.sent
 	}
@@ -135,7 +136,7 @@ func (s *scene) passes(steps int) {
 	for range steps {
 		for i := range s.members {
 			a := &s.members[i]
-			s.fails(a)
+			a.fails()
 			switch {
 			case a.state == suspended:
 				a.behind = true
@@ -192,7 +193,7 @@ func (s *scene) events() []event {
 		on(a.state == runs && a.sent == nil, "takes a turn", func(s *scene, a *actor) { s.begins(a); s.arrives(a) })
 		on(a.state == runs && a.sent == nil, "sends", (*scene).begins)
 		on(a.sent != nil, "is answered", (*scene).arrives)
-		on(a.sent != nil, "gets no answer", (*scene).fails)
+		on(a.sent != nil, "gets no answer", func(_ *scene, a *actor) { a.fails() })
 		on(a.late != nil, "is written late", func(s *scene, a *actor) { s.store(a.late); a.late = nil })
 		on(a.state == runs, "is paused", func(_ *scene, a *actor) { a.state = paused })
 		on(a.state == runs, "is suspended", func(_ *scene, a *actor) { a.state = suspended })
@@ -230,9 +231,9 @@ func (s *scene) key() string {
 				k = fmt.Appendf(k, ",%s %v %d", name, r.Members[name], since(a.seen[name]))
 			}
 		}
-		for _, w := range []*sentWrite{a.sent, a.late} {
+		for i, w := range []*sentWrite{a.sent, a.late} {
 			if w != nil {
-				k = fmt.Appendf(k, ">%d %s %d %d", w.version-s.version, w.record.Leader, w.record.Term, since(w.at))
+				k = fmt.Appendf(k, ">%d %d %s %d %d", i, w.version-s.version, w.record.Leader, w.record.Term, since(w.at))
 			}
 		}
 	}
@@ -283,6 +284,10 @@ func TestEveryOrder(t *testing.T) {
 		"a leader's machine was suspended, and another leads": func(s *scene) {
 			s.leader().state = suspended
 			s.passes(4)
+		},
+		"a leader hands over": func(s *scene) {
+			s.leader().leaving = true
+			s.begins(s.leader())
 		},
 		"a leader has been without its target for long": func(s *scene) {
 			s.leader().away = true

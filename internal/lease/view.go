@@ -22,6 +22,7 @@ type view struct {
 	other    sighting             // of the replica that was last seen to be configured otherwise
 
 	done    bridge.Leadership // the loop was last ready for
+	reached bool              // the target is
 	config  string            // of this replica
 	leaving bool
 }
@@ -62,7 +63,7 @@ func (v *view) observe(r record, now time.Time) {
 
 // decide returns the record that is to follow one that was read, and whether it
 // is to be written.
-func (v *view) decide(now time.Time, read record, reached bool) (next record, due bool) {
+func (v *view) decide(now time.Time, read record) (next record, due bool) {
 	v.observe(read, now)
 	self, next := v.Identity, read
 	next.Members = map[string]member{}
@@ -71,15 +72,13 @@ func (v *view) decide(now time.Time, read record, reached bool) (next record, du
 			next.Members[name] = m
 		}
 	}
-	own := member{Beat: read.Members[self].Beat, TTL: v.TTL.Milliseconds(), Leaving: v.leaving, Config: v.config}
-	if reached && v.done.Term == read.Term && (v.done.Role == bridge.RoleLeader) == (read.Leader == self) {
-		own.Ready = read.Term
-	}
+	own := v.entry()
 	next.Members[self] = own
 	if next.Term < v.highest { // it was made anew by a clock that is behind
 		next.Term = v.highest + 1
 	}
-	if v.elect(&next, now) {
+	v.elect(&next, now)
+	if v.leaving && next.dispensable(self) {
 		delete(next.Members, self)
 	}
 	if reflect.DeepEqual(next, read) && now.Sub(v.renewed) < v.beat() {
@@ -95,12 +94,29 @@ func (v *view) decide(now time.Time, read record, reached bool) (next record, du
 	return next, true
 }
 
+// entry returns our entry as it is to follow the one in the record.
+func (v *view) entry() member {
+	r, self := v.record, v.Identity
+	m := member{Beat: r.Members[self].Beat, TTL: v.TTL.Milliseconds(), Leaving: v.leaving, Config: v.config}
+	if v.reached && v.done.Term == r.Term && (v.done.Role == bridge.RoleLeader) == (r.Leader == self) {
+		m.Ready = r.Term
+	}
+	return m
+}
+
 // elect makes the candidate the leader, as far as this replica may: itself where
-// nobody leads, and another in its own place. It reports whether nothing depends
-// on this replica any more, so that it may leave.
-func (v *view) elect(r *record, now time.Time) (left bool) {
-	leads := r.Leader == v.Identity
-	switch {
+// nobody leads, and another in its own place.
+func (v *view) elect(r *record, now time.Time) {
+	candidate, gives := r.candidate(v.Target), v.overdue(*r, now) || v.leaving
+	if candidate == v.Identity && !r.has(r.Leader) || r.Leader == v.Identity && r.ready(candidate) && gives {
+		r.Leader, r.Term = candidate, r.Term+1
+	}
+}
+
+// overdue reports whether this leader has not been ready for so long that another
+// has to lead.
+func (v *view) overdue(r record, now time.Time) bool {
+	switch leads := r.Leader == v.Identity; {
 	case leads && r.ready(v.Identity):
 		v.unready, v.patience = time.Time{}, v.leastPatience()
 	case leads && v.unready.IsZero():
@@ -108,18 +124,8 @@ func (v *view) elect(r *record, now time.Time) (left bool) {
 	case !leads && !v.unready.IsZero():
 		v.unready, v.patience = time.Time{}, min(2*v.patience, 32*v.leastPatience())
 	}
-	overdue := !v.unready.IsZero() && now.Sub(v.unready) >= v.patience
-	candidate := r.candidate(v.Target)
-	first := candidate == v.Identity && !r.has(r.Leader)
-	instead := candidate != v.Identity && leads && r.ready(candidate) && (v.leaving || overdue)
-	if first || instead {
-		r.Leader, r.Term = candidate, r.Term+1
-	}
-	return v.leaving && (candidate == "" || r.Leader != v.Identity && r.ready(r.Leader))
+	return !v.unready.IsZero() && now.Sub(v.unready) >= v.patience
 }
-
-// written takes in that a record is stored which was decided on at a time.
-func (v *view) written(r record, at time.Time) { v.record, v.renewed = r, at }
 
 // leadership returns what the replica is. A leader whose time ran out is named
 // no more.

@@ -165,11 +165,11 @@ func (w *world) led(by ...*replica) *replica {
 	return nil
 }
 
-// expect fails the test unless the state of a replica is as it has to be.
-func (r *replica) expect(is bool) {
+// expect fails the test unless the state of a replica is all that.
+func (r *replica) expect(all ...bool) {
 	r.w.t.Helper()
-	if !is {
-		r.w.t.Errorf("%s: %+v", r.name, r.State())
+	if slices.Contains(all, false) {
+		r.w.t.Errorf("%s: %+v, want %v", r.name, r.State(), all)
 	}
 }
 
