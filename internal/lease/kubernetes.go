@@ -21,7 +21,7 @@ import (
 )
 
 // Kubernetes keeps the record in an annotation of a Lease object. It uses no
-// typed client: that links every type of Kubernetes, 13 MB more.
+// typed client: that links every type of Kubernetes, 17 MB instead of 4.
 type Kubernetes struct {
 	config          rest.Config
 	namespace, name string
