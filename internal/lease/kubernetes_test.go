@@ -82,6 +82,9 @@ func TestKubernetes(t *testing.T) {
 	if err := k.Save(t.Context(), []byte(one), ""); err != nil {
 		t.Fatal(err)
 	}
+	if a.asked != "POST /apis/coordination.k8s.io/v1/namespaces/istio-system/leases Bearer one" || a.object["apiVersion"] != "coordination.k8s.io/v1" || a.object["kind"] != "Lease" {
+		t.Errorf("%s: %v", a.asked, a.object)
+	}
 	spec := a.object["spec"].(map[string]any)
 	at, err := time.Parse(time.RFC3339Nano, spec["renewTime"].(string))
 	if err != nil || time.Since(at) > time.Minute || spec["holderIdentity"] != "a" || spec["leaseDurationSeconds"] != 15.0 {
