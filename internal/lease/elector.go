@@ -86,8 +86,7 @@ func (e *Elector) turn(ctx context.Context) error {
 		return nil
 	}
 	text, _ = json.Marshal(next) // of text and numbers, so that it cannot fail
-	err = e.opts.Store.Save(ctx, text, version)
-	switch {
+	switch err := e.opts.Store.Save(ctx, text, version); {
 	case errors.Is(err, registry.ErrConflict):
 		return nil // another was faster, and what it wrote is read next
 	case err != nil:

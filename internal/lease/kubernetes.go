@@ -89,13 +89,14 @@ func (k *Kubernetes) do(ctx context.Context, request func(rest.Interface) *rest.
 	}
 	ctx = klog.NewContext(ctx, klog.Logger{}) // what it would print is in the error
 	err = request(c).Namespace(k.namespace).Resource("leases").Do(ctx).Into(l)
-	if err == nil {
+	switch reason := apierrors.ReasonForError(err); {
+	case err == nil:
 		return l, nil
-	}
-	utilnet.CloseIdleConnectionsFor(transport) // one may lead nowhere
-	if apierrors.IsUnauthorized(err) {
+	case reason == meta.StatusReasonUnauthorized:
 		err = fmt.Errorf("%w; the token in %s is not accepted: it has expired, or is for another cluster or another audience",
 			err, k.config.BearerTokenFile)
+	case reason == meta.StatusReasonUnknown: // nothing that Kubernetes says
+		utilnet.CloseIdleConnectionsFor(transport) // the connection may lead nowhere
 	}
 	return l, fmt.Errorf("lease %s/%s: %w", k.namespace, k.name, err)
 }
