@@ -59,6 +59,7 @@ type world struct {
 	blind  map[registry.Name]bool     // services that it was told are unknown
 	known  bool                       // it was told of everything, and that it is fresh
 	fresh  bool                       // the same of the source
+	unread map[registry.Group]bool    // what it found there at first and did not read yet; nil: it did not look
 	denied map[string]bool            // by a person, and not claimed since
 	said   []answer                   // what a person is yet to be told of denials
 	free   map[string]bool            // approved, and not claimed since
@@ -154,7 +155,7 @@ func (w *world) dies() {
 		w.reader.Close()
 	}
 	w.calls, w.driver, w.reader = nil, newDriver(w.loop, false), w.table.Reader()
-	w.told, w.known = nil, false
+	w.told, w.known, w.unread = nil, false, nil
 	w.blind = make(map[registry.Name]bool)
 }
 
@@ -233,6 +234,8 @@ func (w *world) issued(c call) {
 		switch {
 		case h.Owner != "me":
 			w.t.Fatalf("%s is deleted, and it is another's\n%s", key(h.Group, h.Key), w.tail())
+		case w.unread == nil || len(w.unread) > 0:
+			w.t.Fatalf("%s is deleted before all was read that is there\n%s", key(h.Group, h.Key), w.tail())
 		case !w.known || w.blind[n]:
 			w.t.Fatalf("%s is deleted, and the source cannot tell\n%s", key(h.Group, h.Key), w.tail())
 		case slices.Contains(w.told[n], host):
@@ -316,6 +319,15 @@ func (w *world) ends(fails bool) {
 		w.driver.do(w.t.Context(), c)
 	default:
 		o = w.driver.do(w.t.Context(), c)
+	}
+	switch {
+	case c.op == opList && o.err == nil && w.unread == nil:
+		w.unread = make(map[registry.Group]bool)
+		for _, g := range o.groups {
+			w.unread[g] = true
+		}
+	case c.op == opRead: // one that cannot be read keeps nothing else
+		delete(w.unread, c.item.group)
 	}
 	fmt.Fprintf(&w.log, "ends %s %s %v\n", c.op, c.itemName(), o.err)
 	w.turn(func() { w.driver.settle(o, w.now) })
