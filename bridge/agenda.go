@@ -21,7 +21,7 @@ type agenda struct {
 	arrivals        queue // changes of groups that nothing was ever written to
 	refreshes       queue
 	turn            int     // of take
-	stirred         []*item // that changed since the loop was last counted
+	stirred         []*item // that changed since status was last shown
 }
 
 func newAgenda(quiet, maxQuiet time.Duration) *agenda {

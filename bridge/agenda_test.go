@@ -195,8 +195,8 @@ func TestAgenda(t *testing.T) {
 			s.hooks.Delay = time.Second
 			s.starts().has(fleet(3, 1)...).in(1500 * ms)
 			s.stop() // goleak and the bubble see what is left
-			if _, err := s.loop.Status(t.Context()); err == nil {
-				t.Error("a loop that stopped has a status")
+			if err := s.loop.Alive(t.Context()); err == nil {
+				t.Error("a loop that stopped is alive")
 			}
 			if err := s.loop.Run(t.Context()); err == nil {
 				t.Error("a loop runs twice")

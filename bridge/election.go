@@ -44,6 +44,11 @@ func (e *engine) follow(next Leadership, now time.Time) {
 	before := e.lead
 	e.lead = next
 	if before.Role == next.Role && (before.Term == next.Term || next.Role == RoleStandby) {
+		if before.Leader != next.Leader { // as every group says
+			for _, it := range e.agenda.items {
+				it.stir()
+			}
+		}
 		return
 	}
 	e.opts.Log.Info("leadership changed", "target", e.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)

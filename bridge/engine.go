@@ -43,15 +43,15 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	f.journal = &journal{facts: f}
 	e := &engine{facts: f, budget: budget{most: l.opts.Workers, rate: l.opts.Rate}}
 	e.guards = &guards{facts: f, owing: make(map[*item]struct{})}
-	e.view = &view{facts: f, engine: e, guards: e.guards, tally: newTally(len(l.bridges)), board: &l.board}
-	if dry {
-		e.view.board = new(board)
-	}
+	e.view = newView(e)
 	if f.opts.Election != nil {
 		e.takeovers = 1
 	}
 	for i, b := range l.bridges {
-		w := &way{Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{})}
+		w := &way{
+			Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{}),
+			reasons: make(map[Reason]int), unknowns: make(map[string]string),
+		}
 		f.ways = append(f.ways, w)
 		e.guards.addScope(w.Name, w)
 	}

@@ -133,12 +133,12 @@ func (g *guards) account(it *item, now time.Time) {
 	}
 	for key, o := range before {
 		if it.orphans[key] != o && o.Known {
-			g.ways[o.Origin.Bridge].owe(o.Origin.Service, -1)
+			g.ways[o.Origin.Bridge].leave(o.Origin.Service, it.group, -1)
 		}
 	}
 	for key, o := range it.orphans {
 		if before[key] != o && o.Known {
-			g.ways[o.Origin.Bridge].owe(o.Origin.Service, 1)
+			g.ways[o.Origin.Bridge].leave(o.Origin.Service, it.group, +1)
 		}
 	}
 	if len(it.orphans) > 0 {
@@ -324,34 +324,4 @@ func (g *guards) review(now time.Time) {
 		g.inform(it, now)
 		g.agenda.touch(it, now)
 	}
-}
-
-// kept returns what of ours stays that nobody claims, by the reason: a source
-// cannot tell of what it came from, or its time has not come.
-func (g *guards) kept() []Kept {
-	by := make(map[string]*Kept)
-	add := func(group registry.Group, entries int, why string) {
-		k := by[why]
-		if k == nil {
-			k = &Kept{Why: why}
-			by[why] = k
-		}
-		k.Entries += entries
-		if n := len(k.Groups); n == 0 || k.Groups[n-1] != group {
-			k.Groups = append(k.Groups, group)
-		}
-	}
-	for it := range g.owing {
-		for _, n := range it.notes {
-			if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
-				add(it.group, n.entries, n.detail)
-			}
-		}
-	}
-	var all []Kept
-	for _, why := range slices.Sorted(maps.Keys(by)) {
-		slices.SortFunc(by[why].Groups, registry.Group.Compare)
-		all = append(all, *by[why])
-	}
-	return all
 }

@@ -59,13 +59,13 @@ type trouble struct {
 
 // shown is what status says of a group.
 type shown struct {
-	notes     []note  // what is left undone, and why
-	stirred   bool    // see agenda.stirred
-	shares    []share // what the tally has from it
-	conflicts int     // likewise
+	notes   []note // what is left undone, and why
+	stirred bool   // see agenda.stirred
+	reason  Reason // how far the group is, as status shows it
+	detail  string
 }
 
-// stir makes an item be counted anew.
+// stir has status show a group anew.
 func (it *item) stir() {
 	if !it.stirred {
 		it.stirred = true
@@ -232,24 +232,9 @@ func (it *item) note(n note) {
 
 func (it *item) refused() bool { return errors.Is(it.err, registry.ErrRefused) }
 
-// notesOf returns what is left undone in a group for a service.
-func (it *item) notesOf(origin plan.Origin) (list []note) {
-	if it == nil {
-		return nil
-	}
-	for _, n := range it.notes {
-		if n.known && n.origin == origin {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
 // finding says how far a group is.
 func (it *item) finding() (Reason, string) {
 	switch {
-	case it == nil:
-		return ReasonPending, "the target was not listed yet"
 	case it.attempts > 0 && it.refused():
 		return ReasonRefused, it.err.Error()
 	case it.attempts > 0:

@@ -78,8 +78,8 @@ func TestKept(t *testing.T) { // V09
 			if len(st.Kept) != 1 || st.Kept[0].Why != why || st.Kept[0].Entries != 3 || len(st.Kept[0].Groups) != 2 {
 				t.Errorf("%+v", st.Kept)
 			}
-			if found, err := s.loop.Find(t.Context(), nil, called("gone")); err != nil || len(found.Kept) != 1 {
-				t.Errorf("%+v, %v", found, err)
+			if found := s.loop.Status().Find(nil, called("gone")); len(found.Kept) != 1 {
+				t.Errorf("%+v", found)
 			}
 			s.table().Unknown("service keys", nil)
 			s.in(2*time.Minute).reason("a", bridge.ReasonSynced, "")

@@ -21,6 +21,7 @@ type driver struct {
 	others   <-chan struct{}            // ready when others changed a group
 	changed  <-chan struct{}            // ready when the leadership may have changed
 	waiters  map[chan<- Status]struct{} // for Settled
+	answered chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
 	settled  func()                     // tells a target that serves, once, that it is complete; nil: that was done
 }
 
@@ -41,7 +42,7 @@ func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, no
 
 // run works until ctx ends or, where until is given, until it is true. Calls under
 // way have ended when it returns.
-func (d *driver) run(ctx context.Context, asks <-chan func(*driver), until func() bool) {
+func (d *driver) run(ctx context.Context, asks <-chan question, until func() bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	wake, stop := d.listen(ctx)
 	defer stop()
@@ -70,7 +71,7 @@ func (d *driver) run(ctx context.Context, asks <-chan func(*driver), until func(
 
 // wait waits for what happens next, and returns how it is taken in; false where ctx
 // has ended.
-func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan func(*driver), due <-chan time.Time) (func(time.Time), bool) {
+func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan question, due <-chan time.Time) (func(time.Time), bool) {
 	nothing := func(time.Time) {}
 	select {
 	case <-ctx.Done():
@@ -87,8 +88,12 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan fun
 		return nothing, true
 	case <-d.others:
 		return func(now time.Time) { d.engine.Disturb(d.watched.Changes(), now) }, true
-	case ask := <-asks:
-		return func(time.Time) { ask(d) }, true
+	case q := <-asks:
+		return func(now time.Time) {
+			d.look(now)
+			q.ask(d, now)
+			d.answered = q.answered
+		}, true
 	case <-d.changed:
 	case <-due:
 	}
@@ -110,6 +115,11 @@ func (d *driver) turn(ctx context.Context, happened func(time.Time), timer *time
 	}
 	if d.answer(now) {
 		next = now
+	}
+	if d.answered != nil {
+		d.engine.view.update(now)
+		close(d.answered)
+		d.answered = nil
 	}
 	if next.IsZero() {
 		timer.Stop()
@@ -221,8 +231,9 @@ func (d *driver) answer(now time.Time) bool {
 		d.settled = nil
 	}
 	if len(d.waiters) > 0 && d.engine.quiet() {
+		d.engine.view.update(now)
 		for w := range d.waiters {
-			w <- d.engine.view.overview(now)
+			w <- d.engine.view.status()
 		}
 		clear(d.waiters)
 	}
@@ -236,16 +247,19 @@ func (d *driver) drain() {
 	}
 }
 
-// ask runs f in the goroutine of the loop, after the loop has taken in what the
-// tables hold by now.
-func (l *Loop) ask(ctx context.Context, f func(*engine, time.Time)) error {
-	return l.askDriver(ctx, func(d *driver) { f(d.engine, d.engine.journal.now) })
+// A question is what somebody asks of a loop. It is answered once a turn took it
+// in and status shows what came of it.
+type question struct {
+	ask      func(*driver, time.Time)
+	answered chan<- struct{}
 }
 
-func (l *Loop) askDriver(ctx context.Context, f func(*driver)) error {
+// ask runs f in the goroutine of the loop, after the loop has taken in what the
+// tables hold by now.
+func (l *Loop) ask(ctx context.Context, f func(*driver, time.Time)) error {
 	answered := make(chan struct{})
 	select {
-	case l.asks <- func(d *driver) { d.look(d.engine.journal.now); f(d); close(answered) }:
+	case l.asks <- question{f, answered}:
 		<-answered
 		return nil
 	case <-l.done:

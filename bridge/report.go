@@ -6,244 +6,175 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A view says what an engine is doing.
+// publishEvery is how often status is brought up to date at most while nobody asks
+// a loop for anything.
+const publishEvery = 100 * time.Millisecond
+
+// A view has the status of an engine as it was a moment ago. The engine brings it
+// up to date; whoever asks reads it without waiting for the engine's next turn.
 type view struct {
 	*facts
 
 	engine    *engine
-	guards    *guards
-	tally     *tally
-	board     *board
-	published time.Time // when the board was last written
+	published time.Time // when status was last brought up to date
 	inSync    bool      // that was logged
 	lastRead  time.Time
 	lastWrite time.Time
 	lastError error
+
+	mu        sync.Mutex
+	head      Status                    // without services, conflicts and what is kept
+	services  map[plan.Origin]*row      // each is replaced, never written to
+	conflicts int                       // of the services
+	kept      map[registry.Group][]note // of ours that nobody claims
 }
 
-// head returns what the loop is doing, without the lists that may be long.
-func (v *view) head(now time.Time) Status {
-	v.recount()
-	counts := v.planner.Counts()
-	queue, first := v.agenda.due(now)
-	s := Status{
-		Target: v.opts.Target, Owner: v.opts.Owner, Listed: v.listed != nil,
-		Groups: len(v.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
-		Queue: queue, Arriving: len(v.agenda.arrivals), Budget: v.engine.budget.calls(), OldestDue: now.Sub(first), LastRead: v.lastRead, LastWrite: v.lastWrite,
-		Bridges: make([]BridgeStatus, 0, len(v.ways)),
-		Counts:  Counts{Conflicts: v.tally.conflicts},
+// A row is the status of a service, with the claims of it that cannot be honoured.
+type row struct {
+	ServiceStatus
+
+	conflicts []Conflict
+}
+
+func newView(e *engine) *view {
+	return &view{
+		facts: e.facts, engine: e, head: Status{Target: e.opts.Target, Owner: e.opts.Owner, Holds: []Hold{}},
+		services: make(map[plan.Origin]*row), kept: make(map[registry.Group][]note),
 	}
-	if queue > 0 {
-		s.DueSince = first
+}
+
+// publish brings status up to date, unless it was a moment ago. It returns when it
+// has to be called again; the zero time where only an event helps.
+func (v *view) publish(now time.Time) time.Time {
+	if at := v.published.Add(publishEvery); now.Before(at) {
+		return at
 	}
-	if v.lastError != nil {
-		s.LastError = v.lastError.Error()
+	v.update(now)
+	return time.Time{}
+}
+
+// update brings status up to date. It looks at what has changed since the last
+// time, and at nothing else.
+func (v *view) update(now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.published = now
+	for _, it := range v.agenda.stirred {
+		it.stirred = false
+		v.updateGroup(it)
 	}
-	for _, b := range v.guards.scopes {
-		if b.held != nil {
-			s.Counts.Holds++
-			s.Counts.HeldSince = soonest(s.Counts.HeldSince, b.held.Since)
-		}
-	}
-	for _, h := range v.guards.elsewhere() {
-		if h.Denied {
-			continue
-		}
-		s.Counts.Holds++
-		s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
-	}
+	v.agenda.stirred = nil
 	for _, w := range v.ways {
-		s.Bridges = append(s.Bridges, v.bridgeStatus(w))
-		s.Counts.Services += len(w.services)
+		for name := range w.moved {
+			v.updateService(w, plan.Origin{Bridge: w.index, Service: name})
+		}
+		w.moved = make(map[registry.Name]struct{})
 	}
-	return s
+	v.head = v.numbers(now)
+	if !v.inSync && v.head.InSync() && v.head.Counts.Holds == 0 {
+		v.inSync = true
+		v.opts.Log.Info("in sync", "target", v.opts.Target, "entries", v.head.Owned)
+	}
 }
 
-// overview returns what the loop is doing, all but the services.
-func (v *view) overview(now time.Time) Status {
-	s := v.head(now)
-	for i, w := range v.ways {
-		if len(w.known.Unknown) > 0 {
-			s.Bridges[i].Unknown = make(map[string]string, len(w.known.Unknown))
-		}
-		for scope, err := range w.known.Unknown {
-			s.Bridges[i].Unknown[scope] = err.Error()
-		}
-	}
-	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, v.guards.holdList(), v.conflictList()
-	s.Kept = v.guards.kept()
-	return s
-}
-
-func (v *view) conflictList() []Conflict {
-	list := make([]Conflict, 0, v.tally.conflicts)
-	if v.tally.conflicts == 0 {
-		return list
-	}
-	for _, it := range v.agenda.items {
-		list = append(list, v.conflictsIn(it)...)
-	}
-	slices.SortFunc(list, compareConflicts)
-	return list
-}
-
-// statusOf returns the status of the services of these names, and of all that have
-// to do with the same groups or with those that named is true of.
-func (v *view) statusOf(names map[registry.Name]bool, named func(registry.Group) bool, now time.Time) Status {
-	s := v.head(now)
-	s.Services, s.Holds, s.Conflicts = []ServiceStatus{}, []Hold{}, []Conflict{}
-	groups, found := v.groupsOf(names, named)
-	in := func(list []registry.Group) bool {
-		return slices.ContainsFunc(list, func(g registry.Group) bool { return groups[g] })
-	}
-	for group := range groups {
-		s.Conflicts = append(s.Conflicts, v.partiesTo(group, found)...)
-	}
-	for _, origin := range slices.SortedFunc(maps.Keys(found), plan.Origin.Compare) {
-		if v.ways[origin.Bridge].services[origin.Service] != nil {
-			s.Services = append(s.Services, v.serviceStatus(origin))
-		}
-	}
-	for _, h := range v.guards.holdList() {
-		if in(h.Groups) {
-			s.Holds = append(s.Holds, h)
-		}
-	}
-	for _, k := range v.guards.kept() {
-		if in(k.Groups) {
-			s.Kept = append(s.Kept, k)
-		}
-	}
-	slices.SortFunc(s.Conflicts, compareConflicts)
-	return s
-}
-
-// groupsOf returns the groups that services of these names have to do with, and
-// those that named is true of; and the services.
-func (v *view) groupsOf(names map[registry.Name]bool, named func(registry.Group) bool) (map[registry.Group]bool, map[plan.Origin]bool) {
-	groups, found := make(map[registry.Group]bool), make(map[plan.Origin]bool)
-	for _, w := range v.ways {
-		for name := range names {
-			origin := plan.Origin{Bridge: w.index, Service: name}
-			if w.services[name] == nil {
-				continue
-			}
-			found[origin] = true
-			for _, group := range v.serviceStatus(origin).Groups {
-				groups[group] = true
-			}
-		}
-	}
-	for group := range v.agenda.items {
-		if named(group) {
-			groups[group] = true
-		}
-	}
-	return groups, found
-}
-
-// partiesTo adds who has to do with a group to those found, and returns the
-// conflicts in it.
-func (v *view) partiesTo(group registry.Group, found map[plan.Origin]bool) []Conflict {
-	for origin := range v.planner.Claimants(group) {
-		found[origin] = true
-	}
-	it := v.agenda.items[group]
-	if it == nil {
-		return nil
-	}
-	for _, left := range it.shares {
-		found[left.origin] = true
-	}
-	return v.conflictsIn(it)
-}
-
-// status returns what the loop is doing, all of it at once.
-func (v *view) status(now time.Time) Status {
-	s := v.overview(now)
-	all := v.origins(func(plan.Origin) bool { return true })
-	slices.SortFunc(all, plan.Origin.Compare)
-	for _, origin := range all {
-		s.Services = append(s.Services, v.serviceStatus(origin))
-	}
-	return s
-}
-
-// origins returns the services that are asked for, in no order.
-func (v *view) origins(wanted func(plan.Origin) bool) []plan.Origin {
-	var all []plan.Origin
-	for _, w := range v.ways {
-		for name := range w.services {
-			if origin := (plan.Origin{Bridge: w.index, Service: name}); wanted(origin) {
-				all = append(all, origin)
-			}
-		}
-	}
-	return all
-}
-
-func (v *view) conflictsIn(it *item) (list []Conflict) {
+// updateGroup takes in how far a group is, and has all services be looked at that
+// claim in it or left something there.
+func (v *view) updateGroup(it *item) {
+	it.reason, it.detail = v.finding(it)
+	slices.SortStableFunc(it.notes, func(a, b note) int { return a.origin.Compare(b.origin) })
+	delete(v.kept, it.group)
 	for _, n := range it.notes {
-		if n.conflict != nil {
-			list = append(list, v.conflictStatus(*n.conflict))
+		if !n.known && (n.reason == ReasonUnknown || n.reason == ReasonWaiting) { // what a bridge claimed is in its service's row
+			v.kept[it.group] = append(v.kept[it.group], n)
 		}
 	}
-	return list
+	for origin := range v.planner.Claimants(it.group) {
+		v.ways[origin.Bridge].move(origin.Service)
+	}
+	for _, o := range it.orphans {
+		if o.Known {
+			v.ways[o.Origin.Bridge].move(o.Origin.Service)
+		}
+	}
 }
 
-func (v *view) bridgeStatus(w *way) BridgeStatus {
-	s := BridgeStatus{
-		Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode,
-		Synced: w.known.Synced, Entries: v.planner.Claimed(w.index),
-		Scopes: len(w.known.Unknown), Services: len(w.services), Reasons: v.byReason(w),
+// updateService takes in what became of a service, or of a scope of that name.
+func (v *view) updateService(w *way, origin plan.Origin) {
+	if before := v.services[origin]; before != nil {
+		w.reasons[before.Reason]--
+		v.conflicts -= len(before.conflicts)
+		delete(v.services, origin)
 	}
-	if w.known.Stale != nil {
-		s.Stale = w.known.Stale.Error()
+	if s := w.services[origin.Service]; s != nil {
+		now := v.service(origin, s)
+		w.reasons[now.Reason]++
+		v.conflicts += len(now.conflicts)
+		v.services[origin] = now
 	}
-	return s
+	scope := string(origin.Service)
+	delete(w.unknowns, scope)
+	if err := w.known.Unknown[scope]; err != nil {
+		w.unknowns[scope] = err.Error()
+	}
 }
 
-// serviceStatus returns what became of a service. What is said of it lies with
-// the groups that it claims in or, where it claims no more, left something in.
-func (v *view) serviceStatus(origin plan.Origin) ServiceStatus {
-	w := v.ways[origin.Bridge]
-	out := ServiceStatus{
-		Bridge: w.Name, Service: origin.Service,
-		Groups:  slices.Clone(v.planner.ClaimedIn(origin)),
-		Entries: v.planner.ClaimedBy(origin),
+// service returns what became of a service. What is said of it lies with the
+// groups that it claims in or left something in.
+func (v *view) service(origin plan.Origin, s *service) *row {
+	w, details := v.ways[origin.Bridge], []string(nil)
+	out := &row{ServiceStatus: ServiceStatus{
+		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
+		Groups: v.planner.ClaimedIn(origin), Entries: v.planner.ClaimedBy(origin),
+	}}
+	add := func(reason Reason, detail string) { // the worst of all reasons, with all that is said about it
+		if reason.rank() > out.Reason.rank() {
+			out.Reason, details = reason, nil
+		}
+		if reason == out.Reason && detail != "" {
+			details = append(details, detail)
+		}
 	}
-	sum := summary{reason: ReasonSynced}
-	state := w.services[origin.Service]
-	sum.add(cmp.Or(state.reason, ReasonSynced), state.detail)
+	add(cmp.Or(s.reason, ReasonSynced), s.detail)
 	if err := w.unknown(origin.Service); err != nil {
-		sum.add(ReasonUnknown, err.Error())
+		add(ReasonUnknown, err.Error())
 	}
-	for it := range v.tally.found[origin] {
-		if !slices.Contains(out.Groups, it.group) {
-			out.Groups = append(out.Groups, it.group)
+	if len(s.left) > 0 {
+		out.Groups = slices.Clone(out.Groups)
+		for _, l := range s.left {
+			out.Groups = append(out.Groups, l.group)
 		}
+		slices.SortFunc(out.Groups, registry.Group.Compare)
+		out.Groups = slices.Compact(out.Groups)
 	}
 	for _, group := range out.Groups {
 		it := v.agenda.items[group]
-		for _, n := range it.notesOf(origin) {
-			sum.add(n.reason, n.detail)
+		if it == nil {
+			add(ReasonPending, "the target was not listed yet")
+			continue
 		}
-		sum.add(v.finding(it))
-		if it != nil {
-			out.LastWrite = later(out.LastWrite, it.wroteAt)
-			if it.err != nil {
-				out.LastError = it.err.Error()
+		add(it.reason, it.detail)
+		first, _ := slices.BinarySearchFunc(it.notes, origin, func(n note, o plan.Origin) int { return n.origin.Compare(o) })
+		for _, n := range it.notes[first:] {
+			if n.origin != origin {
+				break
+			}
+			add(n.reason, n.detail)
+			if c := n.conflict; c != nil {
+				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.journal.winner(*c)})
 			}
 		}
+		out.LastWrite = later(out.LastWrite, it.wroteAt)
+		out.LastError = cmp.Or(text(it.err), out.LastError)
 	}
-	slices.SortFunc(out.Groups, registry.Group.Compare)
-	out.Reason, out.Detail = sum.reason, sum.detail()
+	slices.Sort(details)
+	out.Detail = strings.Join(slices.Compact(details), "; ")
 	return out
 }
 
@@ -263,42 +194,92 @@ func (v *view) finding(it *item) (Reason, string) {
 	return reason, detail
 }
 
-// A summary is the worst of all reasons that a service has, with all that is
-// said about it.
-type summary struct {
-	reason  Reason
-	details []string
+// numbers returns the head of status as it is now.
+func (v *view) numbers(now time.Time) Status {
+	counts := v.planner.Counts()
+	s := Status{
+		Target: v.opts.Target, Owner: v.opts.Owner, Listed: v.listed != nil,
+		Groups: len(v.agenda.items) - 1, Owned: counts.Owned, Foreign: counts.Foreign,
+		Arriving: len(v.agenda.arrivals), Budget: v.engine.budget.calls(),
+		LastRead: v.lastRead, LastWrite: v.lastWrite, LastError: text(v.lastError),
+		Holds: v.engine.guards.holdList(), Counts: Counts{Services: len(v.services), Conflicts: v.conflicts},
+	}
+	if queue, first := v.agenda.due(now); queue > 0 {
+		s.Queue, s.DueSince = queue, first
+	}
+	for _, h := range s.Holds {
+		if !h.Denied {
+			s.Counts.Holds++
+			s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
+		}
+	}
+	for _, w := range v.ways {
+		s.Bridges = append(s.Bridges, BridgeStatus{
+			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.known.Synced, Stale: text(w.known.Stale),
+			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.planner.Claimed(w.index),
+			Services: len(w.services), Reasons: w.reasons,
+		})
+	}
+	return s
 }
 
-func (s *summary) add(reason Reason, detail string) {
-	switch worse := reason.rank() - s.reason.rank(); {
-	case worse < 0:
-		return
-	case worse > 0:
-		s.reason, s.details = reason, nil
+// text returns what an error says, empty where there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
 	}
-	if detail != "" {
-		s.details = append(s.details, detail)
-	}
+	return err.Error()
 }
 
-func (s *summary) detail() string {
-	slices.Sort(s.details)
-	return strings.Join(slices.Compact(s.details), "; ")
+// summary returns the numbers of status. The lock must be held.
+func (v *view) summary() Status {
+	s := v.head
+	s.Holds, s.Bridges = nil, slices.Clone(s.Bridges)
+	for i := range s.Bridges {
+		b := &s.Bridges[i]
+		b.Unknown, b.Reasons = nil, maps.Clone(b.Reasons)
+		maps.DeleteFunc(b.Reasons, func(_ Reason, n int) bool { return n == 0 })
+	}
+	if !s.DueSince.IsZero() {
+		s.OldestDue = time.Since(s.DueSince)
+	}
+	return s
 }
 
-func (v *view) conflictStatus(c plan.Conflict) Conflict {
-	return Conflict{
-		Group: c.Group, Key: c.Key, Bridge: v.ways[c.Origin.Bridge].Name,
-		Service: c.Origin.Service, Winner: v.journal.winner(c),
+// status returns all of status.
+func (v *view) status() Status {
+	v.mu.Lock()
+	s, services, kept := v.summary(), slices.Collect(maps.Values(v.services)), maps.Clone(v.kept)
+	s.Holds = slices.Clone(v.head.Holds)
+	for i, b := range v.head.Bridges {
+		s.Bridges[i].Unknown = maps.Clone(b.Unknown)
 	}
-}
-
-func compareConflicts(a, b Conflict) int {
-	if c := a.Group.Compare(b.Group); c != 0 {
-		return c
+	v.mu.Unlock()
+	slices.SortFunc(services, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.Service, b.Service))
+	})
+	s.Services, s.Conflicts = make([]ServiceStatus, len(services)), []Conflict{}
+	for i, r := range services {
+		s.Services[i] = r.ServiceStatus
+		s.Services[i].Groups = slices.Clone(r.Groups)
+		s.Conflicts = append(s.Conflicts, r.conflicts...)
 	}
-	return strings.Compare(a.Key+"\x00"+a.Bridge+"\x00"+string(a.Service), b.Key+"\x00"+b.Bridge+"\x00"+string(b.Service))
+	slices.SortStableFunc(s.Conflicts, func(a, b Conflict) int { return cmp.Or(a.Group.Compare(b.Group), cmp.Compare(a.Key, b.Key)) })
+	by := make(map[string]Kept)
+	for _, group := range slices.SortedFunc(maps.Keys(kept), registry.Group.Compare) {
+		for _, n := range kept[group] {
+			k := by[n.detail]
+			k.Why, k.Entries = n.detail, k.Entries+n.entries
+			if i := len(k.Groups); i == 0 || k.Groups[i-1] != group {
+				k.Groups = append(k.Groups, group)
+			}
+			by[n.detail] = k
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(by)) {
+		s.Kept = append(s.Kept, by[why])
+	}
+	return s
 }
 
 // unlisted returns the error of a target that may not be listed; nil where it may.
@@ -315,12 +296,12 @@ func (v *view) plan(now time.Time) []Planned {
 	for _, group := range slices.SortedFunc(v.planner.Groups(), registry.Group.Compare) {
 		it, _ := v.agenda.item(group)
 		full, _ := v.planner.Change(group)
-		d := draft{facts: v.facts, guards: v.guards, item: it, now: now}
+		d := draft{facts: v.facts, guards: v.engine.guards, item: it, now: now}
 		p := Planned{Change: d.permit()}
 		it.stir()
 		for _, h := range full.Delete {
 			if o := it.orphans[h.Key]; o != nil && !slices.Contains(p.Change.Delete, h) {
-				v := v.guards.judge(o, now)
+				v := d.guards.judge(o, now)
 				p.Held = append(p.Held, HeldBack{Entry: h.Entry, Reason: v.reason, Detail: v.detail})
 			}
 		}

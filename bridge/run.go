@@ -1,15 +1,12 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -22,8 +19,9 @@ type Loop struct {
 	target  registry.Target
 	bridges []Bridge
 	opts    Options
-	asks    chan func(*driver)
-	board   board
+	asks    chan question
+	driver  *driver
+	view    *view // of the driver's engine
 	started atomic.Bool
 	done    chan struct{} // closed when Run returned
 }
@@ -36,9 +34,8 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 	}
 	l := &Loop{
 		target: target, opts: opts.withDefaults(),
-		asks: make(chan func(*driver)), done: make(chan struct{}),
+		asks: make(chan question), done: make(chan struct{}),
 	}
-	l.board.head = Status{Target: opts.Target, Owner: opts.Owner}
 	names := make(map[string]bool, len(bridges))
 	for _, b := range bridges {
 		b = b.withDefaults()
@@ -51,6 +48,8 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 		names[b.Name] = true
 		l.bridges = append(l.bridges, b)
 	}
+	l.driver = newDriver(l, false)
+	l.view = l.driver.engine.view
 	return l, nil
 }
 
@@ -61,118 +60,31 @@ func (l *Loop) Run(ctx context.Context) error {
 		return errors.New("the loop was run before")
 	}
 	defer close(l.done)
-	newDriver(l, false).run(ctx, l.asks, nil)
+	l.driver.run(ctx, l.asks, nil)
 	return nil
 }
 
-// Summary returns what the loop did a moment ago, without services, holds,
-// conflicts and unknown scopes: Counts and Reasons tell how many there are. It
-// never waits for the loop, and the loop never for it.
-func (l *Loop) Summary() Status {
-	l.board.mu.Lock()
-	defer l.board.mu.Unlock()
-	s := l.board.head.clone()
-	if !s.DueSince.IsZero() {
-		s.OldestDue = time.Since(s.DueSince)
-	}
-	return s
-}
-
 // Alive returns once the loop's own goroutine answered; it fails where ctx ends
-// or the loop has stopped.
-func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*engine, time.Time) {}) }
+// or the loop has stopped. Status shows what the loop knew by then.
+func (l *Loop) Alive(ctx context.Context) error { return l.ask(ctx, func(*driver, time.Time) {}) }
 
-// Status returns what the loop is doing now; it fails where ctx ends or the
-// loop has stopped. The loop goes on with its work meanwhile: of many services
-// each is told as it is when its turn comes.
-func (l *Loop) Status(ctx context.Context) (Status, error) {
-	var s Status
-	err := l.ask(ctx, func(e *engine, now time.Time) { s = e.view.overview(now) })
-	if err != nil {
-		return s, err
-	}
-	return l.withServices(ctx, s)
+// Summary returns what Status does, without services, holds, conflicts, unknown
+// scopes and what is kept: Counts and Reasons tell how many there are. It costs
+// the same for few services and for many.
+func (l *Loop) Summary() Status {
+	l.view.mu.Lock()
+	defer l.view.mu.Unlock()
+	return l.view.summary()
 }
 
-// atATime is how many services the loop tells of in one turn.
-const atATime = 256
-
-func (l *Loop) withServices(ctx context.Context, s Status) (Status, error) {
-	var all []plan.Origin
-	err := l.ask(ctx, func(e *engine, _ time.Time) { all = e.view.origins(func(plan.Origin) bool { return true }) })
-	if err != nil {
-		return s, err
-	}
-	slices.SortFunc(all, plan.Origin.Compare)
-	s.Services, err = l.describe(ctx, all)
-	return s, err
-}
-
-// describe returns what became of services, as far as they are still there.
-func (l *Loop) describe(ctx context.Context, origins []plan.Origin) ([]ServiceStatus, error) {
-	list := make([]ServiceStatus, 0, len(origins))
-	for part := range slices.Chunk(origins, atATime) {
-		err := l.ask(ctx, func(e *engine, _ time.Time) {
-			e.view.recount()
-			for _, origin := range part {
-				if e.ways[origin.Bridge].services[origin.Service] != nil {
-					list = append(list, e.view.serviceStatus(origin))
-				}
-			}
-		})
-		if err != nil {
-			return list, err
-		}
-	}
-	return list, nil
-}
-
-// Services returns up to limit services after one of a bridge, in the order of
-// the bridges' and their own names.
-func (l *Loop) Services(ctx context.Context, bridge string, after registry.Name, limit int) ([]ServiceStatus, error) {
-	var rest []plan.Origin
-	err := l.ask(ctx, func(e *engine, _ time.Time) {
-		rest = e.view.origins(func(o plan.Origin) bool {
-			name := l.bridges[o.Bridge].Name
-			return name > bridge || name == bridge && o.Service > after
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(rest, func(a, b plan.Origin) int {
-		return cmp.Or(cmp.Compare(l.bridges[a.Bridge].Name, l.bridges[b.Bridge].Name), cmp.Compare(a.Service, b.Service))
-	})
-	return l.describe(ctx, rest[:min(limit, len(rest))])
-}
-
-// Find returns the status of the services of these names and of all that claim
-// or left something in the same groups, or in those that named is true of, with
-// the holds and conflicts there.
-func (l *Loop) Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (Status, error) {
-	var s Status
-	err := l.ask(ctx, func(e *engine, now time.Time) { s = e.view.statusOf(names, named, now) })
-	return s, err
-}
-
-// Holds returns what is held back.
-func (l *Loop) Holds(ctx context.Context) ([]Hold, error) {
-	var list []Hold
-	err := l.ask(ctx, func(e *engine, _ time.Time) { list = e.guards.holdList() })
-	return list, err
-}
-
-// Conflicts returns the claims that cannot be honoured.
-func (l *Loop) Conflicts(ctx context.Context) ([]Conflict, error) {
-	var list []Conflict
-	err := l.ask(ctx, func(e *engine, _ time.Time) { list = e.view.conflictList() })
-	return list, err
-}
+// Status returns what the loop did a moment ago or, of one that has stopped, last;
+// what another method returned after is in it. It never waits for the loop.
+func (l *Loop) Status() Status { return l.view.status() }
 
 // Resync makes the target be listed and every group be read and compared
 // again.
 func (l *Loop) Resync(ctx context.Context) error {
-	return l.ask(ctx, func(e *engine, now time.Time) { e.resync(now) })
+	return l.ask(ctx, func(d *driver, now time.Time) { d.engine.resync(now) })
 }
 
 // Settled waits until every bridge is synced and fresh, and nothing is left
@@ -181,19 +93,17 @@ func (l *Loop) Resync(ctx context.Context) error {
 // status as it is then, and the error of ctx.
 func (l *Loop) Settled(ctx context.Context) (Status, error) {
 	settled := make(chan Status, 1)
-	if err := l.askDriver(ctx, func(d *driver) { d.waiters[settled] = struct{}{} }); err != nil {
+	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[settled] = struct{}{} }); err != nil {
 		return Status{}, err
 	}
 	select {
 	case s := <-settled:
-		return l.withServices(ctx, s)
+		return s, nil
 	case <-l.done:
 		return Status{}, ErrStopped
 	case <-ctx.Done():
-		ended := context.WithoutCancel(ctx)
-		gone := l.askDriver(ended, func(d *driver) { delete(d.waiters, settled) })
-		s, err := l.Status(ended)
-		return s, errors.Join(ctx.Err(), gone, err)
+		err := l.ask(context.WithoutCancel(ctx), func(d *driver, _ time.Time) { delete(d.waiters, settled) })
+		return l.Status(), errors.Join(ctx.Err(), err)
 	}
 }
 
@@ -213,7 +123,7 @@ func (l *Loop) Deny(ctx context.Context, id, who string) error {
 func (l *Loop) decide(ctx context.Context, id string, d decision) error {
 	var kept <-chan error
 	var err error
-	asked := l.ask(ctx, func(e *engine, now time.Time) { kept, err = e.guards.decide(id, d, now) })
+	asked := l.ask(ctx, func(dr *driver, now time.Time) { kept, err = dr.engine.guards.decide(id, d, now) })
 	if err := errors.Join(asked, err); err != nil {
 		return err
 	}
@@ -258,7 +168,9 @@ func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 	if err == nil && !e.quiet() {
 		err = ctx.Err()
 	}
-	return e.view.plan(now), e.view.status(now), err
+	all := e.view.plan(now)
+	e.view.update(now)
+	return all, e.view.status(), err
 }
 
 // Tune changes how a loop goes about its work without stopping it: the guards
@@ -271,5 +183,5 @@ func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) 
 			return fmt.Errorf("bridge %q: %w", name, err)
 		}
 	}
-	return l.ask(ctx, func(e *engine, now time.Time) { e.tune(guards, opts, now) })
+	return l.ask(ctx, func(d *driver, now time.Time) { d.engine.tune(guards, opts, now) })
 }

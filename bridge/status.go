@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +27,14 @@ const (
 	ReasonRetrying Reason = "retrying" // the last call to the target failed
 	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
 )
+
+// rank returns how bad a reason is.
+func (r Reason) rank() int {
+	return slices.Index([]Reason{
+		ReasonSynced, ReasonStandby, ReasonEmpty, ReasonExcluded, ReasonReadOnly, ReasonPending, ReasonWaiting,
+		ReasonKept, ReasonUnknown, ReasonHeld, ReasonConflict, ReasonInvalid, ReasonRetrying, ReasonRefused,
+	}, r)
+}
 
 // Status is what a loop is doing. It is a copy that the caller owns.
 type Status struct {
@@ -61,12 +68,23 @@ type Counts struct {
 	Conflicts int       `json:"conflicts"`
 }
 
-// clone returns a status whose maps are its own; it is of those without lists.
-func (s Status) clone() Status {
-	s.Bridges = slices.Clone(s.Bridges)
-	for i := range s.Bridges {
-		s.Bridges[i].Reasons = maps.Clone(s.Bridges[i].Reasons)
+// Find returns of a status the services of these names and all that claim or left
+// something in the same groups, or in those that named is true of, with the holds
+// and conflicts there and what is kept.
+func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bool) Status {
+	groups := make(map[registry.Group]bool)
+	for _, sv := range s.Services {
+		for _, group := range sv.Groups {
+			groups[group] = groups[group] || names[sv.Service]
+		}
 	}
+	elsewhere := func(all []registry.Group) bool {
+		return !slices.ContainsFunc(all, func(g registry.Group) bool { return groups[g] || named(g) })
+	}
+	s.Services = slices.DeleteFunc(slices.Clone(s.Services), func(sv ServiceStatus) bool { return !names[sv.Service] && elsewhere(sv.Groups) })
+	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return elsewhere(h.Groups) })
+	s.Conflicts = slices.DeleteFunc(slices.Clone(s.Conflicts), func(c Conflict) bool { return elsewhere([]registry.Group{c.Group}) })
+	s.Kept = slices.DeleteFunc(slices.Clone(s.Kept), func(k Kept) bool { return elsewhere(k.Groups) })
 	return s
 }
 

@@ -304,10 +304,10 @@ func (s *story) holdsN(want int) *story {
 
 func (s *story) status() bridge.Status {
 	s.t.Helper()
-	status, err := s.loop.Status(s.t.Context())
-	if err != nil {
+	if err := s.loop.Alive(s.t.Context()); err != nil {
 		s.t.Fatal(err)
 	}
+	status := s.loop.Status()
 	counted(s.t, status)
 	return status
 }

@@ -107,7 +107,7 @@ func TestSummaryCostsTheSameForMany(t *testing.T) {
 	}
 }
 
-func TestServicesInPages(t *testing.T) {
+func TestServices(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"in the order of bridges and names, each once": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).bridge("a", bridge.DefaultGuard()).starts()
@@ -115,26 +115,35 @@ func TestServicesInPages(t *testing.T) {
 			s.tables["a"].Replace(slices.Values(fleet(2, 1)))
 			s.in(time.Second)
 			var got []string
-			for from := (bridge.ServiceStatus{}); ; {
-				page, err := s.loop.Services(t.Context(), from.Bridge, from.Service, 3)
-				if err != nil || len(page) > 3 {
-					t.Fatalf("%d services, %v", len(page), err)
-				}
-				for _, from = range page {
-					got = append(got, from.Bridge+"/"+string(from.Service))
-				}
-				if len(page) < 3 {
-					break
-				}
+			for _, sv := range s.status().Services {
+				got = append(got, sv.Bridge+"/"+string(sv.Service))
 			}
 			if want := []string{"a/s0", "a/s1", "b/s0", "b/s1", "b/s2", "b/s3", "b/s4"}; !slices.Equal(got, want) {
 				t.Errorf("got %v", got)
 			}
 		},
-		"more services than the loop tells of at a time": func(t *testing.T) {
+		"many": func(t *testing.T) {
 			s := many(t, 1000, 300)
 			if st := s.status(); len(st.Services) != 1000 || st.Services[999].Service != "s999" {
 				t.Errorf("%d services", len(st.Services))
+			}
+		},
+		"as they were last, of a loop that has stopped": func(t *testing.T) {
+			s := many(t, 3, 0)
+			s.stop()
+			if st := s.loop.Status(); len(st.Services) != 3 || !st.InSync() {
+				t.Errorf("%+v", st)
+			}
+		},
+		"before the loop runs there are none": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.make()
+			loop, err := bridge.New(s.target, s.bridges, s.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st := loop.Status(); len(st.Services) != 0 || st.InSync() || st.Owner != "me" {
+				t.Errorf("%+v", st)
 			}
 		},
 	})
@@ -153,22 +162,22 @@ func TestFind(t *testing.T) {
 			one.Application, two.Application = "app", "app"
 			s.starts().has(one, two, three).in(time.Minute)
 			for query, names := range map[string]map[registry.Name]bool{"one": {"one": true}, "app": nil, group("app").String(): nil} {
-				st, err := s.loop.Find(t.Context(), names, called(query))
-				if err != nil || len(st.Services) != 2 || st.Services[1].Reason != bridge.ReasonConflict || len(st.Conflicts) != 1 || len(st.Holds) != 0 {
-					t.Errorf("%s: %+v, %v", query, st, err)
+				st := s.loop.Status().Find(names, called(query))
+				if len(st.Services) != 2 || st.Services[1].Reason != bridge.ReasonConflict || len(st.Conflicts) != 1 || len(st.Holds) != 0 {
+					t.Errorf("%s: %+v", query, st)
 				}
 			}
-			if st, err := s.loop.Find(t.Context(), map[registry.Name]bool{"none": true}, called("none")); err != nil || len(st.Services)+len(st.Conflicts) != 0 {
-				t.Errorf("%+v, %v", st, err)
+			if st := s.loop.Status().Find(map[registry.Name]bool{"none": true}, called("none")); len(st.Services)+len(st.Conflicts) != 0 {
+				t.Errorf("%+v", st)
 			}
 		},
 		"what a service left behind that is gone, and what holds it": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(fleet(40, 1)...).in(10 * time.Minute)
 			s.loses(10, 20).in(time.Minute)
-			st, err := s.loop.Find(t.Context(), map[registry.Name]bool{"s12": true}, called("s12"))
-			if err != nil || len(st.Services) != 1 || st.Services[0].Reason != bridge.ReasonHeld || len(st.Holds) != 1 {
-				t.Errorf("%+v, %v", st, err)
+			st := s.loop.Status().Find(map[registry.Name]bool{"s12": true}, called("s12"))
+			if len(st.Services) != 1 || st.Services[0].Reason != bridge.ReasonHeld || len(st.Holds) != 1 {
+				t.Errorf("%+v", st)
 			}
 		},
 	})

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
@@ -17,9 +19,12 @@ type way struct {
 	known    registry.Knowledge
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
-	moved    map[registry.Name]struct{} // whose reason has to be looked at again
+	moved    map[registry.Name]struct{} // services, and scopes, that status has to show anew
 	some     string                     // an example of the scopes that are unknown; empty: none are
 	wide     string                     // likewise, of those that are no one service
+
+	reasons  map[Reason]int    // how many services status shows of each; guarded by view.mu, as is what follows
+	unknowns map[string]string // why, by scope
 }
 
 // A service is what the loop knows of a service beside its entries.
@@ -27,7 +32,13 @@ type service struct {
 	reason Reason // empty, excluded or invalid; else its entries tell
 	detail string
 	gone   bool
-	owes   int // surplus keys that it claimed last
+	left   []leftover
+}
+
+// A leftover is how many surplus keys there are in a group that a service claimed last.
+type leftover struct {
+	group registry.Group
+	keys  int
 }
 
 var errUnsynced = errors.New("the source has not told of everything yet")
@@ -175,18 +186,49 @@ func emptiness(s *registry.Service) string {
 	return "no offered endpoint"
 }
 
-// owe records that a service claimed n more, or fewer, of the surplus keys,
-// and forgets one that is gone with all it left.
-func (w *way) owe(name registry.Name, n int) {
+// leave records that a service claimed n more, or fewer, of the surplus keys of
+// a group, and forgets one that is gone with all it left.
+func (w *way) leave(name registry.Name, group registry.Group, n int) {
 	w.move(name)
 	s := w.services[name]
 	if s == nil {
 		s = &service{gone: true}
 		w.services[name] = s
 	}
-	s.owes += n
-	if s.gone && s.owes <= 0 {
+	i := slices.IndexFunc(s.left, func(l leftover) bool { return l.group == group })
+	if i < 0 {
+		i, s.left = len(s.left), append(s.left, leftover{group: group})
+	}
+	if s.left[i].keys += n; s.left[i].keys <= 0 {
+		s.left = slices.Delete(s.left, i, i+1)
+	}
+	w.forget(name)
+}
+
+// forget forgets a service that is gone with all it left.
+func (w *way) forget(name registry.Name) {
+	if s := w.services[name]; s.gone && len(s.left) == 0 {
 		delete(w.services, name)
+	}
+}
+
+// move has status show a service anew, or a scope.
+func (w *way) move(name registry.Name) { w.moved[name] = struct{}{} }
+
+// moveScopes has status show scopes anew, and the services that they cover.
+func (w *way) moveScopes(scopes map[string]struct{}) {
+	wide := false
+	for scope := range scopes {
+		w.move(registry.Name(scope))
+		wide = wide || strings.HasSuffix(scope, "*")
+	}
+	if !wide {
+		return
+	}
+	for name := range w.services {
+		if _, covered := registry.Covering(scopes, name); covered {
+			w.move(name)
+		}
 	}
 }
 
@@ -203,8 +245,6 @@ func (w *way) note(name registry.Name, next service) bool {
 	}
 	isNew := s.reason != next.reason || s.detail != next.detail
 	s.reason, s.detail, s.gone = next.reason, next.detail, next.gone
-	if s.gone && s.owes <= 0 {
-		delete(w.services, name)
-	}
+	w.forget(name)
 	return isNew
 }

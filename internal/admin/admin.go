@@ -20,32 +20,23 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Loop is what the package needs of a bridge.Loop. All but Summary is answered
-// by the loop's own goroutine, which is why an answer proves that it lives;
-// what is asked for often is Summary, which costs the loop nothing.
+// Loop is what the package needs of a bridge.Loop. Alive, Approve and Deny are
+// answered by the loop's own goroutine, which proves that it lives. Summary and
+// Status tell how it was a moment ago and, after one of those, how it is.
 type Loop interface {
 	Health
-	Catalog
 	Decisions
 }
 
 // Health is how a loop is.
 type Health interface {
 	Summary() bridge.Status
+	Status() bridge.Status
 	Alive(ctx context.Context) error
-	Status(ctx context.Context) (bridge.Status, error)
-}
-
-// Catalog is what a loop has.
-type Catalog interface {
-	Services(ctx context.Context, of string, after registry.Name, limit int) ([]bridge.ServiceStatus, error)
-	Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (bridge.Status, error)
-	Conflicts(ctx context.Context) ([]bridge.Conflict, error)
 }
 
 // Decisions are what a loop leaves to people.
 type Decisions interface {
-	Holds(ctx context.Context) ([]bridge.Hold, error)
 	Approve(ctx context.Context, id, who string) error
 	Deny(ctx context.Context, id, who string) error
 }

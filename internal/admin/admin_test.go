@@ -42,45 +42,22 @@ func (l *loop) Summary() bridge.Status {
 }
 
 func (l *loop) Alive(ctx context.Context) error {
-	_, err := l.Status(ctx)
-	return err
-}
-
-func (l *loop) Status(ctx context.Context) (bridge.Status, error) {
 	l.mu.Lock()
-	stuck, st := l.stuck, l.st
+	stuck := l.stuck
 	l.mu.Unlock()
-	st.Counts = bridge.Counts{Services: len(st.Services), Holds: len(st.Holds), Conflicts: len(st.Conflicts)}
 	if stuck {
 		<-ctx.Done()
-		return bridge.Status{}, ctx.Err()
+		return ctx.Err()
 	}
-	return st, nil
+	return nil
 }
 
-func (l *loop) Services(ctx context.Context, _ string, after registry.Name, limit int) ([]bridge.ServiceStatus, error) {
-	st, err := l.Status(ctx)
-	list := slices.DeleteFunc(slices.Clone(st.Services), func(sv bridge.ServiceStatus) bool { return sv.Service <= after })
-	slices.SortFunc(list, func(a, b bridge.ServiceStatus) int { return strings.Compare(string(a.Service), string(b.Service)) })
-	return list[:min(limit, len(list))], err
-}
-
-func (l *loop) Find(ctx context.Context, names map[registry.Name]bool, named func(registry.Group) bool) (bridge.Status, error) {
-	st, err := l.Status(ctx)
-	if !slices.ContainsFunc(st.Services, func(sv bridge.ServiceStatus) bool { return names[sv.Service] || slices.ContainsFunc(sv.Groups, named) }) {
-		st.Services, st.Holds, st.Conflicts = nil, nil, nil
-	}
-	return st, err
-}
-
-func (l *loop) Holds(ctx context.Context) ([]bridge.Hold, error) {
-	st, err := l.Status(ctx)
-	return st.Holds, err
-}
-
-func (l *loop) Conflicts(ctx context.Context) ([]bridge.Conflict, error) {
-	st, err := l.Status(ctx)
-	return st.Conflicts, err
+func (l *loop) Status() bridge.Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := l.st
+	st.Counts = bridge.Counts{Services: len(st.Services), Holds: len(st.Holds), Conflicts: len(st.Conflicts)}
+	return st
 }
 
 func (l *loop) Approve(_ context.Context, id, _ string) error { return l.decide("approve " + id) }

@@ -6,12 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"slices"
+	"sort"
 	"strconv"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/internal/redact"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Admin returns the handler of the API. Only requests that name loopback as
@@ -25,11 +23,11 @@ func (s *Server) Admin() http.Handler {
 	mux.HandleFunc("GET /api/v1/services", s.getServices)
 	mux.HandleFunc("GET /api/v1/services/{name}", s.getService)
 	mux.HandleFunc("GET /api/v1/holds", func(w http.ResponseWriter, r *http.Request) {
-		list := holds(s.statuses(r.Context(), onlyHolds))
+		list := holds(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Hold]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/conflicts", func(w http.ResponseWriter, r *http.Request) {
-		list := conflicts(s.statuses(r.Context(), onlyConflicts))
+		list := conflicts(s.statuses(r.Context()))
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
@@ -77,34 +75,11 @@ func (s *Server) getServices(w http.ResponseWriter, r *http.Request) {
 
 // page returns the services after a cursor, in the order of their cursors.
 func (s *Server) page(ctx context.Context, after string, limit int) Page[Service] {
-	page := Page[Service]{Items: []Service{}}
-	from, rest, _ := strings.Cut(after, "\x00")
-	fromBridge, fromService, _ := strings.Cut(rest, "\x00")
-	ctx, cancel := context.WithTimeout(ctx, read)
-	defer cancel()
-	for _, t := range slices.SortedFunc(slices.Values(s.targets()), func(a, b Target) int { return strings.Compare(a.Name, b.Name) }) {
-		st := s.summary(t)
-		page.Total += st.Counts.Services
-		if st.Target < from || len(page.Items) > limit {
-			continue
-		}
-		if st.Target > from {
-			fromBridge, fromService = "", ""
-		}
-		if s.alive(ctx, t) != nil {
-			continue
-		}
-		list, err := t.Loop.Services(ctx, fromBridge, registry.Name(fromService), limit+1-len(page.Items))
-		if err != nil {
-			continue
-		}
-		for _, sv := range list {
-			page.Items = append(page.Items, Service{Target: st.Target, Owner: s.owner(), ServiceStatus: sv})
-		}
-	}
-	if len(page.Items) > limit {
-		page.Items = page.Items[:limit]
-		page.Continue = base64.RawURLEncoding.EncodeToString([]byte(page.Items[limit-1].cursor()))
+	all := services(s.owner(), s.statuses(ctx))
+	i := sort.Search(len(all), func(i int) bool { return all[i].cursor() > after })
+	page := Page[Service]{Items: all[i:min(i+limit, len(all))], Total: len(all)}
+	if i+limit < len(all) {
+		page.Continue = base64.RawURLEncoding.EncodeToString([]byte(all[i+limit-1].cursor()))
 	}
 	return page
 }

@@ -71,7 +71,7 @@ func (s *Server) entry(w word, who string, hold bridge.Hold, d Decision, err err
 func (s *Server) became(ctx context.Context, id string) string {
 	where, _, _ := strings.Cut(id, "-")
 	var now []string
-	for _, h := range holds(s.statuses(ctx, onlyHolds)) {
+	for _, h := range holds(s.statuses(ctx)) {
 		if at, _, _ := strings.Cut(h.ID, "-"); at != where {
 			continue
 		}
@@ -107,10 +107,7 @@ func (s *Server) holder(ctx context.Context, id string) (Target, bridge.Hold, er
 		if s.alive(ctx, t) != nil {
 			continue
 		}
-		list, err := t.Loop.Holds(ctx)
-		if err != nil {
-			continue
-		}
+		list := t.Loop.Status().Holds
 		if i := slices.IndexFunc(list, func(h bridge.Hold) bool { return h.ID == id }); i >= 0 {
 			return t, list[i], nil
 		}

@@ -77,29 +77,25 @@ func (s *Server) Document(ctx context.Context) Document {
 	if s.opts.Reloaded != nil {
 		d.Reload = s.opts.Reloaded()
 	}
-	d.Loops = s.statuses(ctx, Loop.Status)
+	d.Loops = s.statuses(ctx)
 	d.Conditions = s.conditions(d.Loops, d.Replicas)
 	d.InSync = len(d.Conditions) == 0
 	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.fault != "" })
 	return d
 }
 
-// statuses asks every loop that answers; of one that does not there is that as
-// its last error.
-func (s *Server) statuses(ctx context.Context, question func(Loop, context.Context) (bridge.Status, error)) []bridge.Status {
+// statuses returns what every loop shows that answers; of one that does not there
+// is that as its last error.
+func (s *Server) statuses(ctx context.Context) []bridge.Status {
 	all := make([]bridge.Status, 0, len(s.targets()))
 	ctx, cancel := context.WithTimeout(ctx, read)
 	defer cancel()
 	for _, t := range s.targets() {
-		var st bridge.Status
-		err := s.alive(ctx, t)
-		if err == nil {
-			st, err = question(t.Loop, ctx)
+		if err := s.alive(ctx, t); err != nil {
+			all = append(all, t.named(bridge.Status{LastError: err.Error()}))
+			continue
 		}
-		if err != nil {
-			st = bridge.Status{LastError: err.Error()}
-		}
-		all = append(all, t.named(st))
+		all = append(all, t.named(t.Loop.Status()))
 	}
 	return all
 }
@@ -158,16 +154,6 @@ func services(owner string, all []bridge.Status) []Service {
 // cursor orders services and says where a page ends. No part can hold a NUL.
 func (s Service) cursor() string {
 	return s.Target + "\x00" + s.Bridge + "\x00" + string(s.Service)
-}
-
-func onlyHolds(l Loop, ctx context.Context) (st bridge.Status, err error) { //nolint:revive // as a method of Loop
-	st.Holds, err = l.Holds(ctx)
-	return st, err //nolint:wrapcheck // shown as it is
-}
-
-func onlyConflicts(l Loop, ctx context.Context) (st bridge.Status, err error) { //nolint:revive // as a method of Loop
-	st.Conflicts, err = l.Conflicts(ctx)
-	return st, err //nolint:wrapcheck // shown as it is
 }
 
 func holds(all []bridge.Status) []Hold {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -27,7 +26,10 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 			}
 		}
 	}
-	all := s.statuses(ctx, func(l Loop, ctx context.Context) (bridge.Status, error) { return l.Find(ctx, names, about(query)) })
+	all := s.statuses(ctx)
+	for i := range all {
+		all[i] = all[i].Find(names, about(query))
+	}
 	why.Services, why.Holds, why.Conflicts = services(s.owner(), all), holds(all), conflicts(all)
 	for _, st := range all {
 		for _, k := range st.Kept {

@@ -1,0 +1,276 @@
+package bridge_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/memory"
+)
+
+const nServices, nEndpoints = 10_000, 10
+
+// mesh returns services as a mesh has them; another shift moves every address
+// by one.
+func mesh(shift int) []*registry.Service {
+	out := make([]*registry.Service, nServices)
+	for i := range out {
+		s := &registry.Service{
+			Name:       registry.Name("svc-" + strconv.Itoa(i) + ".ns.svc.cluster.local:20880"),
+			Interfaces: []registry.Interface{{Name: "org.example.api.Service" + strconv.Itoa(i), Version: "1.0.0"}},
+		}
+		for j := range nEndpoints {
+			host := fmt.Sprintf("10.%d.%d.%d", i>>8, i&255, j+shift)
+			s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: host, Port: 20880, Weight: 100})
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// dubboLike renders every endpoint to canonical text of about 250 bytes.
+func dubboLike(s *registry.Service) ([]registry.Entry, error) {
+	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: s.Interfaces[0].Name}
+	entries := make([]registry.Entry, len(s.Endpoints))
+	for i, e := range s.Endpoints {
+		key := "dubbo://" + e.Address()
+		entries[i] = registry.Entry{Group: g, Key: key, Value: key + "/" + g.Name +
+			"?application=app&deprecated=false&dubbo=2.0.2&dynamic=false&generic=false&interface=" + g.Name +
+			"&methods=a,b,c,d&release=3.3.0&revision=1.0.0&side=provider&version=1.0.0&weight=" + strconv.Itoa(int(e.Weight)) +
+			"&xdsb=0a1b2c3d4e5f6g7h8"}
+	}
+	return entries, nil
+}
+
+// sink is a target that keeps nothing and tells of each write.
+type sink struct{ wrote chan time.Time }
+
+func (sink) Groups(context.Context) ([]registry.Group, error) { return nil, nil }
+
+func (sink) Read(context.Context, registry.Group) ([]registry.Held, error) { return nil, nil }
+
+func (s sink) Write(ctx context.Context, _ registry.Change) error {
+	select {
+	case s.wrote <- time.Now():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// running starts a loop over a table in real time and waits until all of it
+// is written.
+func running(b *testing.B, table *registry.Table) (*bridge.Loop, sink) {
+	b.Helper()
+	target := sink{wrote: make(chan time.Time, 256)}
+	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: dubboLike}},
+		bridge.Options{Owner: "me", Workers: 64, Quiet: time.Millisecond, Refresh: 24 * time.Hour})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	for range nServices {
+		<-target.wrote
+	}
+	if _, err := loop.Settled(ctx); err != nil {
+		b.Fatal(err)
+	}
+	return loop, target
+}
+
+// BenchmarkP04Own is the own part of a single change: from Table.Put to the
+// call of Target.Write.
+func BenchmarkP04Own(b *testing.B) {
+	all, alt := mesh(0), mesh(1)
+	table := registry.NewTable()
+	table.Replace(slices.Values(all))
+	_, target := running(b, table)
+	var took []time.Duration
+	n := 0
+	for b.Loop() {
+		s := alt[n/2%nServices]
+		if n%2 == 1 {
+			s = all[n/2%nServices]
+		}
+		n++
+		start := time.Now()
+		table.Put(s)
+		took = append(took, (<-target.wrote).Sub(start))
+		time.Sleep(2 * time.Millisecond) // the group is idle again
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// BenchmarkP09Push is a full push of 100,000 endpoints in which nothing
+// changed, through table and loop.
+func BenchmarkP09Push(b *testing.B) {
+	all, same := mesh(0), mesh(0)
+	table := registry.NewTable()
+	table.Replace(slices.Values(all))
+	loop, _ := running(b, table)
+	b.ReportAllocs()
+	for b.Loop() {
+		table.Replace(slices.Values(same))
+		if err := loop.Approve(b.Context(), "", ""); err == nil { // the loop has looked when it answers
+			b.Fatal("approved nothing")
+		}
+	}
+}
+
+// BenchmarkStatus is the status of 10,000 services.
+func BenchmarkStatus(b *testing.B) {
+	table := registry.NewTable()
+	table.Replace(slices.Values(mesh(0)))
+	loop, _ := running(b, table)
+	b.ReportAllocs()
+	for b.Loop() {
+		loop.Status()
+	}
+}
+
+// BenchmarkP07 is the memory that table and loop take per endpoint, texts
+// included.
+func BenchmarkP07(b *testing.B) {
+	before := heap()
+	table := registry.NewTable()
+	table.Replace(slices.Values(mesh(0)))
+	loop, target := running(b, table)
+	loaded := heap() - before
+	table.Replace(slices.Values(mesh(1)))
+	for range nServices {
+		<-target.wrote
+	}
+	if _, err := loop.Settled(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	churned := heap() - before
+	for b.Loop() {
+		runtime.KeepAlive(loop)
+	}
+	runtime.KeepAlive(table)
+	b.ReportMetric(float64(loaded)/(nServices*nEndpoints), "B/endpoint")
+	b.ReportMetric(float64(churned)/(nServices*nEndpoints), "B/endpoint-after-churn")
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// BenchmarkStatusOfMany measures what asking costs at 50,000 services of which
+// 20,000 cannot be told (V30). A scrape reads Summary; Status is the whole
+// document, and held is the longest that a question beside it waited for the
+// loop.
+func BenchmarkStatusOfMany(b *testing.B) {
+	table := registry.NewTable()
+	all := make([]*registry.Service, 50_000)
+	for i := range all {
+		all[i] = service(fmt.Sprintf("service-%05d.shop.svc.cluster.local:8080", i), "10.0.0.1:80")
+		if i < 20_000 {
+			table.Unknown(string(all[i].Name), errDown)
+		}
+	}
+	table.Replace(slices.Values(all))
+	loop, err := bridge.New(memory.New(memory.Options{Owner: "me"}), []bridge.Bridge{{Name: "b", Table: table, Project: perService}},
+		bridge.Options{Owner: "me", Workers: 64})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	if _, err := loop.Settled(ctx); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("summary", func(b *testing.B) {
+		for b.Loop() {
+			loop.Summary()
+		}
+	})
+	b.Run("status", func(b *testing.B) {
+		var most time.Duration
+		for b.Loop() {
+			asked := make(chan struct{})
+			go func() {
+				defer close(asked)
+				loop.Status()
+			}()
+			for waiting := true; waiting; {
+				select {
+				case <-asked:
+					waiting = false
+				default:
+					began := time.Now()
+					if err := loop.Alive(ctx); err != nil {
+						b.Fatal(err)
+					}
+					most = max(most, time.Since(began))
+				}
+			}
+		}
+		b.ReportMetric(float64(most.Microseconds())/1000, "held-ms")
+	})
+}
+
+// BenchmarkSharedGroup is a change of one service where 10,000 claim in one group,
+// until status shows it.
+func BenchmarkSharedGroup(b *testing.B) {
+	table := registry.NewTable()
+	all := make([]*registry.Service, nServices)
+	for i := range all {
+		all[i] = service(fmt.Sprint("s", i), fmt.Sprintf("10.%d.%d.1:80", i>>8, i&255))
+		all[i].Application = "app"
+	}
+	table.Replace(slices.Values(all))
+	loop, err := bridge.New(memory.New(memory.Options{Owner: "me"}), []bridge.Bridge{{Name: "b", Table: table, Project: perService}},
+		bridge.Options{Owner: "me", Quiet: time.Millisecond})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- loop.Run(ctx) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	})
+	if _, err := loop.Settled(ctx); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		s := service("s0", fmt.Sprintf("10.0.0.1:80*%d", n%7+1))
+		s.Application = "app"
+		table.Put(s)
+		if _, err := loop.Settled(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
