@@ -71,7 +71,7 @@ func (i *inbox) changed(e zk.Event) {
 	if e.Type != zk.EventNodeChildrenChanged {
 		delete(i.armed, watch{e.Path, ofData})
 	}
-	if e.Type == zk.EventNodeChildrenChanged || isOver(e) {
+	if e.Type == zk.EventNodeChildrenChanged || e.Type == zk.EventNodeDeleted {
 		delete(i.armed, watch{e.Path, ofChildren})
 	}
 	i.mu.Unlock()
@@ -100,13 +100,6 @@ func (i *inbox) take() ([]string, bool) {
 	paths := slices.Sorted(maps.Keys(i.paths))
 	clear(i.paths)
 	return paths, i.broken
-}
-
-// forget forgets that a path changed: it is about to be read.
-func (i *inbox) forget(path string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.paths, path)
 }
 
 // reset forgets what changed: all of it is about to be read. What is armed stays

@@ -105,7 +105,7 @@ func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group,
 
 // list returns the names of the nodes in the folder of a group.
 func (t *Target) list(ctx context.Context, group registry.Group, folder string) ([]string, error) {
-	names, err := t.children(ctx, group, folder)
+	names, err := t.client.children(ctx, folder)
 	if errors.Is(err, zk.ErrNoNode) {
 		t.folders.forget(folder)
 		t.sizes.set(group, listOverhead)
