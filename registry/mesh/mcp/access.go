@@ -47,6 +47,9 @@ const (
 	RefusedByClient    Refusal = "by-client"   // it does not trust our certificate
 	RefusedFiles       Refusal = "files"       // our own certificate cannot be read
 	RefusedHandshake   Refusal = "handshake"   // any other fault of a handshake
+	RefusedStreams     Refusal = "streams"     // there are too many, or another took its place
+	RefusedSilent      Refusal = "silent"      // its stream asked for nothing
+	RefusedSlow        Refusal = "slow"        // it did not read an answer
 )
 
 // Refusals returns all reasons.
@@ -54,21 +57,9 @@ func Refusals() []Refusal {
 	return []Refusal{
 		RefusedNetwork, RefusedConnections, RefusedPlaintext, RefusedCertificate,
 		RefusedName, RefusedByClient, RefusedFiles, RefusedHandshake,
+		RefusedStreams, RefusedSilent, RefusedSlow,
 	}
 }
-
-const (
-	// maxConnections bounds what connections cost that nobody vouched for yet.
-	// An istiod has one.
-	maxConnections = 8 * maxStreams
-
-	// maxFromOne is how many of them one address may have, so that it leaves
-	// room for others; all istiods of a mesh fit in it, behind one gateway.
-	maxFromOne = 2 * maxStreams
-
-	// handshakeWithin is how long a client may take to show who it is.
-	handshakeWithin = 10 * time.Second
-)
 
 // A gate decides who gets to speak to a Server. It refuses before anything of
 // a client is read, or in its TLS handshake, which delays nobody else.
@@ -109,8 +100,8 @@ func (g *gate) left(from netip.Addr) {
 
 // addressOf returns where a connection comes from, nothing where that is no
 // address, as in memory.
-func addressOf(c net.Conn) netip.Addr {
-	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+func addressOf(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
@@ -130,7 +121,7 @@ func (l gated) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err //nolint:wrapcheck // grpc tells errors that pass by their type
 		}
-		from := addressOf(c)
+		from := addressOf(c.RemoteAddr())
 		why, ok := l.gate.admits(from)
 		if ok {
 			return &admitted{Conn: c, leave: sync.OnceFunc(func() { l.gate.left(from) })}, nil
@@ -275,7 +266,7 @@ func (r Refusal) remedy() (setting, remedy string) {
 	switch r {
 	case RefusedNetwork:
 		return "clients.networks", "add its network, where it is an istiod"
-	case RefusedConnections:
+	case RefusedConnections, RefusedStreams:
 		return "clients.networks", "name the networks of istiods, so that others leave them room"
 	case RefusedPlaintext:
 		return "tls", "set tlsSettings.mode: SIMPLE for this address in istiod's configSources (Istio 1.26 and later); other modes are plaintext there"
@@ -287,6 +278,10 @@ func (r Refusal) remedy() (setting, remedy string) {
 		return "tls.certFile", "put its issuer into tlsSettings.caCertificates of istiod's configSources, and a name that it holds into sni"
 	case RefusedFiles:
 		return "tls", "put certificate and key there again"
+	case RefusedSilent:
+		return "clients.networks", "it is no istiod by what it does: name the networks of istiods, so that others are refused"
+	case RefusedSlow:
+		return "clients.networks", "where it is an istiod find out why it does not read; keep others out by naming the networks of istiods"
 	case RefusedHandshake:
 	}
 	return "tls", "see err: it needs TLS 1.2 and HTTP/2, as istiod speaks them"

@@ -228,6 +228,12 @@ func guard(t *testing.T, access mcp.Access) *guarded {
 // how.
 func (g *guarded) istiod(address string, config *tls.Config) *istiod {
 	g.t.Helper()
+	return g.over(g.conn(address, config), &istiod{}, "", newType)
+}
+
+// conn connects from an address; over TLS where config says how.
+func (g *guarded) conn(address string, config *tls.Config) *grpc.ClientConn {
+	g.t.Helper()
 	creds := insecure.NewCredentials()
 	if config != nil {
 		creds = credentials.NewTLS(config)
@@ -238,7 +244,7 @@ func (g *guarded) istiod(address string, config *tls.Config) *istiod {
 		g.t.Fatal(err)
 	}
 	g.t.Cleanup(func() { _ = conn.Close() })
-	return g.over(conn, &istiod{}, "", newType)
+	return conn
 }
 
 // served expects that an istiod has so many hosts.

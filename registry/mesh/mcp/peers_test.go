@@ -95,29 +95,6 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 			t.Errorf("%v after %d answers", err, len(slow.answers(newType)))
 		}
 	})
-	bubble(t, "there are a hundred streams at most, and room again once one ends", func(t *testing.T) {
-		r := start(t, mcp.Options{})
-		r.target.Settled()
-		var all []*istiod
-		for range 100 {
-			all = append(all, r.connect("", newType))
-		}
-		for _, i := range all {
-			if len(i.answers(newType)) != 1 {
-				t.Fatalf("not answered: %v", i.failed())
-			}
-		}
-		for range 3 {
-			if err := r.connect("", newType).failed(); status.Code(err) != codes.ResourceExhausted {
-				t.Errorf("one more than there is room for: %v", err)
-			}
-		}
-		all[0].cancel()
-		synctest.Wait()
-		if late := r.connect("", newType); len(late.answers(newType)) != 1 {
-			t.Errorf("not answered though there is room: %v", late.failed())
-		}
-	})
 }
 
 // V01: what is not one of istio's versions is no ServiceEntry.

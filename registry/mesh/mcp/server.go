@@ -1,11 +1,9 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -17,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 )
@@ -42,8 +39,7 @@ type Server struct {
 	running sync.WaitGroup // what reads and sends
 
 	mu      sync.Mutex
-	streams map[*stream]struct{}
-	full    bool // a stream was turned away since there was room last
+	streams []*stream // that are open, the oldest first
 }
 
 // Peer is an istiod that is connected.
@@ -61,7 +57,7 @@ func NewServer(t *Target, o ServerOptions) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{target: t, o: o, streams: make(map[*stream]struct{}), refusals: limiter{told: make(map[string]time.Time)}}
+	s := &Server{target: t, o: o, refusals: limiter{told: make(map[string]time.Time)}}
 	s.gate = &gate{access: o.Access, refused: s.turnedAway, stale: s.outdated, open: make(map[netip.Addr]int)}
 	return s
 }
@@ -70,12 +66,11 @@ func NewServer(t *Target, o ServerOptions) *Server {
 // It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	const mayPing = 5 * time.Second // istiod pings every 30 s, and grpc's default of 5 min would end its connection
-	const idleFor = 5 * time.Minute // a connection that asks for nothing
 	g := grpc.NewServer(
 		grpc.Creds(s.gate.credentials()), grpc.ConnectionTimeout(handshakeWithin),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: mayPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor}),
-		grpc.MaxConcurrentStreams(maxStreams), grpc.WaitForHandlers(true),
+		grpc.MaxConcurrentStreams(maxStreamsOnOne), grpc.WaitForHandlers(true),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
 	defer s.running.Wait()
@@ -105,13 +100,14 @@ func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryServic
 
 // serve answers one stream.
 func (s *Server) serve(ctx context.Context, f form) error {
-	st := &stream{server: s, form: f, peer: Peer{Since: time.Now()}}
+	st := &stream{server: s, form: f, peer: Peer{Since: time.Now()}, replaced: make(chan struct{})}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer.Address = p.Addr.String()
+		st.peer.Address, st.from = p.Addr.String(), addressOf(p.Addr)
 	}
-	if err := s.open(st); err != nil {
-		return err
+	if most, ok := s.open(st); !ok {
+		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, which is the most", most))
 	}
+	s.target.o.Observe(Observation{Kind: ObservedOpen})
 	defer s.closed(st)
 	return st.session(ctx)
 }
@@ -119,37 +115,60 @@ func (s *Server) serve(ctx context.Context, f form) error {
 // Peers returns the istiods that are connected, the longest first.
 func (s *Server) Peers() []Peer {
 	s.mu.Lock()
-	all := slices.Collect(maps.Keys(s.streams))
-	s.mu.Unlock()
-	out := make([]Peer, 0, len(all))
-	for _, st := range all {
-		out = append(out, st.shown())
+	defer s.mu.Unlock()
+	out := make([]Peer, len(s.streams))
+	for i, st := range s.streams {
+		out[i] = st.shown()
 	}
-	slices.SortFunc(out, func(a, b Peer) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Address, b.Address)) })
 	return out
 }
 
-// open takes in a stream, as far as there is room for another.
-func (s *Server) open(st *stream) error {
+// open takes in a stream, or returns how many are open where there is no room.
+func (s *Server) open(st *stream) (most int, ok bool) {
 	s.mu.Lock()
-	room, told := len(s.streams) < maxStreams, s.full
-	if s.full = !room; room {
-		s.streams[st] = struct{}{}
+	defer s.mu.Unlock()
+	others := func(o *stream) bool { return o.from != st.from }
+	if !s.room(slices.DeleteFunc(slices.Clone(s.streams), others), maxStreamsFromOne) {
+		return maxStreamsFromOne, false
 	}
-	s.mu.Unlock()
-	if !room {
-		if !told {
-			s.o.Log.Warn("a stream was turned away: too many are open", "address", st.peer.Address, "most", maxStreams)
-		}
-		return status.Errorf(codes.ResourceExhausted, "%d streams are open, which is the most", maxStreams)
+	if !s.room(s.streams, maxStreams) {
+		return maxStreams, false
 	}
-	s.target.o.Observe(Observation{Kind: ObservedOpen})
-	return nil
+	s.streams = append(s.streams, st)
+	return 0, true
+}
+
+// room reports whether there is room for one more. Where there is none the
+// oldest that never asked for a type of ours makes it: that is no istiod. The
+// caller holds mu.
+func (s *Server) room(among []*stream, most int) bool {
+	if len(among) < most {
+		return true
+	}
+	i := slices.IndexFunc(among, func(st *stream) bool { return !st.reads })
+	if i < 0 {
+		return false
+	}
+	close(among[i].replaced)
+	s.remove(among[i])
+	return true
+}
+
+// remove forgets a stream. The caller holds mu.
+func (s *Server) remove(st *stream) {
+	s.streams = slices.DeleteFunc(s.streams, func(o *stream) bool { return o == st })
+}
+
+// reads notes that a stream asked for a type of ours.
+func (s *Server) reads(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.reads = true
 }
 
 func (s *Server) closed(st *stream) {
 	s.mu.Lock()
-	delete(s.streams, st)
+	s.remove(st)
 	s.mu.Unlock()
 	s.target.o.Observe(Observation{Kind: ObservedClosed})
 	if p := st.shown(); p.Node != "" {

@@ -3,7 +3,9 @@ package mcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,13 +22,16 @@ import (
 // decides, while one goroutine reads requests and another sends answers. So
 // nobody waits for a peer but the goroutines of that peer.
 type stream struct {
-	server *Server
-	form   form
-	types  []*subscription // in the order in which they were asked for
-	node   *corev3.Node
-	nonce  int  // of the last answer
-	busy   bool // it is being sent
-	nacked bool // an answer, which was logged
+	server   *Server
+	form     form
+	from     netip.Addr
+	replaced chan struct{}   // closed where another stream took the place of this one
+	reads    bool            // it asked for a type of ours; the server's mu guards it
+	types    []*subscription // in the order in which they were asked for
+	node     *corev3.Node
+	nonce    int  // of the last answer
+	busy     bool // it is being sent
+	nacked   bool // an answer, which was logged
 
 	mu   sync.Mutex
 	peer Peer
@@ -74,53 +79,39 @@ type sent struct {
 	err     error
 }
 
-const (
-	// maxTypes is more types than any istiod asks for, about twenty. Each is
-	// kept for as long as the stream lives.
-	maxTypes = 100
-
-	// maxStreams is more istiods than any mesh has. Each may have one answer
-	// in memory that it does not read.
-	maxStreams = 100
-
-	// readWithin is how long a peer may take to read one answer: 100,000
-	// endpoints are ten megabytes.
-	readWithin = time.Minute
-)
-
 // session answers a stream until ctx ends or the peer has to go.
 func (st *stream) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	requests, lost := st.reader(ctx)
 	answers, done := st.sender(ctx)
-	slow := time.NewTimer(readWithin)
-	defer slow.Stop()
+	late := time.NewTimer(askWithin)
+	defer late.Stop()
 	for {
 		set, changed := st.server.target.current()
 		if a, ok := st.due(set); ok {
 			answers <- a // the sender waits for it
 			st.busy = true
-			slow.Reset(readWithin)
+			late.Reset(readWithin)
 		}
+		var err error
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-st.replaced:
+			err = st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream took the place of one that asks for nothing that is served"))
 		case err := <-lost:
 			return err
 		case r := <-requests:
-			if err := st.asked(r); err != nil {
-				return err
-			}
+			err = st.asked(r)
 		case d := <-done:
-			if err := st.wasSent(d); err != nil {
-				return err
-			}
-		case <-slow.C:
-			if st.busy {
-				return st.tooSlow()
-			}
+			err = st.wasSent(d)
+		case <-late.C:
+			err = st.overdue()
 		case <-changed:
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -133,10 +124,21 @@ func (st *stream) wasSent(d sent) error {
 	return d.err
 }
 
-func (st *stream) tooSlow() error {
-	p := st.shown()
-	st.server.o.Log.Warn("istiod was disconnected: it did not read an answer in time", "node", naming.Quote(p.Node), "address", p.Address, "within", readWithin)
-	return status.Errorf(codes.DeadlineExceeded, "an answer was not read within %s", readWithin)
+// overdue ends a stream whose peer does not do in time what istiod does at once.
+func (st *stream) overdue() error {
+	switch {
+	case st.busy:
+		return st.refuse(RefusedSlow, codes.DeadlineExceeded, fmt.Errorf("an answer was not read within %s", readWithin))
+	case len(st.types) == 0:
+		return st.refuse(RefusedSilent, codes.DeadlineExceeded, fmt.Errorf("nothing was asked for within %s", askWithin))
+	}
+	return nil
+}
+
+// refuse counts and tells why a stream has to go, and returns that.
+func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
+	st.server.turnedAway(r, st.shown().Address, err)
+	return status.Errorf(code, "%v", err)
 }
 
 // reader reads requests until the stream ends, and then says why: nil where
@@ -226,6 +228,9 @@ func (st *stream) asked(r request) error {
 	if i < 0 {
 		if len(st.types) >= maxTypes {
 			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
+		}
+		if ours(r.typeURL) {
+			st.server.reads(st)
 		}
 		st.types = append(st.types, &subscription{typeURL: r.typeURL, ours: ours(r.typeURL), known: r.known})
 		st.show(func(p *Peer) { p.Types = len(st.types) })
