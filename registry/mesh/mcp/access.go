@@ -50,6 +50,7 @@ const (
 	RefusedStreams     Refusal = "streams"     // there are too many, or another took its place
 	RefusedSilent      Refusal = "silent"      // its stream asked for nothing
 	RefusedSlow        Refusal = "slow"        // it did not read an answer
+	RefusedRequest     Refusal = "request"     // it asked for more than any istiod does
 )
 
 // Refusals returns all reasons.
@@ -57,7 +58,7 @@ func Refusals() []Refusal {
 	return []Refusal{
 		RefusedNetwork, RefusedConnections, RefusedPlaintext, RefusedCertificate,
 		RefusedName, RefusedByClient, RefusedFiles, RefusedHandshake,
-		RefusedStreams, RefusedSilent, RefusedSlow,
+		RefusedStreams, RefusedSilent, RefusedSlow, RefusedRequest,
 	}
 }
 
@@ -278,7 +279,7 @@ func (r Refusal) remedy() (setting, remedy string) {
 		return "tls.certFile", "put its issuer into tlsSettings.caCertificates of istiod's configSources, and a name that it holds into sni"
 	case RefusedFiles:
 		return "tls", "put certificate and key there again"
-	case RefusedSilent:
+	case RefusedSilent, RefusedRequest:
 		return "clients.networks", "it is no istiod by what it does: name the networks of istiods, so that others are refused"
 	case RefusedSlow:
 		return "clients.networks", "where it is an istiod find out why it does not read; keep others out by naming the networks of istiods"

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -28,7 +27,7 @@ func (w world) send(a answer) (nothing bool, err error) {
 	res := &discovery.DiscoveryResponse{TypeUrl: a.to.typeURL, VersionInfo: a.set.version, Nonce: a.nonce}
 	res.Resources = make([]*anypb.Any, 0, len(a.set.content))
 	for _, r := range a.set.content {
-		if w.target.meant(r, a.node) {
+		if w.target.meant(r, a.revision) {
 			res.Resources = append(res.Resources, r.wire)
 		}
 	}
@@ -54,33 +53,40 @@ func (d differences) receive() (request, error) {
 
 func (d differences) send(a answer) (nothing bool, err error) {
 	res := &discovery.DeltaDiscoveryResponse{TypeUrl: a.to.typeURL, SystemVersionInfo: a.set.version, Nonce: a.nonce}
-	next := make(map[string]string, len(a.set.content))
+	first := a.before.set == nil
+	had, next := a.to.known, d.versions(a.view)
+	if !first {
+		had = d.versions(a.before)
+	}
+	a.to.known = nil // the set that was sent tells it from now on, and all peers share that
 	for _, r := range a.set.content {
-		if !d.target.meant(r, a.node) {
-			continue
-		}
-		next[r.name] = r.version
-		if a.to.known[r.name] != r.version {
+		if version, meant := next[r.name]; meant && had[r.name] != version {
 			res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})
 		}
 	}
-	for name := range a.to.known {
+	for name := range had {
 		if _, still := next[name]; !still {
 			res.RemovedResources = append(res.RemovedResources, name)
 		}
 	}
-	a.to.known = next
-	if len(res.GetResources())+len(res.GetRemovedResources()) == 0 && !a.first {
+	if len(res.GetResources())+len(res.GetRemovedResources()) == 0 && !first {
 		return true, nil
 	}
 	return false, d.stream.Send(res) //nolint:wrapcheck // a status of grpc
 }
 
-// meant reports whether a resource is for an istiod.
-func (t *Target) meant(r *resource, node *corev3.Node) bool {
-	if !t.o.RevisionFilter || r.revision == "" {
-		return true
+// versions returns the versions of what an istiod is sent, by resource.
+func (d differences) versions(v view) map[string]string {
+	versions := make(map[string]string, len(v.set.content))
+	for _, r := range v.set.content {
+		if d.target.meant(r, v.revision) {
+			versions[r.name] = r.version
+		}
 	}
-	revision := node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
-	return revision == "" || revision == r.revision
+	return versions
+}
+
+// meant reports whether a resource is for an istiod of a revision.
+func (t *Target) meant(r *resource, revision string) bool {
+	return !t.o.RevisionFilter || r.revision == "" || revision == "" || revision == r.revision
 }

@@ -134,7 +134,7 @@ func TestAStreamIsBounded_D5(t *testing.T) {
 	if status.Code(err) != codes.ResourceExhausted || st.left() == 0 {
 		t.Errorf("%v with %d requests to go", err, st.left())
 	}
-	if text := log.String(); text != "" {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "reason=request") {
 		t.Errorf("%d bytes are logged: %.500s", len(text), text)
 	}
 }

@@ -1,9 +1,14 @@
 package mcp
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
 
 // Where there is neither TLS nor a list of networks nobody vouches for a client.
-// So everything that one takes is bounded here, in number and in time.
+// So everything that one takes is bounded here, in number, in time and in bytes.
 const (
 	// maxConnections bounds what connections cost that nobody vouched for yet.
 	// An istiod has one.
@@ -42,3 +47,48 @@ const (
 	// kept for as long as the stream lives.
 	maxTypes = 100
 )
+
+// In bytes.
+const (
+	// maxMessage bounds what is read of a request before it is looked at. It
+	// is several times what its parts may have.
+	maxMessage = 1 << 20
+
+	// maxHeaders bounds what grpc keeps of a stream; a token fits in it.
+	maxHeaders = 16 << 10
+
+	// window is what grpc takes from a connection that nobody read yet; by
+	// itself it lets that grow to 16 MiB.
+	window = 64 << 10
+
+	// maxTypeURL is six times the longest type of Istio's.
+	maxTypeURL = 300
+
+	// maxNode is several times the node of an istiod, of which labels are most.
+	maxNode = 64 << 10
+
+	// maxNames is for what a peer says it has, which istiod does not say. It is
+	// kept until the first answer: about 7,000 hosts.
+	maxNames = 1 << 20
+	nameCost = 64 // what a map takes for one beside its text
+)
+
+// excess returns what of a request is more than any istiod sends; nil: nothing.
+func (r request) excess() error {
+	if n := len(r.typeURL); n > maxTypeURL {
+		return fmt.Errorf("a type of %d bytes, and %d are the most", n, maxTypeURL)
+	}
+	if n := proto.Size(r.node); n > maxNode {
+		return fmt.Errorf("a node of %d bytes, and %d are the most", n, maxNode)
+	}
+	return nil
+}
+
+// size returns what it takes to keep what a peer says it has, in bytes.
+func (r request) size() int {
+	n := 0
+	for name, version := range r.known {
+		n += nameCost + len(name) + len(version)
+	}
+	return n
+}

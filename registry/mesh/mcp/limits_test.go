@@ -2,12 +2,19 @@ package mcp_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
@@ -118,4 +125,158 @@ func TestServer_BoundsStreams(t *testing.T) {
 			g.says(0, "reason=streams", "another stream took the place")
 		})
 	}
+}
+
+func TestServer_BoundsRequests(t *testing.T) {
+	node := func(bytes int) *corev3.Node { return &corev3.Node{Id: strings.Repeat("n", bytes)} }
+	names := func(n int) map[string]string {
+		known := make(map[string]string, n)
+		for i := range n {
+			known[fmt.Sprintf("ns/host%07d", i)] = "version"
+		}
+		return known
+	}
+	for name, test := range map[string]struct {
+		requests []*discovery.DeltaDiscoveryRequest
+		says     string // what refused it; empty: it is answered
+	}{
+		"type at its bound":        {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: strings.Repeat("t", 300)}}},
+		"type beyond":              {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: strings.Repeat("t", 301)}}, says: "a type of 301 bytes"},
+		"node at its bound":        {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, Node: node(64<<10 - 4)}}},
+		"node beyond":              {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, Node: node(64 << 10)}}, says: "a node of 65540 bytes"},
+		"names at their bound":     {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(12000)}}},
+		"names beyond":             {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(13000)}}, says: "bytes of what it says it has"},
+		"names of two types":       {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, InitialResourceVersions: names(7000)}, {TypeUrl: oldType, InitialResourceVersions: names(7000)}}, says: "bytes of what it says it has"},
+		"names of types not ours":  {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: otherType, InitialResourceVersions: names(13000)}}},
+		"request beyond a message": {requests: []*discovery.DeltaDiscoveryRequest{{TypeUrl: newType, ResourceNamesSubscribe: []string{strings.Repeat("x", 1<<20)}}}, says: "larger than max"},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			g := guard(t, mcp.Access{})
+			stream, err := discovery.NewAggregatedDiscoveryServiceClient(g.conn("10.0.0.1", nil)).DeltaAggregatedResources(t.Context())
+			for _, r := range test.requests {
+				if err == nil {
+					err = stream.Send(r)
+				}
+			}
+			for range test.requests {
+				if err == nil {
+					_, err = stream.Recv()
+				}
+			}
+			if test.says == "" && err == nil {
+				return
+			}
+			if test.says == "" || status.Code(err) != codes.ResourceExhausted {
+				t.Fatalf("ended with %v", err)
+			}
+			g.says(0, "reason=request", test.says)
+			g.counted(map[mcp.Refusal]int{mcp.RefusedRequest: 1})
+		})
+	}
+	for name, test := range map[string]struct{ bytes, hosts int }{
+		"headers within their bound": {bytes: 8 << 10, hosts: 1},
+		"headers beyond":             {bytes: 20 << 10, hosts: 0},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			g := guard(t, mcp.Access{})
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("x", test.bytes))
+			stream, err := discovery.NewAggregatedDiscoveryServiceClient(g.conn("10.0.0.1", nil)).StreamAggregatedResources(ctx)
+			if err == nil {
+				err = stream.Send(&discovery.DiscoveryRequest{TypeUrl: newType})
+			}
+			var res *discovery.DiscoveryResponse
+			if err == nil {
+				res, err = stream.Recv()
+			}
+			if n := len(res.GetResources()); n != test.hosts || (err == nil) != (n > 0) {
+				t.Errorf("%d hosts, %v", n, err)
+			}
+		})
+	}
+}
+
+// swollen is a stream of requests for types that are not served, each of which
+// says that the peer has what is very large. It reads no answer before the end.
+type swollen struct {
+	saidDelta
+
+	left int
+	held func()
+}
+
+func (s *swollen) Send(*discovery.DeltaDiscoveryResponse) error {
+	<-s.ctx.Done()
+	return s.ctx.Err()
+}
+
+func (s *swollen) Recv() (*discovery.DeltaDiscoveryRequest, error) {
+	if s.left--; s.left < 0 {
+		s.held()
+		return nil, io.EOF
+	}
+	return &discovery.DeltaDiscoveryRequest{
+		TypeUrl: fmt.Sprintf("a.b/v%d/Foo", s.left), InitialResourceVersions: map[string]string{"a": strings.Repeat("x", 4<<20)},
+	}, nil
+}
+
+func TestServer_KeepsNothingOfOtherTypes(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var before, after uint64
+	st := &swollen{saidDelta: saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: ctx}}, left: 99, held: func() { after = heap() }}
+	before = heap()
+	if err := serving(t).DeltaAggregatedResources(st); err != nil {
+		t.Fatal(err)
+	}
+	if grew := int64(after-before) >> 20; grew > 32 {
+		t.Errorf("one stream holds %d MiB", grew)
+	}
+}
+
+func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
+	bubble(t, "and names no more of it once it is answered", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.put(greeter("api.b", "10.0.0.1"))
+		r.target.Settled()
+		a := decode(t, r.connect("", newType).answers(newType)[0])[0].meta
+		c := r.incremental()
+		if err := c.stream.Send(&discovery.DeltaDiscoveryRequest{
+			TypeUrl: newType, InitialResourceVersions: map[string]string{a.GetName(): a.GetVersion(), "xds-bridge/gone": "1"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.b"}) || !slices.Equal(removed, []string{"gone"}) {
+			t.Errorf("first %v, %v", changed, removed)
+		}
+		r.put(greeter("api.b", "10.0.0.2"))
+		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.b"}) || len(removed) != 0 {
+			t.Errorf("after a change %v, %v", changed, removed)
+		}
+	})
+	bubble(t, "and takes back what was sent before its revision was known", func(t *testing.T) {
+		r := start(t, mcp.Options{RevisionFilter: true})
+		r.revision("canary")
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		c := r.incremental()
+		c.ask(t, newType, "")
+		if changed, _ := c.next(t); len(changed) != 2 {
+			t.Errorf("first %v", changed)
+		}
+		if err := c.stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: newType, Node: istiodNode(t, "stable")}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.put(greeter("api.a", "10.0.0.2"))
+		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.a"}) || len(removed) != 1 {
+			t.Errorf("once it is known %v, %v", changed, removed)
+		}
+	})
 }

@@ -161,6 +161,14 @@ func (r *rig) write(g registry.Group, want []registry.Entry) {
 	}
 }
 
+// revision makes a host that is for one revision alone.
+func (r *rig) revision(revision string) {
+	r.t.Helper()
+	g := registry.Group{Kind: serviceentry.Kind, Namespace: "xds-bridge", Name: "rev.zk1.bridge.internal", Exclusive: true}
+	header := `{"host":"rev.zk1.bridge.internal","port":{"number":80,"name":"tcp","protocol":"TCP"},"labels":{"istio.io/rev":"` + revision + `"}}`
+	r.write(g, []registry.Entry{{Group: g, Key: serviceentry.HeaderKey, Value: header}})
+}
+
 // istiod is a client that does what istiod does: garbage nonces first, then
 // acknowledgements with the node.
 type istiod struct {
@@ -212,12 +220,8 @@ func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...s
 		cancel()
 		return &istiod{t: r.t, err: err}
 	}
-	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": revision})
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	i.t, i.stream, i.cancel, i.got = r.t, stream, cancel, make(map[string][]*discovery.DiscoveryResponse)
-	i.node = &corev3.Node{Id: "sidecar~10.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local", Metadata: meta}
+	i.node = istiodNode(r.t, revision)
 	for n, typeURL := range types {
 		req := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: time.Now().String()}
 		if n == 0 {
@@ -231,6 +235,15 @@ func (r *rig) over(conn *grpc.ClientConn, i *istiod, revision string, types ...s
 	go func() { defer close(done); i.receive() }()
 	r.t.Cleanup(func() { cancel(); <-done })
 	return i
+}
+
+func istiodNode(t *testing.T, revision string) *corev3.Node {
+	t.Helper()
+	meta, err := structpb.NewStruct(map[string]any{"GENERATOR": "api", "ISTIO_REVISION": revision})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev3.Node{Id: "sidecar~10.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local", Metadata: meta}
 }
 
 func (i *istiod) receive() {
@@ -521,9 +534,7 @@ func TestServer(t *testing.T) {
 	})
 	bubble(t, "M10 an istiod of a revision gets what is labelled for it", func(t *testing.T) {
 		r := start(t, mcp.Options{RevisionFilter: true})
-		g := registry.Group{Kind: serviceentry.Kind, Namespace: "xds-bridge", Name: "rev.zk1.bridge.internal", Exclusive: true}
-		header := `{"host":"rev.zk1.bridge.internal","port":{"number":80,"name":"tcp","protocol":"TCP"},"labels":{"istio.io/rev":"canary"}}`
-		r.write(g, []registry.Entry{{Group: g, Key: serviceentry.HeaderKey, Value: header}})
+		r.revision("canary")
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
 		expect(t, r.connect("stable", newType).entries(newType), "api.a=10.0.0.1")

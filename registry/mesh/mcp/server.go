@@ -71,6 +71,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: mayPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor}),
 		grpc.MaxConcurrentStreams(maxStreamsOnOne), grpc.WaitForHandlers(true),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
 	defer s.running.Wait()

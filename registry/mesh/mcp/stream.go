@@ -28,10 +28,11 @@ type stream struct {
 	replaced chan struct{}   // closed where another stream took the place of this one
 	reads    bool            // it asked for a type of ours; the server's mu guards it
 	types    []*subscription // in the order in which they were asked for
-	node     *corev3.Node
-	nonce    int  // of the last answer
-	busy     bool // it is being sent
-	nacked   bool // an answer, which was logged
+	names    int             // bytes of what it said it has
+	revision string          // of the istiod
+	nonce    int             // of the last answer
+	busy     bool            // it is being sent
+	nacked   bool            // an answer, which was logged
 
 	mu   sync.Mutex
 	peer Peer
@@ -59,17 +60,23 @@ type subscription struct {
 	typeURL string
 	ours    bool
 	nonce   string            // of an answer that is not confirmed; empty: none
-	last    *snapshot         // that was sent last; nil: none
-	known   map[string]string // what the peer has, by resource, in the incremental form; the sender's once it is answered
+	last    view              // that was sent last
+	known   map[string]string // what the peer has before that, by resource, in the incremental form; the sender's once it is answered
+}
+
+// A view is what an istiod of a revision is sent of a set; the set is nil where
+// it was sent nothing.
+type view struct {
+	set      *snapshot
+	revision string
 }
 
 // An answer is what is due to a subscription.
 type answer struct {
-	to    *subscription
-	set   *snapshot
-	node  *corev3.Node
+	to     *subscription
+	before view
+	view
 	nonce string
-	first bool
 }
 
 // sent is what came of an answer.
@@ -135,6 +142,14 @@ func (st *stream) overdue() error {
 	return nil
 }
 
+// lost returns how a stream ends of which nothing more can be read.
+func (st *stream) lost(err error) error {
+	if status.Code(err) == codes.ResourceExhausted { // as grpc calls a request that is too large
+		return st.refuse(RefusedRequest, codes.ResourceExhausted, errors.New(status.Convert(err).Message()))
+	}
+	return err
+}
+
 // refuse counts and tells why a stream has to go, and returns that.
 func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
 	st.server.turnedAway(r, st.shown().Address, err)
@@ -153,7 +168,7 @@ func (st *stream) reader(ctx context.Context) (<-chan request, <-chan error) {
 				return
 			}
 			if err != nil {
-				lost <- err
+				lost <- st.lost(err) // here: grpc may have ended ctx by now
 				return
 			}
 			select {
@@ -194,12 +209,12 @@ func (st *stream) due(set *snapshot) (answer, bool) {
 		return answer{}, false
 	}
 	for _, sub := range st.types {
-		switch first := sub.last == nil; {
+		switch first := sub.last.set == nil; {
 		case sub.nonce != "":
-		case sub.ours && set != nil && (first || sub.last.version != set.version):
-			return st.answer(sub, set, first), true
+		case sub.ours && set != nil && (first || sub.last.set.version != set.version):
+			return st.answer(sub, set), true
 		case !sub.ours && first && answered(sub.typeURL):
-			return st.answer(sub, &snapshot{version: emptyVersion}, first), true
+			return st.answer(sub, &snapshot{version: emptyVersion}), true
 		}
 	}
 	return answer{}, false
@@ -208,10 +223,11 @@ func (st *stream) due(set *snapshot) (answer, bool) {
 // emptyVersion is the version of the answers for types that are not ours.
 const emptyVersion = "none"
 
-func (st *stream) answer(sub *subscription, set *snapshot, first bool) answer {
+func (st *stream) answer(sub *subscription, set *snapshot) answer {
 	st.nonce++
-	sub.nonce, sub.last = strconv.Itoa(st.nonce), set
-	return answer{to: sub, set: set, node: st.node, nonce: sub.nonce, first: first}
+	a := answer{to: sub, before: sub.last, view: view{set, st.revision}, nonce: strconv.Itoa(st.nonce)}
+	sub.nonce, sub.last = a.nonce, a.view
+	return a
 }
 
 // asked takes in a request. The first of a type is taken for that whatever its
@@ -219,27 +235,41 @@ func (st *stream) answer(sub *subscription, set *snapshot, first bool) answer {
 // that of the last answer are about an answer that nobody waits for. An error
 // ends the stream.
 func (st *stream) asked(r request) error {
-	if st.node == nil && r.node.GetId() != "" {
-		st.node = r.node
-		st.show(func(p *Peer) { p.Node = r.node.GetId() })
-		st.server.o.Log.Info("istiod connected", "node", naming.Quote(r.node.GetId()), "address", st.shown().Address)
+	if err := r.excess(); err != nil {
+		return st.refuse(RefusedRequest, codes.ResourceExhausted, err)
+	}
+	if id := r.node.GetId(); id != "" && st.shown().Node == "" {
+		st.revision = r.node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
+		st.show(func(p *Peer) { p.Node = id })
+		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}
 	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.typeURL })
 	if i < 0 {
-		if len(st.types) >= maxTypes {
-			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
-		}
-		if ours(r.typeURL) {
-			st.server.reads(st)
-		}
-		st.types = append(st.types, &subscription{typeURL: r.typeURL, ours: ours(r.typeURL), known: r.known})
-		st.show(func(p *Peer) { p.Types = len(st.types) })
-		return nil
+		return st.subscribe(r)
 	}
 	if sub := st.types[i]; sub.nonce != "" && sub.nonce == r.nonce {
 		sub.nonce = ""
 		st.settled(sub, r)
 	}
+	return nil
+}
+
+// subscribe takes in the first request of a type. Of types that are not ours
+// nothing is kept but that they were asked for.
+func (st *stream) subscribe(r request) error {
+	if len(st.types) >= maxTypes {
+		return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("a stream may ask for %d types", maxTypes))
+	}
+	sub := &subscription{typeURL: r.typeURL, ours: ours(r.typeURL)}
+	if sub.ours {
+		if st.names += r.size(); st.names > maxNames {
+			return st.refuse(RefusedRequest, codes.ResourceExhausted, fmt.Errorf("%d bytes of what it says it has, and %d are the most", st.names, maxNames))
+		}
+		sub.known = r.known
+		st.server.reads(st)
+	}
+	st.types = append(st.types, sub)
+	st.show(func(p *Peer) { p.Types = len(st.types) })
 	return nil
 }
 
@@ -255,8 +285,8 @@ func (st *stream) settled(sub *subscription, r request) {
 			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
 		}
 	case sub.ours:
-		st.show(func(p *Peer) { p.Acked = sub.last.version })
-		st.server.target.confirmed(sub.last)
+		st.show(func(p *Peer) { p.Acked = sub.last.set.version })
+		st.server.target.confirmed(sub.last.set)
 	}
 }
 
