@@ -580,6 +580,50 @@ func TestServer(t *testing.T) {
 	})
 }
 
+func TestTarget_ChangesOnlyWhatIsAsItWasHeld(t *testing.T) {
+	g := registry.Group{Kind: serviceentry.Kind, Namespace: "xds-bridge", Name: "a.zk1.bridge.internal", Exclusive: true}
+	header := registry.Entry{Group: g, Key: serviceentry.HeaderKey, Value: `{"host":"a.zk1.bridge.internal","port":{"number":80,"name":"tcp","protocol":"TCP"}}`}
+	was := registry.Entry{Group: g, Key: "10.0.0.1:80", Value: `{"address":"10.0.0.1","port":80}`}
+	now, other := was, was
+	now.Value, other.Value = `{"address":"10.0.0.1","port":80,"weight":2}`, `{"address":"10.0.0.1","port":80,"weight":3}`
+	held := func(e registry.Entry) *registry.Held { return &registry.Held{Entry: e} }
+	for name, test := range map[string]struct {
+		change registry.Change
+		want   []registry.Entry // nil: it is a conflict, and all stays
+	}{
+		"delete what is held":           {change: registry.Change{Delete: []registry.Held{*held(now)}}, want: []registry.Entry{header}},
+		"delete what changed since":     {change: registry.Change{Delete: []registry.Held{*held(was)}}},
+		"delete what is gone":           {change: registry.Change{Delete: []registry.Held{{Entry: registry.Entry{Group: g, Key: "10.0.0.2:80"}}}}, want: []registry.Entry{header, now}},
+		"replace what is held":          {change: registry.Change{Put: []registry.Write{{New: other, Old: held(now)}}}, want: []registry.Entry{header, other}},
+		"replace what changed since":    {change: registry.Change{Put: []registry.Write{{New: other, Old: held(was)}}}},
+		"replace with what is there":    {change: registry.Change{Put: []registry.Write{{New: now, Old: held(was)}}}, want: []registry.Entry{header, now}},
+		"add what is there differently": {change: registry.Change{Put: []registry.Write{{New: other}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := mcp.NewTarget(mcp.Options{})
+			if err := target.Write(t.Context(), registry.Change{Group: g, Put: []registry.Write{{New: header}, {New: now}}}); err != nil {
+				t.Fatal(err)
+			}
+			test.change.Group = g
+			err := target.Write(t.Context(), test.change)
+			if want := test.want == nil; errors.Is(err, registry.ErrConflict) != want || (err != nil) != want {
+				t.Errorf("a conflict is %v, want %v", err, want)
+			}
+			if test.want == nil {
+				test.want = []registry.Entry{header, now}
+			}
+			var got []registry.Entry
+			all, err := target.Read(t.Context(), g)
+			for _, h := range all {
+				got = append(got, h.Entry)
+			}
+			if err != nil || !slices.Equal(got, test.want) {
+				t.Errorf("held are %v, %v, want %v", got, err, test.want)
+			}
+		})
+	}
+}
+
 // TestAnEndpointThatIsRefusedCostsItselfAlone also shows that a group without
 // its header is refused as a whole.
 func TestAnEndpointThatIsRefusedCostsItselfAlone(t *testing.T) {
