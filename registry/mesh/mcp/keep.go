@@ -219,14 +219,20 @@ func (t *Target) loadAs(ctx context.Context, i int, p Place) (map[registry.Group
 	return found, nil
 }
 
-// wasGone takes in that a host went, whose address others get later.
+// wasGone takes in that a host went, whose address others get later. A time
+// that is yet to come is of a clock that was ahead: it is now, and kept so.
 func (t *Target) wasGone(name registry.Group, since time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, back := t.groups[name]; !back {
-		t.vips.add(name)
-		t.rest(name, since)
+	if _, back := t.groups[name]; back {
+		return
 	}
+	if now := time.Now(); since.After(now) {
+		since = now
+		t.dirty[bucketOf(name)] = true
+	}
+	t.vips.add(name)
+	t.rest(name, since)
 }
 
 func decoded(text string, err error) ([]kept, error) {

@@ -102,3 +102,39 @@ func TestHostsThatCollide(t *testing.T) {
 		}
 	})
 }
+
+func TestTarget_TakesATimeThatIsYetToComeForNow(t *testing.T) {
+	a, b := pair(t)
+	s := newShelf()
+	bubble(t, "a host goes by a clock that is a day ahead", func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.put(greeter(a, "10.0.0.1"))
+		r.target.Settled()
+		r.connect("", newType)
+		r.write(r.groups()[0], nil)
+		r.put(greeter(b, "10.0.0.1"))
+	})
+	bubble(t, "a start takes it for now", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.target.Settled()
+	})
+	bubble(t, "its address is free an hour later, over a restart", func(t *testing.T) {
+		time.Sleep(50 * time.Minute)
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.target.Settled()
+		i := r.connect("", newType)
+		before := i.vips()[b]
+		time.Sleep(5 * time.Minute)
+		if got := i.vips()[b]; got != before {
+			t.Errorf("%s moved from %s to %s too early", b, before, got)
+		}
+		time.Sleep(10 * time.Minute)
+		if got := i.vips()[b]; got == before {
+			t.Errorf("%s did not get its first choice after an hour", b)
+		}
+	})
+}
