@@ -12,6 +12,7 @@ import (
 
 // A group is one ServiceEntry.
 type group struct {
+	bucket   int
 	entries  []entry   // by key
 	resource *resource // what they make; nil before the first and after the last of them
 }
@@ -46,6 +47,9 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 	g := t.group(name)
 	switch {
 	case err == nil:
+		if g.resource == nil {
+			t.added[g.bucket] = true
+		}
 		g.entries = compact
 		t.served.replace(g, r)
 		t.touch(name)
@@ -70,7 +74,7 @@ func parse(name registry.Group, entries []entry) (serviceentry.Resource, error) 
 func (t *Target) group(name registry.Group) *group {
 	g := t.groups[name]
 	if g == nil {
-		g = &group{}
+		g = &group{bucket: bucketOf(name)}
 		t.groups[name] = g
 	}
 	return g

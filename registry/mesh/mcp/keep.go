@@ -34,7 +34,8 @@ func (p Place) kind(bucket int) string { return fmt.Sprintf("%s-%02d", p.Name, b
 const recordName = "set"
 
 const (
-	keepEvery  = 10 * time.Second // how long changes are gathered
+	keepEvery  = 10 * time.Second // how long changes are gathered, where no host is new
+	keepWithin = 10 * time.Second // how long a push waits for the records of hosts that are new
 	checkEvery = 30               // rounds after which records are read back, as whoever wiped a registry took them along
 	keepLast   = 5 * time.Second  // for what is still to be kept at the end
 )
@@ -247,6 +248,51 @@ func (p Place) read(ctx context.Context, bucket int) (string, error) {
 	return all[recordName], err //nolint:wrapcheck // load and check name it
 }
 
+// storing is what a push waits for.
+type storing struct {
+	buckets map[int]bool
+	done    chan struct{} // closed once they are written, or cannot be
+}
+
+// storeFirst has buckets written before a push that shows hosts which are new in
+// them. A process that is killed right after it would else leave nothing from
+// which the next knows them, and that would take them from the mesh where their
+// registry does not show them. No push waits longer than keepWithin, nor while
+// the records are behind.
+func (t *Target) storeFirst(ctx context.Context, buckets map[int]bool) {
+	if len(t.o.Keep) == 0 || len(buckets) == 0 || t.isBehind() {
+		return
+	}
+	s := storing{buckets, make(chan struct{})}
+	late := time.NewTimer(keepWithin)
+	defer late.Stop()
+	for first := t.first; ; first = nil {
+		select {
+		case first <- s:
+		case <-s.done:
+			return
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			t.setBehind(true)
+			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("new hosts are served before they are kept: their records were not written within %s", keepWithin)})
+			return
+		}
+	}
+}
+
+func (t *Target) isBehind() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.behind
+}
+
+func (t *Target) setBehind(behind bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.behind = behind
+}
+
 // keep writes down what is served, beside the pushes (V33), until ctx ends, and
 // then once more.
 func (t *Target) keep(ctx context.Context) {
@@ -260,12 +306,14 @@ func (t *Target) keep(ctx context.Context) {
 			t.store(last)
 			t.list(last)
 			return
+		case s := <-t.first:
+			t.storeThese(ctx, s)
 		case <-ticker.C:
+			if t.keeper.rounds++; t.keeper.rounds%checkEvery == 0 {
+				t.check(ctx)
+			}
+			t.store(ctx)
 		}
-		if t.keeper.rounds++; t.keeper.rounds%checkEvery == 0 {
-			t.check(ctx)
-		}
-		t.store(ctx)
 		t.list(ctx)
 	}
 }
@@ -309,24 +357,48 @@ func (t *Target) agree(text string) {
 	}
 }
 
-// store writes the records of what changed. What cannot be written now is
-// tried again.
+// store writes the records of what changed, those that a push waits for first.
+// What cannot be written now is tried again.
 func (t *Target) store(ctx context.Context) {
-	for b, groups := range t.soiled() {
-		var failed error
-		for i, p := range t.o.Keep {
-			failed = cmp.Or(failed, t.storeIn(ctx, i, p, b, groups))
+	for b := range buckets {
+		select {
+		case s := <-t.first:
+			t.storeThese(ctx, s)
+		default:
 		}
-		if t.unkept(b, failed); ctx.Err() != nil {
-			return
-		}
+		t.storeBucket(ctx, b)
 	}
+}
+
+// storeThese writes what a push waits for.
+func (t *Target) storeThese(ctx context.Context, s storing) {
+	defer close(s.done)
+	for b := range s.buckets {
+		t.storeBucket(ctx, b)
+	}
+}
+
+// storeBucket writes the record of a bucket, where anything changed in it.
+func (t *Target) storeBucket(ctx context.Context, b int) {
+	if ctx.Err() != nil {
+		return
+	}
+	groups, changed := t.soiled(b)
+	if !changed {
+		return
+	}
+	var failed error
+	for i, p := range t.o.Keep {
+		failed = cmp.Or(failed, t.storeIn(ctx, i, p, b, groups))
+	}
+	t.unkept(b, failed)
 }
 
 // unkept takes in what came of keeping a bucket. A refusal is told of once.
 func (t *Target) unkept(b int, failed error) {
 	before, refused := t.keeper.refused[b], errors.Is(failed, registry.ErrRefused)
 	t.keeper.refused[b] = refused
+	t.setBehind(failed != nil && !refused)
 	if failed != nil && !refused {
 		t.soil(b)
 	}
@@ -357,30 +429,26 @@ func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []ke
 	return nil
 }
 
-// soiled returns what is held in the buckets in which anything changed since
-// it was last called; nothing before the set is whole.
-func (t *Target) soiled() map[int][]kept {
+// soiled returns what is held in a bucket, and whether anything changed in it
+// since it was last called; nothing before the set is whole.
+func (t *Target) soiled(bucket int) (groups []kept, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.settled || len(t.dirty) == 0 {
-		return nil
+	if !t.settled || !t.dirty[bucket] {
+		return nil, false
 	}
-	out := make(map[int][]kept, len(t.dirty))
-	for b := range t.dirty {
-		out[b] = nil
-	}
+	delete(t.dirty, bucket)
 	for name, g := range t.groups {
-		if b := bucketOf(name); t.dirty[b] && len(g.entries) > 0 {
-			out[b] = append(out[b], kept{Group: name, Entries: g.entries}) // which are never written again
+		if g.bucket == bucket && len(g.entries) > 0 {
+			groups = append(groups, kept{Group: name, Entries: g.entries}) // which are never written again
 		}
 	}
 	for name, since := range t.gone {
-		if b := bucketOf(name); t.dirty[b] {
-			out[b] = append(out[b], kept{Group: name, Gone: since.Unix()})
+		if bucketOf(name) == bucket {
+			groups = append(groups, kept{Group: name, Gone: since.Unix()})
 		}
 	}
-	clear(t.dirty)
-	return out
+	return groups, true
 }
 
 func (t *Target) soil(bucket int) {

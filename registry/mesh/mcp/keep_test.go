@@ -23,6 +23,7 @@ type shelf struct {
 	writes int
 	fails  error
 	blocks <-chan struct{} // nil: it answers at once
+	takes  time.Duration   // to store a text
 }
 
 func newShelf() *shelf { return &shelf{texts: make(map[[2]string]string)} }
@@ -40,9 +41,13 @@ func (s *shelf) Records(_ context.Context, kind string) (map[string]string, erro
 }
 
 func (s *shelf) Record(ctx context.Context, kind, name, text string) error {
-	if s.blocks != nil {
+	s.mu.Lock()
+	blocks, takes := s.blocks, s.takes
+	s.mu.Unlock()
+	time.Sleep(takes)
+	if blocks != nil {
 		select {
-		case <-s.blocks:
+		case <-blocks:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -76,6 +81,22 @@ func (s *shelf) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = err
+}
+
+// block has no text stored before the returned function is called.
+func (s *shelf) block() (unblock func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	blocks := make(chan struct{})
+	s.blocks = blocks
+	return func() { close(blocks) }
+}
+
+// copied returns a shelf as one that was killed now leaves it.
+func (s *shelf) copied() *shelf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &shelf{texts: maps.Clone(s.texts)}
 }
 
 // of makes the shelf the place of every group.
@@ -150,6 +171,7 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.target.Settled()
+		synctest.Wait()
 		for n := range 50 {
 			r.put(greeter("api.s7", fmt.Sprintf("10.0.1.%d", n)))
 		}
@@ -205,20 +227,14 @@ func TestRecordsThatCannotBeUsed_F58(t *testing.T) {
 	bubble(t, "access is denied: the bridge goes on without, and says so", func(t *testing.T) {
 		s := newShelf()
 		s.fails = fmt.Errorf("%w: no rights", registry.ErrRefused)
-		told := make(chan error, 1000)
-		r := start(t, mcp.Options{Keep: s.of(), Observe: func(o mcp.Observation) {
-			if o.Kind == mcp.ObservedState {
-				told <- o.Err
-			}
-		}})
+		told := make(faults, 1000)
+		r := start(t, mcp.Options{Keep: s.of(), Observe: told.observe})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
 		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
 		time.Sleep(time.Hour)
-		if err := <-told; !strings.Contains(err.Error(), "what was served before is not used: refused: no rights") {
-			t.Error(err)
-		}
+		told.says(t, "what was served before is not used: refused: no rights")
 		if n := s.wrote(); n > 32 {
 			t.Errorf("what is refused was tried %d times", n)
 		}
@@ -259,19 +275,194 @@ func TestRecordsThatCannotBeUsed_F58(t *testing.T) {
 // V33: what keeps the records is beside the pushes.
 func TestRecordsHoldNoPushUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, never := newShelf(), make(chan struct{})
-		s.blocks = never
+		s := newShelf()
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
 		i := r.connect("", newType)
+		expect(t, i.entries(newType), "api.a=10.0.0.1")
+		unblock := s.block()
 		for n := range 100 {
 			r.put(greeter("api.a", fmt.Sprintf("10.0.1.%d", n)))
 			time.Sleep(time.Second)
 			expect(t, i.entries(newType), fmt.Sprintf("api.a=10.0.1.%d", n))
 		}
-		close(never)
+		unblock()
+	})
+}
+
+// faults are what a target told of its records.
+type faults chan error
+
+func (f faults) observe(o mcp.Observation) {
+	if o.Kind == mcp.ObservedState {
+		f <- o.Err
+	}
+}
+
+func (f faults) says(t *testing.T, want string) {
+	t.Helper()
+	var err error
+	select {
+	case err = <-f:
+	default:
+	}
+	if !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("it told %v, want %q", err, want)
+	}
+}
+
+func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
+	// begin serves api.a, kept.
+	begin := func(t *testing.T, s *shelf, observe func(mcp.Observation)) (*rig, *istiod) {
+		t.Helper()
+		r := start(t, mcp.Options{Keep: s.of(), Observe: observe})
+		r.groups()
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		i := r.connect("", newType)
+		expect(t, i.entries(newType), "api.a=10.0.0.1")
+		return r, i
+	}
+	bubble(t, "whoever is killed then leaves a record of them", func(t *testing.T) {
+		s := newShelf()
+		r, i := begin(t, s, nil)
+		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
+			t.Errorf("%d groups are kept of the first set", n)
+		}
+		time.Sleep(time.Minute)
+		r.put(greeter("api.b", "10.0.0.2"))
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
+		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 2 {
+			t.Errorf("%d groups are kept of the second", n)
+		}
+	})
+	bubble(t, "they wait for the record, and many for one of each", func(t *testing.T) {
+		s := newShelf()
+		r, i := begin(t, s, nil)
+		time.Sleep(time.Minute)
+		before, unblock := s.wrote(), s.block()
+		r.put(greeter("api.b", "10.0.0.2"))
+		synctest.Wait()
+		for n := range 200 {
+			r.put(greeter(fmt.Sprintf("api.s%d", n), "10.0.0.3"))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(i.answers(newType)); n != 1 {
+			t.Errorf("%d answers while nothing is kept", n)
+		}
+		unblock()
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
+		time.Sleep(time.Second)
+		if n := len(i.entries(newType)); n != 202 {
+			t.Errorf("%d hosts are served", n)
+		}
+		if n := s.wrote() - before; n != 33 {
+			t.Errorf("%d writes, want one, and one of each record", n)
+		}
+	})
+	bubble(t, "they wait ten seconds, which is told, and no more while that lasts", func(t *testing.T) {
+		s, told := newShelf(), make(faults, 1000)
+		r, i := begin(t, s, told.observe)
+		time.Sleep(time.Minute)
+		unblock := s.block()
+		r.put(greeter("api.b", "10.0.0.2"))
+		time.Sleep(9 * time.Second)
+		expect(t, i.entries(newType), "api.a=10.0.0.1")
+		time.Sleep(2 * time.Second)
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
+		told.says(t, "served before they are kept")
+		r.put(greeter("api.c", "10.0.0.3"))
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
+		unblock()
+		time.Sleep(time.Minute)
+		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 3 {
+			t.Errorf("%d groups are kept in the end", n)
+		}
+		s.block()
+		r.put(greeter("api.d", "10.0.0.4"))
+		if n := len(i.entries(newType)); n != 3 {
+			t.Errorf("%d hosts are served, of which three are kept", n)
+		}
+	})
+	bubble(t, "what cannot be kept is served at once, told, and tried again", func(t *testing.T) {
+		s, told := newShelf(), make(faults, 1000)
+		r, i := begin(t, s, told.observe)
+		s.fail(errors.New("connection refused"))
+		r.put(greeter("api.b", "10.0.0.2"))
+		time.Sleep(time.Second)
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2")
+		unblock := s.block() // it does not answer any more, which nobody waits for
+		r.put(greeter("api.c", "10.0.0.3"))
+		time.Sleep(time.Second)
+		expect(t, i.entries(newType), "api.a=10.0.0.1", "api.b=10.0.0.2", "api.c=10.0.0.3")
+		unblock()
+		told.says(t, "what is served is not kept")
+		s.fail(nil)
+		time.Sleep(time.Minute)
+		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 3 {
+			t.Errorf("%d groups are kept in the end", n)
+		}
+	})
+	bubble(t, "those that a target before it served count as new", func(t *testing.T) {
+		old, s := start(t, mcp.Options{}), newShelf()
+		old.put(greeter("api.a", "10.0.0.1"))
+		old.target.Settled()
+		r := start(t, mcp.Options{Before: old.target, Keep: s.of()})
+		r.groups()
+		r.target.Settled()
+		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
+		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
+			t.Errorf("%d groups are kept", n)
+		}
+	})
+	s := newShelf()
+	fill(t, 100, s.of()...)
+	bubble(t, "those that are kept already do not wait", func(t *testing.T) {
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		s.block()
+		r.target.Settled()
+		if n := len(r.connect("", newType).entries(newType)); n != 100 {
+			t.Errorf("%d hosts are served", n)
+		}
+	})
+	bubble(t, "nor do they wait for records of other changes", func(t *testing.T) {
+		s := s.copied()
+		r := start(t, mcp.Options{Keep: s.of()})
+		r.groups()
+		r.target.Settled()
+		i := r.connect("", newType)
+		time.Sleep(time.Minute)
+		s.takes = 2 * time.Second
+		for n := range 100 {
+			r.put(greeter(fmt.Sprintf("api.s%d", n), "10.0.0.2"))
+		}
+		time.Sleep(15 * time.Second) // these are being written
+		r.put(greeter("api.new", "10.0.0.1"))
+		time.Sleep(5 * time.Second)
+		if n := len(i.entries(newType)); n != 101 {
+			t.Errorf("%d hosts are served", n)
+		}
+	})
+	s = newShelf()
+	p := s.of()[0]
+	p.Index, p.Names = "serving-x", []string{p.Name}
+	fill(t, 20, p)
+	bubble(t, "where the address is another, with all that was served before", func(t *testing.T) {
+		p.Name, p.Names = "served-y", []string{"served-y"}
+		r := start(t, mcp.Options{Keep: []mcp.Place{p}})
+		r.groups()
+		r.put(greeter("api.new", "10.0.0.1"))
+		r.target.Settled()
+		if n := len(r.connect("", newType).entries(newType)); n != 21 {
+			t.Errorf("%d hosts are served", n)
+		}
+		p.Recorder = s.copied()
+		if n := len(start(t, mcp.Options{Keep: []mcp.Place{p}}).groups()); n != 21 {
+			t.Errorf("%d groups are kept", n)
+		}
 	})
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 // Run pushes changes until ctx ends: the first of an idle target at once, its
-// followers gathered for Quiet. Beside that it keeps what is served. It returns
-// nil.
+// followers gathered for Quiet, and hosts that are new once they are kept.
+// Beside that it keeps what else changes. It returns nil.
 func (t *Target) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
@@ -34,7 +34,7 @@ func (t *Target) Run(ctx context.Context) error {
 			timer.Reset(wait)
 			continue
 		}
-		if t.push() {
+		if t.push(ctx) {
 			last = time.Now()
 		}
 	}
@@ -73,37 +73,40 @@ func (t *Target) current() (*snapshot, <-chan struct{}) {
 	return t.pushed, t.next
 }
 
-// push makes what is held what is served. It reports whether anything had
-// changed.
-func (t *Target) push() bool {
-	o, old := t.replace()
-	if old == nil {
+// push makes what is held what is served, once the records have the hosts that
+// are new in it. It reports whether anything had changed.
+func (t *Target) push(ctx context.Context) bool {
+	next, since, added := t.due()
+	if next == nil {
 		return false
 	}
+	t.storeFirst(ctx, added)
+	t.mu.Lock()
+	old := t.next
+	t.pushed, t.next = next, make(chan struct{})
+	t.mu.Unlock()
 	close(old) // whoever waits looks for itself: nobody is waited for (V01)
-	t.o.Observe(o)
+	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)})
 	return true
 }
 
-// replace makes the set that is served, and returns what is to be told of it
-// and those who wait for it; nil where nothing changed.
-func (t *Target) replace() (Observation, chan struct{}) {
+// due returns the set that is to be served, since when it is, and the buckets
+// in which a host is new; nil where nothing changed.
+func (t *Target) due() (next *snapshot, since time.Time, added map[int]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.settled || t.changed.IsZero() {
-		return Observation{}, nil
+		return nil, time.Time{}, nil
 	}
-	since := t.changed
-	t.changed = time.Time{}
+	since, added = t.changed, t.added
+	t.changed, t.added = time.Time{}, make(map[int]bool)
 	t.readdress()
-	next := t.served.snapshot()
+	next = t.served.snapshot()
 	if t.pushed != nil {
 		if next.version == t.pushed.version {
-			return Observation{}, nil
+			return nil, time.Time{}, nil
 		}
 		next.number = t.pushed.number + 1
 	}
-	old := t.next
-	t.pushed, t.next = next, make(chan struct{})
-	return Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)}, old
+	return next, since, added
 }

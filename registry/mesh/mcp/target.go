@@ -59,8 +59,12 @@ type Target struct {
 	told    *snapshot     // that Served was told of
 	kick    chan struct{}
 	dirty   map[int]bool // buckets in which anything changed since they were kept
+	added   map[int]bool // those in which a host is new since the last push
+
+	behind bool // the last record that was to be written was not, or not in time
 
 	keeper keeper
+	first  chan storing // what a push waits for
 }
 
 // NewTarget returns a target that answers nothing before Settled.
@@ -71,7 +75,8 @@ func NewTarget(o Options) *Target {
 	}
 	return &Target{
 		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs), gone: make(map[registry.Group]time.Time),
-		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool),
+		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
+		first: make(chan storing),
 		keeper: keeper{
 			written: make([][buckets][sha256.Size]byte, len(o.Keep)), listed: make([]bool, len(o.Keep)), others: make([]string, len(o.Keep)),
 		},
