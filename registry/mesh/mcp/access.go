@@ -34,7 +34,7 @@ type Access struct {
 	Networks []netip.Prefix // that clients may connect from; empty: all
 }
 
-// Refusal is why a client was refused.
+// Refusal is why a client was refused, or a stream of it ended.
 type Refusal string
 
 // The reasons for refusals.

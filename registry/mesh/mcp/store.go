@@ -1,0 +1,227 @@
+package mcp
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// storing is what a push waits for.
+type storing struct {
+	buckets map[int]bool
+	done    chan struct{} // closed once they are written, or cannot be
+}
+
+// storeFirst has buckets written before a push that shows hosts which are new in
+// them. A process that is killed right after it would else leave nothing from
+// which the next knows them, and that would take them from the mesh where their
+// registry does not show them. No push waits longer than keepWithin, nor while
+// the records are behind.
+func (t *Target) storeFirst(ctx context.Context, buckets map[int]bool) {
+	if len(t.o.Keep) == 0 || len(buckets) == 0 || t.isBehind() {
+		return
+	}
+	s := storing{buckets, make(chan struct{})}
+	late := time.NewTimer(keepWithin)
+	defer late.Stop()
+	for first := t.first; ; first = nil {
+		select {
+		case first <- s:
+		case <-s.done:
+			return
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			t.setBehind(true)
+			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("new hosts are served before they are kept: their records were not written within %s", keepWithin)})
+			return
+		}
+	}
+}
+
+func (t *Target) isBehind() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.behind
+}
+
+func (t *Target) setBehind(behind bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.behind = behind
+}
+
+// keep writes down what is served, beside the pushes (V33), until ctx ends, and
+// then once more.
+func (t *Target) keep(ctx context.Context) {
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
+			defer cancel()
+			t.store(last)
+			t.list(last)
+			return
+		case s := <-t.first:
+			t.storeThese(ctx, s)
+		case <-ticker.C:
+			if t.keeper.rounds++; t.keeper.rounds%checkEvery == 0 {
+				t.check(ctx)
+			}
+			t.store(ctx)
+		}
+		t.list(ctx)
+	}
+}
+
+// check reads the records back, so that those that are gone are written once
+// more, and has what was refused tried again: we may have the right by now.
+func (t *Target) check(ctx context.Context) {
+	if !t.isSettled() {
+		return
+	}
+	for b, refused := range t.keeper.refused {
+		if refused {
+			t.soil(b)
+		}
+	}
+	for i, p := range t.o.Keep {
+		for b := range buckets {
+			text, err := p.read(ctx, b)
+			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.keeper.written[i][b] {
+				t.keeper.written[i][b] = sum
+				t.agree(text)
+				t.soil(b)
+			}
+		}
+	}
+}
+
+// agree takes over when hosts went from a record that another replica wrote,
+// where that is earlier: else each would write its own time for ever.
+func (t *Target) agree(text string) {
+	groups, err := decoded(text, nil)
+	if err != nil {
+		return // it is replaced
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range groups {
+		if since, gone := t.gone[g.Group]; gone && g.Gone != 0 && g.Gone < since.Unix() {
+			t.gone[g.Group] = time.Unix(g.Gone, 0)
+		}
+	}
+}
+
+// store writes the records of what changed, those that a push waits for first.
+// What cannot be written now is tried again.
+func (t *Target) store(ctx context.Context) {
+	for b := range buckets {
+		select {
+		case s := <-t.first:
+			t.storeThese(ctx, s)
+		default:
+		}
+		t.storeBucket(ctx, b)
+	}
+}
+
+// storeThese writes what a push waits for.
+func (t *Target) storeThese(ctx context.Context, s storing) {
+	defer close(s.done)
+	for b := range s.buckets {
+		t.storeBucket(ctx, b)
+	}
+}
+
+// storeBucket writes the record of a bucket, where anything changed in it.
+func (t *Target) storeBucket(ctx context.Context, b int) {
+	if ctx.Err() != nil {
+		return
+	}
+	groups, changed := t.soiled(b)
+	if !changed {
+		return
+	}
+	var failed error
+	for i, p := range t.o.Keep {
+		failed = cmp.Or(failed, t.storeIn(ctx, i, p, b, groups))
+	}
+	t.unkept(b, failed)
+}
+
+// unkept takes in what came of keeping a bucket. A refusal is told of once.
+func (t *Target) unkept(b int, failed error) {
+	before, refused := t.keeper.refused[b], errors.Is(failed, registry.ErrRefused)
+	t.keeper.refused[b] = refused
+	t.setBehind(failed != nil && !refused)
+	if failed != nil && !refused {
+		t.soil(b)
+	}
+	if failed != nil && (!before || !refused) {
+		t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("what is served is not kept: %w", failed)})
+	}
+}
+
+func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []kept) error {
+	var mine []kept
+	for _, g := range groups {
+		if p.Has == nil || p.Has(g.Group) {
+			mine = append(mine, g)
+		}
+	}
+	text, err := encodeRecord(mine)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(text))
+	if sum == t.keeper.written[i][b] {
+		return nil
+	}
+	if err := p.Recorder.Record(ctx, p.kind(b), recordName, text); err != nil {
+		return fmt.Errorf("record %s: %w", p.kind(b), err)
+	}
+	t.keeper.written[i][b] = sum
+	return nil
+}
+
+// soiled returns what is held in a bucket, and whether anything changed in it
+// since it was last called; nothing before the set is whole.
+func (t *Target) soiled(bucket int) (groups []kept, changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.settled || !t.dirty[bucket] {
+		return nil, false
+	}
+	delete(t.dirty, bucket)
+	for name, g := range t.groups {
+		if g.bucket == bucket && len(g.entries) > 0 {
+			groups = append(groups, kept{Group: name, Entries: g.entries}) // which are never written again
+		}
+	}
+	for name, since := range t.gone {
+		if bucketOf(name) == bucket {
+			groups = append(groups, kept{Group: name, Gone: since.Unix()})
+		}
+	}
+	return groups, true
+}
+
+func (t *Target) soil(bucket int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dirty[bucket] = true
+}
+
+func (t *Target) isSettled() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.settled
+}
