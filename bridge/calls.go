@@ -13,6 +13,7 @@ const recent = time.Second
 type call struct {
 	op      string
 	item    *item           // whose group is read or written; of a list that of the zero group
+	watch   bool            // the group is watched once it is read
 	change  registry.Change // of a write
 	first   time.Time       // when the first of the changes written was seen
 	began   time.Time
@@ -75,7 +76,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 		return call{op: opList}, true
 	}
 	if !e.trusted(it, now) {
-		return call{op: opRead}, true
+		return e.reading(it), true
 	}
 	if !e.acts() {
 		it.refusals = nil // the leader finds them out
@@ -84,10 +85,10 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	d := draft{facts: e.facts, guards: e.guards, item: it, now: now}
 	change := d.change()
 	if change.Empty() || e.dry {
-		return call{}, false
+		return e.reading(it), e.rewatches(it)
 	}
 	if now.Sub(it.readAt) > recent && it.removesLeftover(change) {
-		return call{op: opRead}, true
+		return e.reading(it), true
 	}
 	c := call{op: opWrite, change: change, first: it.change.begin(now, e.agenda.maxQuiet)}
 	if c.first.IsZero() {
@@ -97,6 +98,20 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 		c.until = e.lead.Until
 	}
 	return c, true
+}
+
+func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watches(it)} }
+
+// watches reports whether what others do to a group matters. Until every source
+// told of everything it may be that of any.
+func (e *engine) watches(it *item) bool {
+	return e.target.watched && (e.planner.Concerns(it.group) || !e.complete())
+}
+
+// rewatches reports whether a group is read for no more than to begin or to end its
+// watch. A reading back does that too.
+func (e *engine) rewatches(it *item) bool {
+	return it.watched != e.watches(it) && !it.unchecked()
 }
 
 // trusted reports whether what is believed of a group needs no reading. For a

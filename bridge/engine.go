@@ -153,6 +153,11 @@ func (e *engine) Lose(now time.Time) {
 	for _, it := range e.agenda.items {
 		it.again = it.again || it.busy
 	}
+	for _, it := range e.agenda.all() {
+		if it.watched && e.planner.Owned(it.group) == 0 { // else it is read after it was written
+			e.readAgain(it, now)
+		}
+	}
 	for _, group := range e.planner.Lost() {
 		it, _ := e.agenda.item(group)
 		if !it.readAt.IsZero() {
@@ -173,13 +178,15 @@ func (e *engine) resync(now time.Time) {
 	e.relist = true
 }
 
-// Disturb makes groups be read once more that others changed. Who writes nothing
-// reads them once it has to.
+// Disturb makes groups be read once more that others changed, which ends the watch
+// of one that is of no concern. Who writes nothing reads them once it has to.
 func (e *engine) Disturb(groups []registry.Group, now time.Time) {
+	if !e.acts() {
+		return
+	}
 	for _, group := range groups {
-		if it := e.agenda.items[group]; it != nil && e.acts() {
-			e.readAgain(it, now)
-		}
+		it, _ := e.agenda.item(group)
+		e.readAgain(it, now)
 	}
 }
 

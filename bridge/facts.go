@@ -29,6 +29,7 @@ type facts struct {
 type traits struct {
 	shared  bool          // several replicas publish the same, and readers see the sum
 	serves  bool          // what it serves may depend on what was served before
+	watched bool          // it tells what others do
 	verify  time.Duration // how long after a write a group is read back; 0: not
 	overlap func(registry.Group) time.Duration
 }
@@ -43,6 +44,8 @@ func traitsOf(target registry.Target, dry bool) traits { //nolint:revive // of a
 	}
 	_, t.shared = target.(registry.Shared)
 	_, t.serves = target.(registry.Serving)
+	_, watched := target.(registry.Watched)
+	t.watched = watched && !dry
 	return t
 }
 

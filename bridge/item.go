@@ -43,6 +43,7 @@ type belief struct {
 	readAt  time.Time // when what is believed was last known to be so; zero: read first
 	wroteAt time.Time
 	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
+	watched bool      // it is told what others change
 	missed  int       // readings back in a row that found something else
 	yielded time.Time // since when entries of others are in the way of claims; zero: none are
 }

@@ -51,7 +51,7 @@ func (d *driver) run(ctx context.Context, asks <-chan question, until func() boo
 	if s, ok := d.target.(registry.Sessioned); ok && !d.engine.dry {
 		d.lost = s.Lost()
 	}
-	if w, ok := d.target.(registry.Watched); ok && !d.engine.dry {
+	if w, ok := d.target.(registry.Watched); ok && d.engine.target.watched {
 		d.watched, d.others = w, w.Changed()
 	}
 	if e := d.engine.opts.Election; e != nil {
@@ -138,7 +138,11 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 	case opList:
 		o.groups, o.err = d.target.Groups(limited)
 	case opRead:
-		o.held, o.err = d.target.Read(limited, c.item.group)
+		read := d.target.Read
+		if c.watch {
+			read = d.watched.Watch
+		}
+		o.held, o.err = read(limited, c.item.group)
 	case opWrite:
 		o.err = d.target.Write(limited, c.change)
 	case opConsult:

@@ -73,7 +73,7 @@ func (e *engine) sawHeld(o outcome, now time.Time) {
 	if differs {
 		e.journal.drifted(it, now)
 	}
-	it.readAt, e.view.lastRead = now, now
+	it.readAt, it.watched, e.view.lastRead = now, o.watch, now
 	it.arrive = it.arrive && !slices.ContainsFunc(o.held, func(h registry.Held) bool { return h.Owner == e.opts.Owner })
 	e.guards.account(it, now)
 	e.wasRead(it.group, now)

@@ -73,9 +73,14 @@ type Verified interface {
 	VerifyAfter() time.Duration
 }
 
-// A Watched target notices what others do to groups that were read.
+// A Watched target notices what others do to groups.
 type Watched interface {
-	// Changed is ready after others changed a group.
+	// Watch reads a group as Read does, and has it watched until Read reads it or
+	// Lost is ready.
+	Watch(ctx context.Context, group Group) ([]Held, error)
+
+	// Changed is ready after others changed a group that is watched. One caller
+	// alone is told.
 	Changed() <-chan struct{}
 
 	// Changes returns the groups that others changed since they were read last,

@@ -169,6 +169,13 @@ func (p *Planner) Lost() []registry.Group {
 	return touched
 }
 
+// Concerns reports whether somebody claims in a group, or the target holds
+// something of ours there.
+func (p *Planner) Concerns(name registry.Group) bool {
+	g := p.groups[name]
+	return g != nil && (len(g.claims) > 0 || g.owned(p.owner) > 0)
+}
+
 // Drop forgets a group that nobody claims and where the target holds nothing
 // of ours; it reports whether it did.
 func (p *Planner) Drop(name registry.Group) bool {
@@ -176,7 +183,7 @@ func (p *Planner) Drop(name registry.Group) bool {
 	if g == nil {
 		return true
 	}
-	if len(g.claims) > 0 || g.owned(p.owner) > 0 {
+	if p.Concerns(name) {
 		return false
 	}
 	p.count(g, -1)
