@@ -176,8 +176,15 @@ func into(t *testing.T, server *zktest.Server, owner string, table *registry.Tab
 	if err != nil {
 		t.Fatal(err)
 	}
-	loop, err := bridge.New(target, []bridge.Bridge{{Name: "b", Table: table, Project: codec.Encode, Guard: timed()}}, bridge.Options{
-		Target: "zk", Owner: metadata.Fingerprint(owner, metadata.OwnerLen), Log: slog.New(slog.DiscardHandler),
+	t.Cleanup(client.Close)
+	return run(t, target, owner, bridge.Bridge{Name: "b", Table: table, Project: codec.Encode, Guard: timed()})
+}
+
+// run runs the loop of an owner.
+func run(t *testing.T, target registry.Target, owner string, b bridge.Bridge) *bridge.Loop {
+	t.Helper()
+	loop, err := bridge.New(target, []bridge.Bridge{b}, bridge.Options{
+		Target: "target", Owner: metadata.Fingerprint(owner, metadata.OwnerLen), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +197,6 @@ func into(t *testing.T, server *zktest.Server, owner string, table *registry.Tab
 		if err := <-done; err != nil {
 			t.Error(fmt.Errorf("loop of %s: %w", owner, err))
 		}
-		client.Close()
 	})
 	return loop
 }

@@ -125,6 +125,7 @@ func TestNacos(t *testing.T) {
 		server := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift})
 		t.Run("a source", func(t *testing.T) { nacosSourceReads(t, server) })
 		t.Run("a target", func(t *testing.T) { nacosTargetWrites(t, server) })
+		t.Run("what others do", func(t *testing.T) { nacosTellsOfOthers(t, server) })
 		t.Run("conformance", func(t *testing.T) {
 			nacosPassesTheSuite(t, func() nacos.Options { return nacos.Options{Servers: []string{server.URL}} })
 		})

@@ -24,6 +24,7 @@ type Client struct {
 	lost       chan struct{}
 
 	mu      sync.Mutex
+	pushed  func(push) // takes the pushes of connections to come; may be nil
 	current *conn
 	changed chan struct{} // closed and replaced when current changes
 	state   State
@@ -148,6 +149,9 @@ func (c *Client) use(cn *conn) {
 	defer c.mu.Unlock()
 	again := c.state.Lost > 0 || c.current != nil
 	c.current = cn
+	if c.pushed != nil {
+		cn.listen(c.pushed)
+	}
 	c.state = State{Connected: true, Server: cn.server.grpc, Since: time.Now(), Lost: c.state.Lost, Again: c.state.Again}
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -192,6 +196,16 @@ func (c *Client) State() State {
 	s := c.state
 	s.Login = login
 	return s
+}
+
+// listen hands the pushes on of the connection that there is and of those to come.
+func (c *Client) listen(take func(push)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pushed = take
+	if c.current != nil {
+		c.current.listen(take)
+	}
 }
 
 // Lost is ready after the connection was replaced and everything that was

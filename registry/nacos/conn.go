@@ -93,7 +93,8 @@ func (cn *conn) setUp(ctx context.Context) error {
 	// The stream outlives the time limit of its setting up.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cn.cancel = cancel
-	stream, err := nacosgrpc.NewBiRequestStreamClient(cn.cc).RequestBiStream(streamCtx)
+	stream, err := nacosgrpc.NewBiRequestStreamClient(cn.cc).RequestBiStream(streamCtx,
+		grpc.MaxCallRecvMsgSize(2*cn.client.opts.MaxReceive)) // no push that outgrows an answer ends what is published
 	if err != nil {
 		cancel()
 		return fmt.Errorf("open stream: %w", err)

@@ -3,7 +3,7 @@ package nacos
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/common/remote/rpc/rpc_request"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
@@ -43,12 +43,28 @@ func (c *Client) publication(k serviceKey) batch {
 // one that does not exist. The server answers from a cache that follows a
 // write within a second.
 func (c *Client) query(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
+	return c.instances(ctx, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0))
+}
+
+// subscribe asks as query does, and for pushes of every change on the current
+// connection. It may be repeated.
+func (c *Client) subscribe(ctx context.Context, k serviceKey) ([]metadata.NacosInstance, error) {
+	return c.instances(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true))
+}
+
+// unsubscribe ends the pushes.
+func (c *Client) unsubscribe(ctx context.Context, k serviceKey) error {
+	_, err := c.call(ctx, rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", false), &response{})
+	return err
+}
+
+func (c *Client) instances(ctx context.Context, r rpc_request.IRequest) ([]metadata.NacosInstance, error) {
 	var out services
-	if _, err := c.call(ctx, rpc_request.NewServiceQueryRequest(onWire(k.namespace), k.name, k.group, "", false, 0), &out); err != nil {
+	if _, err := c.call(ctx, r, &out); err != nil {
 		return nil, err
 	}
 	if out.ServiceInfo == nil {
-		return nil, errors.New("nacos ServiceQueryRequest: the answer holds no serviceInfo")
+		return nil, fmt.Errorf("nacos %s: the answer holds no serviceInfo", r.GetRequestType())
 	}
 	list := make([]metadata.NacosInstance, 0, len(out.ServiceInfo.Hosts))
 	for _, h := range out.ServiceInfo.Hosts {

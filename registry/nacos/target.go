@@ -34,10 +34,12 @@ type TargetOptions struct {
 }
 
 // A Target writes to Nacos. It holds what it wrote as long as its client's
-// connection lives.
+// connection lives. It implements registry.Target, registry.Verified,
+// registry.Watched and registry.Sessioned.
 type Target struct {
-	client *Client
-	opts   TargetOptions
+	client   *Client
+	opts     TargetOptions
+	watching *watching
 
 	mu     sync.Mutex
 	wrote  map[serviceKey]time.Time // when, for reads that have to wait
@@ -53,7 +55,9 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 		return nil, errors.New("a Nacos target needs a format")
 	}
 	set(&o.ReadBack, time.Second)
-	return &Target{client: c, opts: o, wrote: make(map[serviceKey]time.Time), aliens: make(map[registry.Group]error)}, nil
+	return &Target{
+		client: c, opts: o, watching: newWatching(), wrote: make(map[serviceKey]time.Time), aliens: make(map[registry.Group]error),
+	}, nil
 }
 
 // Lost is ready after the connection was replaced: what was published on the
@@ -102,14 +106,14 @@ func (t *Target) groupOf(namespace, group, service string) (registry.Group, bool
 	return registry.Group{}, false
 }
 
-// Read returns all instances of a service: of one address those of every other
-// owner and one of ours, because each connection may publish it. It waits out
-// the lag of the server's reads behind the last write.
-func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+// asking asks what instances a service has.
+type asking func(context.Context, serviceKey) ([]metadata.NacosInstance, error)
+
+func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
-	held, err := t.settled(ctx, g)
+	held, err := t.settled(ctx, g, ask)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
@@ -134,18 +138,20 @@ func (t *Target) Read(ctx context.Context, g registry.Group) ([]registry.Held, e
 // settled asks what a service holds until the server shows what our connection
 // published last, and for ReadBack after that write at the most: then what
 // differs is no lag.
-func (t *Target) settled(ctx context.Context, g registry.Group) ([]registry.Held, error) {
+func (t *Target) settled(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
 		lag := t.lag(k)
-		instances, err := t.client.query(ctx, k)
+		instances, err := ask(ctx, k)
 		if err != nil {
 			return nil, err
 		}
 		published := t.client.publication(k)
 		held := t.holds(g, instances, published)
-		if lag <= 0 || t.shown(held, published) {
+		seen := contentOf(held)
+		if lag <= 0 || seen.ours == len(published) && !t.stale(held) {
 			t.see(g, instances)
+			t.watching.advance(k, wasRead, seen)
 			return held, nil
 		}
 		t.client.pause(ctx, min(look, lag))
@@ -167,19 +173,10 @@ func (t *Target) lag(k serviceKey) time.Duration {
 	return left
 }
 
-// shown reports whether what is held of ours is what our connection publishes.
-func (t *Target) shown(held []registry.Held, published batch) bool {
-	ours := make(map[string]bool)
-	for _, h := range held {
-		if h.Owner != t.opts.Owner {
-			continue
-		}
-		if !h.Live {
-			return false
-		}
-		ours[h.Value] = true
-	}
-	return len(ours) == len(published)
+// stale reports whether something of ours is held that our connection does not
+// publish.
+func (t *Target) stale(held []registry.Held) bool {
+	return slices.ContainsFunc(held, func(h registry.Held) bool { return h.Owner == t.opts.Owner && !h.Live })
 }
 
 // holds returns what the instances of a service are to this target, whose
@@ -251,6 +248,7 @@ func (t *Target) publish(ctx context.Context, change registry.Change) error {
 	if len(change.Put) == 0 && slices.Equal(b, t.client.publication(k)) {
 		return nil
 	}
+	t.watching.advance(k, wasWritten, content{})
 	err := t.client.publish(ctx, k, b)
 	t.mu.Lock()
 	t.wrote[k] = time.Now()

@@ -45,6 +45,20 @@ func (s *Server) Remove(services ...Service) {
 	}
 }
 
+// Edit changes instances of a service as an operator does in the console, and
+// tells its subscribers.
+func (s *Server) Edit(sv Service, change func(*model.Instance)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sv = sv.public()
+	for _, instances := range s.services[sv] {
+		for i := range instances {
+			change(&instances[i])
+		}
+	}
+	s.notify(sv)
+}
+
 // Subscriptions returns how many services are subscribed, over all clients.
 func (s *Server) Subscriptions() int {
 	s.mu.Lock()
