@@ -152,6 +152,20 @@ func TestNacos(t *testing.T) {
 		}
 		do(t, "status", "-f", file).want(t, exitOK, "connected to 127.0.0.1:", "as nacos")
 	})
+	t.Run("plan beside the bridge shows only what differs", func(t *testing.T) {
+		do(t, "plan", "-f", file).want(t, exitOK, "2 are equal and held by another connection", "Nothing differs.")
+		w.nacos.Fail(func(r nacostest.Request) (int, string) {
+			if r.Type == "BatchInstanceRequest" {
+				return 500, "out of order"
+			}
+			return 0, ""
+		})
+		w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+		do(t, "plan", "-f", file).want(t, exitFindings, "2 are equal and held by another connection", "1 to create, 0 to update")
+		w.offer(orders, "10.0.0.1", "10.0.0.2")
+		w.nacos.Fail(nil)
+		eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
+	})
 	t.Run("A48 a lost connection is told, and everything is published once more, once", func(t *testing.T) {
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.nacos.Drop()

@@ -67,6 +67,7 @@ type planCounters struct {
 	Update int `json:"update"`
 	Delete int `json:"delete"`
 	Held   int `json:"held"`
+	Equal  int `json:"equal"` // of another connection of this owner
 }
 
 func (c *cli) plan(ctx context.Context, o planOptions) error {
@@ -107,7 +108,12 @@ func (d *difference) differs() bool { return len(d.Changes)+len(d.Conflicts)+len
 // add takes in what the loop of a target would do.
 func (d *difference) add(target string, groups []bridge.Planned, st bridge.Status) {
 	for _, g := range groups {
-		d.Changes = append(d.Changes, stepsOf(target, g)...)
+		steps, equal := stepsOf(target, g)
+		d.Changes = append(d.Changes, steps...)
+		d.Summary.Equal += equal
+		for _, s := range steps {
+			d.Summary.count(s)
+		}
 	}
 	for _, k := range st.Conflicts {
 		d.Conflicts = append(d.Conflicts, admin.Conflict{Target: target, Conflict: k})
@@ -117,10 +123,6 @@ func (d *difference) add(target string, groups []bridge.Planned, st bridge.Statu
 			d.Invalid = append(d.Invalid, complaint{string(sv.Service), sv.Detail})
 		}
 	}
-	d.Summary = planCounters{}
-	for _, s := range d.Changes {
-		d.Summary.count(s)
-	}
 }
 
 func (d *difference) skip(reasons map[string]string) {
@@ -129,10 +131,15 @@ func (d *difference) skip(reasons map[string]string) {
 	}
 }
 
-// stepsOf returns the steps of one group in the order of their keys.
-func stepsOf(target string, p bridge.Planned) []step {
-	var all []step
+// stepsOf returns the steps of one group in the order of their keys, and how many
+// entries are no step: they are as they should be, and held by another connection of
+// this owner, such as that of the bridge that runs.
+func stepsOf(target string, p bridge.Planned) (all []step, equal int) {
 	for _, w := range p.Change.Put {
+		if w.Old != nil && w.Old.Value == w.New.Value {
+			equal++
+			continue
+		}
 		s := step{Target: target, Op: "create", Group: w.New.Group.String(), Key: w.New.Key, New: w.New.Value}
 		if w.Old != nil {
 			s.Op, s.Old = "update", w.Old.Value
@@ -149,7 +156,7 @@ func stepsOf(target string, p bridge.Planned) []step {
 		})
 	}
 	slices.SortStableFunc(all, func(a, b step) int { return strings.Compare(a.Key, b.Key) })
-	return all
+	return all, equal
 }
 
 func (p *planCounters) count(s step) {
@@ -189,6 +196,9 @@ func (c *cli) printPlan(d difference) {
 		c.show(yellow, "‼ %s: %s", s.What, s.Reason)
 	}
 	n := d.Summary
+	if n.Equal > 0 {
+		c.say("%d are equal and held by another connection of this owner: a restart writes them once more.", n.Equal)
+	}
 	if !d.differs() {
 		c.say("Nothing differs.")
 		return
