@@ -144,9 +144,10 @@ func (z *ZooKeeper) Node(e registry.Entry) (name string, data []byte, err error)
 }
 
 // Entry returns what a node stores and whose it is. It never fails: a node
-// that cannot be read is an entry that nobody claims, with its name as key.
+// that cannot be read is an entry that nobody claims, with the key that one of
+// ours would have by its name.
 func (z *ZooKeeper) Entry(g registry.Group, name string, data []byte) (registry.Entry, metadata.Mark) {
-	e := registry.Entry{Group: g, Key: name, Value: string(data)}
+	e := registry.Entry{Group: g, Key: strings.TrimPrefix(name, z.form.Prefix()), Value: string(data)}
 	i, err := z.form.Read(name, data)
 	if err != nil || len(i.Ports) == 0 {
 		return e, metadata.Mark{}

@@ -28,7 +28,11 @@ func (a *aliens) see(layout Layout, group registry.Group, nodes []found) {
 	}
 	seen := make(map[string]error, len(nodes))
 	for _, f := range nodes {
-		if !f.gone && !strings.HasPrefix(f.name, "/") {
+		switch {
+		case f.gone, strings.HasPrefix(f.name, "/"):
+		case f.denied != nil:
+			seen[f.name] = nil // of which format it is nobody can tell
+		default:
 			seen[f.name] = jealous.Alien(f.name, f.node.data)
 		}
 	}
@@ -74,7 +78,7 @@ func (w *writing) alien(ctx context.Context) (alien, err error) {
 		return nil, err
 	}
 	for _, f := range fresh {
-		if f.gone {
+		if f.gone || f.denied != nil {
 			continue
 		}
 		if reason := jealous.Alien(f.name, f.node.data); reason != nil {

@@ -161,7 +161,9 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 		}
 	}
 	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
-		f.node, err = w.target.client.get(ctx, at(w.folder, f.name))
+		if f.node, err = w.target.client.get(ctx, at(w.folder, f.name)); errors.Is(err, registry.ErrRefused) {
+			f.denied, err = err, nil
+		}
 		return err
 	})
 	if err != nil {
@@ -170,6 +172,10 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 	there := make(map[any]bool)
 	for _, f := range nodes {
 		if f.gone {
+			continue
+		}
+		if f.denied != nil {
+			w.refused[creates[f.name].key] = fmt.Errorf("%w: its node %.300q is taken by one that may not be read: %w", registry.ErrRefused, f.name, f.denied)
 			continue
 		}
 		if !w.isDone(f, creates[f.name]) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -187,6 +188,10 @@ func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Lay
 		return nil
 	}
 	ledger, err := t.client.get(ctx, t.ledgerPath(group))
+	// Who may not read the ledger has not the rights that ours were written with.
+	if i := slices.IndexFunc(bare, func(f *found) bool { return f.denied != nil }); i >= 0 && errors.Is(err, registry.ErrRefused) {
+		return fmt.Errorf("%.80q, which may be ours: %w", bare[i].name, bare[i].denied)
+	}
 	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, registry.ErrRefused) {
 		return nil
 	}

@@ -27,10 +27,12 @@ const rawKey = "/"
 // found is one node of a folder.
 type found struct {
 	name string
-	node node // zero where it was not asked for
+	node node // zero where it was not asked for, or is denied
 	gone bool // since the folder was listed
 	held registry.Held
 	same bool // the layout names the entry's node exactly so
+
+	denied error // why it may not be read: it is somebody's, and its name is taken
 }
 
 // Read implements registry.Target: one request lists the folder, and one more
@@ -119,7 +121,8 @@ func (t *Target) list(ctx context.Context, group registry.Group, folder string) 
 	return names, nil
 }
 
-// load reads the data of the nodes, where the layout has them have any.
+// load reads the data of the nodes, where the layout has them have any. One of
+// the folder that may not be read costs itself alone; what lies beside is ours.
 func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes []found) error {
 	if !layout.HasData() {
 		return nil
@@ -128,6 +131,9 @@ func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes [
 	return t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
 		if named == nil || named.Named(f.name) {
 			f.node, err = t.client.get(ctx, at(folder, f.name))
+		}
+		if errors.Is(err, registry.ErrRefused) && !strings.HasPrefix(f.name, "/") {
+			f.denied, err = err, nil
 		}
 		return err
 	})

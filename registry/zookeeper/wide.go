@@ -58,6 +58,9 @@ func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.H
 			seen[e.Key] = true
 			path, word := wide.Word(e)
 			list, err := t.words(ctx, path)
+			if errors.Is(err, registry.ErrRefused) {
+				continue // to add the word is refused, and costs that alone
+			}
 			if err != nil {
 				return nil, err
 			}

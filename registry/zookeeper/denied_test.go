@@ -1,0 +1,123 @@
+package zookeeper_test
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// deny stores an entry as another client does who lets nobody else read it.
+func deny(t *testing.T, server *zktest.Server, e registry.Entry) {
+	t.Helper()
+	path, data := pathOf(t, layout{data: true}, e)
+	must(t, server.Put(path, data))
+	must(t, server.SetACL(path, nobody))
+}
+
+// TestTarget_ANodeThatMayNotBeReadCostsItself: providers share a folder with the
+// bridge, and may keep their nodes to themselves.
+func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]func(*testing.T, *zktest.Server){
+		"its neighbours are read, added and deleted": func(t *testing.T, server *zktest.Server) {
+			to := target(t, dial(t, server), withData)
+			write(t, to, creating(ours(1, 1, 1)))
+			deny(t, server, theirs(1, 9, 1))
+			held := read(t, to, groupN(1))
+			if len(held) != 2 || held[0].Owner != "" || held[1].Entry != ours(1, 1, 1) {
+				t.Fatalf("held: %+v", held)
+			}
+			write(t, to, registry.Change{
+				Group: groupN(1), Put: []registry.Write{{New: ours(1, 2, 1)}}, Delete: held[1:], Want: []registry.Entry{ours(1, 2, 1)},
+			})
+			if held := read(t, to, groupN(1)); len(held) != 2 || held[1].Entry != ours(1, 2, 1) {
+				t.Errorf("held: %+v", held)
+			}
+		},
+		"an entry of ours that would have its name is refused": func(t *testing.T, server *zktest.Server) {
+			to := target(t, dial(t, server), withData)
+			deny(t, server, theirs(1, 9, 1))
+			err := to.Write(t.Context(), creating(ours(1, 1, 1), ours(1, 9, 1)))
+			var refused registry.Refused
+			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has(ours(1, 9, 1).Key) || !strings.Contains(err.Error(), "may not be read") {
+				t.Errorf("%v", err)
+			}
+			if held := read(t, to, groupN(1)); len(held) != 2 || held[1].Entry != ours(1, 1, 1) {
+				t.Errorf("held: %+v", held)
+			}
+		},
+		"one that may be ours fails the group": func(t *testing.T, server *zktest.Server) {
+			must(t, server.Put(folderN(1), nil))
+			password := file(t, filepath.Join(t.TempDir(), "password"), "first")
+			owned := target(t, dial(t, server, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }),
+				withData, func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private })
+			write(t, owned, creating(ours(1, 1, 1)))
+			if held, err := target(t, dial(t, server), withData).Read(t.Context(), groupN(1)); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "may be ours") {
+				t.Errorf("held: %+v, %v", held, err)
+			}
+			if held := read(t, owned, groupN(1)); len(held) != 1 {
+				t.Errorf("held: %+v", held)
+			}
+		},
+		"of which format it is does not matter to a layout that stands no other": func(t *testing.T, server *zktest.Server) {
+			must(t, server.Put("/services/shop/10.0.0.9:1", nil))
+			must(t, server.SetACL("/services/shop/10.0.0.9:1", nobody))
+			to, want := target(t, dial(t, server), withApplications(t)), shop(t, 1, "10.0.0.1")
+			write(t, to, changeTo(nil, want)) // which looks for itself
+			held, want := own(read(t, to, want[0].Group)), shop(t, 1, "10.0.0.1", "10.0.0.2")
+			write(t, to, changeTo(held, want))
+			if held := own(read(t, to, want[0].Group)); len(held) != len(want) {
+				t.Errorf("held: %+v", held)
+			}
+		},
+		"a list of words is refused to the word": func(t *testing.T, server *zktest.Server) {
+			to := target(t, dial(t, server), withApplications(t))
+			must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
+			must(t, server.SetACL("/dubbo/mapping/api.A", nobody))
+			want := shop(t, 1, "10.0.0.1")
+			err := to.Write(t.Context(), changeTo(nil, want))
+			var refused registry.Refused
+			if !errors.As(err, &refused) || len(refused) != 1 || !refused.Has("#mapping/api.A") {
+				t.Errorf("%v", err)
+			}
+			if held := read(t, to, want[0].Group); len(held) != len(want)-1 {
+				t.Errorf("held: %+v", held)
+			}
+		},
+		"its key is told by its name": func(t *testing.T, server *zktest.Server) {
+			cloud, err := springcloud.NewZooKeeper(instance.Options{Protocol: "http", Root: "/spring"})
+			must(t, err)
+			g, _ := cloud.Group("/spring/orders")
+			name, _, err := cloud.Node(registry.Entry{Group: g, Key: "10.0.0.9:1", Value: "{}"})
+			must(t, err)
+			must(t, server.Put("/spring/orders/"+name, nil))
+			must(t, server.SetACL("/spring/orders/"+name, nobody))
+			to := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{cloud} })
+			if held := read(t, to, g); len(held) != 1 || held[0].Key != "10.0.0.9:1" || held[0].Owner != "" {
+				t.Errorf("held: %+v", held)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, serve(t))
+		})
+	}
+}
+
+// own returns what somebody claims, which in these tests we do.
+func own(held []registry.Held) (ours []registry.Held) {
+	for _, h := range held {
+		if h.Owner != "" {
+			ours = append(ours, h)
+		}
+	}
+	return ours
+}
