@@ -59,12 +59,16 @@ type Client struct {
 	calls sync.WaitGroup
 	pace  pace // only the library's goroutine touches it
 
+	// replaced is ready after a session was replaced by another. It is the
+	// target's: of any number that a client has one at a time writes.
+	replaced <-chan struct{}
+
 	mu      sync.Mutex
 	inboxes map[*inbox]struct{}
 	state   State
 	wire    *wire
 	ready   chan struct{} // closed while there is a session
-	lost    []chan struct{}
+	lost    map[chan struct{}]struct{}
 	closing bool
 }
 
@@ -87,7 +91,8 @@ func dial(opts Options, single *once) (*Client, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	c := &Client{opts: opts, root: root, once: single, stop: stop, ready: make(chan struct{})}
+	c := &Client{opts: opts, root: root, once: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{})}
+	c.replaced, _ = c.onLost()
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
 	c.mu.Lock()
@@ -259,17 +264,21 @@ func (c *Client) tell(what func(*inbox)) {
 }
 
 // onLost returns a channel that is ready after a session was replaced by
-// another.
-func (c *Client) onLost() <-chan struct{} {
+// another, until stop is called.
+func (c *Client) onLost() (lost <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lost = append(c.lost, ch)
-	return ch
+	c.lost[ch] = struct{}{}
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.lost, ch)
+	}
 }
 
 func (c *Client) signalLost() {
-	for _, ch := range c.lost {
+	for ch := range c.lost {
 		select {
 		case ch <- struct{}{}:
 		default:

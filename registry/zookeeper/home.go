@@ -38,7 +38,8 @@ const aliveInterval = 10 * time.Second
 // lives, until ctx ends; the node goes with the client's session. What it
 // cannot write it logs once.
 func (t *Target) KeepAlive(ctx context.Context) {
-	lost := t.client.onLost()
+	lost, stop := t.client.onLost()
+	defer stop()
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
 	failed := false

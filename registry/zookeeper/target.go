@@ -104,7 +104,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	t.admission.asking = make(chan struct{}, 1)
 	t.ledger.off = opts.Guest
 	if opts.Lifetime == Session {
-		t.lost = client.onLost()
+		t.lost = client.replaced
 	}
 	return t, nil
 }

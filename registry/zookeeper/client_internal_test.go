@@ -1,0 +1,42 @@
+package zookeeper
+
+import (
+	"context"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
+	t.Parallel()
+	server := zktest.New(zktest.Options{})
+	client, err := Dial(Options{Servers: []string{"server:2181"}, Dial: server.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10 { // as reloads make them over a link that stays
+		target, err := NewTarget(client, TargetOptions{Owner: "shop", Layouts: []Layout{placed{}}, Lifetime: Session})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.KeepAlive(ended)
+	}
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	if n := len(client.lost); n != 1 {
+		t.Errorf("%d are told of a lost session, want 1", n)
+	}
+}
+
+// placed is a layout of which no more is asked than where it lies.
+type placed struct{ Layout }
+
+func (placed) Folders() string { return "/test/*" }
