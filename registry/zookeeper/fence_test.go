@@ -48,6 +48,40 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 	}
 }
 
+// TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt: what is under way from the
+// earlier one comes too late, although it saw neither.
+func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
+	inTime(t, "the earlier is delayed", func(t *testing.T, server *zktest.Server) {
+		must(t, server.Put("/xds-bridge/shop/fence", []byte("6 c")))
+		early, late := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}
+		slow, quick := dial(t, server), dial(t, server)
+		defer slow.Close()
+		defer quick.Close()
+		of := target(t, slow, fenced(&early, nil))
+		if _, err := of.Groups(t.Context()); err != nil { // there is a session then
+			t.Fatal(err)
+		}
+		session := slow.State().Session
+		server.SetFault(func(r zktest.Request) zktest.Fault {
+			if r.Session == session && r.Op == zktest.OpMulti {
+				return zktest.Fault{Delay: time.Second}
+			}
+			return zktest.Fault{}
+		})
+		time.AfterFunc(500*time.Millisecond, func() {
+			if _, err := target(t, quick, fenced(&late, nil)).Read(t.Context(), groupN(0)); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := of.Write(t.Context(), creating(ours(0, 1, 0))); !errors.Is(err, registry.ErrFenced) {
+			t.Errorf("the earlier term writes: %v", err)
+		}
+		if n, _ := server.Get("/xds-bridge/shop/fence"); string(n.Data) != "8 b" {
+			t.Errorf("%q", n.Data)
+		}
+	})
+}
+
 func TestFence(t *testing.T) {
 	t.Parallel()
 	t.Run("who does not lead is refused before anything is sent, and reads without raising", func(t *testing.T) {
