@@ -102,6 +102,22 @@ func (t *Table) Limit(l Limits, again func()) {
 	t.retry()
 }
 
+// Beside counts bytes that a source keeps beside the rows: all of them, each
+// time. False: so many do not fit, and the source has to do with what it keeps.
+// They may take half of what the limits allow, so that the rows have room.
+func (t *Table) Beside(bytes int64) bool {
+	defer t.retry()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	after := t.load
+	after.bytes += bytes - t.beside
+	if bytes > t.beside && (t.limits.Bytes > 0 && bytes > t.limits.Bytes/2 || !t.limits.allow(t.load, after)) {
+		return false
+	}
+	t.load, t.beside = after, bytes
+	return true
+}
+
 // Usage returns how much of its limits the table uses.
 func (t *Table) Usage() Usage {
 	t.mu.Lock()

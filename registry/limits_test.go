@@ -216,3 +216,46 @@ func TestLimitsAskAgainOnceMuchIsGone_D1(t *testing.T) {
 		})
 	}
 }
+
+// TestTable_CountsWhatASourceKeepsBesideIt: against the bytes of its limits, of
+// which the rows have half at the least.
+func TestTable_CountsWhatASourceKeepsBesideIt(t *testing.T) {
+	t.Parallel()
+	table := registry.NewTable()
+	if !table.Beside(1 << 40) {
+		t.Error("refused without a limit")
+	}
+	table.Limit(registry.Limits{Bytes: 2048}, nil)
+	for _, step := range []struct {
+		bytes int64
+		taken bool
+		usage int64
+	}{
+		{1 << 39, true, 1 << 39}, // fewer always may
+		{0, true, 0},
+		{1024, true, 1024},
+		{1025, false, 1024},
+		{512, true, 512},
+	} {
+		if got := table.Beside(step.bytes); got != step.taken || table.Usage().Bytes != step.usage {
+			t.Errorf("%d bytes: %v, usage %d, want %v and %d", step.bytes, got, table.Usage().Bytes, step.taken, step.usage)
+		}
+	}
+	table.Replace(slices.Values(fleet(10)))
+	if k := table.Knowledge(); !errors.Is(k.Stale, registry.ErrLimit) || table.Beside(1024) {
+		t.Errorf("%v, usage %+v", k.Stale, table.Usage())
+	}
+}
+
+// TestTable_WhatGoesBesideItMakesRoom: a full reading is asked for then.
+func TestTable_WhatGoesBesideItMakesRoom(t *testing.T) {
+	t.Parallel()
+	table, asked := registry.NewTable(), 0
+	table.Limit(registry.Limits{Bytes: 2048}, func() { asked++ })
+	table.Beside(1024)
+	table.Replace(slices.Values(fleet(10)))
+	before := asked
+	if table.Beside(0); asked != before+1 {
+		t.Errorf("asked %d times more", asked-before)
+	}
+}

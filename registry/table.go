@@ -29,7 +29,8 @@ type Table struct {
 	readers map[*Reader]struct{}
 
 	limits Limits
-	load   load              // of the rows
+	load   load              // of the rows and what is kept beside them
+	beside int64             // bytes of that
 	over   map[Name]struct{} // services that did not fit
 	again  func()            // asks for a full reading
 	asked  load              // what the rows were when it was asked for last

@@ -22,9 +22,8 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, err
 		}
 		formats = append(formats, f)
 	}
-	asker := b.asker(name)
 	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
-		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Ask: asker.Ask, Same: asker.Same,
+		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Asker: b.asker(name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -51,7 +50,7 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 		}
 	}
 	source, err := nacos.NewSource(b.nacosOptions(name, n), nacos.SourceOptions{
-		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Ask: b.asker(name).Ask,
+		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry

@@ -2,10 +2,12 @@ package dependency
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // A Lane is one way to fetch documents. Each lane has its own fetches under way,
@@ -14,8 +16,31 @@ type Lane struct {
 	Limit int                                                         // fetches under way at a time
 	Has   func(ref metadata.Ref) bool                                 // the first lane that has a document fetches it
 	Fetch func(ctx context.Context, ref metadata.Ref) (string, error) // as of Result; it ends with ctx
-	Same  func(ref metadata.Ref) string                               // documents of the same question are fetched one after another; nil: each is its own
 }
+
+// An Asker asks providers for documents that they alone know. It is safe for
+// use by many goroutines.
+type Asker interface {
+	// Ask returns a document; its error is as that of a Result.
+	Ask(ctx context.Context, ref metadata.Ref) (string, error)
+
+	// Same names the question that a document answers. Documents of one name,
+	// which are of one group, have one text, and are asked for one after
+	// another. Empty: its text is its own.
+	Same(ref metadata.Ref) string
+}
+
+// asks is how many providers are asked at a time.
+const asks = 64
+
+// nobody is asked where there is no Asker.
+type nobody struct{}
+
+func (nobody) Ask(context.Context, metadata.Ref) (string, error) {
+	return "", fmt.Errorf("%w: it is not stored, and no provider is asked here", registry.ErrRefused)
+}
+
+func (nobody) Same(metadata.Ref) string { return "" }
 
 // A Fetcher fetches what a Set is due, beside the loop of a source and for one
 // connection. The loop calls Start before each wait, waits for Results and for
@@ -40,10 +65,12 @@ type task struct {
 	turn bool // it waited for the end of its question, and is next
 }
 
-// NewFetcher returns a fetcher for a set, whose documents are all due anew.
+// NewFetcher returns a fetcher for a set, whose documents are all due anew. What
+// no lane has is asked for.
 func NewFetcher(set *Set, now time.Time, lanes ...Lane) *Fetcher {
 	set.Renew(now)
 	f := &Fetcher{set: set}
+	lanes = append(lanes, Lane{Limit: asks, Has: func(metadata.Ref) bool { return true }, Fetch: set.o.Asker.Ask})
 	room := 0
 	for _, l := range lanes {
 		room += l.Limit
@@ -83,12 +110,12 @@ func (f *Fetcher) Start(ctx context.Context, now time.Time) {
 }
 
 // admit reports whether a document is to be fetched now: not one that nothing
-// depends on any more, and none whose question is under way.
+// depends on any more or that another gave, and none whose question is under way.
 func (f *Fetcher) admit(l *lane, t task) bool {
-	q := l.question(t.ref)
+	q := f.set.o.Asker.Same(t.ref)
 	waiting, under := l.asked[q]
-	switch {
-	case !f.set.Wants(t.ref):
+	switch d := f.set.of(t.ref); {
+	case d == nil || !d.asked:
 		if t.turn {
 			l.pass(q)
 		}
@@ -109,7 +136,7 @@ func (f *Fetcher) Results() <-chan Result { return f.results }
 func (f *Fetcher) Take(now time.Time, r Result) bool {
 	l := f.lane(r.Ref)
 	l.free++
-	if q := l.question(r.Ref); q != "" {
+	if q := f.set.o.Asker.Same(r.Ref); q != "" {
 		l.pass(q)
 	}
 	return f.set.Take(now, r)
@@ -127,13 +154,6 @@ func (f *Fetcher) lane(ref metadata.Ref) *lane {
 		}
 	}
 	return f.lanes[len(f.lanes)-1]
-}
-
-func (l *lane) question(ref metadata.Ref) string {
-	if l.Same == nil {
-		return ""
-	}
-	return l.Same(ref)
 }
 
 // pass ends a question, or asks it of the next that waits for it: after all that

@@ -91,7 +91,7 @@ func asked(r metadata.Ref) bool { return strings.HasPrefix(r.Key, "#metadata/ask
 func stored(r metadata.Ref) bool { return !asked(r) }
 
 func newSet() *dependency.Set {
-	return dependency.NewSet(registry.Backoff{Min: time.Second, Max: 30 * time.Second})
+	return dependency.NewSet(dependency.Options{Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}})
 }
 
 // TestProvidersThatDoNotAnswerDelayNothingElse is V14.
@@ -118,37 +118,69 @@ func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
 	})
 }
 
-func TestOneOfEachQuestionIsAskedAtATime(t *testing.T) {
+// asker asks providers; those of a group have one answer.
+type asker struct {
+	ask func(ctx context.Context, r metadata.Ref) (string, error)
+}
+
+func (a asker) Ask(ctx context.Context, r metadata.Ref) (string, error) { return a.ask(ctx, r) }
+
+func (asker) Same(r metadata.Ref) string {
+	if !asked(r) {
+		return ""
+	}
+	return r.Group.Name
+}
+
+func TestFetcher_OneOfEachQuestionIsAskedAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var under, most atomic.Int32
-		l, _ := connect(t, newSet(), dependency.Lane{
-			Limit: 8, Has: asked,
-			Fetch: func(ctx context.Context, r metadata.Ref) (string, error) {
+		var under, most, asks atomic.Int32
+		l, _ := connect(t, dependency.NewSet(dependency.Options{
+			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second},
+			Asker: asker{func(ctx context.Context, r metadata.Ref) (string, error) {
 				if r.Group.Name == "shop" {
+					asks.Add(1)
 					most.Store(max(most.Load(), under.Add(1)))
 					defer under.Add(-1)
 				}
 				return providers(ctx, r)
-			},
-			Same: func(r metadata.Ref) string { return r.Group.Name },
-		})
+			}},
+		}), dependency.Lane{Limit: 8, Has: stored, Fetch: providers})
 		l.want("shop", "ask-dead1", "ask-dead2", "ask-dead3", "ask-4", "ask-5", "ask-6")
 		l.want("other", "ask")
 		if took := l.run(l.has("other", 1)); took > 0 {
 			t.Errorf("another question was asked after %v", took)
 		}
-		if took := l.run(l.has("shop", 3)); took > 6*time.Second {
+		if took := l.run(l.has("shop", 6)); took > 6*time.Second {
 			t.Errorf("answered after %v", took)
 		}
-		if n := most.Load(); n != 1 {
-			t.Errorf("%d at a time", n)
-		}
-		l.run(l.set.Sought)
-		l.want("shop", "ask-dead1", "ask-7") // the one that is under way is forgotten
-		l.want("shop", "ask-8")
-		l.run(l.has("shop", 1))
 		l.run(lasting(time.Minute))
+		before := asks.Load()
+		if n := most.Load(); n != 1 || before > 4 {
+			t.Errorf("%d at a time, %d in all: the answer is that of all", n, before)
+		}
+		l.want("shop", "ask-dead1") // who may have the answer of one that goes
+		l.Start(l.ctx, time.Now())
+		l.want("shop", "ask-8") // while the other is asked
+		if l.run(lasting(time.Minute)); asks.Load() != before+2 {
+			t.Errorf("%d more were asked, want 2", asks.Load()-before)
+		}
+		if !l.has("shop", 1)() {
+			t.Error("there is no answer")
+		}
+	})
+}
+
+func TestFetcher_WithoutAnAskerNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := connect(t, newSet(), dependency.Lane{Limit: 1, Has: stored, Fetch: providers})
+		l.want("shop", "ask")
+		l.run(l.set.Sought)
+		if err := l.set.Why(ref("shop", "ask")); !errors.Is(err, registry.ErrRefused) {
+			t.Errorf("%v", err)
+		}
 	})
 }
 

@@ -13,7 +13,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-var errDenied = errors.New("not authenticated")
+var (
+	errDenied = errors.New("not authenticated")
+	errName   = fmt.Errorf("%w: no name of a node", registry.ErrRefused)
+)
 
 func group(name string) registry.Group { return registry.Group{Kind: "app", Name: name} }
 
@@ -21,17 +24,37 @@ func ref(app, revision string) metadata.Ref {
 	return metadata.Ref{Group: group(app), Key: "#metadata/" + revision}
 }
 
-// A world is a set and the time that it is told.
+// A world is a set, the time that it is told, and how many bytes it may keep.
 type world struct {
 	*dependency.Set
-	now time.Time
+	now          time.Time
+	bytes, limit int64
 }
 
 func newWorld() *world {
-	return &world{
-		Set: dependency.NewSet(registry.Backoff{Min: time.Second, Max: 30 * time.Second}),
-		now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC),
+	w := &world{now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), limit: 1000}
+	w.Set = dependency.NewSet(dependency.Options{
+		Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: byRevision{},
+		Room: func(bytes int64) bool {
+			if bytes > max(w.bytes, w.limit) {
+				return false
+			}
+			w.bytes = bytes
+			return true
+		},
+	})
+	return w
+}
+
+// byRevision has one answer for each revision of a group: what is before @.
+type byRevision struct{ dependency.Asker }
+
+func (byRevision) Same(r metadata.Ref) string {
+	revision, _, ok := strings.Cut(r.Key, "@")
+	if !ok {
+		return ""
 	}
+	return r.Group.Name + revision
 }
 
 func (w *world) want(app string, revisions ...string) {
@@ -140,17 +163,149 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "secret", "not authenticated")
 			w.unknown(t, "shop", "")
 		},
-		"V36 what can never be had is no reason for doubt, and not tried again": func(t *testing.T, w *world) {
+		"what is refused is no reason for doubt, and not tried again without a cause": func(t *testing.T, w *world) {
 			w.want("shop", "r1", "..")
 			w.due()
 			w.take("shop", "r1", "text", nil)
-			w.take("shop", "..", "", fmt.Errorf("%w: no name of a node", registry.ErrRefused))
+			equal(t, w.take("shop", "..", "", errName), true)
 			w.unknown(t, "shop", "")
 			w.known(t, "text")
 			if err := w.Why(ref("shop", "..")); err == nil || !strings.Contains(err.Error(), "no name of a node") {
 				t.Errorf("the reason is %v", err)
 			}
 			equal(t, w.fetches(time.Hour, errDenied), 0)
+		},
+		"what was refused is tried again after a change, a hint and over a new connection, at the slowest rate": func(t *testing.T, w *world) {
+			w.want("shop", "r1")
+			w.due()
+			w.take("shop", "r1", "", errName)
+			for _, cause := range []func(){
+				func() { w.want("shop", "r1") },
+				func() { w.Hint(w.now, ref("shop", "r1")) },
+				func() { w.Renew(w.now) },
+			} {
+				for range 10 {
+					cause()
+				}
+				w.now = w.now.Add(30*time.Second - 1)
+				equal(t, w.due(), []string{})
+				w.now = w.now.Add(1)
+				cause()
+				equal(t, w.due(), []string{"shop/r1"})
+				w.want("shop", "r1")
+				equal(t, w.due(), []string{})
+				equal(t, w.take("shop", "r1", "", errName), false)
+				equal(t, w.Sought(), true)
+			}
+			w.now = w.now.Add(time.Hour)
+			w.Renew(w.now)
+			equal(t, w.due(), []string{"shop/r1"})
+			equal(t, w.take("shop", "r1", "text", nil), true)
+			w.known(t, "text")
+		},
+		"an answer is that of all who ask the same": func(t *testing.T, w *world) {
+			w.want("shop", "r1@a", "r1@b", "r2@c", "r1@d")
+			equal(t, len(w.due()), 4)
+			equal(t, w.take("shop", "r1@d", "", errDenied), true)
+			equal(t, w.Unread(group("shop")), true)
+			equal(t, w.take("shop", "r1@a", "one", nil), true)
+			w.known(t, "one", "one", "one")
+			equal(t, w.take("shop", "r1@b", "another", nil), false)
+			equal(t, w.take("shop", "r2@c", "two", nil), true)
+			equal(t, w.Unread(group("shop")), false)
+			equal(t, w.Sought(), true)
+			w.want("shop", "r1@a", "r1@e")
+			w.known(t, "one", "one")
+			w.want("cart", "r1@x")
+			equal(t, w.due(), []string{"cart/r1@x"})
+			w.take("cart", "r1@x", "of another group", nil)
+			w.known(t, "one", "one")
+			equal(t, w.fetches(time.Hour, errDenied), 0)
+		},
+		"after who gave an answer went another is asked, and all follow": func(t *testing.T, w *world) {
+			w.want("shop", "r1@stranger", "r1@a", "r1@b")
+			w.due()
+			w.take("shop", "r1@stranger", "untrue", nil)
+			w.want("shop", "r1@a", "r1@b", "r1@c")
+			w.known(t, "untrue", "untrue", "untrue") // until it is known better
+			w.unknown(t, "shop", "")
+			equal(t, w.due(), []string{"shop/r1@a", "shop/r1@b", "shop/r1@c"})
+			w.want("shop", "r1@a", "r1@b", "r1@c")
+			equal(t, w.due(), []string{})
+			w.Renew(w.now)
+			equal(t, w.due(), []string{"shop/r1@a", "shop/r1@b", "shop/r1@c"})
+			equal(t, w.take("shop", "r1@a", "", errDenied), true)
+			w.known(t, "untrue", "untrue")
+			w.unknown(t, "shop", "not authenticated")
+			equal(t, w.take("shop", "r1@b", "true", nil), true)
+			w.known(t, "true", "true", "true")
+			w.unknown(t, "shop", "")
+			equal(t, w.fetches(time.Hour, errDenied), 0)
+			w.want("shop", "r1@a", "r1@c")
+			w.due()
+			equal(t, w.take("shop", "r1@a", "true", nil), false)
+			w.want("shop")
+			equal(t, w.bytes, int64(0))
+		},
+		"who answers as before may tell those who did not": func(t *testing.T, w *world) {
+			w.want("shop", "r1@a", "r1@b", "r1@c")
+			w.due()
+			w.take("shop", "r1@a", "text", nil)
+			w.want("shop", "r1@b", "r1@c")
+			w.due()
+			w.take("shop", "r1@b", "", errDenied)
+			equal(t, w.take("shop", "r1@c", "text", nil), true)
+			w.known(t, "text", "text")
+		},
+		"what has no room stays unknown, and is tried again": func(t *testing.T, w *world) {
+			w.limit = 10
+			w.want("shop", "r1@a", "r1@b", "r2")
+			w.due()
+			w.take("shop", "r1@a", "sixsix", nil)
+			equal(t, w.bytes, int64(6))
+			equal(t, w.take("shop", "r2", "five5", nil), true)
+			w.unknown(t, "shop", "5 bytes, beside others of 6: more than its limits allow")
+			w.want("shop", "r2")
+			equal(t, w.bytes, int64(0))
+			w.now = w.now.Add(time.Minute)
+			equal(t, w.due(), []string{"shop/r2"})
+			equal(t, w.take("shop", "r2", "five5", nil), true)
+			w.unknown(t, "shop", "")
+			equal(t, w.bytes, int64(5))
+		},
+		"a result that nobody waits for changes nothing": func(t *testing.T, w *world) {
+			w.want("shop", "r1", "r2")
+			equal(t, w.take("shop", "r1", "early", nil), false)
+			equal(t, w.take("shop", "r9", "of nothing", nil), false)
+			w.known(t)
+			equal(t, w.Sought(), false)
+			equal(t, w.due(), []string{"shop/r1", "shop/r2"})
+			w.take("shop", "r1", "text", nil)
+			equal(t, w.take("shop", "r1", "twice", nil), false)
+			equal(t, w.take("shop", "r1", "", errDenied), false)
+			w.known(t, "text")
+			equal(t, w.Sought(), false)
+			w.take("shop", "r2", "", errDenied)
+			equal(t, w.take("shop", "r2", "", dependency.ErrMissing), false)
+			w.unknown(t, "shop", "not authenticated")
+			equal(t, w.Sought(), true)
+		},
+		"each failure in a row waits longer, and is told since the first": func(t *testing.T, w *world) {
+			w.want("shop", "r1")
+			began := w.now.Format(time.RFC3339)
+			for range 5 {
+				w.due()
+				w.take("shop", "r1", "", errDenied)
+				next, _ := w.Next()
+				if wait := next.Sub(w.now); wait < time.Second || wait > 30*time.Second {
+					t.Errorf("the next is due after %v", wait)
+				}
+				w.unknown(t, "shop", "tried since "+began)
+				w.now = next
+			}
+			if w.fetches(time.Hour, errDenied) > 150 {
+				t.Error("it waits no longer")
+			}
 		},
 		"what failed for the same reason again changes nothing": func(t *testing.T, w *world) {
 			w.want("shop", "r1")

@@ -23,25 +23,18 @@ import (
 const (
 	timeout = 2 * time.Second
 	pause   = 8 * time.Second // after a provider did not answer
-	most    = 4096            // answers that are kept
+	largest = 256 << 10       // bytes of an answer, as it comes and as it is kept
 )
 
-// Asker asks providers and keeps what they answered: a revision never changes,
-// and all instances of one provide the same. An answer that is of another
-// application or revision, or tells of nothing, is none: the address may have
-// become another's, or the provider may not have exported anything yet. It is
-// safe for use by many goroutines.
+// Asker asks providers, and keeps nothing of what they answer. An answer that is
+// of another application or revision, or tells of nothing, is none: the address
+// may have become another's, or the provider may not have exported anything yet.
+// It is safe for use by many goroutines.
 type Asker struct {
 	reach *naming.Reach
 
-	mu      sync.Mutex
-	answers map[answered]string
-	failed  map[string]failure // by address
-}
-
-type answered struct {
-	group    registry.Group
-	revision string
+	mu     sync.Mutex
+	failed map[string]failure // by address
 }
 
 type failure struct {
@@ -52,11 +45,11 @@ type failure struct {
 // New returns an Asker that calls addresses within a reach only; nil is
 // everywhere.
 func New(reach *naming.Reach) *Asker {
-	return &Asker{reach: reach, answers: make(map[answered]string), failed: make(map[string]failure)}
+	return &Asker{reach: reach, failed: make(map[string]failure)}
 }
 
-// Same names the question that a reference asks: those with one name have one
-// answer, whichever provider is asked. It is empty where no provider is.
+// Same names the question that a reference asks: a revision never changes, and
+// all instances of one provide the same. It is empty where no provider is asked.
 func (*Asker) Same(ref metadata.Ref) string {
 	m, ok := dubbo.ParseMetadataService(ref.Key)
 	if !ok {
@@ -77,9 +70,8 @@ func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 			return "", fmt.Errorf("%w: provider at %s: %s", registry.ErrRefused, m.Address(), reason)
 		}
 	}
-	key := answered{ref.Group, m.Revision}
-	if text, err, known := a.known(key, m.Address()); known {
-		return text, err
+	if err := a.failure(m.Address()); err != nil {
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -91,35 +83,29 @@ func (a *Asker) Ask(ctx context.Context, ref metadata.Ref) (string, error) {
 	if err != nil {
 		err = fmt.Errorf("ask %s://%s what it provides: %w", m.Protocol, m.Address(), err)
 	}
-	a.note(key, m.Address(), text, err)
+	a.note(m.Address(), err)
 	return text, err
 }
 
-func (a *Asker) known(key answered, address string) (string, error, bool) {
+// failure returns why a provider that did not answer is left alone for a while.
+func (a *Asker) failure(address string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if text, ok := a.answers[key]; ok {
-		return text, nil, true
+	if f, ok := a.failed[address]; ok && time.Now().Before(f.until) {
+		return f.err
 	}
-	f, ok := a.failed[address]
-	return "", f.err, ok && time.Now().Before(f.until)
+	return nil
 }
 
-func (a *Asker) note(key answered, address, text string, err error) {
+func (a *Asker) note(address string, err error) {
+	if err == nil || errors.Is(err, errAnother) || errors.Is(err, errNothing) {
+		return // it answers, and may do better the next time
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.answers) >= most {
-		clear(a.answers) // whoever is still there answers again
-	}
 	now := time.Now()
 	maps.DeleteFunc(a.failed, func(_ string, f failure) bool { return now.After(f.until) })
-	switch {
-	case errors.Is(err, errAnother), errors.Is(err, errNothing): // it answers, and may do better the next time
-	case err != nil:
-		a.failed[address] = failure{err, now.Add(pause)}
-	default:
-		a.answers[key] = text
-	}
+	a.failed[address] = failure{err, now.Add(pause)}
 }
 
 // A dialer connects to addresses within a reach. A name is held to it by the

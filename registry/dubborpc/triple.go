@@ -5,17 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
-
-// maxAnswer is how large an answer may be.
-const maxAnswer = 8 << 20
 
 // callTriple calls MetadataServiceV2, which is one of gRPC:
 //
@@ -33,7 +34,10 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 	request := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), m.Revision)
 	var answer []byte
 	err = conn.Invoke(ctx, "/org.apache.dubbo.metadata.MetadataServiceV2/GetMetadataInfo", request, &answer,
-		grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(maxAnswer))
+		grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(largest))
+	if s := status.Convert(err); s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
+		return "", errLarge
+	}
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
 	}
@@ -63,12 +67,16 @@ func (d document) check(m dubbo.MetadataService) error {
 var (
 	errAnother = errors.New("the answer is not what was asked for")
 	errNothing = errors.New("the answer tells of no service")
+	errLarge   = fmt.Errorf("%w: the answer has more than %d bytes; let the provider store its metadata in the registry", registry.ErrRefused, largest)
 )
 
 func (d document) text() (string, error) {
 	text, err := json.Marshal(d)
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
+	}
+	if len(text) > largest {
+		return "", errLarge
 	}
 	return string(text), nil
 }

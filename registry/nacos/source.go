@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
 // Format is what a Source has to know of one format: which services are its
@@ -44,10 +45,7 @@ type SourceOptions struct {
 	Scopes   []Scope            // what is read; none: the public namespace's DEFAULT_GROUP
 	Select   []naming.Pattern   // of the names of services; none: all
 	Interest *registry.Interest // names of services, in place of listing them; nil: all
-	// Ask gets what entries need and Nacos does not store. An error that wraps
-	// registry.ErrRefused says that it cannot be had at all; any other, that it
-	// is not known. Nil: nobody can be asked.
-	Ask func(ctx context.Context, ref metadata.Ref) (string, error)
+	Asker    dependency.Asker   // gets what entries need and Nacos does not store; nil: nobody can be asked
 
 	OfferZeroWeight bool          // else an instance of weight 0 counts as disabled
 	ListInterval    time.Duration // between lists of the names; 0: 5 s

@@ -80,12 +80,12 @@ func newSuiteRig(t *testing.T) *suiteRig {
 		o.MaxReceive, o.Health = receiveLimit, 30*time.Second
 		so.ListInterval, so.VerifyInterval = 30*time.Second, 100*time.Second // so that a day is short
 		so.Formats = []nacos.Format{interfaces, applications}
-		so.Ask = func(ctx context.Context, _ metadata.Ref) (string, error) {
+		so.Asker = asks(func(ctx context.Context, _ metadata.Ref) (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
 			<-ctx.Done()
 			return "", errors.New("no answer")
-		}
+		})
 	})
 	r.server.Fail(func(q nacostest.Request) (int, string) {
 		r.mu.Lock()

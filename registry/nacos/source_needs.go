@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -25,12 +26,8 @@ type Needy interface {
 	Config(entry registry.Entry) (at metadata.NacosConfig, word string)
 }
 
-// Of documents that are fetched at a time, those in configurations and those
-// that providers are asked for.
-const (
-	storedAtATime = 16
-	askedAtATime  = 64
-)
+// storedAtATime is how many documents are read from configurations at a time.
+const storedAtATime = 16
 
 // documents are those that instances depend on.
 type documents struct {
@@ -39,8 +36,10 @@ type documents struct {
 	set *dependency.Set
 }
 
-func newDocuments() documents {
-	return documents{set: dependency.NewSet(registry.Backoff{Min: time.Second, Max: 10 * time.Second})}
+func newDocuments(asker dependency.Asker, table *registry.Table) documents {
+	return documents{set: dependency.NewSet(dependency.Options{
+		Retry: registry.Backoff{Min: time.Second, Max: 10 * time.Second}, Asker: asker, Room: table.Beside,
+	})}
 }
 
 // depend fetches documents over the current connection from now on.
@@ -60,16 +59,6 @@ func (r *reading) depend() {
 			Limit: storedAtATime,
 			Has:   func(ref metadata.Ref) bool { return config(ref).ID != "" },
 			Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) { return stored(ctx, cn, config(ref)) },
-		},
-		dependency.Lane{
-			Limit: askedAtATime,
-			Has:   func(metadata.Ref) bool { return true },
-			Fetch: func(ctx context.Context, ref metadata.Ref) (string, error) {
-				if opts.Ask == nil {
-					return "", fmt.Errorf("%w: nobody can be asked for what Nacos does not store", registry.ErrRefused)
-				}
-				return opts.Ask(ctx, ref)
-			},
 		})
 }
 
@@ -91,7 +80,6 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 
 // want makes what the instances of a service depend on be fetched.
 func (r *reading) want(w *watched) {
-	unread := make(map[metadata.Ref]struct{})
 	for _, h := range w.homes {
 		needy, ok := h.format.(Needy)
 		if !ok {
@@ -103,34 +91,29 @@ func (r *reading) want(w *watched) {
 				entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
 			}
 		}
-		refs := needy.Needs(entries)
-		for _, ref := range refs {
-			if _, still := w.unread[ref]; still || !r.documents.set.Wants(ref) {
-				unread[ref] = struct{}{}
-			}
-		}
-		r.documents.set.Want(time.Now(), h.group, refs)
+		r.documents.set.Want(time.Now(), h.group, needy.Needs(entries))
 		r.unsure = true
 	}
-	w.unread = unread
+}
+
+// unread reports whether instances of a service depend on documents of which
+// nothing is known yet.
+func (r *reading) unread(w *watched) bool {
+	return slices.ContainsFunc(w.homes, func(h home) bool { return r.documents.set.Unread(h.group) })
 }
 
 // fetched takes in a document, or why it cannot be had.
 func (r *reading) fetched(res dependency.Result) {
 	changed := r.documents.Take(time.Now(), res)
 	w := r.watched[keyOf(res.Ref.Group)]
-	if w == nil {
-		return // forgotten meanwhile
+	if w == nil || !changed {
+		return // forgotten meanwhile, or as before
 	}
-	_, first := w.unread[res.Ref]
-	delete(w.unread, res.Ref)
-	if first && res.Err != nil {
+	if res.Err != nil {
 		r.log.Warn("a document that instances depend on cannot be had", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
 	}
-	if first || changed {
-		r.unsure = true
-		r.tell(w)
-	}
+	r.unsure = true
+	r.tell(w)
 }
 
 // doubt adds the services of which not all is known that they depend on.

@@ -15,6 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
@@ -23,14 +24,21 @@ import (
 // address with a revision.
 type shopRig struct{ *readRig }
 
-func newShopRig(t *testing.T, ask func(context.Context, metadata.Ref) (string, error)) shopRig {
+// asks is an Asker of which each answer is one document's alone.
+type asks func(ctx context.Context, ref metadata.Ref) (string, error)
+
+func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
+
+func (asks) Same(metadata.Ref) string { return "" }
+
+func newShopRig(t *testing.T, asker dependency.Asker) shopRig {
 	t.Helper()
 	codec, err := dubbo.NewNacosApp(dubbo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return shopRig{newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) {
-		o.Formats, o.Ask = []nacos.Format{codec}, ask
+		o.Formats, o.Asker = []nacos.Format{codec}, asker
 	})}
 }
 
@@ -151,7 +159,7 @@ func TestDocuments(t *testing.T) {
 	bubble(t, "V14 a provider that does not tell delays nobody, and is asked again", func(t *testing.T) {
 		var silent atomic.Bool
 		silent.Store(true)
-		r := newShopRig(t, func(ctx context.Context, _ metadata.Ref) (string, error) {
+		r := newShopRig(t, asks(func(ctx context.Context, _ metadata.Ref) (string, error) {
 			if silent.Load() {
 				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
@@ -159,7 +167,7 @@ func TestDocuments(t *testing.T) {
 				return "", errors.New("no answer")
 			}
 			return document("own"), nil
-		})
+		}))
 		r.store("r1")
 		r.provide("10.0.0.1/r1", "10.0.0.3/own")
 		r.run(t)
@@ -179,9 +187,9 @@ func TestDocuments(t *testing.T) {
 		r.fresh(t)
 	})
 	bubble(t, "a new revision that can never be had leaves what its provider told of before unknown", func(t *testing.T) {
-		r := newShopRig(t, func(context.Context, metadata.Ref) (string, error) {
+		r := newShopRig(t, asks(func(context.Context, metadata.Ref) (string, error) {
 			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)
-		})
+		}))
 		r.store("r1")
 		r.provide("10.0.0.1/r1", "10.0.0.2/r1")
 		r.run(t)
@@ -209,9 +217,9 @@ func TestDocuments(t *testing.T) {
 		r.fresh(t)
 	})
 	bubble(t, "a provider that nobody can ask is left out, and keeps nothing unknown", func(t *testing.T) {
-		r := newShopRig(t, func(context.Context, metadata.Ref) (string, error) {
+		r := newShopRig(t, asks(func(context.Context, metadata.Ref) (string, error) {
 			return "", fmt.Errorf("%w: it speaks another protocol", registry.ErrRefused)
-		})
+		}))
 		r.store("r1")
 		r.provide("10.0.0.1/r1", "10.0.0.3/own")
 		r.run(t)

@@ -52,7 +52,7 @@ type scope struct {
 }
 
 func newReading(s *Source, table *registry.Table) *reading {
-	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watched), marked: make(map[string]error), documents: newDocuments()}
+	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watched), marked: make(map[string]error), documents: newDocuments(s.opts.Asker, table)}
 	for _, at := range s.opts.Scopes {
 		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watched), failing: make(map[*watched]struct{})})
 	}

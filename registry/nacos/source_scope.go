@@ -96,7 +96,7 @@ func (r *reading) answerOf(name string) (err error, ok bool) {
 			return nil, false
 		case w.err != nil:
 			err = w.err
-		case !w.known || len(w.unread) > 0:
+		case !w.known || r.unread(w):
 			return nil, false
 		}
 	}

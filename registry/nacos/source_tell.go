@@ -138,7 +138,7 @@ func (r *reading) take(w *watched, t told) {
 // tell makes services of the instances that were told last. While a document
 // that they depend on is fetched for the first time, they stay as they were.
 func (r *reading) tell(w *watched) {
-	if len(w.unread) > 0 {
+	if r.unread(w) {
 		return
 	}
 	old, skipped := w.services, w.skipped

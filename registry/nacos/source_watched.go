@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
@@ -29,8 +28,7 @@ type watched struct {
 	skipped   []string // instances that could not be read
 	count     int      // instances
 	sum       [sha256.Size]byte
-	instances []instance                // what was told, where that depends on documents
-	unread    map[metadata.Ref]struct{} // those of which nothing is known yet, neither their text nor why they cannot be had
+	instances []instance // what was told, where that depends on documents
 
 	lost    dependency.Lost
 	refused map[string]error // why services are unknown that instances told of before

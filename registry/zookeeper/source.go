@@ -41,13 +41,7 @@ type SourceOptions struct {
 	Verify    time.Duration      // between full readings without cause; 0: 5 min
 	Log       *slog.Logger       // nil: none
 
-	// Ask gets what entries need and ZooKeeper does not store. An error that
-	// wraps registry.ErrRefused says that it cannot be had at all; any other,
-	// that it is not known. Nil: nobody can be asked.
-	Ask func(ctx context.Context, ref metadata.Ref) (string, error)
-	// Same names the question that is asked: of those with one name one is asked
-	// at a time, since its answer may be that of all. Nil: each is its own.
-	Same func(ref metadata.Ref) string
+	Asker dependency.Asker // gets what entries need and ZooKeeper does not store; nil: nobody can be asked
 }
 
 // Source tells a table what providers register in ZooKeeper. It watches the
@@ -195,7 +189,9 @@ func (r *reading) connection(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	r.fetcher = dependency.NewFetcher(r.needs, time.Now(), r.lanes()...)
+	r.fetcher = dependency.NewFetcher(r.needs, time.Now(), dependency.Lane{
+		Limit: r.opts.ReadAhead, Has: func(ref metadata.Ref) bool { return len(r.places(ref)) > 0 }, Fetch: r.stored,
+	})
 	defer r.fetcher.Wait()
 	defer end(nil)
 	for {
@@ -271,7 +267,9 @@ type reading struct {
 func newReading(s *Source, table *registry.Table) *reading {
 	r := &reading{
 		Source: s, table: table, rows: make(map[registry.Name]*folder), await: make(map[string]metadata.Ref),
-		needs: dependency.NewSet(registry.Backoff{Min: time.Second, Max: 30 * time.Second}),
+		needs: dependency.NewSet(dependency.Options{
+			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: s.opts.Asker, Room: table.Beside,
+		}),
 	}
 	for _, f := range s.opts.Formats {
 		r.roots = append(r.roots, newRoot(f))

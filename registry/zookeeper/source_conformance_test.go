@@ -48,7 +48,7 @@ func connected(t *testing.T, s *zktest.Server, f *registrytest.SourceFixture) {
 			dials.Add(1)
 			return s.Dial(ctx, network, address)
 		},
-	}, zookeeper.SourceOptions{Formats: three(t), Ask: neverAnswers})
+	}, zookeeper.SourceOptions{Formats: three(t), Asker: asks(neverAnswers)})
 	must(t, err)
 	f.Source, f.Recheck = source, source.Recheck
 	f.Dials = func() int { return int(dials.Load()) }

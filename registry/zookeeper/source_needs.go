@@ -27,17 +27,6 @@ type Needy interface {
 	Places(ref metadata.Ref) []string
 }
 
-// asks is how many providers are asked at a time.
-const asks = 64
-
-// lanes returns the ways to what entries need: in ZooKeeper, or with providers.
-func (r *reading) lanes() []dependency.Lane {
-	return []dependency.Lane{
-		{Limit: r.opts.ReadAhead, Has: func(ref metadata.Ref) bool { return len(r.places(ref)) > 0 }, Fetch: r.stored},
-		{Limit: asks, Has: func(metadata.Ref) bool { return true }, Fetch: r.ask, Same: r.opts.Same},
-	}
-}
-
 // places returns where ZooKeeper may store what is needed.
 func (r *reading) places(ref metadata.Ref) []string {
 	for _, root := range r.roots {
@@ -94,16 +83,6 @@ func (r *reading) document(ctx context.Context, p string) ([]byte, error) {
 	}
 	n, err = r.client.get(ctx, p) // it came in between
 	return n.data, err
-}
-
-var errNobody = fmt.Errorf("%w: it is not stored, and no provider is asked here", registry.ErrRefused)
-
-// ask has a provider asked for what ZooKeeper does not store.
-func (r *reading) ask(ctx context.Context, ref metadata.Ref) (string, error) {
-	if r.opts.Ask == nil {
-		return "", errNobody
-	}
-	return r.opts.Ask(ctx, ref)
 }
 
 // want makes what a folder's entries need known to the set, and the paths at

@@ -336,12 +336,12 @@ func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
 		application(t, s, "shop", "10.0.0.1", "r1")
 		began := time.Now()
 		table := reading(t, s, func(o *zookeeper.SourceOptions) {
-			o.Ask = func(ctx context.Context, _ metadata.Ref) (string, error) { // as an address that swallows what is sent
+			o.Asker = asks(func(ctx context.Context, _ metadata.Ref) (string, error) { // as an address that swallows what is sent
 				ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 				defer cancel()
 				<-ctx.Done()
 				return "", errors.New("no answer")
-			}
+			})
 		})
 		for !knowledge(table).Synced {
 			time.Sleep(100 * time.Millisecond)

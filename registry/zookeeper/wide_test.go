@@ -12,6 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/dependency"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
@@ -146,11 +147,18 @@ func TestNothingIsWrittenBesideAnotherFormat(t *testing.T) {
 	}
 }
 
+// asks is an Asker of which each answer is one document's alone.
+type asks func(ctx context.Context, ref metadata.Ref) (string, error)
+
+func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { return a(ctx, ref) }
+
+func (asks) Same(metadata.Ref) string { return "" }
+
 // readsApplications runs a source of applications until the test ends.
-func readsApplications(t *testing.T, s *zktest.Server, ask func(context.Context, metadata.Ref) (string, error)) *registry.Table {
+func readsApplications(t *testing.T, s *zktest.Server, asker dependency.Asker) *registry.Table {
 	t.Helper()
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
-	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{applications(t)}, Ask: ask})
+	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{applications(t)}, Asker: asker})
 	must(t, err)
 	table := registry.NewTable()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -212,13 +220,48 @@ func TestADocumentThatComesLaterIsRead(t *testing.T) {
 	})
 }
 
+// revisions is an Asker whose answers are those of all instances of an application.
+type revisions struct{ asks }
+
+func (revisions) Same(ref metadata.Ref) string { return ref.Group.Name }
+
+// TestSource_AnAnswerEndsWithWhoGaveIt: anybody may register with the
+// application and the revision of others.
+func TestSource_AnAnswerEndsWithWhoGaveIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := serve(t)
+		must(t, server.Put("/services/shop/10.6.6.6:1", []byte(localInstance("10.6.6.6"))))
+		table := readsApplications(t, server, revisions{func(_ context.Context, ref metadata.Ref) (string, error) {
+			if strings.Contains(ref.Key, "10.6.6.6") {
+				return strings.ReplaceAll(document, "api.A", "api.Untrue"), nil
+			}
+			return document, nil
+		}})
+		time.Sleep(time.Second)
+		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
+		must(t, server.Put("/services/shop/10.0.0.2:1", []byte(localInstance("10.0.0.2"))))
+		time.Sleep(time.Second)
+		if got := told(table); !slices.Equal(got, []string{"api.Untrue=10.0.0.1:1,10.0.0.2:1,10.6.6.6:1"}) {
+			t.Errorf("told %v", got)
+		}
+		if n := table.Usage().Bytes; n < int64(len(document)) {
+			t.Errorf("%d bytes are counted, want what the answer takes too", n)
+		}
+		server.Delete("/services/shop/10.6.6.6:1")
+		time.Sleep(time.Second)
+		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1", "api.Untrue="}) {
+			t.Errorf("told %v", got)
+		}
+	})
+}
+
 func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := serve(t)
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
 		must(t, server.Put("/services/shop/10.0.0.2:1", []byte(localInstance("10.0.0.2"))))
 		answers := make(chan struct{})
-		table := readsApplications(t, server, func(_ context.Context, ref metadata.Ref) (string, error) {
+		table := readsApplications(t, server, asks(func(_ context.Context, ref metadata.Ref) (string, error) {
 			select {
 			case <-answers:
 				return document, nil
@@ -228,7 +271,7 @@ func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 				return "", errors.New("connection refused")
 			}
 			return document, nil
-		})
+		}))
 		time.Sleep(time.Second)
 		_, known := table.Snapshot()
 		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
