@@ -285,13 +285,13 @@ func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 		return out
 	}
 	k := s.Mapping
-	out.Mapping = &admin.Mapping{From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts())}
+	out.Mapping = &admin.Mapping{From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts()), Waiting: k.Waiting}
 	if k.Err != nil {
 		out.Mapping.LastError = k.Err.Error()
 		out.LastError = cmp.Or(out.LastError, out.Mapping.LastError)
 	}
 	for _, r := range k.Replicas {
-		replica := admin.Replica{Address: r.Replica, OK: r.Err == nil && r.Answered, LastRead: r.At, Clients: r.Clients}
+		replica := admin.Replica{Address: r.Replica, OK: r.Err == nil && r.Answered, LastRead: r.At, Clients: r.Clients, Unlisted: r.Unlisted}
 		if r.Err != nil {
 			replica.LastError = r.Err.Error()
 		}

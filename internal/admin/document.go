@@ -138,7 +138,8 @@ type Replica struct {
 	OK        bool      `json:"ok"`
 	LastRead  time.Time `json:"last_read,omitzero"`
 	LastError string    `json:"last_error,omitempty"`
-	Clients   int       `json:"clients"` // how many it serves
+	Clients   int       `json:"clients"`            // how many it serves
+	Unlisted  bool      `json:"unlisted,omitempty"` // istiod lists it no more, and it is read on while it answers
 }
 
 // Mapping is how far the interface mapping is known: which service key lives
@@ -150,6 +151,7 @@ type Mapping struct {
 	LastRead  time.Time `json:"last_read,omitzero"` // when a whole reading last succeeded
 	LastError string    `json:"last_error,omitempty"`
 	Conflicts int       `json:"conflicts"`
+	Waiting   int       `json:"waiting"` // claims of clients that went, which stay until these could have come back
 }
 
 // Skipped is an input that was left out on purpose.

@@ -20,7 +20,12 @@ type ledger struct {
 	// its clients may not have come back yet.
 	hold time.Time
 	next time.Time // when the next claim is over; zero: none by time alone
+	gone int       // claims that nobody makes, and that are not over
 }
+
+// mostGone is how many claims are kept that nobody makes: while a replica does
+// not answer nobody can tell which of them are over.
+const mostGone = 10000
 
 type claimKey struct {
 	node    string
@@ -81,6 +86,32 @@ func (l *ledger) update(clients iter.Seq[*client], known knowledge, now time.Tim
 			l.judge(k, s, cmp.Or(nodes[k.node], new(node)), known, now)
 		}
 	}
+	if l.gone = len(l.claims) - len(said); l.gone > mostGone {
+		l.thin(said)
+	}
+}
+
+// thin drops claims that nobody makes: of those that map a key to the same
+// address all but the one that went last, and then the oldest.
+func (l *ledger) thin(said map[claimKey]bool) {
+	var gone []claimKey
+	for k, s := range l.claims {
+		if !said[k] && !s.gone.IsZero() { // else its client is there and cannot be read
+			gone = append(gone, k)
+		}
+	}
+	slices.SortFunc(gone, func(a, b claimKey) int {
+		return cmp.Or(l.claims[b].gone.Compare(l.claims[a].gone), cmp.Compare(a.node, b.node))
+	})
+	kept := make(map[claimKey]bool, mostGone)
+	for _, k := range gone {
+		if mapped := (claimKey{key: k.key, address: k.address}); kept[mapped] || len(kept) == mostGone {
+			delete(l.claims, k)
+		} else {
+			kept[mapped] = true
+		}
+	}
+	l.gone = len(l.claims) - len(said)
 }
 
 func (l *ledger) say(k claimKey, client string) {

@@ -64,10 +64,17 @@ type watch struct {
 	born   time.Time // the replica came up then or earlier, as far as its clients tell
 	at     time.Time // when the last good reading began
 	err    error
+
+	// unlisted is set while it is listed no more. One that is not ready leaves
+	// the list and keeps its clients, so that it is asked on while it answers.
+	unlisted bool
 }
 
-// listed starts to read the replicas that are new and forgets those that are
-// listed no more; only that makes their part go.
+// counts reports whether what a replica tells matters, or that it does not.
+func (w *watch) counts() bool { return !w.unlisted || w.err == nil }
+
+// listed starts to read the replicas that are new. Those that are listed no more
+// are read until they answer no more; only that makes their part go.
 func (s *state) listed(ctx context.Context, l listing) {
 	if (l.err == nil) != (s.listErr == nil) {
 		s.dirty = true
@@ -87,13 +94,50 @@ func (s *state) listed(ctx context.Context, l listing) {
 		}
 	}
 	for replica, w := range s.watches {
-		if !slices.Contains(l.replicas, replica) {
-			w.cancel()
-			delete(s.watches, replica)
-			s.dirty = true
-			s.o.Log.Info("replica of istiod is gone", "replica", replica)
+		before := w.unlisted
+		w.unlisted = !slices.Contains(l.replicas, replica)
+		s.dirty = s.dirty || w.unlisted != before
+		if !s.end(replica, w) && w.unlisted && !before {
+			s.o.Log.Info("replica of istiod is listed no more, and read on while it answers", "replica", replica)
 		}
 	}
+}
+
+// end forgets a replica that is listed no more, once it is not reached, or has
+// not answered for as long as its clients may take to come back, or tells of no
+// client that another does not tell of: it may be another address of that one.
+func (s *state) end(replica string, w *watch) (ended bool) {
+	answers := w.err == nil && w.part != nil
+	away := !answers && (w.part == nil || causeIs(w.err, Unreachable) || time.Since(w.at) > s.o.ConnectionGrace)
+	if !w.unlisted || !away && (!answers || s.alone(w)) {
+		return false
+	}
+	w.cancel()
+	delete(s.watches, replica)
+	s.dirty = true
+	s.o.Log.Info("replica of istiod is gone", "replica", replica)
+	return true
+}
+
+// alone reports whether a replica tells of a client that no listed one tells of
+// and that may publish something.
+func (s *state) alone(w *watch) bool {
+	for id, c := range w.part.clients {
+		if c.publication == nil {
+			continue
+		}
+		elsewhere := false
+		for _, o := range s.watches {
+			if !o.unlisted && o.part != nil && o.err == nil {
+				same := o.part.clients[id]
+				elsewhere = elsewhere || same != nil && same.connectedAt.Equal(c.connectedAt)
+			}
+		}
+		if !elsewhere {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *state) start(ctx context.Context, replica string) {
@@ -110,8 +154,8 @@ func (s *state) start(ctx context.Context, replica string) {
 	s.group.Go(func() { poll(ctx, p, w, s.o, s.results) })
 }
 
-// answered takes a reading over. A result of a replica that is listed no more
-// comes too late.
+// answered takes a reading over. A result of a replica that was forgotten comes
+// too late.
 func (s *state) answered(res result) {
 	w := s.watches[res.replica]
 	if w != res.watch {
@@ -119,14 +163,16 @@ func (s *state) answered(res result) {
 	}
 	if errorKey(res.err) != errorKey(w.err) {
 		s.dirty = true
-		if res.err != nil {
+		switch {
+		case w.unlisted: // it goes, or comes back to the list
+		case res.err != nil:
 			s.o.Log.Warn("mapping cannot be read, the last known one stays", "replica", res.replica, "err", res.err)
-		} else {
+		default:
 			s.o.Log.Info("mapping is read again", "replica", res.replica)
 		}
 	}
-	w.err = res.err
-	if res.err != nil {
+	if w.err = res.err; res.err != nil {
+		s.end(res.replica, w)
 		return
 	}
 	w.at = res.at
@@ -165,6 +211,9 @@ func (s *state) tell(changed func(Snapshot)) {
 	errs := []error{s.listErr}
 	for _, replica := range slices.Sorted(maps.Keys(s.watches)) {
 		w := s.watches[replica]
+		if !w.counts() {
+			continue
+		}
 		status := w.status(replica, s.o.OwnNodes)
 		next.Replicas = append(next.Replicas, status)
 		next.Complete = next.Complete && status.Answered
@@ -181,7 +230,7 @@ func (s *state) tell(changed func(Snapshot)) {
 	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	next.Restarting = now.Before(s.ledger.hold)
 	s.returning(next.Restarting)
-	next.Mapping = s.ledger.mapping()
+	next.Mapping, next.Waiting = s.ledger.mapping(), s.ledger.gone
 	next.Faults, next.FaultTotal = faultsOf(s.watches)
 	if s.told == nil && next.Err == nil && !s.anyAnswer() {
 		return // nothing is known yet, and nothing went wrong
@@ -244,7 +293,7 @@ func (s *state) anyAnswer() bool {
 func (s *state) clients() iter.Seq[*client] {
 	return func(yield func(*client) bool) {
 		for _, w := range s.watches {
-			if w.part == nil {
+			if w.part == nil || !w.counts() {
 				continue
 			}
 			for _, c := range w.part.clients {
@@ -257,7 +306,7 @@ func (s *state) clients() iter.Seq[*client] {
 }
 
 func (w *watch) status(replica string, own []string) ReplicaStatus {
-	status := ReplicaStatus{Replica: replica, Answered: w.part != nil, At: w.at, Err: w.err}
+	status := ReplicaStatus{Replica: replica, Answered: w.part != nil, Unlisted: w.unlisted, At: w.at, Err: w.err}
 	if w.part == nil {
 		return status
 	}

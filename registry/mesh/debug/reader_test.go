@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -236,6 +237,151 @@ func TestReplicas(t *testing.T) {
 		expect(t, w, "A a")
 		if s := w.snapshot(); s.Err != nil {
 			t.Errorf("%+v", s)
+		}
+	})
+	run("a replica that is listed no more is read on while it answers", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		endpoints := new(debug.Endpoints)
+		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
+		o.Replicas = endpoints.Replicas
+		istiods[0].connect("a.shop", oneA)
+		istiods[1].connect("b.shop", oneB)
+		in(time.Hour)
+		w := watch(t, o)
+		in(time.Second)
+		endpoints.Set([]string{"127.0.0.1"}) // it is not ready
+		in(time.Hour)
+		expect(t, w, "A a, B b")
+		if s := w.snapshot(); !s.Complete || s.Err != nil || s.Replicas[0].Unlisted || !s.Replicas[1].Unlisted {
+			t.Errorf("%+v", s)
+		}
+		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
+		in(5 * time.Second)
+		if s := w.snapshot(); s.Replicas[1].Unlisted {
+			t.Errorf("it is listed again: %+v", s.Replicas)
+		}
+		endpoints.Set([]string{"127.0.0.1"})
+		in(5 * time.Second)
+		n.cut("127.0.0.2:15014")
+		in(5 * time.Second)
+		if s := w.snapshot(); !s.Complete || s.Err != nil || len(s.Replicas) != 1 {
+			t.Errorf("it has ended: %+v", s)
+		}
+		n.serve(t, "127.0.0.2:15014", istiods[1]) // whoever has the address by now
+		istiods[1].questions()
+		in(5*time.Minute - 10*time.Second)
+		expect(t, w, "A a, B b")
+		in(15 * time.Second)
+		expect(t, w, "A a")
+		if asked := istiods[1].questions(); len(asked) > 0 {
+			t.Errorf("it is asked on: %q", asked)
+		}
+	})
+	run("a replica that is listed no more and does not answer for a while is not waited for", func(t *testing.T) {
+		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		endpoints := new(debug.Endpoints)
+		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
+		o.Replicas = endpoints.Replicas
+		gone := istiods[0].connect("a.shop", oneA)
+		istiods[1].connect("b.shop", oneB)
+		in(time.Hour)
+		w := watch(t, o)
+		in(time.Second)
+		endpoints.Set([]string{"127.0.0.1"})
+		in(5 * time.Second)
+		istiods[1].misbehave(answerWith(503))
+		istiods[0].disconnect(gone)
+		in(2 * time.Minute)
+		if s := w.snapshot(); !s.Complete || s.Err != nil || len(s.Replicas) != 1 {
+			t.Errorf("it counts: %+v", s)
+		}
+		istiods[1].misbehave(nil)
+		in(4 * time.Minute)
+		expect(t, w, "B b")
+		istiods[1].misbehave(answerWith(503))
+		in(6 * time.Minute)
+		expect(t, w, "")
+		istiods[1].misbehave(nil)
+		istiods[1].questions()
+		in(time.Minute)
+		if asked := istiods[1].questions(); len(asked) > 0 {
+			t.Errorf("it is asked on: %q", asked)
+		}
+	})
+	run("an address of replicas that are listed by their own is read no more", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		n.serve(t, "127.0.0.9:15014", istiods[1]) // as a Service leads to one of them
+		endpoints := new(debug.Endpoints)
+		endpoints.Set([]string{"127.0.0.9"})
+		o.Replicas = endpoints.Replicas
+		istiods[0].connect("a.shop", oneA)
+		istiods[1].connect("b.shop", oneB)
+		istiods[1].connect("nothing.shop", "")
+		in(time.Hour)
+		w := watch(t, o)
+		in(time.Second)
+		expect(t, w, "B b")
+		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
+		in(10 * time.Second)
+		expect(t, w, "A a, B b")
+		if s := w.snapshot(); len(s.Replicas) != 2 || s.Replicas[0].Unlisted || s.Replicas[1].Unlisted {
+			t.Errorf("%+v", s.Replicas)
+		}
+	})
+	run("of claims that nobody can tell to be over as many are kept as map something else", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		istiods[0].connect("b.shop", oneB)
+		istiods[1].connect("c.shop", strings.Replace(oneA, "a.shop", "c.shop", 1))
+		w := watch(t, o)
+		in(time.Second)
+		n.unplug("127.0.0.2:15014")
+		istiods[1].misbehave(answerWith(503))
+		rolls := 0
+		roll := func(pods int) { // all pods of a deployment are replaced
+			rolls++
+			var ids []string
+			for i := range pods {
+				ids = append(ids, istiods[0].connect(fmt.Sprintf("a-%d-%d.shop", rolls, i), oneA))
+			}
+			in(6 * time.Second)
+			istiods[0].disconnect(ids...)
+			in(6 * time.Second)
+		}
+		roll(200)
+		if got := w.snapshot().Waiting; got != 200 {
+			t.Errorf("%d wait, want 200", got)
+		}
+		for range 50 {
+			roll(200)
+		}
+		istiods[0].connect("d.shop", strings.Replace(oneA, "a.shop", "d.shop", 1))
+		in(6 * time.Second)
+		expect(t, w, "A a c d, B b")
+		if got := w.snapshot().Waiting; got > 200 {
+			t.Errorf("%d wait", got)
+		}
+	})
+	run("of more claims that map something else the oldest go", func(t *testing.T) {
+		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
+		istiods[0].connect("b.shop", oneB)
+		istiods[1].connect("c.shop", "")
+		w := watch(t, o)
+		in(time.Second)
+		n.unplug("127.0.0.2:15014")
+		istiods[1].misbehave(answerWith(503))
+		for _, first := range []int{0, 6000} {
+			keys := make([]string, 6000)
+			for i := range keys {
+				keys[i] = fmt.Sprintf(`"providers:api.K%d::":"a.shop.svc.cluster.local:20000"`, first+i)
+			}
+			id := istiods[0].connect(fmt.Sprintf("a-%d.shop", first), "{"+strings.Join(keys, ",")+"}")
+			in(6 * time.Second)
+			istiods[0].disconnect(id)
+			in(6 * time.Second)
+		}
+		m := w.snapshot().Mapping
+		if m.Len() != 10001 || w.snapshot().Waiting != 10000 || len(m.Hosts(mustKey(t, "providers:api.K11999::"))) != 1 {
+			t.Errorf("%d keys, %d wait", m.Len(), w.snapshot().Waiting)
 		}
 	})
 	run("A12 one of three that never answered leaves the mapping incomplete, and nothing goes", func(t *testing.T) {

@@ -3,6 +3,7 @@ package debug
 import (
 	"errors"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,10 @@ type Snapshot struct {
 	// Mapping holds every key that is not known to be gone, also while Err is
 	// set.
 	Mapping metadata.Mapping
+
+	// Waiting is how many of the claims in Mapping are of clients that went, and
+	// stay until these could have come back; of more than 10,000 the oldest go.
+	Waiting int
 
 	// Complete says that every listed replica has answered once: what Mapping
 	// does not have was published by nobody. Until then it may just not be
@@ -51,6 +56,7 @@ type Snapshot struct {
 type ReplicaStatus struct {
 	Replica    string
 	Answered   bool      // at least once, since it was listed
+	Unlisted   bool      // it is listed no more, and asked on as long as it answers
 	At         time.Time // of the last good reading
 	Clients    int       // connected then
 	Publishers int       // of them those that publish service keys
@@ -59,16 +65,20 @@ type ReplicaStatus struct {
 }
 
 // news reports whether a snapshot tells anything that the one before did not.
-// Counts and times that move all the time are no news.
+// Counts and times that move all the time are no news, but for many that wait.
 func (s Snapshot) news(before Snapshot) bool {
 	return s.Complete != before.Complete || s.Restarting != before.Restarting ||
 		errorKey(s.Err) != errorKey(before.Err) || errorKey(s.Unread) != errorKey(before.Unread) ||
 		s.FaultTotal != before.FaultTotal || !slices.Equal(s.Faults, before.Faults) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
-			return a.Replica == b.Replica && a.Answered == b.Answered && errorKey(a.Err) == errorKey(b.Err)
+			return a.Replica == b.Replica && a.Answered == b.Answered && a.Unlisted == b.Unlisted && errorKey(a.Err) == errorKey(b.Err)
 		}) ||
-		!s.Mapping.Equal(before.Mapping)
+		bits.Len(uint(s.Waiting/manyWait)) != bits.Len(uint(before.Waiting/manyWait)) || !s.Mapping.Equal(before.Mapping)
 }
+
+// manyWait is of how many claims that wait it is told how many times as many
+// there are.
+const manyWait = 64
 
 // errorKey is what two errors share that mean the same: texts of the operating
 // system differ in port numbers.
@@ -94,7 +104,7 @@ func faultsOf(watches map[string]*watch) (listed []metadata.PublicationFault, to
 	var all []metadata.PublicationFault
 	for _, name := range slices.Sorted(maps.Keys(watches)) {
 		p := watches[name].part
-		if p == nil {
+		if p == nil || !watches[name].counts() {
 			continue
 		}
 		all = append(all, p.faults...)
