@@ -267,15 +267,30 @@ func (t *Target) sameBridge(ctx context.Context, owner string) (string, error) {
 		if line = strings.TrimSpace(line); !slices.Contains(t.opts.Bridges, line) {
 			continue
 		}
-		alive, err := t.client.exists(ctx, homeOf(owner)+"/alive")
+		there, err := t.there(ctx, owner, "alive", ledgerFolder[1:], "session")
 		if err != nil {
-			return "", fmt.Errorf("read %s: %w", homeOf(owner), err)
+			return "", err
 		}
-		if alive == nil {
+		// Who wrote left a ledger, or the marker of a session: without them the
+		// record is a mere claim, which anybody may make who may write here.
+		if !there[0] && (there[1] || there[2]) {
 			return line, nil
 		}
 	}
 	return "", nil
+}
+
+// there reports which nodes an owner has of its own.
+func (t *Target) there(ctx context.Context, owner string, names ...string) ([]bool, error) {
+	out := make([]bool, len(names))
+	for i, name := range names {
+		stat, err := t.client.exists(ctx, homeOf(owner)+"/"+name)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", homeOf(owner), err)
+		}
+		out[i] = stat != nil
+	}
+	return out, nil
 }
 
 // bridgesNode remembers, one on a line, which bridges wrote as an owner.

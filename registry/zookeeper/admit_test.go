@@ -350,3 +350,31 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused_F10(t *testing.T) {
 		})
 	}
 }
+
+// TestAdmit_AMereRecordKeepsNobodyFromStarting: whoever may write to the
+// registry can make one with the name of any bridge.
+func TestAdmit_AMereRecordKeepsNobodyFromStarting(t *testing.T) {
+	t.Parallel()
+	const same = "mesh-to-zk from mesh into /test"
+	for name, tt := range map[string]struct {
+		nodes []string // beside the record
+		want  error
+	}{
+		"alone":                   {nil, nil},
+		"beside a ledger":         {[]string{"ledger"}, zookeeper.ErrOwner},
+		"beside entries that end": {[]string{"session"}, zookeeper.ErrOwner},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := serve(t)
+			must(t, server.Put("/xds-bridge/x/bridges", []byte(same)))
+			for _, node := range tt.nodes {
+				must(t, server.Put("/xds-bridge/x/"+node, nil))
+			}
+			tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Bridges = []string{same} })
+			if err := tg.Admit(t.Context()); !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+		})
+	}
+}
