@@ -78,7 +78,7 @@ func (w *writing) alien(ctx context.Context) (alien, err error) {
 		return nil, err
 	}
 	for _, f := range fresh {
-		if f.gone || f.denied != nil {
+		if f.unread() {
 			continue
 		}
 		if reason := jealous.Alien(f.name, f.node.data); reason != nil {

@@ -160,30 +160,27 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 			nodes = append(nodes, found{name: name})
 		}
 	}
-	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
-		if f.node, err = w.target.client.get(ctx, at(w.folder, f.name)); errors.Is(err, registry.ErrRefused) {
-			f.denied, err = err, nil
-		}
-		return err
-	})
+	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) error { return w.target.get(ctx, w.folder, f) })
 	if err != nil {
 		return nil, err
 	}
 	there := make(map[any]bool)
 	for _, f := range nodes {
-		if f.gone {
-			continue
-		}
-		if f.denied != nil {
+		switch {
+		case f.gone:
+		case f.denied != nil:
 			w.refused[creates[f.name].key] = fmt.Errorf("%w: its node %.300q is taken by one that may not be read: %w", registry.ErrRefused, f.name, f.denied)
-			continue
-		}
-		if !w.isDone(f, creates[f.name]) {
+		case !w.isDone(f, creates[f.name]):
 			return nil, fmt.Errorf("%w: a node %.300q exists", registry.ErrConflict, f.name)
+		default:
+			there[creates[f.name].ops[0]] = true
 		}
-		there[creates[f.name].ops[0]] = true
 	}
-	var left []unit
+	return w.undone(part, there), nil
+}
+
+// undone returns what is left of units of which some nodes are there.
+func (w *writing) undone(part []unit, there map[any]bool) (left []unit) {
 	for _, u := range part {
 		if there[u.ops[0]] {
 			_, rest := w.created(u)
@@ -193,7 +190,7 @@ func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
 			left = append(left, u)
 		}
 	}
-	return left, nil
+	return left
 }
 
 func (w *writing) isDone(f found, u unit) bool {

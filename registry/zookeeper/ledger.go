@@ -187,19 +187,12 @@ func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Lay
 	if len(bare) == 0 {
 		return nil
 	}
-	ledger, err := t.client.get(ctx, t.ledgerPath(group))
-	// Who may not read the ledger has not the rights that ours were written with.
-	if i := slices.IndexFunc(bare, func(f *found) bool { return f.denied != nil }); i >= 0 && errors.Is(err, registry.ErrRefused) {
-		return fmt.Errorf("%.80q, which may be ours: %w", bare[i].name, bare[i].denied)
-	}
-	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, registry.ErrRefused) {
-		return nil
-	}
+	ledger, err := t.readLedger(ctx, group, bare)
 	if err != nil {
 		return err
 	}
 	for _, f := range bare {
-		if marked[f.held.Key] && layout.Replaces() != metadata.Overlapping || !t.tagged(ledger.data, f.held.Entry) {
+		if marked[f.held.Key] && layout.Replaces() != metadata.Overlapping || !t.tagged(ledger, f.held.Entry) {
 			continue
 		}
 		if err := t.claim(ctx, layout, group, f); err != nil {
@@ -207,6 +200,25 @@ func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Lay
 		}
 	}
 	return nil
+}
+
+// readLedger returns the tags of a group, none where it has no ledger or this
+// may not be read. Then nodes that are denied too may be ours, and it fails: we
+// have not the rights that they were written with.
+func (t *Target) readLedger(ctx context.Context, group registry.Group, bare []*found) ([]byte, error) {
+	n, err := t.client.get(ctx, t.ledgerPath(group))
+	if !errors.Is(err, registry.ErrRefused) {
+		if errors.Is(err, zk.ErrNoNode) {
+			err = nil
+		}
+		return n.data, err
+	}
+	for _, f := range bare {
+		if f.denied != nil {
+			return nil, fmt.Errorf("%.80q, which may be ours: %w", f.name, f.denied)
+		}
+	}
+	return nil, nil
 }
 
 // divide returns the nodes without an owner, and the keys of those with our

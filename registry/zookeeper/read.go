@@ -35,6 +35,9 @@ type found struct {
 	denied error // why it may not be read: it is somebody's, and its name is taken
 }
 
+// unread reports whether nothing can be said of what a node holds.
+func (f *found) unread() bool { return f.gone || f.denied != nil }
+
 // Read implements registry.Target: one request lists the folder, and one more
 // for each node is made only where the layout keeps data, or where nodes of
 // ours may be ephemeral.
@@ -121,8 +124,7 @@ func (t *Target) list(ctx context.Context, group registry.Group, folder string) 
 	return names, nil
 }
 
-// load reads the data of the nodes, where the layout has them have any. One of
-// the folder that may not be read costs itself alone; what lies beside is ours.
+// load reads the data of the nodes, where the layout has them have any.
 func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes []found) error {
 	if !layout.HasData() {
 		return nil
@@ -130,13 +132,20 @@ func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes [
 	named, _ := layout.(Named)
 	return t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
 		if named == nil || named.Named(f.name) {
-			f.node, err = t.client.get(ctx, at(folder, f.name))
-		}
-		if errors.Is(err, registry.ErrRefused) && !strings.HasPrefix(f.name, "/") {
-			f.denied, err = err, nil
+			err = t.get(ctx, folder, f)
 		}
 		return err
 	})
+}
+
+// get reads a node of a folder. One that may not be read costs itself alone;
+// what lies beside the folder is ours.
+func (t *Target) get(ctx context.Context, folder string, f *found) (err error) {
+	f.node, err = t.client.get(ctx, at(folder, f.name))
+	if errors.Is(err, registry.ErrRefused) && !strings.HasPrefix(f.name, "/") {
+		f.denied, err = err, nil
+	}
+	return err
 }
 
 func listSize(names []string) int {
