@@ -336,29 +336,24 @@ func TestReplicas(t *testing.T) {
 		in(time.Second)
 		n.unplug("127.0.0.2:15014")
 		istiods[1].misbehave(answerWith(503))
-		rolls := 0
-		roll := func(pods int) { // all pods of a deployment are replaced
-			rolls++
-			var ids []string
-			for i := range pods {
-				ids = append(ids, istiods[0].connect(fmt.Sprintf("a-%d-%d.shop", rolls, i), oneA))
+		roll := func(n int) { // all pods of a deployment are replaced
+			ids := make([]string, 20)
+			for i := range ids {
+				ids[i] = istiods[0].connect(fmt.Sprintf("a-%d-%d.shop", n, i), manyKeys(0, 100))
 			}
 			in(6 * time.Second)
 			istiods[0].disconnect(ids...)
 			in(6 * time.Second)
 		}
-		roll(200)
-		if got := w.snapshot().Waiting; got != 200 {
-			t.Errorf("%d wait, want 200", got)
+		roll(0)
+		if got := w.snapshot().Waiting; got != 20*100 {
+			t.Errorf("%d wait, want 2000", got)
 		}
-		for range 50 {
-			roll(200)
+		for n := range 5 {
+			roll(n + 1)
 		}
-		istiods[0].connect("d.shop", strings.Replace(oneA, "a.shop", "d.shop", 1))
-		in(6 * time.Second)
-		expect(t, w, "A a c d, B b")
-		if got := w.snapshot().Waiting; got > 200 {
-			t.Errorf("%d wait", got)
+		if s := w.snapshot(); s.Waiting != 100 || s.Mapping.Len() != 102 {
+			t.Errorf("%d wait, %d keys", s.Waiting, s.Mapping.Len())
 		}
 	})
 	run("of more claims that map something else the oldest go", func(t *testing.T) {
@@ -370,11 +365,7 @@ func TestReplicas(t *testing.T) {
 		n.unplug("127.0.0.2:15014")
 		istiods[1].misbehave(answerWith(503))
 		for _, first := range []int{0, 6000} {
-			keys := make([]string, 6000)
-			for i := range keys {
-				keys[i] = fmt.Sprintf(`"providers:api.K%d::":"a.shop.svc.cluster.local:20000"`, first+i)
-			}
-			id := istiods[0].connect(fmt.Sprintf("a-%d.shop", first), "{"+strings.Join(keys, ",")+"}")
+			id := istiods[0].connect(fmt.Sprintf("a-%d.shop", first), manyKeys(first, 6000))
 			in(6 * time.Second)
 			istiods[0].disconnect(id)
 			in(6 * time.Second)
@@ -480,6 +471,15 @@ func TestReplicas(t *testing.T) {
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.NoReplicas)
 	})
+}
+
+// manyKeys is what a pod publishes that provides many interfaces.
+func manyKeys(first, n int) string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf(`"providers:api.K%d::":"a.shop.svc.cluster.local:20000"`, first+i)
+	}
+	return "{" + strings.Join(keys, ",") + "}"
 }
 
 type lookup map[string][]string
