@@ -172,7 +172,7 @@ func (s *Set) schedule(d *document, due time.Time) {
 
 // slowly makes what was refused due, no sooner than the longest wait after it was.
 func (s *Set) slowly(d *document, now time.Time) {
-	if d.index >= 0 || d.asked {
+	if d.asked {
 		return
 	}
 	if soonest := d.tried.Add(s.o.Retry.Max); now.Before(soonest) {
@@ -294,9 +294,9 @@ func (s *Set) Take(now time.Time, r Result) bool {
 	return changed
 }
 
-// keep makes a text that of a document, and of all with its question for whose
-// text nobody stands. It reports whether any of them had another, and fails
-// where there is no room for it.
+// keep makes a text that of a document, and of all with its question: nobody
+// stands for another. It reports whether any of them had another, and fails where
+// there is no room for it.
 func (s *Set) keep(d *document, text string) (changed bool, err error) {
 	a := d.answer
 	if changed = a == nil || a.text != text; changed {
@@ -313,8 +313,8 @@ func (s *Set) keep(d *document, text string) (changed bool, err error) {
 	}
 	s.answers[d.question] = a
 	for _, other := range s.groups[d.ref.Group] {
-		if other.question == d.question && !other.settled() {
-			changed = changed || other.answer == nil || other.answer.text != text
+		if other.question == d.question {
+			changed = changed || other.answer == nil
 			s.give(other, a)
 		}
 	}

@@ -32,7 +32,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	w := &world{now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), limit: 1000}
+	w := &world{now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC), bytes: 7, limit: 1000} // a set before it kept something
 	w.Set = dependency.NewSet(dependency.Options{
 		Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: byRevision{},
 		Room: func(bytes int64) bool {
@@ -247,6 +247,32 @@ func TestSet(t *testing.T) {
 			w.want("shop")
 			equal(t, w.bytes, int64(0))
 		},
+		"an answer ends with the last who has it": func(t *testing.T, w *world) {
+			w.want("shop", "r1@stranger")
+			w.due()
+			w.take("shop", "r1@stranger", "untrue", nil)
+			w.want("shop")
+			equal(t, w.bytes, int64(0))
+			w.want("shop", "r1@a")
+			w.known(t)
+			w.unknown(t, "shop", "is being read")
+			equal(t, w.due(), []string{"shop/r1@a"})
+		},
+		"who fails after an answer is unknown since then, and asked again soon": func(t *testing.T, w *world) {
+			w.want("shop", "r1@a", "r1@b")
+			w.fetches(time.Hour, errDenied)
+			w.Hint(w.now, ref("shop", "r1@a"))
+			w.due()
+			w.take("shop", "r1@a", "text", nil)
+			w.now = w.now.Add(time.Hour)
+			w.want("shop", "r1@b")
+			w.due()
+			w.take("shop", "r1@b", "", errDenied)
+			w.unknown(t, "shop", "tried since "+w.now.Format(time.RFC3339))
+			if next, _ := w.Next(); next.Sub(w.now) > 2*time.Second {
+				t.Errorf("asked again after %v", next.Sub(w.now))
+			}
+		},
 		"who answers as before may tell those who did not": func(t *testing.T, w *world) {
 			w.want("shop", "r1@a", "r1@b", "r1@c")
 			w.due()
@@ -259,6 +285,7 @@ func TestSet(t *testing.T) {
 		},
 		"what has no room stays unknown, and is tried again": func(t *testing.T, w *world) {
 			w.limit = 10
+			equal(t, w.bytes, int64(0))
 			w.want("shop", "r1@a", "r1@b", "r2")
 			w.due()
 			w.take("shop", "r1@a", "sixsix", nil)
