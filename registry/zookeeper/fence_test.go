@@ -7,6 +7,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // fenced returns an option that gives a target the right to write.
