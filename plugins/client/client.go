@@ -85,8 +85,9 @@ type Options struct {
 	// time to time when they ask next. 0: 1 s.
 	Settle time.Duration
 
-	// Doubt is how long what was known before the registry went away stays after
-	// it is back without it: providers come back one by one. 0: 15 s.
+	// Doubt is how long the registry has to be back, without a break, before what
+	// was known and is not told of any more goes: providers come back one by one.
+	// Where it flaps that goes after four times as long in all. 0: 15 s.
 	Doubt time.Duration
 
 	// Grace is how long Close waits for what is published to be taken back;
@@ -201,6 +202,8 @@ func (c *Client) follow(ctx context.Context) error {
 			return nil
 		case <-c.index.reader.Wake():
 			c.index.drain()
+		case <-c.index.doubts.end.C:
+			c.index.settle()
 		}
 	}
 }

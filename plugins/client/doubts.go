@@ -11,16 +11,61 @@ import (
 // it has not told of since it is back. One that was restarted fills up as
 // providers come back one by one: what is not there yet is not gone. An endpoint
 // that is told of once more is in doubt no longer, and goes when it is told to.
+//
+// Only time in which the registry is current counts. A doubt ends after the
+// registry was current for the time without a break, and one that was renewed
+// too often ends when the registry comes back.
 type doubts struct {
 	time      time.Duration
+	end       *time.Timer // ready when the registry has been current for the time
 	endpoints map[registry.Name]*registry.Service
-	end       *time.Timer
+	began     map[doubted]time.Duration // as current counts
+	current   time.Duration             // how long the registry was current, until back
+	back      time.Time                 // since when it is current; zero: it is away
 }
 
-// all doubts everything there is, besides what already is in doubt.
-func (d *doubts) all(services map[registry.Name]*registry.Service) {
+// doubted is one endpoint.
+type doubted struct {
+	name    registry.Name
+	address string
+}
+
+// renewals is how many times as long as the time a registry may be current in
+// all, never that long without a break, before a doubt ends: a registry that
+// flaps would keep for ever what has left.
+const renewals = 4
+
+func newDoubts(d time.Duration) doubts {
+	end := time.NewTimer(d)
+	end.Stop()
+	return doubts{time: d, end: end, endpoints: make(map[registry.Name]*registry.Service), began: make(map[doubted]time.Duration)}
+}
+
+// pause stops counting: the registry is away.
+func (d *doubts) pause() {
+	if !d.back.IsZero() {
+		d.current += time.Since(d.back)
+	}
+	d.back = time.Time{}
+	d.end.Stop()
+}
+
+// renew doubts everything there is, besides what already is in doubt.
+func (d *doubts) renew(services map[registry.Name]*registry.Service) {
+	d.pause()
+	d.back = time.Now()
+	d.end.Reset(d.time)
 	for name, s := range services {
 		d.endpoints[name] = d.with(name, s)
+	}
+	for name, s := range d.endpoints {
+		d.keep(name, s, func(e registry.Endpoint) bool {
+			at := doubted{name, e.Address()}
+			if _, ok := d.began[at]; !ok {
+				d.began[at] = d.current
+			}
+			return d.current-d.began[at] < renewals*d.time
+		})
 	}
 }
 
@@ -30,26 +75,29 @@ func (d *doubts) confirm(name registry.Name, now *registry.Service) {
 	if s == nil || now == nil {
 		return
 	}
-	left := *s
-	left.Endpoints = slices.DeleteFunc(slices.Clone(s.Endpoints), func(e registry.Endpoint) bool {
-		return slices.ContainsFunc(now.Endpoints, func(o registry.Endpoint) bool { return o.Address() == e.Address() })
+	d.keep(name, s, func(e registry.Endpoint) bool {
+		return !slices.ContainsFunc(now.Endpoints, func(o registry.Endpoint) bool { return o.Address() == e.Address() })
 	})
-	if len(left.Endpoints) == 0 {
-		delete(d.endpoints, name)
-		return
-	}
-	d.endpoints[name] = &left
 }
 
-// start has what is left given up after the time.
-func (d *doubts) start(settled func()) {
-	if d.end != nil {
-		d.end.Stop()
-	}
-	if len(d.endpoints) > 0 {
-		d.end = time.AfterFunc(d.time, settled)
+// keep drops the endpoints of a service that stay in doubt no longer.
+func (d *doubts) keep(name registry.Name, s *registry.Service, stays func(registry.Endpoint) bool) {
+	left := *s
+	left.Endpoints = slices.DeleteFunc(slices.Clone(s.Endpoints), func(e registry.Endpoint) bool {
+		gone := !stays(e)
+		if gone {
+			delete(d.began, doubted{name, e.Address()})
+		}
+		return gone
+	})
+	d.endpoints[name] = &left
+	if len(left.Endpoints) == 0 {
+		delete(d.endpoints, name)
 	}
 }
+
+// over reports whether the registry has been current for the time.
+func (d *doubts) over() bool { return !d.back.IsZero() && time.Since(d.back) >= d.time }
 
 // names adds the services in doubt that answer a query.
 func (d *doubts) names(q Query, to map[registry.Name]struct{}) {

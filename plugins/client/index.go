@@ -33,8 +33,7 @@ type finding struct {
 
 func newIndex(t *registry.Table, doubt time.Duration) *index {
 	return &index{
-		doubts: doubts{time: doubt, endpoints: make(map[registry.Name]*registry.Service)},
-		reader: t.Reader(), services: make(map[registry.Name]*registry.Service),
+		doubts: newDoubts(doubt), reader: t.Reader(), services: make(map[registry.Name]*registry.Service),
 		answers: make(map[Query]map[registry.Name]struct{}), watches: make(map[Query]map[*Watch]struct{}),
 	}
 }
@@ -46,8 +45,11 @@ func (x *index) drain() {
 	d := x.reader.Drain()
 	told, back := x.learn(d)
 	woken := make(map[*Watch]struct{})
+	if d.Stale != nil {
+		x.doubts.pause()
+	}
 	if back {
-		x.doubts.all(x.services)
+		x.doubts.renew(x.services)
 	}
 	for name, row := range d.Rows {
 		before, now := x.services[name], row.Service
@@ -59,10 +61,12 @@ func (x *index) drain() {
 			x.doubts.confirm(name, now)
 		}
 	}
-	if back {
-		x.returned()
+	if back { // what it has not told of since stays in doubt
+		for name := range x.doubts.endpoints {
+			x.doubts.confirm(name, x.services[name])
+		}
 	}
-	if told { // it concerns everybody
+	if told || back { // it concerns everybody
 		for _, all := range x.watches {
 			maps.Copy(woken, all)
 		}
@@ -79,14 +83,6 @@ func (x *index) learn(d registry.Delta) (differs, back bool) {
 	back = x.known.Synced && d.Stale == nil && (x.known.Stale != nil || x.known.Outages != d.Outages)
 	x.known = d.Knowledge
 	return differs, back
-}
-
-// returned doubts what the registry has not told of since it is back.
-func (x *index) returned() {
-	for name := range x.doubts.endpoints {
-		x.doubts.confirm(name, x.services[name])
-	}
-	x.doubts.start(x.settled)
 }
 
 func compareQueries(a, b Query) int {
@@ -145,10 +141,15 @@ func (x *index) concealed() error {
 	return nil
 }
 
-// settled gives up what is still in doubt.
-func (x *index) settled() {
+// settle gives up what is still in doubt, unless the registry went away again
+// meanwhile.
+func (x *index) settle() {
+	x.drain()
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if !x.doubts.over() {
+		return
+	}
 	for _, s := range x.doubts.endpoints {
 		for _, q := range queries(s) {
 			for w := range x.watches[q] {
@@ -157,6 +158,7 @@ func (x *index) settled() {
 		}
 	}
 	clear(x.doubts.endpoints)
+	clear(x.doubts.began)
 }
 
 // first returns the first error there is.
