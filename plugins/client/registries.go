@@ -59,7 +59,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 			return nil, err //nolint:wrapcheck // it says zookeeper
 		}
 		target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
-			Owner: o.Identity, Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Guest: true, Log: log,
+			Owner: ownerName(o.Identity), Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Guest: true, Log: log,
 		})
 		if err != nil {
 			client.Close()
@@ -154,8 +154,13 @@ func markOf(identity string) metadata.Mark {
 	if identity == "" {
 		return metadata.Mark{}
 	}
-	return metadata.NewMark(identity, identity)
+	return metadata.NewMark(ownerName(identity), identity)
 }
+
+// ownerName returns the owner that an identity stands for. It is none that a
+// bridge may have, because no name of an owner holds a colon: a bridge would
+// delete as its own what is provided under its name.
+func ownerName(identity string) string { return "client:" + identity }
 
 func unreachable(reason string) error {
 	if reason == "" {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
@@ -205,4 +206,25 @@ func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A bridge of owner shop lives in the same ensemble, in whose name a process of
+// identity shop does nothing.
+func TestIdentity_MayBeTheOwnerOfABridge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		if err := s.PutEphemeral("/xds-bridge/shop/alive", []byte(`{"host":"bridge-0","process":1,"timeout":10000000000,"writes":"alone"}`), 4711); err != nil {
+			t.Fatal(err)
+		}
+		provider, consumer := process(t, s, "shop"), process(t, s, "")
+		_ = provider.Register(at("10.0.0.1", "greeter"))
+		time.Sleep(2 * time.Second)
+		if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || provider.Status().Err != nil {
+			t.Errorf("consumers see %s, %v; the provider says %v", got, err, provider.Status().Err)
+		}
+		entries := s.Children("/dubbo/greeter/providers")
+		if bridge := metadata.MarkKey + "%3D" + metadata.OwnerMark("shop"); len(entries) != 1 || strings.Contains(entries[0], bridge) {
+			t.Errorf("%v bears the mark of the bridge, %s", entries, bridge)
+		}
+	})
 }

@@ -103,7 +103,7 @@ func (t *Target) mayBeEphemeral(ctx context.Context) (bool, error) {
 // markSession leaves the marker before the first ephemeral entry is written.
 func (t *Target) markSession(ctx context.Context) error {
 	session := t.client.State().Session
-	if marked, _ := t.marked.get(session); marked || t.opts.Lifetime == Persistent || t.opts.Guest {
+	if marked, _ := t.marked.get(session); marked || t.opts.Lifetime == Persistent {
 		return nil
 	}
 	if err := t.client.make(ctx, t.own("session", "", zk.FlagPersistent)); err != nil {

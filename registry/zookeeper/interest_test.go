@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,10 +147,12 @@ func readsWanted(t *testing.T, s *zktest.Server, wish *registry.Interest) *regis
 func TestAGuestLeavesNothingButItsEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
+		must(t, s.PutEphemeral("/xds-bridge/"+owner+"/alive", []byte("of a bridge"), 4711))
+		before := s.Paths("/xds-bridge")
 		c := dial(t, s)
 		guest := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Guest = true })
 		write(t, guest, creating(ours(1, 1, 1)))
-		if left := s.Paths("/xds-bridge"); len(left) > 0 {
+		if left := s.Paths("/xds-bridge"); !slices.Equal(left, before) {
 			t.Errorf("left behind: %v", left)
 		}
 		if held := read(t, guest, groupN(1)); len(held) != 1 || !held[0].Live {

@@ -58,7 +58,7 @@ type TargetOptions struct {
 	Signer        *metadata.Signer        // nil: marks are not signed, and taken at their word
 	ChildrenLimit int                     // 0: DefaultChildrenLimit
 	DataLimit     int                     // 0: DefaultDataLimit
-	Guest         bool                    // leave nothing in the ensemble but the entries: for the many processes that provide themselves
+	Guest         bool                    // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // under which it may be written, false where it may not; nil: no fence
 	Usage         func(Usage)          // told of the fullest folder whenever that changes, as Target.Usage; may be nil

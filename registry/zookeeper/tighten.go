@@ -33,7 +33,7 @@ func aclAbove(path string, below []zk.ACL) []zk.ACL {
 // a sign of life in its name. What another user made is told of, and left.
 func (t *Target) tighten(ctx context.Context) error {
 	session := t.client.State().Session
-	if done, _ := t.tightened.get(session); done || t.opts.Access == Open || t.opts.Guest {
+	if done, _ := t.tightened.get(session); done || t.opts.Access == Open {
 		return nil
 	}
 	names, err := t.client.children(ctx, t.home())
