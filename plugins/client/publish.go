@@ -20,7 +20,7 @@ import (
 type targetPublisher struct {
 	target registry.Target
 	encode func(*registry.Service) ([]registry.Entry, error)
-	open   func() (registry.Target, error) // makes the target when it is needed; nil: it is there
+	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
 	owner  string                          // as registry.Held.Owner tells it
 	log    *slog.Logger
@@ -32,7 +32,7 @@ type targetPublisher struct {
 	mu     sync.Mutex
 	wanted []Instance
 	faults map[registry.Group]error
-	refuse error // of instances that cannot be written in the format
+	refuse error // why nothing can be written, or not all instances in the format
 }
 
 func newTargetPublisher(t registry.Target, encode func(*registry.Service) ([]registry.Entry, error), owner string, log *slog.Logger) *targetPublisher {
@@ -87,11 +87,8 @@ const (
 
 // Run implements Publisher.
 func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
-	if p.open != nil {
-		var err error
-		if p.target, err = p.open(); err != nil {
-			return err
-		}
+	if !p.opened(ctx) {
+		return nil
 	}
 	base := context.WithoutCancel(ctx)
 	serving, stop := context.WithCancel(base)
@@ -115,6 +112,48 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	defer cancel()
 	w.withdraw(last)
 	return err
+}
+
+// opened opens the registry, and tries on until it is open or ctx ends: what it
+// needs may come later, such as a password or the certificates that are trusted.
+func (p *targetPublisher) opened(ctx context.Context) bool {
+	for fails := 1; p.target == nil; fails++ {
+		target, err := p.open()
+		p.refused(err)
+		if err == nil {
+			p.target = target
+			break
+		}
+		if fails == 1 {
+			p.log.Warn("nothing is published, trying on", "err", err)
+		}
+		if pause(ctx, retryIn(fails)); ctx.Err() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// refused notes why nothing, or not everything, can be written; nil: it can.
+func (p *targetPublisher) refused(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = err
+}
+
+// retryIn returns the wait after so many failures in a row, from 1.
+func retryIn(failures int) time.Duration {
+	return registry.Backoff{Min: retryMin, Max: retryMax}.After(failures)
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }
 
 // publication is what is published, and when each group is looked at next. Only
@@ -215,9 +254,7 @@ func (w *publication) claim() {
 		}
 	}
 	w.origins = now
-	w.mu.Lock()
-	w.refuse = refused
-	w.mu.Unlock()
+	w.refused(refused)
 }
 
 // due brings the groups in order whose time has come.
@@ -362,8 +399,8 @@ func (w *publication) noted(g registry.Group, o *outcome) {
 	before := w.fault(g, err)
 	switch {
 	case err != nil && again == 0:
-		again = min(retryMin<<min(w.fails[g], 10), retryMax)
 		w.fails[g]++
+		again = retryIn(w.fails[g])
 	case w.planner.Drop(g):
 		delete(w.dirty, g)
 		delete(w.fails, g)
@@ -406,12 +443,7 @@ func (w *publication) withdraw(ctx context.Context) {
 		if len(left) == 0 {
 			return
 		}
-		timer := time.NewTimer(retryMin)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
+		pause(ctx, retryMin)
 	}
 	if err := ctx.Err(); err != nil {
 		w.log.Warn("not everything was taken back before the time was up; it goes with the session", "err", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,6 +227,37 @@ func TestIdentity_MayBeTheOwnerOfABridge(t *testing.T) {
 		entries := s.Children("/dubbo/greeter/providers")
 		if bridge := metadata.MarkKey + "%3D" + metadata.OwnerMark("shop"); len(entries) != 1 || strings.Contains(entries[0], bridge) {
 			t.Errorf("%v bears the mark of the bridge, %s", entries, bridge)
+		}
+	})
+}
+
+// What the client authenticates with is there later than the client, as a secret
+// that is mounted late.
+func TestPublisher_WaitsForAPassword(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		b, err := client.ZooKeeper(client.ZooKeeperOptions{
+			Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, User: "app", PasswordFile: file},
+			Identity: "p",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		provider, consumer := open(t, b, client.Options{}), process(t, s, "")
+		if err := provider.Register(at("10.0.0.1", "greeter")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if err := provider.Status().Err; !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "passwordFile: open "+file) {
+			t.Errorf("without the file: %v", err)
+		}
+		if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" || provider.Status().Err != nil {
+			t.Errorf("a minute after it is there: consumers see %s, %v; the provider says %v", got, err, provider.Status().Err)
 		}
 	})
 }
