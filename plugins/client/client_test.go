@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -225,6 +226,23 @@ func TestAnswersAreNotGivenBeforeTheyAreKnown_B54(t *testing.T) {
 		synctest.Wait()
 		if source.wish.Wants(greeterKey.String()) {
 			t.Error("what nobody has asked for in a long time is still kept")
+		}
+	})
+}
+
+func TestWatch_SaysWhyAsOfWhenTheWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		source.away(errors.New("not read yet"))
+		go func() {
+			time.Sleep(time.Second)
+			source.do <- func(t *registry.Table) { t.Stale(errors.New("connection refused")) }
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if s, err := c.Resolve(ctx, greeterKey); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("%s, %v; want the last reason", hosts(s), err)
 		}
 	})
 }

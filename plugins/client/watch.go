@@ -85,10 +85,20 @@ func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 			w.denied = err
 			return Snapshot{}, err
 		}
-		if err := w.wait(ctx, err); err != nil {
-			return Snapshot{}, err
+		if ctx.Err() != nil {
+			return Snapshot{}, w.ended(ctx, err)
 		}
+		w.wait(ctx)
 	}
+}
+
+// ended returns the error of a Next whose ctx ended. Why is what there was no
+// answer for.
+func (w *Watch) ended(ctx context.Context, why error) error {
+	if w.told {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", why, ctx.Err())
 }
 
 // patience is how long Follow waits for a first answer before it says why there
@@ -128,19 +138,14 @@ func (w *Watch) hand(tell func(Snapshot, error), s Snapshot, err error) {
 	tell(s, err)
 }
 
-// wait returns once there may be something new. Why is what the last look lacked.
-func (w *Watch) wait(ctx context.Context, why error) error {
+// wait returns once there may be something new, or ctx ended.
+func (w *Watch) wait(ctx context.Context) {
 	select {
 	case <-w.wake:
 	case <-w.more:
 	case <-w.ctx.Done():
 	case <-ctx.Done():
-		if w.told {
-			return ctx.Err()
-		}
-		return fmt.Errorf("%w: %w", why, ctx.Err())
 	}
-	return nil
 }
 
 // look returns the answer as it is, or why none is known.

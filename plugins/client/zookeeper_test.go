@@ -261,3 +261,21 @@ func TestPublisher_WaitsForAPassword(t *testing.T) {
 		}
 	})
 }
+
+func TestStatus_TellsTheLastDialError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
+		b, err := client.ZooKeeper(client.ZooKeeperOptions{Conn: zookeeper.Options{Servers: []string{"10.1.0.1:2181"}, Dial: refuse}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := open(t, b, client.Options{})
+		_, err = ask(c, "greeter", time.Second)
+		const want = "zookeeper 10.1.0.1:2181: connect: connection refused"
+		for name, err := range map[string]error{"Resolve": err, "Status": c.Status().Err} {
+			if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v; want %q", name, err, want)
+			}
+		}
+	})
+}

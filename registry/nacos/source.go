@@ -138,7 +138,7 @@ func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 		c.goroutines.Go(func() { c.login.keep(ctx) })
 	}
 	r := newReading(s, table)
-	table.Stale(errors.New("not read yet"))
+	table.Stale(fmt.Errorf("not read yet: connecting to %s", c.opts.Servers))
 	next := rand.IntN(len(c.servers)) //nolint:gosec // spreads load, keeps no secret
 	for attempt := 0; ; next++ {
 		began := time.Now()

@@ -109,8 +109,10 @@ func (c *Client) open(ctx context.Context, network, address string) (net.Conn, e
 // note remembers why a connection could not be made.
 func (c *Client) note(address string, err error) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.state.Server, c.state.LastError = address, err.Error()
+	state := c.state
+	c.mu.Unlock()
+	c.opts.Observe(state)
 	return err
 }
 

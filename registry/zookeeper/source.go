@@ -145,7 +145,7 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 // Run implements registry.Source.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	r := newReading(s, table)
-	table.Stale(errors.New("not read yet"))
+	table.Stale(fmt.Errorf("not read yet: connecting to %s", s.conn.Servers))
 	for ctx.Err() == nil {
 		began := time.Now()
 		if err := r.connection(ctx); ctx.Err() == nil {
@@ -178,7 +178,15 @@ func (r *reading) connection(ctx context.Context) error {
 	case <-r.rechecks: // this connection is what was asked for
 	default:
 	}
-	client, err := dial(r.next(), &once{end: end}) //nolint:contextcheck // the client ends by Close, below
+	opts := r.next()
+	observe := opts.Observe
+	opts.Observe = func(state State) {
+		observe(state)
+		if state.Sessions == 0 && state.LastError != "" { // who waits is told before the call below has waited for its time
+			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
+		}
+	}
+	client, err := dial(opts, &once{end: end}) //nolint:contextcheck // the client ends by Close, below
 	if err != nil {
 		return err
 	}
