@@ -52,3 +52,15 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestRegister_NamesTheParameterOfAMissingIdentity(t *testing.T) {
+	for _, text := range []string{"zookeeper://127.0.0.1:2181", "nacos://127.0.0.1:8848"} {
+		b, err := client.FromURL(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := open(t, b, client.Options{}).Register(at("10.0.0.1", "greeter")); err == nil || !strings.Contains(err.Error(), "identity=") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
