@@ -36,15 +36,27 @@ func open(ctx context.Context, address string) (net.Listener, error) {
 	if err := removeDead(ctx, file); err != nil {
 		return nil, err
 	}
+	// Linux gives the file the mode of the descriptor. With a chmod after Listen
+	// others could connect in between.
+	var late error
+	config.Control = func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { late = syscall.Fchmod(int(fd), ownerOnly) })
+	}
 	l, err := config.Listen(ctx, "unix", file)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names setting and address
 	}
-	if err := os.Chmod(file, 0o600); err != nil {
+	if late == nil {
+		return l, nil
+	}
+	if err := os.Chmod(file, ownerOnly); err != nil { // another system
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
+
+// ownerOnly is the mode of the socket.
+const ownerOnly = 0o600
 
 // removeDead removes a socket that a process left behind which was killed.
 func removeDead(ctx context.Context, file string) error {
