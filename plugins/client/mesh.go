@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,31 +65,55 @@ func Mesh(o MeshOptions) (Backend, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	stream := ads.Options{Address: o.Address, Credentials: o.Credentials, Node: node, Log: o.Log}
-	mapping, err := o.mapping(stream)
-	if err != nil {
-		return Backend{}, fmt.Errorf("mesh: %w", err)
+	if tls := o.Credentials.TLS; tls != nil { // a replica is called by its address, which no certificate holds
+		host, _, _ := net.SplitHostPort(o.Address)
+		named := *tls
+		named.ServerName = cmp.Or(tls.ServerName, host)
+		o.Credentials.TLS = &named
 	}
-	interest := registry.NewInterest()
+	i := &istiod{MeshOptions: o, resolver: net.DefaultResolver, connect: o.dial}
+	i.stream = ads.Options{Address: o.Address, Credentials: o.Credentials, Node: node, Log: o.Log}
+	return i.backend()
+}
+
+// istiod is what a mesh is read from and published to, in all its replicas.
+type istiod struct {
+	MeshOptions
+	stream   ads.Options
+	replicas debug.Endpoints // as the mesh tells them
+	resolver debug.Lookup
+	connect  func(replica string) (grpc.ClientConnInterface, func(), error)
+}
+
+func (i *istiod) backend() (Backend, error) {
 	all, err := naming.ParsePattern("*")
 	if err != nil {
 		return Backend{}, fmt.Errorf("mesh: %w", err)
 	}
-	source, err := mesh.New(mesh.Options{
-		ADS: stream, Mapping: mapping, Allow: o.Allow, Log: o.Log,
+	interest := registry.NewInterest()
+	o := mesh.Options{
+		ADS: i.stream, Allow: i.Allow, Log: i.Log, Replicas: i.replicas.Set,
 		Naming: mesh.Naming{Plain: []naming.Pattern{all}, Subsets: true, Interest: interest},
-	})
+	}
+	wait := time.Duration(0)
+	if service, ok := debug.ServiceOf(i.Address, cmp.Or(i.Identity.Domain, "cluster.local")); ok {
+		o.Istiod, wait = service, patience
+	}
+	if o.Mapping, err = i.mapping(wait); err != nil {
+		return Backend{}, fmt.Errorf("mesh: %w", err)
+	}
+	source, err := mesh.New(o)
 	if err != nil {
 		return Backend{}, err //nolint:wrapcheck // it says mesh
 	}
-	publisher, err := o.publisher(stream)
+	publisher, err := i.publisher(wait)
 	if err != nil {
 		return Backend{}, fmt.Errorf("mesh: %w", err)
 	}
 	return Backend{
 		Kind: "mesh", Source: source, Publisher: publisher,
 		Interest: interest, Names: func(q Query) []string { return []string{q.text} },
-		Routes: func(changed func(naming.HostAddress)) (*routes.Reader, error) { return routes.New(stream, changed) },
+		Routes: func(changed func(naming.HostAddress)) (*routes.Reader, error) { return routes.New(i.stream, changed) },
 		Fault: func() error {
 			s := source.Status()
 			if s.Stream.Err != nil && !s.Stream.Connected {
@@ -100,22 +125,26 @@ func Mesh(o MeshOptions) (Backend, error) {
 }
 
 // mapping makes the reader of the service keys.
-func (o MeshOptions) mapping(stream ads.Options) (*debug.Reader, error) {
-	d := debug.Options{Interval: o.Interval, Bridged: true, Log: o.Log}
+func (i *istiod) mapping(wait time.Duration) (*debug.Reader, error) {
+	d := debug.Options{Interval: i.Interval, Bridged: true, Log: i.Log}
 	switch {
-	case len(o.DebugAddresses) > 0:
-		d.HTTP, d.Replicas = &debug.HTTPOptions{TokenFile: o.Credentials.TokenFile, Insecure: o.Credentials.Insecure}, debug.Static(o.DebugAddresses...)
-	case o.Credentials.TLS != nil:
-		d.XDS = &debug.XDSOptions{Node: stream.Node, Dial: o.dial}
-		d.Replicas = debug.DNS(net.DefaultResolver, o.Address)
+	case len(i.DebugAddresses) > 0:
+		d.HTTP, d.Replicas = i.overHTTP(), debug.Static(i.DebugAddresses...)
+	case i.Credentials.TLS != nil:
+		d.XDS = &debug.XDSOptions{Node: i.stream.Node, Dial: i.connect}
+		d.Replicas = i.replicas.Behind(i.resolver, i.Address, wait)
 	default:
-		host, _, err := net.SplitHostPort(o.Address)
+		host, _, err := net.SplitHostPort(i.Address)
 		if err != nil {
 			return nil, fmt.Errorf("address: %w", err)
 		}
-		d.HTTP, d.Replicas = &debug.HTTPOptions{TokenFile: o.Credentials.TokenFile, Insecure: o.Credentials.Insecure}, debug.DNS(net.DefaultResolver, host)
+		d.HTTP, d.Replicas = i.overHTTP(), i.replicas.Behind(i.resolver, host, wait)
 	}
 	return debug.New(d) //nolint:wrapcheck // Mesh adds where it comes from
+}
+
+func (i *istiod) overHTTP() *debug.HTTPOptions {
+	return &debug.HTTPOptions{TokenFile: i.Credentials.TokenFile, Insecure: i.Credentials.Insecure}
 }
 
 // dial connects to one replica of istiod.
@@ -127,14 +156,14 @@ func (o MeshOptions) dial(replica string) (grpc.ClientConnInterface, func(), err
 	return conn, func() { _ = conn.Close() }, nil
 }
 
-func (o MeshOptions) publisher(stream ads.Options) (*meshPublisher, error) {
+func (i *istiod) publisher(wait time.Duration) (*meshPublisher, error) {
 	p, err := keys.New(keys.Options{
-		Node: stream.Node, Provider: true, Dial: o.dial, Log: o.Log, Replicas: debug.DNS(net.DefaultResolver, o.Address),
+		Node: i.stream.Node, Provider: true, Dial: i.connect, Log: i.Log, Replicas: i.replicas.Behind(i.resolver, i.Address, wait),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // Mesh adds where it comes from
 	}
-	return newMeshPublisher(p, stream, o), nil
+	return newMeshPublisher(p, i.stream, i.MeshOptions), nil
 }
 
 // meshPublisher publishes the service keys of instances at the host addresses

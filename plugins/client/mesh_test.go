@@ -19,16 +19,18 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	source "github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
-// meshOf runs a publisher against an istiod in memory until the test ends, and
-// returns what it logs.
-func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*meshPublisher, *strings.Builder) {
+// serveMesh has an istiod in memory answer until the test ends, and returns what
+// dials it.
+func serveMesh(t *testing.T, server *adstest.Server) func(context.Context, string) (net.Conn, error) {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	g := grpc.NewServer(adstest.ServerOptions()...)
@@ -41,6 +43,14 @@ func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*me
 			t.Error(err)
 		}
 	})
+	return func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+}
+
+// meshOf runs a publisher against an istiod in memory until the test ends, and
+// returns what it logs.
+func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*meshPublisher, *strings.Builder) {
+	t.Helper()
+	dial := serveMesh(t, server)
 	node, err := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"}.Node()
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +61,7 @@ func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*me
 	}
 	var log strings.Builder
 	p := newMeshPublisher(k, ads.Options{
-		Address: "passthrough:///istiod", Node: node, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		Address: "passthrough:///istiod", Node: node, Dialer: dial,
 	}, MeshOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	p.watch = watch
 	ctx, cancel := context.WithCancel(t.Context())
@@ -61,18 +71,80 @@ func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*me
 	return p, &log
 }
 
-// service is a cluster of the mesh with one endpoint.
-func service(name string, at netip.AddrPort) []proto.Message {
+// service is a cluster of the mesh with its endpoints.
+func service(name string, at ...netip.AddrPort) []proto.Message {
+	var endpoints []*endpointv3.LbEndpoint
+	for _, a := range at {
+		endpoints = append(endpoints, &endpointv3.LbEndpoint{
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
+				Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: a.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(a.Port())},
+				}},
+			}}},
+		})
+	}
 	return []proto.Message{&clusterv3.Cluster{
 		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: name, EdsConfig: &corev3.ConfigSource{
 			ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
 		}},
-	}, &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
-			Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: at.Addr().String(), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(at.Port())}}},
-		}}},
-	}}}}}}
+	}, &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}}}}
+}
+
+// clusterIP resolves every name to the address of a Service, behind which is one
+// replica for each connection.
+type clusterIP struct{}
+
+// LookupHost implements debug.Lookup.
+func (clusterIP) LookupHost(context.Context, string) ([]string, error) {
+	return []string{"10.96.0.10"}, nil
+}
+
+func TestMesh_ReadsAndPublishesAtEachReplicaOfIstiod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := adstest.NewServer()
+		server.Set(service("outbound|15012||istiod.istio-system.svc.cluster.local",
+			netip.MustParseAddrPort("10.0.0.11:15012"), netip.MustParseAddrPort("10.0.0.12:15012"))...)
+		dial := serveMesh(t, server)
+		identity := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"}
+		node, err := identity.Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mesh := &istiod{
+			MeshOptions: MeshOptions{
+				Address: "istiod.istio-system.svc:15012", Credentials: ads.Credentials{TLS: &ads.TLS{}}, Identity: identity,
+				Host: naming.HostAddress{Host: "greeter.shop.svc.cluster.local", Port: 80}, Log: slog.New(slog.DiscardHandler),
+			},
+			stream:   ads.Options{Address: "passthrough:///istiod", Node: node, Dialer: dial},
+			resolver: clusterIP{},
+			connect: func(string) (grpc.ClientConnInterface, func(), error) {
+				conn, err := ads.Dial("passthrough:///istiod", ads.Credentials{}, grpc.WithContextDialer(dial))
+				return conn, func() { _ = conn.Close() }, err
+			},
+		}
+		b, err := mesh.backend()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := start(t, b)
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(time.Second).C
+		synctest.Wait()
+		var read, published []string
+		for _, r := range b.Source.(*source.Source).Status().Mapping.Replicas { //nolint:forcetypeassert // it is one
+			read = append(read, r.Replica)
+		}
+		for _, r := range b.Publisher.(*meshPublisher).keys.Status().Replicas { //nolint:forcetypeassert // it is one
+			published = append(published, r.Replica)
+		}
+		want := []string{"10.0.0.11:15012", "10.0.0.12:15012"}
+		if !slices.Equal(read, want) || !slices.Equal(published, want) {
+			t.Errorf("read at %v, published at %v; want %v", read, published, want)
+		}
+	})
 }
 
 // TestAPortWithoutAServiceHidesNoOther: V84. An application serves gRPC at a port
@@ -151,4 +223,19 @@ func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
 			t.Errorf("not found under its new name:\n%s", log)
 		}
 	})
+}
+
+func TestMesh_ExpectsTheNameOfTheAddressOfEachReplica(t *testing.T) {
+	for given, want := range map[string]string{"": "istiod.istio-system.svc", "istiod.example": "istiod.example"} {
+		b, err := Mesh(MeshOptions{
+			Address: "istiod.istio-system.svc:15012", Credentials: ads.Credentials{TLS: &ads.TLS{ServerName: given}},
+			Identity: ads.Identity{IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Publisher.(*meshPublisher).stream.Credentials.TLS.ServerName; got != want { //nolint:forcetypeassert // it is one
+			t.Errorf("given %q: %q, want %q", given, got, want)
+		}
+	}
 }

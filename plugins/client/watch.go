@@ -102,7 +102,7 @@ func (w *Watch) ended(ctx context.Context, why error) error {
 }
 
 // patience is how long Follow waits for a first answer before it says why there
-// is none.
+// is none, and a mesh for the replicas of istiod before it takes any.
 const patience = 5 * time.Second
 
 // Follow hands every answer to tell until ctx ends or the watch does, which is

@@ -29,9 +29,9 @@ type Options struct {
 	Allow     []netip.Prefix
 	MutualTLS MutualTLS
 
-	// Istiod is the host address whose endpoints are istiod's replicas, port
-	// 15014 for its debug API; Replicas is told them as host:port whenever they
-	// change, never none. See debug.Endpoints.
+	// Istiod is the host address whose endpoints are istiod's replicas; Replicas
+	// is told them as host:port whenever they change, never none. See
+	// debug.Endpoints.
 	Istiod   naming.HostAddress
 	Replicas func(addresses []string)
 

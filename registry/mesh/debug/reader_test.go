@@ -513,6 +513,59 @@ func TestDNS_A12(t *testing.T) {
 	}
 }
 
+func TestEndpoints_AreReplicasBehindAName(t *testing.T) {
+	names := lookup{"istiod": {"10.96.0.1"}}
+	for name, c := range map[string]struct{ name, resolved, known string }{
+		"with a port":    {"istiod:15012", "[10.96.0.1:15012]", "[10.0.0.1:15012 [2001:db8::1]:15012]"},
+		"without a port": {"istiod", "[10.96.0.1]", "[10.0.0.1 2001:db8::1]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const wait = 20 * time.Second
+				known := func(e *debug.Endpoints) { e.Set([]string{"10.0.0.1:15010", "[2001:db8::1]:15010"}) }
+				ask := func(list func(context.Context) ([]string, error), want string, after time.Duration) {
+					t.Helper()
+					began := time.Now()
+					if got, err := list(t.Context()); err != nil || fmt.Sprint(got) != want || time.Since(began) != after {
+						t.Errorf("%v, %v after %s; want %s after %s", got, err, time.Since(began), want, after)
+					}
+				}
+				told := &debug.Endpoints{}
+				time.AfterFunc(time.Second, func() { known(told) })
+				ask(told.Behind(names, c.name, wait), c.known, time.Second)
+
+				late := &debug.Endpoints{}
+				list := late.Behind(names, c.name, wait)
+				ctx, cancel := context.WithTimeout(t.Context(), wait/4)
+				defer cancel()
+				if got, err := list(ctx); err == nil {
+					t.Errorf("before the wait is over: %v", got)
+				}
+				ask(list, c.resolved, wait-wait/4)
+				ask(list, c.resolved, 0)
+				known(late)
+				ask(list, c.known, 0)
+			})
+		})
+	}
+}
+
+func TestServiceOf_KubernetesNames(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"istiod.istio-system.svc:15012":              "istiod.istio-system.svc.corp.example:15012",
+		"istiod.istio-system:15010":                  "istiod.istio-system.svc.corp.example:15010",
+		"istiod.istio-system.svc.corp.example:15012": "istiod.istio-system.svc.corp.example:15012",
+		"127.0.0.1:15010":                            "",
+		"localhost:15010":                            "",
+		"istiod.istio-system.svc":                    "",
+	} {
+		if got, ok := debug.ServiceOf(address, "corp.example"); ok != (want != "") || ok && got.String() != want {
+			t.Errorf("%s: %s, %t; want %s", address, got, ok, want)
+		}
+	}
+}
+
 func TestNew_A18(t *testing.T) {
 	t.Parallel()
 	replicas := debug.Static("127.0.0.1")

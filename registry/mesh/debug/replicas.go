@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 // Static lists the same replicas for ever.
@@ -50,6 +53,7 @@ func DNS(resolver Lookup, name string) func(context.Context) ([]string, error) {
 type Endpoints struct {
 	mu       sync.Mutex
 	replicas []string
+	known    chan struct{} // closed once there are any; made by who comes first
 }
 
 // Set replaces the replicas. An empty list is kept out: while nothing is known
@@ -58,9 +62,23 @@ func (e *Endpoints) Set(replicas []string) {
 	if len(replicas) == 0 {
 		return
 	}
+	known := e.told()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.replicas == nil {
+		close(known)
+	}
 	e.replicas = slices.Clone(replicas)
+}
+
+// told returns what is closed once there are replicas.
+func (e *Endpoints) told() chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known == nil {
+		e.known = make(chan struct{})
+	}
+	return e.known
 }
 
 // Replicas is what Options.Replicas takes.
@@ -71,4 +89,70 @@ func (e *Endpoints) Replicas(context.Context) ([]string, error) {
 		return nil, errors.New("the endpoints of istiod are not known yet")
 	}
 	return slices.Clone(e.replicas), nil
+}
+
+// Patience is how long the endpoints of istiod's own service are waited for
+// before its address is asked instead, behind which one replica answers.
+const Patience = 20 * time.Second
+
+// Behind lists the replicas behind a name as DNS does, host or host:port, but
+// every one of them: those that are known, at whichever port. While none is known it waits for
+// them until wait has passed since the first call, and asks the resolver from
+// then on. What it returns is for one goroutine.
+func (e *Endpoints) Behind(resolver Lookup, name string, wait time.Duration) func(context.Context) ([]string, error) {
+	resolved := DNS(resolver, name)
+	_, port, _ := net.SplitHostPort(name) // or none
+	var began time.Time
+	return func(ctx context.Context) ([]string, error) {
+		if began.IsZero() {
+			began = time.Now()
+		}
+		left := time.NewTimer(time.Until(began.Add(wait)))
+		defer left.Stop()
+		select {
+		case <-e.told():
+		case <-left.C:
+		case <-ctx.Done():
+		}
+		found, err := e.Replicas(ctx)
+		switch {
+		case err != nil && time.Since(began) < wait:
+			return nil, err
+		case err != nil:
+			return resolved(ctx)
+		}
+		for i, address := range found {
+			host, _, err := net.SplitHostPort(address)
+			switch {
+			case err != nil: // it has no port
+			case port == "":
+				found[i] = host
+			default:
+				found[i] = net.JoinHostPort(host, port)
+			}
+		}
+		return found, nil
+	}
+}
+
+// ServiceOf returns istiod's own service, by its address as host:port, as the
+// mesh of a cluster domain names it. It is false where the address is not the
+// name of a Kubernetes Service.
+func ServiceOf(address, domain string) (naming.HostAddress, bool) {
+	host, port, noPort := net.SplitHostPort(address)
+	service, noService := naming.ParseKubernetesHost(kubernetesHost(host, domain))
+	at, err := naming.ParseHostAddress(net.JoinHostPort(service.String(), port))
+	return at, errors.Join(noPort, noService, err) == nil
+}
+
+// kubernetesHost completes the short names that resolve within a cluster.
+func kubernetesHost(host, domain string) string {
+	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
+	switch {
+	case len(labels) == 2:
+		return host + ".svc." + domain
+	case len(labels) == 3 && labels[2] == "svc":
+		return host + "." + domain
+	}
+	return host
 }
