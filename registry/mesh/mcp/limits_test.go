@@ -62,6 +62,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 			t.Errorf("%d that read what is served were ended", n)
 		}
 		taken[0].cancel()
+		synctest.Wait() // the server has seen that
 		g.served(g.istiod("10.0.0.1", nil), 1)
 	})
 	bubble(t, "there are a hundred over all", func(t *testing.T) {
@@ -72,6 +73,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 			t.Errorf("one more than there is room for: %v", err)
 		}
 		taken[0].cancel()
+		synctest.Wait() // the server has seen that
 		g.served(g.istiod("10.0.0.3", nil), 1)
 	})
 	bubble(t, "one connection has ten", func(t *testing.T) {
