@@ -287,6 +287,7 @@ func TestServer_Faults(t *testing.T) {
 		if _, err := c.Create("/before", nil, 0, open); !errors.Is(err, zk.ErrConnectionClosed) {
 			t.Error(err)
 		}
+		time.Sleep(2 * time.Second) // until it is connected again: a request before that may be given up
 		fault = zktest.Fault{Cut: zktest.CutAfter}
 		if _, err := c.Create("/after", nil, 0, open); !errors.Is(err, zk.ErrConnectionClosed) {
 			t.Error(err)
