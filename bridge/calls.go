@@ -129,13 +129,7 @@ func (e *engine) trusted(it *item, now time.Time) bool {
 	return now.Before(e.refreshes(it))
 }
 
-// refreshes returns when a group is to be read again without a cause. Of one in
-// which entries of others are in the way nobody tells when they go: the longer
-// it has been so, the less often it is looked at.
+// refreshes returns when a group is to be read again without a cause.
 func (e *engine) refreshes(it *item) time.Time {
-	wait := spread(it.group, e.opts.Refresh)
-	if !it.yielded.IsZero() {
-		wait = min(wait, max(e.opts.Retry.Max, it.readAt.Sub(it.yielded)))
-	}
-	return it.readAt.Add(wait)
+	return it.readAt.Add(spread(it.group, e.opts.Refresh))
 }

@@ -3,10 +3,8 @@ package bridge
 import (
 	"container/heap"
 	"errors"
-	"slices"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -45,7 +43,6 @@ type belief struct {
 	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
 	watched bool      // it is told what others change
 	missed  int       // readings back in a row that found something else
-	yielded time.Time // since when entries of others are in the way of claims; zero: none are
 }
 
 // A trouble is what failed of late.
@@ -206,16 +203,6 @@ func (it *item) leave(e registry.Entry, now time.Time) {
 		it.left = make(map[registry.Entry]time.Time)
 	}
 	it.left[e] = now
-}
-
-// yields notes since when entries of others are in the way of claims.
-func (it *item) yields(conflicts []plan.Conflict, now time.Time) {
-	switch {
-	case !slices.ContainsFunc(conflicts, func(c plan.Conflict) bool { return !c.Ours }):
-		it.yielded = time.Time{}
-	case it.yielded.IsZero():
-		it.yielded = now
-	}
 }
 
 // note adds a note, or counts it in one that says the same.

@@ -40,7 +40,6 @@ func (d *draft) permit() registry.Change {
 	for i := range conflicts {
 		d.conflict(before, &conflicts[i])
 	}
-	d.item.yields(conflicts, d.now)
 	change = d.permitPuts(change)
 	if next, succeeds := d.successor(change); succeeds {
 		return d.permitSuccession(next, change)

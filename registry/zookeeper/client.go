@@ -64,11 +64,11 @@ type Client struct {
 	replaced <-chan struct{}
 
 	mu      sync.Mutex
-	inboxes map[*inbox]struct{}
 	state   State
 	wire    *wire
 	ready   chan struct{} // closed while there is a session
 	lost    map[chan struct{}]struct{}
+	owned   []*watching // closed with it
 	closing bool
 }
 
@@ -154,8 +154,11 @@ func (c *Client) Close() {
 		return
 	}
 	c.closing = true
-	connected := c.state.Connected
+	connected, owned := c.state.Connected, c.owned
 	c.mu.Unlock()
+	for _, w := range owned {
+		w.close()
+	}
 	if !connected {
 		c.stop() // nothing to take leave of: a dial or a handshake under way is not waited for
 		c.cut()
@@ -182,7 +185,7 @@ func (c *Client) cut() {
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		e.Path = conn{root: c.root}.above(e.Path)
-		c.tell(func(i *inbox) { i.changed(e) })
+		c.once.tell(func(i *inbox) { i.changed(e) })
 		return
 	}
 	c.mu.Lock()
@@ -200,7 +203,7 @@ func (c *Client) event(e zk.Event) {
 		return
 	}
 	if before.Connected && !after.Connected {
-		c.tell((*inbox).disconnected)
+		c.once.tell((*inbox).disconnected)
 	}
 	if !leaving {
 		c.log(before, after)
@@ -236,30 +239,6 @@ func (c *Client) disconnected(server string) {
 	if c.state.Connected {
 		c.state.Connected, c.state.Server, c.state.Since = false, server, time.Now()
 		c.ready = make(chan struct{})
-	}
-}
-
-// subscribe makes an inbox be told of changes and lost connections until the
-// returned function is called.
-func (c *Client) subscribe(i *inbox) (stop func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inboxes == nil {
-		c.inboxes = make(map[*inbox]struct{})
-	}
-	c.inboxes[i] = struct{}{}
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.inboxes, i)
-	}
-}
-
-func (c *Client) tell(what func(*inbox)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := range c.inboxes {
-		what(i)
 	}
 }
 

@@ -13,8 +13,15 @@ import (
 //
 // A nil once permits any number of connections.
 type once struct {
-	used bool
-	end  context.CancelCauseFunc // told of the end
+	used   bool
+	end    context.CancelCauseFunc // told of the end
+	events *inbox                  // told of changes and of the loss of the connection; nil: nobody is
+}
+
+func (o *once) tell(what func(*inbox)) {
+	if o != nil && o.events != nil {
+		what(o.events)
+	}
 }
 
 // errSpent says that the one connection of a client has ended.

@@ -46,14 +46,24 @@ func (f *found) unread() bool { return f.gone || f.denied != nil }
 // told by their names: ours among them are left over. Of a layout whose
 // replacements overlap all of ours have it.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	held, err := t.read(ctx, group)
+	return t.readBy(ctx, group, func(ctx context.Context, folder string) ([]string, error) {
+		t.watching.end(folder)
+		return t.client.children(ctx, folder)
+	})
+}
+
+// A lister returns the names of the nodes in a folder.
+type lister func(ctx context.Context, folder string) ([]string, error)
+
+func (t *Target) readBy(ctx context.Context, group registry.Group, list lister) ([]registry.Held, error) {
+	held, err := t.read(ctx, group, list)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
 	return held, nil
 }
 
-func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
+func (t *Target) read(ctx context.Context, group registry.Group, list lister) ([]registry.Held, error) {
 	layout, folder, err := t.place(group)
 	if err != nil {
 		return nil, err
@@ -65,7 +75,7 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 	if err := t.raise(ctx); err != nil {
 		return nil, err
 	}
-	nodes, err := t.nodes(ctx, layout, group, folder)
+	nodes, err := t.nodes(ctx, layout, group, folder, list)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +101,8 @@ func (t *Target) read(ctx context.Context, group registry.Group) ([]registry.Hel
 
 // nodes returns the nodes of a group with what they hold, as far as its layout
 // looks at that.
-func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, folder string) ([]found, error) {
-	names, err := t.list(ctx, group, folder)
+func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, folder string, list lister) ([]found, error) {
+	names, err := t.list(ctx, group, folder, list)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +119,8 @@ func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group,
 }
 
 // list returns the names of the nodes in the folder of a group.
-func (t *Target) list(ctx context.Context, group registry.Group, folder string) ([]string, error) {
-	names, err := t.client.children(ctx, folder)
+func (t *Target) list(ctx context.Context, group registry.Group, folder string, list lister) ([]string, error) {
+	names, err := list(ctx, folder)
 	if errors.Is(err, zk.ErrNoNode) {
 		t.folders.forget(folder)
 		t.sizes.set(group, listOverhead)

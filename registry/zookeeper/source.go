@@ -186,17 +186,18 @@ func (r *reading) connection(ctx context.Context) error {
 			r.table.Stale(fmt.Errorf("zookeeper %s: %s", state.Server, state.LastError))
 		}
 	}
-	client, err := dial(opts, &once{end: end}) //nolint:contextcheck // the client ends by Close, below
+	w, err := newWatcher(opts, newInbox(), end) //nolint:contextcheck // its client ends by Close, below
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer w.client.Close()
 	r.table.Dialed()
-	r.client, r.events = client, newInbox()
-	defer client.subscribe(r.events)()
-	if err := r.begin(ctx); err != nil {
+	r.watcher = w
+	if err := w.begin(ctx); err != nil {
 		return err
 	}
+	r.table.Dialed()
+	r.whole, r.began = false, time.Now()
 	r.fetcher = dependency.NewFetcher(r.needs, time.Now(), dependency.Lane{
 		Limit: r.opts.ReadAhead, Has: func(ref metadata.Ref) bool { return len(r.places(ref)) > 0 }, Fetch: r.stored,
 	})
@@ -228,26 +229,6 @@ func (r *reading) next() Options {
 	return o
 }
 
-// begin makes the server of a new connection catch up with its leader: one that
-// lags would show an old state as if it were whole.
-func (r *reading) begin(ctx context.Context) error {
-	_, err := call(ctx, r.client, func(conn conn) (string, error) {
-		return conn.Sync("/")
-	})
-	if err != nil {
-		return fmt.Errorf("sync: %w", err)
-	}
-	sleep(ctx, settled)
-	r.table.Dialed()
-	r.whole, r.began = false, time.Now()
-	return nil
-}
-
-// settled is how long the library needs, at the most, to set the watches of an
-// earlier connection again. There was none, but one that is armed meanwhile is
-// taken for such, and read beside the answers that change it.
-const settled = time.Millisecond
-
 // errRecheck says that a new connection was asked for.
 var errRecheck = errors.New("everything is being read anew, as was asked for")
 
@@ -264,8 +245,7 @@ type reading struct {
 	avoid string                  // the server that it is not to be made to
 
 	// What holds for one connection.
-	client  *Client
-	events  *inbox
+	*watcher
 	fetcher *dependency.Fetcher
 	began   time.Time
 	whole   bool // the table was told of everything

@@ -64,8 +64,9 @@ type TargetOptions struct {
 	Usage         func(Usage)          // told of the fullest folder whenever that changes, as Target.Usage; may be nil
 }
 
-// Target writes entries to ZooKeeper. It implements registry.Target and, for
-// the lifetime Session, registry.Sessioned.
+// Target writes entries to ZooKeeper. It implements registry.Target,
+// registry.Verified, registry.Watched and, for the lifetime Session,
+// registry.Sessioned.
 type Target struct {
 	client  *Client
 	opts    TargetOptions
@@ -76,6 +77,8 @@ type Target struct {
 	raised  raised
 	lost    <-chan struct{}
 	ledger  ledger
+
+	watching *watching
 
 	admission  admission
 	tightened  known // that what a version before left open is closed
@@ -98,7 +101,8 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	}
 	t := &Target{
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
-		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
+		sizes:    sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
+		watching: newWatching(client, opts.Log),
 	}
 	t.opts.Shared = opts.Shared || opts.Fence != nil
 	t.admission.asking = make(chan struct{}, 1)

@@ -1,0 +1,80 @@
+package bridge_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// TestLoop_OtherWriters shows what others do to a ZooKeeper that is written to, and
+// that it is as it was within a second, with the default refresh of five minutes.
+func TestLoop_OtherWriters(t *testing.T) {
+	const folder = "/dubbo/api.Shared/providers"
+	for name, happens := range map[string]func(*zktest.Server){
+		"delete an entry": func(s *zktest.Server) { s.Delete(folder + "/" + s.Children(folder)[0]) },
+		"delete a folder": func(s *zktest.Server) { s.Delete(folder) },
+		"delete the root": func(s *zktest.Server) { s.Delete("/dubbo") },
+		"delete just after a write": func(s *zktest.Server) {
+			time.Sleep(time.Millisecond)
+			s.Delete("/dubbo")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := zktest.New(zktest.Options{})
+				defer server.Close() //nolint:errcheck // it has no listener
+				table := registry.NewTable()
+				loop := into(t, server, "first", table)
+				table.Replace(slices.Values([]*registry.Service{shared()}))
+				if time.Sleep(time.Minute); strings.HasPrefix(name, "delete just") {
+					more := shared()
+					more.Endpoints = append(more.Endpoints, registry.Endpoint{Host: "10.0.0.2", Port: 20000})
+					table.Put(more)
+				}
+				happens(server)
+				time.Sleep(time.Second)
+				if n := len(server.Children(folder)); n < 1 {
+					t.Errorf("Children() = %d entries after a second, want what was there", n)
+				}
+				if st := loop.Status(); !st.InSync() {
+					t.Errorf("Status() = %+v, want it in sync", st)
+				}
+				before := server.Changes()
+				time.Sleep(time.Hour)
+				if n := server.Changes() - before; n != 0 {
+					t.Errorf("%d changes in an hour in which nothing happened", n)
+				}
+			})
+		})
+	}
+	t.Run("give way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			server := zktest.New(zktest.Options{})
+			defer server.Close() //nolint:errcheck // it has no listener
+			tables := make(map[string]*registry.Table)
+			for _, owner := range []string{"first", "second"} {
+				tables[owner] = registry.NewTable()
+				into(t, server, owner, tables[owner])
+				tables[owner].Replace(slices.Values([]*registry.Service{shared()}))
+				time.Sleep(time.Minute)
+			}
+			tables["first"].Delete("shared")
+			const step = 10 * time.Millisecond
+			away := time.Duration(0)
+			for range 2 * time.Minute / step {
+				if time.Sleep(step); len(server.Children(folder)) == 0 {
+					away += step
+				}
+			}
+			if names := server.Children(folder); len(names) != 1 || !strings.Contains(names[0], metadata.NewMark("second", "b").Owner) || away > time.Second {
+				t.Errorf("Children() = %v, without any for %v, want the entry of the second within a second", names, away)
+			}
+		})
+	})
+}

@@ -1,0 +1,78 @@
+package zookeeper_test
+
+import (
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+func TestTarget_Changes(t *testing.T) {
+	cases := map[string]struct {
+		happens func(t *testing.T, s *zktest.Server, write func(registry.Change))
+		want    []registry.Group
+	}{
+		"a write of ours": {happens: func(_ *testing.T, _ *zktest.Server, write func(registry.Change)) {
+			write(creating(ours(0, 2, 0)))
+		}},
+		"an entry that another deletes": {want: []registry.Group{groupN(0)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {
+			path, _ := pathOf(t, layout{}, ours(0, 1, 0))
+			s.Delete(path)
+		}},
+		"an entry that another adds": {want: []registry.Group{groupN(1)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {
+			path, _ := pathOf(t, layout{}, theirs(1, 3, 0))
+			must(t, s.Put(path, nil))
+		}},
+		"all of it": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+			s.Delete(root)
+		}},
+		"the session": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+			for _, id := range s.Sessions() {
+				s.Expire(id)
+			}
+		}},
+		"the connections": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+			s.DropConnections()
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serve(t)
+				client := dial(t, s)
+				defer client.Close()
+				target := target(t, client)
+				write := func(c registry.Change) { must(t, target.Write(t.Context(), c)) }
+				for n := range 2 {
+					write(creating(ours(n, 1, 0)))
+					_ = watch(t, target, groupN(n))
+				}
+				if got := target.Changes(); got != nil {
+					t.Fatalf("Changes() = %v before anything happens", got)
+				}
+				c.happens(t, s, write)
+				time.Sleep(time.Minute) // a session that is lost is begun anew
+				if got := target.Changes(); !reflect.DeepEqual(got, c.want) {
+					t.Errorf("Changes() = %v, want %v", got, c.want)
+				}
+				for _, group := range c.want {
+					_ = watch(t, target, group)
+				}
+				if got := target.Changes(); got != nil {
+					t.Errorf("Changes() = %v, told once more", got)
+				}
+			})
+		})
+	}
+}
+
+func watch(t *testing.T, target *zookeeper.Target, g registry.Group) []registry.Held {
+	t.Helper()
+	held, err := target.Watch(t.Context(), g)
+	must(t, err)
+	return held
+}
