@@ -73,7 +73,7 @@ func TestLoop_OtherWritersInNacos(t *testing.T) {
 				table := registry.NewTable()
 				loop := intoNacos(t, server, table)
 				table.Replace(slices.Values([]*registry.Service{shared()}))
-				time.Sleep(time.Minute)
+				time.Sleep(70 * time.Second)
 				published := len(server.Requests("BatchInstanceRequest"))
 				c.happens(server)
 				time.Sleep(time.Second)

@@ -123,6 +123,19 @@ func TestMesh(t *testing.T) {
 			return nil
 		})
 	})
+	t.Run("what another deletes is written again within a second", func(t *testing.T) {
+		for what, remove := range map[string]func(){
+			"an entry": func() { w.znodes.Delete(t, providers+"/"+w.znodes.Children(t, providers)[0]) },
+			"a folder": func() { w.znodes.Prune(t, providers) },
+			"the root": func() { w.znodes.Prune(t, "/dubbo") },
+		} {
+			remove()
+			took := harness.Eventually(t, soon, what, func() error {
+				return harness.Same(entryAddresses(w.znodes.Children(t, providers)), addresses([]int{18101, 18103}))
+			})
+			harness.AtMost(t, "until "+what+" is written again", took, time.Second)
+		}
+	})
 	t.Run("A05 a service that leaves the mesh leaves ZooKeeper", func(t *testing.T) {
 		w.mesh.Remove(t, greetHost)
 		w.awaitEntries(t, providers)
