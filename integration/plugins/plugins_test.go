@@ -102,6 +102,7 @@ func (s *service) serve(t *testing.T) {
 		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "15s", "serve", s.name()},
 	})
 	s.servers = append(s.servers, server{port, p})
+	harness.Eventually(t, soon, as+" listens", func() error { return harness.Listens(t, address(port)) }) // a mesh shows none before
 	s.at.runs(t, s.name(), s.ports())
 }
 
