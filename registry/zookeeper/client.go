@@ -59,16 +59,16 @@ type Client struct {
 	calls sync.WaitGroup
 	pace  pace // only the library's goroutine touches it
 
-	// replaced is ready after a session was replaced by another. It is the
-	// target's: of any number that a client has one at a time writes.
-	replaced <-chan struct{}
+	// What follows is the target's: of any number that a client has one at a time
+	// writes.
+	replaced <-chan struct{} // ready after a session was replaced by another
+	watching *watching       // of what is written
 
 	mu      sync.Mutex
 	state   State
 	wire    *wire
 	ready   chan struct{} // closed while there is a session
 	lost    map[chan struct{}]struct{}
-	owned   []*watching // closed with it
 	closing bool
 }
 
@@ -93,6 +93,7 @@ func dial(opts Options, single *once) (*Client, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Client{opts: opts, root: root, once: single, stop: stop, ready: make(chan struct{}), lost: make(map[chan struct{}]struct{})}
 	c.replaced, _ = c.onLost()
+	c.watching = newWatching(c)
 	// The library calls back from its own goroutine, which may be before
 	// Connect has returned.
 	c.mu.Lock()
@@ -154,11 +155,9 @@ func (c *Client) Close() {
 		return
 	}
 	c.closing = true
-	connected, owned := c.state.Connected, c.owned
+	connected := c.state.Connected
 	c.mu.Unlock()
-	for _, w := range owned {
-		w.close()
-	}
+	c.watching.close()
 	if !connected {
 		c.stop() // nothing to take leave of: a dial or a handshake under way is not waited for
 		c.cut()

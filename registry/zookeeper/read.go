@@ -47,7 +47,7 @@ func (f *found) unread() bool { return f.gone || f.denied != nil }
 // replacements overlap all of ours have it.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
 	return t.readBy(ctx, group, func(ctx context.Context, folder string) ([]string, error) {
-		t.watching.end(folder)
+		t.client.watching.end(folder)
 		return t.client.children(ctx, folder)
 	})
 }

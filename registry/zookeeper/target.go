@@ -78,8 +78,6 @@ type Target struct {
 	lost    <-chan struct{}
 	ledger  ledger
 
-	watching *watching
-
 	admission  admission
 	tightened  known // that what a version before left open is closed
 	remembered known // that the record of our bridges is there
@@ -101,8 +99,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	}
 	t := &Target{
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
-		sizes:    sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
-		watching: newWatching(client, opts.Log),
+		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
 	}
 	t.opts.Shared = opts.Shared || opts.Fence != nil
 	t.admission.asking = make(chan struct{}, 1)

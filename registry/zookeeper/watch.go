@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -39,15 +38,15 @@ func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.He
 		return t.Read(ctx, group)
 	}
 	return t.readBy(ctx, group, func(ctx context.Context, folder string) ([]string, error) {
-		return t.watching.list(ctx, folder, group)
+		return t.client.watching.list(ctx, folder, group)
 	})
 }
 
 // Changed implements registry.Watched.
-func (t *Target) Changed() <-chan struct{} { return t.watching.ready }
+func (t *Target) Changed() <-chan struct{} { return t.client.watching.ready }
 
 // Changes implements registry.Watched.
-func (t *Target) Changes() []registry.Group { return t.watching.take() }
+func (t *Target) Changes() []registry.Group { return t.client.watching.take() }
 
 // watching knows which folders are watched for what others do. Of one that was
 // written since it was read nothing is told: our own writes end its watch.
@@ -58,7 +57,6 @@ func (t *Target) Changes() []registry.Group { return t.watching.take() }
 // every group counts as changed.
 type watching struct {
 	client *Client // whose requests write
-	log    *slog.Logger
 	ready  chan struct{}
 	turn   chan struct{} // holds a value while a connection is looked for
 
@@ -73,15 +71,11 @@ type watching struct {
 	closed  bool
 }
 
-func newWatching(c *Client, log *slog.Logger) *watching {
-	w := &watching{
-		client: c, log: log, ready: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+func newWatching(c *Client) *watching {
+	return &watching{
+		client: c, ready: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		groups: make(map[string]registry.Group), written: make(map[string]struct{}),
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.owned = append(c.owned, w)
-	return w
 }
 
 // close ends the connection for watches. None is made any more.
@@ -197,7 +191,7 @@ func (w *watching) took(next *watcher, beside State, err error) bool {
 	defer w.mu.Unlock()
 	if err != nil {
 		w.retry = time.Now().Add(watchRetry)
-		w.log.Warn("zookeeper does not let us watch what we write; what others delete is put back at the next refresh",
+		w.client.opts.Log.Warn("zookeeper does not let us watch what we write; what others delete is put back at the next refresh",
 			"server", beside.Server, "retry_in", watchRetry, "err", err)
 	}
 	if err != nil || w.closed {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -169,6 +170,7 @@ func (s *Server) Sessions() []int64 {
 	for id := range s.sessions {
 		ids = append(ids, id)
 	}
+	slices.Sort(ids)
 	return ids
 }
 
