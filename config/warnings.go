@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 // Warnings returns what is allowed and worth a second thought, each with its
@@ -68,7 +70,7 @@ func slip(word string) string {
 		return ""
 	}
 	for _, k := range known {
-		if len(word) > 2 && edits(word, k) == 1 || strings.EqualFold(word, k) {
+		if len(word) > 2 && naming.Distance(word, k) == 1 || strings.EqualFold(word, k) {
 			return k
 		}
 	}

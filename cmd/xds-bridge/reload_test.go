@@ -73,14 +73,15 @@ func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 	file := w.config(fileOptions{})
 	w.start(file)
 	inStep(t, file)
+	eventually(t, "what was written is watched", func() bool { return len(w.zk.Sessions()) == 2 })
 	untouched := w.touched()
-	streams, session := w.mesh.Streams(), w.zk.Sessions()
+	streams, sessions := w.mesh.Streams(), w.zk.Sessions()
 	for _, step := range []struct {
-		what       string
-		options    fileOptions
-		changed    []string
-		streams    int  // that are new
-		newSession bool // in place of the old one
+		what    string
+		options fileOptions
+		changed []string
+		streams int  // that are new
+		anew    bool // sessions, in place of the old ones
 	}{
 		{"the guard and the log level", fileOptions{bridge: quick, file: "#"}, []string{"loop zk: guards and timing changed"}, 0, false},
 		{"the selection of a bridge", fileOptions{bridge: quick + ", select: { exclude: [nobody] }"}, []string{"loop zk: restarted"}, 0, false},
@@ -96,11 +97,12 @@ func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 			}
 			inStep(t, file)
 			streams += step.streams
-			eventually(t, "one session, the new one where the connection changed", func() bool {
+			eventually(t, "one session that writes and one that watches, both new where the connection changed", func() bool {
 				now := w.zk.Sessions()
-				return len(now) == 1 && slices.Equal(now, session) != step.newSession
+				stay := slices.ContainsFunc(now, func(id int64) bool { return slices.Contains(sessions, id) })
+				return len(now) == 2 && (step.anew && !stay || slices.Equal(now, sessions))
 			})
-			if session = w.zk.Sessions(); w.mesh.Streams() != streams {
+			if sessions = w.zk.Sessions(); w.mesh.Streams() != streams {
 				t.Errorf("%d streams to the mesh so far, want %d", w.mesh.Streams(), streams)
 			}
 			sameNodes(t, untouched, w.touched())

@@ -60,11 +60,12 @@ func TestStatusAndWhy_A76(t *testing.T) {
 	if string(s.Service) != orders || s.Entries != 2 || s.LastWrite.IsZero() || d.Loops[0].Owned != 2 || d.Sources[0].Endpoints["unknown"] != 2 {
 		t.Errorf("status: %+v", d)
 	}
-	for _, name := range []string{orders, "api.Orders", "providers:api.Orders:1.0:"} {
+	for _, name := range []string{orders, "api.Orders", "providers:api.Orders:1.0:", "orders", "orders.shop"} {
 		do(t, "why", name, "-f", file).want(t, exitOK, "key       providers:api.Orders:1.0:", "endpoint  10.0.0.1:20880",
 			"bridge mesh-to-zk, owner shop", "reason    synced", "group     dubbo-interface:/dubbo/api.Orders")
 	}
 	do(t, "why", "api.Nobody", "-f", file).want(t, exitFindings, "no source tells of this service")
+	do(t, "why", "api.Ordres", "-f", file).want(t, exitFindings, "did you mean "+orders+"?")
 	if code := r.stop(); code != exitOK {
 		t.Errorf("exit code %d\n%s", code, r.log)
 	}

@@ -151,8 +151,12 @@ func (c *cli) printConditions(d admin.Document) {
 		if slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) {
 			continue // each has lines of its own
 		}
-		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(d.Time, x.Since), colon(x.Detail))
+		c.printCondition(d.Time, x)
 	}
+}
+
+func (c *cli) printCondition(now time.Time, x admin.Condition) {
+	c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), colon(x.Detail))
 }
 
 // shownSkipped is how many inputs that a source left out status shows.

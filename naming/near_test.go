@@ -1,0 +1,22 @@
+package naming_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+)
+
+func TestNear(t *testing.T) {
+	known := []string{"bridges", "bridge", "targets", "sources"}
+	for word, want := range map[string][]string{
+		"bridgs":  {"bridges", "bridge"},
+		"BRIDGE":  {"bridge"},
+		"source":  {"sources"},
+		"nothing": nil,
+	} {
+		if got := naming.Near(word, known, 2); !slices.Equal(got, want) {
+			t.Errorf("Near(%q) = %q, want %q", word, got, want)
+		}
+	}
+}
