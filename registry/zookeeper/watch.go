@@ -19,7 +19,7 @@ const (
 
 	// watchRetry is the least time between two connections for watches, where the
 	// first was refused, as for too many of one address.
-	watchRetry = 5 * time.Second
+	watchRetry = 30 * time.Second
 )
 
 // VerifyAfter implements registry.Verified. A guest reads nothing back.
