@@ -129,6 +129,7 @@ func TestMesh(t *testing.T) {
 			"a folder": func() { w.znodes.Prune(t, providers) },
 			"the root": func() { w.znodes.Prune(t, "/dubbo") },
 		} {
+			harness.Quiet(t, "what was written is read back", func() map[string]harness.Znode { return w.tree(t) })
 			remove()
 			took := harness.Eventually(t, soon, what, func() error {
 				return harness.Same(entryAddresses(w.znodes.Children(t, providers)), addresses([]int{18101, 18103}))
