@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,13 @@ func (w *world) entryOf(t *testing.T, port int) string {
 // as returns a bridge of the same configuration under another owner.
 func as(t *testing.T, w *world, owner string) *harness.Bridge {
 	t.Helper()
-	b := harness.NewBridge(t, w.config())
+	return owned(t, w.config(), owner)
+}
+
+// owned returns a bridge of an owner.
+func owned(t *testing.T, config harness.BridgeConfig, owner string) *harness.Bridge {
+	t.Helper()
+	b := harness.NewBridge(t, config)
 	text, err := os.ReadFile(b.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +120,47 @@ func TestOwnership(t *testing.T) {
 			t.Errorf("adopt: %d, %s%s", code, out, text)
 		}
 	})
+}
+
+// TestTwoOwners has two meshes bring one address into one ZooKeeper, with the
+// default guard and timing. Whichever drops it, the other's entry stands within a
+// second.
+func TestTwoOwners(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	const shared = 19300
+	worlds := map[int]*world{19301: newWorld(t), 19302: newWorld(t)} // by the port that is its own
+	znodes := worlds[19301].znodes
+	for own, w := range worlds {
+		w.greet(t, shared, own)
+		w.publish(t)
+		config := w.config()
+		config.ZooKeeper, config.Guard = worlds[19301].config().ZooKeeper, ""
+		owned(t, config, fmt.Sprintf("owner-%d", own)).Start(t)
+		harness.Eventually(t, soon, "what a mesh has", func() error {
+			if !slices.ContainsFunc(znodes.Children(t, providers), holdsAll(fmt.Sprintf("%%3A%d%%2F", own))) {
+				return fmt.Errorf("no entry of port %d", own)
+			}
+			return nil
+		})
+	}
+	for _, own := range []int{19301, 19302, 19301} {
+		worlds[19301].awaitEntries(t, providers, shared, 19301, 19302)
+		harness.Quiet(t, "what was written is read back", func() []string { return znodes.Children(t, providers) })
+		before := worlds[19301].entryOf(t, shared)
+		stopwatch := harness.StartStopwatch()
+		worlds[own].greet(t, own)
+		harness.Stays(t, 5*time.Second, "consumers have it", func() error {
+			if names := znodes.Children(t, providers); slices.ContainsFunc(names, holdsAll(fmt.Sprintf("%%3A%d%%2F", shared))) {
+				stopwatch = harness.StartStopwatch()
+			} else if stopwatch.Over(time.Second) {
+				return fmt.Errorf("no entry of port %d: %q", shared, names)
+			}
+			return nil
+		})
+		t.Logf("the entry of both was %q, and is %q", before, worlds[19301].entryOf(t, shared))
+		worlds[own].greet(t, shared, own)
+	}
 }
 
 func TestHolds_A38(t *testing.T) {
