@@ -218,6 +218,12 @@ func TestShare(t *testing.T) {
 				t.Error("the hold was not observed once")
 			}
 		},
+		"what is held once it has settled says so": func(t *testing.T) {
+			s := standard(t, 10)
+			s.table().Stale(errLost)
+			s.in(time.Minute).has(fleet(4, 2)...).in(59*time.Second).reason("s9", bridge.ReasonWaiting, "what is missing settles for 1m0s")
+			s.in(2*time.Second).reason("s9", bridge.ReasonHeld, "6 of 10").holdsN(20)
+		},
 		"a hold ends when the source shows the services again": func(t *testing.T) {
 			s := standard(t, 20)
 			s.has().in(2 * time.Minute)

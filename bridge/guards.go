@@ -256,7 +256,7 @@ func (g *guards) follow(b *scope, r guard.Round, now time.Time) {
 		g.journal.tellOf(h.Hold, "would be held back")
 		g.journal.warnOf(b, h)
 	}
-	g.showHold(b, r)
+	g.showHold(b, r, now)
 }
 
 // release makes the groups due in which something may be deleted.

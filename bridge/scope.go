@@ -140,11 +140,18 @@ func (b *scope) ended(cause string) string {
 }
 
 // showHold tells of a hold that began, changed or ended.
-func (g *guards) showHold(b *scope, r guard.Round) {
+func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	before := b.held
 	b.held, b.denied = b.holdStatus(g.opts.Target, b.guard.Hold()), b.holdStatus(g.opts.Target, b.guard.Denied())
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
+	}
+	if b.held != nil && (before == nil || before.ID != b.held.ID) {
+		for _, group := range b.held.Groups { // whose services say from now on that they are held
+			if it := g.agenda.items[group]; it != nil {
+				g.agenda.touch(it, now)
+			}
+		}
 	}
 	switch h := b.held; {
 	case h == nil && before != nil:
