@@ -25,7 +25,7 @@ func TestMigration(t *testing.T) {
 	w.offer(greeter, "10.0.1.1", "10.0.1.2")
 	file, next := filepath.Join(w.dir, "xds-bridge.yaml"), filepath.Join(w.dir, "next.yaml")
 	wave := func(name, hosts string) {
-		text := w.read(w.config(fileOptions{bridge: ", select: { include: [" + hosts + "] }, guard: { settle: 0s, lastEndpoint: 0s }"}))
+		text := w.text(w.config(fileOptions{bridge: ", select: { include: [" + hosts + "] }, guard: { settle: 0s, lastEndpoint: 0s }"}))
 		w.file(name, strings.Replace(text, "owner: shop", "owner: shop-migration", 1))
 	}
 	const first, second = "orders.shop.svc.cluster.local", "greeter.shop.svc.cluster.local"

@@ -19,7 +19,7 @@ func TestPreflightBesideTheRunningBridge(t *testing.T) {
 	w.start(file)
 	do(t, "preflight", "-f", file).want(t, exitOK, "√ listen: "+at+" is held by the running bridge of owner shop")
 
-	others := w.file("others.yaml", strings.Replace(w.read(file), "owner: shop", "owner: other", 1))
+	others := w.file("others.yaml", strings.Replace(w.text(file), "owner: shop", "owner: other", 1))
 	do(t, "preflight", "-f", others).want(t, exitFindings, "× listen", "address already in use", "end the other process that holds the port")
 }
 
@@ -45,8 +45,8 @@ func TestPreflightTellsSourceAndTargetApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.waysIn("127.0.0.1:0", "")
-	both := w.file("both.yaml", strings.Replace(w.read(file), "bridges:\n", "bridges:\n  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface] }\n", 1))
-	both = w.file("both.yaml", strings.Replace(w.read(both), "import:", "mapping: { from: none }, import:", 1))
+	both := w.file("both.yaml", strings.Replace(w.text(file), "bridges:\n", "bridges:\n  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface] }\n", 1))
+	both = w.file("both.yaml", strings.Replace(w.text(both), "import:", "mapping: { from: none }, import:", 1))
 	r := do(t, "preflight", "-f", both)
 	r.want(t, exitOK, "source zk\n", "target zk\n", "registry zk\n", "source mesh\n", "target mesh\n", "asking mesh, zk\n")
 	var all []finding

@@ -178,15 +178,6 @@ func (w *world) file(name, text string) string {
 	return file
 }
 
-func (w *world) read(file string) string {
-	w.t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return string(text)
-}
-
 // quick is a guard without rules on times and shares, for tests that are not
 // about them.
 const quick = ", guard: { settle: 0s, lastEndpoint: 0s, share: 1 }"
