@@ -137,7 +137,7 @@ type Select struct {
 // called in formats with plain names, or both.
 type NameRule struct {
 	Host      string `yaml:"host" need:"true" doc:"A pattern of mesh hosts, or for service of native names; * stands for any text."`
-	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for any."`
+	Port      uint16 `yaml:"port" doc:"A service port; 0 stands for every one, such as an HTTP port beside that of the RPC."`
 	Interface string `yaml:"interface" doc:"The interface the host provides; a * stands for what the star of host stands for."`
 	Service   string `yaml:"service" doc:"The service's name in formats with plain names, a * as in interface; empty is the application's name. For dubbo-application the name of the application."`
 	Version   string `yaml:"version" doc:"The version of the interface."`

@@ -33,6 +33,18 @@ func TestSecurity(t *testing.T) {
 			t.Errorf("%s is no test", name[1])
 		}
 	}
+	for _, m := range regexp.MustCompile("`(Fuzz\\w+)` in ((?:[a-z]+(?:/[a-z]+)*(?:, | and )?)+)").FindAllStringSubmatch(string(page), -1) {
+		for _, folder := range regexp.MustCompile("[a-z]+(?:/[a-z]+)*").FindAllString(strings.ReplaceAll(m[2], " and ", ", "), -1) {
+			if !strings.Contains(sources(t, folder), "func "+m[1]+"(") {
+				t.Errorf("%s has no %s", folder, m[1])
+			}
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`).FindAllStringSubmatch(code.String(), -1) {
+		if m[1] != "FuzzPlanner" && !strings.Contains(string(page), "`"+m[1]+"`") { // what it plans with has been decoded
+			t.Errorf("%s is not told of", m[1])
+		}
+	}
 	for row, n := range map[string]int{"S": 5, "T": 4, "R": 1, "I": 6, "D": 6, "E": 9} {
 		for i := range n {
 			if id := row + string(rune('1'+i)); !strings.Contains(string(page), "\n| "+id+" |") {

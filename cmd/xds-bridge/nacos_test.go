@@ -25,8 +25,14 @@ type nacosWorld struct {
 
 func newNacosWorld(t *testing.T, user string) *nacosWorld {
 	t.Helper()
-	w := &nacosWorld{world: newWorld(t), nacos: nacostest.NewServer()}
-	w.nacos.User, w.nacos.Password = user, "secret"
+	server := nacostest.NewServer()
+	server.User, server.Password = user, "secret"
+	return serveNacos(t, server)
+}
+
+func serveNacos(t *testing.T, server *nacostest.Server) *nacosWorld {
+	t.Helper()
+	w := &nacosWorld{world: newWorld(t), nacos: server}
 	web, rpc := nacosPorts(t)
 	w.at = "http://" + web.Addr().String()
 	w.nacos.Serve(rpc, web)
@@ -66,6 +72,19 @@ admin: { address: "unix:%s/a" }
 telemetry: { address: "127.0.0.1:0" }
 log: { format: json, level: debug }
 `, w.xds, strings.TrimPrefix(w.debug.URL, "http://"), w.at, settings, w.dir))
+}
+
+// source writes a configuration that reads the Nacos, with settings of it.
+func (w *nacosWorld) source(settings string) string {
+	w.t.Helper()
+	return w.file("source.yaml", fmt.Sprintf(`owner: shop
+registries:
+  nacos: { nacos: { servers: [%q] %s } }
+  zk: { zookeeper: { servers: [%q], timeout: 2s } }
+bridges:
+  - { name: nacos-to-zk, from: nacos, to: zk, formats: [dubbo-interface] }
+admin: { address: "unix:%s/s" }
+`, w.at, settings, w.zkAt, w.dir))
 }
 
 // login writes a password file and returns settings that name it.

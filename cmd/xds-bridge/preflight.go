@@ -38,9 +38,19 @@ const (
 	failed outcome = "failed"
 )
 
+// role is what a registry is to the bridges that are checked.
+type role string
+
+const (
+	asSource   role = "source"
+	asTarget   role = "target"
+	asRegistry role = "registry" // in either direction
+)
+
 // finding is what preflight prints of one check.
 type finding struct {
 	Peer    string  `json:"peer"`
+	Role    role    `json:"role"`
 	Check   string  `json:"check"`
 	Outcome outcome `json:"outcome"`
 	Detail  string  `json:"detail,omitempty"`
@@ -49,22 +59,28 @@ type finding struct {
 	away bool // the peer could not be reached
 }
 
-// findings gathers the checks of one peer.
+// findings gathers the checks of one peer in one role.
 type findings struct {
 	peer string
+	role role
 	all  []finding
 }
 
 func (f *findings) pass(check, format string, args ...any) {
-	f.all = append(f.all, finding{Peer: f.peer, Check: check, Outcome: passed, Detail: fmt.Sprintf(format, args...)})
+	f.add(finding{Check: check, Outcome: passed, Detail: fmt.Sprintf(format, args...)})
 }
 
 func (f *findings) warn(check, detail, fix string) {
-	f.all = append(f.all, finding{Peer: f.peer, Check: check, Outcome: warned, Detail: detail, Fix: fix})
+	f.add(finding{Check: check, Outcome: warned, Detail: detail, Fix: fix})
 }
 
 func (f *findings) fail(check string, err error, fix string) {
-	f.all = append(f.all, finding{Peer: f.peer, Check: check, Outcome: failed, Detail: err.Error(), Fix: fix})
+	f.add(finding{Check: check, Outcome: failed, Detail: err.Error(), Fix: fix})
+}
+
+func (f *findings) add(one finding) {
+	one.Peer, one.Role = f.peer, f.role
+	f.all = append(f.all, one)
 }
 
 // away is fail for a peer that cannot be reached.
@@ -79,7 +95,11 @@ func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
 		return err
 	}
 	defer h.close()
-	c.note("asking %s", strings.Join(h.names(), ", "))
+	var asked []string
+	for _, w := range h.waypoints {
+		asked = append(asked, w.name)
+	}
+	c.note("asking %s", strings.Join(asked, ", "))
 	all := h.examine(ctx, o.timeout)
 	if ctx.Err() != nil {
 		return context.Cause(ctx) //nolint:wrapcheck // the signal itself
@@ -113,13 +133,13 @@ func (h *house) examine(ctx context.Context, timeout time.Duration) []finding {
 	var checks []func(context.Context, *findings)
 	var lists []*findings
 	for _, in := range h.inputs {
-		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name})
+		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name, role: asSource})
 	}
 	for _, o := range h.outlets {
-		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.name})
+		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.at.registry, role: asTarget})
 	}
 	for _, i := range h.waypoints {
-		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name})
+		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: asRegistry})
 	}
 	var running sync.WaitGroup
 	for i, check := range checks {
@@ -127,23 +147,18 @@ func (h *house) examine(ctx context.Context, timeout time.Duration) []finding {
 	}
 	running.Wait()
 	all := []finding{}
-	for _, first := range lists {
-		for _, l := range lists { // what is about one peer stands together
-			if l.peer == first.peer {
-				all = append(all, l.all...)
-				l.all = nil
-			}
-		}
+	for _, l := range lists {
+		all = append(all, l.all...)
 	}
 	return all
 }
 
 func (c *cli) printFindings(all []finding) {
-	peer := ""
+	heading := ""
 	for _, f := range all {
-		if f.Peer != peer {
-			peer = f.Peer
-			c.say("%s", peer)
+		if h := string(f.Role) + " " + f.Peer; h != heading {
+			heading = h
+			c.say("%s", heading)
 		}
 		sign, how := "√", green
 		switch f.Outcome {

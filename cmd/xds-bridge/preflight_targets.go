@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -74,10 +75,12 @@ func checkNacosSource(source *nacos.Source) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		state, services, err := source.Check(ctx)
 		switch {
-		case state.Login.LastError != "":
-			f.fail("login", errors.New(state.Login.LastError), "check username and passwordFile of the registry")
+		case state.Login.Err != nil:
+			f.login(state.Login.Err)
 		case err != nil && !state.Connected:
 			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
+		case errors.Is(err, nacos.ErrNoNamespace):
+			f.fail("list", err, namespaceRemedy)
 		case err != nil:
 			f.fail("list", err, "let our user read the namespace and the groups of each format")
 		default:
@@ -105,8 +108,8 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 			err = failed
 		}
 		switch {
-		case login.LastError != "":
-			f.fail("login", errors.New(login.LastError), "check username and passwordFile of the registry")
+		case login.Err != nil:
+			f.login(login.Err)
 			return
 		case err != nil:
 			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
@@ -121,6 +124,22 @@ func checkNacos(n *config.Nacos, client *nacos.Client, target *nacos.Target) fun
 	}
 }
 
+// login judges why we are not logged in: only a server that denies it says
+// anything of the password.
+func (f *findings) login(err error) {
+	switch {
+	case errors.Is(err, nacos.ErrDenied):
+		f.fail("login", err, "check username and passwordFile of the registry")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		f.fail("login", err, "let the bridge read passwordFile of the registry")
+	default:
+		f.away("login", err, "check nacos.servers: a login goes to the HTTP port; the log of Nacos says more")
+	}
+}
+
+// namespaceRemedy is what to do about a namespace that does not exist.
+const namespaceRemedy = "write the id of the namespace as nacos.namespace, which its page in the console shows, and not its name; or create it"
+
 // plaintext warns where a password crosses the network for everybody to read,
 // which insecure: true permits.
 func (f *findings) plaintext(tls *config.TLS, user string, servers []string, remedy string) {
@@ -134,9 +153,11 @@ func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
 	user := orWord(n.Username, "anonymous clients")
 	namespace := orWord(n.Namespace, "public")
 	switch {
+	case errors.Is(r.Read, nacos.ErrNoNamespace):
+		f.fail("list", r.Read, namespaceRemedy)
 	case r.Read != nil:
 		f.fail("list", r.Read, "let "+user+" read the namespace "+namespace)
-	case r.Groups == 0 && n.Namespace != "": // Nacos makes do with any id, and shows what is written there to nobody
+	case r.Groups == 0 && n.Namespace != "": // Nacos makes do with any id, and not all servers tell which there are
 		f.warn("list", "no service of our formats is in namespace "+namespace, "check that nacos.namespace is the id of the namespace, which its page in the console shows, and not its name; a new one is empty")
 	default:
 		f.pass("list", "%d services of our formats in namespace %s", r.Groups, namespace)

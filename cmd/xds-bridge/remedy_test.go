@@ -2,8 +2,13 @@ package main
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // V21: each kind of error has its own remedy.
@@ -16,7 +21,10 @@ func TestRemediesAreByKindOfError(t *testing.T) {
 		"x509: certificate is valid for istiod.istio-system.svc, not 10.0.0.1":            "tls.serverName",
 		"dial tcp: lookup zk on 10.0.0.2:53: no such host":                                "not known to DNS",
 		"dial tcp 127.0.0.1:1: connect: connection refused":                               "nobody listens at that port",
-		"something else": "check this",
+		`malformed HTTP status code "\x00\x00"`:                                           "the port speaks no HTTP",
+		`malformed HTTP response "\x00\x00\x06"`:                                          "the port speaks no HTTP",
+		"the answer holds no accessToken":                                                 "the port is not Nacos'",
+		"something else":                                                                  "check this",
 	} {
 		if got := remedyOf(errors.New(text), "check this"); !strings.Contains(got, want) || !strings.HasSuffix(got, "check this") {
 			t.Errorf("%s: %s, want %s", text, got, want)
@@ -36,7 +44,62 @@ func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
 	}
 }
 
-// V21: Nacos takes any namespace, and shows what lies in one without a name to nobody.
+// A namespace that does not exist is a fault, where the servers say so.
+func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	server := nacostest.NewServer()
+	server.Namespaces = map[string]string{"": "public", "5f3c": "Production"}
+	w := serveNacos(t, server)
+	for _, conf := range []func(string) string{w.conf, w.source} {
+		do(t, "preflight", "-f", conf(", namespace: Production")).want(t, exitFindings,
+			`× list`, `the namespace does not exist: "Production" is the name of the one with the id "5f3c"`, "write the id of the namespace as nacos.namespace")
+		do(t, "preflight", "-f", conf(", namespace: Test")).want(t, exitFindings, `× list`, `the namespace does not exist: "Test"`)
+		do(t, "preflight", "-f", conf(", namespace: 5f3c")).want(t, exitOK)
+		do(t, "preflight", "-f", conf("")).want(t, exitOK)
+	}
+}
+
+// A login that fails without a denial says nothing of the password.
+func TestPreflightBlamesThePasswordOnlyIfItIsDenied(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	for name, c := range map[string]struct {
+		at               func(good string) string
+		password, remedy string
+	}{
+		"denied":           {func(good string) string { return good }, "wrong", "fix: check username and passwordFile"},
+		"the gRPC port":    {above, "secret", "fix: the port speaks no HTTP"},
+		"nobody listens":   {func(string) string { return "http://127.0.0.1:1" }, "secret", "fix: nobody listens at that port"},
+		"another's server": {func(string) string { return web.URL }, "secret", "fix: check nacos.servers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newNacosWorld(t, "nacos")
+			w.at = c.at(w.at)
+			for _, conf := range []func(string) string{w.conf, w.source} {
+				r := do(t, "preflight", "--timeout", "3s", "-f", conf(w.login(c.password)))
+				denied, code := c.password == "wrong", exitUnreachable
+				if denied {
+					code = exitFindings
+				}
+				r.want(t, code, "× login", c.remedy)
+				if strings.Contains(r.out, "fix: check username") != denied {
+					t.Error(r.out)
+				}
+			}
+		})
+	}
+}
+
+// above returns where a server that has its HTTP port at a URL speaks gRPC.
+func above(good string) string {
+	_, text, _ := strings.Cut(good, "127.0.0.1:")
+	port, _ := strconv.Atoi(text)
+	return "http://127.0.0.1:" + strconv.Itoa(port+1000)
+}
+
+// Nacos takes any namespace, and shows what lies in one without a name to nobody.
 func TestPreflightDoubtsANamespaceThatHoldsNothing(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")

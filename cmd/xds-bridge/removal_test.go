@@ -167,6 +167,28 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides_F09(t *testing.T) {
 	}
 }
 
+// TestALeftoverOfARenamedBridgeIsHeld: an address that died while a bridge was
+// renamed and restarted is nobody's claim. It is shown, and decided by a person.
+func TestALeftoverOfARenamedBridgeIsHeld(t *testing.T) {
+	t.Parallel()
+	r := newRemoving(t)
+	r.stop()
+	r.offer(greeter, "10.0.1.1")
+	r.file = r.world.file("config.yaml", strings.Replace(r.first, "bridges:\n", strings.Replace(second("dubbo-interface, kratos"), "name: second", "name: renamed", 1), 1))
+	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge "+bridgeMark("second")+" is not configured", "2 to update", "2 held by the guard")
+	if testing.Short() {
+		t.Skip("a guard that no bridge sets waits for a minute")
+	}
+	r.running = r.start(r.file)
+	eventually(t, "it is held", func() bool { return do(t, "status", "-f", r.file).code == exitHeld })
+	do(t, "status", "-f", r.file).want(t, exitHeld, "zk held", "bridge "+bridgeMark("second")+" is not configured")
+	do(t, "holds", "-f", r.file).want(t, exitHeld, "10.0.1.2")
+	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_guard_holds{peer="zk"} 1`) {
+		t.Error("no metric tells of it")
+	}
+	r.left(t, 2, 2)
+}
+
 // approved shows that an approval deletes what is held, and nothing else.
 func (r *removing) approved(t *testing.T, id string) {
 	t.Helper()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +59,44 @@ func TestShippedConfigurations_A74(t *testing.T) {
 				doIn(t, map[string]string{"POD_NAME": "xds-bridge-1", "POD_IP": "10.0.0.1"}, "validate", "--skip-files", file).want(t, exitOK, "valid")
 			}
 		})
+	}
+}
+
+// TestExamplesExportSomething runs each example beside an istiod that tells the
+// service keys to nobody without a token.
+func TestExamplesExportSomething(t *testing.T) {
+	t.Parallel()
+	for example, targets := range map[string][]string{
+		"smallest.yaml": {"zk  dubbo-interface:/dubbo/api.Orders"}, "tls.yaml": {"zk  dubbo-interface:/dubbo/api.Orders"},
+		"two-registries.yaml": {"zk  dubbo-interface:/dubbo/api.Orders", "nacos  dubbo-interface:@DEFAULT_GROUP/providers:api.Orders:1.0:"},
+		"rules.yaml":          {"zk  dubbo-interface:/dubbo/com.example.OrderService"},
+		"into-mesh.yaml":      {"mesh:15031  service-entry:xds-bridge/api.x-a."},
+	} {
+		t.Run(example, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile("../../examples/" + example)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newNacosWorld(t, "xds-bridge")
+			s := w.overTLS(jwt(`{"aud":["istio-ca"]}`))
+			if err := w.zk.Put("/dubbo/api.A/providers/"+url.QueryEscape("tri://10.0.0.1:20001/api.A?interface=api.A&side=provider"), nil); err != nil {
+				t.Fatal(err)
+			}
+			pair := w.pair()
+			file := w.file("example.yaml", strings.NewReplacer(
+				"istiod.istio-system.svc:15012", s.xds, "istiod.istio-system.svc:15010", w.xds,
+				"/var/run/secrets/istio/root-cert.pem", s.ca+", serverName: istiod.istio-system.svc", "/var/run/secrets/tokens/istio-token", s.token,
+				"zookeeper:2181", w.zkAt, "zk-0.zk:2181, zk-1.zk:2181, zk-2.zk:2181", w.zkAt, "zk-0.zk:2281, zk-1.zk:2281, zk-2.zk:2281", s.zkAt,
+				"/etc/xds-bridge/zookeeper-ca.pem", s.ca+", serverName: istiod.istio-system.svc", "/etc/xds-bridge/zookeeper-password", w.file("password", "secret\n"),
+				"https://nacos:8848", w.at, "/etc/xds-bridge/nacos-password", w.file("password", "secret\n"), ", tls: { caFile: /etc/xds-bridge/nacos-ca.pem }", "",
+				"certFile: /etc/xds-bridge/listen.crt, keyFile: /etc/xds-bridge/listen.key", pair,
+			).Replace(string(text)))
+			do(t, "plan", "--timeout", "20s", "-f", file).want(t, exitFindings, targets...)
+		})
+	}
+	if all, err := filepath.Glob("../../examples/*.yaml"); err != nil || len(all) != 6 {
+		t.Errorf("%q, %v: want five and the mesh of the demo", all, err)
 	}
 }
 

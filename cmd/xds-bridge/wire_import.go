@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -110,22 +109,4 @@ func access(m config.Import) mcp.Access {
 		a.TLS = tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile}.Server
 	}
 	return a
-}
-
-// checkServed tries whether the address for istiod is free and whether what is
-// served can be kept, and tells what the address shows to others.
-func checkServed(cfg *config.Config, at end, records *servedRecords) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
-		records.check(ctx, f)
-		for _, e := range cfg.Exposed(at.registry, at.listen) {
-			f.warn("clients", e.What, e.Remedy)
-		}
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
-		if err != nil {
-			f.fail("listen", err, "change listen of the bridge, or end who holds the port (a running bridge does)")
-			return
-		}
-		_ = l.Close()
-		f.pass("listen", "%s is free; istiod names it in meshConfig.configSources as xds://", at.listen)
-	}
 }

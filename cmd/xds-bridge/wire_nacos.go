@@ -72,7 +72,10 @@ func (b *builder) nacosOptions(name string, n *config.Nacos) nacos.Options {
 func nacosState(s nacos.State) admin.TargetState {
 	t := admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Again, LastError: s.LastError}
 	if l := s.Login; l.Username != "" {
-		t.Login = &admin.Login{Username: l.Username, Expires: l.Expires, LastError: l.LastError}
+		t.Login = &admin.Login{Username: l.Username, Expires: l.Expires}
+		if l.Err != nil {
+			t.Login.LastError = l.Err.Error()
+		}
 	}
 	return t
 }

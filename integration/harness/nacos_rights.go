@@ -2,6 +2,8 @@ package harness
 
 import (
 	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +21,17 @@ func (n *Nacos) AddUser(t testing.TB, name, password, namespace string) {
 	n.administer(t, http.MethodPost, "user", url.Values{"username": {name}, "password": {password}})
 	n.administer(t, http.MethodPost, "role", url.Values{"username": {name}, "role": {"role-" + name}})
 	n.Grant(t, name, namespace)
+}
+
+// NewNamespace makes a namespace and returns its id; its name is "name-of-" and
+// the id. The servers of version 2 that tests have take any id, and list none.
+func (n *Nacos) NewNamespace(t testing.TB) string {
+	t.Helper()
+	id := fmt.Sprintf("t%08x", rand.Uint32()) //nolint:gosec // keeps no secret
+	if n.options.Version == 3 {
+		must(t, n.post(t, "/v3/admin/core/namespace", url.Values{"namespaceId": {id}, "customNamespaceId": {id}, "namespaceName": {"name-of-" + id}}))
+	}
+	return id
 }
 
 // Grant lets a user of AddUser read and write a namespace, at the latest 15 s

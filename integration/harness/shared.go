@@ -2,8 +2,6 @@ package harness
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,7 +26,7 @@ func SharedNacos(t testing.TB, version int) *Nacos {
 	if dir == "" {
 		return StartNacos(t, NacosOptions{Version: version, PushDelay: sharedDelay})
 	}
-	n := &Nacos{options: NacosOptions{Version: version}, Namespace: fmt.Sprintf("t%08x", rand.Uint32())} //nolint:gosec // keeps no secret
+	n := &Nacos{options: NacosOptions{Version: version}}
 	Eventually(t, startNacosTime, "the Nacos that tests share", func() error {
 		text, err := os.ReadFile(filepath.Join(dir, sharedFile(version))) //nolint:gosec // our own variable
 		if err != nil {
@@ -40,6 +38,7 @@ func SharedNacos(t testing.TB, version int) *Nacos {
 		}
 		return nil
 	})
+	n.Namespace = n.NewNamespace(t)
 	return n
 }
 

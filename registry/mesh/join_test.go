@@ -118,6 +118,22 @@ func TestJoin(t *testing.T) {
 			t.Errorf("by rule: %v", got)
 		}
 	})
+	t.Run("a rule without a port names every port of its host", func(t *testing.T) {
+		v, r := small(t), plain(t)
+		const second = "outbound|8080||a.b"
+		v.Clusters[second], v.Assignments[second] = decodeCluster(t, r, edsCluster(second)), decodeAssignment(t, r, loadOf(second, "10.0.0.1"))
+		rule := mesh.Rule{Host: pattern(t, "a.b"), Interface: "I"}
+		n := mesh.Naming{Rules: []mesh.Rule{rule}}
+		j := n.Join(v)
+		expectNames(t, j, "a.b:1", "a.b:8080")
+		for _, s := range j.Services {
+			if !slices.Equal(s.Interfaces, []registry.Interface{{Name: "I"}}) {
+				t.Errorf("%s provides %v", s.Name, s.Interfaces)
+			}
+		}
+		n.Rules[0].Port = 1
+		expectNames(t, n.Join(v), "a.b:1")
+	})
 	t.Run("hosts that are not to be exported are left out", func(t *testing.T) {
 		v := small(t)
 		n := everything(t)

@@ -16,7 +16,7 @@ const checkService = "xds-bridge.preflight"
 type Report struct {
 	Server string        // host:port of the connection
 	Groups int           // of our formats
-	Read   error         // why they cannot be listed
+	Read   error         // why they cannot be listed, or are shown to nobody: ErrNoNamespace
 	Write  error         // why nothing can be published
 	Took   time.Duration // to publish an instance and take it back
 	Twin   string        // a service in which another process publishes as our owner; empty: none was seen
@@ -35,6 +35,9 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		return r, err
 	}
 	r.Server, r.Groups, r.Read = t.client.State().Server, len(groups), err
+	if err == nil {
+		r.Read = t.client.missing(ctx)
+	}
 	scope := t.opts.Layouts[0].Scopes()[0]
 	k := serviceKey{scope.Namespace, scope.Group, checkService}
 	one := metadata.NacosInstance{IP: "127.0.0.1", Port: 1, Weight: 1, Ephemeral: true}

@@ -36,10 +36,10 @@ type login struct {
 
 // LoginState is what a Client knows of its login.
 type LoginState struct {
-	Username  string    // empty: there is no login
-	Renewed   time.Time // when the token was given out; zero: never
-	Expires   time.Time
-	LastError string // of the last attempt; empty if it succeeded
+	Username string    // empty: there is no login
+	Renewed  time.Time // when the token was given out; zero: never
+	Expires  time.Time
+	Err      error // of the last attempt; nil if it succeeded
 }
 
 // The paths of the login, the one that both major versions know first; source:
@@ -119,11 +119,7 @@ func (l *login) helped(token string, err error) {
 func (l *login) state() LoginState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := LoginState{Username: l.client.opts.Username, Renewed: l.renewed, Expires: l.expires}
-	if l.lastErr != nil {
-		s.LastError = l.lastErr.Error()
-	}
-	return s
+	return LoginState{Username: l.client.opts.Username, Renewed: l.renewed, Expires: l.expires, Err: l.lastErr}
 }
 
 // keep renews the token when nine tenths of its life are over, until ctx ends.

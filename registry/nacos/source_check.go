@@ -37,8 +37,8 @@ func (r *reading) awaitRecheck(ctx context.Context, end context.CancelCauseFunc)
 }
 
 // Check lists the names of every scope over a connection of its own and
-// returns how that connection was, and how many services there are. Run must
-// not be running.
+// returns how that connection was, and how many services there are; the error is
+// ErrNoNamespace where nobody else sees them. Run must not be running.
 func (s *Source) Check(ctx context.Context) (State, int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -52,6 +52,9 @@ func (s *Source) Check(ctx context.Context) (State, int, error) {
 			break
 		}
 		n += len(names)
+	}
+	if failed == nil {
+		failed = s.client.missing(ctx)
 	}
 	state := s.client.State()
 	cancel()

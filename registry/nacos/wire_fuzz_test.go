@@ -51,18 +51,23 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// FuzzLogin shows that no answer to a login is more than an error or a token
-// for a time that can be waited for.
+// FuzzLogin shows that no answer of the HTTP port is more than an error, or a
+// token for a time that can be waited for, or namespaces.
 func FuzzLogin(f *testing.F) {
 	f.Add([]byte(`{"accessToken":"t","tokenTtl":18000}`))
 	f.Add([]byte(`{"accessToken":"t","tokenTtl":9223372036854775807}`))
 	f.Add([]byte(`{"accessToken":"t","tokenTtl":-1}`))
 	f.Add([]byte(`{"accessToken":"a\r\nb"}`))
 	f.Add([]byte(`<html>`))
+	f.Add([]byte(`{"code":0,"data":[{"namespace":"public","namespaceShowName":"public"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		token, life, err := readLogin(body)
 		if err == nil && (token == "" || life <= 0 || life > maxLife) {
 			t.Errorf("%q: %q for %s", body, token, life)
+		}
+		all, err := readNamespaces(body)
+		if missing := among(append(all, namespace{ID: "ours"}), "ours"); err == nil && missing != nil {
+			t.Errorf("%q: %v", body, missing)
 		}
 	})
 }

@@ -268,3 +268,11 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"accessToken": token, "tokenTtl": int64(s.TokenTTL.Seconds())})
 }
+
+func (s *Server) namespaces(w http.ResponseWriter, _ *http.Request) {
+	all := []map[string]string{}
+	for id, name := range s.Namespaces {
+		all = append(all, map[string]string{"namespace": id, "namespaceShowName": name})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"code": 200, "data": all})
+}

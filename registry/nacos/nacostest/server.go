@@ -60,6 +60,8 @@ type Server struct {
 	Password string
 	TokenTTL time.Duration
 
+	Namespaces map[string]string // names by id, which anybody may list; nil: the server does not tell
+
 	PageLimit int // of services in one page of a list, whatever is asked for; 0: none
 
 	mu       sync.Mutex
@@ -117,6 +119,9 @@ func (s *Server) Serve(rpc, web net.Listener) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /nacos/v1/auth/login", s.login)
+	if s.Namespaces != nil {
+		mux.HandleFunc("GET /nacos/v1/console/namespaces", s.namespaces)
+	}
 	s.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Second, ErrorLog: log.New(io.Discard, "", 0)}
 	go func() { _ = s.http.Serve(web) }() // ends with Close
 }

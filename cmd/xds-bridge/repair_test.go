@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// six publishes six interfaces of as many hosts.
+func (w *world) six() (interfaces []string) {
+	keys := make(map[string]string)
+	for n := range 6 {
+		host, iface := fmt.Sprintf("s%d.shop.svc.cluster.local:20880", n), fmt.Sprintf("api.S%d", n)
+		w.offer(host, "10.0.0.1", "10.0.0.2")
+		keys["providers:"+iface+"::"] = host
+		interfaces = append(interfaces, iface)
+	}
+	w.publish(keys)
+	return interfaces
+}
+
+// defaults returns a configuration without timing, guard and intervals.
+func (w *world) defaults(file string) string {
+	text := w.text(file)
+	for _, own := range []string{", timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms }", ", timing: { quiet: 1ms, retryMin: 10ms, retryMax: 100ms, refresh: 2s }", ", guard: { settle: 0s, lastEndpoint: 0s, share: 1 }"} {
+		text = strings.ReplaceAll(text, own, "")
+	}
+	return w.file("defaults.yaml", text)
+}
+
+// TestADeletedRootIsWrittenAgain with the defaults: long before the bridge would
+// read anything again by itself, which takes it five minutes.
+func TestADeletedRootIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	interfaces := w.six()
+	file := w.defaults(w.config(fileOptions{}))
+	w.start(file)
+	inStep(t, file)
+	w.zk.Delete("/dubbo")
+	eventually(t, "all are there again", func() bool {
+		return !slices.ContainsFunc(interfaces, func(iface string) bool { return len(w.providers(iface)) != 2 })
+	})
+}
+
+// TestANacosThatForgotIsWrittenAgain with the defaults, once connected.
+func TestANacosThatForgotIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	w := newNacosWorld(t, "")
+	interfaces := w.six()
+	file := w.defaults(w.conf(""))
+	w.start(file)
+	inStep(t, file)
+	w.nacos.Forget()
+	w.nacos.Drop()
+	eventually(t, "all are there again", func() bool {
+		return !slices.ContainsFunc(interfaces, func(iface string) bool {
+			service := nacosService(iface)
+			service.Name = "providers:" + iface + "::"
+			return len(w.nacos.Instances(service)) != 2
+		})
+	})
+}

@@ -1,0 +1,99 @@
+package nacos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// ErrNoNamespace says that the servers list their namespaces and the client's
+// is not among them. They take what is written there, and show it to nobody.
+var ErrNoNamespace = errors.New("the namespace does not exist")
+
+// namespacePaths list the namespaces of version 3 and of 2. A server may have
+// neither, and version 3 shows them to administrators alone.
+func namespacePaths() []string {
+	return []string{"/v3/admin/core/namespace/list", "/v1/console/namespaces"}
+}
+
+// askNamespaces is how long a server may take, as its HTTP port may be closed
+// to a client that needs no login.
+const askNamespaces = 3 * time.Second
+
+// missing returns ErrNoNamespace if the servers say so, and nil where they do
+// not tell.
+func (c *Client) missing(ctx context.Context) error {
+	ours := c.opts.Namespace
+	if ours == "" || ours == publicNamespace {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askNamespaces)
+	defer cancel()
+	for _, s := range c.servers {
+		for _, path := range namespacePaths() {
+			all, err := c.namespaces(ctx, s.base+path)
+			if err != nil || len(all) == 0 {
+				continue
+			}
+			return among(all, ours)
+		}
+	}
+	return nil
+}
+
+// namespace is one that a server lists.
+type namespace struct {
+	ID   string `json:"namespace"`
+	Name string `json:"namespaceShowName"`
+}
+
+func among(all []namespace, id string) error {
+	err := fmt.Errorf("%w: %q", ErrNoNamespace, id)
+	for _, n := range all {
+		if n.ID == id {
+			return nil
+		}
+		if n.Name == id {
+			err = fmt.Errorf("%w: %q is the name of the one with the id %q", ErrNoNamespace, id, n.ID)
+		}
+	}
+	return err
+}
+
+func (c *Client) namespaces(ctx context.Context, address string) ([]namespace, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	if token := c.login.token(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := c.login.web(ctx).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %d", res.StatusCode)
+	}
+	const most = 8 << 20
+	body, err := io.ReadAll(io.LimitReader(res.Body, most))
+	if err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	return readNamespaces(body)
+}
+
+func readNamespaces(body []byte) ([]namespace, error) {
+	var answer struct {
+		Data []namespace `json:"data"`
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	return answer.Data, nil
+}
