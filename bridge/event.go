@@ -33,7 +33,7 @@ const (
 	EventRelease  EventKind = "release"  // a hold ended
 	EventDenied   EventKind = "denied"   // a hold was denied
 	EventConflict EventKind = "conflict" // a claim cannot be honoured
-	EventInvalid  EventKind = "invalid"  // a service cannot be written and is left as it was
+	EventInvalid  EventKind = "invalid"  // no endpoint of a service can be written
 	EventDrift    EventKind = "drift"    // another changed what was written
 	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
 	EventSession  EventKind = "session"  // the target lost its session
@@ -129,6 +129,17 @@ func (j *journal) reportRefusals(it *item, err error) {
 		Why: err.Error(), Release: "they are tried again every " + j.opts.Retry.Max.String(),
 	})
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
+}
+
+// invalid tells of a service of which no endpoint can be written.
+func (j *journal) invalid(w *way, p *projected) {
+	what := "left as it was"
+	if p.err == nil { // what was written of it goes
+		what = "without endpoints"
+	}
+	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
+	j.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: what, Why: p.state.detail})
+	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", p.name, "result", what, "reason", p.state.detail)
 }
 
 // winner names who has what a conflict is about.

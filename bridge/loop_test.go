@@ -120,7 +120,7 @@ func TestLoop(t *testing.T) {
 				s.in(time.Second)
 			}
 			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
-			if n := strings.Count(s.log.String(), "service left as it was"); n != 1 || s.count(bridge.ObservedInvalid, "") != 1 {
+			if n := strings.Count(s.log.String(), "service cannot be written"); n != 1 || s.count(bridge.ObservedInvalid, "") != 1 {
 				t.Errorf("logged %d times, counted %d", n, s.count(bridge.ObservedInvalid, ""))
 			}
 			s.table().Put(service("a", "10.0.0.4:80"))

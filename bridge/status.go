@@ -23,7 +23,7 @@ const (
 	ReasonUnknown  Reason = "unknown"  // the source cannot tell of it; left as it was
 	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
 	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
-	ReasonInvalid  Reason = "invalid"  // it cannot be projected; left as it was
+	ReasonInvalid  Reason = "invalid"  // nothing of what it offers can be written
 	ReasonRetrying Reason = "retrying" // the last call to the target failed
 	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
 )

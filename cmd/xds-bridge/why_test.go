@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// registers has a provider register an interface as Java Dubbo does.
+func (w *world) registers(iface, address string) {
+	w.t.Helper()
+	node := url.QueryEscape("tri://" + address + "/" + iface + "?interface=" + iface + "&side=provider")
+	if err := w.zk.Put("/dubbo/"+iface+"/providers/"+node, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A host without endpoints answers its callers with 503: that is not in step.
+func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registers("api.Pay", "127.0.0.1:20001")
+	w.registers("api.Orders", "10.0.0.1:20001")
+	file := w.waysIn("127.0.0.1:0", "")
+	r := w.start(file)
+	var why string
+	eventually(t, "it is invalid", func() bool {
+		why = do(t, "why", "api.Pay", "-f", file).out
+		return strings.Contains(why, "reason    invalid: left out: endpoint \"127.0.0.1:20001\": loopback address")
+	})
+	var d admin.Document
+	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "-f", file).out), &d); err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[admin.ConditionName]string)
+	for _, c := range d.Conditions {
+		names[c.Name] = c.Detail
+	}
+	if names[admin.Invalid] != "1 services cannot be written; see why SERVICE" {
+		t.Errorf("conditions are %v", names)
+	}
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{peer="mesh127.0.0.1:0",role="target"} 1`) {
+		t.Error("no metric counts it")
+	}
+	do(t, "why", "api.Orders", "-f", file).want(t, exitOK, "reason    synced")
+	do(t, "events", "-f", file).want(t, exitOK, "without endpoints: left out")
+}
