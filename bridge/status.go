@@ -12,7 +12,7 @@ type Reason string
 
 // The reasons, from the best to the worst.
 const (
-	ReasonSynced   Reason = "synced"   // the target holds what the service claims
+	ReasonSynced   Reason = "synced"   // the target holds what the service claims, or the service came from there
 	ReasonStandby  Reason = "standby"  // another replica leads; this one is ready to take over
 	ReasonEmpty    Reason = "empty"    // the service claims nothing: no offered endpoint, or no service key
 	ReasonExcluded Reason = "excluded" // the bridge's selection leaves it out

@@ -37,7 +37,11 @@ func project(reach *naming.Reach, route func() metadata.Route, rules metadata.Ru
 		none := refused != nil && offers(given) && !offers(s)
 		s, loops := route().Pass(s)
 		if s == nil {
-			return nil, &bridge.LeftOut{Reason: loops}
+			out := &bridge.LeftOut{Reason: loops}
+			if errors.Is(loops, metadata.ErrReturns) {
+				out.All = bridge.ReasonSynced
+			}
+			return nil, out
 		}
 		s, untold := rules.Apply(s)
 		left := []error{refused, loops, untold}

@@ -48,3 +48,26 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 	do(t, "why", "api.Orders", "-f", file).want(t, exitOK, "reason    synced")
 	do(t, "events", "-f", file).want(t, exitOK, "without endpoints: left out")
 }
+
+// A registry that holds only what came from the mesh is the first day of every
+// migration, and nothing is wrong then.
+func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text := w.text(w.config(fileOptions{bridge: quick, mesh: `, import: { keys: "off" }`}))
+	file := w.file("config.yaml", strings.Replace(text, "bridges:\n",
+		"bridges:\n  - { name: zk-to-mesh, from: zk, to: mesh, listen: \"127.0.0.1:0\", formats: [dubbo-interface] }\n", 1))
+	w.start(file)
+	var why string
+	eventually(t, "it was read back", func() bool {
+		why = do(t, "why", "api.Orders", "-f", file).out
+		return strings.Contains(why, "target mesh127.0.0.1:0, bridge zk-to-mesh")
+	})
+	if !strings.Contains(why, "reason    synced: left out: ") || !strings.Contains(why, "loop: it came from there") {
+		t.Error(why)
+	}
+	eventually(t, "all is in step but that nobody reads", func() bool {
+		said := do(t, "status", "-f", file).out
+		return strings.Contains(said, ", not in step: mesh127.0.0.1:0 no-reader\n")
+	})
+}
