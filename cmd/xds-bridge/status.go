@@ -112,7 +112,9 @@ func (c *cli) printStatus(d admin.Document) error {
 		}
 	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
-	c.printConditions(d)
+	c.printConditions(d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
+		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) // each has lines of its own
+	}))
 	if d.Replicas != nil {
 		c.say("%s", leaderships(*d.Replicas))
 	}
@@ -144,14 +146,10 @@ func (c *cli) printStatus(d admin.Document) error {
 	return c.printServices(d)
 }
 
-// printConditions says what keeps the bridge from being in step, since when and
-// why.
-func (c *cli) printConditions(d admin.Document) {
-	for _, x := range d.Conditions {
-		if slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) {
-			continue // each has lines of its own
-		}
-		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(d.Time, x.Since), colon(x.Detail))
+// printConditions says what is not in step, since when and why.
+func (c *cli) printConditions(now time.Time, all []admin.Condition) {
+	for _, x := range all {
+		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), colon(x.Detail))
 	}
 }
 

@@ -20,7 +20,8 @@ func (c *cli) whyVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
 		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
-			"endpoints, entries, owner and the one reason it is in that state. Name the\n" +
+			"endpoints, entries, owner and the one reason it is in that state. It begins with\n" +
+			"what status shows of the sources and targets that the service passes. Name the\n" +
 			"service as the mesh does (fqdn:port), by its interface or by its service key.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), o, form, args[0]) },
@@ -47,6 +48,7 @@ func (c *cli) why(ctx context.Context, o clientOptions, form output, service str
 }
 
 func (c *cli) printWhy(w admin.Why) {
+	c.printConditions(time.Now(), w.Conditions)
 	for _, s := range w.Sources {
 		c.printSeen(s)
 	}

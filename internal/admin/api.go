@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"sort"
 	"strconv"
@@ -87,8 +88,12 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
-		problem(w, http.StatusNotFound, "no source tells of this service and no target holds it; "+
-			"name it as the mesh does (fqdn:port), by its interface or by its service key")
+		text := "no source tells of this service and no target holds it; " +
+			"name it as the mesh does (fqdn:port), by its interface or by its service key"
+		for _, c := range why.Conditions {
+			text += fmt.Sprintf("; %s %s: %s", c.Peer, c.Name, c.Detail)
+		}
+		problem(w, http.StatusNotFound, text)
 		return
 	}
 	reply(w, http.StatusOK, why)

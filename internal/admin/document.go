@@ -178,14 +178,15 @@ type Page[T any] struct {
 // Why is everything that is known of one service: what each source tells,
 // and what became of it on each way.
 type Why struct {
-	Query     string     `json:"query"`
-	Sources   []Seen     `json:"sources"`
-	Services  []Service  `json:"services"`
-	Holds     []Hold     `json:"holds"`
-	Conflicts []Conflict `json:"conflicts"`
-	Kept      []Kept     `json:"kept,omitempty"` // entries of ours in its groups that no bridge writes now
-	Skipped   []Skipped  `json:"skipped"`
-	Events    []Event    `json:"events"` // of the service, its groups and its holds, the oldest first
+	Query      string      `json:"query"`
+	Conditions []Condition `json:"conditions"` // of the sources that tell of it and the targets it goes to; of all where it is not known which
+	Sources    []Seen      `json:"sources"`
+	Services   []Service   `json:"services"`
+	Holds      []Hold      `json:"holds"`
+	Conflicts  []Conflict  `json:"conflicts"`
+	Kept       []Kept      `json:"kept,omitempty"` // entries of ours in its groups that no bridge writes now
+	Skipped    []Skipped   `json:"skipped"`
+	Events     []Event     `json:"events"` // of the service, its groups and its holds, the oldest first
 }
 
 // Kept is bridge.Kept of one target.

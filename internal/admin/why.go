@@ -27,6 +27,7 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 		}
 	}
 	all := s.statuses(ctx)
+	conditions := s.conditions(all, nil)
 	for i := range all {
 		all[i] = all[i].Find(names, about(query))
 	}
@@ -36,8 +37,25 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})
 		}
 	}
+	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.passes(c) })
 	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
+}
+
+// passes reports whether a condition is of a source or target that the service
+// passes. One that no source tells of may come from any, and one that is in no
+// target yet may go to any.
+func (w *Why) passes(c Condition) bool {
+	switch c.Direction {
+	case OfSource:
+		return len(w.Sources) == 0 || slices.ContainsFunc(w.Sources, func(s Seen) bool { return s.Source == c.Peer })
+	case OfTarget:
+		return len(w.Services) == 0 || slices.ContainsFunc(w.Services, func(sv Service) bool {
+			return sv.Target == c.Peer && (c.Bridge == "" || sv.Bridge == c.Bridge)
+		})
+	default:
+		return false
+	}
 }
 
 // about returns whether a group is what a query names: by its name, in full or,
