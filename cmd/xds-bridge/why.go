@@ -22,7 +22,8 @@ func (c *cli) whyVerb() *cobra.Command {
 		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
 			"endpoints, entries, owner and the one reason it is in that state. It begins with\n" +
 			"what status shows of the sources and targets that the service passes. Name the\n" +
-			"service as the mesh does (fqdn:port), by its interface or by its service key.",
+			"service as the mesh does (fqdn:port), by its interface or by its service key; an\n" +
+			"application or a host alone will do where no service has that as its name.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), o, form, args[0]) },
 	}
@@ -77,7 +78,13 @@ func (c *cli) printWhy(w admin.Why) {
 		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
 	}
 	c.printEvents(w.Events)
-	if len(w.Services) == 0 {
+	switch {
+	case len(w.Services) > 0:
+	case len(w.Sources) == 0:
+		c.say("No service has this name.")
+	case len(w.Conditions) > 0:
+		c.say("No bridge claims it so far.")
+	default:
 		c.say("No bridge claims it.")
 	}
 }

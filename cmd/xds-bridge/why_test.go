@@ -45,7 +45,10 @@ func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{peer="mesh127.0.0.1:0",role="target"} 1`) {
 		t.Error("no metric counts it")
 	}
-	do(t, "why", "api.Orders", "-f", file).want(t, exitOK, "reason    synced")
+	for _, name := range []string{"api.Orders", "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "api.x-orders.k0-0-tri.zk.bridge.internal"} {
+		do(t, "why", name, "-f", file).want(t, exitOK, "source zk", "endpoint  10.0.0.1:20001", "reason    synced")
+	}
+	do(t, "why", "api.Order", "-f", file).want(t, exitFindings, "did you mean ", "api.Orders")
 	do(t, "events", "-f", file).want(t, exitOK, "without endpoints: left out")
 }
 
@@ -70,4 +73,23 @@ func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
 		said := do(t, "status", "-f", file).out
 		return strings.Contains(said, ", not in step: mesh127.0.0.1:0 no-reader\n")
 	})
+}
+
+// What was not looked up is not denied.
+func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
+	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Peer: "zk", Name: admin.Pending}}
+	for want, why := range map[string]admin.Why{
+		"No service has this name.":   {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
+		"No bridge claims it so far.": {Sources: seen, Conditions: pending},
+		"No bridge claims it.":        {Sources: seen},
+		"":                            {Services: []admin.Service{{Target: "zk"}}},
+	} {
+		var out buffer
+		c := &cli{out: &out, err: &out, env: lookup(nil)}
+		c.printWhy(why)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if last := lines[len(lines)-1]; last != want && (want != "" || strings.HasPrefix(last, "No ")) {
+			t.Errorf("it says %q, want %q", last, want)
+		}
+	}
 }

@@ -89,7 +89,7 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
 		text := "no source tells of this service and no target holds it; " +
-			"name it as the mesh does (fqdn:port), by its interface or by its service key"
+			"name it as the mesh does (fqdn:port), by its interface or by its service key" + meant(s.like(r.Context(), why.Query))
 		for _, c := range why.Conditions {
 			text += fmt.Sprintf("; %s %s: %s", c.Peer, c.Name, c.Detail)
 		}

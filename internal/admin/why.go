@@ -2,32 +2,37 @@ package admin
 
 import (
 	"context"
+	"iter"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Why returns what is known of a service. The query is a service's name as
-// its registry has it, the name of an interface, or a service key.
+// Why returns what is known of a service. The query is a service's name as its
+// registry has it, its host in the mesh, an interface or a service key. Where
+// nothing has that name it may be a part: an application, or a host alone.
 func (s *Server) Why(ctx context.Context, query string) Why {
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
-	names := map[registry.Name]bool{registry.Name(query): true} // a source may know it no more
+	all := s.statuses(ctx)
+	conditions := s.conditions(all, nil)
+	names := s.named(all, query, fullNames)
+	if len(names) == 0 {
+		names = s.named(all, query, shortNames)
+	}
 	for _, in := range s.inputs() {
-		for _, seen := range lookup(in, query) {
-			names[seen.Service] = true
-			why.Sources = append(why.Sources, seen)
-		}
+		why.Sources = append(why.Sources, lookup(in, names)...)
 		for _, sk := range skipped(in.Table) {
 			if strings.Contains(sk.Input, query) {
 				why.Skipped = append(why.Skipped, sk)
 			}
 		}
 	}
-	all := s.statuses(ctx)
-	conditions := s.conditions(all, nil)
 	for i := range all {
 		all[i] = all[i].Find(names, about(query))
 	}
@@ -38,8 +43,96 @@ func (s *Server) Why(ctx context.Context, query string) Why {
 		}
 	}
 	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.passes(c) })
+	names[registry.Name(query)] = true
 	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
+}
+
+// named returns the services that a query means: by one of their names, or by
+// that of a group that they claim in.
+func (s *Server) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
+	names, isGroup := make(map[registry.Name]bool), about(query)
+	for sv := range s.known(all) {
+		if slices.Contains(namesOf(sv), query) {
+			names[sv.Name] = true
+		}
+	}
+	for _, st := range all {
+		for _, sv := range st.Services {
+			if slices.ContainsFunc(sv.Groups, isGroup) {
+				names[sv.Service] = true
+			}
+		}
+	}
+	return names
+}
+
+// known yields the services that sources tell of and, by name alone, those that
+// only targets know any more.
+func (s *Server) known(all []bridge.Status) iter.Seq[*registry.Service] {
+	return func(yield func(*registry.Service) bool) {
+		for _, in := range s.inputs() {
+			rows, _ := in.Table.Snapshot()
+			for _, sv := range rows {
+				if !yield(sv) {
+					return
+				}
+			}
+		}
+		for _, st := range all {
+			for _, sv := range st.Services {
+				if !yield(&registry.Service{Name: sv.Service}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// fullNames returns the names that mean a service and nothing else, and those of
+// what it provides.
+func fullNames(sv *registry.Service) []string {
+	names := []string{string(sv.Name)}
+	for _, i := range sv.Interfaces {
+		names = append(names, i.Name, key(i))
+	}
+	return names
+}
+
+// shortNames returns the parts of a service's name by which people call it.
+func shortNames(sv *registry.Service) []string {
+	name := string(sv.Name)
+	names := []string{name[strings.LastIndexByte(name, '/')+1:]}
+	if host, isHost := hostOf(name); isHost {
+		label, _, _ := strings.Cut(host, ".")
+		names = append(names, host, label)
+	}
+	if sv.Application != "" {
+		names = append(names, sv.Application)
+	}
+	return names
+}
+
+// hostOf returns the host of host:port.
+func hostOf(address string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return host, err == nil
+}
+
+// like returns the services whose names are nearest to a query of which nothing
+// is known.
+func (s *Server) like(ctx context.Context, query string) []string {
+	var names []alias
+	for sv := range s.known(s.statuses(ctx)) {
+		for _, n := range slices.Concat(fullNames(sv), shortNames(sv)) {
+			names = append(names, alias{n, string(sv.Name)})
+		}
+	}
+	return nearest(query, names)
 }
 
 // passes reports whether a condition is of a source or target that the service
@@ -59,11 +152,13 @@ func (w *Why) passes(c Condition) bool {
 }
 
 // about returns whether a group is what a query names: by its name, in full or,
-// where one of the two is a service key and the other not, by the interface.
+// where one of the two is a service key and the other not, by the interface. A
+// host may have its port.
 func about(query string) func(registry.Group) bool {
 	asked, noKey := naming.ParseServiceKey(query)
+	host, isHost := hostOf(query)
 	return func(g registry.Group) bool {
-		if g.Name == query || strings.HasSuffix(query, g.Name) && g.String() == query {
+		if g.Name == query || isHost && g.Name == host || strings.HasSuffix(query, g.Name) && g.String() == query {
 			return true
 		}
 		if noKey == nil {
@@ -96,13 +191,12 @@ func (w *Why) empty() bool {
 	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Kept)+len(w.Skipped) == 0
 }
 
-func lookup(in Input, query string) []Seen {
+func lookup(in Input, names map[registry.Name]bool) []Seen {
 	rows, known := in.Table.Snapshot()
 	found := []Seen{}
-	for name, sv := range rows {
-		if string(name) != query && !slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool {
-			return i.Name == query || key(i) == query
-		}) {
+	for name := range names {
+		sv := rows[name]
+		if sv == nil {
 			continue
 		}
 		seen := Seen{Source: in.Name, Service: name, Keys: []string{}, Attributes: redact.Map(sv.Attributes), Endpoints: endpoints(sv)}

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -40,6 +41,76 @@ func TestWhyTellsTheConditionsOnTheWayOfAService(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", query, got, want)
+		}
+	}
+}
+
+// imported is a server that has a service of Nacos served into a mesh, and one
+// that no bridge claims.
+func imported(t *testing.T) *admin.Server {
+	t.Helper()
+	table := registry.NewTable()
+	table.Replace(slices.Values([]*registry.Service{
+		{Name: "spring-cloud:@DEFAULT_GROUP/web2", Application: "shop-web"}, {Name: "spring-cloud:@DEFAULT_GROUP/web2-admin"}, service(),
+	}))
+	table.Skip("spring-cloud:@DEFAULT_GROUP/web3", "no address")
+	l := &loop{st: inSync()}
+	l.st.Services = []bridge.ServiceStatus{
+		{Bridge: "b", Service: "spring-cloud:@DEFAULT_GROUP/web2", Reason: bridge.ReasonSynced, Groups: []registry.Group{
+			{Kind: "service-entry", Namespace: "bridge", Name: "web2.s-http.nacos.bridge.internal"},
+		}},
+		{Bridge: "b", Service: "spring-cloud:@DEFAULT_GROUP/gone", Reason: bridge.ReasonHeld},
+	}
+	s, err := admin.New(t.Context(), admin.Options{
+		Inputs: []admin.Input{{Name: "nacos", Table: table}}, Targets: []admin.Target{{Name: "mesh", Loop: l}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// People begin at the host that istioctl shows, or at the name of an application.
+func TestWhyTakesTheNamesThatPeopleKnow(t *testing.T) {
+	s := imported(t)
+	const web2, gone = "spring-cloud:@DEFAULT_GROUP/web2", "spring-cloud:@DEFAULT_GROUP/gone"
+	for query, want := range map[string][2]registry.Name{ // of a source, and of a target
+		web2:                                   {web2, web2},
+		"web2":                                 {web2, web2},
+		"shop-web":                             {web2, web2},
+		"web2.s-http.nacos.bridge.internal":    {web2, web2},
+		"web2.s-http.nacos.bridge.internal:80": {web2, web2},
+		"gone":                                 {"", gone},
+		"greeter":                              {greeter, ""},
+		"greeter.shop.svc.cluster.local":       {greeter, ""},
+		"web":                                  {},
+	} {
+		var got [2]registry.Name
+		why := s.Why(t.Context(), query)
+		if len(why.Sources) > 0 {
+			got[0] = why.Sources[0].Service
+		}
+		if len(why.Services) > 0 {
+			got[1] = why.Services[0].Service
+		}
+		if got != want || len(why.Sources) > 1 || len(why.Services) > 1 {
+			t.Errorf("%s is %q, want %q: %+v", query, got, want, why)
+		}
+	}
+}
+
+func TestANameThatNobodyHasLeadsToTheNearest(t *testing.T) {
+	api := imported(t).Admin()
+	for query, want := range map[string]string{
+		"greter":               "did you mean greeter.shop.svc.cluster.local:20000?",
+		"api.Greter":           "did you mean greeter.shop.svc.cluster.local:20000?",
+		"wbe2":                 "did you mean spring-cloud:@DEFAULT_GROUP/web2?",
+		"eb2":                  "did you mean spring-cloud:@DEFAULT_GROUP/web2 or spring-cloud:@DEFAULT_GROUP/web2-admin?",
+		"something.else.whole": "",
+	} {
+		text := decode[admin.Problem](t, call(api, "GET", "/api/v1/services/"+query)).Error
+		if !strings.Contains(text, want) || want == "" && strings.Contains(text, "did you mean") {
+			t.Errorf("%s: %s", query, text)
 		}
 	}
 }
