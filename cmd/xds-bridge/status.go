@@ -59,7 +59,7 @@ func verdictOf(d admin.Document) error {
 		switch {
 		case c.Name == admin.Held:
 			code = exitHeld
-		case code == exitOK:
+		case c.Lasts() && code == exitOK:
 			code = exitFindings
 		}
 	}
@@ -149,7 +149,11 @@ func (c *cli) printStatus(d admin.Document) error {
 // printConditions says what is not in step, since when and why.
 func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 	for _, x := range all {
-		c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), colon(x.Detail))
+		until := ""
+		if !x.Lasts() {
+			until = ", until " + x.Until.Format(time.TimeOnly)
+		}
+		c.warn("%s %s%s since %s%s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(x.Detail))
 	}
 }
 
@@ -201,6 +205,9 @@ func (c *cli) warn(format string, args ...any) {
 func readiness(d admin.Document) string {
 	var why []string
 	for _, c := range d.Conditions {
+		if !c.Lasts() {
+			continue
+		}
 		what := orWord(c.Peer, string(c.Direction)) + " " + string(c.Name)
 		if !slices.Contains(why, what) {
 			why = append(why, what)

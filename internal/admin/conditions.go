@@ -23,6 +23,7 @@ type Condition struct {
 	Bridge    string        `json:"bridge,omitempty"` // where it is about one alone
 	Detail    string        `json:"detail,omitempty"`
 	Since     time.Time     `json:"since"`
+	Until     time.Time     `json:"until,omitzero"` // when it ends by itself; it keeps nothing from being in step then
 }
 
 // Direction says what a condition is about.
@@ -73,6 +74,9 @@ func ConditionsOf(d Direction) []ConditionName {
 func (c Condition) told() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
 }
+
+// Lasts reports whether a condition needs somebody, or something, to end it.
+func (c Condition) Lasts() bool { return c.Until.IsZero() }
 
 // key tells one condition from another, whatever its detail is.
 func (c Condition) key() Condition {
@@ -145,8 +149,13 @@ func conditionsOfSource(in Input) []Condition {
 		g.note(Stale, sum.Stale.Error())
 	}
 	switch m := state.Mapping; {
-	case sum.Unknown > 0:
-		g.count(Partial, sum.Unknown, "it cannot tell of %d parts, and what came of them stays")
+	case sum.Unknown == 1 && m != nil && !m.Until.IsZero(): // the service keys
+		g.note(Partial, sum.Scope+": "+sum.Why.Error())
+		g.all[len(g.all)-1].Until = m.Until
+	case sum.Unknown == 1:
+		g.note(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
+	case sum.Unknown > 1:
+		g.note(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json tells, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
 		g.note(Partial, "service keys stay as they were read last: "+m.LastError)
 	}
