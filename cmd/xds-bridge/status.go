@@ -249,7 +249,7 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		}
 		detail := "connected to " + t.Server
 		if t.Kind == "mesh" {
-			detail = readBy(t.Readers)
+			detail = readBy(t)
 		}
 		if t.Login != nil {
 			detail += " as " + t.Login.Username
@@ -274,13 +274,13 @@ func ago(now, at time.Time) string {
 }
 
 // readBy says who reads a target that serves.
-func readBy(readers []admin.Reader) string {
-	if len(readers) == 0 {
-		return "read by nobody: configSources of an istiod has to name this address"
+func readBy(t admin.TargetPeer) string {
+	if len(t.Readers) == 0 {
+		return "read by nobody: " + orWord(t.LastError, "configSources of an istiod has to name this address")
 	}
-	names := make([]string, 0, len(readers))
-	for _, r := range readers {
+	names := make([]string, 0, len(t.Readers))
+	for _, r := range t.Readers {
 		names = append(names, r.Address)
 	}
-	return fmt.Sprintf("read by %d: %s", len(readers), strings.Join(names, ", "))
+	return fmt.Sprintf("read by %d: %s", len(t.Readers), strings.Join(names, ", "))
 }

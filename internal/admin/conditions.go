@@ -205,7 +205,7 @@ func (g *gathered) reach(t Target) bool {
 	switch {
 	case peer.Connected:
 	case t.Kind == "mesh": // it serves, whoever reads it
-		g.note(NoReader, "configSources of an istiod has to name this address")
+		g.note(NoReader, cmp.Or(peer.LastError, "configSources of an istiod has to name this address"))
 		return refused == ""
 	default:
 		g.note(Away, cmp.Or(peer.LastError, "not connected yet"))
