@@ -36,6 +36,13 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		},
+		"several entries of another are one reason": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80")).starts()
+			s.has(service("a", "10.0.0.8:80", "10.0.0.9:80", "10.0.0.1:80")).reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
+			if n := len(s.status().Conflicts); n != 2 {
+				t.Errorf("%d conflicts are listed", n)
+			}
+		},
 		"a conflict is logged and counted once, and shown until it ends": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
 			s.has(service("a", "10.0.0.9:80")).in(time.Hour)

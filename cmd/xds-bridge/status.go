@@ -113,7 +113,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
 	c.printConditions(d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
-		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) // each has lines of its own
+		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
 	}))
 	if d.Replicas != nil {
 		c.say("%s", leaderships(*d.Replicas))
@@ -187,9 +187,6 @@ func (c *cli) printServices(d admin.Document) error {
 		}
 		for _, k := range l.Kept {
 			c.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
-		}
-		for _, k := range l.Conflicts {
-			c.warn("conflict: %s %s of %s belongs to %s", k.Group, k.Key, k.Service, k.Winner)
 		}
 	}
 	return nil

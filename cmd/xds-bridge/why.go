@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -71,13 +72,18 @@ func (c *cli) printWhy(w admin.Why) {
 	for _, h := range w.Holds {
 		c.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
 	}
-	for _, k := range w.Conflicts {
+	for _, k := range w.Conflicts[:min(len(w.Conflicts), shownEntries)] {
 		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
+	}
+	if more := len(w.Conflicts) - shownEntries; more > 0 {
+		c.warn("%d conflicts more, which why -o json tells", more)
 	}
 	for _, k := range w.Kept {
 		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
 	}
-	c.printEvents(w.Events)
+	c.printEvents(slices.DeleteFunc(w.Events, func(e admin.Event) bool {
+		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are told above
+	}))
 	switch {
 	case len(w.Services) > 0:
 	case len(w.Sources) == 0:

@@ -93,3 +93,29 @@ func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
 		}
 	}
 }
+
+// Thousands of entries that belong to another are not as many lines, each thrice.
+func TestConflictsAreToldOncePerService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	for _, host := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		node := url.QueryEscape("tri://" + host + ":20880/api.Orders?interface=api.Orders&side=provider&version=1.0")
+		if err := w.zk.Put("/dubbo/api.Orders/providers/"+node, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	var said string
+	eventually(t, "the conflicts are shown", func() bool {
+		said = do(t, "status", "-f", file).out
+		return strings.Contains(said, "3 entries belong to an entry without owner") && strings.Contains(said, "zk conflict since ")
+	})
+	if strings.Contains(said, "20880?") || strings.Count(said, "belong") != 1 {
+		t.Errorf("each is listed: %s", said)
+	}
+	if why := do(t, "why", "api.Orders", "-f", file).out; strings.Count(why, "10.0.0.2:20880?") != 1 || strings.Count(why, "without owner") != 4 {
+		t.Errorf("each is not listed once: %s", why)
+	}
+}

@@ -183,7 +183,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")
 	g.count(Held, st.Counts.Holds, "%d sets of deletions; see xds-bridge holds")
-	g.count(Conflicting, st.Counts.Conflicts, "%d claims are refused")
+	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are in the way; see why SERVICE")
 	if st.Listed {
 		for _, b := range st.Bridges {
 			if why := idle(b); why != "" {
