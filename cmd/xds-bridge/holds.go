@@ -142,7 +142,7 @@ func (c *cli) printEvents(events []admin.Event) {
 			ends = "; ends " + ends
 		}
 		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
-		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(e.Why), by, ends)
+		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
 		for _, x := range e.Changes {
 			c.say("    %s %s%s: %s", x.Op, x.Key, of(x.Bridge), x.Cause)
 		}

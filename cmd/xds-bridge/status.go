@@ -126,7 +126,7 @@ func (c *cli) printStatus(d admin.Document) error {
 			endpoints += n
 		}
 		t.row(s.Name, s.Kind, stateWord(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
-			ago(d.Time, s.LastContact), sourceDetail(s))
+			ago(d.Time, s.LastContact), brief(sourceDetail(s)))
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
 		t.row(l.Target, stateWord(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
-			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), targetDetail(d, l))
+			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 		if !x.Lasts() {
 			until = ", until " + x.Until.Format(time.TimeOnly)
 		}
-		c.warn("%s %s%s since %s%s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(x.Detail))
+		c.warn("%s %s%s since %s%s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
 	}
 }
 
@@ -175,7 +175,7 @@ func (c *cli) printServices(d admin.Document) error {
 	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, l := range d.Loops {
 		for _, s := range l.Services {
-			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), orWord(s.Detail, s.LastError))
+			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(orWord(s.Detail, s.LastError)))
 		}
 	}
 	if err := t.end(); err != nil {

@@ -60,13 +60,20 @@ func (c *cli) printWhy(w admin.Why) {
 	for _, s := range w.Services {
 		c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 		c.say("  service   %s", s.Service)
-		c.say("  reason    %s%s", s.Reason, colon(s.Detail))
+		details := strings.Split(s.Detail, "\n")
+		c.say("  reason    %s%s", s.Reason, colon(details[0]))
+		for _, line := range details[1:min(len(details), shownEntries)] {
+			c.say("            %s", line)
+		}
+		if more := len(details) - shownEntries; more > 0 {
+			c.say("            and %d more; see why -o json", more)
+		}
 		c.say("  claimed   %d entries", s.Entries)
 		for _, g := range s.Groups {
 			c.say("  group     %s", g)
 		}
 		if s.LastError != "" {
-			c.say("  error     %s", s.LastError)
+			c.say("  error     %s", brief(s.LastError))
 		}
 	}
 	for _, h := range w.Holds {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
@@ -117,5 +118,22 @@ func TestConflictsAreToldOncePerService(t *testing.T) {
 	}
 	if why := do(t, "why", "api.Orders", "-f", file).out; strings.Count(why, "10.0.0.2:20880?") != 1 || strings.Count(why, "without owner") != 4 {
 		t.Errorf("each is not listed once: %s", why)
+	}
+}
+
+func TestSeveralReasonsAreOneAndACount(t *testing.T) {
+	t.Parallel()
+	var out buffer
+	c := &cli{out: &out, err: &out, env: lookup(nil)}
+	sv := bridge.ServiceStatus{Service: "api.A", Reason: bridge.ReasonSynced, Detail: "left out: a: loop\nb: loop\nc: loop"}
+	if err := c.printStatus(admin.Document{Loops: []bridge.Status{{Target: "zk", Services: []bridge.ServiceStatus{sv}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if said := out.String(); !strings.Contains(said, "left out: a: loop, and 2 more\n") {
+		t.Errorf("status says %s", said)
+	}
+	c.printWhy(admin.Why{Services: []admin.Service{{Target: "zk", ServiceStatus: sv}}})
+	if said := out.String(); !strings.Contains(said, "  reason    synced: left out: a: loop\n            b: loop\n            c: loop\n") || strings.Contains(said, `\n`) {
+		t.Errorf("why says %s", said)
 	}
 }
