@@ -19,7 +19,7 @@ type Event struct {
 	Why     string    `json:"why,omitempty"`
 	Who     string    `json:"who,omitempty"`     // who decided it
 	Since   time.Time `json:"since,omitzero"`    // of what it ends
-	Release string    `json:"release,omitempty"` // what would end it
+	Release string    `json:"release,omitempty"` // what would end it, as it follows "it ends"
 
 	Changes []EntryChange `json:"changes,omitempty"` // of a batch that was applied, the first of them
 }
@@ -96,7 +96,7 @@ func (j *journal) drifted(it *item, now time.Time) {
 	j.observe(Observation{Kind: ObservedDrift, Count: 1})
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
-		Why: "another writer changed them, or the registry lost them", Release: "they are written once more",
+		Why: "another writer changed them, or the registry lost them", Release: "when they are written once more",
 	}
 	level := j.opts.Log.Debug
 	switch {
@@ -116,7 +116,7 @@ func (j *journal) drifted(it *item, now time.Time) {
 func (j *journal) overruled(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
-		Why: overridden, Release: "whatever has them so ends; until then they are written once a refresh",
+		Why: overridden, Release: "when whatever has them so ends; until then they are written once a refresh",
 	}
 	j.tell(e)
 	j.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
@@ -126,7 +126,7 @@ func (j *journal) overruled(it *item) {
 func (j *journal) reportRefusals(it *item, err error) {
 	j.tell(Event{
 		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
-		Why: err.Error(), Release: "they are tried again every " + j.opts.Retry.Max.String(),
+		Why: err.Error(), Release: "when a try succeeds; there is one every " + j.opts.Retry.Max.String(),
 	})
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }

@@ -140,7 +140,7 @@ type Hold struct {
 	Bridge  string           `json:"bridge"` // that wrote the entries; a name that no bridge has where it is not configured
 	Reason  string           `json:"reason"`
 	Since   time.Time        `json:"since,omitzero"` // zero where it was denied
-	Release string           `json:"release"`        // what would end it
+	Release string           `json:"release"`        // what would end it, as it follows "it ends"
 	Groups  []registry.Group `json:"groups"`
 	Entries []string         `json:"entries"`          // keys, as group and key
 	Denied  bool             `json:"denied,omitempty"` // a person keeps the entries until each is claimed again

@@ -123,6 +123,9 @@ func (c *cli) eventsVerb() *cobra.Command {
 				return c.document(page)
 			}
 			c.printEvents(page.Items)
+			if len(page.Items) == 0 {
+				c.say("Nothing has happened after event %d.", after)
+			}
 			return nil
 		},
 	}

@@ -21,7 +21,8 @@ func (c *cli) statusVerb() *cobra.Command {
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
 		Long: "status asks the running bridge. It exits with 0 where everything is in step, 1\n" +
 			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
-			"holds deletions back.",
+			"holds deletions back. OURS, OTHERS and CLAIMED count entries: a host that is\n" +
+			"served into a mesh is one, beside its endpoints.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), o, form) },
 	}
 	clientFlags(cmd, &o)
