@@ -25,7 +25,10 @@ type Project func(*registry.Service) ([]registry.Entry, error)
 
 // LeftOut says what a Project left out of the entries that it returns, and
 // why.
-type LeftOut struct{ Reason error }
+type LeftOut struct {
+	Reason error
+	All    Reason // what the service is whose every endpoint was left out; empty: what its entries say
+}
 
 // Error returns the reason.
 func (l *LeftOut) Error() string { return "left out: " + l.Reason.Error() }

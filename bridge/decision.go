@@ -28,7 +28,7 @@ const (
 var ErrUnrecorded = errors.New("the decision is not recorded")
 
 // releaseDenied is what ends a denial.
-const releaseDenied = "each entry once it is claimed again, or all of them by approval"
+const releaseDenied = "for each entry once it is claimed again, and for all of them by approval"
 
 // ErrNoHold says that no hold has the id that was asked for, such as when its
 // set changed since it was shown.

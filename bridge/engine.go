@@ -121,10 +121,8 @@ func (e *engine) claim(w *way, p *projected, now time.Time) {
 			}
 		}
 	}
-	if w.note(p.name, p.state) && p.err != nil {
-		e.journal.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
-		e.journal.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: "left as it was", Why: p.err.Error()})
-		e.opts.Log.Warn("service left as it was", "bridge", w.Name, "service", p.name, "err", p.err)
+	if w.note(p.name, p.state) && p.state.reason == ReasonInvalid {
+		e.journal.invalid(w, p)
 	}
 }
 

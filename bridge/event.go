@@ -19,7 +19,7 @@ type Event struct {
 	Why     string    `json:"why,omitempty"`
 	Who     string    `json:"who,omitempty"`     // who decided it
 	Since   time.Time `json:"since,omitzero"`    // of what it ends
-	Release string    `json:"release,omitempty"` // what would end it
+	Release string    `json:"release,omitempty"` // what would end it, as it follows "it ends"
 
 	Changes []EntryChange `json:"changes,omitempty"` // of a batch that was applied, the first of them
 }
@@ -33,7 +33,7 @@ const (
 	EventRelease  EventKind = "release"  // a hold ended
 	EventDenied   EventKind = "denied"   // a hold was denied
 	EventConflict EventKind = "conflict" // a claim cannot be honoured
-	EventInvalid  EventKind = "invalid"  // a service cannot be written and is left as it was
+	EventInvalid  EventKind = "invalid"  // no endpoint of a service can be written
 	EventDrift    EventKind = "drift"    // another changed what was written
 	EventRefused  EventKind = "refused"  // the target refuses a write, and repeating does not help
 	EventSession  EventKind = "session"  // the target lost its session
@@ -96,7 +96,7 @@ func (j *journal) drifted(it *item, now time.Time) {
 	j.observe(Observation{Kind: ObservedDrift, Count: 1})
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours are not as they were written",
-		Why: "another writer changed them, or the registry lost them", Release: "they are written once more",
+		Why: "another writer changed them, or the registry lost them", Release: "when they are written once more",
 	}
 	level := j.opts.Log.Debug
 	switch {
@@ -116,7 +116,7 @@ func (j *journal) drifted(it *item, now time.Time) {
 func (j *journal) overruled(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
-		Why: overridden, Release: "whatever has them so ends; until then they are written once a refresh",
+		Why: overridden, Release: "when whatever has them so ends; until then they are written once a refresh",
 	}
 	j.tell(e)
 	j.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
@@ -126,9 +126,20 @@ func (j *journal) overruled(it *item) {
 func (j *journal) reportRefusals(it *item, err error) {
 	j.tell(Event{
 		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
-		Why: err.Error(), Release: "they are tried again every " + j.opts.Retry.Max.String(),
+		Why: err.Error(), Release: "when a try succeeds; there is one every " + j.opts.Retry.Max.String(),
 	})
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
+}
+
+// invalid tells of a service of which no endpoint can be written.
+func (j *journal) invalid(w *way, p *projected) {
+	what := "left as it was"
+	if p.err == nil { // what was written of it goes
+		what = "without endpoints"
+	}
+	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
+	j.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: what, Why: p.state.detail})
+	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", p.name, "result", what, "reason", p.state.detail)
 }
 
 // winner names who has what a conflict is about.

@@ -36,6 +36,13 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		},
+		"several entries of another are one reason": func(t *testing.T) {
+			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.8:80"), theirs("a", "10.0.0.9:80")).starts()
+			s.has(service("a", "10.0.0.8:80", "10.0.0.9:80", "10.0.0.1:80")).reason("a", bridge.ReasonConflict, "2 entries belong to owner mark:other")
+			if n := len(s.status().Conflicts); n != 2 {
+				t.Errorf("%d conflicts are listed", n)
+			}
+		},
 		"a conflict is logged and counted once, and shown until it ends": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
 			s.has(service("a", "10.0.0.9:80")).in(time.Hour)
@@ -120,7 +127,7 @@ func TestLoop(t *testing.T) {
 				s.in(time.Second)
 			}
 			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonInvalid, "no such interface").reason("b", bridge.ReasonSynced, "")
-			if n := strings.Count(s.log.String(), "service left as it was"); n != 1 || s.count(bridge.ObservedInvalid, "") != 1 {
+			if n := strings.Count(s.log.String(), "service cannot be written"); n != 1 || s.count(bridge.ObservedInvalid, "") != 1 {
 				t.Errorf("logged %d times, counted %d", n, s.count(bridge.ObservedInvalid, ""))
 			}
 			s.table().Put(service("a", "10.0.0.4:80"))

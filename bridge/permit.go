@@ -79,9 +79,7 @@ func (d *draft) permitSuccession(next plan.Origin, change registry.Change) regis
 
 // conflict notes a claim that cannot be honoured, and logs it the first time.
 func (d *draft) conflict(before []note, c *plan.Conflict) {
-	n := note{origin: c.Origin, known: true, reason: ReasonConflict, conflict: c, entries: 1}
-	n.detail = c.Key + " belongs to " + d.journal.winner(*c)
-	d.item.notes = append(d.item.notes, n)
+	d.item.notes = append(d.item.notes, note{origin: c.Origin, known: true, reason: ReasonConflict, conflict: c, entries: 1})
 	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
@@ -89,7 +87,7 @@ func (d *draft) conflict(before []note, c *plan.Conflict) {
 	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
 	d.journal.tell(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
-		Why: "it belongs to " + d.journal.winner(*c), Release: "the other entry goes, or adopt takes it over",
+		Why: "it belongs to " + d.journal.winner(*c), Release: "when the other entry goes, or adopt takes it over",
 	})
 	level := d.opts.Log.Debug
 	if d.now.Sub(d.journal.refusedAt) >= d.opts.Retry.Max { // the first of many; status and events have all

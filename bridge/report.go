@@ -173,9 +173,29 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		out.LastWrite = later(out.LastWrite, it.wroteAt)
 		out.LastError = cmp.Or(text(it.err), out.LastError)
 	}
+	if out.Reason == ReasonConflict {
+		details = belongings(out.conflicts)
+	}
 	slices.Sort(details)
 	out.Detail = strings.Join(slices.Compact(details), "; ")
 	return out
+}
+
+// belongings says how many entries belong to each winner of conflicts, and which
+// one where it is one.
+func belongings(conflicts []Conflict) (all []string) {
+	by := make(map[string][]string)
+	for _, c := range conflicts {
+		by[c.Winner] = append(by[c.Winner], c.Key)
+	}
+	for winner, keys := range by {
+		if len(keys) == 1 {
+			all = append(all, keys[0]+" belongs to "+winner)
+		} else {
+			all = append(all, fmt.Sprintf("%d entries belong to %s", len(keys), winner))
+		}
+	}
+	return all
 }
 
 // finding says how far a group is, and what is kept in it.

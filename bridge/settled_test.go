@@ -193,5 +193,22 @@ func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 			s.starts().has(service("x", "10.0.0.1:80")).in(time.Second)
 			s.holds("x 10.0.0.1:80").reason("x", bridge.ReasonSynced, "too long: zz")
 		},
+		"a service of which no endpoint may be written is not in step, and what it had goes": func(t *testing.T) {
+			s := newStory(t).bridge("a", speed)
+			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
+				entries, err := perService(sv)
+				if sv.Endpoints[0].Host != "127.0.0.1" {
+					return entries, err
+				}
+				return nil, &bridge.LeftOut{Reason: errors.New("loopback address"), All: bridge.ReasonInvalid}
+			}
+			s.starts().has(service("x", "10.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second)
+			s.holds("x 10.0.0.1:80", "y 10.0.0.2:80")
+			s.has(service("x", "127.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second)
+			s.holds("y 10.0.0.2:80").reason("x", bridge.ReasonInvalid, "loopback address")
+			if st := s.status(); st.InSync() || s.count(bridge.ObservedInvalid, "") != 1 {
+				t.Errorf("in sync: %t; %d were told of", st.InSync(), s.count(bridge.ObservedInvalid, ""))
+			}
+		},
 	})
 }

@@ -12,7 +12,7 @@ type Reason string
 
 // The reasons, from the best to the worst.
 const (
-	ReasonSynced   Reason = "synced"   // the target holds what the service claims
+	ReasonSynced   Reason = "synced"   // the target holds what the service claims, or the service came from there
 	ReasonStandby  Reason = "standby"  // another replica leads; this one is ready to take over
 	ReasonEmpty    Reason = "empty"    // the service claims nothing: no offered endpoint, or no service key
 	ReasonExcluded Reason = "excluded" // the bridge's selection leaves it out
@@ -23,7 +23,7 @@ const (
 	ReasonUnknown  Reason = "unknown"  // the source cannot tell of it; left as it was
 	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
 	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
-	ReasonInvalid  Reason = "invalid"  // it cannot be projected; left as it was
+	ReasonInvalid  Reason = "invalid"  // nothing of what it offers can be written
 	ReasonRetrying Reason = "retrying" // the last call to the target failed
 	ReasonRefused  Reason = "refused"  // the target refuses it, and repeating does not help
 )
@@ -140,7 +140,7 @@ type Hold struct {
 	Bridge  string           `json:"bridge"` // that wrote the entries; a name that no bridge has where it is not configured
 	Reason  string           `json:"reason"`
 	Since   time.Time        `json:"since,omitzero"` // zero where it was denied
-	Release string           `json:"release"`        // what would end it
+	Release string           `json:"release"`        // what would end it, as it follows "it ends"
 	Groups  []registry.Group `json:"groups"`
 	Entries []string         `json:"entries"`          // keys, as group and key
 	Denied  bool             `json:"denied,omitempty"` // a person keeps the entries until each is claimed again

@@ -29,7 +29,7 @@ type way struct {
 
 // A service is what the loop knows of a service beside its entries.
 type service struct {
-	reason Reason // empty, excluded or invalid; else its entries tell
+	reason Reason // as projecting it told; empty where its entries tell
 	detail string
 	gone   bool
 	left   []leftover
@@ -154,17 +154,17 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 		return nil, service{reason: ReasonExcluded, detail: why}, nil
 	}
 	entries, err := w.Project(s)
-	detail := ""
+	reason, detail := Reason(""), ""
 	if left := (*LeftOut)(nil); errors.As(err, &left) {
-		detail, err = left.Error(), nil
+		reason, detail, err = left.All, left.Error(), nil
 	}
 	switch {
 	case err != nil:
 		return nil, service{reason: ReasonInvalid, detail: err.Error()}, err
 	case len(entries) == 0:
-		return nil, service{reason: ReasonEmpty, detail: cmp.Or(detail, emptiness(s))}, nil
+		return nil, service{reason: cmp.Or(reason, ReasonEmpty), detail: cmp.Or(detail, emptiness(s))}, nil
 	}
-	return entries, service{detail: detail}, nil
+	return entries, service{reason: reason, detail: detail}, nil
 }
 
 // excludes returns why a service is left out, empty where it is not.

@@ -16,6 +16,10 @@ type Route struct {
 	To   string // what already passed it goes no further; empty: everything may
 }
 
+// ErrReturns says that something came from the registry that it would go to,
+// which therefore has it.
+var ErrReturns = errors.New("loop: it came from there")
+
 // Pass returns a service as it leaves on this way: its path and those of its
 // endpoints have grown by one hop. Endpoints that came from the registry they
 // would go to are left out, and so are those whose path has no room for
@@ -54,7 +58,7 @@ func (r Route) Pass(s *registry.Service) (*registry.Service, error) {
 func (r Route) refuse(p registry.Path) error {
 	switch {
 	case r.To != "" && p.Has(r.To):
-		return errors.New("loop: it came from there")
+		return ErrReturns
 	case p.Hops() >= MaxHops:
 		return fmt.Errorf("loop: it passed %d registries, and no entry passes more", p.Hops())
 	}

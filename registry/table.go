@@ -3,6 +3,7 @@ package registry
 import (
 	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -20,6 +21,7 @@ type Table struct {
 	rows    map[Name]*Service
 	skipped map[string]string
 	unknown map[string]error
+	first   string // scope of unknown by name; empty: it is to be looked for
 	synced  bool
 	stale   error
 	outages int // how often that began
@@ -158,6 +160,7 @@ func (t *Table) Renew(err error) {
 		t.move(scope)
 	}
 	clear(t.unknown)
+	t.first = ""
 	clear(t.skipped)
 	t.signal()
 }
@@ -172,8 +175,12 @@ func (t *Table) Unknown(scope string, err error) {
 	switch {
 	case err != nil:
 		t.unknown[scope] = err
+		t.first = min(t.first, scope)
 	case was:
 		delete(t.unknown, scope)
+		if scope == t.first {
+			t.first = ""
+		}
 	default:
 		return // a source that reads thousands of services says so of each
 	}
@@ -236,15 +243,21 @@ type Summary struct {
 	Services  int
 	Endpoints Endpoints // of the services
 	Unknown   int       // scopes that cannot be told
+	Scope     string    // the first of them by name
+	Why       error     // that one cannot be told
 	Skipped   int       // inputs that were left out
 }
 
 // Summary returns what the table holds, at a price that does not depend on how
-// much that is.
+// much that is, but for once after the first unknown scope could be told again.
 func (t *Table) Summary() Summary {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.first == "" && len(t.unknown) > 0 { // since the first went
+		t.first = slices.Min(slices.Collect(maps.Keys(t.unknown)))
+	}
 	return Summary{
+		Scope: t.first, Why: t.unknown[t.first],
 		Synced: t.synced, Stale: t.held(), Services: len(t.rows), Endpoints: t.load.health,
 		Unknown: len(t.unknown), Skipped: len(t.skipped),
 	}

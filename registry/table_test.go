@@ -293,10 +293,11 @@ func TestSummaryCountsWhatIsHeld(t *testing.T) {
 	sick.Endpoints[1].Health = registry.Draining
 	table.Replace(all(service("a", "10.0.0.1"), sick))
 	table.Skip("x", "headless")
-	table.Unknown("b", errors.New("denied"))
+	denied := errors.New("denied")
+	table.Unknown("b", denied)
 	var health registry.Endpoints
 	health[registry.HealthUnknown], health[registry.Draining] = 2, 1
-	want := registry.Summary{Synced: true, Services: 2, Endpoints: health, Unknown: 1, Skipped: 1}
+	want := registry.Summary{Synced: true, Services: 2, Endpoints: health, Unknown: 1, Scope: "b", Why: denied, Skipped: 1}
 	if got := table.Summary(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -304,6 +305,16 @@ func TestSummaryCountsWhatIsHeld(t *testing.T) {
 	health[registry.HealthUnknown], health[registry.Draining] = 1, 0
 	if got := table.Summary(); got.Services != 1 || got.Endpoints != health {
 		t.Errorf("%+v", got)
+	}
+	for _, change := range []struct {
+		scope string
+		err   error
+		want  string
+	}{{"c", denied, "b"}, {"a", denied, "a"}, {"a", nil, "b"}, {"b", nil, "c"}, {"c", nil, ""}, {"b", denied, "b"}} {
+		table.Unknown(change.scope, change.err)
+		if got := table.Summary(); got.Scope != change.want || (got.Why == nil) != (change.want == "") {
+			t.Errorf("after %s: %q because of %v, want %q", change.scope, got.Scope, got.Why, change.want)
+		}
 	}
 }
 

@@ -83,7 +83,7 @@ func (a *admission) note(refused error) {
 		a.log.Error("the target may not be written to; it is tried again, and other targets go on", "err", refused, "every", a.retry)
 		a.tell(bridge.Event{
 			Time: time.Now(), Kind: bridge.EventRefused, Target: a.peer, What: "nothing may be written to the target",
-			Why: refused.Error(), Release: "it is tried again every " + a.retry.String(),
+			Why: refused.Error(), Release: "when a try succeeds; there is one every " + a.retry.String(),
 		})
 	case refused == nil && before != nil:
 		a.log.Info("the target may be written to by now")

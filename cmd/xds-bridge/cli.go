@@ -105,9 +105,13 @@ func (c *cli) shortcuts(root *cobra.Command) {
 }
 
 func unknownVerb(root *cobra.Command, verb string) error {
-	root.SuggestionsMinimumDistance = 2
-	if near := root.SuggestionsFor(verb); len(near) > 0 {
-		return usage("unknown verb %q, did you mean %q?", verb, near[0])
+	for _, distance := range []int{1, 2} {
+		root.SuggestionsMinimumDistance = distance
+		for _, near := range root.SuggestionsFor(verb) {
+			if distance == 1 || near[0] == verb[0] { // man is no run
+				return usage("unknown verb %q, did you mean %q?", verb, near)
+			}
+		}
 	}
 	return usage("unknown verb %q; see xds-bridge --help", verb)
 }

@@ -42,6 +42,8 @@ func TestWrongUsage(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"rnu":                                    `xds-bridge: unknown verb "rnu", did you mean "run"?`,
+		"man":                                    `unknown verb "man"; see xds-bridge --help`,
+		"satus":                                  `unknown verb "satus", did you mean "status"?`,
 		"frobnicate":                             `unknown verb "frobnicate"`,
 		"run --onze":                             "unknown flag: --onze",
 		"run now":                                `takes no argument, found "now"`,

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -67,6 +68,31 @@ func clientFlags(cmd *cobra.Command, o *clientOptions) {
 	cmd.Flags().StringVar(&o.admin, "admin", "", "host:port of the running bridge's status API; by default what the configuration says")
 	cmd.Flags().StringVar(&o.owner, "owner", "", "the owner of the bridge that is asked; by default what the configuration says")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for an answer")
+}
+
+// sameBridge returns the flags by which another command asks the same bridge,
+// with a space before each.
+func (c *cli) sameBridge(o clientOptions) (flags string) {
+	file := c.file
+	if file == defaultConfig {
+		file = ""
+	}
+	for _, f := range []struct{ name, value string }{{"-f", file}, {"--admin", o.admin}, {"--owner", o.owner}} {
+		if f.value != "" {
+			flags += " " + f.name + " " + shellWord(f.value)
+		}
+	}
+	return flags
+}
+
+// shellWord returns a text as a shell takes it for one word.
+func shellWord(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-:@%+=,", r)
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // client finds the running bridge by --admin or by the configuration, of which

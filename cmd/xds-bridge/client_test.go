@@ -59,3 +59,21 @@ func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
 	do(t, "status", "-f", other, "--owner", "shop").want(t, exitOK, "owner shop")
 	do(t, "status", "-f", file, "--owner", "bank").want(t, exitUsage, says+"give --owner of the bridge that is meant")
 }
+
+// What holds prints is pasted into a shell.
+func TestAPrintedCommandIsOfTheSameBridge(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct {
+		file string
+		o    clientOptions
+	}{
+		"":                                {defaultConfig, clientOptions{}},
+		" -f a.yaml":                      {"a.yaml", clientOptions{}},
+		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", clientOptions{}},
+		" --admin '[::1]:9901' --owner s": {defaultConfig, clientOptions{admin: "[::1]:9901", owner: "s"}},
+	} {
+		if got := (&cli{file: c.file}).sameBridge(c.o); got != want {
+			t.Errorf("it is %q, want %q", got, want)
+		}
+	}
+}

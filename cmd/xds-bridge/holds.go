@@ -48,7 +48,7 @@ func (c *cli) holds(ctx context.Context, o clientOptions, form output, of string
 	if form == outputJSON {
 		err = c.document(page)
 	} else {
-		c.printHolds(page.Items)
+		c.printHolds(page.Items, c.sameBridge(o))
 	}
 	if err == nil && slices.ContainsFunc(page.Items, func(h admin.Hold) bool { return !h.Denied }) {
 		err = exit{code: exitHeld}
@@ -67,7 +67,9 @@ func holdText(now time.Time, h bridge.Hold) string {
 // shownEntries is how many entries of a hold are listed.
 const shownEntries = 20
 
-func (c *cli) printHolds(holds []admin.Hold) {
+// printHolds shows holds with the command that decides about each; flags of it
+// say which bridge is meant.
+func (c *cli) printHolds(holds []admin.Hold, flags string) {
 	now := time.Now()
 	for _, h := range holds {
 		c.warn("hold %s in %s", h.ID, h.Target)
@@ -78,7 +80,7 @@ func (c *cli) printHolds(holds []admin.Hold) {
 			c.say("  since     %s, %s", h.Since.Format(time.RFC3339), ago(now, h.Since))
 		}
 		c.say("  release   %s", h.Release)
-		c.say("  decide    xds-bridge approve %s lets these go, xds-bridge deny %s keeps them", h.ID, h.ID)
+		c.say("  decide    xds-bridge approve%[2]s %[1]s lets these go, xds-bridge deny%[2]s %[1]s keeps them", h.ID, flags)
 		for _, e := range h.Entries[:min(len(h.Entries), shownEntries)] {
 			c.say("  entry     %s", e)
 		}
@@ -95,7 +97,7 @@ func (c *cli) printHolds(holds []admin.Hold) {
 			ids[i] = h.ID
 		}
 		all := strings.Join(ids, " ")
-		c.say("decide all of these: xds-bridge approve %s, or xds-bridge deny %s", all, all)
+		c.say("decide all of these: xds-bridge approve%[2]s %[1]s, or xds-bridge deny%[2]s %[1]s", all, flags)
 	}
 }
 
@@ -121,6 +123,9 @@ func (c *cli) eventsVerb() *cobra.Command {
 				return c.document(page)
 			}
 			c.printEvents(page.Items)
+			if len(page.Items) == 0 {
+				c.say("Nothing has happened after event %d.", after)
+			}
 			return nil
 		},
 	}
@@ -140,7 +145,7 @@ func (c *cli) printEvents(events []admin.Event) {
 			ends = "; ends " + ends
 		}
 		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
-		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(e.Why), by, ends)
+		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
 		for _, x := range e.Changes {
 			c.say("    %s %s%s: %s", x.Op, x.Key, of(x.Bridge), x.Cause)
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/porttest"
 )
 
 // waysIn is a configuration that serves the ZooKeeper of the world at an
@@ -88,4 +90,25 @@ func TestClientsChangeWithAReload(t *testing.T) {
 	w.file("listen.key", "")
 	w.waysIn("127.0.0.1:0", ", tls: { "+tls+" }")
 	do(t, "reload", "-f", file).want(t, exitUsage, "registries.mesh.istiod.import.tls.certFile")
+}
+
+// Who looks for the cause at configSources of an istiod that read a moment ago
+// looks at the wrong place.
+func TestAReaderThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registers("api.Orders", "10.0.0.1:20001")
+	listen := porttest.Address(t)
+	file := w.waysIn(listen, "")
+	w.start(file)
+	const remedy, gone = "configSources of an istiod has to name this address", "read until "
+	said := func() string { return do(t, "status", "-f", file).out }
+	if all := said(); strings.Count(all, remedy) != 2 || strings.Contains(all, gone) {
+		t.Errorf("nobody read, and it is said %s", all)
+	}
+	eventually(t, "somebody read", func() bool { return len(servedAt(t, listen)) == 1 })
+	eventually(t, "it is told who", func() bool { return strings.Count(said(), gone) == 2 })
+	if all := said(); strings.Contains(all, remedy) || !strings.Contains(all, " and is gone") {
+		t.Error(all)
+	}
 }

@@ -37,7 +37,7 @@ func (c *cli) planVerb() *cobra.Command {
 type difference struct {
 	Changes   []step           `json:"changes"`
 	Conflicts []admin.Conflict `json:"conflicts"`
-	Invalid   []complaint      `json:"invalid"`         // services and groups that are left as they are
+	Invalid   []complaint      `json:"invalid"`         // services of which nothing can be written
 	Skipped   []complaint      `json:"skipped"`         // inputs that are left out
 	Notes     []complaint      `json:"notes,omitempty"` // about targets that cannot be compared with, and settings without effect
 	Summary   planCounters     `json:"summary"`
@@ -187,7 +187,7 @@ func (c *cli) printPlan(d difference) {
 		c.show(yellow, "‼ conflict  %s  %s %s  of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
 	}
 	for _, i := range d.Invalid {
-		c.show(yellow, "‼ left as it is  %s: %s", i.What, i.Reason)
+		c.show(yellow, "‼ cannot be written  %s: %s", i.What, brief(i.Reason))
 	}
 	for _, s := range d.Skipped {
 		c.say("  skipped  %s: %s", s.What, s.Reason)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -31,10 +32,16 @@ func (b *builder) reach(x config.Bridge) *naming.Reach {
 // is stored where others write too; nil where nobody does.
 func project(reach *naming.Reach, route func() metadata.Route, rules metadata.Rules, signer *metadata.Signer, codecs func(*registry.Service) []codec) bridge.Project {
 	return func(s *registry.Service) ([]registry.Entry, error) {
+		given := s
 		s, refused := within(reach, s)
+		none := refused != nil && offers(given) && !offers(s)
 		s, loops := route().Pass(s)
 		if s == nil {
-			return nil, &bridge.LeftOut{Reason: loops}
+			out := &bridge.LeftOut{Reason: loops}
+			if errors.Is(loops, metadata.ErrReturns) {
+				out.All = bridge.ReasonSynced
+			}
+			return nil, out
 		}
 		s, untold := rules.Apply(s)
 		left := []error{refused, loops, untold}
@@ -51,10 +58,19 @@ func project(reach *naming.Reach, route func() metadata.Route, rules metadata.Ru
 			all[i] = signer.Sign(all[i])
 		}
 		if reason := errors.Join(left...); reason != nil {
-			return all, &bridge.LeftOut{Reason: reason}
+			out := &bridge.LeftOut{Reason: reason}
+			if none {
+				out.All = bridge.ReasonInvalid
+			}
+			return all, out
 		}
 		return all, nil
 	}
+}
+
+// offers reports whether a service has an endpoint for consumers.
+func offers(s *registry.Service) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e registry.Endpoint) bool { return e.Health.Offered() })
 }
 
 // inFormats says in which formats a service is written: in all of them, or

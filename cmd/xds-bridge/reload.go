@@ -139,7 +139,7 @@ func (k *keeper) tell(ctx context.Context, r admin.Reload) {
 		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
 	} else {
 		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Faults, "; ")
-		event.Release = "the file is mended: xds-bridge validate tells its faults, xds-bridge reload takes it"
+		event.Release = "when the file is mended: xds-bridge validate tells its faults, xds-bridge reload takes it"
 		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Faults, "ends", event.Release)
 	}
 	h.events.Add(event)
@@ -187,7 +187,11 @@ func changes(before, after *house) []string {
 func ended(before, after *house, note func(part, name, how string)) {
 	for _, o := range before.outlets {
 		if after.outlet(o.at) == nil {
-			note("target", o.at.String(), "ended; its entries stay")
+			how := "ended; its entries stay"
+			if o.at.listen != "" {
+				how = "ended; nobody is answered there any more"
+			}
+			note("target", o.at.String(), how)
 		}
 	}
 	for _, o := range after.outlets {

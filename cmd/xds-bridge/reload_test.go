@@ -191,7 +191,7 @@ func TestSocketsOfAReload(t *testing.T) {
 	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2"+at+": begun")
 	_, port, _ := strings.Cut(at, ":")
 	with(":" + port)
-	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2:"+port+": begun")
+	do(t, "reload", "-f", file).want(t, exitOK, "target mesh2:"+port+": begun", "target mesh2"+at+": ended; nobody is answered there any more")
 	if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at); err == nil {
 		_ = l.Close()
 		t.Error("the port is free for others")

@@ -75,7 +75,7 @@ func (c *cli) reckon(statuses []bridge.Status) error {
 		bad := len(st.Conflicts)
 		for _, sv := range st.Services {
 			if sv.Reason == bridge.ReasonInvalid || sv.Reason == bridge.ReasonRefused {
-				c.note("%s: %s: %s", st.Target, sv.Service, sv.Detail)
+				c.note("%s: %s: %s", st.Target, sv.Service, brief(sv.Detail))
 				bad++
 			}
 		}

@@ -60,7 +60,7 @@ func TestStatusAndWhy_A76(t *testing.T) {
 	if string(s.Service) != orders || s.Entries != 2 || s.LastWrite.IsZero() || d.Loops[0].Owned != 2 || d.Sources[0].Endpoints["unknown"] != 2 {
 		t.Errorf("status: %+v", d)
 	}
-	for _, name := range []string{orders, "api.Orders", "providers:api.Orders:1.0:", "orders", "orders.shop"} {
+	for _, name := range []string{orders, "api.Orders", "providers:api.Orders:1.0:", "orders"} {
 		do(t, "why", name, "-f", file).want(t, exitOK, "key       providers:api.Orders:1.0:", "endpoint  10.0.0.1:20880",
 			"bridge mesh-to-zk, owner shop", "reason    synced", "group     dubbo-interface:/dubbo/api.Orders")
 	}
@@ -109,10 +109,11 @@ func TestHoldsAreDecided(t *testing.T) {
 		r := do(t, "status", "-f", file)
 		return r.code == exitHeld && strings.Contains(r.out, "not in step: zk held")
 	})
-	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve "+id, "xds-bridge deny "+id)
+	do(t, "holds", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id+" lets these go, xds-bridge deny -f "+file+" "+id+" keeps them")
+	do(t, "holds", "--admin", "unix:"+w.dir+"/a").want(t, exitHeld, "xds-bridge approve --admin unix:"+w.dir+"/a "+id)
 	do(t, "approve", "0000", "-f", file).want(t, exitFindings, "no such hold", "xds-bridge holds")
 	do(t, "approve", id[:7]+"000000000000", "-f", file).want(t, exitFindings, "bridge mesh-to-zk now has ", "deletions held in zk; look at xds-bridge holds, then approve or deny "+id)
-	do(t, "approve", "--bridge", "mesh-to-zk", "-f", file).want(t, exitHeld, "xds-bridge approve "+id)
+	do(t, "approve", "--bridge", "mesh-to-zk", "-f", file).want(t, exitHeld, "xds-bridge approve -f "+file+" "+id)
 	do(t, "approve", "--bridge", "other", "-f", file).want(t, exitOK, "Nothing is held back.")
 	do(t, "approve", "-f", file).want(t, exitUsage, "--bridge")
 	do(t, "deny", id, "0000", "-f", file).want(t, exitFindings, "hold "+id+" of bridge mesh-to-zk in zk: denied", "no such hold: 0000")

@@ -112,7 +112,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			w := newWorld(t)
 			since := time.Now()
 			file, r := bring(t, w)
-			q := states.Question{Since: since, Services: map[string]string{"mesh": orders, "zk": orders}, Rules: string(rules)}
+			q := states.Question{Since: since, Services: map[string]string{"source mesh": orders, "target zk": orders, "target zk2": orders}, Rules: string(rules)}
 			q.Peers = row.Peers(q)
 			var said error
 			t.Cleanup(func() {

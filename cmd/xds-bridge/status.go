@@ -21,7 +21,8 @@ func (c *cli) statusVerb() *cobra.Command {
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
 		Long: "status asks the running bridge. It exits with 0 where everything is in step, 1\n" +
 			"where something is not, 4 where the bridge does not answer and 5 where a guard\n" +
-			"holds deletions back.",
+			"holds deletions back. OURS, OTHERS and CLAIMED count entries: a host that is\n" +
+			"served into a mesh is one, beside its endpoints.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context(), o, form) },
 	}
 	clientFlags(cmd, &o)
@@ -59,7 +60,7 @@ func verdictOf(d admin.Document) error {
 		switch {
 		case c.Name == admin.Held:
 			code = exitHeld
-		case code == exitOK:
+		case c.Lasts() && code == exitOK:
 			code = exitFindings
 		}
 	}
@@ -112,7 +113,9 @@ func (c *cli) printStatus(d admin.Document) error {
 		}
 	}
 	c.say("owner %s, version %s, up %s, %s", d.Owner, d.Version, d.Time.Sub(d.Started).Truncate(time.Second), readiness(d))
-	c.printConditions(d)
+	c.printConditions(d.Time, slices.DeleteFunc(slices.Clone(d.Conditions), func(x admin.Condition) bool {
+		return slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held}, x.Name) // each has lines of its own
+	}))
 	if d.Replicas != nil {
 		c.say("%s", leaderships(*d.Replicas))
 	}
@@ -124,7 +127,7 @@ func (c *cli) printStatus(d admin.Document) error {
 			endpoints += n
 		}
 		t.row(s.Name, s.Kind, stateWord(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
-			ago(d.Time, s.LastContact), sourceDetail(s))
+			ago(d.Time, s.LastContact), brief(sourceDetail(s)))
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -136,7 +139,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
 		t.row(l.Target, stateWord(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
-			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), targetDetail(d, l))
+			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
 	}
 	if err := t.end(); err != nil {
 		return err
@@ -144,19 +147,15 @@ func (c *cli) printStatus(d admin.Document) error {
 	return c.printServices(d)
 }
 
-// printConditions says what keeps the bridge from being in step, since when and
-// why.
-func (c *cli) printConditions(d admin.Document) {
-	for _, x := range d.Conditions {
-		if slices.Contains([]admin.ConditionName{admin.ReloadRefused, admin.Held, admin.Conflicting}, x.Name) {
-			continue // each has lines of its own
+// printConditions says what is not in step, since when and why.
+func (c *cli) printConditions(now time.Time, all []admin.Condition) {
+	for _, x := range all {
+		until := ""
+		if !x.Lasts() {
+			until = ", until " + x.Until.Format(time.TimeOnly)
 		}
-		c.printCondition(d.Time, x)
+		c.warn("%s %s%s since %s%s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
 	}
-}
-
-func (c *cli) printCondition(now time.Time, x admin.Condition) {
-	c.warn("%s %s%s since %s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), colon(x.Detail))
 }
 
 // shownSkipped is how many inputs that a source left out status shows.
@@ -177,7 +176,7 @@ func (c *cli) printServices(d admin.Document) error {
 	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, l := range d.Loops {
 		for _, s := range l.Services {
-			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), orWord(s.Detail, s.LastError))
+			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(orWord(s.Detail, s.LastError)))
 		}
 	}
 	if err := t.end(); err != nil {
@@ -189,9 +188,6 @@ func (c *cli) printServices(d admin.Document) error {
 		}
 		for _, k := range l.Kept {
 			c.warn("%d entries of ours stay in %s: %s", k.Entries, l.Target, k.Why)
-		}
-		for _, k := range l.Conflicts {
-			c.warn("conflict: %s %s of %s belongs to %s", k.Group, k.Key, k.Service, k.Winner)
 		}
 	}
 	return nil
@@ -207,6 +203,9 @@ func (c *cli) warn(format string, args ...any) {
 func readiness(d admin.Document) string {
 	var why []string
 	for _, c := range d.Conditions {
+		if !c.Lasts() {
+			continue
+		}
 		what := orWord(c.Peer, string(c.Direction)) + " " + string(c.Name)
 		if !slices.Contains(why, what) {
 			why = append(why, what)
@@ -248,7 +247,7 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		}
 		detail := "connected to " + t.Server
 		if t.Kind == "mesh" {
-			detail = readBy(t.Readers)
+			detail = readBy(t)
 		}
 		if t.Login != nil {
 			detail += " as " + t.Login.Username
@@ -273,13 +272,13 @@ func ago(now, at time.Time) string {
 }
 
 // readBy says who reads a target that serves.
-func readBy(readers []admin.Reader) string {
-	if len(readers) == 0 {
-		return "read by nobody: configSources of an istiod has to name this address"
+func readBy(t admin.TargetPeer) string {
+	if len(t.Readers) == 0 {
+		return "read by nobody: " + orWord(t.LastError, "configSources of an istiod has to name this address")
 	}
-	names := make([]string, 0, len(readers))
-	for _, r := range readers {
+	names := make([]string, 0, len(t.Readers))
+	for _, r := range t.Readers {
 		names = append(names, r.Address)
 	}
-	return fmt.Sprintf("read by %d: %s", len(readers), strings.Join(names, ", "))
+	return fmt.Sprintf("read by %d: %s", len(t.Readers), strings.Join(names, ", "))
 }

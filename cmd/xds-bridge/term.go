@@ -63,6 +63,15 @@ func printable(s string) string {
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
+// brief returns the first of several lines, and how many more there are.
+func brief(text string) string {
+	first, rest, more := strings.Cut(text, "\n")
+	if !more {
+		return text
+	}
+	return fmt.Sprintf("%s, and %d more", first, strings.Count(rest, "\n")+1)
+}
+
 // table prints rows in columns.
 type table struct{ w *tabwriter.Writer }
 

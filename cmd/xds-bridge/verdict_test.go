@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
@@ -32,6 +33,10 @@ func TestVerdictOfAStatus(t *testing.T) {
 		"a reload was refused": {
 			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfProcess, Name: admin.ReloadRefused}}},
 			exitFindings, "not in step: process reload-refused",
+		},
+		"clients are on their way back": {
+			admin.Document{Ready: true, Conditions: []admin.Condition{{Direction: admin.OfSource, Peer: "mesh", Name: admin.Partial, Until: time.Unix(1, 0)}}},
+			exitOK, "in step",
 		},
 		"it has just begun": {admin.Document{Conditions: of("zk", admin.Pending)}, exitFindings, "not ready yet: zk pending"},
 	} {

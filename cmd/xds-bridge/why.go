@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -20,9 +21,10 @@ func (c *cli) whyVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
 		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
-			"endpoints, entries, owner and the one reason it is in that state, and what is\n" +
-			"wrong with the registries on its way. Name the service as the mesh does\n" +
-			"(fqdn:port), by its interface, by its service key, or by a part of these.",
+			"endpoints, entries, owner and the one reason it is in that state. It begins with\n" +
+			"what status shows of the sources and targets that the service passes. Name the\n" +
+			"service as the mesh does (fqdn:port), by its interface or by its service key; an\n" +
+			"application or a host alone will do where no service has that as its name.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), o, form, args[0]) },
 	}
@@ -48,9 +50,7 @@ func (c *cli) why(ctx context.Context, o clientOptions, form output, service str
 }
 
 func (c *cli) printWhy(w admin.Why) {
-	for _, x := range w.Conditions {
-		c.printCondition(time.Now(), x)
-	}
+	c.printConditions(time.Now(), w.Conditions)
 	for _, s := range w.Sources {
 		c.printSeen(s)
 	}
@@ -60,26 +60,44 @@ func (c *cli) printWhy(w admin.Why) {
 	for _, s := range w.Services {
 		c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
 		c.say("  service   %s", s.Service)
-		c.say("  reason    %s%s", s.Reason, colon(s.Detail))
+		details := strings.Split(s.Detail, "\n")
+		c.say("  reason    %s%s", s.Reason, colon(details[0]))
+		for _, line := range details[1:min(len(details), shownEntries)] {
+			c.say("            %s", line)
+		}
+		if more := len(details) - shownEntries; more > 0 {
+			c.say("            and %d more; see why -o json", more)
+		}
 		c.say("  claimed   %d entries", s.Entries)
 		for _, g := range s.Groups {
 			c.say("  group     %s", g)
 		}
 		if s.LastError != "" {
-			c.say("  error     %s", s.LastError)
+			c.say("  error     %s", brief(s.LastError))
 		}
 	}
 	for _, h := range w.Holds {
 		c.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
 	}
-	for _, k := range w.Conflicts {
+	for _, k := range w.Conflicts[:min(len(w.Conflicts), shownEntries)] {
 		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
+	}
+	if more := len(w.Conflicts) - shownEntries; more > 0 {
+		c.warn("%d conflicts more, which why -o json tells", more)
 	}
 	for _, k := range w.Kept {
 		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
 	}
-	c.printEvents(w.Events)
-	if len(w.Services) == 0 {
+	c.printEvents(slices.DeleteFunc(w.Events, func(e admin.Event) bool {
+		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are told above
+	}))
+	switch {
+	case len(w.Services) > 0:
+	case len(w.Sources) == 0:
+		c.say("No service has this name.")
+	case len(w.Conditions) > 0:
+		c.say("No bridge claims it so far.")
+	default:
 		c.say("No bridge claims it.")
 	}
 }

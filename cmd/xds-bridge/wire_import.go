@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -96,7 +97,10 @@ func servedState(target *mcp.Target, server *mcp.Server) admin.TargetState {
 		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked})
 	}
 	s.Connected = len(s.Readers) > 0
-	if err := target.Ready(); err != nil {
+	if p, at := server.Left(); !s.Connected && !at.IsZero() {
+		s.LastError = fmt.Sprintf("%s read until %s and is gone", p.Address, at.Format(time.TimeOnly))
+	}
+	if err := target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
 		s.LastError = err.Error()
 	}
 	return s

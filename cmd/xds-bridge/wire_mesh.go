@@ -241,7 +241,7 @@ func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 		return out
 	}
 	k := s.Mapping
-	out.Mapping = &admin.Mapping{From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts()), Waiting: k.Waiting}
+	out.Mapping = &admin.Mapping{From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts()), Waiting: k.Waiting, Until: k.Restarting}
 	if k.Err != nil {
 		out.Mapping.LastError = k.Err.Error()
 		out.LastError = cmp.Or(out.LastError, out.Mapping.LastError)

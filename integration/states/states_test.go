@@ -54,8 +54,8 @@ type asked struct {
 	done     map[string]bool
 }
 
-// ask returns it; services are those that why is asked for, by the registry that
-// a state is of, and shown is how registries are shown that are not shown by their name.
+// ask returns it; services are those that why is asked for, by the direction and
+// registry that a state is of, and shown is how registries are shown that are not shown by their name.
 func ask(t *testing.T, b *harness.Bridge, services, shown map[string]string) *asked {
 	t.Helper()
 	read := func(path ...string) string {
@@ -187,7 +187,9 @@ reload: { interval: 0s }`,
 	reading := harness.NewMesh(t)
 	reading.From(listen)
 	w.reader = harness.StartIstiod(t, reading)
-	w.asked = ask(t, b, map[string]string{"zk": faults.MovingService, "mesh": faults.MovingService}, map[string]string{"target mesh": "mesh" + listen})
+	w.asked = ask(t, b, map[string]string{
+		"source mesh": faults.MovingService, "target zk": faults.MovingService, "source zk": "api.Java", "target mesh": "api.Java",
+	}, map[string]string{"target mesh": "mesh" + listen})
 	return w
 }
 
@@ -329,7 +331,7 @@ bridges:
   - { name: zk-to-nacos, from: zk, to: nacos, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] }, guard: { settle: 1s, lastEndpoint: 1s } }`,
 		toNacos.URL, zookeeper.Address))
 	b.Start(t)
-	a := ask(t, b, map[string]string{"nacos": "api.Old"}, nil)
+	a := ask(t, b, map[string]string{"source nacos": "api.Java", "target nacos": "api.Old"}, nil)
 	a.is(t, time.Now(), "well")
 	a.in(t, []string{"Nacos slow"},
 		func() { toNacos.Both(func(p *harness.Proxy) { p.Delay(300 * time.Millisecond) }) },

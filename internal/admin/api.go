@@ -9,10 +9,8 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/internal/redact"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // Admin returns the handler of the API. Only requests that name loopback as
@@ -88,29 +86,17 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 }
 
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
-	why, meant := s.Why(r.Context(), r.PathValue("name"))
-	switch {
-	case len(meant) > 0:
-		problem(w, http.StatusNotFound, "no source tells of this service and no target holds it; did you mean "+listed(meant)+"?")
-	case why.empty() && len(why.Skipped) == 0:
-		problem(w, http.StatusNotFound, "no source tells of this service and no target holds it; "+
-			"name it as the mesh does (fqdn:port), by its interface or by its service key")
-	default:
-		reply(w, http.StatusOK, why)
+	why := s.Why(r.Context(), r.PathValue("name"))
+	if why.empty() {
+		text := "no source tells of this service and no target holds it; " +
+			"name it as the mesh does (fqdn:port), by its interface or by its service key" + meant(s.like(r.Context(), why.Query))
+		for _, c := range why.Conditions {
+			text += fmt.Sprintf("; %s %s: %s", c.Peer, c.Name, c.Detail)
+		}
+		problem(w, http.StatusNotFound, text)
+		return
 	}
-}
-
-// listed writes names in a row, the first few of many.
-func listed(names []registry.Name) string {
-	const most = 5
-	words := make([]string, 0, most+1)
-	for _, name := range names[:min(len(names), most)] {
-		words = append(words, string(name))
-	}
-	if more := len(names) - most; more > 0 {
-		words = append(words, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(words, ", ")
+	reply(w, http.StatusOK, why)
 }
 
 // reply writes a document without the secrets that texts in it hold. The

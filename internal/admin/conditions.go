@@ -23,6 +23,7 @@ type Condition struct {
 	Bridge    string        `json:"bridge,omitempty"` // where it is about one alone
 	Detail    string        `json:"detail,omitempty"`
 	Since     time.Time     `json:"since"`
+	Until     time.Time     `json:"until,omitzero"` // when it ends by itself; it keeps nothing from being in step then
 }
 
 // Direction says what a condition is about.
@@ -73,6 +74,9 @@ func ConditionsOf(d Direction) []ConditionName {
 func (c Condition) told() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
 }
+
+// Lasts reports whether a condition needs somebody, or something, to end it.
+func (c Condition) Lasts() bool { return c.Until.IsZero() }
 
 // key tells one condition from another, whatever its detail is.
 func (c Condition) key() Condition {
@@ -145,8 +149,13 @@ func conditionsOfSource(in Input) []Condition {
 		g.note(Stale, sum.Stale.Error())
 	}
 	switch m := state.Mapping; {
-	case sum.Unknown > 0:
-		g.count(Partial, sum.Unknown, "it cannot tell of %d parts, and what came of them stays")
+	case sum.Unknown == 1 && m != nil && !m.Until.IsZero(): // the service keys
+		g.note(Partial, sum.Scope+": "+sum.Why.Error())
+		g.all[len(g.all)-1].Until = m.Until
+	case sum.Unknown == 1:
+		g.note(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
+	case sum.Unknown > 1:
+		g.note(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json tells, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
 		g.note(Partial, "service keys stay as they were read last: "+m.LastError)
 	}
@@ -174,7 +183,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	g.count(Refused, reasons[bridge.ReasonRefused], "it refuses entries of %d services; see why SERVICE")
 	g.count(Invalid, reasons[bridge.ReasonInvalid], "%d services cannot be written; see why SERVICE")
 	g.count(Held, st.Counts.Holds, "%d sets of deletions; see xds-bridge holds")
-	g.count(Conflicting, st.Counts.Conflicts, "%d claims are refused")
+	g.count(Conflicting, st.Counts.Conflicts, "%d entries of others are in the way; see why SERVICE")
 	if st.Listed {
 		for _, b := range st.Bridges {
 			if why := idle(b); why != "" {
@@ -196,7 +205,7 @@ func (g *gathered) reach(t Target) bool {
 	switch {
 	case peer.Connected:
 	case t.Kind == "mesh": // it serves, whoever reads it
-		g.note(NoReader, "configSources of an istiod has to name this address")
+		g.note(NoReader, cmp.Or(peer.LastError, "configSources of an istiod has to name this address"))
 		return refused == ""
 	default:
 		g.note(Away, cmp.Or(peer.LastError, "not connected yet"))

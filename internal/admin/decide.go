@@ -67,22 +67,30 @@ func (s *Server) entry(w word, who string, hold bridge.Hold, d Decision, err err
 	return e
 }
 
-// became says what became of a hold that is not there under an id.
+// became says what became of a hold that is not there under an id, and which may
+// have been meant. That its entries changed is known only of one that was shown.
 func (s *Server) became(ctx context.Context, id string) string {
+	events := s.opts.Events.about(map[string]bool{id: true})
+	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
+		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, events[i].Time.UTC().Format(time.RFC3339), events[i].Why)
+	}
 	where, _, _ := strings.Cut(id, "-")
 	var now []string
+	var ids []alias
 	for _, h := range holds(s.statuses(ctx)) {
-		if at, _, _ := strings.Cut(h.ID, "-"); at != where {
-			continue
+		ids = append(ids, alias{h.ID, h.ID})
+		if at, _, _ := strings.Cut(h.ID, "-"); at == where {
+			now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, h.ID))
 		}
-		now = append(now, fmt.Sprintf("bridge %s now has %d deletions held in %s; look at xds-bridge holds, then approve or deny %s", h.Bridge, len(h.Entries), h.Target, h.ID))
 	}
-	if len(now) > 0 {
+	near := nearest(id, ids)
+	switch {
+	case len(events) > 0 && len(now) > 0:
 		return "hold " + id + " is no more, since its entries changed: " + strings.Join(now, "; ")
-	}
-	ended := s.opts.Events.about(map[string]bool{id: true})
-	if i := slices.IndexFunc(ended, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
-		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, ended[i].Time.UTC().Format(time.RFC3339), ended[i].Why)
+	case len(events) == 0 && len(near) > 0:
+		return "no such hold: " + id + meant(near) + " xds-bridge holds shows what it is"
+	case len(now) > 0:
+		return "no such hold: " + id + "; " + strings.Join(now, "; ")
 	}
 	return "no such hold: " + id + " has ended, or was never one; xds-bridge holds lists what is held now"
 }

@@ -83,18 +83,23 @@ func TestEvents(t *testing.T) {
 // V50: an id that was logged a moment ago leads to what is held now.
 func TestAnIdOfASetThatChangedLeadsToWhatIsHeldNow(t *testing.T) {
 	l := &loop{refuse: bridge.ErrNoHold, st: bridge.Status{Listed: true, Holds: []bridge.Hold{{
-		ID: "5a5a5a-02", Bridge: "b", Entries: []string{"g 1", "g 2", "g 3"},
+		ID: "5a5a5a-02bb34", Bridge: "b", Entries: []string{"g 1", "g 2", "g 3"},
 	}}}}
 	events := &admin.Events{}
 	s, err := admin.New(t.Context(), admin.Options{Owner: "shop", Targets: []admin.Target{{Name: "zk", Loop: l}}, Events: events})
 	if err != nil {
 		t.Fatal(err)
 	}
+	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "5a5a5a-01cc56", What: "held back: 2 deletions"})
+	events.Add(bridge.Event{Kind: bridge.EventHold, Subject: "777777-03", What: "held back: 1 deletions"})
 	events.Add(bridge.Event{Kind: bridge.EventRelease, Subject: "777777-03", Why: "approved by ann"})
 	for id, want := range map[string]string{
-		"5a5a5a-01": "bridge b now has 3 deletions held in zk; look at xds-bridge holds, then approve or deny 5a5a5a-02",
-		"777777-03": "777777-03 ended at 0001-01-01T00:00:00Z: approved by ann",
-		"123456-04": "no such hold: 123456-04 has ended, or was never one",
+		"5a5a5a-01cc56": "hold 5a5a5a-01cc56 is no more, since its entries changed: bridge b now has 3 deletions held in zk; " +
+			"look at xds-bridge holds, then approve or deny 5a5a5a-02bb34",
+		"5a5a5a-99ff00": "no such hold: 5a5a5a-99ff00; bridge b now has 3 deletions held in zk",
+		"5a5a5a-02bb3":  "no such hold: 5a5a5a-02bb3; did you mean 5a5a5a-02bb34? xds-bridge holds shows what it is",
+		"777777-03":     "777777-03 ended at 0001-01-01T00:00:00Z: approved by ann",
+		"123456-04":     "no such hold: 123456-04 has ended, or was never one",
 	} {
 		w := call(s.Admin(), "POST", "/api/v1/holds/"+id+"/approve")
 		if w.Code != 404 || !strings.Contains(w.Body.String(), want) {

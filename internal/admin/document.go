@@ -15,7 +15,7 @@ type Document struct {
 	Started    time.Time       `json:"started"`
 	Time       time.Time       `json:"time"`    // when the document was made
 	Ready      bool            `json:"ready"`   // every source told of everything once, every target was listed
-	InSync     bool            `json:"in_sync"` // there is no condition
+	InSync     bool            `json:"in_sync"` // there is no condition, but such as end by themselves
 	Conditions []Condition     `json:"conditions"`
 	Sources    []Source        `json:"sources"`
 	Targets    []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
@@ -151,7 +151,8 @@ type Mapping struct {
 	LastRead  time.Time `json:"last_read,omitzero"` // when a whole reading last succeeded
 	LastError string    `json:"last_error,omitempty"`
 	Conflicts int       `json:"conflicts"`
-	Waiting   int       `json:"waiting"` // claims of clients that went, which stay until these could have come back
+	Until     time.Time `json:"until,omitzero"` // when clients of an istiod that came up lately will have come back
+	Waiting   int       `json:"waiting"`        // claims of clients that went, which stay until these could have come back
 }
 
 // Skipped is an input that was left out on purpose.
@@ -179,7 +180,7 @@ type Page[T any] struct {
 // and what became of it on each way.
 type Why struct {
 	Query      string      `json:"query"`
-	Conditions []Condition `json:"conditions"` // of the sources and targets below
+	Conditions []Condition `json:"conditions"` // of the sources that tell of it and the targets it goes to; of all where it is not known which
 	Sources    []Seen      `json:"sources"`
 	Services   []Service   `json:"services"`
 	Holds      []Hold      `json:"holds"`

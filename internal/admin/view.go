@@ -79,7 +79,7 @@ func (s *Server) Document(ctx context.Context) Document {
 	}
 	d.Loops = s.statuses(ctx)
 	d.Conditions = s.conditions(d.Loops, d.Replicas)
-	d.InSync = len(d.Conditions) == 0
+	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
 	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.fault != "" })
 	return d
 }

@@ -2,9 +2,10 @@ package admin
 
 import (
 	"context"
-	"maps"
+	"iter"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -14,133 +15,150 @@ import (
 )
 
 // Why returns what is known of a service. The query is a service's name as its
-// registry has it, the name of an interface, a service key or a host, with or
-// without a port; where it is none of these, a whole part of the name of one
-// service alone. Where it is a part of several, or near to the names of some,
-// these are returned.
-func (s *Server) Why(ctx context.Context, query string) (Why, []registry.Name) {
-	all := s.statuses(ctx)
-	if why := s.why(query, all); !why.empty() {
-		return why, nil
-	}
-	known := s.known(all)
-	named := make(map[registry.Name]bool)
-	for word, name := range known {
-		if isPart(word, query) {
-			named[name] = true
-		}
-	}
-	if len(named) == 0 {
-		for _, word := range naming.Near(query, slices.Sorted(maps.Keys(known)), suggested) {
-			named[known[word]] = true
-		}
-		return s.why(query, all), slices.Sorted(maps.Keys(named))
-	}
-	meant := slices.Sorted(maps.Keys(named))
-	if len(meant) > 1 {
-		return s.why(query, all), meant
-	}
-	why := s.why(string(meant[0]), all)
-	why.Query = query
-	return why, nil
-}
-
-// suggested is how many services are named to who asks for one that there is not.
-const suggested = 3
-
-// known returns every word by which a service may be named, with the service.
-func (s *Server) known(all []bridge.Status) map[string]registry.Name {
-	words := make(map[string]registry.Name)
-	for _, in := range s.inputs() {
-		rows, _ := in.Table.Snapshot()
-		for name, sv := range rows {
-			words[string(name)] = name
-			for _, i := range sv.Interfaces {
-				words[i.Name] = name
-			}
-		}
-	}
-	for _, st := range all {
-		for _, sv := range st.Services {
-			words[string(sv.Service)] = sv.Service
-			for _, g := range sv.Groups {
-				words[g.Name] = sv.Service
-			}
-		}
-	}
-	return words
-}
-
-// isPart reports whether a query is a part of a name between the separators of
-// names, whatever the case of its letters.
-func isPart(name, query string) bool {
-	const separators = "./:@"
-	name, query = strings.ToLower(name), strings.ToLower(query)
-	for at := 0; query != ""; at++ {
-		i := strings.Index(name[at:], query)
-		if i < 0 {
-			break
-		}
-		at += i
-		end := at + len(query)
-		if (at == 0 || strings.ContainsRune(separators, rune(name[at-1]))) && (end == len(name) || strings.ContainsRune(separators, rune(name[end]))) {
-			return true
-		}
-	}
-	return false
-}
-
-// why returns what is known of a service by its exact name.
-func (s *Server) why(query string, all []bridge.Status) Why {
+// registry has it, its host in the mesh, an interface or a service key. Where
+// nothing has that name it may be a part: an application, or a host alone.
+func (s *Server) Why(ctx context.Context, query string) Why {
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
-	names := map[registry.Name]bool{registry.Name(query): true} // a source may know it no more
+	all := s.statuses(ctx)
+	conditions := s.conditions(all, nil)
+	names := s.named(all, query, fullNames)
+	if len(names) == 0 {
+		names = s.named(all, query, shortNames)
+	}
 	for _, in := range s.inputs() {
-		for _, seen := range lookup(in, query) {
-			names[seen.Service] = true
-			why.Sources = append(why.Sources, seen)
-		}
+		why.Sources = append(why.Sources, lookup(in, names)...)
 		for _, sk := range skipped(in.Table) {
 			if strings.Contains(sk.Input, query) {
 				why.Skipped = append(why.Skipped, sk)
 			}
 		}
 	}
-	found := make([]bridge.Status, len(all))
 	for i := range all {
-		found[i] = all[i].Find(names, about(query))
+		all[i] = all[i].Find(names, about(query))
 	}
-	why.Services, why.Holds, why.Conflicts = services(s.owner(), found), holds(found), conflicts(found)
-	for _, st := range found {
+	why.Services, why.Holds, why.Conflicts = services(s.owner(), all), holds(all), conflicts(all)
+	for _, st := range all {
 		for _, k := range st.Kept {
 			why.Kept = append(why.Kept, Kept{Target: st.Target, Kept: k})
 		}
 	}
-	why.Conditions = slices.DeleteFunc(s.Conditions(), func(c Condition) bool { return !why.passes(c) })
+	why.Conditions = slices.DeleteFunc(conditions, func(c Condition) bool { return !why.passes(c) })
+	names[registry.Name(query)] = true
 	why.Events = s.opts.Events.about(why.subjects(names))
 	return why
 }
 
-// passes reports whether a condition is about a source that tells of the service
-// or about a target in which it has something.
+// named returns the services that a query means: by one of their names, or by
+// that of a group that they claim in.
+func (s *Server) named(all []bridge.Status, query string, namesOf func(*registry.Service) []string) map[registry.Name]bool {
+	names, isGroup := make(map[registry.Name]bool), about(query)
+	for sv := range s.known(all) {
+		if slices.Contains(namesOf(sv), query) {
+			names[sv.Name] = true
+		}
+	}
+	for _, st := range all {
+		for _, sv := range st.Services {
+			if slices.ContainsFunc(sv.Groups, isGroup) {
+				names[sv.Service] = true
+			}
+		}
+	}
+	return names
+}
+
+// known yields the services that sources tell of and, by name alone, those that
+// only targets know any more.
+func (s *Server) known(all []bridge.Status) iter.Seq[*registry.Service] {
+	return func(yield func(*registry.Service) bool) {
+		for _, in := range s.inputs() {
+			rows, _ := in.Table.Snapshot()
+			for _, sv := range rows {
+				if !yield(sv) {
+					return
+				}
+			}
+		}
+		for _, st := range all {
+			for _, sv := range st.Services {
+				if !yield(&registry.Service{Name: sv.Service}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// fullNames returns the names that mean a service and nothing else, and those of
+// what it provides.
+func fullNames(sv *registry.Service) []string {
+	names := []string{string(sv.Name)}
+	for _, i := range sv.Interfaces {
+		names = append(names, i.Name, key(i))
+	}
+	return names
+}
+
+// shortNames returns the parts of a service's name by which people call it.
+func shortNames(sv *registry.Service) []string {
+	name := string(sv.Name)
+	names := []string{name[strings.LastIndexByte(name, '/')+1:]}
+	if host, isHost := hostOf(name); isHost {
+		label, _, _ := strings.Cut(host, ".")
+		names = append(names, host, label)
+	}
+	if sv.Application != "" {
+		names = append(names, sv.Application)
+	}
+	return names
+}
+
+// hostOf returns the host of host:port.
+func hostOf(address string) (host string, ok bool) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return host, err == nil
+}
+
+// like returns the services whose names are nearest to a query of which nothing
+// is known.
+func (s *Server) like(ctx context.Context, query string) []string {
+	var names []alias
+	for sv := range s.known(s.statuses(ctx)) {
+		for _, n := range slices.Concat(fullNames(sv), shortNames(sv)) {
+			names = append(names, alias{n, string(sv.Name)})
+		}
+	}
+	return nearest(query, names)
+}
+
+// passes reports whether a condition is of a source or target that the service
+// passes. One that no source tells of may come from any, and one that is in no
+// target yet may go to any.
 func (w *Why) passes(c Condition) bool {
 	switch c.Direction {
-	case OfProcess:
 	case OfSource:
-		return slices.ContainsFunc(w.Sources, func(s Seen) bool { return s.Source == c.Peer })
+		return len(w.Sources) == 0 || slices.ContainsFunc(w.Sources, func(s Seen) bool { return s.Source == c.Peer })
 	case OfTarget:
-		return slices.ContainsFunc(w.Services, func(s Service) bool { return s.Target == c.Peer && (c.Bridge == "" || c.Bridge == s.Bridge) })
+		return len(w.Services) == 0 || slices.ContainsFunc(w.Services, func(sv Service) bool {
+			return sv.Target == c.Peer && (c.Bridge == "" || sv.Bridge == c.Bridge)
+		})
+	default:
+		return false
 	}
-	return false
 }
 
 // about returns whether a group is what a query names: by its name, in full or,
 // where one of the two is a service key and the other not, by the interface. A
-// host may have a port.
+// host may have its port.
 func about(query string) func(registry.Group) bool {
 	asked, noKey := naming.ParseServiceKey(query)
-	host, _, _ := net.SplitHostPort(query)
+	host, isHost := hostOf(query)
 	return func(g registry.Group) bool {
-		if g.Name == query || host != "" && g.Name == host || strings.HasSuffix(query, g.Name) && g.String() == query {
+		if g.Name == query || isHost && g.Name == host || strings.HasSuffix(query, g.Name) && g.String() == query {
 			return true
 		}
 		if noKey == nil {
@@ -169,18 +187,16 @@ func (w *Why) subjects(names map[registry.Name]bool) map[string]bool {
 	return all
 }
 
-// empty reports whether nothing is known of a service, whatever was left out.
 func (w *Why) empty() bool {
-	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Kept) == 0
+	return len(w.Sources)+len(w.Services)+len(w.Holds)+len(w.Conflicts)+len(w.Kept)+len(w.Skipped) == 0
 }
 
-func lookup(in Input, query string) []Seen {
+func lookup(in Input, names map[registry.Name]bool) []Seen {
 	rows, known := in.Table.Snapshot()
 	found := []Seen{}
-	for name, sv := range rows {
-		if string(name) != query && !slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool {
-			return i.Name == query || key(i) == query
-		}) {
+	for name := range names {
+		sv := rows[name]
+		if sv == nil {
 			continue
 		}
 		seen := Seen{Source: in.Name, Service: name, Keys: []string{}, Attributes: redact.Map(sv.Attributes), Endpoints: endpoints(sv)}

@@ -89,7 +89,7 @@ type Bridge interface {
 type Question struct {
 	Since    time.Time
 	Peers    []string          // of all states that hold now; no other has a condition
-	Services map[string]string // by the registry that a state is of: the service that why is asked for
+	Services map[string]string // by direction and registry, such as target zk: the service of that way that why is asked for
 	Rules    string            // the text of deploy/alerts.yaml
 	Shown    map[string]string // by direction and registry, such as target mesh: as what it is shown, where that is not its name
 }
@@ -212,17 +212,42 @@ func inColumn(text, direction, peer, word string) bool {
 	return false
 }
 
+// why asks for the services of the way that a row is of; of all ways where it is
+// of none.
 func (r Row) why(b Bridge, q Question) error {
 	if r.Why == "-" {
 		return nil
 	}
-	for peer, service := range q.Services {
-		if len(r.Conditions) > 0 && peerOf(r.Conditions[0]) != peer && peerOf(r.Conditions[0]) != "" {
+	asked := false
+	for way, service := range q.Services {
+		if len(r.Conditions) > 0 && peerOf(r.Conditions[0]) != "" && !strings.HasPrefix(r.Conditions[0], way+" ") {
 			continue
 		}
-		if _, out := b.Do("why", service, "-o", "json"); !strings.Contains(out, fmt.Sprintf(`"reason": %q`, r.Why)) {
-			return fmt.Errorf("why %s: no reason %q: %s", service, r.Why, out)
+		asked = true
+		if err := r.explains(b, q, service); err != nil {
+			return err
 		}
+	}
+	if !asked {
+		return fmt.Errorf("there is no service to ask why for: %v", q.Services)
+	}
+	return nil
+}
+
+// explains looks for the condition and the reason in what why says of a service.
+func (r Row) explains(b Bridge, q Question, service string) error {
+	_, text := b.Do("why", service)
+	if len(r.Conditions) > 0 && peerOf(r.Conditions[0]) != "" {
+		words := strings.Fields(r.Conditions[0])
+		if said := q.shown(r.Conditions[0]) + " " + words[len(words)-1]; !strings.Contains(text, said) {
+			return fmt.Errorf("why %s: no %q: %s", service, said, text)
+		}
+	}
+	if r.Why == "any" {
+		return nil
+	}
+	if _, out := b.Do("why", service, "-o", "json"); !strings.Contains(out, fmt.Sprintf(`"reason": %q`, r.Why)) {
+		return fmt.Errorf("why %s: no reason %q: %s", service, r.Why, out)
 	}
 	return nil
 }

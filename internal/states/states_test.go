@@ -54,6 +54,7 @@ func stale() answers {
 		"status":            "owner shop, not in step: mesh stale\n\nSOURCE  KIND  STATE  SERVICES\nmesh    mesh  STALE  1\n",
 		"status -o json":    `{"in_sync": false, "conditions": [{"direction": "source", "peer": "mesh", "condition": "stale"}]}`,
 		"events -o json":    `{"items": [{"time": "2026-11-01T12:00:00Z", "kind": "condition", "subject": "source mesh", "what": "stale"}]}`,
+		"why api.A":         "‼ mesh stale since 3s ago: away\nsource mesh\n",
 		"why api.A -o json": `{"services": [{"reason": "synced"}]}`,
 		"/metrics":          "# x\nxdsbridge_build_info{} 1\nxdsbridge_condition{condition=\"stale\",direction=\"source\",peer=\"mesh\"} 1\n",
 	}
@@ -67,7 +68,7 @@ func TestEachCellIsCompared(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := states.Question{
-		Since: time.Date(2026, 11, 1, 11, 0, 0, 0, time.UTC), Peers: []string{"mesh"}, Services: map[string]string{"mesh": "api.A"}, Rules: rules,
+		Since: time.Date(2026, 11, 1, 11, 0, 0, 0, time.UTC), Peers: []string{"mesh"}, Services: map[string]string{"source mesh": "api.A"}, Rules: rules,
 	}
 	row := rows["mesh killed"]
 	if err := row.Says(stale(), q); err != nil {
@@ -82,6 +83,8 @@ func TestEachCellIsCompared(t *testing.T) {
 		"no alert":      func(r *states.Row, _ answers, _ *states.Question) { r.Alert = "none" },
 		"unknown alert": func(r *states.Row, _ answers, _ *states.Question) { r.Alert = "XdsBridge" },
 		"column":        func(r *states.Row, _ answers, _ *states.Question) { r.Column = "SYNCED" },
+		"not asked":     func(_ *states.Row, _ answers, q *states.Question) { q.Services = nil },
+		"why":           func(_ *states.Row, a answers, _ *states.Question) { a["why api.A"] = "source mesh\n" },
 		"reason":        func(r *states.Row, _ answers, _ *states.Question) { r.Why = "held" },
 		"event":         func(r *states.Row, _ answers, _ *states.Question) { r.Event = "condition away" },
 		"another's event": func(_ *states.Row, a answers, _ *states.Question) {

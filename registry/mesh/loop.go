@@ -241,7 +241,7 @@ var errKeysReturn = errors.New("an istiod came up lately, and its clients may no
 // is complete.
 func (l *loop) missingKeys() {
 	err := l.mapping.Unread
-	if l.mapping.Restarting {
+	if !l.mapping.Restarting.IsZero() {
 		err = errKeysReturn
 	}
 	if (err == nil) != (l.keysMissing == nil) || err != nil && err.Error() != l.keysMissing.Error() {

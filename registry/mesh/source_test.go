@@ -358,7 +358,7 @@ func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
 		if b.knowledge().Synced {
 			b.t.Error("synced with a part of the mapping")
 		}
-		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: true})
+		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
 		if k := b.knowledge(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
 			b.t.Errorf("F11 while clients are on their way back: %+v, want known services, and one scope that holds what was never told of", k)
 		}
@@ -396,7 +396,7 @@ func TestAClientThatCannotBeReadMayHaveKeys_A13(t *testing.T) {
 		expectScope("one is too large")
 		b.mapping.say(unread("another does not answer"))
 		expectScope("another does not answer")
-		b.mapping.say(debug.Snapshot{Mapping: keys, Complete: true, Unread: errors.New("another does not answer"), Restarting: true})
+		b.mapping.say(debug.Snapshot{Mapping: keys, Complete: true, Unread: errors.New("another does not answer"), Restarting: time.Now().Add(time.Minute)})
 		expectScope("came up lately")
 		b.mapping.say(unread("another does not answer"))
 		expectScope("another does not answer")

@@ -228,8 +228,10 @@ func (s *state) tell(changed func(Snapshot)) {
 	}
 	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
 	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
-	next.Restarting = now.Before(s.ledger.hold)
-	s.returning(next.Restarting)
+	if now.Before(s.ledger.hold) {
+		next.Restarting = s.ledger.hold
+	}
+	s.returning(!next.Restarting.IsZero())
 	next.Mapping, next.Waiting = s.ledger.mapping(), s.ledger.gone
 	next.Faults, next.FaultTotal = faultsOf(s.watches)
 	if s.told == nil && next.Err == nil && !s.anyAnswer() {
@@ -243,7 +245,7 @@ func (s *state) tell(changed func(Snapshot)) {
 
 // returning logs when clients begin to be waited for, and when that ends.
 func (s *state) returning(now bool) {
-	before := s.told != nil && s.told.Restarting
+	before := s.told != nil && !s.told.Restarting.IsZero()
 	switch {
 	case now && !before:
 		s.o.Log.Info("a replica of istiod came up lately, keys wait for their clients to come back", "until", s.ledger.hold)
@@ -255,7 +257,7 @@ func (s *state) returning(now bool) {
 // due reports whether time has come to change something.
 func (s *state) due(now time.Time) bool {
 	next := s.ledger.next
-	return !next.IsZero() && !s.asOf().Before(next) || s.told != nil && s.told.Restarting && !now.Before(s.ledger.hold)
+	return !next.IsZero() && !s.asOf().Before(next) || s.told != nil && !s.told.Restarting.IsZero() && !now.Before(s.ledger.hold)
 }
 
 // asOf returns the time of the oldest among the last readings of the replicas

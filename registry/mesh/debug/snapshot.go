@@ -30,10 +30,10 @@ type Snapshot struct {
 	// known.
 	Complete bool
 
-	// Restarting says that a replica came up less than ConnectionGrace ago, so
-	// that clients may still be on their way back: a key that is missing, and
-	// was never in Mapping, may yet come.
-	Restarting bool
+	// Restarting is until when clients may be on their way back to a replica that
+	// came up less than ConnectionGrace ago; zero where none did. A key that is
+	// missing, and was never in Mapping, may yet come.
+	Restarting time.Time
 
 	// Unread says that single clients cannot be read, and why: keys that are
 	// missing may be theirs. nil where all can.
@@ -67,7 +67,7 @@ type ReplicaStatus struct {
 // news reports whether a snapshot tells anything that the one before did not.
 // Counts and times that move all the time are no news, but for many that wait.
 func (s Snapshot) news(before Snapshot) bool {
-	return s.Complete != before.Complete || s.Restarting != before.Restarting ||
+	return s.Complete != before.Complete || !s.Restarting.Equal(before.Restarting) ||
 		errorKey(s.Err) != errorKey(before.Err) || errorKey(s.Unread) != errorKey(before.Unread) ||
 		s.FaultTotal != before.FaultTotal || !slices.Equal(s.Faults, before.Faults) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {

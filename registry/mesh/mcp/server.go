@@ -40,6 +40,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	streams []*stream // that are open, the oldest first
+	left    Peer      // the last that read and is gone
+	leftAt  time.Time
 }
 
 // Peer is an istiod that is connected.
@@ -124,6 +126,14 @@ func (s *Server) Peers() []Peer {
 	return out
 }
 
+// Left returns who was the last to read that is gone, and since when; the zero
+// time where nobody ever was.
+func (s *Server) Left() (Peer, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left, s.leftAt
+}
+
 // open takes in a stream, or returns how many are open where there is no room.
 func (s *Server) open(st *stream) (most int, ok bool) {
 	s.mu.Lock()
@@ -170,6 +180,9 @@ func (s *Server) reads(st *stream) {
 func (s *Server) closed(st *stream) {
 	s.mu.Lock()
 	s.remove(st)
+	if st.reads {
+		s.left, s.leftAt = st.shown(), time.Now()
+	}
 	s.mu.Unlock()
 	s.target.o.Observe(Observation{Kind: ObservedClosed})
 	if p := st.shown(); p.Node != "" {

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// registers has a provider register an interface as Java Dubbo does.
+func (w *world) registers(iface, address string) {
+	w.t.Helper()
+	node := url.QueryEscape("tri://" + address + "/" + iface + "?interface=" + iface + "&side=provider")
+	if err := w.zk.Put("/dubbo/"+iface+"/providers/"+node, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// A host without endpoints answers its callers with 503: that is not in step.
+func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.registers("api.Pay", "127.0.0.1:20001")
+	w.registers("api.Orders", "10.0.0.1:20001")
+	file := w.waysIn("127.0.0.1:0", "")
+	r := w.start(file)
+	var why string
+	eventually(t, "it is invalid", func() bool {
+		why = do(t, "why", "api.Pay", "-f", file).out
+		return strings.Contains(why, "reason    invalid: left out: endpoint \"127.0.0.1:20001\": loopback address")
+	})
+	var d admin.Document
+	if err := json.Unmarshal([]byte(do(t, "status", "-o", "json", "-f", file).out), &d); err != nil {
+		t.Fatal(err)
+	}
+	names := make(map[admin.ConditionName]string)
+	for _, c := range d.Conditions {
+		names[c.Name] = c.Detail
+	}
+	if names[admin.Invalid] != "1 services cannot be written; see why SERVICE" {
+		t.Errorf("conditions are %v", names)
+	}
+	if _, text := r.probe(t, "/metrics"); !strings.Contains(text, `xdsbridge_invalid_entries{peer="mesh127.0.0.1:0",role="target"} 1`) {
+		t.Error("no metric counts it")
+	}
+	for _, name := range []string{"api.Orders", "api.x-orders.k0-0-tri.zk.bridge.internal:50051", "api.x-orders.k0-0-tri.zk.bridge.internal"} {
+		do(t, "why", name, "-f", file).want(t, exitOK, "source zk", "endpoint  10.0.0.1:20001", "reason    synced")
+	}
+	do(t, "why", "api.Order", "-f", file).want(t, exitFindings, "did you mean ", "api.Orders")
+	do(t, "events", "-f", file).want(t, exitOK, "without endpoints: left out")
+}
+
+// A registry that holds only what came from the mesh is the first day of every
+// migration, and nothing is wrong then.
+func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text := w.text(w.config(fileOptions{bridge: quick, mesh: `, import: { keys: "off" }`}))
+	file := w.file("config.yaml", strings.Replace(text, "bridges:\n",
+		"bridges:\n  - { name: zk-to-mesh, from: zk, to: mesh, listen: \"127.0.0.1:0\", formats: [dubbo-interface] }\n", 1))
+	w.start(file)
+	var why string
+	eventually(t, "it was read back", func() bool {
+		why = do(t, "why", "api.Orders", "-f", file).out
+		return strings.Contains(why, "target mesh127.0.0.1:0, bridge zk-to-mesh")
+	})
+	if !strings.Contains(why, "reason    synced: left out: ") || !strings.Contains(why, "loop: it came from there") {
+		t.Error(why)
+	}
+	eventually(t, "all is in step but that nobody reads", func() bool {
+		said := do(t, "status", "-f", file).out
+		return strings.Contains(said, ", not in step: mesh127.0.0.1:0 no-reader\n")
+	})
+}
+
+// What was not looked up is not denied.
+func TestWhyDeniesAClaimOnlyOfAServiceThatItKnows(t *testing.T) {
+	seen, pending := []admin.Seen{{Source: "zk"}}, []admin.Condition{{Peer: "zk", Name: admin.Pending}}
+	for want, why := range map[string]admin.Why{
+		"No service has this name.":   {Skipped: []admin.Skipped{{Input: "web3", Reason: "no address"}}},
+		"No bridge claims it so far.": {Sources: seen, Conditions: pending},
+		"No bridge claims it.":        {Sources: seen},
+		"":                            {Services: []admin.Service{{Target: "zk"}}},
+	} {
+		var out buffer
+		c := &cli{out: &out, err: &out, env: lookup(nil)}
+		c.printWhy(why)
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		if last := lines[len(lines)-1]; last != want && (want != "" || strings.HasPrefix(last, "No ")) {
+			t.Errorf("it says %q, want %q", last, want)
+		}
+	}
+}
+
+// Thousands of entries that belong to another are not as many lines, each thrice.
+func TestConflictsAreToldOncePerService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.offer(orders, "10.0.0.1", "10.0.0.2", "10.0.0.3")
+	for _, host := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		node := url.QueryEscape("tri://" + host + ":20880/api.Orders?interface=api.Orders&side=provider&version=1.0")
+		if err := w.zk.Put("/dubbo/api.Orders/providers/"+node, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := w.config(fileOptions{bridge: quick})
+	w.start(file)
+	var said string
+	eventually(t, "the conflicts are shown", func() bool {
+		said = do(t, "status", "-f", file).out
+		return strings.Contains(said, "3 entries belong to an entry without owner") && strings.Contains(said, "zk conflict since ")
+	})
+	if strings.Contains(said, "20880?") || strings.Count(said, "belong") != 1 {
+		t.Errorf("each is listed: %s", said)
+	}
+	do(t, "events", "-f", file).want(t, exitOK, "; ends when the other entry goes, or adopt takes it over")
+	do(t, "events", "--after", "100000", "-f", file).want(t, exitOK, "Nothing has happened after event 100000.")
+	if why := do(t, "why", "api.Orders", "-f", file).out; strings.Count(why, "10.0.0.2:20880?") != 1 || strings.Count(why, "without owner") != 4 {
+		t.Errorf("each is not listed once: %s", why)
+	}
+}
+
+func TestSeveralReasonsAreOneAndACount(t *testing.T) {
+	t.Parallel()
+	var out buffer
+	c := &cli{out: &out, err: &out, env: lookup(nil)}
+	sv := bridge.ServiceStatus{Service: "api.A", Reason: bridge.ReasonSynced, Detail: "left out: a: loop\nb: loop\nc: loop"}
+	if err := c.printStatus(admin.Document{Loops: []bridge.Status{{Target: "zk", Services: []bridge.ServiceStatus{sv}}}}); err != nil {
+		t.Fatal(err)
+	}
+	if said := out.String(); !strings.Contains(said, "left out: a: loop, and 2 more\n") {
+		t.Errorf("status says %s", said)
+	}
+	c.printWhy(admin.Why{Services: []admin.Service{{Target: "zk", ServiceStatus: sv}}})
+	if said := out.String(); !strings.Contains(said, "  reason    synced: left out: a: loop\n            b: loop\n            c: loop\n") || strings.Contains(said, `\n`) {
+		t.Errorf("why says %s", said)
+	}
+}

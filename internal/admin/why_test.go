@@ -1,0 +1,116 @@
+package admin_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A service is as its target holds it, as far as is known: what keeps that from
+// being known is said with it, and nothing of registries that it does not pass.
+func TestWhyTellsTheConditionsOnTheWayOfAService(t *testing.T) {
+	mesh, other := registry.NewTable(), registry.NewTable()
+	mesh.Replace(slices.Values([]*registry.Service{service()}))
+	mesh.Stale(errors.New("istiod is away"))
+	other.Stale(errors.New("nacos is away"))
+	away := func() admin.TargetState { return admin.TargetState{LastError: "refused"} }
+	of := func(name string, services ...bridge.ServiceStatus) admin.Target {
+		st := inSync()
+		st.Services = services
+		return admin.Target{Name: name, Kind: "zookeeper", Loop: &loop{st: st}, State: away}
+	}
+	s, err := admin.New(t.Context(), admin.Options{
+		Inputs:  []admin.Input{{Name: "mesh", Table: mesh}, {Name: "nacos", Table: other}},
+		Targets: []admin.Target{of("zk", bridge.ServiceStatus{Bridge: "b", Service: greeter, Reason: bridge.ReasonSynced}), of("zk2")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string][]string{
+		"api.Greeter": {"mesh stale", "zk away"},
+		"api.Nobody":  {"mesh stale", "nacos pending", "nacos stale", "zk away", "zk2 away"},
+	} {
+		var got []string
+		for _, c := range s.Why(t.Context(), query).Conditions {
+			got = append(got, c.Peer+" "+string(c.Name))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", query, got, want)
+		}
+	}
+}
+
+// imported is a server that has a service of Nacos served into a mesh, and one
+// that no bridge claims.
+func imported(t *testing.T) *admin.Server {
+	t.Helper()
+	table := registry.NewTable()
+	table.Replace(slices.Values([]*registry.Service{
+		{Name: "spring-cloud:@DEFAULT_GROUP/web2", Application: "shop-web"}, {Name: "spring-cloud:@DEFAULT_GROUP/web2-admin"}, service(),
+	}))
+	table.Skip("spring-cloud:@DEFAULT_GROUP/web3", "no address")
+	l := &loop{st: inSync()}
+	l.st.Services = []bridge.ServiceStatus{
+		{Bridge: "b", Service: "spring-cloud:@DEFAULT_GROUP/web2", Reason: bridge.ReasonSynced, Groups: []registry.Group{
+			{Kind: "service-entry", Namespace: "bridge", Name: "web2.s-http.nacos.bridge.internal"},
+		}},
+		{Bridge: "b", Service: "spring-cloud:@DEFAULT_GROUP/gone", Reason: bridge.ReasonHeld},
+	}
+	s, err := admin.New(t.Context(), admin.Options{
+		Inputs: []admin.Input{{Name: "nacos", Table: table}}, Targets: []admin.Target{{Name: "mesh", Loop: l}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// People begin at the host that istioctl shows, or at the name of an application.
+func TestWhyTakesTheNamesThatPeopleKnow(t *testing.T) {
+	s := imported(t)
+	const web2, gone = "spring-cloud:@DEFAULT_GROUP/web2", "spring-cloud:@DEFAULT_GROUP/gone"
+	for query, want := range map[string][2]registry.Name{ // of a source, and of a target
+		web2:                                   {web2, web2},
+		"web2":                                 {web2, web2},
+		"shop-web":                             {web2, web2},
+		"web2.s-http.nacos.bridge.internal":    {web2, web2},
+		"web2.s-http.nacos.bridge.internal:80": {web2, web2},
+		"gone":                                 {"", gone},
+		"greeter":                              {greeter, ""},
+		"greeter.shop.svc.cluster.local":       {greeter, ""},
+		"web":                                  {},
+	} {
+		var got [2]registry.Name
+		why := s.Why(t.Context(), query)
+		if len(why.Sources) > 0 {
+			got[0] = why.Sources[0].Service
+		}
+		if len(why.Services) > 0 {
+			got[1] = why.Services[0].Service
+		}
+		if got != want || len(why.Sources) > 1 || len(why.Services) > 1 {
+			t.Errorf("%s is %q, want %q: %+v", query, got, want, why)
+		}
+	}
+}
+
+func TestANameThatNobodyHasLeadsToTheNearest(t *testing.T) {
+	api := imported(t).Admin()
+	for query, want := range map[string]string{
+		"greter":               "did you mean greeter.shop.svc.cluster.local:20000?",
+		"api.Greter":           "did you mean greeter.shop.svc.cluster.local:20000?",
+		"wbe2":                 "did you mean spring-cloud:@DEFAULT_GROUP/web2?",
+		"eb2":                  "did you mean spring-cloud:@DEFAULT_GROUP/web2 or spring-cloud:@DEFAULT_GROUP/web2-admin?",
+		"something.else.whole": "",
+	} {
+		text := decode[admin.Problem](t, call(api, "GET", "/api/v1/services/"+query)).Error
+		if !strings.Contains(text, want) || want == "" && strings.Contains(text, "did you mean") {
+			t.Errorf("%s: %s", query, text)
+		}
+	}
+}
