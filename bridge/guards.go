@@ -271,7 +271,12 @@ func (g *guards) release(b *scope, r guard.Round, now time.Time) {
 			g.agenda.touch(it, now)
 		}
 	}
-	for _, group := range r.Free {
+	g.touch(r.Free, now)
+}
+
+// touch makes groups due.
+func (g *guards) touch(groups []registry.Group, now time.Time) {
+	for _, group := range groups {
 		if it := g.agenda.items[group]; it != nil {
 			g.agenda.touch(it, now)
 		}

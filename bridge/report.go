@@ -173,12 +173,17 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		out.LastWrite = later(out.LastWrite, it.wroteAt)
 		out.LastError = cmp.Or(text(it.err), out.LastError)
 	}
-	if out.Reason == ReasonConflict {
-		details = belongings(out.conflicts)
+	out.explain(details)
+	return out
+}
+
+// explain says why a service is as it is; of conflicts, who wins how many.
+func (r *row) explain(details []string) {
+	if r.Reason == ReasonConflict {
+		details = belongings(r.conflicts)
 	}
 	slices.Sort(details)
-	out.Detail = strings.Join(slices.Compact(details), "; ")
-	return out
+	r.Detail = strings.Join(slices.Compact(details), "; ")
 }
 
 // belongings says how many entries belong to each winner of conflicts, and which

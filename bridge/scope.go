@@ -146,13 +146,6 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	if b.denied != nil {
 		b.denied.Denied, b.denied.Reason, b.denied.Release = true, "a person denied it", releaseDenied
 	}
-	if b.held != nil && (before == nil || before.ID != b.held.ID) {
-		for _, group := range b.held.Groups { // whose services say from now on that they are held
-			if it := g.agenda.items[group]; it != nil {
-				g.agenda.touch(it, now)
-			}
-		}
-	}
 	switch h := b.held; {
 	case h == nil && before != nil:
 		why := "nothing of it is to be deleted any more"
@@ -161,9 +154,11 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 		}
 		g.journal.tellEnd(b, before, cmp.Or(b.decided, why))
 	case h != nil && before == nil:
+		g.touch(h.Groups, now) // whose services say from now on that they are held
 		g.journal.tellOf(h.Hold, "held back")
 		g.journal.warnOf(b, h)
 	case h != nil && before.ID != h.ID:
+		g.touch(h.Groups, now)
 		g.journal.tellOf(h.Hold, "held back, its entries changed")
 	case h != nil && before.Release != h.Release:
 		g.journal.tellOf(h.Hold, "held back, what ends it changed")

@@ -58,33 +58,12 @@ func (c *cli) printWhy(w admin.Why) {
 		c.say("skipped  %s: %s", s.Input, s.Reason)
 	}
 	for _, s := range w.Services {
-		c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
-		c.say("  service   %s", s.Service)
-		details := strings.Split(s.Detail, "\n")
-		c.say("  reason    %s%s", s.Reason, colon(details[0]))
-		for _, line := range details[1:min(len(details), shownEntries)] {
-			c.say("            %s", line)
-		}
-		if more := len(details) - shownEntries; more > 0 {
-			c.say("            and %d more; see why -o json", more)
-		}
-		c.say("  claimed   %d entries", s.Entries)
-		for _, g := range s.Groups {
-			c.say("  group     %s", g)
-		}
-		if s.LastError != "" {
-			c.say("  error     %s", brief(s.LastError))
-		}
+		c.printService(s)
 	}
 	for _, h := range w.Holds {
 		c.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
 	}
-	for _, k := range w.Conflicts[:min(len(w.Conflicts), shownEntries)] {
-		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
-	}
-	if more := len(w.Conflicts) - shownEntries; more > 0 {
-		c.warn("%d conflicts more, which why -o json tells", more)
-	}
+	c.printConflicts(w.Conflicts)
 	for _, k := range w.Kept {
 		c.warn("entries of ours stay in %s: %s", k.Target, k.Why)
 	}
@@ -99,6 +78,37 @@ func (c *cli) printWhy(w admin.Why) {
 		c.say("No bridge claims it so far.")
 	default:
 		c.say("No bridge claims it.")
+	}
+}
+
+// printConflicts says whose entries are in the way.
+func (c *cli) printConflicts(conflicts []admin.Conflict) {
+	for _, k := range conflicts[:min(len(conflicts), shownEntries)] {
+		c.warn("conflict in %s: %s %s of %s belongs to %s", k.Target, k.Group, k.Key, k.Service, k.Winner)
+	}
+	if more := len(conflicts) - shownEntries; more > 0 {
+		c.warn("%d conflicts more, which why -o json tells", more)
+	}
+}
+
+// printService says what became of a service in one target.
+func (c *cli) printService(s admin.Service) {
+	c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
+	c.say("  service   %s", s.Service)
+	details := strings.Split(s.Detail, "\n")
+	c.say("  reason    %s%s", s.Reason, colon(details[0]))
+	for _, line := range details[1:min(len(details), shownEntries)] {
+		c.say("            %s", line)
+	}
+	if more := len(details) - shownEntries; more > 0 {
+		c.say("            and %d more; see why -o json", more)
+	}
+	c.say("  claimed   %d entries", s.Entries)
+	for _, g := range s.Groups {
+		c.say("  group     %s", g)
+	}
+	if s.LastError != "" {
+		c.say("  error     %s", brief(s.LastError))
 	}
 }
 

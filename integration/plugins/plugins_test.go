@@ -19,7 +19,7 @@ const (
 	drained = 40 * time.Second // of a server that was told to end
 )
 
-func frameworks() []string { return []string{"grpc", "kratos", "hertz", "gozero", "gokit"} }
+func frameworks() []string { return []string{"grpc", "kratos", "hertz", "kitex", "gozero", "gokit"} }
 
 // TestServersAndClientsFindEachOther_A65_A69: of each framework a client finds a
 // server, then a second one; the registry is restarted; a third one comes and

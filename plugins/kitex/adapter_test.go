@@ -1,0 +1,56 @@
+package kitex_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cloudwego/kitex/pkg/discovery"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	"github.com/xds-bridge/xds-bridge/plugins/kitex"
+)
+
+// following asks again and again, as Kitex does.
+type following struct {
+	resolver *kitex.Resolver
+	name     string
+
+	mu   sync.Mutex
+	last discovery.Result
+}
+
+// Found implements clienttest.Following.
+func (f *following) Found() ([]clienttest.Found, error) {
+	result, err := f.resolver.Resolve(context.Background(), f.name)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = result
+	var found []clienttest.Found
+	for _, i := range result.Instances {
+		found = append(found, clienttest.Found{Address: i.Address().String(), Weight: i.Weight()})
+	}
+	return found, nil
+}
+
+// Spoil implements clienttest.Following.
+func (f *following) Spoil() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slices.Reverse(f.last.Instances)
+	clear(f.last.Instances)
+}
+
+// Stop implements clienttest.Following: nothing goes on between two questions.
+func (*following) Stop() {}
+
+func TestAdapter(t *testing.T) {
+	clienttest.Adapters(t, clienttest.Adapter{Follow: func(_ testing.TB, r client.Registry, name string) clienttest.Following {
+		return &following{resolver: kitex.NewResolver(r), name: name}
+	}})
+}

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/plugins/internal/example/exampletest"
+)
+
+func TestTheExample(t *testing.T) { exampletest.Try(t, program()) }

@@ -1,0 +1,168 @@
+// Package kitex is a registry for Kitex over the mesh, ZooKeeper or Nacos: it
+// implements registry.Registry for servers and discovery.Resolver for clients.
+package kitex
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	kclient "github.com/cloudwego/kitex/client"
+	"github.com/cloudwego/kitex/pkg/discovery"
+	"github.com/cloudwego/kitex/pkg/klog"
+	"github.com/cloudwego/kitex/pkg/loadbalance"
+	"github.com/cloudwego/kitex/pkg/loadbalance/lbcache"
+	kitex "github.com/cloudwego/kitex/pkg/registry"
+	"github.com/cloudwego/kitex/pkg/rpcinfo"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+)
+
+// drain is how long Deregister waits for consumers at most.
+const drain = 10 * time.Second
+
+// Registry implements registry.Registry.
+type Registry struct{ registry client.Registry }
+
+// NewRegistry returns a registry for server.WithRegistry over a client, which
+// stays the caller's.
+func NewRegistry(r client.Registry) *Registry { return &Registry{r} }
+
+// Register implements registry.Registry.
+func (r *Registry) Register(info *kitex.Info) error {
+	i, err := instanceOf(info)
+	if err != nil {
+		return err
+	}
+	if err := r.registry.Register(i); err != nil {
+		return fmt.Errorf("register %s: %w", info.ServiceName, err)
+	}
+	return nil
+}
+
+// Deregister implements registry.Registry. It returns once no consumer sees the
+// server any more, or after 10 s; that it did not learn of it is logged, as Kitex
+// would tell of an error as one of its server.
+func (r *Registry) Deregister(info *kitex.Info) error {
+	i, err := instanceOf(info)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	if err := r.registry.Deregister(ctx, i); err != nil {
+		klog.Warnf("deregister %s: it may still be called: %v", info.ServiceName, err)
+	}
+	return nil
+}
+
+// instanceOf returns what Kitex tells of a server. Its payload says what it
+// speaks: thrift or protobuf, the latter over gRPC too.
+func instanceOf(info *kitex.Info) (client.Instance, error) {
+	if info.Addr == nil {
+		return client.Instance{}, fmt.Errorf("server %s: no address", info.ServiceName)
+	}
+	host, port, err := client.Reachable(info.Addr.String())
+	if err != nil {
+		return client.Instance{}, fmt.Errorf("server %s: %w", info.ServiceName, err)
+	}
+	protocol := "thrift"
+	if strings.EqualFold(info.PayloadCodec, "protobuf") {
+		protocol = "grpc"
+	}
+	return client.Instance{
+		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Weight: uint32(max(info.Weight, 0)), Metadata: info.Tags, //nolint:gosec // not negative
+	}, nil
+}
+
+// Resolver implements discovery.Resolver.
+type Resolver struct{ registry client.Registry }
+
+// NewResolver returns a resolver for client.WithResolver over a client, which stays
+// the caller's. Discovery is that with a balancer that keeps up with it.
+func NewResolver(r client.Registry) *Resolver { return &Resolver{r} }
+
+// refresh is how often Kitex asks again, which costs nothing: the answer is kept
+// up to date. It is shorter than client.Options.Settle, by which a server lets
+// consumers go; Kitex' own interval of 5 s is not.
+const refresh = 500 * time.Millisecond
+
+// Discovery returns the option by which a client of Kitex finds servers and
+// balances between them by weight, over a client that stays the caller's.
+func Discovery(r client.Registry) kclient.Option {
+	return kclient.WithSuite(suite{NewResolver(r)})
+}
+
+type suite struct{ resolver *Resolver }
+
+// Options implements client.Suite.
+func (s suite) Options() []kclient.Option {
+	return []kclient.Option{
+		kclient.WithResolver(s.resolver),
+		kclient.WithLoadBalancer(loadbalance.NewWeightedBalancer(), &lbcache.Options{RefreshInterval: refresh}),
+	}
+}
+
+// Name implements discovery.Resolver.
+func (*Resolver) Name() string { return "xdsbridge" }
+
+// Target implements discovery.Resolver: services are looked up by name.
+func (*Resolver) Target(_ context.Context, target rpcinfo.EndpointInfo) string {
+	return target.ServiceName()
+}
+
+// Diff implements discovery.Resolver. Kitex balances anew where an address, a
+// weight or a tag differs.
+func (*Resolver) Diff(key string, before, after discovery.Result) (discovery.Change, bool) {
+	change, _ := discovery.DefaultDiff(key, before, after)
+	change.Updated = nil
+	old := make(map[string]discovery.Instance, len(before.Instances))
+	for _, i := range before.Instances {
+		old[i.Address().String()] = i
+	}
+	for _, i := range after.Instances {
+		was, known := old[i.Address().String()]
+		if known && (was.Weight() != i.Weight() || !maps.Equal(tagsOf(was), tagsOf(i))) {
+			change.Updated = append(change.Updated, i)
+		}
+	}
+	return change, len(change.Added)+len(change.Updated)+len(change.Removed) > 0
+}
+
+// tagsOf returns the tags of an instance that Resolve made.
+func tagsOf(i discovery.Instance) map[string]string {
+	if tagged, ok := i.(interface{ Tags() map[string]string }); ok {
+		return tagged.Tags()
+	}
+	return nil
+}
+
+// patience is how long Resolve waits for a first answer where the call that asks
+// has no time of its own.
+const patience = time.Second
+
+// Resolve implements discovery.Resolver. The first call waits until the answer is
+// known, for a second at most, further ones cost nothing.
+func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s, err := r.registry.Resolve(ctx, client.Named(name))
+	if err != nil {
+		return discovery.Result{}, fmt.Errorf("resolve %s: %w", name, err)
+	}
+	out := discovery.Result{Cacheable: true, CacheKey: name}
+	for _, e := range s.Distinct() {
+		tags := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
+		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
+			maps.Copy(tags, m)
+		}
+		weight := int(e.Weight)
+		if weight == 0 { // not told, which Kitex' balancer takes for closed
+			weight = discovery.DefaultWeight
+		}
+		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, tags))
+	}
+	return out, nil
+}
