@@ -13,21 +13,11 @@ import (
 // frameworks are the modules of RPC frameworks, other than gRPC.
 var frameworks = regexp.MustCompile(`dubbo-go|cloudwego/|go-kratos/|zeromicro/|go-kit/`)
 
-// TestUsersOfTheBridgeGetNoFramework_A68: each plugin is a module of its own, and
-// dubbo-go and Kitex are imported by none.
+// TestUsersOfTheBridgeGetNoFramework_A68: each plugin is a module of its own.
 func TestUsersOfTheBridgeGetNoFramework_A68(t *testing.T) {
 	for _, line := range list(t, "-m", "-f", "{{.Path}}", "all") {
 		if frameworks.MatchString(line) {
 			t.Errorf("the module of the bridge needs %s", line)
-		}
-	}
-	modules, err := filepath.Glob("../../plugins/*/go.mod")
-	if err != nil || len(modules) < 5 {
-		t.Fatalf("%d modules, %v", len(modules), err)
-	}
-	for _, m := range modules {
-		if text := readFile(t, m); strings.Contains(text, "dubbo-go") || strings.Contains(text, "cloudwego/kitex") {
-			t.Errorf("%s names a module that the proxy does not have", m)
 		}
 	}
 }
