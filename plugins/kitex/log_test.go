@@ -3,7 +3,9 @@ package kitex_test
 import (
 	"bytes"
 	"log/slog"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cloudwego/kitex/pkg/klog"
@@ -14,21 +16,36 @@ import (
 // collected is a logger of Kitex that a program might set.
 type collected struct {
 	klog.FullLogger
+	mu  sync.Mutex
 	out bytes.Buffer
 }
 
-func (c *collected) Info(v ...any) { c.out.WriteString("info " + v[0].(string) + "\n") } //nolint:forcetypeassert // it is one string
-func (c *collected) Warn(v ...any) { c.out.WriteString("warn " + v[0].(string) + "\n") } //nolint:forcetypeassert // as above
+func (c *collected) Info(v ...any) { c.line("info ", v) }
+func (c *collected) Warn(v ...any) { c.line("warn ", v) }
 
-func TestLog(t *testing.T) {
+func (c *collected) line(level string, v []any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out.WriteString(level + v[0].(string) + "\n") //nolint:forcetypeassert // it is one string
+}
+
+var own = &collected{FullLogger: klog.DefaultLogger()}
+
+// TestMain sets the logger before anything else logs: Kitex allows no other time,
+// and the balancers of its clients go on for a while after these were closed.
+func TestMain(m *testing.M) {
 	l := kitex.Log(slog.LevelInfo).With("registry", "mesh") // made before the program sets its own
-	before, own := klog.DefaultLogger(), &collected{FullLogger: klog.DefaultLogger()}
 	klog.SetLogger(own)
-	t.Cleanup(func() { klog.SetLogger(before) })
 	l.Debug("not told")
 	l.Info("two", "services", 3)
 	l.Warn("three")
-	if got, want := strings.TrimSpace(own.out.String()), "info two registry=mesh services=3\nwarn three registry=mesh"; got != want {
+	os.Exit(m.Run())
+}
+
+func TestLog(t *testing.T) {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if got, want := own.out.String(), "info two registry=mesh services=3\nwarn three registry=mesh\n"; !strings.HasPrefix(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
