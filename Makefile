@@ -102,7 +102,7 @@ stories: build # of the tests of integration what the gate holds
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API, Java Dubbo and dubbo-go
-	for server in $(servers) dubbogo spring kubernetes; do scripts/install.sh $$server >/dev/null; done
+	for server in $(servers) dubbogo spring kubernetes promtool; do scripts/install.sh $$server >/dev/null; done
 	$(run_integration) integration -count=1 -timeout 60m -p 4 -parallel 4
 
 .PHONY: soak

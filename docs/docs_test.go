@@ -136,7 +136,11 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
+	over := read(t, "../deploy/alerts.test.yaml")
 	for _, a := range alerts {
+		if name := strings.TrimPrefix(a[1], "XdsBridge"); !strings.Contains(over, name) {
+			t.Errorf("%s is not tested over time", a[1])
+		}
 		if !strings.Contains(runbook, "\n## "+a[1]+"\n") || !strings.Contains(rules, "runbook.md#"+strings.ToLower(a[1])) {
 			t.Errorf("the runbook has no section %s", a[1])
 		}

@@ -42,3 +42,17 @@ func TestDeploy_TheManifestHoldsAConfigurationThatIsValid(t *testing.T) {
 		t.Errorf("validate ends with %d: %s", code, errOut)
 	}
 }
+
+// TestDeploy_AlertsFireInTime has Prometheus' own tool run the alerts over time.
+func TestDeploy_AlertsFireInTime(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	root := harness.Root(t)
+	code, promtool, errOut := harness.Run(t, filepath.Join(root, "scripts", "install.sh"), "promtool")
+	if code != 0 {
+		t.Fatalf("scripts/install.sh promtool: %s", errOut)
+	}
+	if code, out, errOut := harness.Run(t, strings.TrimSpace(promtool), "test", "rules", filepath.Join(root, "deploy", "alerts.test.yaml")); code != 0 {
+		t.Errorf("promtool ends with %d: %s%s", code, out, errOut)
+	}
+}

@@ -10,6 +10,7 @@
 #   scripts/install.sh dubbogo          the application of the real dubbo-go of integration/dubbogo, a program
 #   scripts/install.sh kubernetes       a folder of two programs, kube-apiserver and etcd; takes minutes of both cores
 #   scripts/install.sh envoy            the Envoy of integration/envoy, a program
+#   scripts/install.sh promtool         a program, of which alerts are tested; takes minutes of both cores
 #   scripts/install.sh gotestsum        a program, as every other tool named in tools/versions
 #   scripts/install.sh jre              a Debian with a Java run time, as the archive rootfs.tar; needs root on Debian
 #   scripts/install.sh check            nothing: fails where a Debian package is missing
@@ -140,6 +141,16 @@ jre() {
 
 tool() { GOBIN=$1 GOWORK=off go install "$package@$version"; }
 
+# Its module replaces others, which go install does not take.
+promtool() {
+  local source
+  source=$(GOWORK=off go mod download -json "$package@$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+  cp -r "$source" "$1/source"
+  chmod -R u+w "$1/source"
+  (cd "$1/source" && CGO_ENABLED=0 GOWORK=off nice go build -trimpath -buildvcs=false -ldflags='-s -w' -tags remove_all_sd -o "$1/promtool" ./cmd/promtool)
+  rm -rf "$1/source"
+}
+
 need flock util-linux
 case ${1:-} in
   check)
@@ -185,12 +196,17 @@ case ${1:-} in
     place=$(once jre "$(release)-1" jre)
     echo "$place/rootfs.tar"
     ;;
+  promtool)
+    read -r _ version package < <(grep '^promtool ' "$root/tools/versions")
+    place=$(once promtool "$version" promtool)
+    echo "$place/promtool"
+    ;;
   gotestsum | golangci-lint | benchstat | gremlins)
     read -r _ version package < <(grep "^$1 " "$root/tools/versions")
     place=$(once "$1" "$version" tool)
     echo "$place/$1"
     ;;
   *)
-    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, kubernetes, envoy, jre, gotestsum, golangci-lint, benchstat, gremlins or check"
+    fail "say what: zookeeper, dubbo, spring, nacos2, nacos3, istiod, dubbogo, kubernetes, envoy, jre, promtool, gotestsum, golangci-lint, benchstat, gremlins or check"
     ;;
 esac
