@@ -3,6 +3,7 @@ package bridge
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -160,11 +161,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 			continue
 		}
 		add(it.reason, it.detail)
-		first, _ := slices.BinarySearchFunc(it.notes, origin, func(n note, o plan.Origin) int { return n.origin.Compare(o) })
-		for _, n := range it.notes[first:] {
-			if n.origin != origin {
-				break
-			}
+		for n := range it.notesOf(origin) {
 			add(n.reason, n.detail)
 			if c := n.conflict; c != nil {
 				out.conflicts = append(out.conflicts, Conflict{Group: group, Key: c.Key, Bridge: w.Name, Service: origin.Service, Winner: v.journal.winner(*c)})
@@ -173,12 +170,24 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		out.LastWrite = later(out.LastWrite, it.wroteAt)
 		out.LastError = cmp.Or(text(it.err), out.LastError)
 	}
-	if out.Reason == ReasonConflict {
+	if out.Reason == ReasonConflict { // whose notes have no detail
 		details = belongings(out.conflicts)
 	}
 	slices.Sort(details)
 	out.Detail = strings.Join(slices.Compact(details), "; ")
 	return out
+}
+
+// notesOf yields what is said of one service, of notes that are sorted.
+func (it *item) notesOf(origin plan.Origin) iter.Seq[note] {
+	return func(yield func(note) bool) {
+		first, _ := slices.BinarySearchFunc(it.notes, origin, func(n note, o plan.Origin) int { return n.origin.Compare(o) })
+		for _, n := range it.notes[first:] {
+			if n.origin != origin || !yield(n) {
+				return
+			}
+		}
+	}
 }
 
 // belongings says how many entries belong to each winner of conflicts, and which

@@ -72,17 +72,18 @@ func clientFlags(cmd *cobra.Command, o *clientOptions) {
 
 // sameBridge returns the flags by which another command asks the same bridge,
 // with a space before each.
-func (c *cli) sameBridge(o clientOptions) (flags string) {
+func (c *cli) sameBridge(o clientOptions) string {
+	var flags strings.Builder
 	file := c.file
 	if file == defaultConfig {
 		file = ""
 	}
 	for _, f := range []struct{ name, value string }{{"-f", file}, {"--admin", o.admin}, {"--owner", o.owner}} {
 		if f.value != "" {
-			flags += " " + f.name + " " + shellWord(f.value)
+			flags.WriteString(" " + f.name + " " + shellWord(f.value))
 		}
 	}
-	return flags
+	return flags.String()
 }
 
 // shellWord returns a text as a shell takes it for one word.

@@ -57,24 +57,8 @@ func (c *cli) printWhy(w admin.Why) {
 	for _, s := range w.Skipped {
 		c.say("skipped  %s: %s", s.Input, s.Reason)
 	}
-	for _, s := range w.Services {
-		c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
-		c.say("  service   %s", s.Service)
-		details := strings.Split(s.Detail, "\n")
-		c.say("  reason    %s%s", s.Reason, colon(details[0]))
-		for _, line := range details[1:min(len(details), shownEntries)] {
-			c.say("            %s", line)
-		}
-		if more := len(details) - shownEntries; more > 0 {
-			c.say("            and %d more; see why -o json", more)
-		}
-		c.say("  claimed   %d entries", s.Entries)
-		for _, g := range s.Groups {
-			c.say("  group     %s", g)
-		}
-		if s.LastError != "" {
-			c.say("  error     %s", brief(s.LastError))
-		}
+	for _, sv := range w.Services {
+		c.printFate(sv)
 	}
 	for _, h := range w.Holds {
 		c.warn("hold %s in %s: %s", h.ID, h.Target, holdText(time.Now(), h.Hold))
@@ -91,14 +75,41 @@ func (c *cli) printWhy(w admin.Why) {
 	c.printEvents(slices.DeleteFunc(w.Events, func(e admin.Event) bool {
 		return e.Kind == bridge.EventConflict && len(w.Conflicts) > 0 // which are told above
 	}))
+	if len(w.Services) == 0 {
+		c.say("%s", unclaimed(w))
+	}
+}
+
+// unclaimed says that no bridge claims a service, as far as that is known.
+func unclaimed(w admin.Why) string {
 	switch {
-	case len(w.Services) > 0:
 	case len(w.Sources) == 0:
-		c.say("No service has this name.")
+		return "No service has this name."
 	case len(w.Conditions) > 0:
-		c.say("No bridge claims it so far.")
+		return "No bridge claims it so far."
 	default:
-		c.say("No bridge claims it.")
+		return "No bridge claims it."
+	}
+}
+
+// printFate says what became of a service in a target.
+func (c *cli) printFate(s admin.Service) {
+	c.say("target %s, bridge %s, owner %s", s.Target, s.Bridge, s.Owner)
+	c.say("  service   %s", s.Service)
+	details := strings.Split(s.Detail, "\n")
+	c.say("  reason    %s%s", s.Reason, colon(details[0]))
+	for _, line := range details[1:min(len(details), shownEntries)] {
+		c.say("            %s", line)
+	}
+	if more := len(details) - shownEntries; more > 0 {
+		c.say("            and %d more; see why -o json", more)
+	}
+	c.say("  claimed   %d entries", s.Entries)
+	for _, g := range s.Groups {
+		c.say("  group     %s", g)
+	}
+	if s.LastError != "" {
+		c.say("  error     %s", brief(s.LastError))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sort"
 	"strconv"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
@@ -88,12 +89,14 @@ func (s *Server) page(ctx context.Context, after string, limit int) Page[Service
 func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
-		text := "no source tells of this service and no target holds it; " +
-			"name it as the mesh does (fqdn:port), by its interface or by its service key" + meant(s.like(r.Context(), why.Query))
-		for _, c := range why.Conditions {
-			text += fmt.Sprintf("; %s %s: %s", c.Peer, c.Name, c.Detail)
+		parts := []string{
+			"no source tells of this service and no target holds it",
+			"name it as the mesh does (fqdn:port), by its interface or by its service key" + meant(s.like(r.Context(), why.Query)),
 		}
-		problem(w, http.StatusNotFound, text)
+		for _, c := range why.Conditions {
+			parts = append(parts, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))
+		}
+		problem(w, http.StatusNotFound, strings.Join(parts, "; "))
 		return
 	}
 	reply(w, http.StatusOK, why)
