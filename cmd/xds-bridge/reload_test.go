@@ -328,3 +328,31 @@ func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
 	}
 	eventually(t, "the second registry is back", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
 }
+
+// TestAReloadOfAllowReachesTheSource shows that the source of a registry, which
+// asks providers at the addresses that bridges allow, is held to the new list.
+func TestAReloadOfAllowReachesTheSource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := porttest.Address(t)
+	write := func(choice string) string {
+		return w.file("config.yaml", fmt.Sprintf(`owner: shop
+registries:
+  mesh: { istiod: { address: %q, import: { keys: off } } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-application], select: { %s } }
+admin: { address: "unix:%s/a" }
+telemetry: { address: "127.0.0.1:0" }
+log: { format: json }
+`, w.xds, w.zkAt, at, choice, w.dir))
+	}
+	file := write("exclude: [nobody]")
+	w.start(file)
+	r := do(t, "reload", "-f", write("exclude: [nobody, else]"))
+	if r.want(t, exitOK, "loop mesh"+at+": restarted"); strings.Contains(r.out, "source") {
+		t.Errorf("the source does not depend on what is chosen from it: %s", r.out)
+	}
+	write("exclude: [nobody, else], allow: [169.254.0.0/16]")
+	do(t, "reload", "-f", file).want(t, exitOK, "source zk: restarted")
+}

@@ -146,13 +146,16 @@ func (b *builder) build() error {
 // reused returns the input of a registry: the one that runs where it depends
 // on nothing that changed, or a new one over the same table.
 func (b *builder) reused(name string) (*input, error) {
-	key := sourceKey(b.cfg, name)
+	of := sourceConfig(b.cfg, name)
+	key := text(of)
 	if b.before != nil {
 		if in := b.before.input(name); in != nil && in.key == key {
 			return in, nil
 		}
 	}
-	in, err := b.input(name, b.cfg.Registries[name])
+	part := *b
+	part.cfg = of
+	in, err := part.input(name, of.Registries[name])
 	if err != nil {
 		return nil, err
 	}
