@@ -32,7 +32,8 @@ type keeper struct {
 type ask chan admin.Reload
 
 // keep runs what the configuration says until ctx ends, which is no fault.
-func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
+func (c *cli) keep(ctx context.Context, b *builder) error {
+	h := b.house
 	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file, left: make(map[end]string)}
 	defer b.doors.shut(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {

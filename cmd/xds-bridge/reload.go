@@ -25,8 +25,8 @@ func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
 	if err != nil {
 		r.Faults = strings.Split(err.Error(), "\n")
 	} else {
-		r.OK, r.Changed, r.Waits = true, changes(k.house, next), k.waits(next.cfg)
-		k.leave(next)
+		r.OK, r.Changed, r.Waits = true, changes(k.house, next.house), k.waits(next.cfg)
+		k.leave(next.house)
 		k.move(ctx, next)
 	}
 	for _, at := range slices.SortedFunc(maps.Keys(k.left), func(a, b end) int { return strings.Compare(a.String(), b.String()) }) {
@@ -37,7 +37,7 @@ func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
 }
 
 // next makes the house that the file asks for, which does not run yet.
-func (k *keeper) next(ctx context.Context) (*house, error) {
+func (k *keeper) next(ctx context.Context) (*builder, error) {
 	cfg, err := k.cli.usable()
 	if err != nil {
 		return nil, err
@@ -45,18 +45,17 @@ func (k *keeper) next(ctx context.Context) (*house, error) {
 	if faults := k.builder.moved(ctx, k.house.cfg, cfg); len(faults) > 0 {
 		return nil, faults
 	}
-	k.builder.before = k.house
-	next, err := k.builder.make(cfg) //nolint:contextcheck // connections outlive what makes them
+	next, err := k.builder.next(cfg) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range next.outlets {
+	for _, o := range next.house.outlets {
 		if o.listen == "" {
 			continue
 		}
 		l, err := k.builder.doors.listen(ctx, o.listen) // while the old house can still go on
 		if err != nil {
-			next.closeBut(k.house)
+			next.house.closeBut(k.house)
 			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
 		}
 		_ = l.Close()
@@ -77,10 +76,10 @@ func (k *keeper) leave(next *house) {
 	}
 }
 
-// move makes the next house the one that runs.
-func (k *keeper) move(ctx context.Context, next *house) {
-	before := k.house
-	k.house = next
+// move makes the house of the next builder the one that runs.
+func (k *keeper) move(ctx context.Context, by *builder) {
+	before, next := k.house, by.house
+	k.builder, k.house = by, next
 	for _, do := range k.builder.onMove {
 		do()
 	}

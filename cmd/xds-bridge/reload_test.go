@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -355,4 +357,31 @@ log: { format: json }
 	}
 	write("exclude: [nobody, else], allow: [169.254.0.0/16]")
 	do(t, "reload", "-f", file).want(t, exitOK, "source zk: restarted")
+}
+
+// TestARefusedFileLeavesNothing shows that a file of which no house can be made
+// leaves what makes houses as it was.
+func TestARefusedFileLeavesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := &cli{file: w.config(fileOptions{bridge: quick}), out: io.Discard, err: io.Discard, env: lookup(nil)}
+	b, err := c.built(wiring{quiet: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.house.close()
+	cfg, feeds := b.cfg, maps.Clone(b.feeds)
+	w.config(fileOptions{bridge: quick, zk: `, user: shop, passwordFile: nowhere`})
+	w.replaced(c.file, "from: mesh,", "from: other,")
+	w.replaced(c.file, "  mesh:", "  other:")
+	refused, err := c.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.next(refused); err == nil {
+		t.Fatal("a file without the password was taken")
+	}
+	if b.cfg != cfg || b.house.cfg != cfg || !maps.Equal(b.feeds, feeds) {
+		t.Errorf("of the refused file are left: owner %s, feeds %v", b.cfg.Owner, slices.Collect(maps.Keys(b.feeds)))
+	}
 }

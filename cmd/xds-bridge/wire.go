@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,9 +26,10 @@ type wiring struct {
 	byHand *taking // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
-// builder makes houses: the first one, and after each change of the
-// configuration the next, which takes over what did not change. This file and
-// those named wire_ know every adapter; nothing else does.
+// builder makes a house. The one after each change of the configuration is made
+// by a builder of its own, which takes over what did not change, and takes the
+// place of the one before it once its house runs. This file and those named
+// wire_ know every adapter; nothing else does.
 type builder struct {
 	cfg     *config.Config
 	log     *slog.Logger
@@ -42,7 +44,7 @@ type builder struct {
 	doors   *doors
 	file    watched          // the configuration, as it was read first
 	house   *house           // that is being made
-	before  *house           // that runs; nil while there is none
+	before  *house           // that runs while this one is made; nil: none does
 	feeds   map[string]*feed // of the registries that are read
 
 	replicas *elections // as one of which this process runs; nil: it is alone
@@ -52,22 +54,25 @@ type builder struct {
 // house makes the configuration that the flags name into a house that does
 // not run yet. It connects to nobody.
 func (c *cli) house(w wiring) (*house, error) {
-	_, h, err := c.built(w)
-	return h, err
+	b, err := c.built(w)
+	if err != nil {
+		return nil, err
+	}
+	return b.house, nil
 }
 
-// built returns a house and what makes the ones after it.
-func (c *cli) built(w wiring) (*builder, *house, error) {
+// built returns a house with what made it.
+func (c *cli) built(w wiring) (*builder, error) {
 	file := watched{path: c.file}
 	file.taken() // before it is read: what it says from then on is a change
 	cfg, err := c.usable()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cfg.Owner = orWord(w.owner, cfg.Owner)
 	log, level, err := c.logger(cfg.Log, w.quiet)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	v := thisBuild()
 	b := &builder{
@@ -77,16 +82,16 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 	}
 	if w.joins {
 		if b.replicas, err = b.replica(cfg); err != nil {
-			return nil, nil, exit{exitUsage, err}
+			return nil, exit{exitUsage, err}
 		}
 	}
-	h, err := b.make(cfg)
+	made, err := b.next(cfg)
 	if err != nil {
 		b.replicas.close()
-		return b, h, err
+		return nil, err
 	}
-	h.configure()
-	return b, h, nil
+	made.house.configure()
+	return made, nil
 }
 
 // usable returns the configuration that the flags name, or everything that
@@ -102,21 +107,23 @@ func (c *cli) usable() (*config.Config, error) {
 	return cfg, nil
 }
 
-// make makes a configuration into a house. The parts of the house before it
-// that depend on nothing that changed are parts of the new one as they are.
-func (b *builder) make(cfg *config.Config) (*house, error) {
+// next returns what made a configuration into a house. The parts of the house
+// before it that depend on nothing that changed are parts of the new one as they
+// are. One that cannot be made leaves this builder as it was.
+func (b *builder) next(cfg *config.Config) (*builder, error) {
+	next := *b
+	next.cfg, next.before, next.onMove, next.feeds = cfg, b.house, nil, maps.Clone(b.feeds)
+	next.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
 	var err error
-	if b.signer, b.signed, err = signer(cfg.OwnerKeys); err != nil {
+	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
-	b.cfg, b.onMove = cfg, nil
-	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
-	if err := b.build(); err != nil {
-		b.house.closeBut(b.before)
+	if err := next.build(); err != nil {
+		next.house.closeBut(b.house)
 		return nil, exit{exitUsage, err}
 	}
-	b.onMove = append(b.onMove, b.house.configure)
-	return b.house, nil
+	next.onMove, next.before = append(next.onMove, next.house.configure), nil
+	return &next, nil
 }
 
 // build makes one input for every registry that a bridge reads, and one

@@ -95,14 +95,14 @@ func poke(c chan<- struct{}) {
 }
 
 func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.Options {
-	sessions := 0
+	sessions, lost := 0, b.metrics.SessionLost
 	o := zookeeper.Options{
 		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
 		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile,
 		Log: b.log.With("component", "zookeeper", "peer", name),
 		Observe: func(s zookeeper.State) {
 			if s.Sessions > max(sessions, 1) {
-				b.metrics.SessionLost(name)
+				lost(name)
 			}
 			sessions = s.Sessions
 		},
