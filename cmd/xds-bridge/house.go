@@ -88,10 +88,10 @@ type outlet struct {
 // close gives back what the house holds, after it ran or in place of it.
 func (h *house) close() { h.closeBut(nil) }
 
-// closeBut gives back what the house holds and another does not; nil: all.
-func (h *house) closeBut(other *house) {
+// closeBut gives back what the house holds, but for links that stand without it.
+func (h *house) closeBut(standing []*link) {
 	for _, o := range h.outlets {
-		if other == nil || !other.has(o.link) {
+		if !slices.Contains(standing, o.link) {
 			o.end()
 		}
 	}
@@ -111,11 +111,6 @@ func (h *house) outlet(at end) *outlet {
 // input returns the input of a registry, nil where there is none.
 func (h *house) input(name string) *input {
 	return first(h.inputs, func(in *input) bool { return in.name == name })
-}
-
-// has reports whether a link is part of the house.
-func (h *house) has(l *link) bool {
-	return slices.ContainsFunc(h.outlets, func(o *outlet) bool { return o.link == l })
 }
 
 // first returns the first that fits, nil where none does.

@@ -29,9 +29,10 @@ func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
 		k.leave(next.house)
 		k.move(ctx, next)
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(k.left), func(a, b end) int { return strings.Compare(a.String(), b.String()) }) {
-		r.Left = append(r.Left, k.left[at])
+	for at := range k.left {
+		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
 	}
+	slices.Sort(r.Left)
 	k.tell(ctx, r)
 	return r
 }
@@ -42,10 +43,11 @@ func (k *keeper) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if faults := k.builder.moved(ctx, k.house.cfg, cfg); len(faults) > 0 {
+	if faults := k.builder.moved(ctx, k.known(), cfg); len(faults) > 0 {
 		return nil, faults
 	}
-	next, err := k.builder.next(cfg) //nolint:contextcheck // connections outlive what makes them
+	standing := k.life.standing()
+	next, err := k.builder.next(cfg, standing) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +57,7 @@ func (k *keeper) next(ctx context.Context) (*builder, error) {
 		}
 		l, err := k.builder.doors.listen(ctx, o.listen) // while the old house can still go on
 		if err != nil {
-			next.house.closeBut(k.house)
+			next.house.closeBut(standing)
 			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
 		}
 		_ = l.Close()
@@ -63,12 +65,25 @@ func (k *keeper) next(ctx context.Context) (*builder, error) {
 	return next, nil
 }
 
+// known returns the configuration that runs, with the registries that went from
+// it and in which entries of ours stay.
+func (k *keeper) known() *config.Config {
+	cfg := *k.house.cfg
+	cfg.Registries = maps.Clone(cfg.Registries)
+	for at, r := range k.left {
+		if _, still := cfg.Registries[at.registry]; !still {
+			cfg.Registries[at.registry] = r
+		}
+	}
+	return &cfg
+}
+
 // leave notes the ends at which entries of ours stay that no loop looks after
 // any more. A process that starts with the next file does not know of them.
 func (k *keeper) leave(next *house) {
 	for _, o := range k.house.outlets {
 		if o.at.listen == "" && next.outlet(o.at) == nil {
-			k.left[o.at] = "target " + o.at.String() + ": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there"
+			k.left[o.at] = k.house.cfg.Registries[o.at.registry]
 		}
 	}
 	for _, o := range next.outlets {

@@ -378,7 +378,7 @@ func TestARefusedFileLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.next(refused); err == nil {
+	if _, err := b.next(refused, nil); err == nil {
 		t.Fatal("a file without the password was taken")
 	}
 	if b.cfg != cfg || b.house.cfg != cfg || !maps.Equal(b.feeds, feeds) {

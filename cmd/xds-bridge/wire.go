@@ -45,6 +45,7 @@ type builder struct {
 	file    watched          // the configuration, as it was read first
 	house   *house           // that is being made
 	before  *house           // that runs while this one is made; nil: none does
+	stand   []*link          // that are up while it is made, also such as the house before has no more
 	feeds   map[string]*feed // of the registries that are read
 
 	replicas *elections // as one of which this process runs; nil: it is alone
@@ -85,7 +86,7 @@ func (c *cli) built(w wiring) (*builder, error) {
 			return nil, exit{exitUsage, err}
 		}
 	}
-	made, err := b.next(cfg)
+	made, err := b.next(cfg, nil)
 	if err != nil {
 		b.replicas.close()
 		return nil, err
@@ -109,20 +110,21 @@ func (c *cli) usable() (*config.Config, error) {
 
 // next returns what made a configuration into a house. The parts of the house
 // before it that depend on nothing that changed are parts of the new one as they
-// are. One that cannot be made leaves this builder as it was.
-func (b *builder) next(cfg *config.Config) (*builder, error) {
+// are, and links that stand are taken up. One that cannot be made leaves this
+// builder as it was.
+func (b *builder) next(cfg *config.Config, standing []*link) (*builder, error) {
 	next := *b
-	next.cfg, next.before, next.onMove, next.feeds = cfg, b.house, nil, maps.Clone(b.feeds)
+	next.cfg, next.before, next.stand, next.onMove, next.feeds = cfg, b.house, standing, nil, maps.Clone(b.feeds)
 	next.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
 	var err error
 	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	if err := next.build(); err != nil {
-		next.house.closeBut(b.house)
+		next.house.closeBut(standing)
 		return nil, exit{exitUsage, err}
 	}
-	next.onMove, next.before = append(next.onMove, next.house.configure), nil
+	next.onMove, next.before, next.stand = append(next.onMove, next.house.configure), nil, nil
 	return &next, nil
 }
 
@@ -227,8 +229,8 @@ func (b *builder) link(at end) (*link, error) {
 }
 
 // outlet makes the target at an end and the one loop of all bridges that lead
-// to it. The link of before, and the loop over it, stay where they depend on
-// nothing that changed.
+// to it. A link that stands there, and the loop over it, stay where they depend
+// on nothing that changed.
 func (b *builder) outlet(at end) error {
 	o := &outlet{at: at}
 	if at.listen == "" { // what is served is served whole by every replica
@@ -244,13 +246,12 @@ func (b *builder) outlet(at end) error {
 	o.former = b.former(at, old)
 	o.key = loopKey(b.cfg, at, o.former) + b.signed
 	key := linkKey(b.cfg, at)
-	if old != nil && old.link.key == key {
-		if old.key == o.key {
-			b.house.outlets = append(b.house.outlets, old)
-			return nil
-		}
-		o.link = old.link
-	} else {
+	o.link = first(b.stand, func(l *link) bool { return l.name == at.String() && l.key == key })
+	if old != nil && old.link == o.link && old.key == o.key {
+		b.house.outlets = append(b.house.outlets, old)
+		return nil
+	}
+	if o.link == nil {
 		l, err := b.link(at)
 		if err != nil {
 			return err
