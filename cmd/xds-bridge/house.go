@@ -55,6 +55,7 @@ type link struct {
 	state      func() admin.TargetState    // nil where it has nothing to tell
 	fault      func() string               // why the target cannot be reached; empty where it can
 	close      func()                      // nil where nothing is held
+	session    func() int64                // of ZooKeeper; nil elsewhere
 	lasting    bool                        // entries outlive the connection
 	note       string                      // what a plan has to say of it; empty: nothing
 	back       <-chan struct{}             // ready after a lost connection or a right to write is back, and others may have changed things meanwhile

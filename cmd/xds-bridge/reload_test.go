@@ -385,3 +385,30 @@ func TestARefusedFileLeavesNothing(t *testing.T) {
 		t.Errorf("of the refused file are left: owner %s, feeds %v", b.cfg.Owner, slices.Collect(maps.Keys(b.feeds)))
 	}
 }
+
+// TestAReloadDoesNotWaitForItself shows that the sign of life of the connection
+// before keeps no reload waiting, where the system does not say which process is
+// which.
+func TestAReloadDoesNotWaitForItself(t *testing.T) {
+	t.Parallel()
+	const sign = "/xds-bridge/shop/alive"
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	shown, ok := w.zk.Get(sign)
+	if !ok {
+		t.Fatal("no sign of life")
+	}
+	w.zk.Delete(sign)
+	if err := w.zk.PutEphemeral(sign, []byte(`{"host":"elsewhere","process":1,"timeout":30000000000}`), shown.Stat.EphemeralOwner); err != nil {
+		t.Fatal(err)
+	}
+	w.config(fileOptions{bridge: quick, zk: ", sessionTimeout: 20s"})
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk: connected anew")
+	w.offer(orders, "10.0.0.1", "10.0.0.3")
+	eventually(t, "written over the new connection", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.3") })
+	if strings.Contains(r.log.String(), "another bridge of this owner may be running") {
+		t.Error("it waited for its own sign of life")
+	}
+}
