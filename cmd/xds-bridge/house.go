@@ -55,6 +55,7 @@ type link struct {
 	state      func() admin.TargetState    // nil where it has nothing to tell
 	fault      func() string               // why the target cannot be reached; empty where it can
 	close      func()                      // nil where nothing is held
+	session    func() int64                // of ZooKeeper; nil elsewhere
 	lasting    bool                        // entries outlive the connection
 	note       string                      // what a plan has to say of it; empty: nothing
 	back       <-chan struct{}             // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
@@ -88,10 +89,10 @@ type outlet struct {
 // close gives back what the house holds, after it ran or in place of it.
 func (h *house) close() { h.closeBut(nil) }
 
-// closeBut gives back what the house holds and another does not; nil: all.
-func (h *house) closeBut(other *house) {
+// closeBut gives back what the house holds, but for links that stand without it.
+func (h *house) closeBut(standing []*link) {
 	for _, o := range h.outlets {
-		if other == nil || !other.has(o.link) {
+		if !slices.Contains(standing, o.link) {
 			o.end()
 		}
 	}
@@ -111,11 +112,6 @@ func (h *house) outlet(at end) *outlet {
 // input returns the input of a registry, nil where there is none.
 func (h *house) input(name string) *input {
 	return first(h.inputs, func(in *input) bool { return in.name == name })
-}
-
-// has reports whether a link is part of the house.
-func (h *house) has(l *link) bool {
-	return slices.ContainsFunc(h.outlets, func(o *outlet) bool { return o.link == l })
 }
 
 // first returns the first that fits, nil where none does.

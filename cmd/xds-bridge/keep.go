@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
@@ -22,7 +23,7 @@ type keeper struct {
 	server  *admin.Server
 	asks    chan ask
 	file    watched
-	left    map[end]string // where entries stay that no loop looks after any more, as status tells it
+	left    map[end]config.Registry // where entries stay that no loop looks after any more
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
@@ -32,8 +33,9 @@ type keeper struct {
 type ask chan admin.Reload
 
 // keep runs what the configuration says until ctx ends, which is no fault.
-func (c *cli) keep(ctx context.Context, b *builder, h *house) error {
-	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file, left: make(map[end]string)}
+func (c *cli) keep(ctx context.Context, b *builder) error {
+	h := b.house
+	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file, left: make(map[end]config.Registry)}
 	defer b.doors.shut(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {
 		h.close()
@@ -85,8 +87,8 @@ func (k *keeper) run(ctx context.Context) error {
 			return nil
 		case err := <-k.life.failed:
 			return err
-		case old := <-k.life.left:
-			k.life.handed(old)
+		case x := <-k.life.left:
+			k.life.handed(x, k.house)
 		case a := <-k.asks:
 			a <- k.reload(base, "request")
 		case <-k.cli.hup:

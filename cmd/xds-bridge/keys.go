@@ -14,32 +14,28 @@ import (
 // changed while it runs: a setting that is new to the configuration restarts
 // what it belongs to until somebody says otherwise here.
 
-// sourceKey returns the key of the source that reads a registry.
-func sourceKey(cfg *config.Config, name string) string {
+// sourceConfig returns all of a configuration that the source of a registry is
+// made of. The source sees nothing else, and the text of it is its key.
+func sourceConfig(cfg *config.Config, name string) *config.Config {
 	r := connection(cfg.Registries[name])
 	if r.Istiod != nil {
 		r.Istiod.Import = config.Import{}
 	}
-	type asked struct {
-		Formats []config.Format
-		Select  config.Select
-		Names   []config.NameRule
-	}
-	var all []string
+	part := &config.Config{Owner: cfg.Owner, Registries: map[string]config.Registry{name: r}}
 	for _, x := range cfg.Bridges {
 		if x.From != name {
 			continue
 		}
-		a := asked{Select: x.Select, Names: x.Names}
+		read := config.Bridge{From: name, Select: x.Select, Names: x.Names}
+		read.Select.Exclude = nil
 		if r.Istiod == nil { // elsewhere bridges choose from all that a registry holds
-			a = asked{Formats: x.Read(), Names: x.Names}
+			read.Formats, read.Select = x.Read(), config.Select{Allow: x.Select.Allow}
 		}
-		a.Select.Exclude = nil
-		if k := text(a); !slices.Contains(all, k) {
-			all = append(all, k)
+		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return text(o) == text(read) }) {
+			part.Bridges = append(part.Bridges, read)
 		}
 	}
-	return text(r, all)
+	return part
 }
 
 // linkKey returns the key of the connection to an end.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -21,17 +22,23 @@ type life struct {
 	links    map[*link]*stage
 	leaving  map[*link]end // that end once the loop at their end has brought its new link in step
 	handover sync.WaitGroup
-	left     chan *link    // of leaving ones, whose time has come
+	left     chan handover // of leaving ones, whose time has come
 	over     chan struct{} // closed when everything ends
 }
 
 func newLife(log *slog.Logger) *life {
 	return &life{
-		log: log, failed: make(chan error, 1), left: make(chan *link), over: make(chan struct{}),
+		log: log, failed: make(chan error, 1), left: make(chan handover), over: make(chan struct{}),
 		sources: make(map[*input]*stage), ids: make(map[*waypoint]*stage), keys: make(map[*announcer]*stage),
 		loops: make(map[*outlet]*stage), leases: make(map[*election]*stage),
 		links: make(map[*link]*stage), leaving: make(map[*link]end),
 	}
+}
+
+// A handover is that of a link to the outlet that is in step in its place.
+type handover struct {
+	old *link
+	to  *outlet
 }
 
 var errReconfigured = errors.New("its configuration changed, and it has not told of everything since")
@@ -51,6 +58,7 @@ func (l *life) become(ctx context.Context, h *house) {
 	}
 	endOthers(l.leases, h.elections) // others lead after the ttl
 	for _, o := range h.outlets {
+		delete(l.leaving, o.link) // it may have been taken up again
 		if l.links[o.link] == nil {
 			l.links[o.link] = begin(ctx, l.failed, o.link.parts())
 		}
@@ -101,7 +109,7 @@ func beginNew[P part](ctx context.Context, failed chan<- error, running map[P]*s
 // replaced decides what becomes of the link of an outlet that is gone.
 func (l *life) replaced(o *outlet, h *house) {
 	switch {
-	case h.has(o.link):
+	case h.outlet(o.at) != nil && h.outlet(o.at).link == o.link:
 	case o.listen != "", // readers keep what they have and come back to its successor
 		o.lasting && h.outlet(o.at) == nil: // nothing goes with it, and it would look alive there
 		l.end(o.link)
@@ -111,8 +119,8 @@ func (l *life) replaced(o *outlet, h *house) {
 }
 
 // await ends each link that was replaced once the loop over its successor has
-// nothing left to do. The link of an end that is gone stays: it holds what
-// nobody asked to withdraw.
+// nothing left to do. The link of an end that is gone stays, and is taken up by
+// a house that leads there again: it holds what nobody asked to withdraw.
 func (l *life) await(ctx context.Context, h *house) {
 	for old, at := range l.leaving {
 		o := h.outlet(at)
@@ -124,21 +132,24 @@ func (l *life) await(ctx context.Context, h *house) {
 				return // it was replaced itself, or everything ends
 			}
 			select {
-			case l.left <- old:
+			case l.left <- handover{old, o}:
 			case <-l.over:
 			}
 		})
 	}
 }
 
-// handed ends a link whose successor is in step.
-func (l *life) handed(old *link) {
-	if _, still := l.leaving[old]; still {
-		delete(l.leaving, old)
-		l.end(old)
-		l.log.Info("the connection that was replaced has ended", "peer", old.name)
+// handed ends a link whose successor is in step, unless it was taken up again.
+func (l *life) handed(x handover, h *house) {
+	if _, still := l.leaving[x.old]; still && slices.Contains(h.outlets, x.to) {
+		delete(l.leaving, x.old)
+		l.end(x.old)
+		l.log.Info("the connection that was replaced has ended", "peer", x.old.name)
 	}
 }
+
+// standing returns the links that are up, those of before among them.
+func (l *life) standing() []*link { return slices.Collect(maps.Keys(l.links)) }
 
 func (l *life) end(old *link) {
 	if s := l.links[old]; s != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -364,4 +365,48 @@ func TestAnotherNacosTakesNothingAway_V93(t *testing.T) {
 	w.replaced(file, w.at, other.at)
 	do(t, "reload", "-f", file).want(t, exitUsage, "registries.nacos.nacos.servers: changes from", "another registry", "restart the bridge with it")
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
+}
+
+// TestNacosIsTakenUpAgain shows that a connection whose end went from the file
+// stays with all that it published, and is the one that a bridge uses that leads
+// there again; and that another registry under that name is not taken for it.
+func TestNacosIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
+	file := w.conf("")
+	with, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var without strings.Builder
+	for line := range strings.Lines(string(with)) {
+		switch {
+		case strings.HasPrefix(line, "  nacos:"):
+			fmt.Fprintf(&without, "  zk: { zookeeper: { servers: [%q] } }\n", w.zkAt)
+		case strings.Contains(line, "mesh-to-nacos"):
+			without.WriteString("  - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface] }\n")
+		default:
+			without.WriteString(line)
+		}
+	}
+	r := w.start(file)
+	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
+	inStep(t, file)
+	batches := len(w.nacos.Requests("BatchInstanceRequest"))
+	w.file("nacos.yaml", without.String())
+	do(t, "reload", "-f", file).want(t, exitOK, "target nacos: ended; its entries stay")
+	w.file("nacos.yaml", strings.Replace(string(with), w.at, other.at, 1))
+	do(t, "reload", "-f", file).want(t, exitUsage, "registries.nacos.nacos.servers: changes from", "restart the bridge with it")
+	w.file("nacos.yaml", string(with))
+	do(t, "reload", "-f", file).want(t, exitOK, "target nacos: begun")
+	inStep(t, file)
+	if n := len(w.nacos.Requests("BatchInstanceRequest")) - batches; n != 0 {
+		t.Errorf("%d batches though nothing changed: it is written over another connection", n)
+	}
+	w.offer(orders, "10.0.0.1", "10.0.0.7")
+	w.await("api.Orders", "10.0.0.1", "10.0.0.7")
+	inStep(t, file)
+	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"} 1`) {
+		t.Error("metrics do not show the connection")
+	}
 }

@@ -25,38 +25,39 @@ func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
 	if err != nil {
 		r.Faults = strings.Split(err.Error(), "\n")
 	} else {
-		r.OK, r.Changed, r.Waits = true, changes(k.house, next), k.waits(next.cfg)
-		k.leave(next)
+		r.OK, r.Changed, r.Waits = true, changes(k.house, next.house), k.waits(next.cfg)
+		k.leave(next.house)
 		k.move(ctx, next)
 	}
-	for _, at := range slices.SortedFunc(maps.Keys(k.left), func(a, b end) int { return strings.Compare(a.String(), b.String()) }) {
-		r.Left = append(r.Left, k.left[at])
+	for at := range k.left {
+		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
 	}
+	slices.Sort(r.Left)
 	k.tell(ctx, r)
 	return r
 }
 
 // next makes the house that the file asks for, which does not run yet.
-func (k *keeper) next(ctx context.Context) (*house, error) {
+func (k *keeper) next(ctx context.Context) (*builder, error) {
 	cfg, err := k.cli.usable()
 	if err != nil {
 		return nil, err
 	}
-	if faults := k.builder.moved(ctx, k.house.cfg, cfg); len(faults) > 0 {
+	if faults := k.builder.moved(ctx, k.known(), cfg); len(faults) > 0 {
 		return nil, faults
 	}
-	k.builder.before = k.house
-	next, err := k.builder.make(cfg) //nolint:contextcheck // connections outlive what makes them
+	standing := k.life.standing()
+	next, err := k.builder.next(cfg, standing) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range next.outlets {
+	for _, o := range next.house.outlets {
 		if o.listen == "" {
 			continue
 		}
 		l, err := k.builder.doors.listen(ctx, o.listen) // while the old house can still go on
 		if err != nil {
-			next.closeBut(k.house)
+			next.house.closeBut(standing)
 			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
 		}
 		_ = l.Close()
@@ -64,12 +65,25 @@ func (k *keeper) next(ctx context.Context) (*house, error) {
 	return next, nil
 }
 
+// known returns the configuration that runs, with the registries that went from
+// it and in which entries of ours stay.
+func (k *keeper) known() *config.Config {
+	cfg := *k.house.cfg
+	cfg.Registries = maps.Clone(cfg.Registries)
+	for at, r := range k.left {
+		if _, still := cfg.Registries[at.registry]; !still {
+			cfg.Registries[at.registry] = r
+		}
+	}
+	return &cfg
+}
+
 // leave notes the ends at which entries of ours stay that no loop looks after
 // any more. A process that starts with the next file does not know of them.
 func (k *keeper) leave(next *house) {
 	for _, o := range k.house.outlets {
 		if o.at.listen == "" && next.outlet(o.at) == nil {
-			k.left[o.at] = "target " + o.at.String() + ": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there"
+			k.left[o.at] = k.house.cfg.Registries[o.at.registry]
 		}
 	}
 	for _, o := range next.outlets {
@@ -77,10 +91,10 @@ func (k *keeper) leave(next *house) {
 	}
 }
 
-// move makes the next house the one that runs.
-func (k *keeper) move(ctx context.Context, next *house) {
-	before := k.house
-	k.house = next
+// move makes the house of the next builder the one that runs.
+func (k *keeper) move(ctx context.Context, by *builder) {
+	before, next := k.house, by.house
+	k.builder, k.house = by, next
 	for _, do := range k.builder.onMove {
 		do()
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -329,4 +331,86 @@ func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
 		t.Error(st.out)
 	}
 	eventually(t, "the second registry is back", func() bool { return len(other.Children("/dubbo/api.Orders/providers")) == 3 })
+}
+
+// TestAReloadOfAllowReachesTheSource shows that the source of a registry, which
+// asks providers at the addresses that bridges allow, is held to the new list.
+func TestAReloadOfAllowReachesTheSource(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := porttest.Address(t)
+	write := func(choice string) string {
+		return w.file("config.yaml", fmt.Sprintf(`owner: shop
+registries:
+  mesh: { istiod: { address: %q, import: { keys: off } } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %q, formats: [dubbo-application], select: { %s } }
+admin: { address: "unix:%s/a" }
+telemetry: { address: "127.0.0.1:0" }
+log: { format: json }
+`, w.xds, w.zkAt, at, choice, w.dir))
+	}
+	file := write("exclude: [nobody]")
+	w.start(file)
+	r := do(t, "reload", "-f", write("exclude: [nobody, else]"))
+	if r.want(t, exitOK, "loop mesh"+at+": restarted"); strings.Contains(r.out, "source") {
+		t.Errorf("the source does not depend on what is chosen from it: %s", r.out)
+	}
+	write("exclude: [nobody, else], allow: [169.254.0.0/16]")
+	do(t, "reload", "-f", file).want(t, exitOK, "source zk: restarted")
+}
+
+// TestARefusedFileLeavesNothing shows that a file of which no house can be made
+// leaves what makes houses as it was.
+func TestARefusedFileLeavesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := &cli{file: w.config(fileOptions{bridge: quick}), out: io.Discard, err: io.Discard, env: lookup(nil)}
+	b, err := c.built(wiring{quiet: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.house.close()
+	cfg, feeds := b.cfg, maps.Clone(b.feeds)
+	w.config(fileOptions{bridge: quick, zk: `, user: shop, passwordFile: nowhere`})
+	w.replaced(c.file, "from: mesh,", "from: other,")
+	w.replaced(c.file, "  mesh:", "  other:")
+	refused, err := c.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.next(refused, nil); err == nil {
+		t.Fatal("a file without the password was taken")
+	}
+	if b.cfg != cfg || b.house.cfg != cfg || !maps.Equal(b.feeds, feeds) {
+		t.Errorf("of the refused file are left: owner %s, feeds %v", b.cfg.Owner, slices.Collect(maps.Keys(b.feeds)))
+	}
+}
+
+// TestAReloadDoesNotWaitForItself shows that the sign of life of the connection
+// before keeps no reload waiting, where the system does not say which process is
+// which.
+func TestAReloadDoesNotWaitForItself(t *testing.T) {
+	t.Parallel()
+	const sign = "/xds-bridge/shop/alive"
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	r := w.start(file)
+	inStep(t, file)
+	shown, ok := w.zk.Get(sign)
+	if !ok {
+		t.Fatal("no sign of life")
+	}
+	w.zk.Delete(sign)
+	if err := w.zk.PutEphemeral(sign, []byte(`{"host":"elsewhere","process":1,"timeout":30000000000}`), shown.Stat.EphemeralOwner); err != nil {
+		t.Fatal(err)
+	}
+	w.config(fileOptions{bridge: quick, zk: ", sessionTimeout: 20s"})
+	do(t, "reload", "-f", file).want(t, exitOK, "target zk: connected anew")
+	w.offer(orders, "10.0.0.1", "10.0.0.3")
+	eventually(t, "written over the new connection", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.3") })
+	if strings.Contains(r.log.String(), "another bridge of this owner may be running") {
+		t.Error("it waited for its own sign of life")
+	}
 }

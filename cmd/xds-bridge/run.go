@@ -39,11 +39,11 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case o.once:
 		return c.once(ctx, o.timeout)
 	}
-	b, h, err := c.built(wiring{dryRun: o.dryRun, joins: !o.dryRun}) //nolint:contextcheck // connections outlive what makes them
+	b, err := c.built(wiring{dryRun: o.dryRun, joins: !o.dryRun}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
-	return c.keep(ctx, b, h)
+	return c.keep(ctx, b)
 }
 
 // once brings everything in step and exits.

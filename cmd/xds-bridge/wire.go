@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,9 +26,10 @@ type wiring struct {
 	byHand *taking // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
-// builder makes houses: the first one, and after each change of the
-// configuration the next, which takes over what did not change. This file and
-// those named wire_ know every adapter; nothing else does.
+// builder makes a house. The one after each change of the configuration is made
+// by a builder of its own, which takes over what did not change, and takes the
+// place of the one before it once its house runs. This file and those named
+// wire_ know every adapter; nothing else does.
 type builder struct {
 	cfg     *config.Config
 	log     *slog.Logger
@@ -42,7 +44,8 @@ type builder struct {
 	doors   *doors
 	file    watched          // the configuration, as it was read first
 	house   *house           // that is being made
-	before  *house           // that runs; nil while there is none
+	before  *house           // that runs while this one is made; nil: none does
+	stand   []*link          // that are up while it is made, also such as the house before has no more
 	feeds   map[string]*feed // of the registries that are read
 
 	replicas *elections // as one of which this process runs; nil: it is alone
@@ -52,22 +55,25 @@ type builder struct {
 // house makes the configuration that the flags name into a house that does
 // not run yet. It connects to nobody.
 func (c *cli) house(w wiring) (*house, error) {
-	_, h, err := c.built(w)
-	return h, err
+	b, err := c.built(w)
+	if err != nil {
+		return nil, err
+	}
+	return b.house, nil
 }
 
-// built returns a house and what makes the ones after it.
-func (c *cli) built(w wiring) (*builder, *house, error) {
+// built returns a house with what made it.
+func (c *cli) built(w wiring) (*builder, error) {
 	file := watched{path: c.file}
 	file.taken() // before it is read: what it says from then on is a change
 	cfg, err := c.usable()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cfg.Owner = orWord(w.owner, cfg.Owner)
 	log, level, err := c.logger(cfg.Log, w.quiet)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	v := thisBuild()
 	b := &builder{
@@ -77,16 +83,16 @@ func (c *cli) built(w wiring) (*builder, *house, error) {
 	}
 	if w.joins {
 		if b.replicas, err = b.replica(cfg); err != nil {
-			return nil, nil, exit{exitUsage, err}
+			return nil, exit{exitUsage, err}
 		}
 	}
-	h, err := b.make(cfg)
+	made, err := b.next(cfg, nil)
 	if err != nil {
 		b.replicas.close()
-		return b, h, err
+		return nil, err
 	}
-	h.configure()
-	return b, h, nil
+	made.house.configure()
+	return made, nil
 }
 
 // usable returns the configuration that the flags name, or everything that
@@ -102,21 +108,24 @@ func (c *cli) usable() (*config.Config, error) {
 	return cfg, nil
 }
 
-// make makes a configuration into a house. The parts of the house before it
-// that depend on nothing that changed are parts of the new one as they are.
-func (b *builder) make(cfg *config.Config) (*house, error) {
+// next returns what made a configuration into a house. The parts of the house
+// before it that depend on nothing that changed are parts of the new one as they
+// are, and links that stand are taken up. One that cannot be made leaves this
+// builder as it was.
+func (b *builder) next(cfg *config.Config, standing []*link) (*builder, error) {
+	next := *b
+	next.cfg, next.before, next.stand, next.onMove, next.feeds = cfg, b.house, standing, nil, maps.Clone(b.feeds)
+	next.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
 	var err error
-	if b.signer, b.signed, err = signer(cfg.OwnerKeys); err != nil {
+	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
-	b.cfg, b.onMove = cfg, nil
-	b.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
-	if err := b.build(); err != nil {
-		b.house.closeBut(b.before)
+	if err := next.build(); err != nil {
+		next.house.closeBut(standing)
 		return nil, exit{exitUsage, err}
 	}
-	b.onMove = append(b.onMove, b.house.configure)
-	return b.house, nil
+	next.onMove, next.before, next.stand = append(next.onMove, next.house.configure), nil, nil
+	return &next, nil
 }
 
 // build makes one input for every registry that a bridge reads, and one
@@ -146,13 +155,16 @@ func (b *builder) build() error {
 // reused returns the input of a registry: the one that runs where it depends
 // on nothing that changed, or a new one over the same table.
 func (b *builder) reused(name string) (*input, error) {
-	key := sourceKey(b.cfg, name)
+	of := sourceConfig(b.cfg, name)
+	key := text(of)
 	if b.before != nil {
 		if in := b.before.input(name); in != nil && in.key == key {
 			return in, nil
 		}
 	}
-	in, err := b.input(name, b.cfg.Registries[name])
+	part := *b
+	part.cfg = of
+	in, err := part.input(name, of.Registries[name])
 	if err != nil {
 		return nil, err
 	}
@@ -217,8 +229,8 @@ func (b *builder) link(at end) (*link, error) {
 }
 
 // outlet makes the target at an end and the one loop of all bridges that lead
-// to it. The link of before, and the loop over it, stay where they depend on
-// nothing that changed.
+// to it. A link that stands there, and the loop over it, stay where they depend
+// on nothing that changed.
 func (b *builder) outlet(at end) error {
 	o := &outlet{at: at}
 	if at.listen == "" { // what is served is served whole by every replica
@@ -234,13 +246,12 @@ func (b *builder) outlet(at end) error {
 	o.former = b.former(at, old)
 	o.key = loopKey(b.cfg, at, o.former) + b.signed
 	key := linkKey(b.cfg, at)
-	if old != nil && old.link.key == key {
-		if old.key == o.key {
-			b.house.outlets = append(b.house.outlets, old)
-			return nil
-		}
-		o.link = old.link
-	} else {
+	o.link = first(b.stand, func(l *link) bool { return l.name == at.String() && l.key == key })
+	if old != nil && old.link == o.link && old.key == o.key {
+		b.house.outlets = append(b.house.outlets, old)
+		return nil
+	}
+	if o.link == nil {
 		l, err := b.link(at)
 		if err != nil {
 			return err

@@ -39,10 +39,17 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 	server := mcp.NewServer(target, mcp.ServerOptions{
 		Access: access(imports), Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
+	doors := b.doors
 	l := &link{
 		name: name, kind: "mesh", listen: at.listen,
 		serve: func(ctx context.Context) error {
-			return records.during(ctx, func(ctx context.Context) error { return b.serveMesh(ctx, at.listen, target, server) })
+			return records.during(ctx, func(ctx context.Context) error {
+				l, err := doors.listen(ctx, at.listen)
+				if err != nil {
+					return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
+				}
+				return serveMesh(ctx, l, target, server)
+			})
 		},
 		close: records.close,
 		state: func() admin.TargetState { return servedState(target, server) },
@@ -78,13 +85,9 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 	return codecs, nil
 }
 
-// serveMesh opens the listener and answers istiods until ctx ends. It listens
-// from the first moment: an istiod whose source is away at its start ends.
-func (b *builder) serveMesh(ctx context.Context, address string, target *mcp.Target, server *mcp.Server) error {
-	l, err := b.doors.listen(ctx, address)
-	if err != nil {
-		return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
-	}
+// serveMesh answers istiods until ctx ends. It listens from the first moment: an
+// istiod whose source is away at its start ends.
+func serveMesh(ctx context.Context, l net.Listener, target *mcp.Target, server *mcp.Server) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return target.Run(ctx) })
 	group.Go(func() error { return server.Serve(ctx, l) })

@@ -12,7 +12,9 @@ import (
 
 // nacos makes the link to a Nacos cluster.
 func (b *builder) nacos(name string, n *config.Nacos) (*link, error) {
-	client, err := nacos.New(b.nacosOptions(name, n))
+	opts := b.nacosOptions(name, n)
+	opts.Observe = b.metrics.Nacos(name)
+	client, err := nacos.New(opts)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
@@ -55,7 +57,7 @@ func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.
 func (b *builder) nacosOptions(name string, n *config.Nacos) nacos.Options {
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
-		Log: b.log.With("component", "nacos", "peer", name), Observe: b.metrics.Nacos(name),
+		Log: b.log.With("component", "nacos", "peer", name),
 	}
 	if n.PasswordFile != "" {
 		o.Password = func() (string, error) {

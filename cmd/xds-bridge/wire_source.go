@@ -49,7 +49,9 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 			scopes = append(scopes, at)
 		}
 	}
-	source, err := nacos.NewSource(b.nacosOptions(name, n), nacos.SourceOptions{
+	opts := b.nacosOptions(name, n)
+	opts.Observe = b.metrics.Nacos(name)
+	source, err := nacos.NewSource(opts, nacos.SourceOptions{
 		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
 	})
 	if err != nil {

@@ -85,7 +85,7 @@ func (b *builder) zookeeperID(name string, z *config.ZooKeeper) *keptID {
 // ends with the answer.
 func (b *builder) nacosID(name string, n *config.Nacos) *keptID {
 	o := b.nacosOptions(name, n)
-	o.Observe, o.Log = nil, nil
+	o.Log = nil
 	return &keptID{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
 		if err != nil {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -27,6 +29,7 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 			return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
 		},
 		fault:   func() string { return client.State().LastError },
+		session: func() int64 { return client.State().Session },
 		lasting: z.Lifetime != "session",
 		over: func(b *builder, bridges []config.Bridge, former []use) (*reached, error) {
 			r, err := b.overZooKeeper(name, client, bridges, former)
@@ -54,7 +57,7 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 	to := zookeeper.TargetOptions{
 		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
 		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
-		Shared: b.cfg.Replicas.Shared(), Fence: b.replicas.fence(name),
+		Shared: b.cfg.Replicas.Shared(), Ours: b.sessions(name), Fence: b.replicas.fence(name),
 		Log:   b.log.With("component", "zookeeper", "peer", name),
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
 	}
@@ -72,6 +75,15 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 		r.beside = r.entry.alive
 	}
 	return r, nil
+}
+
+// sessions returns what tells the sessions of this process that stand at a
+// registry: a link that is replaced shows that the process lives until it ends.
+func (b *builder) sessions(name string) func(session int64) bool {
+	standing := b.stand
+	return func(session int64) bool {
+		return session != 0 && slices.ContainsFunc(standing, func(l *link) bool { return l.name == name && l.session != nil && l.session() == session })
+	}
 }
 
 // onReturn signals when a connection is back after it was lost.
@@ -95,14 +107,14 @@ func poke(c chan<- struct{}) {
 }
 
 func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.Options {
-	sessions := 0
+	sessions, lost := 0, b.metrics.SessionLost
 	o := zookeeper.Options{
 		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
 		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile,
 		Log: b.log.With("component", "zookeeper", "peer", name),
 		Observe: func(s zookeeper.State) {
 			if s.Sessions > max(sessions, 1) {
-				b.metrics.SessionLost(name)
+				lost(name)
 			}
 			sessions = s.Sessions
 		},

@@ -21,6 +21,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 const (
@@ -214,6 +215,38 @@ func TestReference(t *testing.T) {
 	have, err := os.ReadFile(path)
 	if err != nil || string(have) != text.String() {
 		t.Errorf("%s is stale (%v): run make golden", path, err)
+	}
+}
+
+// TestAnotherSinkSaysNothing shows that a peer that is up stays so when a sink
+// for a second connection is made, as a reload does, and is shown by the sink
+// of a connection that stands after it was forgotten.
+func TestAnotherSinkSaysNothing(t *testing.T) {
+	m := metrics.New(metrics.Build{})
+	connected := m.Nacos("nacos")
+	connected(nacos.Observation{Op: nacos.OpConnect})
+	m.ZooKeeper("zk")(zookeeper.State{Connected: true})
+	m.Stream("mesh")(ads.Observation{Kind: ads.ResponseReceived})
+	up := func() (n int) {
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+		for line := range strings.Lines(w.Body.String()) {
+			if strings.HasPrefix(line, "xdsbridge_peer_up{") && strings.HasSuffix(line, " 1\n") {
+				n++
+			}
+		}
+		return n
+	}
+	m.Nacos("nacos")
+	m.ZooKeeper("zk")
+	m.Stream("mesh")
+	if n := up(); n != 3 {
+		t.Errorf("%d of 3 peers are up", n)
+	}
+	m.Forget("nacos")
+	connected(nacos.Observation{Op: nacos.OpConnect, Again: true})
+	if n := up(); n != 3 {
+		t.Errorf("%d of 3 peers are up after one was forgotten and is back", n)
 	}
 }
 

@@ -7,37 +7,37 @@ import (
 )
 
 // Nacos returns a sink for what a Nacos client observes. Peer is the
-// registry's name in the configuration.
+// registry's name in the configuration. Making one
+// says nothing of a peer that is there already.
 func (m *Metrics) Nacos(peer string) func(nacos.Observation) {
-	const kind, direction = "nacos", "target"
-	up, contact := m.target.up.WithLabelValues(peer, kind, direction), m.target.contact.WithLabelValues(peer, kind, direction)
-	up.Set(0)
-	reconnects := m.stream.reconnects.WithLabelValues(peer, kind, direction)
-	bytes := m.stream.bytes.WithLabelValues(peer, "nacos")
-	lost := m.sessions.WithLabelValues(peer)
+	labels := []string{peer, "nacos", "target"}
+	m.target.up.WithLabelValues(labels...)
+	m.stream.reconnects.WithLabelValues(labels...)
+	m.sessions.WithLabelValues(peer)
 	failed := func(method string, err error) {
 		m.target.rpcErrors.WithLabelValues(peer, method, nacosCode(err)).Inc()
 	}
 	return func(o nacos.Observation) {
-		bytes.Add(float64(o.Got))
+		up := m.target.up.WithLabelValues(labels...) // anew each time: the peer may have been forgotten meanwhile
+		m.stream.bytes.WithLabelValues(peer, "nacos").Add(float64(o.Got))
 		switch {
 		case o.Op == nacos.OpLost:
 			up.Set(0)
-			lost.Inc()
+			m.sessions.WithLabelValues(peer).Inc()
 		case o.Op == nacos.OpConnect && o.Err != nil:
 			up.Set(0)
 			failed(o.Op, o.Err)
 		case o.Op == nacos.OpConnect:
 			up.Set(1)
 			if o.Again {
-				reconnects.Inc()
+				m.stream.reconnects.WithLabelValues(labels...).Inc()
 			}
 		case o.Op == nacos.OpLogin && o.Err != nil:
 			m.logins.WithLabelValues(peer, nacosCode(o.Err)).Inc()
 		case o.Op == nacos.OpLogin:
 			m.logins.WithLabelValues(peer, "ok").Inc()
 		case o.Err == nil:
-			contact.SetToCurrentTime()
+			m.target.contact.WithLabelValues(labels...).SetToCurrentTime()
 		}
 	}
 }

@@ -35,7 +35,6 @@ func newStreamMetrics(m *Metrics) streamMetrics {
 func (m *Metrics) Stream(peer string) func(ads.Observation) {
 	s := m.stream
 	up, contact := s.up.WithLabelValues(peer, "mesh", "source"), s.contact.WithLabelValues(peer, "mesh", "source")
-	up.Set(0)
 	failed := func(o ads.Observation) {
 		up.Set(0)
 		if o.Err != nil {

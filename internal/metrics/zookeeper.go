@@ -7,7 +7,6 @@ import "github.com/xds-bridge/xds-bridge/registry/zookeeper"
 func (m *Metrics) ZooKeeper(peer string) func(zookeeper.State) {
 	const kind, direction = "zookeeper", "target"
 	up := m.target.up.WithLabelValues(peer, kind, direction)
-	up.Set(0)
 	reconnects := m.stream.reconnects.WithLabelValues(peer, kind, direction)
 	var before zookeeper.State
 	return func(s zookeeper.State) {

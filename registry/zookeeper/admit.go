@@ -140,7 +140,7 @@ func (t *Target) twin(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("read %s: %w", path, err)
 	}
 	other, state := parseLife(n.data), t.client.State()
-	if n.stat.EphemeralOwner == state.Session || other.ended() || t.opts.Shared && other.Writes != alone {
+	if n.stat.EphemeralOwner == state.Session || t.ours(n.stat.EphemeralOwner) || other.ended() || t.opts.Shared && other.Writes != alone {
 		return false, nil
 	}
 	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
@@ -158,6 +158,9 @@ func (t *Target) twin(ctx context.Context) (bool, error) {
 	t.admission.found = true
 	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrTwin, t.opts.Owner, other.Host, other.Process, t.remedy(other))
 }
+
+// ours reports whether a session of another client is of this process.
+func (t *Target) ours(session int64) bool { return t.opts.Ours != nil && t.opts.Ours(session) }
 
 // remedy says what a person does about another process of the owner.
 func (t *Target) remedy(other life) string {

@@ -79,6 +79,19 @@ func TestAdmit_F44(t *testing.T) {
 		must(t, tg.Admit(t.Context()))
 		must(t, tg.Write(t.Context(), creating(ours(0, 0, 0))))
 	})
+	inTime(t, "another session of this process is no other process, though the system does not say which is which", func(t *testing.T, server *zktest.Server) {
+		before, client := session(t, server), dial(t, server)
+		defer before.Close()
+		defer client.Close()
+		alive(t, server, before.State().Session)
+		began := time.Now()
+		must(t, target(t, client, func(o *zookeeper.TargetOptions) {
+			o.Ours = func(session int64) bool { return session == before.State().Session }
+		}).Admit(t.Context()))
+		if time.Since(began) > 0 {
+			t.Error("it waited")
+		}
+	})
 	inTime(t, "leases may allow it", func(t *testing.T, server *zktest.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()

@@ -50,15 +50,16 @@ const (
 type TargetOptions struct {
 	Owner         string // the owner id of the configuration
 	Layouts       []Layout
-	Bridges       []string                // what identifies the bridges that lead here whatever their owner; empty: Admit does not look for another owner
-	Shared        bool                    // other processes of the owner may write at the same time, as leases decide
-	Lifetime      Lifetime                // empty: Persistent
-	Access        Access                  // empty: Open
-	Takes         func(owner string) bool // whose entries may be replaced beside our own, where a person says so, who is not asked for admission either; nil: nobody's
-	Signer        *metadata.Signer        // nil: marks are not signed, and taken at their word
-	ChildrenLimit int                     // 0: DefaultChildrenLimit
-	DataLimit     int                     // 0: DefaultDataLimit
-	Guest         bool                    // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
+	Bridges       []string                 // what identifies the bridges that lead here whatever their owner; empty: Admit does not look for another owner
+	Shared        bool                     // other processes of the owner may write at the same time, as leases decide
+	Lifetime      Lifetime                 // empty: Persistent
+	Access        Access                   // empty: Open
+	Takes         func(owner string) bool  // whose entries may be replaced beside our own, where a person says so, who is not asked for admission either; nil: nobody's
+	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
+	Signer        *metadata.Signer         // nil: marks are not signed, and taken at their word
+	ChildrenLimit int                      // 0: DefaultChildrenLimit
+	DataLimit     int                      // 0: DefaultDataLimit
+	Guest         bool                     // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // under which it may be written, false where it may not; nil: no fence
 	Usage         func(Usage)          // told of the fullest folder whenever that changes, as Target.Usage; may be nil
