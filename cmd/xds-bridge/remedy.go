@@ -2,6 +2,8 @@ package main
 
 import "strings"
 
+const noHTTP = "the port speaks no HTTP: name Nacos' HTTP port, to which 1000 is added for gRPC"
+
 // remedyOf returns what to do about an error of a connection by its kind, and
 // else what is to be checked. gRPC and the client of ZooKeeper tell their causes
 // as text alone.
@@ -15,7 +17,8 @@ func remedyOf(err error, otherwise string) string {
 		{"certificate has expired", "renew the server's certificate, or set the clock"},
 		{"certificate required", "the server wants a client certificate: write tls.certFile and tls.keyFile"},
 		{"error reading server preface", "the port speaks no gRPC: name istiod's 15010 or 15012, or of Nacos the HTTP port, to which 1000 is added"},
-		{"malformed HTTP", "the port speaks no HTTP: name Nacos' HTTP port, to which 1000 is added for gRPC"},
+		{"malformed HTTP", noHTTP},
+		{"readLoopPeekFailLocked", noHTTP}, // net/http of a server that speaks first
 		{"no accessToken", "the port is not Nacos': check host and port"},
 		{"no such host", "the name is not known to DNS from here: check it, and its namespace"},
 		{"connection refused", "nobody listens at that port: check the port, and whether the server runs"},
