@@ -48,6 +48,11 @@ type Bridge struct {
 	// Trace says where entries came from that nobody claims; nil where none say.
 	Trace Trace
 
+	// Yields reports whether an entry of the bridge gives way to another's that has
+	// the same address under another protocol, because its own is a guess. It must
+	// be pure; nil: none does.
+	Yields func(registry.Entry) bool
+
 	// Begin returns once the bridge may look at its table, or an error where ctx
 	// ended before. Until then the bridge knows nothing of its source. nil: it
 	// may at once.

@@ -47,6 +47,12 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	if f.opts.Election != nil {
 		e.takeovers = 1
 	}
+	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
+		f.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
+			yields := l.bridges[o.Bridge].Yields
+			return yields != nil && yields(entry)
+		}
+	}
 	for i, b := range l.bridges {
 		w := &way{
 			Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{}),

@@ -144,13 +144,17 @@ func (j *journal) invalid(w *way, p *projected) {
 
 // winner names who has what a conflict is about.
 func (j *journal) winner(c plan.Conflict) string {
+	who := "an entry without owner"
 	switch {
 	case c.Ours:
 		return fmt.Sprintf("bridge %s, service %s", j.ways[c.Rival.Bridge].Name, c.Rival.Service)
-	case c.Owner == "":
-		return "an entry without owner"
+	case c.Owner != "":
+		who = "owner mark:" + c.Owner // as adopt, release and purge take it
 	}
-	return "owner mark:" + c.Owner // as adopt, release and purge take it
+	if c.Taken != "" {
+		who += ", which has the address as " + c.Taken + ": the protocol of ours is a guess, and formats[].rules tells it"
+	}
+	return who
 }
 
 // warnOf counts and logs a hold that began, or would have.

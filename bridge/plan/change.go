@@ -14,6 +14,7 @@ type Conflict struct {
 	Key    string
 	Origin Origin // whose claim it is
 	Owner  string // whose entry is in the way, where it is not ours; may be empty
+	Taken  string // the key of that entry, where it is another
 	Rival  Origin // who claims the same, where Ours is set
 	Ours   bool   // the entry in the way is claimed by another service of ours
 }
@@ -39,7 +40,8 @@ func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 	if n := len(g.active()); n > 0 {
 		c.Want = make([]registry.Entry, 0, len(g.claims[0].entries))
 	}
-	d := diff{owner: p.owner, change: &c}
+	d := p.diff(g)
+	d.change = &c
 	d.refused(g)
 	for r := range g.rows() {
 		d.row(r)
@@ -88,9 +90,9 @@ func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
 		if g == nil {
 			return
 		}
-		d := diff{owner: p.owner}
+		d := p.diff(g)
 		for r := range g.rows() {
-			if len(r.want) == 0 || d.winner(r.held) >= 0 || g.exclusive && len(r.held) == 0 {
+			if len(r.want) == 0 || d.winner(d.rivals(name, r)) >= 0 || g.exclusive && len(r.held) == 0 {
 				continue
 			}
 			if !yield(Desire{r.key, r.want[0].origin, len(r.held) > 0}) {
@@ -212,8 +214,40 @@ func (g *group) wanted() []wanted {
 // A diff gathers a change row by row.
 type diff struct {
 	owner     string
+	yields    func(Origin, registry.Entry) bool
+	others    map[string][]held // entries of others, by what stands behind :// in their keys; nil where no claim yields
 	change    *registry.Change
 	conflicts []Conflict
+}
+
+func (p *Planner) diff(g *group) diff {
+	d := diff{owner: p.owner, yields: p.Yields}
+	if p.Yields == nil {
+		return d
+	}
+	d.others = make(map[string][]held)
+	for _, h := range g.held {
+		if _, at, ok := strings.Cut(h.key, "://"); ok && h.owner != p.owner {
+			d.others[at] = append(d.others[at], h)
+		}
+	}
+	return d
+}
+
+// rivals returns what is held under a key, and what else those who claim it
+// yield to.
+func (d *diff) rivals(name registry.Group, r row) []held {
+	_, at, _ := strings.Cut(r.key, "://")
+	others := d.others[at]
+	if len(r.want) == 0 || !slices.ContainsFunc(others, func(h held) bool { return h.key != r.key }) {
+		return r.held
+	}
+	for _, w := range r.want {
+		if !d.yields(w.origin, registry.Entry{Group: name, Key: w.key, Value: w.value()}) {
+			return r.held
+		}
+	}
+	return slices.Concat(r.held, others)
 }
 
 // refused reports the claims that an exclusive group refuses whole.
@@ -233,14 +267,19 @@ func (d *diff) refused(g *group) {
 }
 
 func (d *diff) row(r row) {
-	foreign := d.winner(r.held)
+	rivals := d.rivals(d.change.Group, r)
+	foreign := d.winner(rivals)
 	switch {
 	case len(r.want) == 0:
 		d.remove(r.held)
 	case foreign >= 0:
 		for i, w := range r.want {
 			if i == 0 || r.want[i-1].origin != w.origin {
-				d.conflicts = append(d.conflicts, Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: r.held[foreign].owner})
+				c := Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: rivals[foreign].owner}
+				if other := rivals[foreign].key; other != r.key {
+					c.Taken = other
+				}
+				d.conflicts = append(d.conflicts, c)
 			}
 		}
 		d.remove(r.held)

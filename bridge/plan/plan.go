@@ -15,6 +15,10 @@ import (
 // A Planner keeps what every service of every bridge claims in one target and
 // what the target is believed to hold. It is not safe for concurrent use.
 type Planner struct {
+	// Yields reports whether a claim gives way to entries of others whose keys
+	// differ from its own in what stands before :// alone; nil: none does.
+	Yields func(Origin, registry.Entry) bool
+
 	owner   string
 	groups  map[registry.Group]*group
 	spread  map[Origin][]registry.Group // the groups each origin claims in

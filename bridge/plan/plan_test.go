@@ -201,6 +201,73 @@ func TestHeadsOfOneGroup(t *testing.T) {
 	}
 }
 
+// TestAGuessYields: what is a guess gives way to another's entry of the same
+// address, as a conflict, unless somebody of ours is told it.
+func TestAGuessYields(t *testing.T) {
+	guess, told, address := entry("g", "tri://1", "guess"), entry("g", "tri://1", "told"), entry("g", "tri://2", "guess")
+	theirs := entry("g", "dubbo://1", "x")
+	tests := map[string]struct {
+		claims map[plan.Origin][]registry.Entry
+		held   []registry.Held
+		wants  []registry.Entry
+		delete int
+		owner  string // in the way; empty: nobody is
+	}{
+		"one that is not written yet": {
+			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess, address}},
+			held:   []registry.Held{held(theirs, "other")}, wants: []registry.Entry{address}, owner: "other",
+		},
+		"one that stands": {
+			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}},
+			held:   []registry.Held{held(theirs, "a"), held(guess, "me")}, delete: 1, owner: "a",
+		},
+		"one that stands keeps its place where the other yields too": {
+			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}},
+			held:   []registry.Held{held(theirs, "other"), held(guess, "me")}, wants: []registry.Entry{guess},
+		},
+		"another of our own is none of others": {
+			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}, from(1, "s"): {theirs}},
+			held:   []registry.Held{held(theirs, "me")}, wants: []registry.Entry{theirs, guess},
+		},
+		"one that is told stays": {
+			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {told}},
+			held:   []registry.Held{held(theirs, "other")}, wants: []registry.Entry{told},
+		},
+		"one that a second bridge is told stays": {
+			claims: map[plan.Origin][]registry.Entry{from(0, "s"): {guess}, from(1, "s"): {told}},
+			held:   []registry.Held{held(theirs, "other")}, wants: []registry.Entry{guess},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := plan.New("me")
+			p.Yields = func(_ plan.Origin, e registry.Entry) bool { return e.Value == "guess" }
+			for origin, entries := range tt.claims {
+				p.Claim(origin, plan.Told, entries)
+			}
+			p.Observe(group("g"), tt.held)
+			c, conflicts := p.Change(group("g"))
+			if !slices.Equal(c.Want, tt.wants) || len(c.Delete) != tt.delete {
+				t.Errorf("wants %v and deletes %v", c.Want, c.Delete)
+			}
+			n := 0
+			for range p.Desired(group("g")) {
+				n++
+			}
+			if n != len(tt.wants) {
+				t.Errorf("%d are desired", n)
+			}
+			conflicts = slices.DeleteFunc(conflicts, func(c plan.Conflict) bool { return c.Ours })
+			if tt.owner == "" && len(conflicts) == 0 {
+				return
+			}
+			if want := []plan.Conflict{{Group: group("g"), Key: "tri://1", Origin: from(0, "s"), Owner: tt.owner, Taken: "dubbo://1"}}; !slices.Equal(conflicts, want) {
+				t.Errorf("conflicts %+v", conflicts)
+			}
+		})
+	}
+}
+
 func TestLost(t *testing.T) {
 	a, b := entry("g", "1", "x"), entry("h", "1", "x")
 	p := plan.New("me")

@@ -13,6 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -330,12 +331,26 @@ func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Brid
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: b.feed(x.From).table, Recheck: b.feed(x.From).recheck,
-			Begin: known(from, to), Trace: trace{mesh: b.cfg.Registries[x.From].Istiod != nil},
+			Begin: known(from, to), Yields: b.yields(x, codecs[i]), Trace: trace{mesh: b.cfg.Registries[x.From].Istiod != nil},
 			Select: chosen, Project: project(b.reach(x), routeBetween(from, to), rules(x.Metadata), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
 	return all, nil
+}
+
+// yields returns what tells the entries of a bridge whose protocol is a guess; nil
+// where none is.
+func (b *builder) yields(x config.Bridge, codecs []codec) func(registry.Entry) bool {
+	if b.cfg.Registries[x.From].Istiod == nil {
+		return nil // other registries tell it
+	}
+	return func(e registry.Entry) bool {
+		return slices.ContainsFunc(codecs, func(c codec) bool {
+			z, ok := c.(*dubbo.ZooKeeper)
+			return ok && z.Guessed(e)
+		})
+	}
 }
 
 // leadingTo returns the bridges to an end, in the order of the file.

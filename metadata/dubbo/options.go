@@ -102,12 +102,17 @@ func (o *Options) protocolOf(s *registry.Service, e *registry.Endpoint) string {
 	if port == 0 {
 		port = e.Port
 	}
+	return orElse(o.ruled(host, port), orElse(e.Protocol, orElse(s.Protocol, o.Protocol)))
+}
+
+// ruled returns the protocol of the first rule that fits, empty where none does.
+func (o *Options) ruled(host string, port uint16) string {
 	for _, r := range o.Protocols {
 		if (r.Port == 0 || r.Port == port) && r.fits(host) {
 			return r.Protocol
 		}
 	}
-	return orElse(e.Protocol, orElse(s.Protocol, o.Protocol))
+	return ""
 }
 
 func (r Rule) fits(host string) bool {

@@ -46,6 +46,16 @@ func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encode(s, z.entry)
 }
 
+// Guessed reports whether nothing tells the protocol of an entry that came from a
+// mesh: neither a rule nor, as none does, the mesh.
+func (z *ZooKeeper) Guessed(e registry.Entry) bool {
+	host := metadata.HostOf(e)
+	if host == "" || e.Group != z.group(e.Group.Name) {
+		return false
+	}
+	return z.o.ruled(splitName(registry.Name(host))) == ""
+}
+
 // LeftOut implements metadata.Codec.
 func (z *ZooKeeper) LeftOut(s *registry.Service) error { return z.o.leftOut(s, z.entry) }
 
