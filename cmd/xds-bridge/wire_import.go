@@ -74,7 +74,7 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 	var codecs [][]codec
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
-			Hosts:     naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Import.Suffix},
+			Hosts:     meshHosts(x, m),
 			Namespace: m.Import.Namespace, VIPs: m.Import.VIPs,
 			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
 		})
@@ -84,6 +84,11 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 		codecs = append(codecs, []codec{c})
 	}
 	return codecs, nil
+}
+
+// meshHosts are the hosts that a bridge serves in a mesh.
+func meshHosts(x config.Bridge, m *config.Istiod) naming.MeshHosts {
+	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Import.Suffix}
 }
 
 // serveMesh answers istiods until ctx ends. It listens from the first moment: an

@@ -154,7 +154,7 @@ func services(all []*found) []*registry.Service {
 func gather(all []*found) *registry.Service {
 	first := all[0]
 	s := &registry.Service{
-		Name:        nameOf(first.group, first.iface),
+		Name:        NameOf(first.group, first.iface),
 		Application: strings.Clone(first.application),
 		Interfaces: []registry.Interface{{
 			Name: strings.Clone(first.iface.Name), Version: strings.Clone(first.iface.Version), Group: strings.Clone(first.iface.Group),
@@ -230,9 +230,9 @@ func (*ZooKeeperApp) Scope(g registry.Group) string { return g.String() + "/*" }
 // Scope implements metadata.Scoped.
 func (*NacosApp) Scope(g registry.Group) string { return g.String() + "/*" }
 
-// nameOf returns the identity of a service of this format: format, namespace,
+// NameOf returns the identity of a service of this format: format, namespace,
 // group and service key.
-func nameOf(g registry.Group, i registry.Interface) registry.Name {
+func NameOf(g registry.Group, i registry.Interface) registry.Name {
 	key := serviceKey(i)
 	if g.Kind == KindApplication {
 		key = g.Name + "/" + key // several applications may provide one interface
