@@ -107,7 +107,7 @@ func (w *writing) refuse(refused any, err error) {
 	for _, u := range w.all {
 		if slices.ContainsFunc(u.ops, func(op any) bool {
 			r, f := rightOf(op)
-			return op == refused || all && f == folder && (r == right || right == zk.PermCreate)
+			return op == refused || all && f == folder && r == right
 		}) {
 			w.refused[u.key] = err
 		}

@@ -427,7 +427,7 @@ func TestWrite_RefusedKeys(t *testing.T) {
 		server, tg, change := world(t)
 		must(t, server.SetACL(folderN(0), zktest.WorldACL(zktest.PermRead|zktest.PermDelete)))
 		before := server.Count(zktest.OpMulti)
-		_ = refused(t, tg, change, 250)
+		_ = refused(t, tg, change, 200)
 		if names := server.Children(folderN(0)); len(names) != 150 {
 			t.Errorf("%d nodes", len(names))
 		}
