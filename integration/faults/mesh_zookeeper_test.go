@@ -136,16 +136,16 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F48 reads and deletions work and nothing may be created: nothing goes before its successor is there, and the status tells of it",
+		Name:  "F48 reads and deletions work and nothing may be created: the last entry stays, and the status tells of it",
 		Break: func(t *testing.T) { znodes.Deny(t, faults.Folder(faults.MovingInterface), zk.PermCreate) },
 		Change: func(t *testing.T) {
-			before := znodes.Tree(t, faults.Folder(faults.MovingInterface))
 			for range 3 { // all of them are replaced
 				m.Change(t)
 			}
 			m.SaysReason(t, faults.MovingService, "refused")
-			if err := harness.Same(znodes.Tree(t, faults.Folder(faults.MovingInterface)), before); err != nil {
-				t.Errorf("what was there: %v", err)
+			harness.Quiet(t, "something of it stays", func() bool { return len(znodes.Children(t, faults.Folder(faults.MovingInterface))) > 0 })
+			if names := znodes.Children(t, faults.Folder(faults.MovingInterface)); len(names) == 0 {
+				t.Error("no entry is left, and none may be made")
 			}
 		},
 		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.MovingInterface)) },
@@ -194,10 +194,10 @@ func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *h
 			}
 		},
 		After: func(t *testing.T) {
-			// At first sight and once a refresh it restores three at most; the
+			// A group is written ten times at once, and then once a second; the
 			// change is a write or two besides.
 			took := time.Since(began)
-			most := 3*(2+int(took/refresh)) + 2
+			most := 10 + int(took/time.Second) + 2
 			if n := len(toZooKeeper.Writes(faults.Folder(faults.MovingInterface))); n > most {
 				t.Errorf("%d writes in %s, want %d at most", n, took, most)
 			}
