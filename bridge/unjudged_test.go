@@ -47,6 +47,9 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.in(5 * time.Minute).holdsN(200).hold()
 		},
 		"a source that flaps for so long that what is missing settles for the window": func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("hours of looks at what is held")
+			}
 			s := standard(t, 100)
 			s.dials(all[:80]...).in(20 * time.Second)
 			s.table().Stale(errLost)
