@@ -24,7 +24,7 @@ func mutants() []mutanttest.Mutant {
 		{"what was written counts as held", "outcome.go", "\te.planner.Applied(o.change)\n", ""},
 		{"a claim makes its group due", "engine.go", "if e.agenda.touch(it, now) {", "if false {"},
 		{"what is missing is a candidate", "guards.go", "return guard.Missing", "return guard.Claimed"},
-		{"what was let go makes its group due", "guards.go", "range r.Free {", "range r.Free[:0] {"},
+		{"what was let go makes its group due", "guards.go", "g.touch(r.Free, now)", "g.touch(r.Free[:0], now)"},
 		{"a group is read before it is written", "calls.go", "case it.readAt.IsZero():\n\t\treturn false", "case it.readAt.IsZero():\n\t\treturn it.change.pending()"},
 		{"what is taken back is no claim", "guards.go", "Claim: guard.Claimed, New", "Claim: guard.Missing, New"},
 	}
