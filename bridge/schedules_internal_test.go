@@ -527,7 +527,7 @@ func TestEngine_Schedules(t *testing.T) {
 	t.Parallel()
 	schedules := 10_000
 	if testing.Short() {
-		schedules = 60
+		schedules = 40
 	}
 	for seed := range uint64(schedules) { //nolint:gosec // it is small
 		log := newWorld(t, seed).run()
