@@ -1,6 +1,7 @@
 package client
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -112,6 +113,15 @@ func (e Endpoint) Scheme() string {
 		return e.Protocol
 	}
 	return e.Service.Protocol
+}
+
+// AllAttributes returns what Attribute does for every name, in a map of the caller's
+// own.
+func (e Endpoint) AllAttributes() map[string]string {
+	all := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
+	maps.Copy(all, e.Service.Attributes)
+	maps.Copy(all, e.Attributes)
+	return all
 }
 
 // Attribute returns what the endpoint, or else its service, says under a name.

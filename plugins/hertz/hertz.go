@@ -5,7 +5,6 @@ package hertz
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	hclient "github.com/cloudwego/hertz/pkg/app/client"
@@ -107,15 +106,11 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 	}
 	out := discovery.Result{CacheKey: name}
 	for _, e := range s.Distinct() {
-		tags := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
-		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
-			maps.Copy(tags, m)
-		}
 		weight := int(e.Weight)
 		if weight == 0 { // not told, which Hertz's balancer takes for closed
 			weight = hertz.DefaultWeight
 		}
-		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, tags))
+		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, e.AllAttributes()))
 	}
 	return out, nil
 }

@@ -154,15 +154,11 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 	}
 	out := discovery.Result{Cacheable: true, CacheKey: name}
 	for _, e := range s.Distinct() {
-		tags := make(map[string]string, len(e.Attributes)+len(e.Service.Attributes))
-		for _, m := range []map[string]string{e.Service.Attributes, e.Attributes} {
-			maps.Copy(tags, m)
-		}
 		weight := int(e.Weight)
 		if weight == 0 { // not told, which Kitex' balancer takes for closed
 			weight = discovery.DefaultWeight
 		}
-		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, tags))
+		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, e.AllAttributes()))
 	}
 	return out, nil
 }

@@ -144,11 +144,7 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 			id = e.Address()
 		}
 		if byID[id] == nil {
-			meta := maps.Clone(map[string]string(e.Service.Attributes))
-			if meta == nil {
-				meta = make(map[string]string)
-			}
-			maps.Copy(meta, e.Attributes)
+			meta := e.AllAttributes()
 			maps.DeleteFunc(meta, func(k, _ string) bool { return strings.HasPrefix(k, "kratos.") })
 			if _, own := meta[metaWeight]; !own && e.Weight > 0 {
 				meta[metaWeight] = strconv.FormatUint(uint64(e.Weight), 10)
