@@ -21,6 +21,14 @@ const (
 
 func frameworks() []string { return []string{"grpc", "kratos", "hertz", "kitex", "gozero", "gokit"} }
 
+// formats are those of the frameworks' own registries.
+func formats() map[string]client.Defaults {
+	return map[string]client.Defaults{
+		"kratos": {ZooKeeper: "kratos", Nacos: "kratos"}, "hertz": {ZooKeeper: "hertz", Nacos: "hertz"}, "kitex": {ZooKeeper: "kitex", Nacos: "kitex"},
+		"gozero": {Nacos: "gozero"}, "gokit": {ZooKeeper: "plain", Nacos: "plain"},
+	}
+}
+
 // TestServersAndClientsFindEachOther_A65_A69: of each framework a client finds a
 // server, then a second one; the registry is restarted; a third one comes and
 // the second one goes. From its first answer on no call of any client fails.
@@ -149,7 +157,7 @@ func (s *service) awaitCalls(t *testing.T) {
 // reached the restarted registry yet cannot deregister, and ends with an error.
 func (s *service) awaitRegistered(t *testing.T) {
 	t.Helper()
-	backend, err := client.FromURL(s.at.url(s.framework+"-newcomer"), nil)
+	backend, err := formats()[s.framework].FromURL(s.at.url(s.framework+"-newcomer"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func startZooKeeper(t *testing.T) registry {
 }
 
 func (z zookeeper) url(process string) string {
-	return fmt.Sprintf("zookeeper://%s/dubbo?identity=%s", z.Address, process)
+	return fmt.Sprintf("zookeeper://%s?identity=%s", z.Address, process)
 }
 
 func (zookeeper) runs(testing.TB, string, []int) {}

@@ -1,6 +1,7 @@
 package kratos
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
@@ -54,6 +55,21 @@ func (Nacos) Scale() convert.Scale { return convert.Kratos() }
 // Name implements instance.RecordForm.
 func (Nacos) Name(service, protocol string) string { return service + "." + convert.Scheme(protocol) }
 
+// Services returns the names of an application's services: one for each scheme, or
+// the one that has its scheme already.
+func Services(application string) []string {
+	if _, scheme := cutScheme(application); scheme != "" {
+		return []string{application}
+	}
+	var all []string
+	for _, scheme := range schemes() {
+		all = append(all, application+"."+scheme)
+	}
+	return all
+}
+
+func schemes() []string { return []string{"grpc", "grpcs", "http", "https"} }
+
 // Parse implements instance.RecordForm.
 func (Nacos) Parse(service string) (string, bool) {
 	name, scheme := cutScheme(service)
@@ -66,8 +82,7 @@ func cutScheme(service string) (name, scheme string) {
 	if at < 0 {
 		return service, ""
 	}
-	switch scheme = service[at+1:]; scheme {
-	case "grpc", "grpcs", "http", "https":
+	if scheme = service[at+1:]; slices.Contains(schemes(), scheme) {
 		return service[:at], scheme
 	}
 	return service, ""

@@ -37,6 +37,10 @@ type Backend struct {
 	Interest *registry.Interest
 	Names    func(Query) []string
 
+	// Shows returns the queries of which each has to find an instance that is
+	// provided; nil: those for its service keys.
+	Shows func(Instance) []Query
+
 	Publisher Publisher // of what this process provides
 
 	// Routes make a reader of how the mesh divides calls; changed is told which
@@ -125,6 +129,9 @@ func New(b Backend, o Options) (*Client, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if b.Shows == nil {
+		b.Shows = byKeys
 	}
 	o.Log = o.Log.With("registry", b.Kind)
 	o.Linger, o.Settle = orElse(o.Linger, time.Minute), orElse(o.Settle, time.Second)

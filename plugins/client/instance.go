@@ -24,7 +24,7 @@ type Instance struct {
 	Host     string // an IP address without brackets
 	Port     uint16
 	Protocol string // such as tri, dubbo, grpc or http
-	Weight   uint32 // 0: not told
+	Weight   uint32 // in hundredths of a normal one; 0: not told
 	Zone     string // region/zone/subzone, as far as known
 
 	// Metadata is told to consumers where the registry can hold it: the mesh
@@ -50,6 +50,10 @@ func (i Instance) interfaces() []registry.Interface {
 	return []registry.Interface{{Name: i.Application}}
 }
 
+// application returns the name that it is found under where services have plain
+// names: its own, or that of the interface that it provides.
+func (i Instance) application() string { return cmp.Or(i.Application, i.interfaces()[0].Name) }
+
 // Keys returns the service keys that the instance is found under.
 func (i Instance) Keys() []naming.ServiceKey {
 	var keys []naming.ServiceKey
@@ -68,7 +72,7 @@ func keyOf(i registry.Interface) naming.ServiceKey {
 // of the instance, so that several of one application are told apart.
 func (i Instance) service() *registry.Service {
 	return &registry.Service{
-		Name: registry.Name(i.name()), Application: i.Application, Protocol: i.Protocol,
+		Name: registry.Name(i.name()), Application: i.application(), Protocol: i.Protocol,
 		Interfaces: i.interfaces(), Endpoints: []registry.Endpoint{i.endpoint()},
 	}
 }

@@ -100,9 +100,7 @@ func (w *publication) claim() {
 				w.provided[e.Group] = make(map[string]bool)
 			}
 			w.provided[e.Group][e.Key] = true
-			for _, k := range i.Keys() {
-				w.keys[e.Group] = append(w.keys[e.Group], ByKey(k))
-			}
+			w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
 		}
 		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
 	}

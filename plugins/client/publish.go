@@ -21,6 +21,7 @@ type targetPublisher struct {
 	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
 	owner  string                          // as registry.Held.Owner tells it
+	shows  func(Instance) []Query          // as Backend.Shows has it
 	log    *slog.Logger
 
 	wake    chan struct{}
@@ -35,7 +36,7 @@ type targetPublisher struct {
 
 func newTargetPublisher(t registry.Target, encode func(*registry.Service) ([]registry.Entry, error), owner string, log *slog.Logger) *targetPublisher {
 	return &targetPublisher{
-		target: t, encode: encode, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		target: t, encode: encode, owner: owner, shows: byKeys, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		faults: make(map[registry.Group]error),
 	}
 }
@@ -43,6 +44,12 @@ func newTargetPublisher(t registry.Target, encode func(*registry.Service) ([]reg
 // served has the connection kept while it publishes.
 func (p *targetPublisher) served(serve func(context.Context) error) *targetPublisher {
 	p.serve = serve
+	return p
+}
+
+// shownBy says what shows an instance.
+func (p *targetPublisher) shownBy(shows func(Instance) []Query) *targetPublisher {
+	p.shows = shows
 	return p
 }
 

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
@@ -92,6 +94,9 @@ func queries(s *registry.Service) []Query {
 	}
 	if s.Application != "" {
 		all = append(all, ByApplication(s.Application))
+		if len(s.Interfaces) == 0 { // it has a plain name alone
+			all = append(all, ByInterface(s.Application, "", ""))
+		}
 	}
 	if a, err := naming.ParseHostAddress(string(s.Name)); err == nil {
 		all = append(all, ByHost(a))
@@ -113,6 +118,18 @@ func (e Endpoint) Scheme() string {
 		return e.Protocol
 	}
 	return e.Service.Protocol
+}
+
+// Share returns the part of the calls that the endpoint is to have, in hundredths of
+// a normal one, which is that of one whose weight is not told.
+func (e Endpoint) Share() uint32 {
+	switch {
+	case e.Weight == 0:
+		return convert.Normal
+	case e.Attribute(mesh.AttributeHost) != "": // in the unit of istio
+		return convert.FromMesh(e.Weight)
+	}
+	return e.Weight
 }
 
 // AllAttributes returns what Attribute does for every name, in a map of the caller's

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -17,8 +15,13 @@ import (
 type ZooKeeperOptions struct {
 	Conn zookeeper.Options
 
-	// Root holds the interfaces; empty: /dubbo. Instances are told in the form of
-	// Dubbo's interface-level discovery, which Dubbo reads.
+	// Format is how instances are written and read, by the name that a bridge's
+	// configuration has for it; empty: dubbo-interface, Dubbo's discovery by
+	// interface. In any other services are found by the names of applications.
+	Format string
+
+	// Root holds the services; empty: the folder that the format's framework uses,
+	// /dubbo for Dubbo.
 	Root string
 
 	// Identity marks what this process provides as its own, so that it finds it
@@ -34,7 +37,11 @@ type ZooKeeperOptions struct {
 // ephemeral and goes with the process.
 func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	log := orDiscard(o.Log)
-	codec, err := dubbo.NewZooKeeper(dubbo.Options{Root: o.Root, Mark: markOf(o.Identity)})
+	form, err := formatNamed(o.Format, func(f format) bool { return f.zookeeper != nil })
+	if err != nil {
+		return Backend{}, fmt.Errorf("zookeeper: %w", err)
+	}
+	codec, err := form.zookeeper(o)
 	if err != nil {
 		return Backend{}, fmt.Errorf("zookeeper: %w", err)
 	}
@@ -44,7 +51,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 		return Backend{}, err //nolint:wrapcheck // it says zookeeper
 	}
 	b := Backend{
-		Kind: "zookeeper", Source: source, Interest: interest, Names: interfaceOf,
+		Kind: "zookeeper", Source: source, Interest: interest, Names: folders, Shows: form.shows,
 		Fault: func() error { return unreachable(source.State().LastError) },
 	}
 	if o.Identity == "" {
@@ -52,7 +59,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	}
 	// The connection is made when it is used: nobody closes that of a backend
 	// that no client was made of.
-	p := newTargetPublisher(nil, codec.Encode, markOf(o.Identity).Owner, log)
+	p := newTargetPublisher(nil, codec.Encode, markOf(o.Identity).Owner, log).shownBy(b.Shows)
 	var client *zookeeper.Client
 	p.open = func() (registry.Target, error) {
 		if client, err = zookeeper.Dial(o.Conn); err != nil {
@@ -79,9 +86,8 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 type NacosOptions struct {
 	Conn nacos.Options
 
-	// Group holds the services; empty: DEFAULT_GROUP. They are named by their
-	// service keys, as Dubbo names them.
-	Group string
+	Format string // as in ZooKeeperOptions
+	Group  string // holds the services; empty: DEFAULT_GROUP
 
 	Identity string // as in ZooKeeperOptions
 
@@ -92,7 +98,11 @@ type NacosOptions struct {
 // the connection and is published again over the next one.
 func Nacos(o NacosOptions) (Backend, error) {
 	log := orDiscard(o.Log)
-	codec, err := dubbo.NewNacos(dubbo.Options{Namespace: o.Conn.Namespace, Group: o.Group, Mark: markOf(o.Identity)})
+	form, err := formatNamed(o.Format, func(f format) bool { return f.nacos != nil })
+	if err != nil {
+		return Backend{}, fmt.Errorf("nacos: %w", err)
+	}
+	codec, err := form.nacos(o)
 	if err != nil {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
@@ -104,7 +114,7 @@ func Nacos(o NacosOptions) (Backend, error) {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
 	b := Backend{
-		Kind: "nacos", Source: source, Interest: interest, Names: keyNames,
+		Kind: "nacos", Source: source, Interest: interest, Names: form.services, Shows: form.shows,
 		Fault: func() error { return unreachable(source.State().LastError) },
 	}
 	if o.Identity == "" {
@@ -118,37 +128,31 @@ func Nacos(o NacosOptions) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
-	b.Publisher = newTargetPublisher(target, codec.Encode, markOf(o.Identity).Owner, log).served(client.Run)
+	b.Publisher = newTargetPublisher(target, codec.Encode, markOf(o.Identity).Owner, log).shownBy(b.Shows).served(client.Run)
 	return b, nil
 }
 
 // nacosScope is where the services of a process lie.
 type nacosScope struct {
-	*dubbo.Nacos
+	nacosCodec
 	o NacosOptions
 }
 
 // Scopes implements nacos.Layout.
 func (s nacosScope) Scopes() []registry.Group {
-	return []registry.Group{{Kind: dubbo.Kind, Namespace: s.o.Conn.Namespace, Group: s.o.Group}}
+	return []registry.Group{{Kind: s.Kind(), Namespace: s.o.Conn.Namespace, Group: s.o.Group}}
 }
 
-// interfaceOf names the folder of the interface that a query is about.
-func interfaceOf(q Query) []string {
-	if q.by != byKey {
-		return []string{q.text}
+// Alien implements nacos.Jealous.
+func (s nacosScope) Alien(service string, in metadata.NacosInstance) error {
+	if f, ok := s.nacosCodec.(nacos.Jealous); ok {
+		return f.Alien(service, in) //nolint:wrapcheck // says what the instance is
 	}
-	name, _, _ := strings.Cut(strings.TrimPrefix(q.text, "providers:"), ":")
-	return []string{name}
+	return nil
 }
 
-// keyNames names the service of Nacos that a query is about.
-func keyNames(q Query) []string {
-	if q.by == byKey {
-		return []string{q.text}
-	}
-	return []string{keyOf(registry.Interface{Name: q.text}).String()}
-}
+// folders names the folder that a query is about.
+func folders(q Query) []string { return []string{nameIn(q)} }
 
 func markOf(identity string) metadata.Mark {
 	if identity == "" {

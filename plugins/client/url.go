@@ -1,6 +1,8 @@
 package client
 
 import (
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +17,8 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // FromURL returns the backend that a URL names, so that which registry an
@@ -24,13 +28,21 @@ import (
 //	mesh+tls://istiod.istio-system.svc:15012?name=greeter-1&namespace=shop&ip=10.0.0.1&ca=/etc/istio/ca.pem&token=/var/run/secrets/tokens/istio-token
 //	zookeeper://10.1.0.1:2181,10.1.0.2:2181/dubbo?identity=greeter-1
 //	nacos://10.2.0.1:8848,10.2.0.2:8848/namespace?group=DEFAULT_GROUP&identity=greeter-1
+//	zookeeper+tls://10.1.0.1:2281?ca=/etc/zookeeper/ca.pem&format=kratos
 //
 // A consumer of ZooKeeper or Nacos needs no identity. docs/plugins.md lists the
 // parameters; one that is not known is an error. Log may be nil.
-func FromURL(text string, log *slog.Logger) (Backend, error) {
+func FromURL(text string, log *slog.Logger) (Backend, error) { return Defaults{}.FromURL(text, log) }
+
+// Defaults are the formats of URLs that name none, by the kind of registry; empty:
+// dubbo-interface.
+type Defaults struct{ ZooKeeper, Nacos string }
+
+// FromURL is the function of that name with other defaults.
+func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
-		return Backend{}, fmt.Errorf("registry %q: want mesh, mesh+tls, zookeeper or nacos, and :// behind it", text)
+		return Backend{}, fmt.Errorf("registry %q: want mesh, zookeeper or nacos, each also with +tls, and :// behind it", text)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
 	servers, path, _ := strings.Cut(rest, "/")
@@ -38,18 +50,23 @@ func FromURL(text string, log *slog.Logger) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("registry %s: %w", scheme, err)
 	}
-	u := &registryURL{servers: servers, path: path, values: values, log: log}
-	makers := map[string]func() (Backend, error){
-		"mesh":      func() (Backend, error) { return u.mesh(nil) },
-		"mesh+tls":  func() (Backend, error) { return u.mesh(&ads.TLS{}) },
-		"zookeeper": u.zooKeeper,
-		"nacos":     u.nacos,
+	u := &registryURL{servers: servers, path: path, values: values, log: log, taken: make(map[string]bool)}
+	makers := map[string]func(files *tlsfile.Files) (Backend, error){
+		"mesh":      u.mesh,
+		"zookeeper": func(files *tlsfile.Files) (Backend, error) { return u.zooKeeper(files, d.ZooKeeper) },
+		"nacos":     func(files *tlsfile.Files) (Backend, error) { return u.nacos(files, d.Nacos) },
 	}
-	maker := makers[scheme]
+	kind, secure := strings.CutSuffix(scheme, "+tls")
+	maker := makers[kind]
 	if maker == nil {
-		return Backend{}, fmt.Errorf("registry %s: not known; want one of %s", naming.Quote(scheme), strings.Join(slices.Sorted(maps.Keys(makers)), ", "))
+		return Backend{}, fmt.Errorf("registry %s: not known; want one of %s, each also with +tls",
+			naming.Quote(scheme), strings.Join(slices.Sorted(maps.Keys(makers)), ", "))
 	}
-	b, err := maker()
+	var files *tlsfile.Files
+	if secure {
+		files = &tlsfile.Files{CA: u.one("ca"), Cert: u.one("cert"), Key: u.one("key")}
+	}
+	b, err := maker(files)
 	if err != nil {
 		return Backend{}, fmt.Errorf("registry %s: %w", scheme, err)
 	}
@@ -60,6 +77,7 @@ func FromURL(text string, log *slog.Logger) (Backend, error) {
 type registryURL struct {
 	servers, path string
 	values        url.Values
+	taken         map[string]bool // the names of the parameters that are known
 	log           *slog.Logger
 	faults        []error
 }
@@ -75,6 +93,7 @@ func (u *registryURL) one(name string) string {
 
 func (u *registryURL) many(name string) []string {
 	all := u.values[name]
+	u.taken[name] = true
 	delete(u.values, name)
 	return all
 }
@@ -108,22 +127,22 @@ func (u *registryURL) flag(name string) bool {
 // done returns what was wrong, parameters that nobody took included.
 func (u *registryURL) done() error {
 	for _, name := range slices.Sorted(maps.Keys(u.values)) {
-		u.fault(naming.Quote(name), errors.New("no such parameter"))
+		u.fault(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.taken)), ", ")))
 	}
 	return errors.Join(u.faults...)
 }
 
-func (u *registryURL) mesh(tls *ads.TLS) (Backend, error) {
+func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 	o := MeshOptions{
 		Address:     u.servers,
-		Credentials: ads.Credentials{TLS: tls, TokenFile: u.one("token"), Insecure: u.flag("insecure")},
+		Credentials: ads.Credentials{TokenFile: u.one("token"), Insecure: u.flag("insecure")},
 		Identity: ads.Identity{
 			Name: u.one("name"), Namespace: u.one("namespace"), IP: u.one("ip"), Domain: u.one("domain"), Cluster: u.one("cluster"),
 		},
 		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
 	}
-	if tls != nil {
-		*tls = ads.TLS{CAFile: u.one("ca"), ServerName: u.one("serverName"), CertFile: u.one("cert"), KeyFile: u.one("key")}
+	if files != nil {
+		o.Credentials.TLS = &ads.TLS{CAFile: files.CA, ServerName: u.one("serverName"), CertFile: files.Cert, KeyFile: files.Key}
 	}
 	if host := u.one("host"); host != "" {
 		var err error
@@ -141,24 +160,39 @@ func (u *registryURL) mesh(tls *ads.TLS) (Backend, error) {
 	return Mesh(o)
 }
 
-func (u *registryURL) zooKeeper() (Backend, error) {
-	o := ZooKeeperOptions{Identity: u.one("identity"), Log: u.log}
+func (u *registryURL) zooKeeper(files *tlsfile.Files, format string) (Backend, error) {
+	o := ZooKeeperOptions{Format: cmp.Or(u.one("format"), format), Identity: u.one("identity"), Log: u.log}
 	if u.path != "" {
 		o.Root = "/" + u.path
 	}
 	o.Conn.Servers, o.Conn.Log = strings.Split(u.servers, ","), u.log
 	o.Conn.User, o.Conn.PasswordFile = u.one("user"), u.one("passwordFile")
 	o.Conn.SessionTimeout = u.duration("sessionTimeout")
+	if files != nil {
+		o.Conn.TLS = &zookeeper.TLS{CAFile: files.CA, ServerName: u.one("serverName"), CertFile: files.Cert, KeyFile: files.Key}
+	}
 	if err := u.done(); err != nil {
 		return Backend{}, err
 	}
 	return ZooKeeper(o)
 }
 
-func (u *registryURL) nacos() (Backend, error) {
-	o := NacosOptions{Group: u.one("group"), Identity: u.one("identity"), Log: u.log}
+func (u *registryURL) nacos(files *tlsfile.Files, format string) (Backend, error) {
+	o := NacosOptions{Format: cmp.Or(u.one("format"), format), Group: u.one("group"), Identity: u.one("identity"), Log: u.log}
+	scheme := "http://"
+	if files != nil {
+		scheme = "https://"
+		serverName := u.one("serverName")
+		o.Conn.TLS = func() (*tls.Config, error) { // read anew, so that rotated files need no restart
+			c, err := files.Config()
+			if err == nil {
+				c.ServerName = serverName
+			}
+			return c, err //nolint:wrapcheck // it names the file and the setting
+		}
+	}
 	for server := range strings.SplitSeq(u.servers, ",") {
-		o.Conn.Servers = append(o.Conn.Servers, "http://"+server)
+		o.Conn.Servers = append(o.Conn.Servers, scheme+server)
 	}
 	o.Conn.Namespace, o.Conn.Log = u.path, u.log
 	o.Conn.Username = u.one("username")

@@ -15,8 +15,10 @@ func TestARegistryIsOneLineOfConfiguration(t *testing.T) {
 		"mesh://127.0.0.1:15010?" + pod + "&token=/token&debug=127.0.0.1:15014&debug=127.0.0.1:8080&interval=1s&host=greeter.shop:80&allow=127.0.0.0/8": "mesh",
 		"mesh+tls://istiod:15012?" + pod + "&serverName=istiod.istio-system.svc&token=/token":                                                           "mesh",
 		"zookeeper://127.0.0.1:2181": "zookeeper",
-		"zookeeper://127.0.0.1:2181,127.0.0.1:2182/dubbo?identity=greeter-1&sessionTimeout=10s": "zookeeper",
+		"zookeeper://127.0.0.1:2181,127.0.0.1:2182/dubbo?identity=greeter-1&sessionTimeout=10s":                    "zookeeper",
+		"zookeeper+tls://127.0.0.1:2281?ca=/ca.pem&cert=/cert.pem&key=/key.pem&serverName=zookeeper&format=kratos": "zookeeper",
 		"nacos://127.0.0.1:8848": "nacos",
+		"nacos+tls://127.0.0.1:8848?ca=/ca.pem&serverName=nacos&format=gozero":                                                    "nacos",
 		"nacos://127.0.0.1:8848,127.0.0.2:8848/shop?group=DEFAULT_GROUP&identity=greeter-1&username=nacos&passwordFile=/password": "nacos",
 	} {
 		b, err := client.FromURL(text, nil)
@@ -32,7 +34,7 @@ func TestARegistryIsOneLineOfConfiguration(t *testing.T) {
 func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:2181":                                    "://",
-		"etcd://127.0.0.1:2379":                             "want one of mesh, mesh+tls, nacos, zookeeper",
+		"etcd://127.0.0.1:2379":                             "want one of mesh, nacos, zookeeper, each also with +tls",
 		"mesh://istiod:15010":                               "ip",
 		"mesh://istiod:15010?" + pod + "&ca=/x":             "no such parameter",
 		"mesh://istiod:15010?" + pod + "&token=/token":      "plaintext",
@@ -41,7 +43,10 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 		"mesh://istiod:15010?" + pod + "&allow=all":         "allow",
 		"mesh://istiod:15010?" + pod + "&host=nowhere":      "host",
 		"mesh://istiod:15010?" + pod + "&name=greeter-2":    "more than once",
-		"zookeeper://127.0.0.1:2181?rout=/dubbo":            "rout",
+		"zookeeper://127.0.0.1:2181?rout=/dubbo":            "\"rout\": no such parameter; want one of format, identity, passwordFile, sessionTimeout, user",
+		"zookeeper://127.0.0.1:2181?format=gozero":          "want one of dubbo-interface, hertz, kitex, kratos, plain, spring-cloud",
+		"nacos://127.0.0.1:8848?format=json":                "want one of dubbo-interface, gozero, hertz, kitex, kratos, plain, spring-cloud",
+		"zookeeper://127.0.0.1:2181?ca=/ca.pem":             "no such parameter",
 		"zookeeper://127.0.0.1:2181?sessionTimeout=forever": "sessionTimeout",
 		"zookeeper://?%zz":                                  "zz",
 		"nacos://127.0.0.1:8848?identiy=greeter-1":          "identiy",

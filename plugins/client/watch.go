@@ -312,18 +312,18 @@ func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 	return c.await(ctx, i, func(seen bool) bool { return seen })
 }
 
-// await waits until every service key of an instance shows its address, or none
+// await waits until every query that shows an instance finds its address, or none
 // does.
 func (c *Client) await(ctx context.Context, i Instance, enough func(seen bool) bool) error {
-	for _, key := range i.Keys() {
-		if err := c.awaitKey(ctx, ByKey(key), i, enough); err != nil {
+	for _, q := range c.backend.Shows(i) {
+		if err := c.awaitQuery(ctx, q, i, enough); err != nil {
 			return fmt.Errorf("instance %s: %w", naming.Quote(i.id()), err)
 		}
 	}
 	return nil
 }
 
-func (c *Client) awaitKey(ctx context.Context, q Query, i Instance, enough func(seen bool) bool) error {
+func (c *Client) awaitQuery(ctx context.Context, q Query, i Instance, enough func(seen bool) bool) error {
 	w := c.Watch(q)
 	defer w.Stop()
 	for {

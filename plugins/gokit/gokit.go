@@ -12,11 +12,17 @@ import (
 
 	"github.com/go-kit/kit/sd"
 
+	"github.com/xds-bridge/xds-bridge/metadata/plain"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 // drain is how long Deregister waits for consumers at most.
 const drain = 10 * time.Second
+
+// FromURL is client.FromURL, with plain hosts and ports in place of Dubbo's format.
+func FromURL(text string, log *slog.Logger) (client.Backend, error) {
+	return client.Defaults{ZooKeeper: plain.Kind, Nacos: plain.Kind}.FromURL(text, log)
+}
 
 // Registrar implements sd.Registrar.
 type Registrar struct {

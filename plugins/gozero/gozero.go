@@ -8,18 +8,26 @@ package gozero
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/zeromicro/go-zero/core/proc"
 	"github.com/zeromicro/go-zero/zrpc"
 	"google.golang.org/grpc"
 
+	format "github.com/xds-bridge/xds-bridge/metadata/gozero"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
 // drain is how long a server that ends waits for consumers at most.
 const drain = 10 * time.Second
+
+// FromURL is client.FromURL, with the format of go-zero's own registry in Nacos in
+// place of Dubbo's. In ZooKeeper go-zero has none.
+func FromURL(text string, log *slog.Logger) (client.Backend, error) {
+	return client.Defaults{Nacos: format.Kind}.FromURL(text, log)
+}
 
 // WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a
 // client, which stays the caller's. What may follow xdsbridge:/// is said in

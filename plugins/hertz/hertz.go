@@ -5,6 +5,7 @@ package hertz
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	hclient "github.com/cloudwego/hertz/pkg/app/client"
@@ -14,11 +15,19 @@ import (
 	hertz "github.com/cloudwego/hertz/pkg/app/server/registry"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 
+	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 // drain is how long Deregister waits for consumers at most.
 const drain = 10 * time.Second
+
+// FromURL is client.FromURL, with the formats of Hertz's own registries in place of
+// Dubbo's.
+func FromURL(text string, log *slog.Logger) (client.Backend, error) {
+	return client.Defaults{ZooKeeper: cloudwego.Hertz, Nacos: cloudwego.Hertz}.FromURL(text, log)
+}
 
 // Registry implements registry.Registry.
 type Registry struct{ registry client.Registry }
@@ -61,7 +70,7 @@ func instanceOf(info *hertz.Info) (client.Instance, error) {
 		return client.Instance{}, fmt.Errorf("server %s: %w", info.ServiceName, err)
 	}
 	return client.Instance{
-		Application: info.ServiceName, Host: host, Port: port, Protocol: "http", Weight: uint32(max(info.Weight, 0)), Metadata: info.Tags,
+		Application: info.ServiceName, Host: host, Port: port, Protocol: "http", Weight: convert.CloudWeGo().Share(float64(info.Weight)), Metadata: info.Tags,
 	}, nil
 }
 
@@ -106,10 +115,7 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 	}
 	out := discovery.Result{CacheKey: name}
 	for _, e := range s.Distinct() {
-		weight := int(e.Weight)
-		if weight == 0 { // not told, which Hertz's balancer takes for closed
-			weight = hertz.DefaultWeight
-		}
+		weight := int(convert.CloudWeGo().Of(e.Share()))
 		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, e.AllAttributes()))
 	}
 	return out, nil

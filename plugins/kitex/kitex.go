@@ -5,6 +5,7 @@ package kitex
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 	"time"
@@ -17,11 +18,19 @@ import (
 	kitex "github.com/cloudwego/kitex/pkg/registry"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 
+	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 // drain is how long Deregister waits for consumers at most.
 const drain = 10 * time.Second
+
+// FromURL is client.FromURL, with the formats of Kitex' own registries in place of
+// Dubbo's.
+func FromURL(text string, log *slog.Logger) (client.Backend, error) {
+	return client.Defaults{ZooKeeper: cloudwego.Kitex, Nacos: cloudwego.Kitex}.FromURL(text, log)
+}
 
 // Registry implements registry.Registry.
 type Registry struct{ registry client.Registry }
@@ -73,7 +82,7 @@ func instanceOf(info *kitex.Info) (client.Instance, error) {
 		protocol = "grpc"
 	}
 	return client.Instance{
-		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Weight: uint32(max(info.Weight, 0)), Metadata: info.Tags, //nolint:gosec // not negative
+		Application: info.ServiceName, Host: host, Port: port, Protocol: protocol, Weight: convert.CloudWeGo().Share(float64(info.Weight)), Metadata: info.Tags,
 	}, nil
 }
 
@@ -154,10 +163,7 @@ func (r *Resolver) Resolve(ctx context.Context, name string) (discovery.Result, 
 	}
 	out := discovery.Result{Cacheable: true, CacheKey: name}
 	for _, e := range s.Distinct() {
-		weight := int(e.Weight)
-		if weight == 0 { // not told, which Kitex' balancer takes for closed
-			weight = discovery.DefaultWeight
-		}
+		weight := int(convert.CloudWeGo().Of(e.Share()))
 		out.Instances = append(out.Instances, discovery.NewInstance("tcp", e.Address(), weight, e.AllAttributes()))
 	}
 	return out, nil

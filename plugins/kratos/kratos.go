@@ -7,9 +7,11 @@
 package kratos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/url"
 	"slices"
@@ -18,6 +20,8 @@ import (
 
 	kratos "github.com/go-kratos/kratos/v2/registry"
 
+	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	format "github.com/xds-bridge/xds-bridge/metadata/kratos"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -33,12 +37,21 @@ const (
 	metaSecure  = "kratos.secure"
 )
 
+// keyVersion is where Kratos' own registries keep a version that has no other place.
+const keyVersion = "version"
+
 // metaWeight is where Kratos' balancers look for a weight (selector/default_node.go
 // NewNode).
 const metaWeight = "weight"
 
 // Registry implements registry.Registrar and registry.Discovery.
 type Registry struct{ registry client.Registry }
+
+// FromURL is client.FromURL, with the formats of Kratos' own registries in place of
+// Dubbo's.
+func FromURL(text string, log *slog.Logger) (client.Backend, error) {
+	return client.Defaults{ZooKeeper: format.Kind, Nacos: format.Kind}.FromURL(text, log)
+}
 
 // New returns a registry over a client, which stays the caller's.
 func New(r client.Registry) *Registry { return &Registry{r} }
@@ -81,6 +94,13 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 		}
 		if i.Metadata == nil {
 			i.Metadata = make(map[string]string)
+		}
+		if w, bad := strconv.ParseUint(i.Metadata[metaWeight], 10, 32); bad == nil && w > 0 {
+			i.Weight = convert.Kratos().Share(float64(w))
+			delete(i.Metadata, metaWeight)
+		}
+		if s.Version != "" {
+			i.Metadata[keyVersion] = s.Version
 		}
 		maps.Copy(i.Metadata, map[string]string{metaID: s.ID, metaVersion: s.Version, metaSecure: u.Query().Get("isSecure")})
 		maps.DeleteFunc(i.Metadata, func(_, v string) bool { return v == "" })
@@ -147,9 +167,13 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 			meta := e.AllAttributes()
 			maps.DeleteFunc(meta, func(k, _ string) bool { return strings.HasPrefix(k, "kratos.") })
 			if _, own := meta[metaWeight]; !own && e.Weight > 0 {
-				meta[metaWeight] = strconv.FormatUint(uint64(e.Weight), 10)
+				meta[metaWeight] = strconv.FormatFloat(convert.Kratos().Of(e.Share()), 'f', 0, 64)
 			}
-			byID[id] = &kratos.ServiceInstance{ID: id, Name: name, Version: e.Attribute(metaVersion), Metadata: meta}
+			version := cmp.Or(e.Attribute(metaVersion), e.Attribute(keyVersion))
+			if meta[keyVersion] == version {
+				delete(meta, keyVersion)
+			}
+			byID[id] = &kratos.ServiceInstance{ID: id, Name: name, Version: version, Metadata: meta}
 		}
 		byID[id].Endpoints = append(byID[id].Endpoints, endpointOf(e))
 	}

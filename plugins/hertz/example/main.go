@@ -25,7 +25,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, Log: hertz.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, FromURL: hertz.FromURL, Log: hertz.Log(slog.LevelInfo)}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {

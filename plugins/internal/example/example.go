@@ -28,6 +28,9 @@ type Program struct {
 	// Dial returns how a service is called.
 	Dial func(c *client.Client, service string) (Call, error)
 
+	// FromURL makes the backend, in the framework's own formats where it has any.
+	FromURL func(text string, log *slog.Logger) (client.Backend, error)
+
 	Log *slog.Logger // of the framework
 }
 
@@ -47,7 +50,7 @@ const usage = `usage:
   example -registry URL [-listen HOST:PORT] serve SERVICE
   example -registry URL [-every 1s] call SERVICE
 
-URL is that of client.FromURL, in which $NAME and ${NAME} stand for variables of
+URL is that of FromURL, in which $NAME and ${NAME} stand for variables of
 the environment, for example zookeeper://127.0.0.1:2181?identity=$HOSTNAME`
 
 // Main runs an example with the command line of the process until it is told to
@@ -75,7 +78,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	backend, err := client.FromURL(os.ExpandEnv(*registry), p.Log)
+	backend, err := p.FromURL(os.ExpandEnv(*registry), p.Log)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ service Greeter { string Hello(1: string name) }
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, Log: kitex.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, FromURL: kitex.FromURL, Log: kitex.Log(slog.LevelInfo)}
 }
 
 // thrift returns the service with its messages as JSON.

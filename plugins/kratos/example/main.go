@@ -22,7 +22,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, Log: xkratos.Log(log.GetLogger(), slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, FromURL: xkratos.FromURL, Log: xkratos.Log(log.GetLogger(), slog.LevelInfo)}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {

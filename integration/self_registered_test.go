@@ -1,0 +1,84 @@
+package integration_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// TestPodsThatRegisterThemselves: pods of a mesh are exported with the examples'
+// dubbo-interface, and register themselves with the protocol that they speak, of
+// which the mesh tells nothing. Java consumers of either version meet no call that
+// fails, whichever entry came first.
+func TestPodsThatRegisterThemselves(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	versions(t, func(t *testing.T, version string) {
+		t.Run("dubbo", func(t *testing.T) { podsRegisterThemselves(t, version, "dubbo") })
+		if protocol := protocolOf(version); protocol != "dubbo" {
+			t.Run(protocol, func(t *testing.T) { podsRegisterThemselves(t, version, protocol) })
+		}
+	})
+}
+
+func podsRegisterThemselves(t *testing.T, version, protocol string) {
+	t.Helper()
+	w, ip := newWorld(t), harness.OwnIP(t)
+	java := harness.StartDubboOf(t, version)
+	provide := func() int {
+		return java.Provide(t, protocol, "host="+ip, "register=interface", "registry=zookeeper://"+w.zookeeper.Address)
+	}
+	config := w.config()
+	config.Guard = ""
+	bridge := harness.NewBridge(t, config)
+	mesh := func(ports ...int) {
+		endpoints := harness.Local(ports...)
+		for i := range endpoints {
+			endpoints[i].Address = ip
+		}
+		w.mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: endpoints})
+	}
+	// Of each port the folder has the pod's own entry alone.
+	alone := func(ports ...int) {
+		t.Helper()
+		harness.Eventually(t, soon, "the pods' own entries stand alone", func() error {
+			names := w.znodes.Children(t, providers)
+			if i := slices.IndexFunc(names, mark.MatchString); i >= 0 {
+				return fmt.Errorf("of the bridge: %s", names[i])
+			}
+			if i := slices.IndexFunc(names, func(n string) bool { return !strings.HasPrefix(n, protocol+"%3A") }); i >= 0 {
+				return fmt.Errorf("another protocol: %s", names[i])
+			}
+			return harness.Same(len(names), len(ports))
+		})
+	}
+
+	first := provide()
+	mesh(first)
+	w.publish(t)
+	bridge.Start(t)
+	bridge.AwaitReady(t)
+	consumer := java.Refer(t, "consumer", w.zookeeper.Address)
+	consumer.AwaitOnly(t, soon, first)
+	for began := time.Now(); time.Since(began) < 10*time.Second; {
+		consumer.CallEach(t, first)
+	}
+	alone(first)
+
+	second := provide()
+	mesh(first, second)
+	consumer.AwaitOnly(t, soon, first, second)
+	for began := time.Now(); time.Since(began) < 10*time.Second; {
+		consumer.CallEach(t, first, second)
+	}
+	alone(first, second)
+
+	if code, out, failed := bridge.Do(t, "status"); code != 0 {
+		t.Error(errors.Join(fmt.Errorf("status ends with %d: %s", code, out), errors.New(failed)))
+	}
+}

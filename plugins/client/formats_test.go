@@ -1,0 +1,102 @@
+package client_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+)
+
+// formatted is a process that uses a format.
+func formatted(t *testing.T, s *zktest.Server, identity, format string) *client.Client {
+	t.Helper()
+	b, err := client.ZooKeeper(client.ZooKeeperOptions{
+		Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second},
+		Identity: identity, Format: format,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, b, client.Options{})
+}
+
+// TestZooKeeper_Formats: an instance stands where its framework looks, is found by
+// name, and is seen to go.
+func TestZooKeeper_Formats(t *testing.T) {
+	for format, want := range map[string]struct {
+		protocol, folder, data string
+		share                  uint32
+	}{
+		"kratos":       {"grpc", "/microservices/greeter", `"endpoints":["grpc://10.0.0.1:20000"]`, 300},
+		"spring-cloud": {"http", "/services/greeter", `"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"`, 100}, // it has no weights
+		"hertz":        {"http", "/greeter", `"Weight":30`, 300},
+		"kitex":        {"thrift", "/greeter", `"Weight":30`, 300},
+		"plain":        {"tcp", "/plain/greeter", `"weight":3`, 300},
+	} {
+		t.Run(format, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := ensemble(t)
+				provider, consumer := formatted(t, s, "p", format), formatted(t, s, "", format)
+				i := at("10.0.0.1", "greeter")
+				i.Protocol, i.Weight = want.protocol, 300
+				i.Interfaces = []registry.Interface{{Name: "greeter." + want.protocol}}
+				if err := provider.Register(i); err != nil {
+					t.Fatal(err)
+				}
+				if err := provider.WaitVisible(t.Context(), i); err != nil {
+					t.Fatal(err)
+				}
+				var data string
+				for _, name := range s.Children(want.folder) {
+					n, _ := s.Get(want.folder + "/" + name)
+					data += string(n.Data)
+				}
+				if !strings.Contains(data, want.data) {
+					t.Errorf("below %s: %q; want %s; there is %v", want.folder, data, want.data, s.Paths("/"))
+				}
+				found, err := consumer.Resolve(t.Context(), client.Named("greeter"))
+				if err != nil || hosts(found) != "[10.0.0.1]" || found.Endpoints[0].Share() != want.share {
+					t.Errorf("found %v, %v", found, err)
+				}
+				if err := provider.Deregister(t.Context(), i); err != nil {
+					t.Error(err)
+				}
+				if got, err := ask(consumer, "greeter", time.Minute); got != "[]" || err != nil {
+					t.Errorf("once it is taken back it finds %s, %v", got, err)
+				}
+			})
+		})
+	}
+}
+
+// TestZooKeeper_PortsOfOneInstance: two ports of one application are both found
+// under its name, as are those of a second process.
+func TestZooKeeper_PortsOfOneInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		one, two, consumer := formatted(t, s, "one", "kratos"), formatted(t, s, "two", "kratos"), formatted(t, s, "", "kratos")
+		for _, p := range []struct {
+			process  *client.Client
+			host     string
+			protocol string
+			port     uint16
+		}{{one, "10.0.0.1", "grpc", 9000}, {one, "10.0.0.1", "http", 8000}, {two, "10.0.0.2", "grpc", 9000}} {
+			i := client.Instance{Application: "greeter", Host: p.host, Port: p.port, Protocol: p.protocol}
+			i.Interfaces = []registry.Interface{{Name: "greeter." + p.protocol}}
+			if err := p.process.Register(i); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.process.WaitVisible(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found, err := consumer.Resolve(t.Context(), client.Named("greeter")); err != nil || len(found.Distinct()) != 3 {
+			t.Errorf("found %v, %v; want three", found, err)
+		}
+	})
+}
