@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,7 +77,8 @@ func podsRegisterThemselves(t *testing.T, version, protocol string) {
 	}
 	alone(first, second)
 
-	if code, out, failed := bridge.Do(t, "status"); code != 0 {
-		t.Error(errors.Join(fmt.Errorf("status ends with %d: %s", code, out), errors.New(failed)))
+	_, why, _ := bridge.Do(t, "why", greetHost)
+	if !strings.Contains(why, "conflict") {
+		t.Errorf("why does not tell whose entries stand: %s", why)
 	}
 }

@@ -51,12 +51,12 @@ func TestZooKeeper_Formats(t *testing.T) {
 				if err := provider.WaitVisible(t.Context(), i); err != nil {
 					t.Fatal(err)
 				}
-				var data string
+				var data []byte
 				for _, name := range s.Children(want.folder) {
 					n, _ := s.Get(want.folder + "/" + name)
-					data += string(n.Data)
+					data = append(data, n.Data...)
 				}
-				if !strings.Contains(data, want.data) {
+				if !strings.Contains(string(data), want.data) {
 					t.Errorf("below %s: %q; want %s; there is %v", want.folder, data, want.data, s.Paths("/"))
 				}
 				found, err := consumer.Resolve(t.Context(), client.Named("greeter"))

@@ -21,7 +21,7 @@ const drain = 10 * time.Second
 
 // FromURL is client.FromURL, with plain hosts and ports in place of Dubbo's format.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: plain.Kind, Nacos: plain.Kind}.FromURL(text, log)
+	return client.Defaults{ZooKeeper: plain.Kind, Nacos: plain.Kind}.FromURL(text, log) //nolint:wrapcheck // it names the URL
 }
 
 // Registrar implements sd.Registrar.

@@ -26,7 +26,7 @@ const drain = 10 * time.Second
 // FromURL is client.FromURL, with the format of go-zero's own registry in Nacos in
 // place of Dubbo's. In ZooKeeper go-zero has none.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{Nacos: format.Kind}.FromURL(text, log)
+	return client.Defaults{Nacos: format.Kind}.FromURL(text, log) //nolint:wrapcheck // it names the URL
 }
 
 // WithRegistry has a zrpc client resolve targets of the scheme xdsbridge by a

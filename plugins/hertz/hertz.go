@@ -26,7 +26,7 @@ const drain = 10 * time.Second
 // FromURL is client.FromURL, with the formats of Hertz's own registries in place of
 // Dubbo's.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: cloudwego.Hertz, Nacos: cloudwego.Hertz}.FromURL(text, log)
+	return client.Defaults{ZooKeeper: cloudwego.Hertz, Nacos: cloudwego.Hertz}.FromURL(text, log) //nolint:wrapcheck // it names the URL
 }
 
 // Registry implements registry.Registry.

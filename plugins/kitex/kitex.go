@@ -29,7 +29,7 @@ const drain = 10 * time.Second
 // FromURL is client.FromURL, with the formats of Kitex' own registries in place of
 // Dubbo's.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: cloudwego.Kitex, Nacos: cloudwego.Kitex}.FromURL(text, log)
+	return client.Defaults{ZooKeeper: cloudwego.Kitex, Nacos: cloudwego.Kitex}.FromURL(text, log) //nolint:wrapcheck // it names the URL
 }
 
 // Registry implements registry.Registry.

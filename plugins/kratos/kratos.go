@@ -50,7 +50,7 @@ type Registry struct{ registry client.Registry }
 // FromURL is client.FromURL, with the formats of Kratos' own registries in place of
 // Dubbo's.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
-	return client.Defaults{ZooKeeper: format.Kind, Nacos: format.Kind}.FromURL(text, log)
+	return client.Defaults{ZooKeeper: format.Kind, Nacos: format.Kind}.FromURL(text, log) //nolint:wrapcheck // it names the URL
 }
 
 // New returns a registry over a client, which stays the caller's.
