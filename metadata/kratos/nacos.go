@@ -62,13 +62,14 @@ func Services(application string) []string {
 		return []string{application}
 	}
 	var all []string
-	for _, scheme := range schemes() {
+	for _, scheme := range Schemes() {
 		all = append(all, application+"."+scheme)
 	}
 	return all
 }
 
-func schemes() []string { return []string{"grpc", "grpcs", "http", "https"} }
+// Schemes returns those that Kratos' servers register, the last two with TLS.
+func Schemes() []string { return []string{"grpc", "http", "grpcs", "https"} }
 
 // Parse implements instance.RecordForm.
 func (Nacos) Parse(service string) (string, bool) {
@@ -82,7 +83,7 @@ func cutScheme(service string) (name, scheme string) {
 	if at < 0 {
 		return service, ""
 	}
-	if scheme = service[at+1:]; slices.Contains(schemes(), scheme) {
+	if scheme = service[at+1:]; slices.Contains(Schemes(), scheme) {
 		return service[:at], scheme
 	}
 	return service, ""

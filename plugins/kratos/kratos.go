@@ -26,10 +26,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// schemes are those that Kratos' servers register, the last two with TLS. The
-// others are found by the name of the application.
-var schemes = [...]string{"grpc", "http", "grpcs", "https"} //nolint:gochecknoglobals // a constant
-
 // What an instance tells in metadata beside its own.
 const (
 	metaID      = "kratos.id"
@@ -109,9 +105,11 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 	return all, err
 }
 
+// query asks for the services of each scheme; others are found by the name of the
+// application.
 func query(name string) client.Query {
 	all := []client.Query{client.Named(name)}
-	for _, scheme := range schemes {
+	for _, scheme := range format.Schemes() {
 		all = append(all, client.ByInterface(name+"."+scheme, "", ""))
 	}
 	return client.Any(all...)
@@ -191,11 +189,11 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 func endpointOf(e client.Endpoint) string {
 	scheme := "grpc"
 	for _, i := range e.Service.Interfaces {
-		if at := strings.LastIndexByte(i.Name, '.'); slices.Contains(schemes[:], i.Name[at+1:]) {
+		if at := strings.LastIndexByte(i.Name, '.'); slices.Contains(format.Schemes(), i.Name[at+1:]) {
 			scheme = i.Name[at+1:]
 		}
 	}
-	if p := e.Scheme(); slices.Contains(schemes[:], p) {
+	if p := e.Scheme(); slices.Contains(format.Schemes(), p) {
 		scheme = p
 	}
 	u := url.URL{Scheme: scheme, Host: e.Address()}
