@@ -21,6 +21,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // adminClient speaks to the status API of a running bridge.
@@ -138,7 +139,7 @@ func (a *adminClient) secure(how config.Admin) error {
 	if err != nil {
 		return usage("admin.tokenFile: %w", err)
 	}
-	expected, err := tlsConfig(&config.TLS{CAFile: how.TLS.CAFile, ServerName: how.TLS.ServerName})
+	expected, err := tlsfile.Files{CA: how.TLS.CAFile, ServerName: how.TLS.ServerName}.Config()
 	if err != nil {
 		return usage("admin.%w", err)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
-
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -66,7 +64,7 @@ func (b *builder) nacosOptions(name string, n *config.Nacos) nacos.Options {
 		}
 	}
 	if n.TLS != nil {
-		o.TLS = func() (*tls.Config, error) { return tlsConfig(n.TLS) }
+		o.TLS = tlsfile.Files{CA: n.TLS.CAFile, Cert: n.TLS.CertFile, Key: n.TLS.KeyFile, ServerName: n.TLS.ServerName}.Config
 	}
 	return o
 }
@@ -80,14 +78,4 @@ func nacosState(s nacos.State) admin.TargetState {
 		}
 	}
 	return t
-}
-
-// tlsConfig reads the files anew, so that rotated ones need no restart.
-func tlsConfig(t *config.TLS) (*tls.Config, error) {
-	c, err := tlsfile.Files{CA: t.CAFile, Cert: t.CertFile, Key: t.KeyFile}.Config()
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file and the setting
-	}
-	c.ServerName = t.ServerName
-	return c, nil
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,7 +63,7 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	}
 	var files *tlsfile.Files
 	if secure {
-		files = &tlsfile.Files{CA: u.one("ca"), Cert: u.one("cert"), Key: u.one("key")}
+		files = &tlsfile.Files{CA: u.one("ca"), Cert: u.one("cert"), Key: u.one("key"), ServerName: u.one("serverName")}
 	}
 	b, err := maker(files)
 	if err != nil {
@@ -142,7 +141,7 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
 	}
 	if files != nil {
-		o.Credentials.TLS = &ads.TLS{CAFile: files.CA, ServerName: u.one("serverName"), CertFile: files.Cert, KeyFile: files.Key}
+		o.Credentials.TLS = &ads.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
 	}
 	if host := u.one("host"); host != "" {
 		var err error
@@ -169,7 +168,7 @@ func (u *registryURL) zooKeeper(files *tlsfile.Files, format string) (Backend, e
 	o.Conn.User, o.Conn.PasswordFile = u.one("user"), u.one("passwordFile")
 	o.Conn.SessionTimeout = u.duration("sessionTimeout")
 	if files != nil {
-		o.Conn.TLS = &zookeeper.TLS{CAFile: files.CA, ServerName: u.one("serverName"), CertFile: files.Cert, KeyFile: files.Key}
+		o.Conn.TLS = &zookeeper.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
 	}
 	if err := u.done(); err != nil {
 		return Backend{}, err
@@ -182,14 +181,7 @@ func (u *registryURL) nacos(files *tlsfile.Files, format string) (Backend, error
 	scheme := "http://"
 	if files != nil {
 		scheme = "https://"
-		serverName := u.one("serverName")
-		o.Conn.TLS = func() (*tls.Config, error) { // read anew, so that rotated files need no restart
-			c, err := files.Config()
-			if err == nil {
-				c.ServerName = serverName
-			}
-			return c, err //nolint:wrapcheck // it names the file and the setting
-		}
+		o.Conn.TLS = files.Config
 	}
 	for server := range strings.SplitSeq(u.servers, ",") {
 		o.Conn.Servers = append(o.Conn.Servers, scheme+server)

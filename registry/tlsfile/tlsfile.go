@@ -17,6 +17,10 @@ type Files struct {
 	CA   string // certificates to trust; empty: for a client the system's, for a server none
 	Cert string // our certificate, with Key; none where both are empty
 	Key  string // our key
+
+	// ServerName is what the certificate of a server has to hold; empty: the name
+	// by which it is reached.
+	ServerName string
 }
 
 // Server is Config for a server, which needs a certificate. Where it trusts
@@ -38,7 +42,7 @@ func (f Files) Server() (*tls.Config, error) {
 // Config reads the files for a client. The errors name them and the settings
 // they come from.
 func (f Files) Config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
 	if f.CA != "" {
 		pem, err := os.ReadFile(f.CA)
 		if err != nil {
