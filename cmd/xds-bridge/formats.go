@@ -5,13 +5,10 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
-	"github.com/xds-bridge/xds-bridge/metadata/gozero"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/metadata/kratos"
-	hosts "github.com/xds-bridge/xds-bridge/metadata/plain"
-	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
@@ -45,10 +42,10 @@ type use struct {
 	registry string // where the format is read or written
 }
 
-// forms returns every format there is. A new one has its line here, and one
-// in config.
+// forms returns every format there is. A new one has its line in metadata/formats
+// or here, and one in config.
 func forms() map[string]form {
-	return map[string]form{
+	all := map[string]form{
 		dubbo.Kind: {
 			named:     true,
 			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeper(b.dubbo(u)) },
@@ -58,25 +55,18 @@ func forms() map[string]form {
 			zookeeper: func(b *builder, u use) (zookeeperFormat, error) { return dubbo.NewZooKeeperApp(b.dubbo(u)) },
 			nacos:     func(b *builder, u use) (nacosFormat, error) { return dubbo.NewNacosApp(b.dubbo(u)) },
 		},
-		kratos.Kind:      plainForm(kratos.NewZooKeeper, kratos.NewNacos).byName(),
-		springcloud.Kind: plainForm(springcloud.NewZooKeeper, springcloud.NewNacos),
-		gozero.Kind:      plainForm(nil, gozero.NewNacos),
-		cloudwego.Hertz:  plainForm(cloudwego.NewZooKeeper(cloudwego.Hertz), cloudwego.NewNacos(cloudwego.Hertz)),
-		cloudwego.Kitex:  plainForm(cloudwego.NewZooKeeper(cloudwego.Kitex), cloudwego.NewNacos(cloudwego.Kitex)),
-		hosts.Kind:       plainForm(hosts.NewZooKeeper, hosts.NewNacos),
 	}
-}
-
-// plainForm is a format of plain services, by what makes its codecs.
-func plainForm(nodes func(instance.Options) (*instance.ZooKeeper, error), records func(instance.Options) (*instance.Nacos, error)) form {
-	var f form
-	if nodes != nil {
-		f.zookeeper = func(b *builder, u use) (zookeeperFormat, error) { return withOptions(b, u, nodes) }
+	for kind, p := range formats.Plains() {
+		f := form{named: kind == kratos.Kind}
+		if p.ZooKeeper != nil {
+			f.zookeeper = func(b *builder, u use) (zookeeperFormat, error) { return withOptions(b, u, p.ZooKeeper) }
+		}
+		if p.Nacos != nil {
+			f.nacos = func(b *builder, u use) (nacosFormat, error) { return withOptions(b, u, p.Nacos) }
+		}
+		all[kind] = f
 	}
-	if records != nil {
-		f.nacos = func(b *builder, u use) (nacosFormat, error) { return withOptions(b, u, records) }
-	}
-	return f
+	return all
 }
 
 func withOptions[T any](b *builder, u use, how func(instance.Options) (T, error)) (T, error) {
@@ -86,12 +76,6 @@ func withOptions[T any](b *builder, u use, how func(instance.Options) (T, error)
 		return none, err
 	}
 	return how(o)
-}
-
-// byName says that services of the format are told by their names.
-func (f form) byName() form {
-	f.named = true
-	return f
 }
 
 // instanceOptions returns how a bridge writes and reads a plain format.

@@ -6,13 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
-	"github.com/xds-bridge/xds-bridge/metadata/gozero"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/metadata/kratos"
-	"github.com/xds-bridge/xds-bridge/metadata/plain"
-	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
@@ -39,12 +36,9 @@ type format struct {
 	shows     func(Instance) []Query // as Backend.Shows
 }
 
-// formats returns all of them, by the names that a bridge's configuration has for
-// them.
-func formats() map[string]format {
-	inKratos := plainFormat("/microservices", "grpc", kratos.NewZooKeeper, kratos.NewNacos)
-	inKratos.services = func(q Query) []string { return kratos.Services(nameIn(q)) }
-	return map[string]format{
+// known returns every format, by the names that a bridge's configuration has for them.
+func known() map[string]format {
+	out := map[string]format{
 		dubbo.Kind: {
 			zookeeper: func(o ZooKeeperOptions) (zooKeeperCodec, error) {
 				return dubbo.NewZooKeeper(dubbo.Options{Root: o.Root, Mark: markOf(o.Identity)})
@@ -54,50 +48,48 @@ func formats() map[string]format {
 			},
 			services: serviceKeys, shows: byKeys,
 		},
-		kratos.Kind:      inKratos,
-		springcloud.Kind: plainFormat("/services", "http", springcloud.NewZooKeeper, springcloud.NewNacos),
-		gozero.Kind:      plainFormat("", "grpc", nil, gozero.NewNacos),
-		cloudwego.Hertz:  plainFormat("/", "http", cloudwego.NewZooKeeper(cloudwego.Hertz), cloudwego.NewNacos(cloudwego.Hertz)),
-		cloudwego.Kitex:  plainFormat("/", "thrift", cloudwego.NewZooKeeper(cloudwego.Kitex), cloudwego.NewNacos(cloudwego.Kitex)),
-		plain.Kind:       plainFormat("/plain", "tcp", plain.NewZooKeeper, plain.NewNacos),
 	}
+	for kind, p := range formats.Plains() {
+		out[kind] = plainFormat(p)
+	}
+	inKratos := out[kratos.Kind]
+	inKratos.services = func(q Query) []string { return kratos.Services(nameIn(q)) }
+	out[kratos.Kind] = inKratos
+	return out
 }
 
-// plainFormat is one in which services have the names of their applications. Root
-// is the folder in ZooKeeper where none is named, and protocol that of instances
-// that name none.
-func plainFormat(
-	root, protocol string, nodes func(instance.Options) (*instance.ZooKeeper, error), records func(instance.Options) (*instance.Nacos, error),
-) format {
-	f := format{services: func(q Query) []string { return []string{nameIn(q)} }, shows: byName}
-	o := instance.Options{Protocol: protocol, Join: true}
-	if nodes != nil {
-		f.zookeeper = func(z ZooKeeperOptions) (zooKeeperCodec, error) {
-			o.Root, o.Mark = cmp.Or(z.Root, root), markOf(z.Identity)
-			return nodes(o)
+// plainFormat is one in which services have the names of their applications.
+func plainFormat(p formats.Plain) format {
+	f := format{services: plainNames, shows: byName}
+	if p.ZooKeeper != nil {
+		f.zookeeper = func(o ZooKeeperOptions) (zooKeeperCodec, error) {
+			return p.ZooKeeper(instance.Options{Root: cmp.Or(o.Root, p.Root), Protocol: p.Protocol, Join: true, Mark: markOf(o.Identity)})
 		}
 	}
-	f.nacos = func(n NacosOptions) (nacosCodec, error) {
-		o.Namespace, o.Group, o.Mark = n.Conn.Namespace, n.Group, markOf(n.Identity)
-		return records(o)
+	if p.Nacos != nil {
+		f.nacos = func(o NacosOptions) (nacosCodec, error) {
+			return p.Nacos(instance.Options{
+				Namespace: o.Conn.Namespace, Group: o.Group, Protocol: p.Protocol, Join: true, Mark: markOf(o.Identity),
+			})
+		}
 	}
 	return f
 }
 
 // formatNamed returns a format that a registry has; empty is Dubbo's.
 func formatNamed(name string, has func(format) bool) (format, error) {
-	all := formats()
+	all := known()
 	if f, ok := all[cmp.Or(name, dubbo.Kind)]; ok && has(f) {
 		return f, nil
 	}
-	var known []string
+	var names []string
 	for name, f := range all {
 		if has(f) {
-			known = append(known, name)
+			names = append(names, name)
 		}
 	}
-	slices.Sort(known)
-	return format{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(known, ", "))
+	slices.Sort(names)
+	return format{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
 }
 
 // byName returns the query that has to find an instance by its application.
@@ -120,6 +112,10 @@ func nameIn(q Query) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(q.text, naming.Providers+":"), ":")
 	return name
 }
+
+// plainNames are the folders of ZooKeeper, and in most formats the services of
+// Nacos, that tell of a query.
+func plainNames(q Query) []string { return []string{nameIn(q)} }
 
 // serviceKeys names the service of Dubbo in Nacos that a query is about.
 func serviceKeys(q Query) []string {

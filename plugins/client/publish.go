@@ -34,9 +34,11 @@ type targetPublisher struct {
 	refuse error // why nothing can be written, or not all instances in the format
 }
 
-func newTargetPublisher(t registry.Target, encode func(*registry.Service) ([]registry.Entry, error), owner string, log *slog.Logger) *targetPublisher {
+func newTargetPublisher(
+	t registry.Target, encode func(*registry.Service) ([]registry.Entry, error), shows func(Instance) []Query, owner string, log *slog.Logger,
+) *targetPublisher {
 	return &targetPublisher{
-		target: t, encode: encode, owner: owner, shows: byKeys, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		target: t, encode: encode, shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		faults: make(map[registry.Group]error),
 	}
 }
@@ -44,12 +46,6 @@ func newTargetPublisher(t registry.Target, encode func(*registry.Service) ([]reg
 // served has the connection kept while it publishes.
 func (p *targetPublisher) served(serve func(context.Context) error) *targetPublisher {
 	p.serve = serve
-	return p
-}
-
-// shownBy says what shows an instance.
-func (p *targetPublisher) shownBy(shows func(Instance) []Query) *targetPublisher {
-	p.shows = shows
 	return p
 }
 

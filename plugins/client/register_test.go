@@ -91,7 +91,7 @@ func world(t *testing.T) (*memory.Target, Backend) {
 		default:
 		}
 	}})
-	publisher := newTargetPublisher(target, codec.Encode, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
+	publisher := newTargetPublisher(target, codec.Encode, byKeys, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
 	return target, Backend{Kind: "memory", Source: &mirror{target, codec, events}, Publisher: publisher}
 }
 
@@ -349,7 +349,7 @@ func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(target, codec.Encode, metadata.NewMark(other, other).Owner, slog.New(slog.DiscardHandler))})
+		before := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(target, codec.Encode, byKeys, metadata.NewMark(other, other).Owner, slog.New(slog.DiscardHandler))})
 		if err := before.Register(greeter); err != nil {
 			t.Fatal(err)
 		}

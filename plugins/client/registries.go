@@ -51,7 +51,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 		return Backend{}, err //nolint:wrapcheck // it says zookeeper
 	}
 	b := Backend{
-		Kind: "zookeeper", Source: source, Interest: interest, Names: folders, Shows: form.shows,
+		Kind: "zookeeper", Source: source, Interest: interest, Names: plainNames, Shows: form.shows,
 		Fault: func() error { return unreachable(source.State().LastError) },
 	}
 	if o.Identity == "" {
@@ -59,7 +59,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	}
 	// The connection is made when it is used: nobody closes that of a backend
 	// that no client was made of.
-	p := newTargetPublisher(nil, codec.Encode, markOf(o.Identity).Owner, log).shownBy(b.Shows)
+	p := newTargetPublisher(nil, codec.Encode, b.Shows, markOf(o.Identity).Owner, log)
 	var client *zookeeper.Client
 	p.open = func() (registry.Target, error) {
 		if client, err = zookeeper.Dial(o.Conn); err != nil {
@@ -128,7 +128,7 @@ func Nacos(o NacosOptions) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
-	b.Publisher = newTargetPublisher(target, codec.Encode, markOf(o.Identity).Owner, log).shownBy(b.Shows).served(client.Run)
+	b.Publisher = newTargetPublisher(target, codec.Encode, b.Shows, markOf(o.Identity).Owner, log).served(client.Run)
 	return b, nil
 }
 
@@ -150,9 +150,6 @@ func (s nacosScope) Alien(service string, in metadata.NacosInstance) error {
 	}
 	return nil
 }
-
-// folders names the folder that a query is about.
-func folders(q Query) []string { return []string{nameIn(q)} }
 
 func markOf(identity string) metadata.Mark {
 	if identity == "" {
