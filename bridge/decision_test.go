@@ -371,9 +371,7 @@ func TestDecisions(t *testing.T) {
 			}
 		},
 		"A46 a denial of what a standby had not read yet counts after it took over": func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("hours of looks at what is held")
-			}
+			hours(t)
 			_, start := recorded(t)
 			a, b, takesOver := pair(t, start)
 			all := fleet(20, 3)

@@ -328,9 +328,7 @@ func TestPolicies(t *testing.T) {
 func TestEntriesOfABridgeThatIsGone(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"they are held under its name until a person approves, and count for no other": func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("hours of looks at what is held")
-			}
+			hours(t)
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.opts.Author = func(e registry.Entry) string {
 				if strings.HasPrefix(e.Group.Name, "gone") {

@@ -408,6 +408,15 @@ func stories(t *testing.T, tests map[string]func(*testing.T)) {
 	}
 }
 
+// hours leaves a story of hours of looks at what is held out of the gate, which
+// has a shorter one.
+func hours(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("hours of looks at what is held")
+	}
+}
+
 // counted checks that what the loop counts as it goes is what it tells of one
 // by one.
 func counted(t *testing.T, s bridge.Status) {

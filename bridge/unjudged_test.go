@@ -15,9 +15,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 	all := fleet(100, 2)
 	stories(t, map[string]func(*testing.T){
 		"an approval is of its own hold, not of what settles beside it": func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("hours of looks at what is held")
-			}
+			hours(t)
 			s := standard(t, 100)
 			s.loses(0, 40).in(time.Minute)
 			h := s.hold()
@@ -42,9 +40,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.dials(all[:10]...).in(5 * time.Minute).holdsN(200).hold()
 		},
 		"a target that is away for longer than the window": func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("hours of looks at what is held")
-			}
+			hours(t)
 			s := standard(t, 100)
 			s.fail(func(memory.Op, registry.Group) error { return errDown })
 			s.in(10 * time.Minute)
@@ -53,9 +49,7 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			s.in(5 * time.Minute).holdsN(200).hold()
 		},
 		"a source that flaps for so long that what is missing settles for the window": func(t *testing.T) {
-			if testing.Short() {
-				t.Skip("hours of looks at what is held")
-			}
+			hours(t)
 			s := standard(t, 100)
 			s.dials(all[:80]...).in(20 * time.Second)
 			s.table().Stale(errLost)

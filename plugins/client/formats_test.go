@@ -8,22 +8,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
-
-// formatted is a process that uses a format.
-func formatted(t *testing.T, s *zktest.Server, identity, format string) *client.Client {
-	t.Helper()
-	b, err := client.ZooKeeper(client.ZooKeeperOptions{
-		Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second},
-		Identity: identity, Format: format,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return open(t, b, client.Options{})
-}
 
 // TestZooKeeper_Formats: an instance stands where its framework looks, is found by
 // name, and is seen to go.

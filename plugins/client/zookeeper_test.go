@@ -28,9 +28,15 @@ func ensemble(t *testing.T) *zktest.Server {
 
 func process(t *testing.T, s *zktest.Server, identity string) *client.Client {
 	t.Helper()
+	return formatted(t, s, identity, "")
+}
+
+// formatted is a process that uses a format.
+func formatted(t *testing.T, s *zktest.Server, identity, format string) *client.Client {
+	t.Helper()
 	b, err := client.ZooKeeper(client.ZooKeeperOptions{
 		Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second},
-		Identity: identity,
+		Identity: identity, Format: format,
 	})
 	if err != nil {
 		t.Fatal(err)
