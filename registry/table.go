@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"iter"
 	"maps"
 	"slices"
@@ -26,6 +27,7 @@ type Table struct {
 	stale   error
 	outages int // how often that began
 	epoch   int
+	renewed bool // the rows are those of an earlier source
 	dialed  bool // since the last full reading
 	dials   int
 	readers map[*Reader]struct{}
@@ -120,7 +122,7 @@ func (t *Table) Replace(services iter.Seq[*Service]) {
 	for _, s := range added {
 		t.put(s, true)
 	}
-	t.synced, t.stale = true, nil
+	t.synced, t.stale, t.renewed = true, nil, false
 	t.epoch++
 	if t.dialed {
 		t.dialed = false
@@ -155,7 +157,7 @@ func (t *Table) Stale(err error) {
 func (t *Table) Renew(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stale = err
+	t.stale, t.renewed = err, true
 	for scope := range t.unknown {
 		t.move(scope)
 	}
@@ -163,6 +165,27 @@ func (t *Table) Renew(err error) {
 	t.first = ""
 	clear(t.skipped)
 	t.signal()
+}
+
+// Current waits until the rows are those of the present source: after Renew, until
+// that has told of everything. The error is that of ctx.
+func (t *Table) Current(ctx context.Context) error {
+	r := t.Reader()
+	defer r.Close()
+	for t.isRenewed() {
+		select {
+		case <-r.Wake():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (t *Table) isRenewed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.renewed
 }
 
 // Unknown reports that the services within a scope cannot be told, and why,

@@ -1,12 +1,15 @@
 package registry_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -267,6 +270,31 @@ func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
 	if d := drained("old", "shop/*"); len(d.Unknown) != 0 {
 		t.Errorf("unknown %v", d.Unknown)
 	}
+}
+
+// TestCurrent shows how long a table is that of an earlier source.
+func TestCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := registry.NewTable()
+		if err := table.Current(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		table.Renew(errors.New("another source"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		table.Put(service("a"))
+		table.Stale(nil)
+		if err := table.Current(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("before the source has told of everything: %v", err)
+		}
+		current := make(chan error)
+		go func() { current <- table.Current(t.Context()) }()
+		synctest.Wait()
+		table.Replace(all(service("a")))
+		if err := <-current; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestCovering(t *testing.T) {

@@ -28,6 +28,9 @@ func (b *builder) moved(ctx context.Context, before, after *config.Config) (faul
 	for _, name := range slices.Sorted(maps.Keys(after.Registries)) {
 		was, known := before.Registries[name]
 		if !known {
+			if old := renamed(before, after, name); old != "" {
+				faults = append(faults, after.Fault("registries."+name, "is the registry that was called %q: undo the change, or restart the bridge with it", old))
+			}
 			continue
 		}
 		is := after.Registries[name]
@@ -41,6 +44,20 @@ func (b *builder) moved(ctx context.Context, before, after *config.Config) (faul
 		}
 	}
 	return faults
+}
+
+// renamed returns the name before of a registry that is new by its name alone: what
+// is written there goes by that; empty where it is new, or the name stays in use.
+func renamed(before, after *config.Config, name string) string {
+	is := after.Registries[name]
+	for _, old := range slices.Sorted(maps.Keys(before.Registries)) {
+		was := before.Registries[old]
+		_, stays := after.Registries[old]
+		if !stays && len(servers(is)) > 0 && slices.Equal(servers(was), servers(is)) && maps.Equal(places(was), places(is)) {
+			return old
+		}
+	}
+	return ""
 }
 
 // askID is how long a registry may take to tell its id to a reload.

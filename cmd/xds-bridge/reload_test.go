@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -224,6 +225,11 @@ func TestAMoveIsRefused_F10(t *testing.T) {
 		`registries.zk.zookeeper.id: changes from "" to "other"`, "undo the change, or restart the bridge with it")
 	sameNodes(t, before, w.touched())
 	w.config(fileOptions{bridge: quick})
+	w.replaced(file, "  zk: {", "  registry: {")
+	w.replaced(file, "to: zk", "to: registry")
+	do(t, "reload", "-f", file).want(t, exitUsage, `registries.registry: is the registry that was called "zk": undo the change, or restart the bridge with it`)
+	sameNodes(t, before, w.touched())
+	w.config(fileOptions{bridge: quick})
 	w.replaced(file, "formats: [dubbo-interface]", "formats: [{ format: dubbo-interface, root: /other }]")
 	do(t, "reload", "-f", file).want(t, exitOK, "loop zk: restarted", "bridge mesh-to-zk: leaves dubbo-interface:/dubbo/; its entries there are held for approval")
 	eventually(t, "written at the new place", func() bool { return len(w.zk.Children("/other/api.Orders/providers")) == 2 })
@@ -359,6 +365,34 @@ log: { format: json }
 	}
 	write("exclude: [nobody, else], allow: [169.254.0.0/16]")
 	do(t, "reload", "-f", file).want(t, exitOK, "source zk: restarted")
+}
+
+// TestAReloadOfSelectAndNames shows that a loop that begins with the source that it
+// reads takes nothing of what the source before told: greeter has the name there
+// under which the file before would have exported it.
+func TestAReloadOfSelectAndNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.offer(greeter, "10.0.1.1", "10.0.1.2")
+	file := w.config(fileOptions{bridge: quick + `, select: { exclude: ["greeter.*"] }, names: [{ host: "orders.*", service: orders }, { host: "greeter.*", service: before }]`})
+	w.replaced(file, "formats: [dubbo-interface]", "formats: [kratos]")
+	w.start(file)
+	inStep(t, file)
+	w.refuse(http.StatusServiceUnavailable) // the source is not complete
+	w.replaced(file, `select: { exclude: ["greeter.*"] }`, `select: { include: ["greeter.*"] }`)
+	w.replaced(file, "service: before", "service: after")
+	do(t, "reload", "-f", file).want(t, exitOK, "source mesh: restarted", "loop zk: restarted")
+	eventually(t, "the loop has begun", func() bool {
+		return strings.Contains(do(t, "status", "-f", file).out, "the source has not told of everything yet")
+	})
+	if n := len(w.zk.Children("/microservices/orders")); n != 2 {
+		t.Errorf("%d instances of orders while nothing is known of them, want 2", n)
+	}
+	w.refuse(0)
+	eventually(t, "greeter is there under its new name", func() bool { return len(w.zk.Children("/microservices/after")) == 2 })
+	if all := w.zk.Children("/microservices/before"); len(all) > 0 {
+		t.Errorf("neither file exports greeter as before: %v", all)
+	}
 }
 
 // TestARefusedFileLeavesNothing shows that a file of which no house can be made

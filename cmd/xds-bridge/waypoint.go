@@ -189,17 +189,13 @@ func (w *waypoint) learn(kept, where string, refused error) {
 	}
 }
 
-// known returns what waits until all of them are known.
-func known(all ...*waypoint) func(context.Context) error {
-	return func(ctx context.Context) error {
-		for _, w := range all {
-			select {
-			case <-w.known:
-			case <-ctx.Done():
-				return fmt.Errorf("id of %s: %w", w.name, ctx.Err())
-			}
-		}
+// wait waits until the id of the registry is known.
+func (w *waypoint) wait(ctx context.Context) error {
+	select {
+	case <-w.known:
 		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("id of %s: %w", w.name, ctx.Err())
 	}
 }
 

@@ -64,7 +64,7 @@ func TestWaypoint(t *testing.T) {
 						t.Errorf("while it is down: %v", err)
 					}
 				}
-				if err := known(i)(ctx); err != nil || i.fault() != nil {
+				if err := i.wait(ctx); err != nil || i.fault() != nil {
 					t.Fatal(err, i.fault())
 				}
 				if took := time.Since(began); i.id != tt.want || i.hop() != metadata.Hop(tt.want) || took > tt.after {
@@ -90,7 +90,7 @@ func TestWaypoint(t *testing.T) {
 			defer cancel()
 			i := newWaypoint("zk", "", &keptID{ask: func(context.Context, string) (string, error) { return "", unreachable }}, slog.New(slog.DiscardHandler))
 			go func() { _ = i.run(ctx) }()
-			if err := known(newWaypoint("mesh", "", nil, nil), i)(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "zk") {
+			if err := i.wait(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "zk") {
 				t.Error(err)
 			}
 		})

@@ -331,7 +331,7 @@ func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Brid
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: b.feed(x.From).table, Recheck: b.feed(x.From).recheck,
-			Begin: known(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
+			Begin: b.feed(x.From).begin(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
 			Select: chosen, Project: project(b.reach(x), routeBetween(from, to), rules(x.Metadata), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})

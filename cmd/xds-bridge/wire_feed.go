@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -47,6 +48,20 @@ func limits(r config.Registry) config.Limits {
 func (f *feed) recheck() {
 	if in := f.current.Load(); in != nil && in.again != nil {
 		in.again()
+	}
+}
+
+// begin returns what waits until the table may be read by a loop that begins: its
+// entries name the waypoints, and what another source told may not be what its bridge
+// asks for, such as services without the keys that the bridge now names.
+func (f *feed) begin(all ...*waypoint) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, w := range all {
+			if err := w.wait(ctx); err != nil {
+				return err
+			}
+		}
+		return f.table.Current(ctx) //nolint:wrapcheck // that of ctx
 	}
 }
 
