@@ -34,6 +34,34 @@ func standard(t *testing.T, n int) *story {
 	return s.has(fleet(n, 2)...).in(10 * time.Minute).holdsN(2 * n)
 }
 
+// What gives way to another's entry is claimed, and no loss.
+func TestWhatGivesWayIsNoLoss(t *testing.T) {
+	registered := func(t *testing.T, all, themselves int) *story {
+		t.Helper()
+		s := standard(t, all)
+		for _, sv := range fleet(themselves, 2) {
+			for _, e := range sv.Endpoints {
+				h := theirs(string(sv.Name), e.Address())
+				h.Owner = "" // who has no mark comes before any owner
+				s.target.Set(h)
+			}
+		}
+		if err := s.loop.Resync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return s.in(10 * time.Minute).holdsN(2 * all)
+	}
+	stories(t, map[string]func(*testing.T){
+		"four of ten services register themselves, and a fifth ends": func(t *testing.T) {
+			registered(t, 10, 4).loses(9, 1).in(2 * time.Minute).noHold().holdsN(18)
+		},
+		"three of four register themselves, and the fourth ends": func(t *testing.T) {
+			s := registered(t, 4, 3).in(3 * time.Hour)
+			s.loses(3, 1).in(2 * time.Minute).noHold().holdsN(6)
+		},
+	})
+}
+
 func TestIgnorance(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"nothing is deleted before the source is synced, whatever the mode": func(t *testing.T) {
@@ -71,6 +99,17 @@ func TestIgnorance(t *testing.T) {
 			}
 			s.table().Unknown("team-x/*", nil)
 			s.in(time.Second).holds()
+		},
+		"what a service may have left that cannot be projected stays, after a restart too": func(t *testing.T) {
+			s := standard(t, 10)
+			bad := fleet(10, 2)
+			bad[3].Attributes = registry.Attributes{"bad": "no such interface"}
+			s.has(bad...).in(time.Hour).holdsN(20)
+			s.stop()
+			next := newStory(t).bridge("b", bridge.DefaultGuard())
+			next.target = s.target
+			next.starts().has(bad...).in(time.Hour).holdsN(20).reason("s3", bridge.ReasonInvalid, "no such interface")
+			next.has(slices.Delete(bad, 3, 4)...).in(time.Hour).holdsN(18)
 		},
 		"a leftover of unknown origin waits for every bridge and every scope": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).bridge("c", speed).holding(mine("old", "10.0.0.8:80")).starts()

@@ -49,6 +49,52 @@ func TestHold(t *testing.T) {
 			s.table().Put(service("s15", "10.0.15.1:80"))
 			s.in(time.Second).holdsN(19) // what was approved does not count
 		},
+		"it stays while the source cannot tell of a part, and a decision counts by then": func(t *testing.T) {
+			var ended []bridge.Event
+			s := held(t, func(s *story) {
+				s.opts.Tell = func(e bridge.Event) {
+					if e.Kind == bridge.EventRelease {
+						ended = append(ended, e)
+					}
+				}
+			})
+			before := s.hold()
+			s.table().Unknown("*", errLost)
+			if h := s.in(time.Minute).hold(); h.ID != before.ID || h.Reason != before.Reason || h.Release != before.Release {
+				t.Errorf("%+v\nbefore: %+v", h, before)
+			}
+			s.table().Unknown("*", nil)
+			if s.in(time.Minute); len(ended) > 0 {
+				t.Errorf("told of an end: %+v", ended)
+			}
+			s.table().Unknown("*", errLost)
+			s.approves(s.in(time.Minute).hold().ID, "ann")
+			s.in(time.Hour).holdsN(40)
+			s.table().Unknown("*", nil)
+			s.in(time.Minute).holdsN(20).noHold()
+		},
+		"what was denied is listed while the source cannot tell of it": func(t *testing.T) {
+			s := held(t, nil)
+			s.denies(s.hold().ID)
+			denied := s.in(time.Second).hold()
+			s.table().Unknown("*", errLost)
+			if h := s.in(time.Minute).hold(); h.ID != denied.ID || !h.Denied {
+				t.Errorf("%+v", h)
+			}
+		},
+		"a new connection changes nothing about what ends it": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
+			s.has(fleet(20, 2)...).in(10 * time.Minute)
+			before := s.loses(0, 14).in(2 * time.Minute).hold()
+			for range 3 {
+				for range 2 {
+					if h := s.dials(fleet(20, 2)[14:]...).in(30 * time.Second).hold(); h.ID != before.ID || h.Reason != before.Reason || h.Release != before.Release {
+						t.Errorf("%s; ends %s\nbefore: %s; ends %s", h.Reason, h.Release, before.Reason, before.Release)
+					}
+				}
+				s.in(5 * time.Minute)
+			}
+		},
 		"an id of a set that changed is refused": func(t *testing.T) {
 			s := held(t, nil)
 			id := s.hold().ID
@@ -121,7 +167,7 @@ func TestHold(t *testing.T) {
 			for range 3 {
 				s.dials().in(time.Hour).holdsN(40)
 			}
-			if h := s.hold(); !strings.HasPrefix(h.Release, "by approval alone: its source shows nothing") {
+			if h := s.hold(); !strings.HasPrefix(h.Release, "by approval alone: no endpoint that is stored is claimed") {
 				t.Errorf("%+v", h)
 			}
 			s.dials(rest()...).in(9 * time.Minute).holdsN(40) // from the start

@@ -68,6 +68,41 @@ func TestOrphansOfARestart(t *testing.T) {
 	})
 }
 
+// What is held or denied is listed after a restart as before it, though the source
+// cannot tell of all yet.
+func TestHoldsOfARestart(t *testing.T) {
+	restarted := func(t *testing.T, deny bool) (before, after bridge.Hold) {
+		t.Helper()
+		r, _ := recorded(t)
+		s := newStory(t).bridge("b", bridge.DefaultGuard())
+		s.target = r.Target
+		s.starts(r).has(fleet(20, 2)...).in(10 * time.Minute)
+		before = s.loses(0, 14).in(2 * time.Minute).hold()
+		if deny {
+			s.denies(before.ID)
+			before = s.in(time.Second).hold()
+		}
+		s.stop()
+		next := newStory(t).bridge("b", bridge.DefaultGuard())
+		next.target = s.target
+		next.table().Unknown("*", errLost)
+		return before, next.starts(r).has(fleet(20, 2)[14:]...).in(20 * time.Second).hold()
+	}
+	stories(t, map[string]func(*testing.T){
+		"held": func(t *testing.T) {
+			before, after := restarted(t, false)
+			if after.ID != before.ID || after.Reason != before.Reason || after.Release != before.Release {
+				t.Errorf("%+v\nbefore: %+v", after, before)
+			}
+		},
+		"denied": func(t *testing.T) {
+			if before, after := restarted(t, true); after.ID != before.ID || !after.Denied {
+				t.Errorf("%+v\nbefore: %+v", after, before)
+			}
+		},
+	})
+}
+
 // tardy is a target that takes ten seconds to tell of its records.
 type tardy struct{ *recording }
 

@@ -82,7 +82,7 @@ func (b *scope) release(h *guard.Hold) string {
 	case h.Person && 2*h.Emptied > h.Services && h.Emptied < h.Services:
 		return "by approval alone: more than half of its services would have no endpoint left"
 	case h.Person:
-		return "by approval alone: its source shows nothing"
+		return "by approval alone: no endpoint that is stored is claimed"
 	}
 	return "by approval, or if the source still says so over a new connection " + b.guard.Options.Confirm.String() + " after it began"
 }

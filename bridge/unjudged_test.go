@@ -109,7 +109,9 @@ func TestWhatWasNotJudgedYetIsNotForgotten(t *testing.T) {
 			for _, scope := range []string{"s1*", "s2*", "s3*"} {
 				s.table().Unknown(scope, errLost)
 			}
-			s.dials(all[40:]...).in(10 * time.Minute).holdsN(186).noHold()
+			if h := s.dials(all[40:]...).in(10 * time.Minute).holdsN(186).hold(); len(h.Entries) != 66 {
+				t.Errorf("%d entries are held", len(h.Entries))
+			}
 			for _, scope := range []string{"s1*", "s2*", "s3*"} {
 				s.table().Unknown(scope, nil)
 			}

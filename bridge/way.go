@@ -19,6 +19,7 @@ type way struct {
 	known    registry.Knowledge
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
+	invalid  int                        // how many of them cannot be projected
 	moved    map[registry.Name]struct{} // services, and scopes, that status has to show anew
 	some     string                     // an example of the scopes that are unknown; empty: none are
 	wide     string                     // likewise, of those that are no one service
@@ -68,20 +69,24 @@ func (w *way) unknown(name registry.Name) error {
 
 // ignoranceOf returns why nothing may be concluded about an entry of ours that
 // this bridge may have written and nobody is known to have claimed. A source that
-// is not complete may claim any. One that cannot tell of some services may claim
-// what came from these, by what the entry says of itself.
+// is not complete may claim any. One that cannot tell of some services, or has some
+// that cannot be projected, may claim what came from these, by what the entry says
+// of itself.
 func (w *way) ignoranceOf(e registry.Entry) error {
 	switch {
 	case !w.known.Synced:
 		return fmt.Errorf("bridge %s: %w", w.Name, errUnsynced)
 	case w.known.Stale != nil:
 		return fmt.Errorf("bridge %s: %w", w.Name, w.known.Stale)
-	case len(w.known.Unknown) == 0:
+	case len(w.known.Unknown) == 0 && w.invalid == 0:
 		return nil
 	}
 	name := registry.Name("")
 	if w.Trace != nil {
 		name = w.Trace.Origin(e)
+	}
+	if s := w.services[name]; w.invalid > 0 && (name == "" || s != nil && s.reason == ReasonInvalid) {
+		return fmt.Errorf("bridge %s has %d services that are invalid", w.Name, w.invalid)
 	}
 	scope := w.some
 	if name != "" {
@@ -242,6 +247,12 @@ func (w *way) note(name registry.Name, next service) bool {
 		}
 		s = &service{}
 		w.services[name] = s
+	}
+	if s.reason == ReasonInvalid {
+		w.invalid--
+	}
+	if next.reason == ReasonInvalid {
+		w.invalid++
 	}
 	isNew := s.reason != next.reason || s.detail != next.detail
 	s.reason, s.detail, s.gone = next.reason, next.detail, next.gone

@@ -110,7 +110,7 @@ type Guard struct {
 }
 
 // totals are sums over services.
-type totals struct{ services, empty, endpoints, claimed int }
+type totals struct{ services, endpoints, claimed int }
 
 // New returns a guard that continues from the records of an earlier one.
 func New(o Options, records []Record) *Guard {
@@ -174,9 +174,6 @@ func (g *Guard) add(s *service, sign int) {
 	if s.base() > 0 {
 		g.sum.services += sign
 		g.sum.endpoints += sign * s.base()
-		if s.stay() == 0 {
-			g.sum.empty += sign
-		}
 	}
 }
 
@@ -210,7 +207,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 	if g.calm.IsZero() || g.sum.claimed == 0 {
 		g.calm = now
 	}
-	person := g.sum.claimed == 0 || 2*g.sum.empty > g.sum.services
+	person := g.sum.claimed == 0 || 2*g.emptied() > g.sum.services
 	for s := range g.active {
 		if s.confirmed(now, g.calm, connection, g.Options.Confirm) && !person {
 			g.accept(s, now)
@@ -220,6 +217,16 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 	g.enforce(now, person, &r)
 	g.finish(now, &r)
 	return r
+}
+
+// emptied returns how many services have no endpoint left when all candidates go.
+func (g *Guard) emptied() (n int) {
+	for s := range g.active {
+		if s.emptied() {
+			n++
+		}
+	}
+	return n
 }
 
 // enforce holds what exceeds the budget, and decides about each candidate.
@@ -236,11 +243,10 @@ func (g *Guard) enforce(now time.Time, person bool, r *Round) {
 			r.Reconnect = r.Reconnect || !person && s.unconfirmed(now, g.connection, g.Options.Confirm)
 		}
 	}
-	if g.hold == nil || len(g.hold.Keys) == 0 { // what is held is unknown at present
-		g.hold = nil
+	if g.hold == nil {
 		return
 	}
-	g.hold.seal(g.sum, person)
+	g.seal(g.hold, person)
 	if g.Options.Mode == Warn || g.Options.Mode == Off {
 		g.waive(now, r)
 	}

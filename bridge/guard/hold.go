@@ -38,7 +38,7 @@ type Hold struct {
 	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
 }
 
-// with adds what is held of a service.
+// with adds what is held of a service, also while the source cannot tell of it.
 func (h *Hold) with(s *service) *Hold {
 	if h == nil {
 		h = &Hold{}
@@ -46,7 +46,7 @@ func (h *Hold) with(s *service) *Hold {
 	h.Since = soonest(h.Since, s.Held)
 	h.Losses = append(h.Losses, Loss{s.Service, s.base(), s.stay()})
 	for key, c := range s.candidates {
-		if c.fate == Held {
+		if c.fate == Held || c.fate == Untold {
 			h.Keys = append(h.Keys, Key{s.Service, key})
 		}
 	}
@@ -66,13 +66,13 @@ func (g *Guard) Denied() *Hold {
 	if len(h.Keys) == 0 {
 		return nil
 	}
-	h.seal(g.sum, true)
+	g.seal(h, true)
 	return h
 }
 
 // seal completes a hold.
-func (h *Hold) seal(sum totals, person bool) {
-	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = sum.empty, sum.services, len(h.Keys), sum.endpoints, person
+func (g *Guard) seal(h *Hold, person bool) {
+	h.Emptied, h.Services, h.Lost, h.Endpoints, h.Person = g.emptied(), g.sum.services, len(h.Keys), g.sum.endpoints, person
 	slices.SortFunc(h.Keys, Key.Compare)
 	slices.SortFunc(h.Losses, func(a, b Loss) int { return a.Service.Compare(b.Service) })
 	hash := sha256.New()

@@ -90,10 +90,10 @@ func (s *service) observe(now time.Time, endpoints []Endpoint) {
 			if e.New {
 				s.added++
 			}
-		case e.Claim == Unknown && c == nil:
+		case e.Claim == Unknown && c == nil && s.Held.IsZero():
 			s.untold++
-		case c == nil:
-			s.candidates[e.Key] = &candidate{missing: e.Claim == Missing, since: now, fate: Settling}
+		case c == nil: // of a service that is held, all that is not claimed is
+			s.candidates[e.Key] = &candidate{missing: e.Claim != Withdrawn, unknown: e.Claim == Unknown, since: now, fate: Settling}
 		default:
 			if e.Claim != Unknown && (c.unknown || c.since.IsZero()) {
 				c.since = now
@@ -171,6 +171,16 @@ func (s *service) base() int {
 
 // stay is what is left when all candidates go.
 func (s *service) stay() int { return s.stored - s.pending }
+
+// emptied reports whether the service had endpoints and has none left when all
+// candidates go; of one that is held, those too of which nobody can tell yet.
+func (s *service) emptied() bool {
+	stay := s.stay()
+	if !s.Held.IsZero() {
+		stay -= s.unknown
+	}
+	return s.base() > 0 && stay == 0
+}
 
 // loss returns how many endpoints count as lost when the candidates go, and so
 // many unknown ones too, and how many of them nobody reported. A loss that was
@@ -266,6 +276,8 @@ func (c *candidate) rank() int {
 
 func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (Fate, time.Time) {
 	switch {
+	case c.decided == Denied:
+		return Denied, time.Time{}
 	case c.unknown:
 		return Untold, time.Time{}
 	case c.decided != "":

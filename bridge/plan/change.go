@@ -75,15 +75,15 @@ func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
 	}
 }
 
-// A Desire is a key that a group holds of ours after a change.
+// A Desire is a key that is claimed in a group.
 type Desire struct {
 	Key    string
-	Origin Origin // whose claim is honoured
-	Held   bool   // the group holds it already
+	Origin Origin // whose claim it is, the first of several
+	Held   bool   // the group holds it already, or another's entry to which it gives way
 }
 
-// Desired yields the keys of a group whose claims are honoured, in order. Of an
-// exclusive group those that are not held yet are another service's, and left out.
+// Desired yields the keys of a group that are claimed, in order. Of an exclusive
+// group those that are not held yet are another service's, and left out.
 func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
 	return func(yield func(Desire) bool) {
 		g := p.groups[name]
@@ -92,10 +92,10 @@ func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
 		}
 		d := p.diff(g)
 		for r := range g.rows() {
-			if len(r.want) == 0 || d.winner(d.rivals(name, r)) >= 0 || g.exclusive && len(r.held) == 0 {
+			if len(r.want) == 0 || g.exclusive && len(r.held) == 0 {
 				continue
 			}
-			if !yield(Desire{r.key, r.want[0].origin, len(r.held) > 0}) {
+			if !yield(Desire{r.key, r.want[0].origin, len(d.rivals(name, r)) > 0}) {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -250,12 +251,17 @@ func TestAGuessYields(t *testing.T) {
 			if !slices.Equal(c.Want, tt.wants) || len(c.Delete) != tt.delete {
 				t.Errorf("wants %v and deletes %v", c.Want, c.Delete)
 			}
-			n := 0
-			for range p.Desired(group("g")) {
-				n++
+			claimed, desired := make(map[string]bool), make(map[string]bool)
+			for d := range p.Desired(group("g")) {
+				desired[d.Key] = d.Held
 			}
-			if n != len(tt.wants) {
-				t.Errorf("%d are desired", n)
+			for _, entries := range tt.claims {
+				for _, e := range entries {
+					claimed[e.Key] = tt.owner != "" && e.Key == guess.Key || slices.ContainsFunc(tt.held, func(h registry.Held) bool { return h.Key == e.Key })
+				}
+			}
+			if !maps.Equal(desired, claimed) {
+				t.Errorf("desired are %v, want %v", desired, claimed)
 			}
 			conflicts = slices.DeleteFunc(conflicts, func(c plan.Conflict) bool { return c.Ours })
 			if tt.owner == "" && len(conflicts) == 0 {
