@@ -95,13 +95,17 @@ func (s *service) observe(now time.Time, endpoints []Endpoint) {
 		case c == nil: // of a service that is held, all that is not claimed is
 			s.candidates[e.Key] = &candidate{missing: e.Claim != Withdrawn, unknown: e.Claim == Unknown, since: now, fate: Settling}
 		default:
-			if e.Claim != Unknown && (c.unknown || c.since.IsZero()) {
-				c.since = now
-			}
-			c.unknown, c.missing = e.Claim == Unknown, c.missing || e.Claim == Missing
+			c.observe(now, e.Claim)
 			s.candidates[e.Key] = c
 		}
 	}
+}
+
+func (c *candidate) observe(now time.Time, claim Claim) {
+	if claim != Unknown && (c.unknown || c.since.IsZero()) {
+		c.since = now
+	}
+	c.unknown, c.missing = claim == Unknown, c.missing || claim == Missing
 }
 
 // doubt makes all candidates missing as of now.

@@ -61,7 +61,7 @@ func (f *feed) begin(all ...*waypoint) func(context.Context) error {
 				return err
 			}
 		}
-		return f.table.Current(ctx) //nolint:wrapcheck // that of ctx
+		return f.table.Current(ctx)
 	}
 }
 
