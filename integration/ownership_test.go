@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
@@ -161,6 +163,42 @@ func TestTwoOwners(t *testing.T) {
 		t.Logf("the entry of both was %q, and is %q", before, worlds[19301].entryOf(t, shared))
 		worlds[own].greet(t, shared, own)
 	}
+}
+
+// TestAFolderThatIsClosed shows, with the defaults, what somebody costs who takes the
+// rights to a folder from the bridge: what is there stays, the status says that it is
+// refused, and once the rights are back what changed meanwhile is written.
+func TestAFolderThatIsClosed(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	w := newWorld(t)
+	w.greet(t, 19311, 19312)
+	w.publish(t)
+	config := w.config()
+	config.Guard = ""
+	bridge := owned(t, config, "closed")
+	bridge.Start(t)
+	w.awaitEntries(t, providers, 19311, 19312)
+	w.znodes.Deny(t, providers, zk.PermCreate|zk.PermDelete|zk.PermWrite)
+	w.greet(t, 19312, 19313)
+	harness.Eventually(t, soon, "the status says that it is refused", func() error {
+		if code, out, _ := bridge.Do(t, "status"); code == 0 || !strings.Contains(out, "refused") {
+			return fmt.Errorf("status: %d, %s", code, out)
+		}
+		return nil
+	})
+	harness.Stays(t, 10*time.Second, "what is there stays", func() error {
+		return harness.Same(len(w.znodes.Children(t, providers)), 2)
+	})
+	w.znodes.Allow(t, providers)
+	w.awaitEntries(t, providers, 19312, 19313)
+	harness.Eventually(t, soon, "the status is in step", func() error {
+		code, out, _ := bridge.Do(t, "status")
+		if code != 0 {
+			return fmt.Errorf("status: %d, %s", code, out)
+		}
+		return nil
+	})
 }
 
 func TestHolds_A38(t *testing.T) {
