@@ -18,6 +18,8 @@ const Version = "xds-bridge/v1"
 //	enum     the allowed words, separated by |
 //	short    "true" on the field that a plain word in place of the object sets
 //	need     "true" where the key has to be there
+//	filled   on a list that means all where its key is missing: what to do if
+//	         nothing is meant; a list that is written holds at least one
 type Config struct {
 	APIVersion string              `yaml:"apiVersion" default:"xds-bridge/v1" enum:"xds-bridge/v1" doc:"The version of this file's form."`
 	Owner      string              `yaml:"owner" need:"true" doc:"Unique per deployment: marks what this bridge may change and delete."`
@@ -127,7 +129,7 @@ type ProtocolRule struct {
 
 // Select says which services and addresses pass a bridge.
 type Select struct {
-	Include       []string       `yaml:"include" doc:"Patterns with at most one star: of mesh hosts; from another registry of interfaces, of service keys such as providers:org.acme.*, or of other native names. Empty takes all."`
+	Include       []string       `yaml:"include" filled:"to let none pass remove the bridge, or write exclude: ['*']" doc:"Patterns with at most one star: of mesh hosts; from another registry of interfaces, of service keys such as providers:org.acme.*, or of other native names. Without it all pass."`
 	Exclude       []string       `yaml:"exclude" doc:"Patterns of what is left out all the same."`
 	SkipMutualTLS bool           `yaml:"skipMutualTLS" doc:"Leave out endpoints whose mesh policy may refuse plaintext callers."`
 	Allow         []netip.Prefix `yaml:"allow" doc:"Networks whose addresses pass although they are loopback, link-local, multicast or a metadata service."`
@@ -147,7 +149,7 @@ type NameRule struct {
 
 // Metadata says what of the attributes of services passes a bridge.
 type Metadata struct {
-	Keep   []string          `yaml:"keep" doc:"Patterns of the keys that pass; empty takes all."`
+	Keep   []string          `yaml:"keep" filled:"to let none pass write drop: ['*']" doc:"Patterns of the keys that pass; without it all do."`
 	Drop   []string          `yaml:"drop" doc:"Patterns of the keys that do not pass all the same."`
 	Rename map[string]string `yaml:"rename" doc:"A key, and what it is called from here on; where that is there already it stays, and status tells of it."`
 	Values []ValueRule       `yaml:"values" doc:"Values that others take the place of; the first rule that fits counts."`

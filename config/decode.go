@@ -97,6 +97,7 @@ func (d *decoder) object(path string, node ast.Node, into reflect.Value) {
 				below := join(path, key)
 				d.value(below, value, into.Field(f.index))
 				d.enum(below, d.resolve(value), f, into)
+				d.filled(below, d.resolve(value), f)
 				return
 			}
 		}
@@ -138,6 +139,16 @@ func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) 
 		return
 	}
 	d.fault(path, node, "unknown %s %q%s", f.key, word, suggest(word, f.enum))
+}
+
+// filled refuses a list without entries where a missing key means all: who
+// takes the last entry out means none.
+func (d *decoder) filled(path string, node ast.Node, f field) {
+	seq, list := node.(*ast.SequenceNode)
+	if f.filled == "" || list && len(seq.Values) > 0 || !list && !isNull(node) {
+		return
+	}
+	d.fault(path, node, "is empty, which would let all pass: name at least one, or take the key out where all are meant; %s", f.filled)
 }
 
 func (d *decoder) list(path string, node ast.Node, into reflect.Value) {

@@ -12,6 +12,7 @@ type field struct {
 	key, doc      string
 	def           string
 	enum          []string
+	filled        string
 	needed, short bool
 	typ           reflect.Type
 }
@@ -26,7 +27,7 @@ func fieldsOf(t reflect.Type) []field {
 			continue
 		}
 		f := field{
-			index: i, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"),
+			index: i, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
 			needed: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
 		}
 		if words := sf.Tag.Get("enum"); words != "" {

@@ -63,7 +63,7 @@ type Import struct {
 	Keys      string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
 	TLS       *ServerTLS     `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
 	Clients   Clients        `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
-	Allow     []netip.Prefix `yaml:"allow" doc:"Networks that endpoints may lie in; empty takes all. Loopback, link-local, multicast and metadata services need select.allow besides."`
+	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
 }
 
 // ServerTLS says who we are to clients, and whom of them to trust.
@@ -75,8 +75,8 @@ type ServerTLS struct {
 
 // Clients says who may connect.
 type Clients struct {
-	Networks []netip.Prefix `yaml:"networks" doc:"Networks that clients may connect from; empty takes all."`
-	Names    []string       `yaml:"names" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one; empty takes each that is trusted."`
+	Networks []netip.Prefix `yaml:"networks" filled:"to let none in remove the bridges into this mesh" doc:"Networks that clients may connect from; without it from all."`
+	Names    []string       `yaml:"names" filled:"to let none in remove the bridges into this mesh" doc:"With tls.caFile: DNS names, URIs or IP addresses of which a client's certificate has to hold one; without it each that is trusted may connect."`
 }
 
 // ZooKeeper is a ZooKeeper ensemble.

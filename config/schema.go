@@ -20,6 +20,7 @@ type schema struct {
 	Default     json.RawMessage    `json:"default,omitempty"`
 	AnyOf       []*schema          `json:"anyOf,omitempty"`
 	Items       *schema            `json:"items,omitempty"`
+	MinItems    int                `json:"minItems,omitempty"`
 	Properties  map[string]*schema `json:"properties,omitempty"`
 	Additional  any                `json:"additionalProperties,omitempty"`
 	Required    []string           `json:"required,omitempty"`
@@ -86,6 +87,9 @@ func objectSchema(fields []field) *schema {
 	for _, f := range fields {
 		s := schemaOf(f.typ)
 		s.Description, s.Enum, s.Default = f.doc, f.enum, defaultJSON(f)
+		if f.filled != "" {
+			s.MinItems = 1
+		}
 		object.Properties[f.key] = s
 		if f.needed {
 			object.Required = append(object.Required, f.key)
