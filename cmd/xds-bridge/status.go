@@ -252,7 +252,7 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		if t.Login != nil {
 			detail += " as " + t.Login.Username
 		}
-		if !t.Connected && t.Kind != "mesh" {
+		if t.Kind != "mesh" && (!t.Connected || t.LastError != "") {
 			detail = orWord(t.LastError, "not connected yet")
 		}
 		if t.Login != nil && t.Login.LastError != "" {

@@ -69,6 +69,14 @@ func (t Target) refused() string {
 	return t.Refused()
 }
 
+// peer says how the target is connected; one that cannot tell always is.
+func (t Target) peer() TargetState {
+	if t.State == nil {
+		return TargetState{Connected: true}
+	}
+	return t.State()
+}
+
 // Options say what a Server shows and where. An empty address, or off, leaves
 // that listener out.
 type Options struct {

@@ -163,8 +163,8 @@ func conditionsOfSource(in Input) []Condition {
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
-	g := gathered{direction: OfTarget, peer: t.Name}
-	reached := g.reach(t)
+	g, peer := gathered{direction: OfTarget, peer: t.Name}, t.peer()
+	reached := g.reach(t, peer)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
 		for reason, n := range b.Reasons {
@@ -177,6 +177,8 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		g.note(Pending, cmp.Or(st.LastError, "it was not listed yet"))
 	case st.LastError != "":
 		g.note(Failing, st.LastError)
+	case t.Kind != "mesh" && peer.LastError != "": // of a connection: what is written is of no use
+		g.note(Failing, peer.LastError)
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
 	}
@@ -196,12 +198,9 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 }
 
 // reach adds why a target cannot be written to, and reports whether it can.
-func (g *gathered) reach(t Target) bool {
-	refused, peer := t.refused(), TargetState{Connected: true}
+func (g *gathered) reach(t Target, peer TargetState) bool {
+	refused := t.refused()
 	g.note(OwnerConflict, refused)
-	if t.State != nil {
-		peer = t.State()
-	}
 	switch {
 	case peer.Connected:
 	case t.Kind == "mesh": // it serves, whoever reads it

@@ -44,8 +44,13 @@ func TestConditions(t *testing.T) {
 		"target zk no-reader": {target: func(x *admin.Target) {
 			x.Kind, x.State = "mesh", func() admin.TargetState { return admin.TargetState{} }
 		}},
-		"target zk pending":   {loop: func(st *bridge.Status) { st.Listed = false }},
-		"target zk failing":   {loop: func(st *bridge.Status) { st.LastError = "down" }},
+		"target zk pending": {loop: func(st *bridge.Status) { st.Listed = false }},
+		"target zk failing": {loop: func(st *bridge.Status) { st.LastError = "down" }},
+		"target zk failing ": {target: func(x *admin.Target) {
+			x.State = func() admin.TargetState {
+				return admin.TargetState{Connected: true, LastError: "the namespace does not exist"}
+			}
+		}},
 		"target zk refused":   {loop: reason(bridge.ReasonRefused)},
 		"target zk invalid":   {loop: reason(bridge.ReasonInvalid)},
 		"target zk syncing":   {loop: reason(bridge.ReasonPending)},

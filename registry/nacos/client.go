@@ -35,10 +35,10 @@ type State struct {
 	Connected bool
 	Server    string // host:port of the connection
 	Since     time.Time
-	Attempts  int // to connect, since the last connection ended
-	Lost      int // connections
-	Again     int // connections after the first
-	LastError string
+	Attempts  int    // to connect, since the last connection ended
+	Lost      int    // connections
+	Again     int    // connections after the first
+	LastError string // why there is no connection; of one that there is ErrNoNamespace
 	Login     LoginState
 }
 
@@ -107,6 +107,7 @@ func (c *Client) connect(ctx context.Context, s server) (*conn, error) {
 func (c *Client) hold(ctx context.Context, cn *conn) {
 	c.opts.Log.Info("nacos connected", "server", cn.server.grpc)
 	c.use(cn)
+	c.goroutines.Go(func() { c.findNamespace(ctx, cn) })
 	err := cn.watch(ctx)
 	if errors.Is(err, errReset) {
 		c.goroutines.Go(func() { c.retire(ctx, cn) })

@@ -45,6 +45,35 @@ func (c *Client) missing(ctx context.Context) error {
 	return nil
 }
 
+// findNamespace notes of a connection that its namespace does not exist, until
+// it does. What is written goes on: clients that name the same id find it.
+func (c *Client) findNamespace(ctx context.Context, cn *conn) {
+	for attempt := 1; ctx.Err() == nil; attempt++ {
+		err := c.missing(ctx)
+		if err == nil && attempt == 1 || !c.noteNamespace(cn, err) || err == nil {
+			return
+		}
+		if attempt == 1 {
+			c.opts.Log.Warn("nacos namespace not found", "server", cn.server.grpc, "err", err)
+		}
+		c.pause(ctx, c.opts.patient(attempt))
+	}
+}
+
+// noteNamespace sets the error of the current connection; false if it is another by now.
+func (c *Client) noteNamespace(cn *conn, err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != cn {
+		return false
+	}
+	c.state.LastError = ""
+	if err != nil {
+		c.state.LastError = err.Error()
+	}
+	return true
+}
+
 // namespace is one that a server lists.
 type namespace struct {
 	ID   string `json:"namespace"`

@@ -269,7 +269,16 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"accessToken": token, "tokenTtl": int64(s.TokenTTL.Seconds())})
 }
 
+// AddNamespace makes a namespace that is listed from then on.
+func (s *Server) AddNamespace(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Namespaces[id] = id
+}
+
 func (s *Server) namespaces(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	all := []map[string]string{}
 	for id, name := range s.Namespaces {
 		all = append(all, map[string]string{"namespace": id, "namespaceShowName": name})
