@@ -51,12 +51,6 @@ func TestLoop_OtherWritersInNacos(t *testing.T) {
 			writes: 1,
 		},
 		"remove the service": {happens: func(s *nacostest.Server) { s.Remove(sharedInNacos) }, writes: 1},
-		"edit an instance": {happens: func(s *nacostest.Server) {
-			s.Edit(sharedInNacos, func(in *model.Instance) { in.Weight = 7 })
-		}, writes: 1},
-		"disable an instance": {happens: func(s *nacostest.Server) {
-			s.Edit(sharedInNacos, func(in *model.Instance) { in.Enable = false })
-		}, writes: 1},
 		"register beside ours": {happens: func(s *nacostest.Server) {
 			beside := others
 			beside.Ip = "10.0.0.9"
@@ -96,6 +90,38 @@ func TestLoop_OtherWritersInNacos(t *testing.T) {
 				time.Sleep(time.Hour)
 				if n := server.Subscriptions(); n != 0 || oursIn(server) {
 					t.Errorf("%d subscriptions after ours went, and %+v", n, server.Instances(sharedInNacos))
+				}
+			})
+		})
+	}
+}
+
+// TestLoop_AnEditInNacosStays: what somebody sets in the console Nacos keeps
+// beside what is published, and consumers see it. It is shown, and fought by nobody.
+func TestLoop_AnEditInNacosStays(t *testing.T) {
+	for name, edit := range map[string]func(*model.Instance){
+		"of the weight": func(in *model.Instance) { in.Weight = 7 },
+		"that disables": func(in *model.Instance) { in.Enable = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, table := nacostest.NewServer(), registry.NewTable()
+				loop := intoNacos(t, server, table)
+				table.Replace(slices.Values([]*registry.Service{shared()}))
+				time.Sleep(70 * time.Second)
+				published := len(server.Requests("BatchInstanceRequest"))
+				server.Edit(sharedInNacos, edit)
+				time.Sleep(time.Hour)
+				if n := len(server.Requests("BatchInstanceRequest")) - published; oursIn(server) || n < 3 || n > 25 {
+					t.Errorf("the server holds %+v after %d writes in an hour", server.Instances(sharedInNacos), n)
+				}
+				if sv := loop.Status().Services[0]; sv.Reason != bridge.ReasonRefused || !strings.Contains(sv.Detail+sv.LastError, "otherwise than it was written") {
+					t.Errorf("it is shown as %+v", sv)
+				}
+				server.Edit(sharedInNacos, nil)
+				time.Sleep(11 * time.Minute)
+				if st := loop.Status(); !st.InSync() || !oursIn(server) {
+					t.Errorf("Status() = %+v once it was taken back, want it in sync", st)
 				}
 			})
 		})

@@ -157,4 +157,10 @@ func nacosIsEdited(t *testing.T, server *harness.Nacos, a *harness.Bridge, seen 
 		Ip: written.Ip, Port: written.Port, ClusterName: written.ClusterName, Weight: written.Weight, Metadata: written.Metadata,
 	})
 	shown("reason    synced")
+	server.Disable(t, "providers:api.A::", written)
+	shown("reason    refused")
+	seen.Await(t, time.Minute)
+	server.Edit(t, "providers:api.A::", written)
+	shown("reason    synced")
+	seen.Await(t, time.Minute, "127.0.0.1:20880")
 }

@@ -228,13 +228,25 @@ func (n *Nacos) post(t testing.TB, path string, form url.Values) error {
 	return answered(req)
 }
 
-// Edit sets weight and metadata of an instance as the console does.
+// Edit sets weight and metadata of an instance, and enables it, as the console
+// does.
 func (n *Nacos) Edit(t testing.TB, service string, in model.Instance) {
+	t.Helper()
+	n.edit(t, service, in, true)
+}
+
+// Disable takes an instance out of what consumers see, as the console does.
+func (n *Nacos) Disable(t testing.TB, service string, in model.Instance) {
+	t.Helper()
+	n.edit(t, service, in, false)
+}
+
+func (n *Nacos) edit(t testing.TB, service string, in model.Instance, enabled bool) { //nolint:revive // it is what is written
 	t.Helper()
 	metadata, err := json.Marshal(in.Metadata)
 	must(t, err)
 	form := url.Values{
-		"serviceName": {service}, "groupName": {"DEFAULT_GROUP"}, "clusterName": {in.ClusterName}, "ephemeral": {"true"}, "enabled": {"true"},
+		"serviceName": {service}, "groupName": {"DEFAULT_GROUP"}, "clusterName": {in.ClusterName}, "ephemeral": {"true"}, "enabled": {strconv.FormatBool(enabled)},
 		"ip": {in.Ip}, "port": {strconv.FormatUint(in.Port, 10)}, "weight": {strconv.FormatFloat(in.Weight, 'f', -1, 64)}, "metadata": {string(metadata)},
 	}
 	if n.Namespace != "" {

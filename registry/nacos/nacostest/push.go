@@ -46,16 +46,13 @@ func (s *Server) Remove(services ...Service) {
 }
 
 // Edit changes instances of a service as an operator does in the console, and
-// tells its subscribers.
+// tells its subscribers. As with a real server it stays beside whatever is
+// published later; nil takes it back.
 func (s *Server) Edit(sv Service, change func(*model.Instance)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sv = sv.public()
-	for _, instances := range s.services[sv] {
-		for i := range instances {
-			change(&instances[i])
-		}
-	}
+	s.edits[sv] = change
 	s.notify(sv)
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
@@ -66,6 +67,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	services map[Service]map[string][]model.Instance // by connection
+	edits    map[Service]func(*model.Instance)       // what was set in the console
 	shadow   map[Service]cached
 	configs  map[Config]string
 	conns    map[string]*connection
@@ -101,7 +103,7 @@ type connection struct {
 func NewServer() *Server {
 	return &Server{
 		TokenTTL: time.Hour,
-		services: make(map[Service]map[string][]model.Instance), shadow: make(map[Service]cached), configs: make(map[Config]string),
+		services: make(map[Service]map[string][]model.Instance), edits: make(map[Service]func(*model.Instance)), shadow: make(map[Service]cached), configs: make(map[Config]string),
 		conns: make(map[string]*connection), tokens: make(map[string]time.Time),
 	}
 }
@@ -263,6 +265,12 @@ func (s *Server) hosts(sv Service) []model.Instance {
 	out := []model.Instance{}
 	for _, instances := range s.services[sv] {
 		out = append(out, instances...)
+	}
+	if edit := s.edits[sv]; edit != nil {
+		for i := range out {
+			out[i].Metadata = maps.Clone(out[i].Metadata)
+			edit(&out[i])
+		}
 	}
 	slices.SortFunc(out, func(a, b model.Instance) int {
 		x, y := a.Ip+":"+strconv.FormatUint(a.Port, 10), b.Ip+":"+strconv.FormatUint(b.Port, 10)
