@@ -44,6 +44,23 @@ func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
 	}
 }
 
+// A pattern that fits a host without a service key is right: its key is missing.
+func TestPlanNamesTheMissingKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.offer(greeter, "10.0.0.7")
+	for name, tt := range map[string]struct {
+		setting string
+		code    int
+	}{
+		"select.include[0]": {`, select: { include: [greeter.*] }`, exitOK},
+		"select.exclude[0]": {`, select: { exclude: ["greeter.shop.svc.cluster.local:20000"] }`, exitFindings},
+	} {
+		do(t, "plan", "-f", w.config(fileOptions{bridge: tt.setting})).want(t, tt.code,
+			"bridges[0]."+name+": ", "fits only hosts that are left out: "+greeter+": no service key is published for it", "bridges[].names")
+	}
+}
+
 // A namespace that does not exist is a fault, where the servers say so.
 func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/naming"
@@ -23,7 +25,11 @@ func (h *house) unfitting() []complaint {
 			if err != nil || fitsAny(pattern, services) {
 				continue
 			}
-			all = append(all, complaint{fmt.Sprintf("bridges[%d].%s", i, p.path), fmt.Sprintf("%q fits no service of %s", p.text, x.From)})
+			reason := fmt.Sprintf("%q fits no service of %s", p.text, x.From)
+			if host, why := fitsLeftOut(pattern, in.table.Skipped()); host != "" {
+				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.text, host, why)
+			}
+			all = append(all, complaint{fmt.Sprintf("bridges[%d].%s", i, p.path), reason})
 		}
 	}
 	return all
@@ -36,6 +42,17 @@ func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) boo
 		}
 	}
 	return false
+}
+
+// fitsLeftOut returns the first host of a mesh that a pattern fits of those that
+// its source leaves out, and why it does; empty where there is none.
+func fitsLeftOut(p naming.Pattern, skipped map[string]string) (host, why string) {
+	for _, host := range slices.Sorted(maps.Keys(skipped)) {
+		if address, err := naming.ParseHostAddress(host); err == nil && (p.MatchHost(address.Host) || p.MatchHost(host)) {
+			return host, skipped[host]
+		}
+	}
+	return "", ""
 }
 
 // setting is a text of a configuration and where it stands.

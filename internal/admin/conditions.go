@@ -231,11 +231,11 @@ func idle(b bridge.BridgeStatus) string {
 	case !b.Synced || b.Entries > 0:
 		return ""
 	case b.Services == 0:
-		return "its source has no service that it reads; check root, namespace, group and select.include"
+		return "its source has no service that it reads: check root, namespace, group and select.include; of a mesh, hosts without a service key need a rule in bridges[].names"
 	case b.Reasons[bridge.ReasonExcluded] == b.Services:
-		return fmt.Sprintf("its select leaves out all %d services", b.Services)
+		return fmt.Sprintf("its select leaves out all %d services; hosts of a mesh without a service key are not among them, and need a rule in bridges[].names", b.Services)
 	case b.Reasons[bridge.ReasonExcluded]+b.Reasons[bridge.ReasonEmpty] == b.Services:
-		return fmt.Sprintf("none of %d services offers anything: an endpoint and, from a mesh, a service key", b.Reasons[bridge.ReasonEmpty])
+		return fmt.Sprintf("none of %d services offers anything: an endpoint and, from a mesh, a service key, which a rule in bridges[].names gives it too", b.Reasons[bridge.ReasonEmpty])
 	}
 	return ""
 }

@@ -194,7 +194,7 @@ var (
 
 const (
 	reasonNoEndpoints = "has no endpoints (resolution NONE or alike): callers go wherever they wanted to"
-	reasonUnnamed     = "no service key is published for it, and no rule names it"
+	reasonUnnamed     = "no service key is published for it, and no rule of bridges[].names gives it one"
 	reasonExcluded    = "not among the hosts that are to be exported"
 	reasonNoCluster   = "a service key is published for it, but istiod shows this node no such cluster; " +
 		"see exportTo, Sidecar and discoverySelectors, and the port"
