@@ -241,7 +241,7 @@ func (n *Nacos) Disable(t testing.TB, service string, in model.Instance) {
 	n.edit(t, service, in, false)
 }
 
-func (n *Nacos) edit(t testing.TB, service string, in model.Instance, enabled bool) { //nolint:revive // it is what is written
+func (n *Nacos) edit(t testing.TB, service string, in model.Instance, enabled bool) {
 	t.Helper()
 	metadata, err := json.Marshal(in.Metadata)
 	must(t, err)
