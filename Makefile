@@ -73,6 +73,7 @@ unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
 	scripts/gotest.sh unit $(race) -short -timeout 10m
 	for module in $(plugins); do (cd $$module && $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -timeout 10m); done
+	[ -z "$(race)" ] || (cd plugins/dubbogo && $(CURDIR)/scripts/gotest.sh plugins-dubbogo-programs -short -timeout 10m) # dubbo-go itself has races
 
 .PHONY: test
 test: ## the gate: unit tests, and one whole story for each direction and registry against real servers

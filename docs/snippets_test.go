@@ -58,8 +58,11 @@ func snippets(t *testing.T) []snippet {
 			"plugins/gokit", "", imports("log/slog", "github.com/go-kit/kit/sd", "github.com/go-kit/log", ours+"/plugins/client", ours+"/plugins/gokit") +
 				"func f(c *client.Client, instance client.Instance, log *slog.Logger, factory sd.Factory, logger log.Logger) []any {\n", "return []any{registrar, endpointer} }\n",
 		},
-		{"integration/dubbogo", read(t, "../integration/dubbogo/go.mod"), imports("context", "strconv", "sync", "time", "dubbo.apache.org/dubbo-go/v3/common", "dubbo.apache.org/dubbo-go/v3/common/constant", "dubbo.apache.org/dubbo-go/v3/registry",
-			"dubbo.apache.org/dubbo-go/v3/remoting", ours+"/plugins/client", ours+"/plugins/dubbogo", "xdsregistry "+ours+"/registry"), ""},
+		{"plugins/dubbogo", "", "package snippet\n\n", ""},
+		{
+			"plugins/dubbogo", "", imports("dubbo.apache.org/dubbo-go/v3", "dubbo.apache.org/dubbo-go/v3/registry") +
+				"func f() (*dubbo.Instance, error) {\n", "return instance, err }\n",
+		},
 		{"", kitexIn, imports("context", "github.com/cloudwego/kitex/pkg/discovery", "github.com/cloudwego/kitex/pkg/rpcinfo", ours+"/plugins/client"), "var _ discovery.Resolver = new(resolver)\n"},
 	}
 }

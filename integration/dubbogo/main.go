@@ -1,11 +1,13 @@
 // Command dubbogo is an application of the real dubbo-go of the version in
 // go.mod, for tests:
 //
-//	dubbogo provide PORT                                  answers on the port, and registers nowhere
-//	dubbogo consume REGISTRY ADDRESS DISCOVERY NAMESPACE  calls all the time
+//	dubbogo provide PORT [PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]]  answers on the port, and registers nowhere or there
+//	dubbogo consume PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]         calls all the time
 //
-// REGISTRY is zookeeper or nacos, DISCOVERY interface or application; NAMESPACE
-// is empty for ZooKeeper, and for the one that Nacos calls public. A
+// PROTOCOL is tri or dubbo, REGISTRY zookeeper, nacos or one that an import adds,
+// DISCOVERY interface or application; NAMESPACE
+// is empty for ZooKeeper, and for the one that Nacos calls public; what follows
+// are parameters of the registry. A provider ends as dubbo-go ends them. A
 // consumer prints what its load balancer chooses from whenever that changed,
 // each call that failed, and ten times a second how many calls each port has
 // answered so far:
@@ -24,6 +26,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,9 +46,11 @@ func main() {
 	var err error
 	switch args := os.Args[1:]; {
 	case len(args) == 2 && args[0] == "provide":
-		err = provide(args[1])
-	case len(args) == 5 && args[0] == "consume":
-		err = consume(args[3], registry.WithRegistry(args[1]), registry.WithAddress(args[2]), registry.WithNamespace(args[4]))
+		err = provide(args[1], "tri", nil)
+	case len(args) >= 7 && args[0] == "provide":
+		err = provide(args[1], args[2], args[3:])
+	case len(args) >= 6 && args[0] == "consume":
+		err = consume(args[1], args[2:])
 	default:
 		err = fmt.Errorf("what is %q?", args)
 	}
@@ -64,33 +69,57 @@ func (g *Greeter) Greet(context.Context, string) (string, error) { return g.port
 // Reference names the service.
 func (*Greeter) Reference() string { return service }
 
-func provide(text string) error {
+// registered returns the registry that REGISTRY and what follows it name.
+func registered(args []string) (dubbo.InstanceOption, error) {
+	known := map[string]registry.Option{"interface": registry.WithRegisterInterface(), "application": registry.WithRegisterService()}
+	by, ok := known[args[2]]
+	if !ok {
+		return nil, fmt.Errorf("discovery %q is neither interface nor application", args[2])
+	}
+	params := make(map[string]string)
+	for _, word := range args[4:] {
+		name, value, _ := strings.Cut(word, "=")
+		params[name] = value
+	}
+	return dubbo.WithRegistry(registry.WithRegistry(args[0]), registry.WithAddress(args[1]), registry.WithNamespace(args[3]), registry.WithParams(params), by), nil
+}
+
+func provide(text, speaks string, at []string) error {
 	log.SetOutput(io.Discard) // a line for each call
 	port, err := strconv.Atoi(text)
 	if err != nil {
 		return err
 	}
-	s, err := server.NewServer(server.WithServerProtocol(protocol.WithTriple(), protocol.WithIp("127.0.0.1"), protocol.WithPort(port)))
+	o := []dubbo.InstanceOption{dubbo.WithName("dubbogo-provider"), dubbo.WithLogger(logger.WithLevel("error")), dubbo.WithMetadataServicePort(0)}
+	if at != nil {
+		there, err := registered(at)
+		if err != nil {
+			return err
+		}
+		o = append(o, there)
+	}
+	instance, err := dubbo.NewInstance(o...)
 	if err != nil {
 		return err
 	}
-	if err := s.RegisterService(&Greeter{text}, server.WithInterface(service), server.WithNotRegister()); err != nil {
+	s, err := instance.NewServer(server.WithServerProtocol(protocol.WithProtocol(speaks), protocol.WithIp("127.0.0.1"), protocol.WithPort(port)))
+	if err != nil {
+		return err
+	}
+	if err := s.RegisterService(&Greeter{text}, server.WithInterface(service)); err != nil {
 		return err
 	}
 	return s.Serve()
 }
 
-func consume(discovery string, at ...registry.Option) error {
-	known := map[string]registry.Option{"interface": registry.WithRegisterInterface(), "application": registry.WithRegisterService()}
-	by, ok := known[discovery]
-	if !ok {
-		return fmt.Errorf("discovery %q is neither interface nor application", discovery)
+func consume(speaks string, at []string) error {
+	there, err := registered(at)
+	if err != nil {
+		return err
 	}
 	told := newTeller(os.Stdout)
 	extension.SetLoadbalance("watching", func() loadbalance.LoadBalance { return told })
-	instance, err := dubbo.NewInstance(
-		dubbo.WithName("dubbogo-consumer"), dubbo.WithLogger(logger.WithLevel("error")),
-		dubbo.WithRegistry(append(at, by)...))
+	instance, err := dubbo.NewInstance(dubbo.WithName("dubbogo-consumer"), dubbo.WithLogger(logger.WithLevel("error")), there)
 	if err != nil {
 		return err
 	}
@@ -98,7 +127,7 @@ func consume(discovery string, at ...registry.Option) error {
 	if err != nil {
 		return err
 	}
-	conn, err := c.NewService(&Greeter{}, client.WithInterface(service), client.WithLoadBalance("watching"), client.WithRequestTimeout(5*time.Second))
+	conn, err := c.NewService(&Greeter{}, client.WithInterface(service), client.WithProtocol(speaks), client.WithLoadBalance("watching"), client.WithRequestTimeout(5*time.Second))
 	if err != nil {
 		return err
 	}

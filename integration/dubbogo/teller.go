@@ -58,7 +58,7 @@ func (t *teller) Select(invokers []base.Invoker, invocation base.Invocation) (ch
 // show returns what is printed of a provider.
 func show(u *common.URL) string {
 	words := []string{u.Port}
-	for _, key := range []string{"weight", "meshLocality", "color"} {
+	for _, key := range []string{"weight", "meshLocality", "color", "meshSubset"} {
 		if v := u.GetParam(key, ""); v != "" {
 			words = append(words, key+"="+v)
 		}

@@ -42,20 +42,27 @@ const (
 // ReferDubboGo starts a consumer that knows a ZooKeeper.
 func ReferDubboGo(t testing.TB, z *ZooKeeper, discovery string) *DubboGoConsumer {
 	t.Helper()
-	return referDubboGo(t, "zookeeper", z.Address, discovery, "")
+	return referDubboGo(t, "tri", "zookeeper", z.Address, discovery, "")
 }
 
 // ReferDubboGoAtNacos starts a consumer that knows a Nacos.
 func ReferDubboGoAtNacos(t testing.TB, n *Nacos, discovery string) *DubboGoConsumer {
 	t.Helper()
-	return referDubboGo(t, "nacos", strings.TrimPrefix(n.URL, "http://"), discovery, n.Namespace)
+	return referDubboGo(t, "tri", "nacos", strings.TrimPrefix(n.URL, "http://"), discovery, n.Namespace)
 }
 
 func referDubboGo(t testing.TB, at ...string) *DubboGoConsumer {
 	t.Helper()
+	return ReferDubboGoBy(t, installed(t, "dubbogo"), at...)
+}
+
+// ReferDubboGoBy starts a consumer of another build of the application, with its
+// arguments from the protocol on.
+func ReferDubboGoBy(t testing.TB, binary string, at ...string) *DubboGoConsumer {
+	t.Helper()
 	c := &DubboGoConsumer{calls: make(map[int]int)}
 	in, out := io.Pipe()
-	Start(t, Command{Name: "dubbogo-" + at[0], Path: installed(t, "dubbogo"), Args: append([]string{"consume"}, at...), Stdout: out})
+	Start(t, Command{Name: "dubbogo-" + at[1], Path: binary, Args: append([]string{"consume"}, at...), Stdout: out})
 	read := make(chan struct{})
 	go func() {
 		defer close(read)

@@ -56,6 +56,7 @@ type Service struct {
 	Host      string // for example greet.shop.svc.cluster.local
 	Port      int
 	Subsets   map[string]map[string]string // subset name to labels: a DestinationRule
+	Shares    map[string]int               // subset name to its percentage of the calls: a VirtualService
 	Endpoints []Endpoint
 }
 
@@ -154,9 +155,21 @@ func (s Service) documents() []any {
 	for name, labels := range s.Subsets {
 		subsets = append(subsets, object{"name": name, "labels": labels})
 	}
-	return append(documents, object{
+	documents = append(documents, object{
 		"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
 		"metadata": object{"name": s.Host, "namespace": "shop"},
 		"spec":     object{"host": s.Host, "subsets": subsets},
+	})
+	if s.Shares == nil {
+		return documents
+	}
+	shares := make([]any, 0, len(s.Shares))
+	for name, weight := range s.Shares {
+		shares = append(shares, object{"destination": object{"host": s.Host, "subset": name}, "weight": weight})
+	}
+	return append(documents, object{
+		"apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+		"metadata": object{"name": s.Host, "namespace": "shop"},
+		"spec":     object{"hosts": []string{s.Host}, "http": []any{object{"route": shares}}},
 	})
 }

@@ -19,7 +19,9 @@ const (
 	drained = 40 * time.Second // of a server that was told to end
 )
 
-func frameworks() []string { return []string{"grpc", "kratos", "hertz", "kitex", "gozero", "gokit"} }
+func frameworks() []string {
+	return []string{"grpc", "kratos", "hertz", "kitex", "gozero", "gokit", "dubbogo"}
+}
 
 // formats are those of the frameworks' own registries.
 func formats() map[string]client.Defaults {

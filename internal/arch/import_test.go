@@ -16,7 +16,8 @@ import (
 var compiled = regexp.MustCompile(`^(errors\.New|fmt\.Errorf|regexp\.MustCompile|netip\.Must\w+|strings\.NewReplacer|status\.Error|len|\(\*\w+\))$`)
 
 // TestNoPackageDoesAnythingWhenItIsImported_B51 reads the source of every
-// package: none has an init, or a variable whose value has to be found out.
+// package: none has an init, or a variable whose value has to be found out. The
+// plugin of dubbo-go has one: dubbo-go is extended by nothing else than an import.
 func TestNoPackageDoesAnythingWhenItIsImported_B51(t *testing.T) {
 	root := list(t, "-m", "-f", "{{.Dir}}")[0]
 	files := 0
@@ -27,6 +28,9 @@ func TestNoPackageDoesAnythingWhenItIsImported_B51(t *testing.T) {
 		}
 		files++
 		name, _ := filepath.Rel(root, file)
+		if strings.HasSuffix(file, "plugins/dubbogo/dubbogo.go") {
+			continue
+		}
 		for _, fault := range atImport(parsed) {
 			t.Errorf("%s: %s", name, fault)
 		}

@@ -92,6 +92,29 @@ func TestKeysOfOneInterfaceOnOneAddressDoNotCollide(t *testing.T) {
 	}
 }
 
+// TestADubboGoProviderWithoutAWeight: it says what dubbo-go's own say, beside which
+// another would get all calls, or none.
+func TestADubboGoProviderWithoutAWeight(t *testing.T) {
+	for name, c := range map[string]struct {
+		release string
+		weight  uint32
+		want    string
+	}{
+		"none told":            {"dubbo-golang-3.3.1", 0, "0"},
+		"one told":             {"dubbo-golang-3.3.1", 30, "30"},
+		"of another framework": {"3.3.5", 0, "100"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &registry.Service{Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Endpoints: []registry.Endpoint{{
+				Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: c.weight, Attributes: registry.Attributes{"release": c.release},
+			}}}
+			if got := query(t, encode(t, zookeeper(t, dubbo.Options{}), s)[0].Value).Get("weight"); got != c.want {
+				t.Errorf("weight %q, want %s", got, c.want)
+			}
+		})
+	}
+}
+
 func TestWeights_C44(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mesh  uint32

@@ -25,10 +25,12 @@ func weightOf(mesh uint32) uint32 {
 }
 
 // dubboWeight returns the weight that is written for an endpoint. It is always
-// said: Java takes no weights into account where its first provider has none.
+// said: Java takes no weights into account where its first provider has none. A
+// provider of dubbo-go that names none says 0 as others of dubbo-go do: beside one
+// of 100 these would get no calls.
 func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
 	switch {
-	case e.ZeroWeight:
+	case e.ZeroWeight, e.Weight == 0 && strings.HasPrefix(attribute(s, e, paramRelease), ofGo):
 		return 0
 	case e.Weight == 0:
 		return defaultWeight

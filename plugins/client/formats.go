@@ -122,5 +122,5 @@ func serviceKeys(q Query) []string {
 	if q.by == byKey {
 		return []string{q.text}
 	}
-	return []string{keyOf(registry.Interface{Name: q.text}).String()}
+	return []string{KeyOf(registry.Interface{Name: q.text}).String()}
 }

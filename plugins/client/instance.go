@@ -58,13 +58,14 @@ func (i Instance) application() string { return cmp.Or(i.Application, i.interfac
 func (i Instance) Keys() []naming.ServiceKey {
 	var keys []naming.ServiceKey
 	for _, x := range i.interfaces() {
-		keys = append(keys, keyOf(x))
+		keys = append(keys, KeyOf(x))
 	}
 	slices.SortFunc(keys, naming.ServiceKey.Compare)
 	return slices.Compact(keys)
 }
 
-func keyOf(i registry.Interface) naming.ServiceKey {
+// KeyOf returns the service key of an interface.
+func KeyOf(i registry.Interface) naming.ServiceKey {
 	return naming.ServiceKey{Category: naming.Providers, Interface: i.Name, Version: i.Version, Group: i.Group}
 }
 

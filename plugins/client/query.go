@@ -33,7 +33,7 @@ func ByKey(k naming.ServiceKey) Query { return Query{byKey, k.String()} }
 
 // ByInterface asks for the providers of one interface, by its service key.
 func ByInterface(name, version, group string) Query {
-	return ByKey(keyOf(registry.Interface{Name: name, Version: version, Group: group}))
+	return ByKey(KeyOf(registry.Interface{Name: name, Version: version, Group: group}))
 }
 
 // ByApplication asks for the instances of an application, whichever interfaces
@@ -87,7 +87,7 @@ func queries(s *registry.Service) []Query {
 	}
 	var all []Query
 	for _, i := range s.Interfaces {
-		all = append(all, ByKey(keyOf(i)))
+		all = append(all, ByKey(KeyOf(i)))
 		if i.Version == "" && i.Group == "" { // an application without interfaces of its own
 			all = append(all, ByApplication(i.Name))
 		}
@@ -167,6 +167,8 @@ type Snapshot struct {
 	// comes from the state file; zero otherwise. It is at most Options.StateAge
 	// ago.
 	Since time.Time
+
+	places map[placeKey]*Place // of answers to a lease
 }
 
 // Callable returns the endpoints without those that are told to take no calls,

@@ -1,0 +1,253 @@
+package plugins_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// buildDubboGo builds the application of dubbo-go of integration/dubbogo, of which
+// nothing is changed but that it imports the plugin.
+func buildDubboGo(t *testing.T) string {
+	t.Helper()
+	root, scratch := harness.Root(t), t.TempDir()
+	module := filepath.Join(root, "plugins", "dubbogo")
+	sources, err := filepath.Glob(filepath.Join(root, "integration", "dubbogo", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]string)
+	for _, source := range sources {
+		files[filepath.Join(module, "peer", filepath.Base(source))] = source
+	}
+	write := func(name, text string) string {
+		file := filepath.Join(scratch, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	files[filepath.Join(module, "peer", "plugin.go")] = write("plugin.txt", "package main\n\nimport _ \"github.com/xds-bridge/xds-bridge/plugins/dubbogo\"\n")
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(scratch, "dubbogo")
+	if code, _, errOut := harness.Run(t, "go", "build", "-C", module, "-overlay="+write("overlay.json", string(overlay)), "-o", binary, "./peer"); code != 0 {
+		t.Fatalf("build the application of dubbo-go: %s", errOut)
+	}
+	return binary
+}
+
+// place is a registry as dubbo-go's configuration names it.
+type place []string // protocol, address, level, namespace, parameters
+
+// dubboGo is what the application of dubbo-go runs with.
+type dubboGo struct {
+	binary, speaks string
+}
+
+func (d dubboGo) provide(t *testing.T, at place) (port int, p *harness.Process) {
+	t.Helper()
+	port = harness.FreePort(t)
+	p = harness.Start(t, harness.Command{Name: "provider-" + strconv.Itoa(port), Path: d.binary, Args: append([]string{"provide", strconv.Itoa(port), d.speaks}, at...)})
+	harness.Eventually(t, soon, "it listens", func() error { return harness.Listens(t, address(port)) })
+	return port, p
+}
+
+// called waits until of a hundred calls in a row each of these ports answers some,
+// and no other any.
+func called(t *testing.T, c *harness.DubboGoConsumer, ports ...int) {
+	t.Helper()
+	want := make(map[int]bool)
+	for _, port := range ports {
+		want[port] = true
+	}
+	before := c.Calls()
+	harness.Eventually(t, soon, fmt.Sprintf("it calls %v", ports), func() error {
+		now, answered, sum := c.Calls(), make(map[int]bool), 0
+		for port, n := range now {
+			if n > before[port] {
+				answered[port] = true
+				sum += n - before[port]
+			}
+		}
+		if sum < 100 {
+			return fmt.Errorf("%d answers, of %v in all", sum, now)
+		}
+		before = now
+		return harness.Same(answered, want)
+	})
+}
+
+// TestDubboGoWithItsOwnRegistries: an application of dubbo-go with the plugin as its
+// registry and one with dubbo-go's own registry of the same kind call each other, on
+// the level of interfaces, by both protocols; and applications with the plugin on
+// both levels. A provider of triple that ends while it is called costs no call.
+func TestDubboGoWithItsOwnRegistries(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	binary := buildDubboGo(t)
+	for name, start := range map[string]func(*testing.T) (own, ours place){
+		"ZooKeeper": func(t *testing.T) (own, ours place) {
+			t.Helper()
+			z := harness.StartZooKeeper(t)
+			return place{"zookeeper", z.Address, "interface", ""}, place{"xdsbridge-zookeeper", z.Address, "", ""}
+		},
+		"Nacos 2": func(t *testing.T) (own, ours place) { t.Helper(); return nacosPlaces(t, 2) },
+		"Nacos 3": func(t *testing.T) (own, ours place) { t.Helper(); return nacosPlaces(t, 3) },
+	} {
+		for _, speaks := range []string{"tri", "dubbo"} {
+			t.Run(name+" "+speaks, func(t *testing.T) {
+				t.Parallel()
+				own, ours := start(t)
+				level := func(by string) place { return append(place{ours[0], ours[1], by}, ours[3:]...) }
+				d := dubboGo{binary, speaks}
+				consumers := make(map[string]*harness.DubboGoConsumer)
+				refer := func(name string, at place) {
+					consumers[name] = harness.ReferDubboGoBy(t, d.binary, append([]string{speaks}, at...)...)
+				}
+				all := func(what string, ports ...int) {
+					t.Helper()
+					for name, c := range consumers {
+						t.Log(what, name)
+						called(t, c, ports...)
+					}
+				}
+				refer("by interface", level("interface"))
+				refer("by application", level("application"))
+				first, ends := d.provide(t, level("interface"))
+				all("with the plugin by interface", first)
+				refer("their own", own) // which ends where its registry is not there yet
+				theirs, _ := d.provide(t, own)
+				all("with dubbo-go's own", theirs, first)
+				second, _ := d.provide(t, level("application"))
+				all("with the plugin by application", theirs, first, second)
+				if speaks == "dubbo" {
+					return // a call by it may hang for ever where its provider goes, with dubbo-go's own registries as well
+				}
+				ends.Signal(t, syscall.SIGTERM)
+				all("one ends", theirs, second)
+				if code := ends.Wait(t, drained); code != 0 {
+					t.Errorf("the provider ended with %d", code)
+				}
+				for name, c := range consumers {
+					if failed := c.Failed(); len(failed) > 0 {
+						t.Errorf("%s: %d calls failed, of %v answered; the first: %s", name, len(failed), c.Calls(), failed[0])
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDubboGoInTheMesh: an application of dubbo-go whose registry is istiod, under the
+// name that it had until 3.3.0 and on both levels. Its service keys are published,
+// and a VirtualService divides its calls.
+func TestDubboGoInTheMesh(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	d := dubboGo{buildDubboGo(t), "tri"}
+	at, ok := startMesh(t).(mesh)
+	if !ok {
+		t.Fatal("no mesh")
+	}
+	in := func(registry, level, name string) place {
+		return place{
+			registry, at.istiod.GRPC, level, "shop", "name=" + name, "ip=127.0.0.1", "debug=" + at.istiod.HTTP, "interval=200ms", "allow=127.0.0.0/8",
+		}
+	}
+	first, ends := d.provide(t, in("xds", "interface", "first"))
+	at.runs(t, "greeter", []int{first})
+	consumers := []*harness.DubboGoConsumer{
+		harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, in("xds", "interface", "one")...)...),
+		harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, in("xdsbridge", "application", "two")...)...),
+	}
+	all := func(ports ...int) {
+		t.Helper()
+		for _, c := range consumers {
+			called(t, c, ports...)
+		}
+	}
+	all(first)
+	second, _ := d.provide(t, in("xdsbridge", "application", "second"))
+	at.runs(t, "greeter", []int{first, second})
+	all(first, second)
+	weighed := harness.Service{Host: "greeter.shop.svc.cluster.local", Port: 80, Endpoints: []harness.Endpoint{
+		{Address: "127.0.0.1", Port: first, Weight: 3, Labels: map[string]string{"version": "v1"}},
+		{Address: "127.0.0.1", Port: second, Weight: 1, Labels: map[string]string{"version": "v2"}},
+	}}
+	at.Apply(t, weighed)
+	for _, c := range consumers {
+		divided(t, c, first, 75)
+	}
+	weighed.Subsets = map[string]map[string]string{"v1": {"version": "v1"}, "v2": {"version": "v2"}}
+	at.Apply(t, weighed)
+	for _, c := range consumers {
+		harness.Eventually(t, soon, "it knows the subsets", func() error {
+			if seen := strings.Join(c.Seen(), " "); !strings.Contains(seen, "meshSubset=v1") || !strings.Contains(seen, "meshSubset=v2") {
+				return errors.New(seen)
+			}
+			return nil
+		})
+	}
+	weighed.Shares = map[string]int{"v1": 20, "v2": 80}
+	at.Apply(t, weighed)
+	for _, c := range consumers {
+		divided(t, c, first, 20)
+	}
+	weighed.Shares = map[string]int{"v2": 100} // nobody is left in the other
+	at.Apply(t, weighed)
+	for _, c := range consumers {
+		divided(t, c, first, 0)
+	}
+	weighed.Endpoints = weighed.Endpoints[1:]
+	ends.Signal(t, syscall.SIGTERM)
+	at.Apply(t, weighed)
+	all(second)
+	if code := ends.Wait(t, drained); code != 0 {
+		t.Errorf("the provider ended with %d", code)
+	}
+	for _, c := range consumers {
+		if failed := c.Failed(); len(failed) > 0 {
+			t.Errorf("%d calls failed, of %v answered; the first: %s", len(failed), c.Calls(), failed[0])
+		}
+	}
+}
+
+// divided waits until of four thousand calls in a row a port answers a share, within
+// five points.
+func divided(t *testing.T, c *harness.DubboGoConsumer, port, percent int) {
+	t.Helper()
+	before := c.Calls()
+	harness.Eventually(t, soon, fmt.Sprintf("%d answers %d %% of the calls", port, percent), func() error {
+		now, sum := c.Calls(), 0
+		for port, n := range now {
+			sum += n - before[port]
+		}
+		if sum < 4000 {
+			return fmt.Errorf("%d calls", sum)
+		}
+		mine := now[port] - before[port]
+		before = now
+		if mine*100 < sum*(percent-5) || mine*100 > sum*(percent+5) {
+			return fmt.Errorf("%d of %d", mine, sum)
+		}
+		return nil
+	})
+}
+
+func nacosPlaces(t *testing.T, version int) (own, ours place) {
+	t.Helper()
+	n := harness.SharedNacos(t, version)
+	at := strings.TrimPrefix(n.URL, "http://")
+	return place{"nacos", at, "interface", n.Namespace}, place{"xdsbridge-nacos", at, "", n.Namespace}
+}

@@ -1,0 +1,13 @@
+//go:build !race
+
+// dubbo-go itself has data races, see serve_test.go.
+
+package main
+
+import (
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/plugins/internal/example/exampletest"
+)
+
+func TestTheExample(t *testing.T) { exampletest.Try(t, program()) }

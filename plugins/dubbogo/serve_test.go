@@ -1,0 +1,209 @@
+//go:build !race
+
+// dubbo-go itself has data races: while a call chooses among providers, others are
+// set (RouterChain). What is tried here runs without the detector.
+
+package dubbogo_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"dubbo.apache.org/dubbo-go/v3"
+	dclient "dubbo.apache.org/dubbo-go/v3/client"
+	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance"
+	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance/random"
+	"dubbo.apache.org/dubbo-go/v3/common/extension"
+	dlogger "dubbo.apache.org/dubbo-go/v3/logger"
+	"dubbo.apache.org/dubbo-go/v3/protocol"
+	"dubbo.apache.org/dubbo-go/v3/protocol/base"
+	"dubbo.apache.org/dubbo-go/v3/registry"
+	"dubbo.apache.org/dubbo-go/v3/server"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
+	xds "github.com/xds-bridge/xds-bridge/registry"
+)
+
+// Greeter answers with the port that it was called at.
+type Greeter struct{ service string }
+
+// Greet is the one method.
+func (*Greeter) Greet(context.Context, string) (string, error) { return "hello", nil }
+
+// Reference names the service.
+func (g *Greeter) Reference() string { return g.service }
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of tcp
+}
+
+func levels() map[string]registry.Option {
+	return map[string]registry.Option{
+		"interface": registry.WithRegisterInterface(), "application": registry.WithRegisterService(), "both": registry.WithRegisterServiceAndInterface(),
+	}
+}
+
+// meets makes one more process that meets others in a registry, whose client ends
+// with the test program: dubbo-go goes on with it.
+func meets(t testing.TB, r *clienttest.Registry, name string) *client.Client {
+	t.Helper()
+	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dubbogo.Use(name, c)
+	return c
+}
+
+func instance(t testing.TB, name string, o ...dubbo.InstanceOption) *dubbo.Instance {
+	t.Helper()
+	i, err := dubbo.NewInstance(append(o, dubbo.WithName(name), dubbo.WithLogger(dlogger.WithLevel("fatal")))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func refer(t testing.TB, i *dubbo.Instance, service string, o ...dclient.ReferenceOption) *dclient.Connection {
+	t.Helper()
+	c, err := i.NewClient(dclient.WithClientNoCheck())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := c.NewService(&Greeter{service}, append(o, dclient.WithInterface(service))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// eventually tries until there is no error.
+func eventually(t testing.TB, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute) // of a test that fails
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		<-time.NewTimer(10 * time.Millisecond).C
+	}
+}
+
+func greet(ctx context.Context, conn *dclient.Connection) error {
+	var answer string
+	if err := conn.CallUnary(ctx, []any{"me"}, &answer, "Greet"); err != nil {
+		return err
+	}
+	if answer != "hello" {
+		return fmt.Errorf("the answer is %q", answer)
+	}
+	return nil
+}
+
+// watching is a load balancer that tells what it may choose from.
+type watching struct {
+	loadbalance.LoadBalance
+	seen func([]base.Invoker, base.Invocation)
+}
+
+// Select implements loadbalance.LoadBalance.
+func (w watching) Select(all []base.Invoker, call base.Invocation) base.Invoker {
+	w.seen(all, call)
+	return w.LoadBalance.Select(all, call)
+}
+
+// TestDubboGoBalancesByWeight: by interface and by application, also after a weight
+// was changed.
+func TestDubboGoBalancesByWeight(t *testing.T) {
+	for level, by := range levels() {
+		t.Run(level, func(t *testing.T) {
+			const n = 4000
+			counts := make(map[string]int)
+			extension.SetLoadbalance("counting", func() loadbalance.LoadBalance {
+				return watching{random.NewRandomLoadBalance(), func(all []base.Invoker, call base.Invocation) {
+					clear(counts)
+					for range n {
+						counts[random.NewRandomLoadBalance().Select(all, call).GetURL().Port]++
+					}
+				}}
+			})
+			world, service := clienttest.New(), "api.Weighed."+level
+			heavy, light := freePort(t), freePort(t)
+			provider := member(t, world)
+			for port, weight := range map[int]uint32{heavy: 30, light: 10} {
+				i := client.Instance{
+					Application: "weighed", Interfaces: []xds.Interface{{Name: service}}, Host: "127.0.0.1", Port: uint16(port), Protocol: "tri", Weight: weight, //nolint:gosec // a port
+				}
+				if err := provider.Register(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			meets(t, world, "weighing-"+level)
+			conn := refer(t, instance(t, "weigher", dubbo.WithRegistry(registry.WithAddress("weighing-"+level+"://"+level), by)), service,
+				dclient.WithLoadBalance("counting"), dclient.WithRetries(0))
+			shares := func(percent int) {
+				t.Helper()
+				eventually(t, func() error {
+					_ = greet(t.Context(), conn) // nobody is there to be called
+					if got := counts[strconv.Itoa(heavy)] * 100; got < n*(percent-5) || got > n*(percent+5) {
+						return fmt.Errorf("want %d %%, got %v, %d is the heavy one", percent, counts, heavy)
+					}
+					return nil
+				})
+			}
+			shares(75)
+			world.Weigh(fmt.Sprintf("127.0.0.1:%d", light), 30)
+			shares(50)
+		})
+	}
+}
+
+// TestProvidersAndConsumers has a real server of dubbo-go called by real consumers
+// of dubbo-go, on each level by each protocol. What is global in dubbo-go is not
+// made for several that start at once: there is one server, and it starts last.
+func TestProvidersAndConsumers(t *testing.T) {
+	const service = "api.Greeter"
+	speaks := map[string]dclient.ReferenceOption{"tri": dclient.WithProtocolTriple(), "dubbo": dclient.WithProtocolDubbo()}
+	conns := make(map[string]*dclient.Connection)
+	var o []dubbo.InstanceOption
+	for level, by := range levels() {
+		world := clienttest.New()
+		meets(t, world, "provider-"+level)
+		meets(t, world, "consumer-"+level)
+		o = append(o, dubbo.WithRegistry(registry.WithID(level), registry.WithAddress("provider-"+level+"://provider-"+level), by))
+		for name, spoken := range speaks {
+			i := instance(t, "consumer", dubbo.WithRegistry(registry.WithAddress("consumer-"+level+"://consumer-"+level), by))
+			conns[level+"/"+name] = refer(t, i, service, spoken)
+		}
+	}
+	o = append(o, dubbo.WithMetadataServicePort(freePort(t))) // or else it takes that of dubbo
+	s, err := instance(t, "provider", o...).NewServer(
+		server.WithServerProtocol(protocol.WithTriple(), protocol.WithIp("127.0.0.1"), protocol.WithPort(freePort(t))),
+		server.WithServerProtocol(protocol.WithDubbo(), protocol.WithIp("127.0.0.1"), protocol.WithPort(freePort(t))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RegisterService(&Greeter{service}, server.WithInterface(service)); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve() }() // for ever
+	for name, conn := range conns {
+		t.Run(name, func(t *testing.T) { eventually(t, func() error { return greet(t.Context(), conn) }) })
+	}
+}
