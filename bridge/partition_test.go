@@ -141,16 +141,22 @@ func into(t *testing.T, server *zktest.Server, owner string, table *registry.Tab
 	if err != nil {
 		t.Fatal(err)
 	}
+	return intoAs(t, server, zookeeper.TargetOptions{Owner: owner, Layouts: []zookeeper.Layout{codec}}, codec, table)
+}
+
+// intoAs runs a loop that writes a table to a ZooKeeper by a codec.
+func intoAs(t *testing.T, server *zktest.Server, opts zookeeper.TargetOptions, codec metadata.Codec, table *registry.Table) *bridge.Loop {
+	t.Helper()
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"server:2181"}, Dial: server.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{Owner: owner, Layouts: []zookeeper.Layout{codec}})
+	target, err := zookeeper.NewTarget(client, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return run(t, target, owner, bridge.Bridge{Name: "b", Table: table, Project: codec.Encode, Guard: timed()})
+	return run(t, target, opts.Owner, bridge.Bridge{Name: "b", Table: table, Project: codec.Encode, Guard: timed()})
 }
 
 // run runs the loop of an owner.

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
@@ -77,4 +79,41 @@ func TestLoop_OtherWriters(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestLoop_OtherWritersOfAnApplication shows what others delete of an application,
+// which has lists beside the folder of its instances.
+func TestLoop_OtherWritersOfAnApplication(t *testing.T) {
+	for _, gone := range []string{"/services", "/dubbo", "/dubbo/metadata", "/dubbo/shop", "/dubbo/mapping", "/dubbo/mapping/api.Shared"} {
+		t.Run("delete "+gone, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := zktest.New(zktest.Options{})
+				defer server.Close() //nolint:errcheck // it has no listener
+				codec, err := dubbo.NewZooKeeperApp(dubbo.Options{Mark: metadata.NewMark("first", "b")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				table := registry.NewTable()
+				loop := intoAs(t, server, zookeeper.TargetOptions{Owner: "first", Layouts: []zookeeper.Layout{codec}}, codec, table)
+				shop := shared()
+				shop.Application = "shop"
+				table.Replace(slices.Values([]*registry.Service{shop}))
+				time.Sleep(time.Minute)
+				before := server.Paths("/")
+				server.Delete(gone)
+				time.Sleep(time.Second)
+				if after := server.Paths("/"); !slices.Equal(after, before) {
+					t.Errorf("Paths() = %v after a second, want %v", after, before)
+				}
+				if st := loop.Status(); !st.InSync() {
+					t.Errorf("Status() = %+v, want it in sync", st)
+				}
+				changes := server.Changes()
+				time.Sleep(time.Hour)
+				if n := server.Changes() - changes; n != 0 {
+					t.Errorf("%d changes in an hour in which nothing happened", n)
+				}
+			})
+		})
+	}
 }

@@ -46,24 +46,25 @@ func (f *found) unread() bool { return f.gone || f.denied != nil }
 // told by their names: ours among them are left over. Of a layout whose
 // replacements overlap all of ours have it.
 func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	return t.readBy(ctx, group, func(ctx context.Context, folder string) ([]string, error) {
-		t.client.watching.end(folder)
-		return t.client.children(ctx, folder)
-	})
+	t.client.watching.end(group)
+	return t.readBy(ctx, group, t.client)
 }
 
-// A lister returns the names of the nodes in a folder.
-type lister func(ctx context.Context, folder string) ([]string, error)
+// lists are read of a group: the nodes of its folders, and the words of nodes.
+type lists interface {
+	children(ctx context.Context, path string) ([]string, error)
+	get(ctx context.Context, path string) (node, error)
+}
 
-func (t *Target) readBy(ctx context.Context, group registry.Group, list lister) ([]registry.Held, error) {
-	held, err := t.read(ctx, group, list)
+func (t *Target) readBy(ctx context.Context, group registry.Group, from lists) ([]registry.Held, error) {
+	held, err := t.read(ctx, group, from)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
 	}
 	return held, nil
 }
 
-func (t *Target) read(ctx context.Context, group registry.Group, list lister) ([]registry.Held, error) {
+func (t *Target) read(ctx context.Context, group registry.Group, from lists) ([]registry.Held, error) {
 	layout, folder, err := t.place(group)
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (t *Target) read(ctx context.Context, group registry.Group, list lister) ([
 	if err := t.raise(ctx); err != nil {
 		return nil, err
 	}
-	nodes, err := t.nodes(ctx, layout, group, folder, list)
+	nodes, err := t.nodes(ctx, layout, group, folder, from)
 	if err != nil {
 		return nil, err
 	}
@@ -96,17 +97,17 @@ func (t *Target) read(ctx context.Context, group registry.Group, list lister) ([
 		return nil, err
 	}
 	held := t.assemble(layout, nodes)
-	return t.withWords(ctx, layout, held)
+	return t.withWords(ctx, layout, held, from)
 }
 
 // nodes returns the nodes of a group with what they hold, as far as its layout
 // looks at that.
-func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, folder string, list lister) ([]found, error) {
-	names, err := t.list(ctx, group, folder, list)
+func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, folder string, from lists) ([]found, error) {
+	names, err := t.list(ctx, group, folder, from)
 	if err != nil {
 		return nil, err
 	}
-	beside, err := t.beside(ctx, layout, group)
+	beside, err := t.beside(ctx, layout, group, from)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +120,8 @@ func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group,
 }
 
 // list returns the names of the nodes in the folder of a group.
-func (t *Target) list(ctx context.Context, group registry.Group, folder string, list lister) ([]string, error) {
-	names, err := list(ctx, folder)
+func (t *Target) list(ctx context.Context, group registry.Group, folder string, from lists) ([]string, error) {
+	names, err := from.children(ctx, folder)
 	if errors.Is(err, zk.ErrNoNode) {
 		t.folders.forget(folder)
 		t.sizes.set(group, listOverhead)

@@ -262,7 +262,7 @@ func (j *job) data(ctx context.Context, r *reading, names []string, slots chan s
 	for _, name := range names {
 		group.Go(func() error {
 			slots <- struct{}{}
-			data, err := r.data(ctx, f.path+"/"+name)
+			n, err := r.get(ctx, f.path+"/"+name)
 			<-slots
 			mu.Lock()
 			defer mu.Unlock()
@@ -276,7 +276,7 @@ func (j *job) data(ctx context.Context, r *reading, names []string, slots chan s
 			case err != nil:
 				return err
 			default:
-				j.nodes[name], _ = f.root.format.Entry(f.group, name, data)
+				j.nodes[name], _ = f.root.format.Entry(f.group, name, n.data)
 			}
 			return nil
 		})

@@ -37,9 +37,11 @@ func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.He
 	if t.opts.Guest {
 		return t.Read(ctx, group)
 	}
-	return t.readBy(ctx, group, func(ctx context.Context, folder string) ([]string, error) {
-		return t.client.watching.list(ctx, folder, group)
-	})
+	lists, err := t.client.watching.begin(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", group, err)
+	}
+	return t.readBy(ctx, group, lists)
 }
 
 // Changed implements registry.Watched.
@@ -48,8 +50,9 @@ func (t *Target) Changed() <-chan struct{} { return t.client.watching.ready }
 // Changes implements registry.Watched.
 func (t *Target) Changes() []registry.Group { return t.client.watching.take() }
 
-// watching knows which folders are watched for what others do. Of one that was
-// written since it was read nothing is told: our own writes end its watch.
+// watching knows which groups are watched for what others do: every list that is
+// read of them. Of one that was written since it was read nothing is told: our own
+// writes end its watches.
 //
 // The watches are of a connection of their own: what once says of those of a
 // source is true of these. It is to the same server as the other, so that what it
@@ -61,20 +64,20 @@ type watching struct {
 	turn   chan struct{} // holds a value while a connection is looked for
 
 	mu      sync.Mutex
-	watcher *watcher                  // over the connection that was made last; nil: none was
-	beside  State                     // of client when that was made
-	retry   time.Time                 // when one may be made again, after one failed
-	missed  bool                      // groups may be without a watch of which Changes does not tell
-	lost    bool                      // Changes is to tell of all groups
-	groups  map[string]registry.Group // by folder, of those to be watched
-	written map[string]struct{}       // folders
+	watcher *watcher                    // over the connection that was made last; nil: none was
+	beside  State                       // of client when that was made
+	retry   time.Time                   // when one may be made again, after one failed
+	missed  bool                        // groups may be without a watch of which Changes does not tell
+	lost    bool                        // Changes is to tell of all groups
+	groups  map[registry.Group]bool     // to be watched, and whether each was written since it was read
+	readers map[string][]registry.Group // of a list since its watch told last, by path
 	closed  bool
 }
 
 func newWatching(c *Client) *watching {
 	return &watching{
 		client: c, ready: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		groups: make(map[string]registry.Group), written: make(map[string]struct{}),
+		groups: make(map[registry.Group]bool), readers: make(map[string][]registry.Group),
 	}
 }
 
@@ -89,37 +92,62 @@ func (w *watching) close() {
 	}
 }
 
-// list lists a folder and has it watched, where there is a connection for that.
-func (w *watching) list(ctx context.Context, folder string, group registry.Group) ([]string, error) {
+// begin begins a reading of a group. What reads its lists has them watched, where
+// there is a connection for that.
+func (w *watching) begin(ctx context.Context, group registry.Group) (lists, error) {
 	watcher, err := w.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	w.mu.Lock()
-	w.groups[folder] = group
-	delete(w.written, folder)
+	defer w.mu.Unlock()
+	w.groups[group] = false
 	w.missed = w.missed || watcher == nil
-	w.mu.Unlock()
 	if watcher == nil {
-		return w.client.children(ctx, folder)
+		return w.client, nil
 	}
-	return watcher.children(ctx, folder)
+	return &watchedLists{w, watcher, group}, nil
 }
 
-// end takes in that a folder is watched no more.
-func (w *watching) end(folder string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.groups, folder)
-	delete(w.written, folder)
+// watchedLists reads the lists of a group and has them watched.
+type watchedLists struct {
+	watching *watching
+	watcher  *watcher
+	group    registry.Group
 }
 
-// wrote takes in that a folder is about to be written.
-func (w *watching) wrote(folder string) {
+func (l *watchedLists) children(ctx context.Context, path string) ([]string, error) {
+	l.watching.reads(l.group, path)
+	return l.watcher.children(ctx, path)
+}
+
+func (l *watchedLists) get(ctx context.Context, path string) (node, error) {
+	l.watching.reads(l.group, path)
+	return l.watcher.get(ctx, path)
+}
+
+// reads takes in that a list is about to be read of a group.
+func (w *watching) reads(group registry.Group, path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, watched := w.groups[folder]; watched {
-		w.written[folder] = struct{}{}
+	if !slices.Contains(w.readers[path], group) {
+		w.readers[path] = append(w.readers[path], group)
+	}
+}
+
+// end takes in that a group is watched no more.
+func (w *watching) end(group registry.Group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.groups, group)
+}
+
+// wrote takes in that a group is about to be written.
+func (w *watching) wrote(group registry.Group) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, watched := w.groups[group]; watched {
+		w.groups[group] = true
 	}
 }
 
@@ -137,15 +165,18 @@ func (w *watching) take() (groups []registry.Group) {
 	}
 	if w.lost {
 		w.lost = false
-		return slices.SortedFunc(maps.Values(w.groups), registry.Group.Compare)
+		return slices.SortedFunc(maps.Keys(w.groups), registry.Group.Compare)
 	}
 	for _, path := range paths {
-		group, watched := w.groups[path]
-		if _, ours := w.written[path]; watched && !ours {
-			groups = append(groups, group)
+		for _, group := range w.readers[path] {
+			if written, watched := w.groups[group]; watched && !written {
+				groups = append(groups, group)
+			}
 		}
+		delete(w.readers, path)
 	}
-	return groups
+	slices.SortFunc(groups, registry.Group.Compare)
+	return slices.Compact(groups)
 }
 
 // connect returns a watcher to the server that the client is connected to; nil
@@ -198,6 +229,7 @@ func (w *watching) took(next *watcher, beside State, err error) bool {
 		return false
 	}
 	w.watcher, w.beside = next, beside
+	clear(w.readers)
 	if w.missed {
 		w.lost = true
 		next.events.wake()

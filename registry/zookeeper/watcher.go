@@ -56,21 +56,20 @@ func (w *watcher) children(ctx context.Context, p string) ([]string, error) {
 	return names, err
 }
 
-// data reads a node and has it watched.
-func (w *watcher) data(ctx context.Context, p string) ([]byte, error) {
+// get reads a node and has it watched.
+func (w *watcher) get(ctx context.Context, p string) (node, error) {
 	armed := watch{p, ofData}
 	if !w.events.arm(armed) {
-		n, err := w.client.get(ctx, p)
-		return n.data, err
+		return w.client.get(ctx, p)
 	}
-	data, err := call(ctx, w.client, func(conn conn) ([]byte, error) {
-		data, _, _, err := conn.GetW(p)
-		return data, err
+	n, err := call(ctx, w.client, func(conn conn) (node, error) {
+		data, stat, _, err := conn.GetW(p)
+		return node{data, stat}, err
 	})
 	if err != nil {
 		w.events.disarm(armed)
 	}
-	return data, err
+	return n, err
 }
 
 // exists reports whether a node is there, and has it watched: its creation where

@@ -14,14 +14,14 @@ import (
 
 // beside returns the paths of our nodes in the other folders of a group. Those
 // of others are not even read: there may be many, and nothing of them matters.
-func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group) ([]string, error) {
+func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group, from lists) ([]string, error) {
 	wide, ok := layout.(Wide)
 	if !ok {
 		return nil, nil
 	}
 	var paths []string
 	for _, folder := range wide.Beside(group) {
-		names, err := t.client.children(ctx, folder)
+		names, err := from.children(ctx, folder)
 		if errors.Is(err, zk.ErrNoNode) {
 			t.folders.forget(folder)
 			continue
@@ -41,7 +41,7 @@ func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group
 
 // withWords adds the words that come with entries of ours, as far as they are
 // in their lists.
-func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.Held) ([]registry.Held, error) {
+func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.Held, from lists) ([]registry.Held, error) {
 	wide, ok := layout.(Wide)
 	if !ok {
 		return held, nil
@@ -57,7 +57,7 @@ func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.H
 			}
 			seen[e.Key] = true
 			path, word := wide.Word(e)
-			list, err := t.words(ctx, path)
+			list, err := words(ctx, from, path)
 			if errors.Is(err, registry.ErrRefused) {
 				continue // to add the word is refused, and costs that alone
 			}
@@ -81,8 +81,8 @@ type wordList struct {
 	version int32
 }
 
-func (t *Target) words(ctx context.Context, path string) (wordList, error) {
-	n, err := t.client.get(ctx, path)
+func words(ctx context.Context, from lists, path string) (wordList, error) {
+	n, err := from.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return wordList{}, nil
 	}
@@ -113,7 +113,7 @@ func (w *writing) addWord(ctx context.Context, e registry.Entry) (unit, error) {
 	if err := checkName(path[strings.LastIndexByte(path, '/')+1:]); err != nil {
 		return unit{}, err
 	}
-	list, err := w.target.words(ctx, path)
+	list, err := words(ctx, w.target.client, path)
 	switch {
 	case err != nil:
 		return unit{}, err

@@ -288,3 +288,38 @@ func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 		}
 	})
 }
+
+func TestTarget_ChangesOfListsBesideAFolder(t *testing.T) {
+	for name, happens := range map[string]func(*zktest.Server){
+		"a document goes":          func(s *zktest.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
+		"dubbo-go's documents go":  func(s *zktest.Server) { s.Delete("/dubbo/shop") },
+		"a list goes":              func(s *zktest.Server) { s.Delete("/dubbo/mapping/api.A") },
+		"a word is taken off":      func(s *zktest.Server) { _ = s.Put("/dubbo/mapping/api.B", []byte("other")) },
+		"all lists of words go":    func(s *zktest.Server) { s.Delete("/dubbo/mapping") },
+		"everything goes":          func(s *zktest.Server) { s.Delete("/dubbo"); s.Delete("/services") },
+		"another's document comes": func(s *zktest.Server) { _ = s.Put("/dubbo/metadata/shop/r1", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := serve(t)
+				client := dial(t, server)
+				defer client.Close()
+				target := target(t, client, withApplications(t))
+				want := shop(t, 1, "10.0.0.1")
+				group := want[0].Group
+				write(t, target, changeTo(nil, want))
+				for range 2 {
+					_ = watch(t, target, group)
+					if got := target.Changes(); got != nil {
+						t.Fatalf("Changes() = %v before anything happens", got)
+					}
+				}
+				happens(server)
+				synctest.Wait()
+				if got := target.Changes(); !slices.Equal(got, []registry.Group{group}) {
+					t.Errorf("Changes() = %v, want the application once", got)
+				}
+			})
+		})
+	}
+}
