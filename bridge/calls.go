@@ -52,6 +52,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 			continue
 		}
 		c.item, c.began = it, now
+		it.changed = it.changed && c.op != opRead
 		if limit := now.Add(e.opts.Timeout); c.until.IsZero() || limit.Before(c.until) {
 			c.until = limit
 		}

@@ -182,14 +182,23 @@ func (e *engine) resync(now time.Time) {
 	e.relist = true
 }
 
-// Disturb makes groups be read once more that others changed, which ends the watch
-// of one that is of no concern. Who writes nothing reads them once it has to.
+// Disturb makes groups be read once more that changed, which ends the watch of one
+// that is of no concern. Who writes nothing reads them once it has to.
 func (e *engine) Disturb(groups []registry.Group, now time.Time) {
 	if !e.acts() {
 		return
 	}
 	for _, group := range groups {
 		it, _ := e.agenda.item(group)
+		it.changed = true
+		e.readChanged(it, now)
+	}
+}
+
+// readChanged makes a group be read that changed since it was. After a write, which
+// may be what changed it, its reading back does.
+func (e *engine) readChanged(it *item, now time.Time) {
+	if it.changed && !it.busy && !it.unchecked() {
 		e.readAgain(it, now)
 	}
 }

@@ -41,7 +41,8 @@ type belief struct {
 	readAt  time.Time // when what is believed was last known to be so; zero: read first
 	wroteAt time.Time
 	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
-	watched bool      // it is told what others change
+	watched bool      // it is told what changes
+	changed bool      // it was told so since the last reading began
 	missed  int       // readings back in a row that found something else
 }
 

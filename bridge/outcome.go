@@ -20,23 +20,20 @@ func (e *engine) Settle(o outcome, now time.Time) {
 	switch {
 	case o.op == opWrite && errors.Is(o.err, registry.ErrRefused):
 		e.wasRefused(o, now)
-		return
 	case o.err != nil:
 		e.failed(o, now)
-		return
-	}
-	switch o.op {
-	case opList:
+	case o.op == opList:
 		e.succeeded(o.item)
 		e.sawGroups(o, now)
 		o.item.wait(&e.agenda.refreshes, now.Add(e.opts.Refresh))
 		e.repeat(o.item, now)
-	case opRead:
+	case o.op == opRead:
 		e.sawHeld(o, now)
 		e.repeat(o.item, now)
-	case opWrite:
+	case o.op == opWrite:
 		e.wrote(o, now)
 	}
+	e.readChanged(o.item, now)
 }
 
 // sawGroups takes the target's list of groups in and puts those that are new

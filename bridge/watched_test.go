@@ -1,12 +1,14 @@
 package bridge_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -78,6 +80,38 @@ func TestLoop_OtherWriters(t *testing.T) {
 				t.Errorf("Children() = %v, without any for %v, want the entry of the second within a second", names, away)
 			}
 		})
+	})
+}
+
+// TestLoop_OtherWritersOfAFullFolder has a folder with no room for some of its
+// entries, which are tried again and again.
+func TestLoop_OtherWritersOfAFullFolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const folder = "/dubbo/api.Shared/providers"
+		server := zktest.New(zktest.Options{})
+		defer server.Close() //nolint:errcheck // it has no listener
+		codec, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark("first", "b")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := registry.NewTable()
+		opts := zookeeper.TargetOptions{Owner: "first", Layouts: []zookeeper.Layout{codec}, ChildrenLimit: 1000}
+		loop := intoAs(t, server, opts, codec, table)
+		many := shared()
+		for n := range 9 {
+			many.Endpoints = append(many.Endpoints, registry.Endpoint{Host: fmt.Sprint("10.0.1.", n+1), Port: 20000})
+		}
+		table.Replace(slices.Values([]*registry.Service{many}))
+		time.Sleep(3 * time.Minute)
+		before := server.Children(folder)
+		if st := loop.Status(); len(before) == 10 || st.Services[0].Reason != bridge.ReasonRefused {
+			t.Fatalf("Children() = %d entries, Status() = %+v, want some of ten refused", len(before), st)
+		}
+		server.Delete(folder + "/" + before[0])
+		time.Sleep(time.Second)
+		if after := server.Children(folder); len(after) != len(before) {
+			t.Errorf("Children() = %d entries after a second, want %d", len(after), len(before))
+		}
 	})
 }
 

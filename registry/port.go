@@ -73,18 +73,20 @@ type Verified interface {
 	VerifyAfter() time.Duration
 }
 
-// A Watched target notices what others do to groups.
+// A Watched target notices what happens to groups.
 type Watched interface {
 	// Watch reads a group as Read does, and has it watched until Read reads it or
 	// Lost is ready.
 	Watch(ctx context.Context, group Group) ([]Held, error)
 
-	// Changed is ready after others changed a group that is watched. One caller
-	// alone is told.
+	// Changed is ready after a group changed that is watched. One caller alone is
+	// told.
 	Changed() <-chan struct{}
 
-	// Changes returns the groups that others changed since they were read last,
-	// each once. It must not block.
+	// Changes returns the groups that changed since they were read last, each once:
+	// by others or, as far as the target cannot tell, by Write. Of those who changed
+	// a group after Write did, it need not tell before the group is read. It must
+	// not block.
 	Changes() []Group
 }
 

@@ -50,9 +50,8 @@ func (t *Target) Changed() <-chan struct{} { return t.client.watching.ready }
 // Changes implements registry.Watched.
 func (t *Target) Changes() []registry.Group { return t.client.watching.take() }
 
-// watching knows which groups are watched for what others do: every list that is
-// read of them. Of one that was written since it was read nothing is told: our own
-// writes end its watches.
+// watching knows which groups are watched: every list that is read of them. A watch
+// does not say who made the change that it tells of.
 //
 // The watches are of a connection of their own: what once says of those of a
 // source is true of these. It is to the same server as the other, so that what it
@@ -69,7 +68,7 @@ type watching struct {
 	retry   time.Time                   // when one may be made again, after one failed
 	missed  bool                        // groups may be without a watch of which Changes does not tell
 	lost    bool                        // Changes is to tell of all groups
-	groups  map[registry.Group]bool     // to be watched, and whether each was written since it was read
+	groups  map[registry.Group]struct{} // to be watched
 	readers map[string][]registry.Group // of a list since its watch told last, by path
 	closed  bool
 }
@@ -77,7 +76,7 @@ type watching struct {
 func newWatching(c *Client) *watching {
 	return &watching{
 		client: c, ready: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		groups: make(map[registry.Group]bool), readers: make(map[string][]registry.Group),
+		groups: make(map[registry.Group]struct{}), readers: make(map[string][]registry.Group),
 	}
 }
 
@@ -101,7 +100,7 @@ func (w *watching) begin(ctx context.Context, group registry.Group) (lists, erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.groups[group] = false
+	w.groups[group] = struct{}{}
 	w.missed = w.missed || watcher == nil
 	if watcher == nil {
 		return w.client, nil
@@ -142,16 +141,7 @@ func (w *watching) end(group registry.Group) {
 	delete(w.groups, group)
 }
 
-// wrote takes in that a group is about to be written.
-func (w *watching) wrote(group registry.Group) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, watched := w.groups[group]; watched {
-		w.groups[group] = true
-	}
-}
-
-// take returns the groups that others changed since it was called last.
+// take returns the groups that changed since it was called last.
 func (w *watching) take() (groups []registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,7 +159,7 @@ func (w *watching) take() (groups []registry.Group) {
 	}
 	for _, path := range paths {
 		for _, group := range w.readers[path] {
-			if written, watched := w.groups[group]; watched && !written {
+			if _, watched := w.groups[group]; watched {
 				groups = append(groups, group)
 			}
 		}

@@ -16,7 +16,7 @@ func TestTarget_Changes(t *testing.T) {
 		happens func(t *testing.T, s *zktest.Server, write func(registry.Change))
 		want    []registry.Group
 	}{
-		"a write of ours": {happens: func(_ *testing.T, _ *zktest.Server, write func(registry.Change)) {
+		"a write of ours": {want: []registry.Group{groupN(0)}, happens: func(_ *testing.T, _ *zktest.Server, write func(registry.Change)) {
 			write(creating(ours(0, 2, 0)))
 		}},
 		"an entry that another deletes": {want: []registry.Group{groupN(0)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {

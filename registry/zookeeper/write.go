@@ -69,7 +69,6 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	t.client.watching.wrote(change.Group)
 	w.all = w.fit(w.remaining(units))
 	parts := split(w.all)
 	for i, part := range parts {
