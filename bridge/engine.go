@@ -196,10 +196,18 @@ func (e *engine) Disturb(groups []registry.Group, now time.Time) {
 }
 
 // readChanged makes a group be read that changed since it was. After a write, which
-// may be what changed it, its reading back does.
+// may be what changed it, that is its reading back, and this is not put off: nothing
+// tells of what others do before that.
 func (e *engine) readChanged(it *item, now time.Time) {
-	if it.changed && !it.busy && !it.unchecked() {
+	switch {
+	case !it.changed || it.busy:
+	case !it.unchecked():
 		e.readAgain(it, now)
+	default:
+		it.checkAt = it.wroteAt.Add(e.target.verify)
+		if it.parked {
+			e.park(it)
+		}
 	}
 }
 

@@ -116,7 +116,7 @@ func (j *journal) drifted(it *item, now time.Time) {
 func (j *journal) overruled(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
-		Why: overridden, Release: "when whatever has them so ends; until then they are written once a refresh",
+		Why: overridden, Release: "when whatever has them so ends",
 	}
 	j.tell(e)
 	j.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)

@@ -28,6 +28,12 @@ func TestLoop_OtherWriters(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			s.Delete("/dubbo")
 		},
+		"delete again and again": func(s *zktest.Server) {
+			for range 30 {
+				time.Sleep(300 * time.Millisecond)
+				s.Delete(folder)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,11 +2,14 @@ package zookeeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -117,12 +120,28 @@ type watchedLists struct {
 
 func (l *watchedLists) children(ctx context.Context, path string) ([]string, error) {
 	l.watching.reads(l.group, path)
-	return l.watcher.children(ctx, path)
+	return readOrAwait(ctx, l.watcher, path, l.watcher.children)
 }
 
 func (l *watchedLists) get(ctx context.Context, path string) (node, error) {
 	l.watching.reads(l.group, path)
-	return l.watcher.get(ctx, path)
+	return readOrAwait(ctx, l.watcher, path, l.watcher.get)
+}
+
+// readOrAwait reads a list. Where there is none it has that watched.
+func readOrAwait[T any](ctx context.Context, w *watcher, path string, read func(context.Context, string) (T, error)) (T, error) {
+	list, err := read(ctx, path)
+	if !errors.Is(err, zk.ErrNoNode) {
+		return list, err
+	}
+	there, unknown := w.exists(ctx, path)
+	switch {
+	case unknown != nil:
+		return list, unknown
+	case there: // by now
+		return read(ctx, path)
+	}
+	return list, err
 }
 
 // reads takes in that a list is about to be read of a group.

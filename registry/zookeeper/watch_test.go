@@ -27,15 +27,19 @@ func TestTarget_Changes(t *testing.T) {
 			path, _ := pathOf(t, layout{}, theirs(1, 3, 0))
 			must(t, s.Put(path, nil))
 		}},
+		"a folder that was not there": {want: []registry.Group{groupN(2)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {
+			path, _ := pathOf(t, layout{}, theirs(2, 3, 0))
+			must(t, s.Put(path, nil))
+		}},
 		"all of it": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
 			s.Delete(root)
 		}},
-		"the session": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"the session": {want: []registry.Group{groupN(0), groupN(1), groupN(2)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
 			for _, id := range s.Sessions() {
 				s.Expire(id)
 			}
 		}},
-		"the connections": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"the connections": {want: []registry.Group{groupN(0), groupN(1), groupN(2)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
 			s.DropConnections()
 		}},
 	}
@@ -47,8 +51,10 @@ func TestTarget_Changes(t *testing.T) {
 				defer client.Close()
 				target := target(t, client)
 				write := func(c registry.Change) { must(t, target.Write(t.Context(), c)) }
-				for n := range 2 {
-					write(creating(ours(n, 1, 0)))
+				for n := range 3 {
+					if n < 2 {
+						write(creating(ours(n, 1, 0)))
+					}
 					_ = watch(t, target, groupN(n))
 				}
 				if got := target.Changes(); got != nil {
