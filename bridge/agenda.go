@@ -170,11 +170,16 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// A queue is a heap of items, the one that is due first on top.
+// A queue is a heap of items, the one that is due first on top; of those that are
+// due at one time the one that was read last, as long as that is recent.
 type queue []*item
 
-func (q *queue) Len() int           { return len(*q) }
-func (q *queue) Less(i, j int) bool { return (*q)[i].at.Before((*q)[j].at) }
+func (q *queue) Len() int { return len(*q) }
+
+func (q *queue) Less(i, j int) bool {
+	a, b := (*q)[i], (*q)[j]
+	return a.at.Before(b.at) || a.at.Equal(b.at) && a.readAt.After(b.readAt)
+}
 
 func (q *queue) Swap(i, j int) {
 	(*q)[i], (*q)[j] = (*q)[j], (*q)[i]

@@ -200,6 +200,40 @@ func TestBudget(t *testing.T) {
 				t.Errorf("took %v", took)
 			}
 		},
+		"leftovers go though a reading of all of them takes seconds": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.opts.Rate = 10
+			const services = 40
+			all := fleet(services, 1)
+			for _, sv := range all {
+				s.holding(mine(string(sv.Name), sv.Endpoints[0].Address()), mine(string(sv.Name), registry.PartPrefix+"old"))
+			}
+			s.starts().has(all...).in(5 * time.Minute).holdsN(services)
+		},
+		"so do those that a person let go at once": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.opts.Rate = 6
+			s.opts.Author = func(e registry.Entry) string {
+				if e.Key == "10.9.9.9:80" {
+					return "gone"
+				}
+				return "b"
+			}
+			const services, left = 258, 118
+			all := fleet(services, 1)
+			for i, sv := range all {
+				if s.holding(mine(string(sv.Name), sv.Endpoints[0].Address())); i < left {
+					s.holding(mine(string(sv.Name), "10.9.9.9:80"))
+				}
+			}
+			s.starts().has(all...).in(5 * time.Minute)
+			s.approves(s.hold().ID, "ann")
+			s.in(ms)
+			for _, sv := range all[left:] {
+				s.table().Put(service(string(sv.Name), sv.Endpoints[0].Address()+"*7"))
+			}
+			s.in(time.Minute).holdsN(services)
+		},
 	})
 }
 

@@ -60,8 +60,8 @@ func (e *engine) sawGroups(o outcome, now time.Time) {
 	}
 }
 
-// sawHeld takes in what a group holds. The group is looked at once more, to
-// write what has to be.
+// sawHeld takes in what a group holds. The group is looked at once more, to write
+// what has to be: in the place that it had, for a reading does not stay recent.
 func (e *engine) sawHeld(o outcome, now time.Time) {
 	it := o.item
 	believed := !it.readAt.IsZero() && e.acts() // who writes nothing reads what others write
@@ -77,7 +77,7 @@ func (e *engine) sawHeld(o outcome, now time.Time) {
 	if it.change.pending() {
 		e.agenda.pace(it)
 	} else {
-		it.wait(&e.agenda.changes, now)
+		it.wait(&e.agenda.changes, it.at)
 	}
 }
 
