@@ -15,7 +15,8 @@ import (
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
 // deleted.
-func checkZooKeeper(z *config.ZooKeeper, target *zookeeper.Target) func(context.Context, *findings) {
+func checkZooKeeper(cfg *config.Config, at end, target *zookeeper.Target) func(context.Context, *findings) {
+	z := cfg.Registries[at.registry].ZooKeeper
 	return func(ctx context.Context, f *findings) {
 		r, err := target.Check(ctx)
 		if err != nil {
@@ -46,6 +47,42 @@ func checkZooKeeper(z *config.ZooKeeper, target *zookeeper.Target) func(context.
 		}
 		f.pass("write", "a node was made and deleted in %s", r.Took.Round(time.Millisecond))
 		f.clock(r.Skew)
+		f.owner(ctx, cfg, at, target)
+	}
+}
+
+// askOwner is how long it may take to look who wrote there before.
+const askOwner = 3 * time.Second
+
+// owner tells what keeps run from writing: another process of the owner, or
+// bridges of ours that wrote as another owner.
+func (f *findings) owner(ctx context.Context, cfg *config.Config, at end, target *zookeeper.Target) {
+	const check = "owner"
+	ctx, cancel := context.WithTimeout(ctx, askOwner)
+	defer cancel()
+	who, err := target.Alive(ctx, cfg.Owner)
+	switch {
+	case err != nil:
+		f.warn(check, "it cannot be seen who writes as "+cfg.Owner+": "+err.Error(), "let our user read /xds-bridge/"+cfg.Owner)
+		return
+	case who != "" && cfg.Replicas.Shared():
+		f.pass(check, "%s writes as %s, as one of its replicas may", who, cfg.Owner)
+		return
+	case who != "":
+		if _, unknown := runningTarget(ctx, cfg, at); unknown == nil {
+			f.pass(check, "%s, the running bridge, writes as %s", who, cfg.Owner)
+			return
+		}
+		f.warn(check, who+" writes as "+cfg.Owner, "if it is not the bridge of this configuration give this one another owner; beside it run ends with 2")
+		return
+	}
+	switch err := target.Admit(ctx); {
+	case err != nil:
+		f.fail(check, err, "put the owner back, or adopt, release or purge what the earlier one left")
+	case ctx.Err() != nil:
+		f.warn(check, "replicas may have written last as "+cfg.Owner, "end them, or give this configuration their replicas.lease; run waits whether they have gone")
+	default:
+		f.pass(check, "nobody else writes as %s", cfg.Owner)
 	}
 }
 

@@ -23,6 +23,63 @@ func TestPreflightBesideTheRunningBridge(t *testing.T) {
 	do(t, "preflight", "-f", others).want(t, exitFindings, "× listen", "address already in use", "end the other process that holds the port")
 }
 
+// What is served needs an istiod, which starts after the bridge.
+func TestPreflightLooksForAnIstiod(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := porttest.Address(t)
+	file := w.waysIn(at, "")
+	do(t, "preflight", "-f", file).want(t, exitOK, "√ istiod: "+w.xds+" is reachable")
+	nobody := strings.Replace(w.text(file), w.xds, porttest.Address(t), 1)
+	do(t, "preflight", "-f", w.file("nobody.yaml", nobody)).want(t, exitOK, "‼ istiod: ", "connection refused", "fix: check istiod.address")
+	w.start(file)
+	do(t, "preflight", "-f", file).want(t, exitOK, "‼ istiod: read by nobody")
+}
+
+// Whoever else writes keeps run from writing, as does an owner that was changed.
+func TestPreflightTellsWhoseTheTargetIs(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		alive, earlier, more string
+		code                 int
+		want                 []string
+	}{
+		"nobody's":                {want: []string{"√ owner: nobody else writes as shop"}},
+		"another process's":       {alive: "shop", want: []string{`‼ owner: process 7 on host "another" writes as shop`, "run ends with 2"}},
+		"a replica's":             {alive: "shop", more: "replicas: { lease: { zookeeper: zk } }", want: []string{"√ owner: process 7", "as one of its replicas may"}},
+		"an earlier owner's":      {earlier: "shpo", code: exitFindings, want: []string{"× owner: the owner was changed", `under owner "shpo"`, "xds-bridge adopt --from shpo"}},
+		"another owner's as well": {earlier: "shpo", alive: "shpo", want: []string{"√ owner: nobody else writes as shop"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			file := w.config(fileOptions{file: tt.more})
+			if tt.earlier != "" {
+				do(t, "run", "--once", "-f", w.file("before.yaml", strings.Replace(w.text(file), "owner: shop", "owner: "+tt.earlier, 1))).want(t, exitOK)
+			}
+			if tt.alive != "" {
+				w.zk.Delete("/xds-bridge/" + tt.alive + "/alive")
+				if err := w.zk.Put("/xds-bridge/"+tt.alive+"/alive", []byte(`{"host":"another","process":7}`)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			do(t, "preflight", "-f", file).want(t, tt.code, tt.want...)
+		})
+	}
+}
+
+// The bridge that runs is no other, whoever holds its sign of life.
+func TestPreflightKnowsTheRunningBridge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	w.start(file)
+	if err := w.zk.Put("/xds-bridge/shop/alive", []byte(`{"host":"another","process":7}`)); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "preflight", "-f", file).want(t, exitOK, `√ owner: process 7 on host "another", the running bridge`)
+}
+
 func TestPreflightNamesWhoMayHoldThePort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

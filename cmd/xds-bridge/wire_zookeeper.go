@@ -69,7 +69,7 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	r.bridges = identities(bridges)
-	r.target, r.check = target, checkZooKeeper(z, target)
+	r.target, r.check = target, checkZooKeeper(b.cfg, end{registry: name}, target)
 	if !b.dryRun {
 		r.entry = b.admission(name, target)
 		r.beside = r.entry.alive
