@@ -51,7 +51,7 @@ type step struct {
 	Key    string `json:"key"`
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
-	Held   string `json:"held,omitempty"`   // why it would wait all the same
+	Held   string `json:"held,omitempty"`   // why it would stay all the same
 	Failed string `json:"failed,omitempty"` // why it was not done though it was asked for
 }
 
@@ -66,7 +66,8 @@ type planCounters struct {
 	Create int `json:"create"`
 	Update int `json:"update"`
 	Delete int `json:"delete"`
-	Held   int `json:"held"`
+	Held   int `json:"held"`  // by the guard
+	Kept   int `json:"kept"`  // for another reason, such as that the source cannot tell
 	Equal  int `json:"equal"` // of another connection of this owner
 }
 
@@ -161,8 +162,10 @@ func stepsOf(target string, p bridge.Planned) (all []step, equal int) {
 
 func (p *planCounters) count(s step) {
 	switch {
-	case s.Held != "":
+	case strings.HasPrefix(s.Held, string(bridge.ReasonHeld)+": "):
 		p.Held++
+	case s.Held != "":
+		p.Kept++
 	case s.Op == "create":
 		p.Create++
 	case s.Op == "update":
@@ -203,7 +206,11 @@ func (c *cli) printPlan(d difference) {
 		c.say("Nothing differs.")
 		return
 	}
-	c.say("%d to create, %d to update, %d to delete, %d held by the guard, %d in conflict.", n.Create, n.Update, n.Delete, n.Held, len(d.Conflicts))
+	kept := ""
+	if n.Kept > 0 {
+		kept = fmt.Sprintf(" %d that stay as each says,", n.Kept)
+	}
+	c.say("%d to create, %d to update, %d to delete, %d held by the guard,%s %d in conflict.", n.Create, n.Update, n.Delete, n.Held, kept, len(d.Conflicts))
 }
 
 // painted is a line and its colour.

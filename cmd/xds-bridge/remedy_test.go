@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
@@ -59,6 +60,17 @@ func TestPlanNamesTheMissingKey(t *testing.T) {
 		do(t, "plan", "-f", w.config(fileOptions{bridge: tt.setting})).want(t, tt.code,
 			"bridges[0]."+name+": ", "fits only hosts that are left out: "+greeter+": no service key is published for it", "bridges[].names")
 	}
+}
+
+// What a source cannot tell stays, and no guard has to do with it.
+func TestPlanTellsTheGuardFromWhatIsUnknown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	w.since = time.Now() // an istiod that came up: keys may be missing whose clients are on their way back
+	w.publish(nil)
+	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: unknown: ", "0 held by the guard, 2 that stay as each says, 0 in conflict")
 }
 
 // A namespace that does not exist is a fault, where the servers say so.
