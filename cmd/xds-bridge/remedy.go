@@ -17,6 +17,7 @@ func remedyOf(err error, otherwise string) string {
 		{"certificate has expired", "renew the server's certificate, or set the clock"},
 		{"certificate required", "the server wants a client certificate: write tls.certFile and tls.keyFile"},
 		{"error reading server preface", "the port speaks no gRPC: name istiod's 15010 or 15012, or of Nacos the HTTP port, to which 1000 is added"},
+		{"to a wrong username or password too", "check username and passwordFile of the registry"},
 		{"malformed HTTP", noHTTP},
 		{"readLoopPeekFailLocked", noHTTP}, // net/http of a server that speaks first
 		{"no accessToken", "the port is not Nacos': check host and port"},

@@ -88,11 +88,16 @@ func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// A login that fails without a denial says nothing of the password.
+// A login that fails without a denial says nothing of the password, but for what
+// Nacos 3 answers to a wrong one.
 func TestPreflightBlamesThePasswordOnlyIfItIsDenied(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "Handle API Compatibility failed, please see log for detail.", http.StatusInternalServerError)
+	}))
+	t.Cleanup(broken.Close)
 	for name, c := range map[string]struct {
 		at               func(good string) string
 		password, remedy string
@@ -100,6 +105,7 @@ func TestPreflightBlamesThePasswordOnlyIfItIsDenied(t *testing.T) {
 		"denied":           {func(good string) string { return good }, "wrong", "fix: check username and passwordFile"},
 		"the gRPC port":    {above, "secret", "fix: the port speaks no HTTP"},
 		"nobody listens":   {func(string) string { return "http://127.0.0.1:1" }, "secret", "fix: nobody listens at that port"},
+		"version 3":        {func(string) string { return broken.URL }, "wrong", "fix: check username and passwordFile"},
 		"another's server": {func(string) string { return web.URL }, "secret", "fix: check nacos.servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,12 +114,12 @@ func TestPreflightBlamesThePasswordOnlyIfItIsDenied(t *testing.T) {
 			w.at = c.at(w.at)
 			for _, conf := range []func(string) string{w.conf, w.source} {
 				r := do(t, "preflight", "--timeout", "3s", "-f", conf(w.login(c.password)))
-				denied, code := c.password == "wrong", exitUnreachable
-				if denied {
+				code := exitUnreachable
+				if name == "denied" {
 					code = exitFindings
 				}
 				r.want(t, code, "× login", c.remedy)
-				if strings.Contains(r.out, "fix: check username") != denied {
+				if strings.Contains(r.out, "fix: check username") != (c.password == "wrong") {
 					t.Error(r.out)
 				}
 			}

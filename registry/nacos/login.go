@@ -219,6 +219,8 @@ func (l *login) post(ctx context.Context, address string, form url.Values) (int,
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return res.StatusCode, fmt.Errorf("%w: status %d: %q: check username and passwordFile of the registry", ErrDenied, res.StatusCode, said)
+	case http.StatusInternalServerError: // as version 3 answers to a wrong password, and 2 to a wrong name
+		return res.StatusCode, fmt.Errorf("status %d: %q: Nacos answers so to a wrong username or password too", res.StatusCode, said)
 	default: // it says nothing of the password, and another server may be better
 		return res.StatusCode, fmt.Errorf("status %d: %q", res.StatusCode, said)
 	}
