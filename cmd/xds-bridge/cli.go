@@ -37,10 +37,17 @@ func execute(ctx context.Context, c *cli, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && !silent(err) {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
-			put(c.err, "xds-bridge: "+printable(line))
+			put(c.err, "xds-bridge: "+c.withFile(printable(line)))
 		}
 	}
 	return codeOf(ctx, err)
+}
+
+// withFile returns a text in which the commands that are to be tried name the
+// configuration that was given.
+func (c *cli) withFile(text string) string {
+	flags := c.sameBridge(clientOptions{})
+	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
 }
 
 func (c *cli) root() *cobra.Command {

@@ -40,7 +40,7 @@ func TestOwnerChangedByMistake_F10(t *testing.T) {
 	audit := filepath.Join(w.dir, "audit.ndjson")
 	file := w.ownedBy("shpo", "audit: { file: "+audit+" }")
 
-	do(t, "run", "--once", "-f", file).want(t, exitUsage, `under owner "shop"`, "adopt --from shop --yes")
+	do(t, "run", "--once", "-f", file).want(t, exitUsage, `under owner "shop"`, "xds-bridge adopt -f "+file+" --from shop --yes", "xds-bridge release -f "+file+" --owner shop --yes")
 	do(t, "run", "-f", file).want(t, exitUsage, `under owner "shop"`)
 	sameNodes(t, before, w.touched())
 
@@ -63,7 +63,7 @@ func TestOwnerChangedByMistake_F10(t *testing.T) {
 		t.Errorf("audit: %s, %v", text, err)
 	}
 	// And the way back by mistake is none either.
-	do(t, "run", "--once", "-f", old).want(t, exitUsage, "adopt --from shpo")
+	do(t, "run", "--once", "-f", old).want(t, exitUsage, " --from shpo")
 	do(t, "adopt", "--from", "shop", "-f", old).want(t, exitUsage, "another owner")
 	do(t, "adopt", "-f", old).want(t, exitUsage, "one of --from")
 	do(t, "adopt", "--unsigned", "-f", old).want(t, exitUsage, "ownerKeyFile")

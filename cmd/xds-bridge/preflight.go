@@ -168,7 +168,7 @@ func (c *cli) printFindings(all []finding) {
 			sign, how = "×", red
 		case passed:
 		}
-		c.show(how, "  %s %s%s", sign, f.Check, colon(f.Detail))
+		c.show(how, "  %s %s%s", sign, f.Check, c.withFile(colon(f.Detail)))
 		if f.Fix != "" {
 			c.say("      fix: %s", f.Fix)
 		}

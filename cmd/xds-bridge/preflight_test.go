@@ -47,7 +47,7 @@ func TestPreflightTellsWhoseTheTargetIs(t *testing.T) {
 		"nobody's":                {want: []string{"√ owner: nobody else writes as shop"}},
 		"another process's":       {alive: "shop", want: []string{`‼ owner: process 7 on host "another" writes as shop`, "run ends with 2"}},
 		"a replica's":             {alive: "shop", more: "replicas: { lease: { zookeeper: zk } }", want: []string{"√ owner: process 7", "as one of its replicas may"}},
-		"an earlier owner's":      {earlier: "shpo", code: exitFindings, want: []string{"× owner: the owner was changed", `under owner "shpo"`, "xds-bridge adopt --from shpo"}},
+		"an earlier owner's":      {earlier: "shpo", code: exitFindings, want: []string{"× owner: the owner was changed", `under owner "shpo"`, "xds-bridge adopt -f /"}},
 		"another owner's as well": {earlier: "shpo", alive: "shpo", want: []string{"√ owner: nobody else writes as shop"}},
 	} {
 		t.Run(name, func(t *testing.T) {

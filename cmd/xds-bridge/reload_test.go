@@ -221,7 +221,7 @@ func TestAMoveIsRefused_F10(t *testing.T) {
 	before := w.touched()
 	w.config(fileOptions{bridge: quick, zk: ", id: other"})
 	w.replaced(file, "owner: shop", "owner: shop2")
-	do(t, "reload", "-f", file).want(t, exitUsage, `owner: changes from "shop" to "shop2"`, "adopt --from shop --yes",
+	do(t, "reload", "-f", file).want(t, exitUsage, `owner: changes from "shop" to "shop2"`, "xds-bridge adopt -f "+file+" --from shop --yes",
 		`registries.zk.zookeeper.id: changes from "" to "other"`, "undo the change, or restart the bridge with it")
 	sameNodes(t, before, w.touched())
 	w.config(fileOptions{bridge: quick})
