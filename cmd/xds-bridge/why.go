@@ -23,8 +23,9 @@ func (c *cli) whyVerb() *cobra.Command {
 		Long: "why asks the running bridge for the whole chain of one service: its host, keys,\n" +
 			"endpoints, entries, owner and the one reason it is in that state. It begins with\n" +
 			"what status shows of the sources and targets that the service passes. Name the\n" +
-			"service as the mesh does (fqdn:port), by its interface or by its service key; an\n" +
-			"application or a host alone will do where no service has that as its name.",
+			"service as the mesh does (fqdn:port, or the name of a cluster), by its interface or\n" +
+			"by its service key; an application, a host alone or the address of an endpoint\n" +
+			"will do where no service has that as its name.",
 		Example: "  xds-bridge why order.shop.svc.cluster.local:20880\n  xds-bridge why com.example.OrderService",
 		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), o, form, args[0]) },
 	}
@@ -34,6 +35,9 @@ func (c *cli) whyVerb() *cobra.Command {
 }
 
 func (c *cli) why(ctx context.Context, o clientOptions, form output, service string) error {
+	if strings.TrimSpace(service) == "" {
+		return usage("why takes the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
+	}
 	client, err := c.client(o)
 	if err != nil {
 		return err

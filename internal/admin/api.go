@@ -90,7 +90,7 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
 		said := []string{"no source tells of this service and no target holds it; " +
-			"name it as the mesh does (fqdn:port), by its interface or by its service key" + meant(s.like(r.Context(), why.Query))}
+			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + meant(s.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
 			said = append(said, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))
 		}

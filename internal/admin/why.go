@@ -15,9 +15,13 @@ import (
 )
 
 // Why returns what is known of a service. The query is a service's name as its
-// registry has it, its host in the mesh, an interface or a service key. Where
-// nothing has that name it may be a part: an application, or a host alone.
+// registry has it, its host or cluster in the mesh, an interface or a service
+// key. Where nothing has that name it may be a part: an application, a host alone,
+// or the address of an endpoint.
 func (s *Server) Why(ctx context.Context, query string) Why {
+	if c, err := naming.ParseCluster(query); err == nil && c.Host != "" { // as istioctl shows it
+		query = c.HostAddress().String()
+	}
 	why := Why{Query: query, Sources: []Seen{}, Services: []Service{}, Skipped: []Skipped{}, Holds: []Hold{}, Conflicts: []Conflict{}, Events: []Event{}}
 	all := s.statuses(ctx)
 	conditions := s.conditions(all, nil)
@@ -99,7 +103,8 @@ func fullNames(sv *registry.Service) []string {
 	return names
 }
 
-// shortNames returns the parts of a service's name by which people call it.
+// shortNames returns the parts of a service's name by which people call it, and
+// where it is.
 func shortNames(sv *registry.Service) []string {
 	name := string(sv.Name)
 	names := []string{name[strings.LastIndexByte(name, '/')+1:]}
@@ -109,6 +114,9 @@ func shortNames(sv *registry.Service) []string {
 	}
 	if sv.Application != "" {
 		names = append(names, sv.Application)
+	}
+	for _, e := range sv.Endpoints {
+		names = append(names, e.Address())
 	}
 	return names
 }

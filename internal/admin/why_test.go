@@ -84,6 +84,10 @@ func TestWhyTakesTheNamesThatPeopleKnow(t *testing.T) {
 		"greeter":                              {greeter, ""},
 		"greeter.shop.svc.cluster.local":       {greeter, ""},
 		"web":                                  {},
+		"outbound|20000||greeter.shop.svc.cluster.local":   {greeter, ""},
+		"outbound|20000|v1|greeter.shop.svc.cluster.local": {greeter, ""},
+		"10.0.0.1:20000": {greeter, ""},
+		"10.0.0.9:20000": {},
 	} {
 		var got [2]registry.Name
 		why := s.Why(t.Context(), query)
