@@ -218,8 +218,10 @@ func due(st bridge.Status, pending int) string {
 	switch {
 	case slices.ContainsFunc(st.Bridges, func(b bridge.BridgeStatus) bool { return !b.Synced }):
 		return "a bridge waits until its source has told of everything"
-	case st.Queue+pending > 0:
+	case st.Queue > 0:
 		return fmt.Sprintf("%d groups are due", st.Queue)
+	case pending > 0:
+		return fmt.Sprintf("%d services are being written", pending)
 	}
 	return ""
 }

@@ -114,6 +114,24 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// TestSyncingCountsWhatIsDue: of what no group waits for a service is counted.
+func TestSyncingCountsWhatIsDue(t *testing.T) {
+	for want, tt := range map[string]func(*bridge.Status){
+		"3 groups are due":             func(st *bridge.Status) { st.Queue = 3 },
+		"1 services are being written": func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{bridge.ReasonPending: 1} },
+	} {
+		st := inSync()
+		tt(&st)
+		s, err := admin.New(t.Context(), admin.Options{Targets: []admin.Target{{Name: "zk", Kind: "zookeeper", Loop: &loop{st: st}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := s.Conditions(); len(all) != 1 || all[0].Name != admin.Syncing || all[0].Detail != want {
+			t.Errorf("%+v, want %s", all, want)
+		}
+	}
+}
+
 // TestConditionsAreToldOf: each that lasts has an event as it begins and as it
 // ends; one that is gone at the next look has none (V18).
 func TestConditionsAreToldOf(t *testing.T) {
