@@ -151,8 +151,12 @@ func (c *cli) printStatus(d admin.Document) error {
 func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 	for _, x := range all {
 		until := ""
-		if !x.Lasts() {
+		switch {
+		case x.Lasts():
+		case x.Until.After(now):
 			until = ", until " + x.Until.Format(time.TimeOnly)
+		default:
+			until = ", until the next reading"
 		}
 		c.warn("%s %s%s since %s%s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
 	}

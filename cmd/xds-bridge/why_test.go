@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
@@ -75,6 +76,23 @@ func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
 		said := do(t, "status", "-f", file).out
 		return strings.Contains(said, ", not in step: mesh127.0.0.1:0 no-reader\n")
 	})
+}
+
+// A time that is over is not one until which anything lasts.
+func TestStatusNamesNoTimeThatIsOver(t *testing.T) {
+	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	for want, until := range map[string]time.Time{
+		", until 12:05:00: ":         now.Add(5 * time.Minute),
+		", until the next reading: ": now.Add(-time.Second),
+		"since 0s ago: ":             {},
+	} {
+		var out buffer
+		c := &cli{out: &out, err: &out, env: lookup(nil)}
+		c.printConditions(now, []admin.Condition{{Direction: admin.OfSource, Peer: "mesh", Name: admin.Partial, Detail: "why", Since: now, Until: until}})
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it says %q, want %q", out.String(), want)
+		}
+	}
 }
 
 // What was not looked up is not denied.

@@ -23,7 +23,7 @@ type Condition struct {
 	Bridge    string        `json:"bridge,omitempty"` // where it is about one alone
 	Detail    string        `json:"detail,omitempty"`
 	Since     time.Time     `json:"since"`
-	Until     time.Time     `json:"until,omitzero"` // when it ends by itself; it keeps nothing from being in step then
+	Until     time.Time     `json:"until,omitzero"` // when it ends by itself, or with the reading after that; it keeps nothing from being in step then
 }
 
 // Direction says what a condition is about.
@@ -151,7 +151,9 @@ func conditionsOfSource(in Input) []Condition {
 	switch m := state.Mapping; {
 	case sum.Unknown == 1 && m != nil && !m.Until.IsZero(): // the service keys
 		g.note(Partial, sum.Scope+": "+sum.Why.Error())
-		g.all[len(g.all)-1].Until = m.Until
+		if m.LastError == "" { // else no reading ends it
+			g.all[len(g.all)-1].Until = m.Until
+		}
 	case sum.Unknown == 1:
 		g.note(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
 	case sum.Unknown > 1:

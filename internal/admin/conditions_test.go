@@ -187,12 +187,16 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 	for want, tt := range map[string]struct {
 		unknown map[string]string
 		until   time.Time
+		fault   string // of the last reading
 	}{
 		"what came of a stays: 403": {unknown: map[string]string{"a": "403"}},
 		"what came of a, and of 2 more parts that status -o json tells, stays: 403": {
 			unknown: map[string]string{"a": "403", "b": "404", "c": "404"}, until: until,
 		},
 		"service keys: an istiod came up lately": {unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until},
+		"service keys: an istiod came up lately ": {
+			unknown: map[string]string{"service keys": "an istiod came up lately"}, until: until, fault: "403",
+		},
 	} {
 		table := registry.NewTable()
 		table.Replace(slices.Values([]*registry.Service{service()}))
@@ -201,11 +205,11 @@ func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 		}
 		s := server(t, table, &loop{st: inSync()})
 		s.Show("shop", []admin.Input{{Name: "mesh", Table: table, State: func() admin.SourceState {
-			return admin.SourceState{Mapping: &admin.Mapping{Until: tt.until}}
+			return admin.SourceState{Mapping: &admin.Mapping{Until: tt.until, LastError: tt.fault}}
 		}}}, nil)
 		d := s.Document(t.Context())
-		lasts := len(tt.unknown) > 1 || tt.until.IsZero()
-		if c := d.Conditions; len(c) != 1 || c[0].Name != admin.Partial || c[0].Detail != want || c[0].Lasts() != lasts || d.InSync == lasts {
+		lasts := len(tt.unknown) > 1 || tt.until.IsZero() || tt.fault != ""
+		if c := d.Conditions; len(c) != 1 || c[0].Name != admin.Partial || c[0].Detail != strings.TrimSpace(want) || c[0].Lasts() != lasts || d.InSync == lasts {
 			t.Errorf("in sync: %t, conditions %+v, want %q", d.InSync, c, want)
 		}
 	}
