@@ -10,6 +10,8 @@ shopt -s inherit_errexit
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=${1:-bin/try}
 
+case ${1:-} in -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;; -*) printf 'try: no option %s; see --help\n' "$1" >&2; exit 2 ;; esac
+
 say() { printf '%s\n' "$*"; }
 fail() { say "try: $*" >&2; exit 1; }
 
