@@ -163,6 +163,12 @@ func TestVariableOutsideText(t *testing.T) {
 	}
 }
 
+func TestAByteOrderMarkIsNoPartOfTheFile(t *testing.T) {
+	if c := parse(t, "\ufeff"+smallest(t), nil); c.Owner == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestJSONIsAccepted(t *testing.T) {
 	c := parse(t, `{"owner":"shop","registries":{"mesh":{"istiod":{"address":"i:15010"}},"zk":{"zookeeper":{"servers":["z:2181"]}}},
 		"bridges":[{"name":"b","from":"mesh","to":"zk","formats":[{"format":"dubbo-interface","root":"/shop"}]}]}`, nil)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -92,6 +93,7 @@ func decode(name string, root ast.Node, env Lookup) (*Config, Faults) {
 
 // parse returns the one document of a file.
 func parse(name string, data []byte) (ast.Node, *Fault) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
 	tokens := lexer.Tokenize(string(data))
 	if deep := tooDeep(tokens); deep != nil {
 		return nil, &Fault{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration needs no more than ten", maxDepth)}

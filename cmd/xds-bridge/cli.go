@@ -76,7 +76,11 @@ func (c *cli) root() *cobra.Command {
 	flags.StringVar(&c.logLevel, "log-level", "", "debug, info, warn or error, in place of log.level")
 	flags.StringVar(&c.logFormat, "log-format", "", "text, json or gost, in place of log.format")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%w; see %s --help", err, cmd.CommandPath())
+		unit := ""
+		if strings.Contains(err.Error(), "missing unit in duration") {
+			unit = "; write it with its unit, as in 5s"
+		}
+		return usage("%w%s; see %s --help", err, unit, cmd.CommandPath())
 	})
 	c.shortcuts(root)
 	root.AddCommand(

@@ -207,7 +207,7 @@ func (a *adminClient) ask(ctx context.Context, method, path string, request io.R
 		return usage("%s: %w; %s", a.host, problemOf(resp, body), a.remedy)
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
-		return problem(resp, body)
+		return a.problem(resp, body)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return unreachable("%s does not answer as a bridge does: %w", a.host, err)
@@ -216,8 +216,11 @@ func (a *adminClient) ask(ctx context.Context, method, path string, request io.R
 }
 
 // problem says what an answer other than 200 means.
-func problem(resp *http.Response, body []byte) error {
+func (a *adminClient) problem(resp *http.Response, body []byte) error {
 	err := problemOf(resp, body)
+	if resp.StatusCode == http.StatusNotFound && !json.Valid(body) {
+		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", a.host, err)
+	}
 	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
 		return exit{exitFindings, err}
 	}

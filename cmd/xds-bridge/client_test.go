@@ -37,6 +37,8 @@ func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 	do(t, "reload", "-f", wrong).want(t, exitOK, "nothing differs")  // of its own file, which is right
 	do(t, "approve", "0000", "-f", cut).want(t, exitUsage, "cut.yaml does not say whose bridge is meant; give --owner or --admin")
 	do(t, "status", "-f", cut).want(t, exitUnreachable, "warning: ", "cut.yaml", "asking at 127.0.0.1:9901, which is the default")
+	do(t, "status", "-f", file, "--admin", r.telemetry).want(t, exitUnreachable, r.telemetry+" has no status API", "admin.address, and not telemetry.address")
+	do(t, "status", "-f", file, "--timeout", "5").want(t, exitUsage, `"5"`, "write it with its unit, as in 5s")
 	do(t, "status", "-f", w.dir+"/none.yaml").want(t, exitUsage, "none.yaml", "--config")
 }
 

@@ -222,7 +222,7 @@ type painted struct {
 func (s step) lines() []painted {
 	switch {
 	case s.Held != "":
-		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", s.Key, s.Held)}}
+		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", keyWord(s.Key), s.Held)}}
 	case s.Op == "create":
 		return []painted{{green, "  + " + orWord(s.New, s.Key)}}
 	case s.Op == "update":

@@ -90,11 +90,15 @@ func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
 	case from == "none":
 		f.pass(check, "not read; mapping.from is none")
 	case s.Err != nil:
-		fix := "see status of the running bridge"
-		if e, ok := errors.AsType[*debug.Error](s.Err); ok {
-			fix = e.Cause.Remedy()
+		e, ok := errors.AsType[*debug.Error](s.Err)
+		switch {
+		case !ok:
+			f.fail(check, s.Err, "see status of the running bridge")
+		case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
+			f.away(check, s.Err, e.Cause.Remedy())
+		default:
+			f.fail(check, s.Err, e.Cause.Remedy())
 		}
-		f.fail(check, s.Err, fix)
 	case !s.Complete:
 		f.fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
 	default:

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -34,6 +35,17 @@ func TestPreflightLooksForAnIstiod(t *testing.T) {
 	do(t, "preflight", "-f", w.file("nobody.yaml", nobody)).want(t, exitOK, "‼ istiod: ", "connection refused", "fix: check istiod.address")
 	w.start(file)
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ istiod: read by nobody")
+}
+
+// A debug port that is closed is a peer that cannot be reached; one that refuses is not.
+func TestPreflightTellsAClosedDebugPortFromARefusal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.config(fileOptions{})
+	w.refuse(http.StatusForbidden)
+	do(t, "preflight", "-f", file).want(t, exitFindings, "× service keys: ", "HTTP 403")
+	w.debug.Close()
+	do(t, "preflight", "-f", file).want(t, exitUnreachable, "× service keys: ", "connection refused")
 }
 
 // Whoever else writes keeps run from writing, as does an owner that was changed.

@@ -50,7 +50,7 @@ func (c *cli) reload(ctx context.Context, o clientOptions, form output) error {
 
 func (c *cli) printReload(r admin.Reload) {
 	for _, fault := range r.Faults {
-		c.note("%s", fault)
+		c.note("%s", c.withFile(fault))
 	}
 	if !r.OK {
 		c.note("nothing was changed; the configuration before goes on")

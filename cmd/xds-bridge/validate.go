@@ -78,8 +78,9 @@ func (c *cli) check(file string, skip bool) (faults, warnings config.Faults) { /
 		return faults, config.Faults{}
 	}
 	faults = config.Faults{}
-	if !skip {
-		faults = append(faults, cfg.CheckFiles()...)
+	if missing := cfg.CheckFiles(); !skip && len(missing) > 0 {
+		c.note("%s names files that this machine does not have as they are to be; where they are on another give --skip-files", file)
+		faults = append(faults, missing...)
 	}
 	return append(faults, unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
 }

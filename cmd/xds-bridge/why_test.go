@@ -69,6 +69,9 @@ func TestABridgeBothWaysIsNotIdleWhereAllCameFromThere(t *testing.T) {
 		why = do(t, "why", "api.Orders", "-f", file).out
 		return strings.Contains(why, "target mesh127.0.0.1:0, bridge zk-to-mesh")
 	})
+	if said := do(t, "events", "-f", file).out; strings.Contains(said, "create  of ") {
+		t.Errorf("a key is empty: %s", said)
+	}
 	if !strings.Contains(why, "reason    synced: left out: ") || !strings.Contains(why, "loop: it came from there") {
 		t.Error(why)
 	}
