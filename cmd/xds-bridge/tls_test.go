@@ -102,7 +102,7 @@ func (w *world) secure(token string) string {
 	return w.file("secure.yaml", fmt.Sprintf(`owner: shop
 registries:
   mesh: { istiod: { address: %q, tokenFile: %s, %s, mapping: { interval: 50ms } } }
-  zk: { zookeeper: { servers: [%q], timeout: 2s, user: bridge, passwordFile: %s, acl: read-only, %s } }
+  zk: { zookeeper: { servers: [%q], timeout: 20s, user: bridge, passwordFile: %s, acl: read-only, %s } }
 bridges:
   - { name: mesh-to-zk, from: mesh, to: zk, formats: [dubbo-interface] %s }
 `, s.xds, s.token, tlsOf, s.zkAt, w.file("password", "hunter2\n"), tlsOf, quick))
