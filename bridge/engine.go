@@ -195,16 +195,18 @@ func (e *engine) Disturb(groups []registry.Group, now time.Time) {
 	}
 }
 
-// readChanged makes a group be read that changed since it was. After a write, which
-// may be what changed it, that is its reading back, and this is not put off: nothing
+// readChanged makes a group be read that changed since it was: at once, but no
+// sooner after it was read or written than it is read back. After a write, which may
+// be what changed it, that is its reading back, and this is not put off: nothing
 // tells of what others do before that.
 func (e *engine) readChanged(it *item, now time.Time) {
+	at := later(it.readAt, it.wroteAt).Add(e.target.verify)
 	switch {
 	case !it.changed || it.busy:
-	case !it.unchecked():
+	case !it.unchecked() && !now.Before(at):
 		e.readAgain(it, now)
 	default:
-		it.checkAt = it.wroteAt.Add(e.target.verify)
+		it.checkAt = at
 		if it.parked {
 			e.park(it)
 		}

@@ -89,6 +89,40 @@ func TestLoop_OtherWriters(t *testing.T) {
 	})
 }
 
+// TestLoop_AnInstanceOfAnotherThatFlaps has one come and go 40 times a second beside
+// ours: each change costs no reading of its own.
+func TestLoop_AnInstanceOfAnotherThatFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const folder = "/dubbo/api.Shared/providers"
+		server := zktest.New(zktest.Options{})
+		defer server.Close() //nolint:errcheck // it has no listener
+		table := registry.NewTable()
+		loop := into(t, server, "first", table)
+		table.Replace(slices.Values([]*registry.Service{shared()}))
+		time.Sleep(time.Minute)
+		before := server.Count(zktest.OpGetChildren2)
+		for range 400 {
+			if err := server.Put(folder+"/another", nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+			server.Delete(folder + "/another")
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n := server.Count(zktest.OpGetChildren2) - before; n < 10 || n > 25 {
+			t.Errorf("listed %d times in ten seconds, want twice a second", n)
+		}
+		if st := loop.Status(); !st.InSync() {
+			t.Errorf("Status() = %+v, want it in sync", st)
+		}
+		server.Delete(folder)
+		time.Sleep(time.Second)
+		if names := server.Children(folder); len(names) != 1 {
+			t.Errorf("Children() = %v a second after all of them went, want ours", names)
+		}
+	})
+}
+
 // TestLoop_OtherWritersOfAFullFolder has a folder with no room for some of its
 // entries, which are tried again and again.
 func TestLoop_OtherWritersOfAFullFolder(t *testing.T) {
