@@ -106,6 +106,20 @@ func (c *Client) open(ctx context.Context, network, address string) (net.Conn, e
 	return secure, nil
 }
 
+// dialAgain returns what dials where the client is connected: a name may have the
+// addresses of several servers.
+func (c *Client) dialAgain() func(ctx context.Context, network, address string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.wire.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return c.opts.Dial
+	}
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return c.opts.Dial(ctx, network, at.String())
+	}
+}
+
 // note remembers why a connection could not be made.
 func (c *Client) note(address string, err error) error {
 	c.mu.Lock()

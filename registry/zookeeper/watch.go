@@ -253,6 +253,7 @@ func (w *watching) dial(ctx context.Context, server string) (*watcher, error) {
 	defer cancel()
 	opts := w.client.opts
 	opts.Servers, opts.Log, opts.Observe = []string{server + w.client.root}, nil, nil
+	opts.Dial = w.client.dialAgain()
 	events := newInbox()
 	events.ready = w.ready
 	next, err := newWatcher(opts, events, func(error) {}) //nolint:contextcheck // its client ends by Close

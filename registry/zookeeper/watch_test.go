@@ -1,7 +1,11 @@
 package zookeeper_test
 
 import (
+	"context"
+	"net"
+	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +78,38 @@ func TestTarget_Changes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// at is a connection to an address.
+type at struct {
+	net.Conn
+	addr netip.AddrPort
+}
+
+func (a at) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(a.addr) }
+
+// TestTarget_WatchesOverTheServerThatItWritesTo has a name of which each look-up
+// gives another address.
+func TestTarget_WatchesOverTheServerThatItWritesTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		var dialed []string
+		lookUp := byte(0)
+		client, err := zookeeper.Dial(zookeeper.Options{
+			Servers: []string{"zk.example"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				dialed = append(dialed, address)
+				conn, err := s.Dial(ctx, network, address)
+				lookUp++
+				return at{conn, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, lookUp}), 2181)}, err
+			},
+		})
+		must(t, err)
+		defer client.Close()
+		_ = watch(t, target(t, client), groupN(0))
+		if want := []string{"zk.example:2181", "10.0.0.1:2181"}; !slices.Equal(dialed, want) {
+			t.Errorf("dialed %v, want %v", dialed, want)
+		}
+	})
 }
 
 func watch(t *testing.T, target *zookeeper.Target, g registry.Group) []registry.Held {
