@@ -22,6 +22,9 @@ type call struct {
 	guards  bool      // the records of the guards are read too
 }
 
+// isCheck reports whether a call reads a group for no more than a refresh.
+func (c call) isCheck() bool { return c.op == opRead && c.item.parked }
+
 // The calls, as logs and observations name them.
 const (
 	opList    = "list"
@@ -52,6 +55,9 @@ func (e *engine) due(now time.Time) (calls []call) {
 			continue
 		}
 		c.item, c.began = it, now
+		if c.isCheck() {
+			e.checks++
+		}
 		it.changed = it.changed && c.op != opRead
 		if limit := now.Add(e.opts.Timeout); c.until.IsZero() || limit.Before(c.until) {
 			c.until = limit

@@ -19,6 +19,7 @@ type engine struct {
 	guards *guards
 	view   *view
 	calls  int    // under way
+	checks int    // of these, readings of what is as it should be, as far as is known
 	budget budget // of calls
 	clock  clock
 	relist bool // the next list is taken as if it were the first
@@ -232,7 +233,7 @@ func (e *engine) quiet() bool {
 // stored reports whether everything was read and everything that is to be put
 // was put. Deletions may still wait: in a large registry there always is one.
 func (e *engine) stored() bool {
-	return e.complete() && e.listed != nil && e.calls == 0 && len(e.unread)+len(e.agenda.arrivals) == 0 &&
+	return e.complete() && e.listed != nil && e.calls == e.checks && len(e.unread)+len(e.agenda.arrivals) == 0 &&
 		!slices.ContainsFunc(e.agenda.changes, func(it *item) bool { return !it.waits() })
 }
 

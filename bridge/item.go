@@ -32,7 +32,7 @@ type slot struct {
 	in     *queue
 	index  int
 	busy   bool // being worked on: in no queue
-	parked bool // there is nothing to do but what waits for time
+	parked bool // there is nothing to do but what waits for time; of one that is busy, there was nothing but a refresh
 	again  bool // has to be read once more after that
 }
 
@@ -169,6 +169,7 @@ func (it *item) wait(in *queue, at time.Time) {
 func (it *item) start() {
 	it.stir()
 	heap.Remove(it.in, it.index)
+	it.parked = it.parked && it.in == &it.agenda.refreshes
 	it.in, it.busy = nil, true
 }
 

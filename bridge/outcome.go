@@ -11,6 +11,9 @@ import (
 // Settle takes an outcome in and puts its group back on the agenda.
 func (e *engine) Settle(o outcome, now time.Time) {
 	e.calls--
+	if o.isCheck() {
+		e.checks--
+	}
 	if o.op == opConsult {
 		e.guards.consulted(o, now)
 		return

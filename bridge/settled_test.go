@@ -49,6 +49,22 @@ func TestSettled(t *testing.T) {
 				t.Errorf("after %v: %v", took, err)
 			}
 		},
+		"while what was written is read back": func(t *testing.T) {
+			s := newStory(t).bridge("b", bridge.DefaultGuard())
+			s.hooks.Delay = 10 * time.Second
+			s.make()
+			s.starts(&forgetful{session: session{s.target}}).has(fleet(3, 2)...).in(22 * time.Second)
+			if _, took, err := s.settles(time.Hour); err != nil || took != 0 {
+				t.Errorf("after %v: %v", took, err)
+			}
+			if n := s.count(bridge.ObservedCall, "read"); n != 0 {
+				t.Errorf("%d of the groups were read back by then", n)
+			}
+			s.in(10 * time.Second)
+			if n := s.count(bridge.ObservedCall, "read"); n != 3 {
+				t.Errorf("%d of the groups were read back", n)
+			}
+		},
 		"not before leftovers have gone": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80")).starts()
 			s.has()
