@@ -15,6 +15,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -347,6 +348,40 @@ func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
 		synctest.Wait()
 		if s := c.Status(); s.Available || s.Err == nil {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestAnEndpointOfAnEarlierAnswerIsKnownAsItIsNow: for frameworks that keep what an
+// address came with first.
+func TestAnEndpointOfAnEarlierAnswerIsKnownAsItIsNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		world := clienttest.New()
+		c := open(t, world.Backend(), client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+		defer c.Close()
+		i := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 80, Protocol: "tri", Weight: 30}
+		if err := c.Register(i); err != nil {
+			t.Fatal(err)
+		}
+		w := c.Watch(client.Named("greeter"))
+		defer w.Stop()
+		before := next(t, w)
+		for len(before.Endpoints) == 0 {
+			before = next(t, w)
+		}
+		e := before.Endpoints[0]
+		world.Weigh("10.0.0.1:80", 10)
+		if after := next(t, w); after.Endpoints[0].Weight != 10 || c.Latest(e).Weight != 10 || e.Weight != 30 {
+			t.Errorf("known as %v, before %v", c.Latest(e), e)
+		}
+		if err := c.Deregister(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+		if gone := c.Latest(e); gone.Weight != 30 {
+			t.Errorf("one that is not there any more: %v", gone)
+		}
+		if table := c.Routes(e.Service); table != nil {
+			t.Errorf("routes where there is no mesh: %v", table)
 		}
 	})
 }

@@ -130,6 +130,23 @@ func (x *index) find(q Query) finding {
 	return f
 }
 
+// latest returns an endpoint as it is known now, or as it was.
+func (x *index) latest(e Endpoint) Endpoint {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range []*registry.Service{x.services[e.Service.Name], x.doubts.endpoints[e.Service.Name]} {
+		if s == nil {
+			continue
+		}
+		for _, now := range s.Endpoints {
+			if now.Host == e.Host && now.Port == e.Port {
+				return Endpoint{Endpoint: now, Service: s}
+			}
+		}
+	}
+	return e
+}
+
 // concealed returns why something that was never seen cannot be told.
 func (x *index) concealed() error {
 	if !x.hides {

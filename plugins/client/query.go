@@ -167,8 +167,6 @@ type Snapshot struct {
 	// comes from the state file; zero otherwise. It is at most Options.StateAge
 	// ago.
 	Since time.Time
-
-	places map[placeKey]*Place // of answers to a lease
 }
 
 // Callable returns the endpoints without those that are told to take no calls,

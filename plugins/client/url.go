@@ -29,8 +29,9 @@ import (
 //	nacos://10.2.0.1:8848,10.2.0.2:8848/namespace?group=DEFAULT_GROUP&identity=greeter-1
 //	zookeeper+tls://10.1.0.1:2281?ca=/etc/zookeeper/ca.pem&format=kratos
 //
-// A consumer of ZooKeeper or Nacos needs no identity. docs/plugins.md lists the
-// parameters; one that is not known is an error. Log may be nil.
+// A consumer of ZooKeeper or Nacos needs no identity. Name, namespace and ip of a pod
+// that are left out are those of POD_NAME, POD_NAMESPACE and POD_IP. docs/plugins.md
+// lists the parameters; one that is not known is an error. Log may be nil.
 func FromURL(text string, log *slog.Logger) (Backend, error) { return Defaults{}.FromURL(text, log) }
 
 // Defaults are the formats of URLs that name none, by the kind of registry; empty:
@@ -136,7 +137,8 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 		Address:     u.servers,
 		Credentials: ads.Credentials{TokenFile: u.one("token"), Insecure: u.flag("insecure")},
 		Identity: ads.Identity{
-			Name: u.one("name"), Namespace: u.one("namespace"), IP: u.one("ip"), Domain: u.one("domain"), Cluster: u.one("cluster"),
+			Name: cmp.Or(u.one("name"), os.Getenv("POD_NAME")), Namespace: cmp.Or(u.one("namespace"), os.Getenv("POD_NAMESPACE")),
+			IP: cmp.Or(u.one("ip"), os.Getenv("POD_IP")), Domain: u.one("domain"), Cluster: u.one("cluster"),
 		},
 		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
 	}

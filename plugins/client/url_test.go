@@ -69,3 +69,16 @@ func TestRegister_NamesTheParameterOfAMissingIdentity(t *testing.T) {
 		}
 	}
 }
+
+// TestAPodKnowsWhoItIs: as the downward API of Kubernetes tells it.
+func TestAPodKnowsWhoItIs(t *testing.T) {
+	t.Setenv("POD_NAME", "greeter-1")
+	t.Setenv("POD_NAMESPACE", "shop")
+	t.Setenv("POD_IP", "here")
+	if _, err := client.FromURL("mesh://istiod:15010", nil); err == nil || !strings.Contains(err.Error(), "here") {
+		t.Errorf("the pod's own address: %v", err)
+	}
+	if _, err := client.FromURL("mesh://istiod:15010?ip=10.0.0.1", nil); err != nil {
+		t.Errorf("what the URL says comes first: %v", err)
+	}
+}

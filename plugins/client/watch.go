@@ -348,3 +348,18 @@ func (c *Client) publishing() error {
 	}
 	return caused(c.backend.Publisher.Fault(), ErrUnreachable)
 }
+
+// Latest returns what is known now of an endpoint of an earlier answer, for frameworks
+// that keep what an address came with first. What is no longer there is returned as
+// it was.
+func (c *Client) Latest(e Endpoint) Endpoint { return c.index.latest(e) }
+
+// Routes returns how the mesh divides the calls of a service that is watched among
+// subsets; nil where any endpoint may be called.
+func (c *Client) Routes(service *registry.Service) *routes.Table {
+	a, err := naming.ParseHostAddress(string(service.Name))
+	if err != nil || c.routes == nil {
+		return nil
+	}
+	return c.routes.Get(a)
+}

@@ -2,6 +2,8 @@ package dubbogo
 
 import (
 	"cmp"
+	"errors"
+	"strings"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/metadata/info"
@@ -15,22 +17,22 @@ import (
 )
 
 // applications is a registry by application. It implements
-// registry.ServiceDiscovery. Consumers ask it for an interface by a name that keys
-// makes, or for an application.
-type applications struct{ opened }
+// registry.ServiceDiscovery. Consumers ask it for an interface by a name of the
+// mapping, or for an application.
+type applications struct{ *node }
 
 // String implements registry.ServiceDiscovery.
-func (a applications) String() string { return Name + "(" + a.url.Location + ")" }
+func (a applications) String() string { return a.url.Protocol + "(" + a.url.Location + ")" }
 
 // Destroy implements registry.ServiceDiscovery.
 func (a applications) Destroy() error {
-	a.Close()
+	a.node.Destroy()
 	return nil
 }
 
 // Register implements registry.ServiceDiscovery. What the instance provides is
 // registered interface by interface, which consumers of both levels find.
-func (a applications) Register(i registry.ServiceInstance) error { return each(i, a.Lease.Register) }
+func (a applications) Register(i registry.ServiceInstance) error { return each(i, a.client.Register) }
 
 // Update implements registry.ServiceDiscovery.
 func (a applications) Update(i registry.ServiceInstance) error { return a.Register(i) }
@@ -39,23 +41,17 @@ func (a applications) Update(i registry.ServiceInstance) error { return a.Regist
 // the instance any more, or after 10 s for all of them together.
 func (a applications) Unregister(i registry.ServiceInstance) error {
 	return each(i, func(one client.Instance) error {
-		if a.Provides(one) {
-			a.takeBack(one)
+		if a.provides(one) { // and the registry by interface did not take it back
+			a.unregister(one)
 		}
 		return nil
 	})
 }
 
-// each does something with everything that an instance provides at its port, or with
-// its application where it tells of no interface.
+// each does something with everything that an instance provides at its port.
 func each(i registry.ServiceInstance, do func(client.Instance) error) error {
-	if i == nil {
+	if i == nil || i.GetServiceMetadata() == nil {
 		return errNothing
-	}
-	if i.GetServiceMetadata() == nil {
-		return do(client.Instance{
-			Application: i.GetServiceName(), Host: i.GetHost(), Port: uint16(i.GetPort()), Metadata: i.GetMetadata(), //nolint:gosec // a port
-		})
 	}
 	for _, u := range i.GetServiceMetadata().GetExportedServiceURLs() {
 		one, err := instanceOf(u)
@@ -70,14 +66,22 @@ func each(i registry.ServiceInstance, do func(client.Instance) error) error {
 	return nil
 }
 
-// GetServices implements registry.ServiceDiscovery: the applications that this
-// process provides. No registry is listed.
+// GetServices implements registry.ServiceDiscovery: what this process provides and
+// follows, as no registry is listed. dubbo-go takes a registry without any for one
+// that is not available.
 func (a applications) GetServices() *gxset.HashSet {
 	all := gxset.NewSet()
-	if c, err := a.Client(); err == nil {
-		for _, i := range c.Status().Instances {
-			all.Add(i.Application)
-		}
+	status := a.client.Status()
+	if !status.Available {
+		return all
+	}
+	for _, i := range status.Instances {
+		all.Add(i.Application)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for l := range a.watches {
+		all.Add(l.name)
 	}
 	return all
 }
@@ -85,27 +89,23 @@ func (a applications) GetServices() *gxset.HashSet {
 // GetInstances implements registry.ServiceDiscovery. It waits for a first answer as
 // long as the registry's timeout.
 func (a applications) GetInstances(name string) []registry.ServiceInstance {
-	s, err := a.Resolve(queryOf(name), a.timeout)
-	if err != nil {
-		logger.Warnf("%s: nobody is known yet: %v", name, err)
-	}
-	return foundIn(s, name)
+	return a.instancesIn(a.first(name), name)
 }
 
 // AddListener implements registry.ServiceDiscovery. It returns at once.
-func (a applications) AddListener(l registry.ServiceInstancesChangedListener) error {
+func (a applications) AddListener(l registry.ServiceInstancesChangedListener) (err error) {
+	if l == nil {
+		return errNothing
+	}
 	for _, one := range l.GetServiceNames().Values() {
 		name, _ := one.(string)
-		_, err := a.Follow(queryOf(name), func(s client.Snapshot) {
-			if err := l.OnEvent(registry.NewServiceInstancesChangedEvent(name, foundIn(s, name))); err != nil {
+		err = errors.Join(err, a.follow(listening{name, "", l}, func(s client.Snapshot) {
+			if err := l.OnEvent(registry.NewServiceInstancesChangedEvent(name, a.instancesIn(s, name))); err != nil {
 				logger.Warnf("%s: %v", name, err)
 			}
-		})
-		if err != nil {
-			return err //nolint:wrapcheck // it says closed
-		}
+		}))
 	}
-	return nil
+	return err
 }
 
 // GetDefaultPageSize implements registry.ServiceDiscovery.
@@ -140,22 +140,21 @@ func (a applications) GetRequestInstances(names []string, offset, size int) map[
 // registry.ServiceInstance.
 type instance struct {
 	registry.DefaultServiceInstance
-	answer   client.Snapshot
-	endpoint client.Endpoint
-	of       xds.Interface
+	origin
+	of xds.Interface
 }
 
-// foundIn returns the instances in an answer, each as many times as it provides
-// interfaces that were asked for: dubbo-go mixes up instances that provide
-// different ones.
-func foundIn(s client.Snapshot, name string) (all []registry.ServiceInstance) {
+// instancesIn returns the instances in an answer, each as many times as it provides
+// interfaces that were asked for: dubbo-go mixes up instances that provide different
+// ones.
+func (a applications) instancesIn(s client.Snapshot, name string) (all []registry.ServiceInstance) {
 	for _, e := range s.Callable() {
 		for _, i := range e.Service.Interfaces {
-			if s.Query == client.Named(name) || s.Query == client.ByKey(client.KeyOf(i)) {
+			if key := client.KeyOf(i).String(); !strings.HasPrefix(name, keyPrefix) || name == keyPrefix+key {
 				all = append(all, &instance{registry.DefaultServiceInstance{
 					ID: e.Address(), ServiceName: name, Host: e.Host, Port: int(e.Port), Weight: int64(e.Weight),
-					Enable: true, Healthy: true, Metadata: describe(i, e.Scheme()),
-				}, s, e, i})
+					Enable: true, Healthy: true, Metadata: describe(key, e.Scheme()),
+				}, origin{a.client, e}, i})
 			}
 		}
 	}
@@ -164,5 +163,5 @@ func foundIn(s client.Snapshot, name string) (all []registry.ServiceInstance) {
 
 // ToURLs implements registry.ServiceInstance.
 func (i *instance) ToURLs(service *info.ServiceInfo) []*common.URL {
-	return []*common.URL{urlOf(i.answer, i.endpoint, asked{i.of, service.Protocol})}
+	return []*common.URL{urlOf(i.origin, i.of, service.Protocol)}
 }

@@ -3,63 +3,58 @@ package dubbogo
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
+	"sync/atomic"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
-	"dubbo.apache.org/dubbo-go/v3/common/extension"
+	"dubbo.apache.org/dubbo-go/v3/metadata"
 	"dubbo.apache.org/dubbo-go/v3/metadata/info"
 	"dubbo.apache.org/dubbo-go/v3/metadata/mapping"
+	dubbos "dubbo.apache.org/dubbo-go/v3/metadata/mapping/metadata"
 	"dubbo.apache.org/dubbo-go/v3/metadata/report"
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/protocol/result"
-	"dubbo.apache.org/dubbo-go/v3/registry"
 	gxset "github.com/dubbogo/gost/container/set"
+	"github.com/dubbogo/gost/log/logger"
 
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	xds "github.com/xds-bridge/xds-bridge/registry"
 )
 
-// keys is dubbo-go's mapping from interfaces to the applications that provide them,
-// with one more: the name by which registries of this package find the interface.
-// No other registry has anything under such a name, and none is asked for it where
-// there is no registry of this package.
-type keys struct{ mapping.ServiceNameMapping }
+// names is dubbo-go's mapping from interfaces to the applications that provide them.
+// Once a registry of this package is used it has one more for each interface: the
+// name by which that finds the interface, under which no other registry has anything.
+type names struct {
+	mapping.ServiceNameMapping
+	used *atomic.Bool
+}
 
-// Get implements mapping.ServiceNameMapping. What others do not know is known here
-// all the same.
-func (m keys) Get(u *common.URL, l mapping.MappingListener) (*gxset.HashSet, error) {
-	others, err := m.ServiceNameMapping.Get(u, l)
-	if !discovering() {
-		return others, err //nolint:wrapcheck // dubbo-go's own
+// Get implements mapping.ServiceNameMapping. It asks the metadata reports of all
+// registries: dubbo-go asks one, which is chance where there are several.
+func (m names) Get(u *common.URL, l mapping.MappingListener) (*gxset.HashSet, error) {
+	if !m.used.Load() {
+		return m.ServiceNameMapping.Get(u, l) //nolint:wrapcheck // dubbo-go's own
 	}
-	all := gxset.NewSet(Name + "." + client.KeyOf(queried(u).Interface).String())
-	if err == nil {
+	all := gxset.NewSet(keyPrefix + keyIn(u).String())
+	for _, r := range metadata.GetMetadataReports() {
+		others, err := r.GetServiceAppMapping(u.Service(), dubbos.DefaultGroup, l)
+		if err != nil {
+			logger.Warnf("%s: which applications provide it: %v", u.Service(), err)
+			continue
+		}
 		all.Add(others.Values()...)
 	}
 	return all, nil
 }
 
-// discovering reports whether one of the process's registries is of this package:
-// dubbo-go has one mapping for all.
-func discovering() bool {
-	all, ok := extension.GetProtocol(constant.RegistryProtocol).(registry.RegistryFactory)
-	return ok && slices.ContainsFunc(all.GetRegistries(), func(r registry.Registry) bool {
-		by, ok := r.(interface {
-			GetServiceDiscovery() registry.ServiceDiscovery
-		})
-		if ok {
-			_, ok = by.GetServiceDiscovery().(applications)
-		}
-		return ok
-	})
-}
+// keyPrefix begins the names of interfaces.
+const keyPrefix = Name + "."
 
-// queryOf returns what is asked for by a name.
+// queryOf returns what is asked for by a name: a service key, with keyPrefix or
+// without, or an application.
 func queryOf(name string) client.Query {
-	q, err := client.ParseQuery(strings.TrimPrefix(name, Name+"."))
+	q, err := client.ParseQuery(strings.TrimPrefix(name, keyPrefix))
 	if err != nil {
 		return client.Named(name)
 	}
@@ -97,12 +92,12 @@ func (reporting) RemoveServiceAppMappingListener(string, string) error { return 
 // would ask is chance where there are several.
 const described = Name + "-metadata"
 
-// describe returns the metadata of an instance that provides an interface. Its
+// describe returns the metadata of an instance that provides a service key. Its
 // revision tells all of it, as dubbo-go keeps what it learnt of one for ever.
-func describe(i xds.Interface, protocol string) map[string]string {
+func describe(key, protocol string) map[string]string {
 	return map[string]string{
 		constant.MetadataServiceURLParamsPropertyName: `{"protocol":"` + described + `","port":"1"}`,
-		constant.ExportedServicesRevisionPropertyName: protocol + "/" + client.KeyOf(i).String(),
+		constant.ExportedServicesRevisionPropertyName: protocol + "/" + key,
 	}
 }
 

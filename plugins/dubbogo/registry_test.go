@@ -233,18 +233,42 @@ func TestOnlyWhatTheConsumerSpeaks(t *testing.T) {
 	}
 }
 
-// TestDestroyEndsEverything: what one registry registered, while another goes on
-// with the same client.
+// TestDestroyEndsEverything: whichever of the registries of an address it is.
 func TestDestroyEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := member(t, clienttest.New())
-		one, two := open(t, c), open(t, c)
-		if err := errors.Join(one.Register(provider(t, 1, "")), two.Register(provider(t, 2, "")), one.Subscribe(consumer(t), new(heard))); err != nil {
+		world := clienttest.New()
+		c, others := member(t, world), open(t, member(t, world))
+		u := at(c)
+		one, err := extension.GetRegistry(u.Protocol, u)
+		if err != nil {
 			t.Fatal(err)
 		}
+		two, err := extension.GetServiceDiscovery(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, far := new(heard), new(heard)
+		if err := errors.Join(one.Register(provider(t, 1, "")), one.Subscribe(consumer(t), h), others.Subscribe(consumer(t), far)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := two.Destroy(); err != nil {
+			t.Error(err)
+		}
 		one.Destroy()
-		if left := c.Status().Instances; len(left) != 1 || left[0].Host != "10.0.0.2" {
-			t.Errorf("left %v", left)
+		told := h.String()
+		if err := others.Register(provider(t, 2, "")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := far.String(); got != "10.0.0.2:20000 100" {
+			t.Errorf("others know %s", got)
+		}
+		if told != "10.0.0.1:20000 100" || h.String() != told {
+			t.Errorf("told %s, and then %s", told, h)
+		}
+		if err := one.Subscribe(consumer(t), h); !errors.Is(err, client.ErrClosed) {
+			t.Errorf("it listens: %v", err)
 		}
 	})
 }

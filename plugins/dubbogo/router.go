@@ -2,6 +2,8 @@ package dubbogo
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"dubbo.apache.org/dubbo-go/v3/cluster/router"
@@ -10,7 +12,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/protocol/result"
 
-	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
 // routing honours the routes of the mesh: a VirtualService that sends a header or a
@@ -36,12 +38,45 @@ func (routing) Notify(all []base.Invoker) {
 	}
 }
 
-// Route implements router.PriorityRouter.
+// Route implements router.PriorityRouter. The host that gets the call is that of one
+// provider, by weight; its own routes say which of its providers then.
 func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []base.Invoker {
-	place := func(i base.Invoker) *client.Place { return placeOf(i.GetURL()) }
-	return client.Routed(all, place, "/"+u.Service()+"/"+call.MethodName(), func(name string) (string, bool) {
-		attached, _ := call.GetAttributeWithDefaultValue(Name, map[string]any(nil)).(map[string]any)
-		for _, headers := range []map[string]any{call.Attachments(), attached} {
+	one, ok := byWeight(all)
+	if !ok {
+		return all
+	}
+	host := one.endpoint.Service
+	subset := one.client.Routes(host).Subset("/"+u.Service()+"/"+call.MethodName(), headersOf(call), rand.Uint64N)
+	if subset == "" {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(i base.Invoker) bool {
+		at := i.GetURL()
+		o, ok := originOf(at)
+		return !ok || o.endpoint.Service.Name != host.Name || !slices.Contains(strings.Split(at.GetParam(mesh.AttributeSubset, ""), ","), subset)
+	})
+}
+
+// byWeight returns the origin of one provider; none where none is from this package.
+func byWeight(all []base.Invoker) (one origin, ok bool) {
+	var total int64
+	for _, i := range all {
+		u := i.GetURL()
+		if o, of := originOf(u); of {
+			weight := max(u.GetParamInt(constant.WeightKey, constant.DefaultWeight), 1)
+			if total += weight; rand.Int64N(total) < weight { //nolint:gosec // spreads load, keeps no secret
+				one, ok = o, true
+			}
+		}
+	}
+	return one, ok
+}
+
+// headersOf returns the attachments of a call as a proxy sees them.
+func headersOf(call base.Invocation) func(name string) (string, bool) {
+	ofContext, _ := call.GetAttributeWithDefaultValue(Name, map[string]any(nil)).(map[string]any)
+	return func(name string) (string, bool) {
+		for _, headers := range []map[string]any{ofContext, call.Attachments()} {
 			for key, value := range headers {
 				if !strings.EqualFold(key, name) {
 					continue
@@ -54,7 +89,7 @@ func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []
 			}
 		}
 		return "", false
-	})
+	}
 }
 
 // Invoke implements cluster.Interceptor.
@@ -63,15 +98,4 @@ func (routing) Invoke(ctx context.Context, next base.Invoker, call base.Invocati
 		call.SetAttribute(Name, attached)
 	}
 	return next.Invoke(ctx, call)
-}
-
-// placeOf returns the place that a provider's URL came with; nil where another
-// registry told of it, or it is no more.
-func placeOf(u *common.URL) *client.Place {
-	if u == nil {
-		return nil
-	}
-	place, _ := u.GetAttribute(Name)
-	p, _ := place.(*client.Place)
-	return p
 }

@@ -2,8 +2,8 @@ package dubbogo
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
 	"net/url"
 	"strconv"
 	"strings"
@@ -11,27 +11,22 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-// asked is what a consumer asks for and the protocol that it speaks.
-type asked struct {
-	registry.Interface
-	protocol string
-}
-
-func queried(u *common.URL) asked {
-	return asked{registry.Interface{Name: u.Service(), Version: u.Version(), Group: u.Group()}, u.Protocol}
-}
-
-func (a asked) query() client.Query { return client.ByKey(client.KeyOf(a.Interface)) }
-
 func side(u *common.URL) string { return u.GetParam(constant.SideKey, "") }
 
-// instanceOf returns what dubbo-go tells of a provider. Where it tells no address,
-// or another one is to be registered, that is as dubbo-go's own registries have it.
+func interfaceOf(u *common.URL) registry.Interface {
+	return registry.Interface{Name: u.Service(), Version: u.Version(), Group: u.Group()}
+}
+
+func keyIn(u *common.URL) naming.ServiceKey { return client.KeyOf(interfaceOf(u)) }
+
+// instanceOf returns what dubbo-go tells of a provider. Where it tells no address, or
+// another one is to be registered, that is as dubbo-go's own registries have it.
 func instanceOf(u *common.URL) (client.Instance, error) {
 	if u == nil {
 		return client.Instance{}, errNothing
@@ -42,26 +37,43 @@ func instanceOf(u *common.URL) (client.Instance, error) {
 	if err != nil {
 		return client.Instance{}, fmt.Errorf("provider %s: port: %w", u.Key(), err)
 	}
-	told := map[string]string{constant.MethodsKey: strings.Join(u.Methods, ",")}
+	params := map[string]string{constant.MethodsKey: strings.Join(u.Methods, ",")}
 	u.RangeParams(func(name, value string) bool {
-		told[name] = value
+		params[name] = value
 		return true
 	})
 	return client.Instance{
-		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []registry.Interface{queried(u).Interface},
-		Host: strings.Trim(at.Ip, "[]"), Port: uint16(port), Protocol: u.Protocol, Metadata: told,
+		Application: u.GetParam(constant.ApplicationKey, ""), Interfaces: []registry.Interface{interfaceOf(u)},
+		Host: strings.Trim(at.Ip, "[]"), Port: uint16(port), Protocol: u.Protocol, Metadata: params,
 		Weight: uint32(max(u.GetParamInt32(constant.WeightKey, 0), 0)), //nolint:gosec // not negative
 	}, nil
 }
 
-// urlOf returns an endpoint of an answer as dubbo-go takes a provider. In the mesh,
-// which does not tell it, it speaks the protocol that is asked for.
+// origin is what a provider's URL was made of. The URL carries it as an attribute.
+type origin struct {
+	client   *client.Client
+	endpoint client.Endpoint
+}
+
+// originOf returns that of a provider's URL; none where another registry told of it,
+// or it is no more.
+func originOf(u *common.URL) (o origin, ok bool) {
+	if u == nil {
+		return o, false
+	}
+	attribute, _ := u.GetAttribute(Name)
+	o, ok = attribute.(origin)
+	return o, ok
+}
+
+// urlOf returns an endpoint that provides an interface as dubbo-go takes a provider.
+// In the mesh, which does not tell it, it speaks the protocol that is asked for.
 //
-// A whole list of providers leaves one as it was that dubbo-go knows already; of
-// what it knows it by, only the time in the URL that it was read from is free to
-// tell of a difference. Weight and subsets are none: the router sees to them.
-func urlOf(s client.Snapshot, e client.Endpoint, of asked) *common.URL {
-	params := make(url.Values)
+// Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what
+// it knows it by, only the time in the URL that it was read from is free to tell of a
+// difference. Weight and subsets are none: renew sees to them.
+func urlOf(o origin, of registry.Interface, protocol string) *common.URL {
+	e, params := o.endpoint, make(url.Values)
 	for name, value := range e.AllAttributes() {
 		params.Set(name, value)
 	}
@@ -74,29 +86,26 @@ func urlOf(s client.Snapshot, e client.Endpoint, of asked) *common.URL {
 		}
 	}
 	u := common.NewURLWithOptions(
-		common.WithProtocol(cmp.Or(e.Scheme(), of.protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
+		common.WithProtocol(cmp.Or(e.Scheme(), protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
 		common.WithPath("/"+of.Name), common.WithMethods(strings.Split(e.Attribute(constant.MethodsKey), ",")), common.WithParams(params),
-		common.WithAttribute(Name, s.Place(e)),
+		common.WithAttribute(Name, o),
 	)
-	digest := fnv.New64a()
-	_, _ = digest.Write([]byte(u.String()))
-	u.PrimitiveURL = "x://x?" + constant.TimestampKey + "=" + strconv.FormatUint(digest.Sum64(), 10)
+	u.PrimitiveURL = fmt.Sprintf("x://x?%s=%x", constant.TimestampKey, sha256.Sum256([]byte(u.String())))
 	renew(u)
 	return u
 }
 
 // renew has a provider's URL tell of the weight and the subsets that it has now.
 func renew(u *common.URL) {
-	p := placeOf(u)
-	if p == nil {
+	o, ok := originOf(u)
+	if !ok {
 		return
 	}
-	e, weight := p.Endpoint(), constant.DefaultWeight // where none is told
-	if e.Weight > 0 || e.ZeroWeight {
-		weight = int(e.Weight)
+	e := o.client.Latest(o.endpoint)
+	weight := e.Share()
+	if e.ZeroWeight {
+		weight = 0
 	}
-	u.SetParam(constant.WeightKey, strconv.Itoa(weight))
-	if subsets := e.Attribute(mesh.AttributeSubset); subsets != u.GetParam(mesh.AttributeSubset, "") {
-		u.SetParam(mesh.AttributeSubset, subsets)
-	}
+	u.SetParam(constant.WeightKey, strconv.Itoa(int(weight)))
+	u.SetParam(mesh.AttributeSubset, e.Attribute(mesh.AttributeSubset))
 }

@@ -34,7 +34,7 @@ func TestARegistryOfAnAddress(t *testing.T) {
 	for name, c := range map[string]config.RegistryConfig{
 		"as before 3.3.0":  {Protocol: "xds", Address: "istiod.istio-system.svc.cluster.local:15010"},
 		"the mesh":         {Address: "xds://192.0.2.1:15010"},
-		"by TLS":           {Address: "xdsbridge-tls://192.0.2.1:15012", Params: map[string]string{"token": "/none", "ca": "/none"}},
+		"by TLS":           {Address: "xdsbridge+tls://192.0.2.1:15012", Params: map[string]string{"token": "/none", "ca": "/none"}},
 		"ZooKeeper":        {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Group: "dubbo", Username: "me", Params: map[string]string{"passwordFile": "/none"}},
 		"its root":         {Address: "xdsbridge-zookeeper://192.0.2.1:2181/dubbo"},
 		"several of it":    {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Params: map[string]string{"backup": "192.0.2.2:2181,192.0.2.3:2181"}},

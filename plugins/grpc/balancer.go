@@ -131,14 +131,10 @@ func (p picker) choose(fits func(ready) bool) (one ready, ok bool) {
 // subset returns where the routes of the endpoint's host send a call; empty for
 // anywhere.
 func (r ready) subset(info balancer.PickInfo) string {
-	if r.at == nil || r.at.now.Load().routes == nil {
+	if r.at == nil {
 		return ""
 	}
-	route := r.at.now.Load().routes.Find(info.FullMethodName, headersOf(info.Ctx))
-	if route == nil {
-		return ""
-	}
-	return route.Pick(rand.Uint64N(route.Total())).Subset //nolint:gosec // spreads load, keeps no secret
+	return r.at.now.Load().routes.Subset(info.FullMethodName, headersOf(info.Ctx), rand.Uint64N)
 }
 
 // weight returns the part of the calls that a connection gets.

@@ -103,6 +103,20 @@ func (t *Table) Find(path string, header func(name string) (string, bool)) *Rout
 	return nil
 }
 
+// Subset returns the subset that a call goes to; empty where any endpoint may be
+// called. Below returns a number below another, such as a random one, by which one of
+// several is chosen. Without routes, the table may be nil.
+func (t *Table) Subset(path string, header func(name string) (string, bool), below func(uint64) uint64) string {
+	if t == nil {
+		return ""
+	}
+	route := t.Find(path, header)
+	if route == nil {
+		return ""
+	}
+	return route.Pick(below(route.Total())).Subset
+}
+
 // Pick returns the cluster of a call; at is a number below Total, such as a
 // random one. Clusters of weight 0 get no calls.
 func (r *Route) Pick(at uint64) naming.Cluster {

@@ -1,0 +1,49 @@
+package client
+
+import (
+	"errors"
+	"sync"
+)
+
+// Pool has the clients of a process by their URLs, so that its parts that name the
+// same registry share one. The zero value has none.
+type Pool struct {
+	mu      sync.Mutex
+	clients map[string]*Client
+}
+
+// Open returns the client of a URL as FromURL takes it, a new one where there is none
+// or it was closed. The error says what is wrong with the URL.
+func (p *Pool) Open(url string, o Options) (*Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.clients[url]; c != nil && !errors.Is(c.Status().Err, ErrClosed) {
+		return c, nil
+	}
+	b, err := FromURL(url, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := New(b, o)
+	if err != nil {
+		return nil, err
+	}
+	if p.clients == nil {
+		p.clients = make(map[string]*Client)
+	}
+	p.clients[url] = c
+	return c, nil
+}
+
+// Close closes all of them.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	all := p.clients
+	p.clients = nil
+	p.mu.Unlock()
+	var closing sync.WaitGroup
+	for _, c := range all {
+		closing.Go(c.Close)
+	}
+	closing.Wait()
+}

@@ -1,0 +1,42 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+)
+
+const elsewhere = "zookeeper://192.0.2.1:2181?identity=one"
+
+// continues reports whether a client was not closed.
+func continues(c *client.Client) bool { return !errors.Is(c.Status().Err, client.ErrClosed) }
+
+func TestOneURLIsOneClient(t *testing.T) {
+	pool := new(client.Pool)
+	open := func(url string) *client.Client {
+		t.Helper()
+		c, err := pool.Open(url, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return c
+	}
+	one, other := open(elsewhere), open(elsewhere+"-more")
+	if open(elsewhere) != one || one == other {
+		t.Error("clients are told apart by their URLs")
+	}
+	one.Close()
+	again := open(elsewhere)
+	if again == one || !continues(again) || !continues(other) {
+		t.Error("one that was closed is replaced")
+	}
+	pool.Close()
+	if continues(again) || continues(other) {
+		t.Error("one continues after all were closed")
+	}
+	if _, err := pool.Open("zookeeper://192.0.2.1:2181?color=red", client.Options{}); err == nil {
+		t.Error("a bad URL is no error")
+	}
+}
