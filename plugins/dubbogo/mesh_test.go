@@ -6,18 +6,13 @@ package dubbogo_test
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"dubbo.apache.org/dubbo-go/v3"
 	dclient "dubbo.apache.org/dubbo-go/v3/client"
 	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance"
 	"dubbo.apache.org/dubbo-go/v3/cluster/router"
@@ -26,119 +21,8 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/registry"
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
-
-// istiod is one within the process.
-type istiod struct {
-	*adstest.Server
-	xds, debug string // addresses
-}
-
-func serveIstiod(t *testing.T) istiod {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := istiod{Server: adstest.NewServer(), xds: l.Addr().String()}
-	discovery := grpc.NewServer(adstest.ServerOptions()...)
-	i.Register(discovery)
-	go func() { _ = discovery.Serve(l) }() // until it is stopped
-	t.Cleanup(discovery.Stop)
-	debug := httptest.NewServer(http.HandlerFunc(i.clients))
-	t.Cleanup(debug.Close)
-	i.debug = strings.TrimPrefix(debug.URL, "http://")
-	return i
-}
-
-// clients shows who is connected, as istiod's debug API does.
-func (i istiod) clients(w http.ResponseWriter, _ *http.Request) {
-	all := make([]any, 0)
-	for _, c := range i.Connections() {
-		all = append(all, map[string]any{"connectionId": c.ID, "connectedAt": c.ConnectedAt, "address": c.Address, "metadata": c.Node.GetMetadata().AsMap()})
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"totalClients": len(all), "clients": all})
-}
-
-// registry is how dubbo-go's configuration names it.
-func (i istiod) registry(protocol, pod string, by registry.Option) dubbo.InstanceOption {
-	return dubbo.WithRegistry(registry.WithAddress(protocol+"://"+i.xds), registry.WithParams(map[string]string{
-		"name": pod, "namespace": "shop", "ip": "127.0.0.1", "debug": i.debug, "interval": "20ms", "allow": "127.0.0.0/8",
-	}), by)
-}
-
-// host is the one that the istiod of a test has.
-const host = "greeter.shop.svc.cluster.local"
-
-func clusterOf(subset string) string { return "outbound|80|" + subset + "|" + host }
-
-// has tells of providers by subset, each with a weight.
-func (i istiod) has(subsets map[string]map[int]uint32) {
-	assigned := make(map[string]*endpointv3.ClusterLoadAssignment)
-	add := func(subset string, ports map[int]uint32) {
-		name := clusterOf(subset)
-		if assigned[name] == nil {
-			assigned[name] = &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
-		}
-		for _, port := range slices.Sorted(maps.Keys(ports)) {
-			at := &corev3.SocketAddress{Address: "127.0.0.1", PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}} //nolint:gosec // a port
-			here := assigned[name].GetEndpoints()[0]
-			here.LbEndpoints = append(here.LbEndpoints, &endpointv3.LbEndpoint{
-				LoadBalancingWeight: wrapperspb.UInt32(ports[port]),
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-					Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: at}},
-				}},
-			})
-		}
-	}
-	add("", nil)
-	for subset, ports := range subsets {
-		add(subset, ports)
-		add("", ports)
-	}
-	var all []proto.Message
-	for name, a := range assigned {
-		all = append(all, a, &clusterv3.Cluster{
-			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: name, EdsConfig: &corev3.ConfigSource{
-				ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-			}},
-		})
-	}
-	i.Set(all...)
-}
-
-// routes has a VirtualService send a path to a subset that nobody is in, a header to
-// v2, and the rest to v1.
-func (i istiod) routes(nowhere string) {
-	to := func(subset string, m *routev3.RouteMatch) *routev3.Route {
-		return &routev3.Route{Match: m, Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: clusterOf(subset)},
-		}}}
-	}
-	all := &routev3.RouteMatch_Prefix{Prefix: "/"}
-	canary := &routev3.HeaderMatcher{Name: "x-env", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-		StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "canary"}},
-	}}
-	i.Set(&routev3.RouteConfiguration{Name: clusterOf(""), VirtualHosts: []*routev3.VirtualHost{{
-		Name: host + ":80", Domains: []string{host},
-		Routes: []*routev3.Route{
-			to("v3", &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: nowhere}}),
-			to("v2", &routev3.RouteMatch{PathSpecifier: all, Headers: []*routev3.HeaderMatcher{canary}}),
-			to("v1", &routev3.RouteMatch{PathSpecifier: all}),
-		},
-	}}})
-}
 
 // choices are what a call may go to: ports with weights. It is a router behind that of
 // the mesh, and its factory.
@@ -166,6 +50,12 @@ func (c *choices) Route(all []base.Invoker, u *common.URL, call base.Invocation)
 	return all
 }
 
+func (c *choices) of(service string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[service]
+}
+
 // await calls a service until there are these to choose from.
 func (c *choices) await(ctx context.Context, t *testing.T, conn *dclient.Connection, service, want string) {
 	t.Helper()
@@ -183,45 +73,197 @@ func (c *choices) await(ctx context.Context, t *testing.T, conn *dclient.Connect
 	})
 }
 
+// seeing has dubbo-go note what calls may go to.
+func seeing() *choices {
+	seen := &choices{last: make(map[string]string)}
+	extension.SetRouterFactory("seeing", func() router.PriorityRouterFactory { return seen })
+	return seen
+}
+
+// weighs is a provider as choices tell of it.
+func weighs(port, weight int) string { return fmt.Sprintf("%d=%d", port, weight) }
+
+// both are two of them, in order.
+func both(one, two string) string { return min(one, two) + " " + max(one, two) }
+
 // TestTheMeshIsFollowed: an interface that a provider registers is found at its host,
 // by consumers of both levels, with weights, subsets and routes; also what goes.
 func TestTheMeshIsFollowed(t *testing.T) {
-	seen := &choices{last: make(map[string]string)}
-	extension.SetRouterFactory("seeing", func() router.PriorityRouterFactory { return seen })
+	seen := seeing()
 	for level, by := range levels() {
 		t.Run(level, func(t *testing.T) {
 			i, service := serveIstiod(t), "api.Routed."+level
 			one, two := freePort(t), freePort(t)
-			i.has(map[string]map[int]uint32{"v1": {one: 3}, "v2": {two: 1}})
-			conn := refer(t, instance(t, "router", i.registry("xdsbridge", "consumer-"+level, by)), service, dclient.WithRetries(0))
-			seen.await(t.Context(), t, conn, service, "")
+			subsets := []string{"v1", "v2"}
+			i.has(greeter, subsets, pod{one, 3, "v1", 0}, pod{two, 1, "v2", 0})
+			provide(t, i.providers(t, "provider"), service, one)
+			conn := refer(t, i.consumer(t, by), service, dclient.WithRetries(0))
+			seen.await(t.Context(), t, conn, service, both(weighs(one, 300), weighs(two, 100)))
 
-			u := parsed(t, "xds://"+i.xds+"?registry=xds&name=provider-"+level+"&namespace=shop&ip=127.0.0.1&allow=127.0.0.0/8&debug="+i.debug)
-			r, err := extension.GetRegistry("xds", u)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(r.Destroy)
-			if err := r.Register(parsed(t, fmt.Sprintf("tri://127.0.0.1:%d/%s?side=provider", one, service))); err != nil {
-				t.Fatal(err)
-			}
-			both := fmt.Sprintf("%d=%d %d=%d", min(one, two), map[bool]int{true: 300, false: 100}[one < two], max(one, two), map[bool]int{true: 100, false: 300}[one < two])
-			seen.await(t.Context(), t, conn, service, both)
-
-			i.routes("/" + service + "/Admin")
+			i.routes(greeter, "/"+service+"/Admin")
 			canary := context.WithValue(t.Context(), constant.AttachmentKey, map[string]any{"X-Env": []string{"canary"}})
-			seen.await(t.Context(), t, conn, service, fmt.Sprintf("%d=300", one))
-			seen.await(canary, t, conn, service, fmt.Sprintf("%d=100", two))
-			if err := conn.CallUnary(t.Context(), []any{"me"}, new(string), "Admin"); err == nil || !strings.Contains(err.Error(), "No provider available") {
+			seen.await(t.Context(), t, conn, service, weighs(one, 300))
+			seen.await(canary, t, conn, service, weighs(two, 100))
+			if err := conn.CallUnary(t.Context(), []any{"me"}, new(string), "Admin"); err == nil || !strings.Contains(err.Error(), "provider") {
 				t.Errorf("a subset without providers: %v", err)
 			}
 
-			i.has(map[string]map[int]uint32{"v1": {one: 5, two: 1}, "v2": {}})
-			seen.await(t.Context(), t, conn, service, strings.ReplaceAll(both, "=300", "=500"))
-			i.has(map[string]map[int]uint32{"v1": {two: 1}, "v2": {}})
-			seen.await(t.Context(), t, conn, service, fmt.Sprintf("%d=100", two))
-			i.has(map[string]map[int]uint32{"v1": {}, "v2": {}})
+			i.has(greeter, subsets, pod{one, 5, "v1", 0}, pod{two, 1, "v1", 0})
+			seen.await(t.Context(), t, conn, service, both(weighs(one, 500), weighs(two, 100)))
+			i.has(greeter, subsets, pod{two, 1, "v1", 0})
+			seen.await(t.Context(), t, conn, service, weighs(two, 100))
+			i.has(greeter, subsets)
 			seen.await(t.Context(), t, conn, service, "")
 		})
+	}
+}
+
+// TestTheFirstCallFindsAProvider: a reference is made once it is known who is there.
+func TestTheFirstCallFindsAProvider(t *testing.T) {
+	seen, i := seeing(), serveIstiod(t)
+	port := freePort(t)
+	i.has(greeter, nil, pod{port, 1, "", 0})
+	provide(t, i.providers(t, "provider"), "api.First", port)
+	before := refer(t, i.consumer(t, registry.WithRegisterInterface()), "api.First")
+	seen.await(t.Context(), t, before, "api.First", weighs(port, 100)) // istiod shows the key
+	_ = greet(t.Context(), refer(t, i.consumer(t, registry.WithRegisterService()), "api.First", dclient.WithRetries(0)))
+	if got := seen.of("api.First"); got != weighs(port, 100) {
+		t.Errorf("the first call may go to %q", got)
+	}
+}
+
+// TestInterfacesOfOneHost: each is found by its own name and from the beginning, and
+// one that nobody provides is not. Pods that drain are not called.
+func TestInterfacesOfOneHost(t *testing.T) {
+	seen, i := seeing(), serveIstiod(t)
+	port, leaves := freePort(t), freePort(t)
+	i.has(greeter, nil, pod{port, 1, "", 0}, pod{leaves, 1, "", corev3.HealthStatus_DRAINING})
+	providers, consumer := i.providers(t, "provider"), i.consumer(t, registry.WithRegisterInterface())
+	for _, service := range []string{"api.One", "api.Two"} {
+		provide(t, providers, service, port)
+		seen.await(t.Context(), t, refer(t, consumer, service), service, weighs(port, 100))
+	}
+	seen.await(t.Context(), t, refer(t, consumer, "api.None"), "api.None", "")
+}
+
+// TestAReferenceThatEndsIsMadeAnew: dubbo-go's directory goes and comes back, also
+// twice at a time.
+func TestAReferenceThatEndsIsMadeAnew(t *testing.T) {
+	i := serveIstiod(t)
+	port := freePort(t)
+	i.has(greeter, nil, pod{port, 1, "", 0})
+	r := i.providers(t, "provider")
+	provide(t, r, "api.Again", port)
+	u := parsed(t, "tri://10.9.9.9/api.Again?interface=api.Again&side=consumer")
+	for range 3 {
+		h := new(heard)
+		if err := r.Subscribe(u, h); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			if got := h.String(); got != fmt.Sprintf("127.0.0.1:%d 100", port) {
+				return errors.New(got)
+			}
+			return nil
+		})
+		var ending sync.WaitGroup
+		for range 2 {
+			ending.Go(func() { _ = r.UnSubscribe(u, h) })
+		}
+		ending.Wait()
+	}
+}
+
+// TestAServiceThatMoves: a provider is registered before the mesh has its Service; the
+// Service goes for one of another name; and where two have it, both are called.
+func TestAServiceThatMoves(t *testing.T) {
+	seen, i := seeing(), serveIstiod(t)
+	port, second := freePort(t), freePort(t)
+	provide(t, i.providers(t, "provider"), "api.Moves", port)
+	conn := refer(t, i.consumer(t, registry.WithRegisterInterface()), "api.Moves")
+	i.has(greeter, nil, pod{port, 1, "", 0})
+	seen.await(t.Context(), t, conn, "api.Moves", weighs(port, 100))
+	i.has(other, nil, pod{second, 1, "", 0})
+	provide(t, i.providers(t, "second"), "api.Moves", second)
+	seen.await(t.Context(), t, conn, "api.Moves", both(weighs(port, 100), weighs(second, 100)))
+}
+
+// TestRegistrationsCostNoConnection: nor a stream, for whatever number of them, and
+// consumers none at all.
+func TestRegistrationsCostNoConnection(t *testing.T) {
+	i := serveIstiod(t)
+	port := freePort(t)
+	i.has(greeter, nil, pod{port, 1, "", 0})
+	r := i.providers(t, "provider")
+	shown := func(service string) {
+		t.Helper()
+		eventually(t, func() error {
+			for _, c := range i.Connections() {
+				if strings.Contains(c.Node.String(), "providers:"+service+"::") {
+					return nil
+				}
+			}
+			return errors.New(service + " is not shown")
+		})
+	}
+	provide(t, r, "api.Many0", port)
+	shown("api.Many0")
+	before := len(i.Connections())
+	for n := range 30 {
+		service := fmt.Sprintf("api.Many%d", n+1)
+		provide(t, r, service, port)
+		if err := r.Register(parsed(t, "tri://10.9.9.9/"+service+"?side=consumer")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown("api.Many30")
+	eventually(t, func() error { // the stream of the earlier keys ends
+		if now := len(i.Connections()); now > before {
+			return fmt.Errorf("%d connections, %d before", now, before)
+		}
+		return nil
+	})
+	r.Destroy()
+	eventually(t, func() error {
+		if left := len(i.Connections()); left > 0 {
+			return fmt.Errorf("%d connections are left", left)
+		}
+		return nil
+	})
+}
+
+// TestAMeshThatIsAway: the registry says so, what was known stays, and nothing waits.
+func TestAMeshThatIsAway(t *testing.T) {
+	seen, i := seeing(), serveIstiod(t)
+	port := freePort(t)
+	i.has(greeter, nil, pod{port, 1, "", 0})
+	r := i.providers(t, "provider")
+	provide(t, r, "api.Away", port)
+	conn := refer(t, i.consumer(t, registry.WithRegisterInterface()), "api.Away", dclient.WithRetries(0))
+	seen.await(t.Context(), t, conn, "api.Away", weighs(port, 100))
+	if !r.IsAvailable() {
+		t.Error("it says that it is away")
+	}
+	i.Refuse(errors.New("away"))
+	i.Drop(errors.New("away"))
+	eventually(t, func() error {
+		if r.IsAvailable() {
+			return errors.New("it says that it is there")
+		}
+		return nil
+	})
+	h, u := new(heard), parsed(t, "tri://10.9.9.9/api.Away?interface=api.Away&side=consumer")
+	if err := errors.Join(r.Subscribe(u, h), r.UnSubscribe(u, h)); err != nil {
+		t.Error(err)
+	}
+	seen.await(t.Context(), t, conn, "api.Away", weighs(port, 100))
+}
+
+// TestAnAmbiguousKeyIsRefused: a colon would make another key of it.
+func TestAnAmbiguousKeyIsRefused(t *testing.T) {
+	r := serveIstiod(t).providers(t, "provider")
+	err := r.Register(parsed(t, "tri://127.0.0.1:20000/api.Colon?side=provider&interface=api.Colon&version=1%3A2"))
+	if err == nil || !strings.Contains(err.Error(), "version") {
+		t.Errorf("got %v", err)
 	}
 }
