@@ -1,7 +1,7 @@
 // Command dubbogo is an application of the real dubbo-go of the version in
 // go.mod, for tests:
 //
-//	dubbogo provide PORT [PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]]  answers on the port, and registers nowhere or there
+//	dubbogo provide PORT[@WEIGHT] [PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]]  answers on the port, and registers nowhere or there
 //	dubbogo consume PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]         calls all the time
 //
 // PROTOCOL is tri or dubbo, REGISTRY zookeeper, nacos or one that an import adds,
@@ -18,6 +18,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/client"
 	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance"
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
+	"dubbo.apache.org/dubbo-go/v3/global"
 	"dubbo.apache.org/dubbo-go/v3/logger"
 	"dubbo.apache.org/dubbo-go/v3/protocol"
 	"dubbo.apache.org/dubbo-go/v3/registry"
@@ -86,8 +88,13 @@ func registered(args []string) (dubbo.InstanceOption, error) {
 
 func provide(text, speaks string, at []string) error {
 	log.SetOutput(io.Discard) // a line for each call
+	text, told, _ := strings.Cut(text, "@")
 	port, err := strconv.Atoi(text)
 	if err != nil {
+		return err
+	}
+	provider := global.DefaultProviderConfig()
+	if provider.Weight, err = strconv.ParseInt(cmp.Or(told, "0"), 10, 64); err != nil { // 0 is what dubbo-go says where none is told
 		return err
 	}
 	o := []dubbo.InstanceOption{dubbo.WithName("dubbogo-provider"), dubbo.WithLogger(logger.WithLevel("error")), dubbo.WithMetadataServicePort(0)}
@@ -102,7 +109,7 @@ func provide(text, speaks string, at []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := instance.NewServer(server.WithServerProtocol(protocol.WithProtocol(speaks), protocol.WithIp("127.0.0.1"), protocol.WithPort(port)))
+	s, err := instance.NewServer(server.SetServerProvider(provider), server.WithServerProtocol(protocol.WithProtocol(speaks), protocol.WithIp("127.0.0.1"), protocol.WithPort(port)))
 	if err != nil {
 		return err
 	}

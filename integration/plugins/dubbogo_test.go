@@ -53,12 +53,13 @@ type place []string // protocol, address, level, namespace, parameters
 // dubboGo is what the application of dubbo-go runs with.
 type dubboGo struct {
 	binary, speaks string
+	weight         string // of what it provides, with @ before it; empty: none is told
 }
 
 func (d dubboGo) provide(t *testing.T, at place) (port int, p *harness.Process) {
 	t.Helper()
 	port = harness.FreePort(t)
-	p = harness.Start(t, harness.Command{Name: "provider-" + strconv.Itoa(port), Path: d.binary, Args: append([]string{"provide", strconv.Itoa(port), d.speaks}, at...)})
+	p = harness.Start(t, harness.Command{Name: "provider-" + strconv.Itoa(port), Path: d.binary, Args: append([]string{"provide", strconv.Itoa(port) + d.weight, d.speaks}, at...)})
 	harness.Eventually(t, soon, "it listens", func() error { return harness.Listens(t, address(port)) })
 	return port, p
 }
@@ -110,7 +111,7 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 				t.Parallel()
 				own, ours := start(t)
 				level := func(by string) place { return append(place{ours[0], ours[1], by}, ours[3:]...) }
-				d := dubboGo{binary, speaks}
+				d := dubboGo{binary: binary, speaks: speaks}
 				consumers := make(map[string]*harness.DubboGoConsumer)
 				refer := func(name string, at place) {
 					consumers[name] = harness.ReferDubboGoBy(t, d.binary, append([]string{speaks}, at...)...)
@@ -155,21 +156,16 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 func TestDubboGoInTheMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	d := dubboGo{buildDubboGo(t), "tri"}
+	d := dubboGo{binary: buildDubboGo(t), speaks: "tri"}
 	at, ok := startMesh(t).(mesh)
 	if !ok {
 		t.Fatal("no mesh")
 	}
-	in := func(registry, level, name string) place {
-		return place{
-			registry, at.istiod.GRPC, level, "shop", "name=" + name, "ip=127.0.0.1", "debug=" + at.istiod.HTTP, "interval=200ms", "allow=127.0.0.0/8",
-		}
-	}
-	first, ends := d.provide(t, in("xds", "interface", "first"))
+	first, ends := d.provide(t, inMesh(at.istiod, "xds", "interface", "first"))
 	at.runs(t, "greeter", []int{first})
 	consumers := []*harness.DubboGoConsumer{
-		harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, in("xds", "interface", "one")...)...),
-		harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, in("xdsbridge", "application", "two")...)...),
+		harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, inMesh(at.istiod, "xds", "interface", "one")...)...),
+		harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, inMesh(at.istiod, "xdsbridge", "application", "two")...)...),
 	}
 	all := func(ports ...int) {
 		t.Helper()
@@ -178,7 +174,7 @@ func TestDubboGoInTheMesh(t *testing.T) {
 		}
 	}
 	all(first)
-	second, _ := d.provide(t, in("xdsbridge", "application", "second"))
+	second, _ := d.provide(t, inMesh(at.istiod, "xdsbridge", "application", "second"))
 	at.runs(t, "greeter", []int{first, second})
 	all(first, second)
 	weighed := harness.Service{Host: "greeter.shop.svc.cluster.local", Port: 80, Endpoints: []harness.Endpoint{
@@ -217,6 +213,58 @@ func TestDubboGoInTheMesh(t *testing.T) {
 		t.Errorf("the provider ended with %d", code)
 	}
 	for _, c := range consumers {
+		if failed := c.Failed(); len(failed) > 0 {
+			t.Errorf("%d calls failed, of %v answered; the first: %s", len(failed), c.Calls(), failed[0])
+		}
+	}
+}
+
+// inMesh is an istiod as the registry of a pod.
+func inMesh(i *harness.Istiod, registry, level, pod string) place {
+	return place{registry, i.GRPC, level, "shop", "name=" + pod, "ip=127.0.0.1", "debug=" + i.HTTP, "interval=200ms", "allow=127.0.0.0/8"}
+}
+
+// TestDubboGoThroughTheBridge: an application of dubbo-go in the mesh publishes its
+// service keys in istiod's metadata, one outside with dubbo-go's own ZooKeeper finds
+// it through the bridge, and the reverse.
+func TestDubboGoThroughTheBridge(t *testing.T) {
+	t.Parallel()
+	// The mesh tells weights; beside them, dubbo-go calls nobody who tells none.
+	d, z, m := dubboGo{buildDubboGo(t), "tri", "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)
+	listen, xds, debug := harness.Address(t), harness.Address(t), harness.Address(t)
+	m.From(listen)
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
+registries:
+  mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 200ms, connectionGrace: 1s } } }
+  zk: { zookeeper: { servers: [%q] } }
+bridges:
+  - { name: in, from: zk, to: mesh, listen: %q, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] } }
+  - { name: out, from: mesh, to: zk, formats: [dubbo-interface], select: { allow: [127.0.0.0/8] } }
+`, xds, debug, z.Address, listen))
+	bridge.Start(t)
+	harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
+	at := mesh{m, harness.StartIstiodAt(t, m, xds, debug)}
+	own := place{"zookeeper", z.Address, "interface", ""}
+	refer := func(at place) *harness.DubboGoConsumer {
+		return harness.ReferDubboGoBy(t, d.binary, append([]string{d.speaks}, at...)...)
+	}
+	inside, _ := d.provide(t, inMesh(at.istiod, "xds", "interface", "inside"))
+	at.runs(t, "greeter", []int{inside})
+	harness.Eventually(t, soon, "istiod shows its service key", func() error {
+		keys, err := at.istiod.PublishedKeys(t)
+		if text := fmt.Sprint(keys); err == nil && !strings.Contains(text, `"providers:`+harness.DubboInterface+`::":"greeter.shop.svc.cluster.local:80"`) {
+			err = errors.New(text)
+		}
+		return err
+	})
+	bridge.AwaitReady(t)
+	far, near := refer(own), refer(inMesh(at.istiod, "xdsbridge", "application", "near"))
+	called(t, far, inside)
+	called(t, near, inside)
+	outside, _ := d.provide(t, own)
+	called(t, far, inside, outside)
+	called(t, near, inside, outside)
+	for _, c := range []*harness.DubboGoConsumer{far, near} {
 		if failed := c.Failed(); len(failed) > 0 {
 			t.Errorf("%d calls failed, of %v answered; the first: %s", len(failed), c.Calls(), failed[0])
 		}
