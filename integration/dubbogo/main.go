@@ -66,7 +66,7 @@ func main() {
 type Greeter struct{ port string }
 
 // Greet is the one method.
-func (g *Greeter) Greet(context.Context, string) (string, error) { return g.port, nil }
+func (g *Greeter) Greet(context.Context, string) (string, error) { return g.port, nil } //nolint:unparam // dubbo-go's form
 
 // Reference names the service.
 func (*Greeter) Reference() string { return service }

@@ -71,7 +71,7 @@ func (t *teller) see(seen string) {
 	defer t.mu.Unlock()
 	if t.seen != seen {
 		t.seen = seen
-		fmt.Fprintln(t.out, "seen", seen)
+		_, _ = fmt.Fprintln(t.out, "seen", seen)
 	}
 }
 
@@ -107,16 +107,17 @@ func (t *teller) took(port string, err error) {
 	case err == nil:
 		t.answered[port]++
 	case len(t.answered) > 0:
-		fmt.Fprintln(t.out, "failed", strings.Join(strings.Fields(err.Error()), " "))
+		_, _ = fmt.Fprintln(t.out, "failed", strings.Join(strings.Fields(err.Error()), " "))
 	}
 }
 
 func (t *teller) count() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	line := "calls"
+	var line strings.Builder
+	line.WriteString("calls")
 	for _, port := range slices.Sorted(maps.Keys(t.answered)) {
-		line += fmt.Sprintf(" %s=%d", port, t.answered[port])
+		_, _ = fmt.Fprintf(&line, " %s=%d", port, t.answered[port])
 	}
-	fmt.Fprintln(t.out, line)
+	_, _ = fmt.Fprintln(t.out, line.String())
 }
