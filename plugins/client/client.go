@@ -246,7 +246,7 @@ func (c *Client) Status() Status {
 	c.mu.Unlock()
 	found := c.index.find(Query{})
 	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
-	s.Err = caused(first(s.Err, context.Cause(c.ctx), found.stale, c.fault()), ErrUnreachable)
+	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.fault()), ErrUnreachable)
 	return s
 }
 

@@ -349,6 +349,10 @@ func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
 		if s := c.Status(); s.Available || s.Err == nil {
 			t.Errorf("%+v", s)
 		}
+		c.Close()
+		if s := c.Status(); !errors.Is(s.Err, client.ErrClosed) {
+			t.Errorf("once closed: %v", s.Err)
+		}
 	})
 }
 
