@@ -80,7 +80,7 @@ func TestForeignEntriesStay_A44(t *testing.T) {
 	if n := len(w.providers("api.Orders")); n != 3 {
 		t.Fatalf("a dry run deleted: %d nodes are left", n)
 	}
-	do(t, "purge", "--owner", "else", "--yes", "-f", file).want(t, exitOK, "There is nothing of owner else to purge")
+	do(t, "purge", "--owner", "else", "--yes", "-f", file).want(t, exitFindings, `no owner "else" is known`)
 	do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file).want(t, exitOK, `"done": true`, `"msg":"audit"`)
 	nodes := w.providers("api.Orders")
 	if after, _ := w.zk.Get(foreign); len(nodes) != 1 || after.Stat != before.Stat {

@@ -55,6 +55,10 @@ func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 	if err := checkOwner(orWord(w.owner, w.gone)); err != nil {
 		return nil, nil, err
 	}
+	cfg, err := c.load()
+	if err != nil {
+		return nil, nil, err
+	}
 	h, err := c.house(wiring{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +78,7 @@ func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 			}
 		}
 		var err error
-		done, left, err = h.worked(ctx, w, outlets)
+		done, left, err = h.workedOnOwner(ctx, w, outlets, cfg.Owner)
 		return err
 	})
 	return done, left, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,4 +104,33 @@ func TestAnOwnerIsNamedByItsMark(t *testing.T) {
 	if n := w.providers("api.Orders"); len(n) != 0 {
 		t.Errorf("left: %q", n)
 	}
+}
+
+// A misspelled owner has nothing, and who deletes in its name is not told that all is done.
+func TestWorkOfAnOwnerThatNobodyKnowsFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	for _, verb := range [][]string{{"purge", "--owner"}, {"release", "--owner"}, {"adopt", "--from"}} {
+		do(t, append(verb, "nobody", "--yes", "-f", file)...).want(t, exitFindings, `no owner "nobody" is known, and no entry bears its mark; known are shop`)
+	}
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "2 entries of owner shop: deleted.")
+	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "There is nothing of owner shop to purge.")
+
+	do(t, "run", "--once", "-f", w.ownedBy("bank", "")).want(t, exitOK)
+	for _, verb := range [][]string{{"purge", "--owner"}, {"release", "--owner"}, {"adopt", "--from"}} {
+		r := do(t, append(verb, "bnk", "-o", "json", "-f", file)...)
+		if r.want(t, exitFindings, `no owner "bnk" is known`, `did you mean "bank"?`); r.out != "" {
+			t.Errorf("%s says %s", verb[0], r.out)
+		}
+	}
+	do(t, "purge", "--owner", "mark:000000", "-f", file).want(t, exitFindings, `no owner "mark:000000" is known`, "known are bank, shop")
+	do(t, "purge", "--owner", "bank", "--bridge", "second", "-f", file).want(t, exitOK, "There is nothing of bridge second of owner bank to purge.")
+	for _, path := range slices.Backward(w.zk.Paths("/xds-bridge/bank")) {
+		w.zk.Delete(path)
+	}
+	do(t, "purge", "--owner", "bank", "--bridge", "second", "-f", file).want(t, exitOK, "There is nothing of bridge second of owner bank to purge.")
+	do(t, "purge", "--owner", "bank", "--yes", "-f", file).want(t, exitOK, "2 entries of owner bank: deleted.")
+	do(t, "purge", "--owner", "bank", "--yes", "-f", file).want(t, exitFindings, `no owner "bank" is known`)
 }

@@ -237,7 +237,7 @@ func (t *Target) predecessor(ctx context.Context) error {
 	return nil
 }
 
-// owners returns whoever has a folder of its own.
+// owners returns whoever has a folder of its own, beside which the registry's id lies.
 func (t *Target) owners(ctx context.Context) ([]string, error) {
 	names, err := t.client.children(ctx, home)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -248,7 +248,7 @@ func (t *Target) owners(ctx context.Context) ([]string, error) {
 	}
 	owners := make([]string, 0, len(names))
 	for _, name := range names {
-		if owner, err := url.PathUnescape(name); err == nil {
+		if owner, err := url.PathUnescape(name); err == nil && home+"/"+name != IDNode {
 			owners = append(owners, owner)
 		}
 	}
