@@ -212,9 +212,12 @@ func ended(before, after *house, note func(part, name, how string)) {
 		if before.outlet(o.at) == o {
 			continue
 		}
+		r := before.cfg.Registries[o.at.registry]
 		for _, u := range o.former {
-			if leads(after, u.bridge) {
-				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(after.cfg.Registries[o.at.registry], u.format)))
+			at := placed(r, u.format)
+			left := func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) } // now, not at a reload before
+			if leads(after, u.bridge) && slices.ContainsFunc(leadingTo(before.cfg, o.at), left) {
+				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", at))
 			}
 		}
 	}

@@ -269,6 +269,11 @@ func TestAPlaceIsWhatItIs_V96(t *testing.T) {
 	inStep(t, file)
 	w.config(fileOptions{bridge: plainNames})
 	do(t, "reload", "-f", file).want(t, exitOK, "bridge mesh-to-zk: leaves kratos:/microservices/; its entries there are held for approval")
+	w.config(fileOptions{bridge: plainNames + ", policy: upsert-only"})
+	r = do(t, "reload", "-f", file)
+	if r.want(t, exitOK, "loop zk: restarted"); strings.Contains(r.out, "leaves") {
+		t.Errorf("it left at the reload before: %s", r.out)
+	}
 }
 
 // TestAnotherEnsembleIsAnotherPlace_V94 shows that the id that a registry keeps
