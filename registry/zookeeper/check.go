@@ -23,14 +23,13 @@ type Report struct {
 	Asked   time.Duration // session timeout
 	Granted time.Duration // session timeout
 	Read    error         // of the folders of the layouts; nil: they can be listed
-	Write   error         // nil: a node under /xds-bridge/<owner> was made and deleted, and could be made in each root
+	Write   error         // nil: a node under /xds-bridge/<owner> was made and deleted, and one could be made in each root
 	Skew    time.Duration // how far the server's clock is ahead of ours, give or take Took
 	Took    time.Duration // the round trip of the written node
 }
 
-// Check tries whether everything is as the target needs it. It leaves nothing
-// behind but the folder /xds-bridge/<owner>. It fails where no session can be
-// had; all else is in the report.
+// Check tries whether everything is as the target needs it, and leaves nothing
+// behind. It fails where no session can be had; all else is in the report.
 func (t *Target) Check(ctx context.Context) (Report, error) {
 	if _, err := t.client.exists(ctx, "/"); err != nil {
 		return Report{}, err
@@ -41,8 +40,31 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		Asked: t.client.opts.SessionTimeout, Granted: state.Timeout,
 	}
 	_, r.Read = t.Groups(ctx)
-	r.Write = cmp.Or(t.probe(ctx, &r), t.mayWrite(ctx))
+	r.Write = cmp.Or(t.tryHome(ctx, &r), t.mayWrite(ctx))
 	return r, nil
+}
+
+// tryHome tries to write to what is the owner's own, and deletes what of it was
+// not there before.
+func (t *Target) tryHome(ctx context.Context, r *Report) error {
+	var missing []string
+	for _, path := range []string{t.home(), home} {
+		stat, err := t.client.exists(ctx, path)
+		if err != nil {
+			return err
+		}
+		if stat == nil {
+			missing = append(missing, path)
+		}
+	}
+	err := t.probe(ctx, r)
+	for _, path := range missing {
+		_, failed := t.client.multi(ctx, []any{&zk.DeleteRequest{Path: path, Version: -1}})
+		if failed != nil && !harmless(failed, path) {
+			err = cmp.Or(err, fmt.Errorf("delete %s: %w", path, failed))
+		}
+	}
+	return err
 }
 
 // probe writes a node and deletes it. It is ephemeral, so that it goes even

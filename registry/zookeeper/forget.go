@@ -86,5 +86,5 @@ func (t *Target) clear(ctx context.Context, path string) error {
 // harmless reports whether a node that could not be deleted may stay: it is
 // gone, or in use, or empty in what another user made, where it says nothing.
 func harmless(err error, path string) bool {
-	return errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, registry.ErrRefused) && parentOf(path) == home
+	return errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, registry.ErrRefused) && (path == home || parentOf(path) == home)
 }

@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -64,8 +65,31 @@ func TestCheck(t *testing.T) {
 		if report != want {
 			t.Errorf("%+v, want %+v", report, want)
 		}
-		if left := server.Paths("/"); strings.Join(left, " ") != "/xds-bridge /xds-bridge/shop" {
+		if left := server.Paths("/"); len(left) > 0 {
 			t.Errorf("left: %q", left)
+		}
+	})
+	inTime(t, "what was there before stays", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		for _, there := range []string{"/xds-bridge", "/xds-bridge/id", "/xds-bridge/shop"} {
+			must(t, server.Put(there, nil))
+			before := server.Paths("/")
+			report, err := target(t, client).Check(t.Context())
+			must(t, err)
+			if left := server.Paths("/"); report.Write != nil || !slices.Equal(left, before) {
+				t.Errorf("%+v, left: %q, before: %q", report, left, before)
+			}
+		}
+	})
+	inTime(t, "what may be made and not deleted is no fault", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		must(t, server.SetACL("/", zktest.WorldACL(zktest.PermRead|zktest.PermCreate)))
+		report, err := target(t, client).Check(t.Context())
+		must(t, err)
+		if left := server.Paths("/"); report.Write != nil || strings.Join(left, " ") != "/xds-bridge" {
+			t.Errorf("%+v, left: %q", report, left)
 		}
 	})
 	inTime(t, "what is denied is said", func(t *testing.T, server *zktest.Server) {
