@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +91,20 @@ func TestLoop(t *testing.T) {
 			}
 			if st := s.status(); !st.InSync() || st.Owned != 10 || st.Groups != 5 || st.Bridges[0].Entries != 10 {
 				t.Errorf("%+v", st)
+			}
+		},
+		"It is logged that all is in sync once the target may be written to": func(t *testing.T) {
+			var admitted atomic.Bool
+			s := newStory(t).bridge("b", speed)
+			s.opts.Admitted = admitted.Load
+			s.starts().has(fleet(5, 2)...).in(time.Minute)
+			if log := s.log.String(); !s.status().InSync() || log != "" {
+				t.Errorf("before: %s", log)
+			}
+			admitted.Store(true)
+			s.status()
+			if log := s.log.String(); !strings.Contains(log, "in sync") {
+				t.Errorf("after: %s", log)
 			}
 		},
 		"F36 drift is found by a refresh and repaired": func(t *testing.T) {

@@ -78,7 +78,8 @@ func (v *view) update(now time.Time) {
 		w.moved = make(map[registry.Name]struct{})
 	}
 	v.head = v.numbers(now)
-	if !v.inSync && v.head.InSync() && v.head.Counts.Holds == 0 {
+	admitted := v.opts.Admitted == nil || v.opts.Admitted() // else who writes there may be another
+	if !v.inSync && admitted && v.head.InSync() && v.head.Counts.Holds == 0 {
 		v.inSync = true
 		v.opts.Log.Info("in sync", "target", v.opts.Target, "entries", v.head.Owned)
 	}

@@ -104,6 +104,21 @@ func (a *admission) fault() string {
 	return a.refused.Error()
 }
 
+// admitted reports whether the target may be written to by now.
+func (a *admission) admitted() bool { return a == nil || a.target.Admission() == nil }
+
+// lacks says what the target waits for before it may be written to; empty where
+// it does not, or fault tells why it may not be.
+func (a *admission) lacks() string {
+	if a.fault() != "" {
+		return ""
+	}
+	if err := a.target.Admission(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
 // alive keeps the sign of life of the target, once it may be written to.
 func (a *admission) alive(ctx context.Context) error {
 	if err := a.wait(ctx); err != nil {

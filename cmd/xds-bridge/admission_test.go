@@ -80,6 +80,38 @@ func TestATargetThatAReloadAddsAndThatRefuses_F10(t *testing.T) {
 	}
 }
 
+// TestWaitingForAnotherProcessIsShown: a target that may not be written to yet is
+// not in sync, though it holds what is wanted; the process is ready all the same.
+func TestWaitingForAnotherProcessIsShown(t *testing.T) {
+	t.Parallel()
+	const sign = "/xds-bridge/shop/alive"
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	if err := w.zk.Put(sign, []byte(`{"host":"another","process":7,"timeout":3600000000000}`)); err != nil {
+		t.Fatal(err)
+	}
+	r := w.start(file)
+	const waits = `‼ zk failing since `
+	eventually(t, "nothing else is amiss", func() bool {
+		said := do(t, "status", "-f", file)
+		return said.code == exitFindings && strings.Contains(said.out, "not in step: zk failing\n") && strings.Contains(said.out, waits) &&
+			strings.Contains(said.out, `nothing is written before it is sure that no other bridge of owner "shop" runs`)
+	})
+	if code, text := r.probe(t, "/readyz"); code != http.StatusOK {
+		t.Errorf("%d: %s", code, text)
+	}
+	const inSync = `"msg":"in sync"`
+	if strings.Contains(r.log.String(), inSync) {
+		t.Errorf("another process may write: %s", r.log)
+	}
+	w.zk.Delete(sign)
+	inStep(t, file)
+	eventually(t, "it is logged", func() bool {
+		return do(t, "status", "-f", file).code == exitOK && strings.Contains(r.log.String(), inSync)
+	})
+}
+
 // TestARefusalEndsAProcessOnlyAtItsStart_F10 shows both sides of the time that
 // counts as the start.
 func TestARefusalEndsAProcessOnlyAtItsStart_F10(t *testing.T) {

@@ -135,9 +135,23 @@ func (h *house) shown() (inputs []admin.Input, targets []admin.Target) {
 		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
 	}
 	for _, t := range h.outlets {
-		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state, Refused: t.entry.fault})
+		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.told(), Refused: t.entry.fault})
 	}
 	return inputs, targets
+}
+
+// told returns what tells how the target is connected, and what is amiss though it is.
+func (o *outlet) told() func() admin.TargetState {
+	if o.entry == nil {
+		return o.state
+	}
+	return func() admin.TargetState {
+		s := o.state()
+		if s.Connected {
+			s.LastError = o.entry.lacks()
+		}
+		return s
+	}
 }
 
 // patience with a reload that is under way before another is refused.

@@ -48,7 +48,7 @@ const (
 	Stale         ConditionName = "stale"          // what a source told may be out of date
 	ReloadRefused ConditionName = "reload-refused" // the configuration that was read last was not taken
 	LeaseAway     ConditionName = "lease-away"     // the record of the replicas is out of reach
-	Failing       ConditionName = "failing"        // calls to a target fail and are repeated
+	Failing       ConditionName = "failing"        // calls to a target fail and are repeated, or something is amiss with it though it is connected
 	Refused       ConditionName = "refused"        // a target refuses entries
 	Invalid       ConditionName = "invalid"        // services that cannot be written
 	Held          ConditionName = "held"           // a guard holds deletions back
@@ -179,7 +179,7 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 		g.note(Pending, cmp.Or(st.LastError, "it was not listed yet"))
 	case st.LastError != "":
 		g.note(Failing, st.LastError)
-	case t.Kind != "mesh" && peer.LastError != "": // of a connection: what is written is of no use
+	case t.Kind != "mesh" && peer.LastError != "": // though it is connected
 		g.note(Failing, peer.LastError)
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")

@@ -99,7 +99,7 @@ type TargetState struct {
 	Server     string    `json:"server,omitempty"`
 	Since      time.Time `json:"since,omitzero"` // when it was connected, or the connection was lost
 	Reconnects int       `json:"reconnects"`
-	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what it is connected to is of no use
+	LastError  string    `json:"last_error,omitempty"` // why it is not connected, or what is amiss though it is
 	Login      *Login    `json:"login,omitempty"`
 	Readers    []Reader  `json:"readers,omitempty"` // of a target that serves
 }

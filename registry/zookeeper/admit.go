@@ -51,6 +51,15 @@ func (a *admission) decide(refused error) {
 	a.given, a.refused = refused == nil, refused
 }
 
+// Admission reports whether the target was admitted to write. If it was not, the
+// error says what it waits for or why it is refused.
+func (t *Target) Admission() error {
+	if decided, refused := t.admission.decided(); decided {
+		return refused
+	}
+	return fmt.Errorf("nothing is written before it is sure that no other bridge of owner %q runs", t.opts.Owner)
+}
+
 // admitEvery is how often it is looked whether another process has gone.
 const admitEvery = 500 * time.Millisecond
 

@@ -42,8 +42,16 @@ func TestAdmit_F44(t *testing.T) {
 		defer client.Close()
 		alive(t, server, first.State().Session)
 		began, tg := time.Now(), target(t, client)
+		time.AfterFunc(time.Second, func() {
+			if err := tg.Admission(); err == nil || errors.Is(err, zookeeper.ErrTwin) {
+				t.Errorf("while it waits: %v", err)
+			}
+		})
 		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "elsewhere") {
 			t.Errorf("%v", err)
+		}
+		if err := tg.Admission(); !errors.Is(err, zookeeper.ErrTwin) {
+			t.Errorf("refused: %v", err)
 		}
 		if waited := time.Since(began); waited < 10*time.Second || waited > 30*time.Second {
 			t.Errorf("it was decided after %v, want after the time of a session", waited)
@@ -58,7 +66,9 @@ func TestAdmit_F44(t *testing.T) {
 		defer client.Close()
 		alive(t, server, first.State().Session)
 		time.AfterFunc(9*time.Second, func() { server.Expire(first.State().Session) })
-		must(t, target(t, client).Admit(t.Context()))
+		tg := target(t, client)
+		must(t, tg.Admit(t.Context()))
+		must(t, tg.Admission())
 	})
 	inTime(t, "one that was refused is admitted when the other has gone for good, and not when it lost its session", func(t *testing.T, server *zktest.Server) {
 		first, again, client := session(t, server), session(t, server), dial(t, server)
