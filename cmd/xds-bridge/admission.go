@@ -107,14 +107,17 @@ func (a *admission) fault() string {
 // admitted reports whether the target may be written to by now.
 func (a *admission) admitted() bool { return a == nil || a.target.Admission() == nil }
 
-// lacks says what the target waits for before it may be written to; empty where
-// it does not, or fault tells why it may not be.
+// lacks says what the target waits for before it may be written to, or that others
+// do not see that it is; empty if neither, or if fault says why it may not be.
 func (a *admission) lacks() string {
 	if a.fault() != "" {
 		return ""
 	}
 	if err := a.target.Admission(); err != nil {
 		return err.Error()
+	}
+	if err := a.target.Hidden(); err != nil {
+		return "a second bridge of this owner is not refused, since it cannot be shown that this one lives: " + err.Error()
 	}
 	return ""
 }

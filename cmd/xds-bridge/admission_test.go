@@ -112,6 +112,23 @@ func TestWaitingForAnotherProcessIsShown(t *testing.T) {
 	})
 }
 
+// TestThatItCannotBeSeenToLiveIsShown: until its sign of life may be made, a second
+// bridge of the owner would not be refused.
+func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.config(fileOptions{bridge: quick})
+	do(t, "run", "--once", "-f", file).want(t, exitOK)
+	if err := w.zk.SetACL("/xds-bridge/shop", zktest.WorldACL(zktest.PermRead)); err != nil {
+		t.Fatal(err)
+	}
+	w.start(file)
+	eventually(t, "nothing else is amiss", func() bool {
+		said := do(t, "status", "-f", file)
+		return said.code == exitFindings && strings.Contains(said.out, "not in step: zk failing\n") && strings.Contains(said.out, "a second bridge of this owner is not refused")
+	})
+}
+
 // TestARefusalEndsAProcessOnlyAtItsStart_F10 shows both sides of the time that
 // counts as the start.
 func TestARefusalEndsAProcessOnlyAtItsStart_F10(t *testing.T) {

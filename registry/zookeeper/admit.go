@@ -36,6 +36,7 @@ type admission struct {
 	mu      sync.Mutex
 	given   bool
 	refused error
+	hidden  error // see Hidden
 }
 
 // decided reports whether it is decided, and returns the refusal if it is one.
@@ -58,6 +59,17 @@ func (t *Target) Admission() error {
 		return refused
 	}
 	return fmt.Errorf("nothing is written before it is sure that no other bridge of owner %q runs", t.opts.Owner)
+}
+
+// hide notes an error of showing that we live. One of the connection says nothing
+// that the state of the client does not, and is over with it.
+func (a *admission) hide(err error) {
+	if !errors.Is(err, registry.ErrRefused) {
+		err = nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hidden = err
 }
 
 // admitEvery is how often it is looked whether another process has gone.

@@ -36,7 +36,7 @@ const aliveInterval = 10 * time.Second
 
 // KeepAlive keeps the ephemeral node that shows that a bridge of the owner
 // lives, until ctx ends; the node goes with the client's session. What it
-// cannot write it logs once.
+// cannot write it logs once, and Hidden tells that it is refused.
 func (t *Target) KeepAlive(ctx context.Context) {
 	lost, stop := t.client.onLost()
 	defer stop()
@@ -49,6 +49,7 @@ func (t *Target) KeepAlive(ctx context.Context) {
 			t.opts.Log.Warn("cannot show that the bridge lives", "err", err)
 		}
 		failed = err != nil
+		t.admission.hide(err)
 		select {
 		case <-ctx.Done():
 			return
@@ -56,6 +57,14 @@ func (t *Target) KeepAlive(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// Hidden returns why another bridge of the owner does not see that this one
+// lives, and so is not refused; nil while nobody refuses to show it.
+func (t *Target) Hidden() error {
+	t.admission.mu.Lock()
+	defer t.admission.mu.Unlock()
+	return t.admission.hidden
 }
 
 // A known is what was found or made in a session. In another one the registry

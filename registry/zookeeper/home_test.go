@@ -35,6 +35,24 @@ func TestKeepAlive(t *testing.T) {
 		cancel()
 		<-done
 	})
+	inTime(t, "that it may not be shown is told, until it may", func(t *testing.T, server *zktest.Server) {
+		client := dial(t, server)
+		defer client.Close()
+		must(t, server.Put("/xds-bridge/shop", nil))
+		must(t, server.SetACL("/xds-bridge/shop", zktest.WorldACL(zktest.PermRead)))
+		target, ctx := target(t, client), t.Context()
+		go target.KeepAlive(ctx)
+		time.Sleep(time.Second)
+		if err := target.Hidden(); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), alive) {
+			t.Errorf("refused: %v", err)
+		}
+		must(t, server.SetACL("/xds-bridge/shop", zktest.WorldACL(zktest.PermAll)))
+		time.Sleep(15 * time.Second)
+		must(t, target.Hidden())
+		server.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+		time.Sleep(time.Minute)
+		must(t, target.Hidden()) // that nobody can be reached is said elsewhere
+	})
 	inTime(t, "of two bridges of one owner the other takes over", func(t *testing.T, server *zktest.Server) {
 		var clients []*zookeeper.Client
 		ctx, cancel := context.WithCancel(t.Context())
