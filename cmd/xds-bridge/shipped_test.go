@@ -92,7 +92,7 @@ func TestExamplesExportSomething(t *testing.T) {
 				"https://nacos:8848", w.at, "/etc/xds-bridge/nacos-password", w.file("password", "secret\n"), ", tls: { caFile: /etc/xds-bridge/nacos-ca.pem }", "",
 				"certFile: /etc/xds-bridge/listen.crt, keyFile: /etc/xds-bridge/listen.key", pair,
 			).Replace(string(text)))
-			do(t, "plan", "--timeout", "20s", "-f", file).want(t, exitFindings, targets...)
+			do(t, "plan", "-f", file).want(t, exitFindings, targets...)
 		})
 	}
 	if all, err := filepath.Glob("../../examples/*.yaml"); err != nil || len(all) != 6 {

@@ -202,6 +202,20 @@ func doIn(t *testing.T, env map[string]string, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
+// patiently runs a command line that may wait for as long as --timeout lets it, and
+// fails as want does. It lets it wait longer until what is wanted is said: how long
+// a first answer takes depends on the machine.
+func patiently(t *testing.T, args []string, code int, parts ...string) result {
+	t.Helper()
+	for timeout := 2 * time.Second; ; timeout *= 4 {
+		r := do(t, append(slices.Clone(args), "--timeout", timeout.String())...)
+		if r.lacks(code, parts...) == "" || timeout > time.Minute {
+			r.want(t, code, parts...)
+			return r
+		}
+	}
+}
+
 func lookup(env map[string]string) func(string) (string, bool) {
 	return func(name string) (string, bool) { v, ok := env[name]; return v, ok }
 }
@@ -210,14 +224,23 @@ func lookup(env map[string]string) func(string) (string, bool) {
 // what it should.
 func (r result) want(t *testing.T, code int, parts ...string) {
 	t.Helper()
+	if lacks := r.lacks(code, parts...); lacks != "" {
+		t.Errorf("%s\nout: %s\nerr: %s", lacks, r.out, r.err)
+	}
+}
+
+// lacks says what is not as it is wanted; empty: nothing.
+func (r result) lacks(code int, parts ...string) string {
+	var all []string
 	if r.code != code {
-		t.Errorf("exit code %d, want %d\nout: %s\nerr: %s", r.code, code, r.out, r.err)
+		all = append(all, fmt.Sprintf("exit code %d, want %d", r.code, code))
 	}
 	for _, p := range parts {
 		if !strings.Contains(r.out+r.err, p) {
-			t.Errorf("does not say %q\nout: %s\nerr: %s", p, r.out, r.err)
+			all = append(all, fmt.Sprintf("does not say %q", p))
 		}
 	}
+	return strings.Join(all, "; ")
 }
 
 // buffer is a bytes.Buffer for several goroutines.

@@ -39,7 +39,7 @@ type LoginState struct {
 	Username string    // empty: there is no login
 	Renewed  time.Time // when the token was given out; zero: never
 	Expires  time.Time
-	Err      error // of the last attempt; nil if it succeeded
+	Err      error // of the last attempt that was not given up; nil if the last one succeeded
 }
 
 // The paths of the login, the one that both major versions know first; source:
@@ -151,7 +151,10 @@ func (l *login) login(ctx context.Context) error {
 	err := l.ask(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tried, l.lastErr = time.Now(), err
+	l.tried = time.Now()
+	if end, ends := ctx.Deadline(); l.lastErr == nil || err == nil || ctx.Err() == nil && (!ends || l.tried.Before(end)) {
+		l.lastErr = err // and not that we gave up, which says less than what the server answered before
+	}
 	return err
 }
 

@@ -1,6 +1,7 @@
 package nacos
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -28,6 +29,45 @@ func TestThePasswordFollowsNoRedirect_E1_E9(t *testing.T) {
 	_, err := l.post(t.Context(), server.URL+"/v1/auth/login", url.Values{"password": {"s3cret"}})
 	if err == nil || !strings.Contains(err.Error(), "status 307") || asked.Load() > 0 {
 		t.Errorf("%v, and %d requests elsewhere", err, asked.Load())
+	}
+}
+
+// TestAnAttemptThatIsGivenUpHidesNoAnswer: who waits no longer is told what the
+// server answered, and not that he waited no longer.
+func TestAnAttemptThatIsGivenUpHidesNoAnswer(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		giveUp func(context.Context) (context.Context, context.CancelFunc)
+	}{
+		"it is cancelled": {context.WithCancel},
+		"its time is over": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithDeadline(ctx, time.Now().Add(-time.Second))
+			return ctx, cancel
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.NotFoundHandler())
+			defer server.Close()
+			c, err := New(Options{
+				Servers: []string{server.URL}, GRPCOffset: 1, Username: "nacos",
+				Password: func() (string, error) { return "secret", nil },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.login.login(t.Context()); err == nil || !strings.Contains(err.Error(), "status 404") {
+				t.Fatal(err)
+			}
+			ctx, cancel := test.giveUp(t.Context())
+			cancel()
+			if err := c.login.login(ctx); err == nil || strings.Contains(err.Error(), "404") {
+				t.Errorf("the attempt that is given up: %v", err)
+			}
+			if err := c.login.state().Err; err == nil || !strings.Contains(err.Error(), "status 404") {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
