@@ -22,6 +22,9 @@ servers := zookeeper dubbo istiod nacos2 nacos3
 # (https://github.com/golang/go/issues/78156). It finds the same races, for it goes by what is ordered.
 race := $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && [ "$$(go env CGO_ENABLED)" = 1 ] && echo -race -cpu 1 -parallel 16)
 
+# What is built and tested here has the versions of its own go.mod; go.work is for work by hand.
+export GOWORK := off
+
 # The modules that adapt the client to RPC frameworks.
 plugins := $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 
@@ -54,14 +57,13 @@ conflicts: # say where a merge left its markers
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes bench $(plugins); do (cd $$module && go mod tidy -diff); done
+	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes bench $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
 
 .PHONY: lint
 lint: ## run the linters over every module
-	linter=$$(scripts/install.sh golangci-lint); \
-	for module in . integration integration/compose/greet integration/dubbogo bench $(plugins); do \
-	  (cd $$module && $$linter run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...); \
-	done
+	linter="$$(scripts/install.sh golangci-lint) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml"; \
+	for module in . integration integration/compose/greet integration/dubbogo bench; do (cd $$module && $$linter ./...); done; \
+	for module in $(plugins); do (cd $$module && GOWORK=$(CURDIR)/go.work $$linter ./...); done
 
 .PHONY: layers
 layers: # who imports whom
@@ -72,8 +74,8 @@ layers: # who imports whom
 unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
 	scripts/gotest.sh unit $(race) -short -timeout 10m
-	for module in $(plugins); do (cd $$module && $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -timeout 10m); done
-	[ -z "$(race)" ] || (cd plugins/dubbogo && $(CURDIR)/scripts/gotest.sh plugins-dubbogo-programs -short -timeout 10m) # dubbo-go itself has races
+	for module in $(plugins); do scripts/module.sh $$module $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -timeout 10m; done
+	[ -z "$(race)" ] || scripts/module.sh plugins/dubbogo $(CURDIR)/scripts/gotest.sh plugins-dubbogo-programs -short -timeout 10m # dubbo-go itself has races
 
 .PHONY: test
 test: ## the gate: unit tests, and one whole story for each direction and registry against real servers

@@ -6,8 +6,8 @@ require (
 	github.com/envoyproxy/go-control-plane/envoy v1.37.0
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/nacos-group/nacos-sdk-go/v2 v2.3.2
-	github.com/xds-bridge/xds-bridge v0.0.0
-	github.com/xds-bridge/xds-bridge/integration v0.0.0-00010101000000-000000000000
+	github.com/xds-bridge/xds-bridge v0.1.0
+	github.com/xds-bridge/xds-bridge/integration v0.1.0
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
 )
@@ -78,7 +78,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/tjfoc/gmsm v1.4.1 // indirect
-	github.com/xds-bridge/xds-bridge/plugins/grpc v0.0.0
+	github.com/xds-bridge/xds-bridge/plugins/grpc v0.1.0
 	go.uber.org/atomic v1.9.0 // indirect
 	go.uber.org/multierr v1.6.0 // indirect
 	go.uber.org/zap v1.21.0 // indirect

@@ -107,8 +107,7 @@ func (s snippet) build(t *testing.T, block string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay="+write("overlay.json", string(overlay)), "./snippet")
-	cmd.Dir, cmd.Env = module, append(os.Environ(), "GOWORK=off")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "module.sh"), s.module, "go", "build", "-overlay="+write("overlay.json", string(overlay)), "./snippet")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

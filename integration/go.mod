@@ -9,7 +9,7 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/goccy/go-yaml v1.19.2
 	github.com/nacos-group/nacos-sdk-go/v2 v2.3.2
-	github.com/xds-bridge/xds-bridge v0.0.0-00010101000000-000000000000
+	github.com/xds-bridge/xds-bridge v0.1.0
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
 )

@@ -167,7 +167,7 @@ func Program(t testing.TB) string {
 		return path
 	}
 	path := filepath.Join(Root(t), "bin", "xds-bridge")
-	code, _, errOut := Run(t, "go", "build", "-C", Root(t), "-trimpath", "-o", path, "./cmd/xds-bridge")
+	code, _, errOut := Run(t, "env", "GOWORK=off", "go", "build", "-C", Root(t), "-trimpath", "-o", path, "./cmd/xds-bridge")
 	if code != 0 {
 		t.Fatalf("build the bridge: %s", errOut)
 	}

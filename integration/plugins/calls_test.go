@@ -17,7 +17,7 @@ func build(t *testing.T) map[string]string {
 	dir := t.TempDir()
 	for _, f := range frameworks() {
 		binaries[f] = filepath.Join(dir, f)
-		code, _, errOut := harness.Run(t, "go", "build", "-C", filepath.Join(harness.Root(t), "plugins", f), "-o", binaries[f], "./example")
+		code, _, errOut := harness.Run(t, filepath.Join(harness.Root(t), "scripts", "module.sh"), "plugins/"+f, "go", "build", "-o", binaries[f], "./example")
 		if code != 0 {
 			t.Fatalf("build the example of %s: %s", f, errOut)
 		}

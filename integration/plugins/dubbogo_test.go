@@ -41,7 +41,7 @@ func buildDubboGo(t *testing.T) string {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(scratch, "dubbogo")
-	if code, _, errOut := harness.Run(t, "go", "build", "-C", module, "-overlay="+write("overlay.json", string(overlay)), "-o", binary, "./peer"); code != 0 {
+	if code, _, errOut := harness.Run(t, filepath.Join(root, "scripts", "module.sh"), "plugins/dubbogo", "go", "build", "-overlay="+write("overlay.json", string(overlay)), "-o", binary, "./peer"); code != 0 {
 		t.Fatalf("build the application of dubbo-go: %s", errOut)
 	}
 	return binary

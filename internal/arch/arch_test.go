@@ -3,6 +3,7 @@
 package arch_test
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -95,7 +96,7 @@ func keys() []string {
 func list(t *testing.T, args ...string) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e"}, args...)...)
-	cmd.Dir = "../.."
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v: %v", cmd, err)

@@ -6,7 +6,7 @@ require (
 	dubbo.apache.org/dubbo-go/v3 v3.3.1
 	github.com/dubbogo/gost v1.14.3
 	github.com/envoyproxy/go-control-plane/envoy v1.37.0
-	github.com/xds-bridge/xds-bridge v0.0.0
+	github.com/xds-bridge/xds-bridge v0.1.0
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
 )
@@ -136,5 +136,3 @@ require (
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
-
-replace github.com/xds-bridge/xds-bridge => ../..

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/go-kit/kit v0.13.0
 	github.com/go-kit/log v0.2.0
-	github.com/xds-bridge/xds-bridge v0.0.0
+	github.com/xds-bridge/xds-bridge v0.1.0
 )
 
 require (
@@ -33,5 +33,3 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.0.0 // indirect
 )
-
-replace github.com/xds-bridge/xds-bridge => ../..

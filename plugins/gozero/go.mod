@@ -2,12 +2,10 @@ module github.com/xds-bridge/xds-bridge/plugins/gozero
 
 go 1.26.0
 
-require github.com/xds-bridge/xds-bridge v0.0.0
-
-replace github.com/xds-bridge/xds-bridge => ../..
+require github.com/xds-bridge/xds-bridge v0.1.0
 
 require (
-	github.com/xds-bridge/xds-bridge/plugins/grpc v0.0.0
+	github.com/xds-bridge/xds-bridge/plugins/grpc v0.1.0
 	github.com/zeromicro/go-zero v1.10.3
 	google.golang.org/grpc v1.84.0
 )
@@ -111,5 +109,3 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
-
-replace github.com/xds-bridge/xds-bridge/plugins/grpc => ../grpc

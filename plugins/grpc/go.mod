@@ -3,7 +3,7 @@ module github.com/xds-bridge/xds-bridge/plugins/grpc
 go 1.26.0
 
 require (
-	github.com/xds-bridge/xds-bridge v0.0.0
+	github.com/xds-bridge/xds-bridge v0.1.0
 	google.golang.org/grpc v1.84.0
 )
 
@@ -30,5 +30,3 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.0.0 // indirect
 )
-
-replace github.com/xds-bridge/xds-bridge => ../..

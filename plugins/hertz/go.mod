@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cloudwego/hertz v0.10.4
-	github.com/xds-bridge/xds-bridge v0.0.0
+	github.com/xds-bridge/xds-bridge v0.1.0
 )
 
 require (
@@ -44,5 +44,3 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.0.0 // indirect
 )
-
-replace github.com/xds-bridge/xds-bridge => ../..

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cloudwego/kitex v0.13.1
-	github.com/xds-bridge/xds-bridge v0.0.0
+	github.com/xds-bridge/xds-bridge v0.1.0
 )
 
 require (
@@ -61,5 +61,3 @@ require (
 	gopkg.in/natefinch/lumberjack.v2 v2.0.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
-
-replace github.com/xds-bridge/xds-bridge => ../..
