@@ -58,7 +58,8 @@ func TestInstancesComeAndGo(t *testing.T) {
 	}
 	endpointer := sd.NewEndpointer(instancer, factory, log.NewNopLogger())
 	defer endpointer.Close()
-	got, err := lb.Retry(100, time.Minute, lb.NewRoundRobin(endpointer))(t.Context(), nil)
+	again := func(int, error) (bool, error) { return true, nil } // the endpointer learns of them on a goroutine of its own
+	got, err := lb.RetryWithCallback(time.Minute, lb.NewRoundRobin(endpointer), again)(t.Context(), nil)
 	if err != nil || got != "10.0.0.2:8080" {
 		t.Errorf("%v, %v", got, err)
 	}
