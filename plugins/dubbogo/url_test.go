@@ -36,6 +36,7 @@ func TestARegistryOfAnAddress(t *testing.T) {
 		"the mesh":         {Address: "xds://192.0.2.1:15010"},
 		"by TLS":           {Address: "xdsbridge+tls://192.0.2.1:15012", Params: map[string]string{"token": "/none", "ca": "/none"}},
 		"ZooKeeper":        {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Group: "dubbo", Username: "me", Params: map[string]string{"passwordFile": "/none"}},
+		"ZooKeeper by TLS": {Address: "xdsbridge-zookeeper+tls://192.0.2.1:2281", Params: map[string]string{"ca": "/none"}},
 		"its root":         {Address: "xdsbridge-zookeeper://192.0.2.1:2181/dubbo"},
 		"several of it":    {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Params: map[string]string{"backup": "192.0.2.2:2181,192.0.2.3:2181"}},
 		"Nacos":            {Address: "xdsbridge-nacos://192.0.2.1:8848", Group: "DEFAULT_GROUP", Namespace: "shop"},
