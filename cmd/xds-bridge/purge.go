@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,18 +64,11 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 			w.gone = "" // nobody writes them again
 		}
 	}
-	mark, authors := metadata.OwnerMark(w.owner), make(map[string]bool)
+	mark := metadata.OwnerMark(w.owner)
 	w.change = func(g registry.Group, held []registry.Held) registry.Change {
 		return registry.Change{Group: g, Delete: slices.DeleteFunc(held, func(h registry.Held) bool {
-			if m, err := metadata.MarkOf(h.Entry); err == nil && h.Owner == mark {
-				authors[markPrefix+m.Bridge] = true
-			}
 			return h.Owner != mark || o.bridge != "" && !wrote(o.bridge, h.Entry)
 		})}
 	}
-	err := c.doWork(ctx, w, w.owner, o.output)
-	if o.bridge != "" && len(authors) > 0 && !authors[bridgeMark(o.bridge)] {
-		c.note("other bridges wrote the entries of owner %s: %s", w.owner, strings.Join(slices.Sorted(maps.Keys(authors)), ", "))
-	}
-	return err
+	return c.doWork(ctx, w, w.owner, o.output)
 }

@@ -212,12 +212,9 @@ func ended(before, after *house, note func(part, name, how string)) {
 		if before.outlet(o.at) == o {
 			continue
 		}
-		r := before.cfg.Registries[o.at.registry]
 		for _, u := range o.former {
-			at := placed(r, u.format)
-			left := func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) } // now, not at a reload before
-			if leads(after, u.bridge) && slices.ContainsFunc(leadingTo(before.cfg, o.at), left) {
-				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", at))
+			if leads(after, u.bridge) && u.written(before.cfg) { // now, not at a reload before
+				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(before.cfg.Registries[o.at.registry], u.format)))
 			}
 		}
 	}
@@ -226,6 +223,13 @@ func ended(before, after *house, note func(part, name, how string)) {
 			note("bridge", x.Name, "leaves "+endOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
+}
+
+// written reports whether a bridge of that name writes the format by a configuration.
+func (u use) written(cfg *config.Config) bool {
+	r := cfg.Registries[u.bridge.To]
+	at := placed(r, u.format)
+	return slices.ContainsFunc(leadingTo(cfg, endOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
 }
 
 // leads reports whether a bridge leads to the same end in a house.

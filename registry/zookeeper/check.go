@@ -60,8 +60,8 @@ func (t *Target) tryHome(ctx context.Context, r *Report) error {
 	err := t.probe(ctx, r)
 	for _, path := range missing {
 		_, failed := t.client.multi(ctx, []any{&zk.DeleteRequest{Path: path, Version: -1}})
-		if failed != nil && !harmless(failed, path) {
-			err = cmp.Or(err, fmt.Errorf("delete %s: %w", path, failed))
+		if err == nil && failed != nil && !harmless(failed, path) {
+			err = fmt.Errorf("delete %s: %w", path, failed)
 		}
 	}
 	return err
