@@ -10,10 +10,5 @@ import (
 
 func member(t testing.TB, r *clienttest.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return clienttest.Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
 }

@@ -20,12 +20,7 @@ import (
 
 func member(t *testing.T, r *clienttest.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return clienttest.Member(t, r, client.Options{})
 }
 
 func greeter(host string) client.Instance {

@@ -18,12 +18,7 @@ import (
 
 func member(t *testing.T, r *clienttest.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return clienttest.Member(t, r, client.Options{})
 }
 
 // freeAddress returns an address on loopback that nobody listens on.

@@ -24,12 +24,7 @@ import (
 // member is a client of one process in a registry.
 func member(t testing.TB, r *clienttest.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return clienttest.Member(t, r, client.Options{})
 }
 
 // provide starts a server and returns it as an instance.

@@ -22,12 +22,7 @@ import (
 
 func member(t *testing.T, r *clienttest.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return clienttest.Member(t, r, client.Options{Settle: time.Millisecond})
 }
 
 func codec(t *testing.T) generic.Generic {

@@ -19,12 +19,7 @@ import (
 
 func member(t *testing.T, r *clienttest.Registry) *xkratos.Registry {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return xkratos.New(c)
+	return xkratos.New(clienttest.Member(t, r, client.Options{}))
 }
 
 // TestAnApplicationIsFoundAndGoes has a real application of Kratos register and

@@ -69,14 +69,20 @@ type trial struct {
 	providers, consumer *client.Client
 }
 
-func member(t testing.TB, r *Registry) *client.Client {
+// Member returns a client of the registry that ends with the test.
+func Member(t testing.TB, r *Registry, o client.Options) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+	c, err := client.New(r.Backend(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+func member(t testing.TB, r *Registry) *client.Client {
+	t.Helper()
+	return Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
 }
 
 const adapted = "greeter"

@@ -57,12 +57,7 @@ func Try(t *testing.T, p example.Program) {
 
 func member(t *testing.T, r *clienttest.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return clienttest.Member(t, r, client.Options{Settle: time.Millisecond})
 }
 
 // freeAddress returns an address on loopback that nobody listens on.
