@@ -192,13 +192,7 @@ func TestAFolderThatIsClosed(t *testing.T) {
 	})
 	w.znodes.Allow(t, providers)
 	w.awaitEntries(t, providers, 19312, 19313)
-	harness.Eventually(t, soon, "the status is in step", func() error {
-		code, out, _ := bridge.Do(t, "status")
-		if code != 0 {
-			return fmt.Errorf("status: %d, %s", code, out)
-		}
-		return nil
-	})
+	inStep(t, bridge)
 }
 
 func TestHolds_A38(t *testing.T) {
