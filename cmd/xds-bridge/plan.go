@@ -53,6 +53,8 @@ type step struct {
 	New    string `json:"new,omitempty"`
 	Held   string `json:"held,omitempty"`   // why it would stay all the same
 	Failed string `json:"failed,omitempty"` // why it was not done though it was asked for
+
+	reason bridge.Reason // of Held
 }
 
 // complaint is something that was left out, and why.
@@ -153,7 +155,7 @@ func stepsOf(target string, p bridge.Planned) (all []step, equal int) {
 	for _, h := range p.Held {
 		all = append(all, step{
 			Target: target, Op: "delete", Group: h.Entry.Group.String(), Key: h.Entry.Key, Old: h.Entry.Value,
-			Held: string(h.Reason) + ": " + h.Detail,
+			Held: string(h.Reason) + ": " + h.Detail, reason: h.Reason,
 		})
 	}
 	slices.SortStableFunc(all, func(a, b step) int { return strings.Compare(a.Key, b.Key) })
@@ -162,7 +164,7 @@ func stepsOf(target string, p bridge.Planned) (all []step, equal int) {
 
 func (p *planCounters) count(s step) {
 	switch {
-	case strings.HasPrefix(s.Held, string(bridge.ReasonHeld)+": "):
+	case s.reason == bridge.ReasonHeld:
 		p.Held++
 	case s.Held != "":
 		p.Kept++

@@ -87,9 +87,16 @@ func matchesAny(all []naming.Pattern, sv *registry.Service) bool {
 // an interface that it provides.
 func matches(p naming.Pattern, sv *registry.Service) bool {
 	name := string(sv.Name)
-	if address, err := naming.ParseHostAddress(name); err == nil {
-		return p.MatchHost(address.Host) || p.MatchHost(name)
+	if fits, host := matchesHost(p, name); host {
+		return fits
 	}
 	return p.Match(name) || p.Match(name[strings.LastIndexByte(name, '/')+1:]) ||
 		slices.ContainsFunc(sv.Interfaces, func(i registry.Interface) bool { return p.Match(i.Name) })
+}
+
+// matchesHost reports whether a name is the address of a host of a mesh, and whether
+// a pattern fits the host or all of it.
+func matchesHost(p naming.Pattern, name string) (fits, host bool) {
+	address, err := naming.ParseHostAddress(name)
+	return err == nil && (p.MatchHost(address.Host) || p.MatchHost(name)), err == nil
 }

@@ -48,7 +48,7 @@ func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) boo
 // its source leaves out, and why it does; empty where there is none.
 func fitsLeftOut(p naming.Pattern, skipped map[string]string) (host, why string) {
 	for _, host := range slices.Sorted(maps.Keys(skipped)) {
-		if address, err := naming.ParseHostAddress(host); err == nil && (p.MatchHost(address.Host) || p.MatchHost(host)) {
+		if fits, _ := matchesHost(p, host); fits {
 			return host, skipped[host]
 		}
 	}
