@@ -6,6 +6,7 @@ require (
 	github.com/go-kit/kit v0.13.0
 	github.com/go-kit/log v0.2.0
 	github.com/xds-bridge/xds-bridge v0.1.0
+	google.golang.org/genproto v0.0.0-20260706201446-f0a921348800
 )
 
 require (

@@ -1,0 +1,32 @@
+package dubbogo_test
+
+import (
+	"fmt"
+	"log"
+
+	"dubbo.apache.org/dubbo-go/v3"
+	"dubbo.apache.org/dubbo-go/v3/logger"
+	"dubbo.apache.org/dubbo-go/v3/registry"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
+)
+
+// An application with a client that it made as its registry. One that names its
+// registry in dubbogo.yaml, as xdsbridge-zookeeper://10.1.0.1:2181, only imports
+// the package.
+func ExampleUse() {
+	// In place of client.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
+	backend := clienttest.New().Backend()
+	c, err := client.New(backend, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	dubbogo.Use("shop", c)
+	_, err = dubbo.NewInstance(dubbo.WithName("greeter"), dubbo.WithLogger(logger.WithLevel("error")),
+		dubbo.WithRegistry(registry.WithAddress("shop://shop"), registry.WithRegisterInterface()))
+	fmt.Println(err)
+	// Output: <nil>
+}

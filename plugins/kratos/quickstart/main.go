@@ -1,0 +1,58 @@
+// A server of Kratos that is found in a registry, and a client that calls it.
+//
+//	go run . serve 'zookeeper://127.0.0.1:2181?identity=one' 127.0.0.1:8000
+//	go run . call 'zookeeper://127.0.0.1:2181'
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/go-kratos/kratos/v2"
+	"github.com/go-kratos/kratos/v2/transport/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
+	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
+)
+
+func main() {
+	backend, err := xkratos.FromURL(os.Args[2], slog.Default())
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := client.New(backend, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if os.Args[1] == "serve" {
+		err = serve(c, os.Args[3])
+	} else {
+		err = call(c)
+	}
+	c.Close()
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve(c *client.Client, address string) error {
+	server := grpc.NewServer(grpc.Address(address)) // with a health service; add the one that protoc generated
+	return kratos.New(kratos.Name("greeter"), kratos.Server(server),
+		kratos.Registrar(xkratos.New(c)), kratos.RegistrarTimeout(30*time.Second)).Run()
+}
+
+func call(c *client.Client) error {
+	conn, err := grpc.DialInsecure(context.Background(), grpc.WithEndpoint("discovery:///greeter"), grpc.WithDiscovery(xkratos.New(c)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(context.Background(), &grpc_health_v1.HealthCheckRequest{})
+	fmt.Println("greeter is", answer.GetStatus())
+	return err
+}
