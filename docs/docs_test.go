@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -156,7 +157,11 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range append(append(pages, adrs...), "../README.md") {
+	plugins, err := filepath.Glob("plugins/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(slices.Concat(pages, adrs, plugins), "../README.md") {
 		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(read(t, page), -1) {
 			if strings.Contains(m[1], "://") {
 				continue

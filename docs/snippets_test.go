@@ -10,8 +10,10 @@ import (
 	"testing"
 )
 
-// snippet is what a block of Go in plugins.md needs around it to be a package.
+// snippet is what a block of Go of a page needs around it to be a program's
+// package.
 type snippet struct {
+	page       string
 	module     string // the folder of the module that has its framework
 	head, tail string
 }
@@ -22,36 +24,36 @@ const ours = "github.com/xds-bridge/xds-bridge"
 func snippets(t *testing.T) []snippet {
 	t.Helper()
 	return []snippet{
-		{".", imports("log/slog", ours+"/plugins/client", ours+"/registry/mesh/ads") + "func f(podIP, podName, podNamespace, ca, token string) error {\n", "return err }\n"},
-		{".", imports("context", ours+"/plugins/client") + "func f(ctx context.Context, c *client.Client, podIP string) error {\n", "return nil }\n"},
-		{".", imports("log/slog", ours+"/plugins/client") + "func f() (client.Backend, error) {\n", "return backend, err }\n"},
+		{"plugins.md", ".", imports("log/slog", ours+"/plugins/client", ours+"/registry/mesh/ads") + "func f(podIP, podName, podNamespace, ca, token string) error {\n", "return err }\n"},
+		{"plugins.md", ".", imports("context", ours+"/plugins/client") + "func f(ctx context.Context, c *client.Client, podIP string) error {\n", "return nil }\n"},
+		{"plugins.md", ".", imports("log/slog", ours+"/plugins/client") + "func f() (client.Backend, error) {\n", "return backend, err }\n"},
 		{
-			"plugins/grpc", imports("google.golang.org/grpc", "google.golang.org/grpc/balancer", "google.golang.org/grpc/credentials/insecure", ours+"/plugins/client", "xgrpc "+ours+"/plugins/grpc") +
+			"plugins/grpc.md", "plugins/grpc", imports("google.golang.org/grpc", "google.golang.org/grpc/balancer", "google.golang.org/grpc/credentials/insecure", ours+"/plugins/client", "xgrpc "+ours+"/plugins/grpc") +
 				"func f(c *client.Client) (*grpc.ClientConn, error) {\n", "return conn, err }\n",
 		},
 		{
-			"plugins/kratos", imports("context", "github.com/go-kratos/kratos/v2", "kgrpc github.com/go-kratos/kratos/v2/transport/grpc", ours+"/plugins/client", "xkratos "+ours+"/plugins/kratos") +
+			"plugins/kratos.md", "plugins/kratos", imports("context", "github.com/go-kratos/kratos/v2", "kgrpc github.com/go-kratos/kratos/v2/transport/grpc", ours+"/plugins/client", "xkratos "+ours+"/plugins/kratos") +
 				"func f(ctx context.Context, c *client.Client, srv *kgrpc.Server) (any, any, error) {\n", "return app, conn, err }\n",
 		},
 		{
-			"plugins/hertz", imports("hclient github.com/cloudwego/hertz/pkg/app/client", "github.com/cloudwego/hertz/pkg/app/server", "github.com/cloudwego/hertz/pkg/app/server/registry", ours+"/plugins/client", "xhertz "+ours+"/plugins/hertz", "net") +
+			"plugins/hertz.md", "plugins/hertz", imports("hclient github.com/cloudwego/hertz/pkg/app/client", "github.com/cloudwego/hertz/pkg/app/server", "github.com/cloudwego/hertz/pkg/app/server/registry", ours+"/plugins/client", "xhertz "+ours+"/plugins/hertz", "net") +
 				"func f(c *client.Client, addr net.Addr, cli *hclient.Client) any {\n", "return h }\n",
 		},
 		{
-			"plugins/gozero", imports("github.com/zeromicro/go-zero/zrpc", "registry "+ours+"/plugins/client", ours+"/plugins/gozero") +
+			"plugins/gozero.md", "plugins/gozero", imports("github.com/zeromicro/go-zero/zrpc", "registry "+ours+"/plugins/client", ours+"/plugins/gozero") +
 				"func f(c *registry.Client, serverConf zrpc.RpcServerConf) (any, any, error) {\n", "return stop, client, err }\n",
 		},
 		{
-			"plugins/gokit", imports("log/slog", "github.com/go-kit/kit/sd", "github.com/go-kit/log", ours+"/plugins/client", ours+"/plugins/gokit") +
+			"plugins/gokit.md", "plugins/gokit", imports("log/slog", "github.com/go-kit/kit/sd", "github.com/go-kit/log", ours+"/plugins/client", ours+"/plugins/gokit") +
 				"func f(c *client.Client, instance client.Instance, log *slog.Logger, factory sd.Factory, logger log.Logger) []any {\n", "return []any{registrar, endpointer} }\n",
 		},
-		{"plugins/dubbogo", "package snippet\n\n", ""},
+		{"plugins/dubbogo.md", "plugins/dubbogo", "package snippet\n\n", ""},
 		{
-			"plugins/dubbogo", imports("dubbo.apache.org/dubbo-go/v3", "dubbo.apache.org/dubbo-go/v3/registry") +
+			"plugins/dubbogo.md", "plugins/dubbogo", imports("dubbo.apache.org/dubbo-go/v3", "dubbo.apache.org/dubbo-go/v3/registry") +
 				"func f() (*dubbo.Instance, error) {\n", "return instance, err }\n",
 		},
 		{
-			"plugins/kitex", imports("kclient github.com/cloudwego/kitex/client", "github.com/cloudwego/kitex/pkg/rpcinfo", "github.com/cloudwego/kitex/server", ours+"/plugins/client", "xkitex "+ours+"/plugins/kitex") +
+			"plugins/kitex.md", "plugins/kitex", imports("kclient github.com/cloudwego/kitex/client", "github.com/cloudwego/kitex/pkg/rpcinfo", "github.com/cloudwego/kitex/server", ours+"/plugins/client", "xkitex "+ours+"/plugins/kitex") +
 				"var greeter struct { // as Kitex generates it\n\tNewServer func(any, ...server.Option) server.Server\n\tNewClient func(string, ...kclient.Option) (any, error)\n}\n\n" +
 				"func f(c *client.Client, handler any) (any, any, error) {\n", "return svr, cli, err }\n",
 		},
@@ -71,24 +73,39 @@ func imports(paths ...string) string {
 	return text.String() + ")\n\n"
 }
 
-// TestSnippets builds each block of Go in plugins.md with the framework that it
-// is about.
+// TestSnippets vets a program made of each block of Go of the pages, with the
+// framework that it is about.
 func TestSnippets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds every framework")
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, "plugins.md"), -1)
-	if len(blocks) != len(snippets(t)) {
-		t.Fatalf("%d blocks of Go, want %d", len(blocks), len(snippets(t)))
+	pages, err := filepath.Glob("plugins/*.md")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, s := range snippets(t) {
-		first, _, _ := strings.Cut(blocks[i][1], "\n")
-		t.Run(first, func(t *testing.T) { s.build(t, blocks[i][1]) })
+	blocks := make(map[string][]string) // of each page, those that are not vetted yet
+	for _, page := range append(pages, "plugins.md") {
+		for _, m := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
+			blocks[page] = append(blocks[page], m[1])
+		}
+	}
+	for _, s := range snippets(t) {
+		if len(blocks[s.page]) == 0 {
+			t.Fatalf("%s has fewer blocks of Go", s.page)
+		}
+		block := blocks[s.page][0]
+		blocks[s.page] = blocks[s.page][1:]
+		t.Run(s.page, func(t *testing.T) { s.vet(t, block) })
+	}
+	for page, left := range blocks {
+		for _, block := range left {
+			t.Errorf("%s: nothing says what is around %s", page, block)
+		}
 	}
 }
 
-// build builds a block as a package of a module that is not changed by it.
-func (s snippet) build(t *testing.T, block string) {
+// vet vets a block as a package of a module that is not changed by it.
+func (s snippet) vet(t *testing.T, block string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -102,12 +119,15 @@ func (s snippet) build(t *testing.T, block string) {
 		}
 		return file
 	}
-	module := filepath.Join(root, s.module)
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(module, "snippet", "snippet.go"): write("snippet.txt", s.head+block+s.tail)}})
+	stand := "quickstart/main.go" // vet does not run in a folder that is not there: the block takes the place of this file
+	if s.module == "." {
+		stand = "examples/examples.go"
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, s.module, stand): write("snippet.txt", s.head+block+s.tail)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "module.sh"), s.module, "go", "build", "-overlay="+write("overlay.json", string(overlay)), "./snippet")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts", "module.sh"), s.module, "go", "vet", "-overlay="+write("overlay.json", string(overlay)), "./"+filepath.Dir(stand))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
