@@ -3,7 +3,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-version := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+version := $(shell git describe --tags --match 'v*' --always --dirty 2>/dev/null || echo unknown)
 ldflags := -s -w -X main.version=$(version)
 
 # Without it gRPC brings a page of its traces along, and with that templates, which call methods by names that nobody
@@ -57,12 +57,12 @@ conflicts: # say where a merge left its markers
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes bench $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
+	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes bench tools/release $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
 
 .PHONY: lint
 lint: ## run the linters over every module
 	linter="$$(scripts/install.sh golangci-lint) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml"; \
-	for module in . integration integration/compose/greet integration/dubbogo bench; do (cd $$module && $$linter ./...); done; \
+	for module in . integration integration/compose/greet integration/dubbogo bench tools/release; do (cd $$module && $$linter ./...); done; \
 	for module in $(plugins); do (cd $$module && GOWORK=$(CURDIR)/go.work $$linter ./...); done
 
 .PHONY: layers
@@ -75,6 +75,7 @@ unit: ## unit tests; needs Go alone, and with a C compiler finds races too
 	@[ -n "$(race)" ] || echo 'unit: without the race detector: there is no C compiler (apt-get install gcc)'
 	scripts/gotest.sh unit $(race) -short -timeout 10m
 	for module in $(plugins); do scripts/module.sh $$module $(CURDIR)/scripts/gotest.sh $${module////-} $(race) -short -timeout 10m; done
+	cd tools/release && $(CURDIR)/scripts/gotest.sh release -short -timeout 10m
 	[ -z "$(race)" ] || scripts/module.sh plugins/dubbogo $(CURDIR)/scripts/gotest.sh plugins-dubbogo-programs -short -timeout 10m # dubbo-go itself has races
 
 .PHONY: test
@@ -86,12 +87,20 @@ test: ## the gate: unit tests, and one whole story for each direction and regist
 .PHONY: test-all
 test-all: ## every test against every real server, and coverage
 	scripts/install.sh check
-	$(MAKE) --no-print-directory unit covered integration
+	$(MAKE) --no-print-directory unit covered rehearsal integration
 
 .PHONY: covered
 covered: # every unit test, with what the gate leaves out, and what is covered by them
 	scripts/gotest.sh covered -shuffle=on -timeout 30m -coverprofile=coverage.out -coverpkg=$(covered)
 	scripts/coverage.sh coverage.out $(floor)
+
+.PHONY: release
+release: ## prepare the release VERSION, such as v0.1.0, in dist: tags, changelog, modules, binaries, SBOMs, checksums; publishes nothing
+	go run -C tools/release . -version '$(VERSION)'
+
+.PHONY: rehearsal
+rehearsal: ## play a release: applications outside the repository fetch each plugin by its version, and call through it
+	cd tools/release && $(CURDIR)/scripts/gotest.sh rehearsal -timeout 40m -run FreshApplication
 
 # Tests of real servers mostly wait, many of them for what must not happen: many at a time share the processors well.
 # A Nacos of each version is started once, while they are built, and shared by those that neither kill nor freeze it.
@@ -146,4 +155,4 @@ golden: ## rewrite golden files and generated documents from the code
 
 .PHONY: clean
 clean: ## remove what was built here; the cache of scripts/install.sh stays
-	rm -rf bin coverage.out
+	rm -rf bin dist coverage.out

@@ -41,7 +41,7 @@ func TestPluginsCanBeFetched(t *testing.T) {
 		}
 	}
 	versions := make(map[string]string) // the file that requires it
-	for _, file := range append(plugins, "../../bench/go.mod", "../../integration/go.mod") {
+	for _, file := range append(plugins, "../../bench/go.mod", "../../integration/go.mod", "../../tools/release/go.mod") {
 		for _, r := range readGoMod(t, file).Require {
 			if strings.HasPrefix(r.Path+"/", module) {
 				versions[r.Version] = file

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/sumdb/dirhash"
+	"golang.org/x/mod/zip"
+)
+
+// folder is that of a module which is released, "" at the top.
+type folder string
+
+func (f folder) path() string { return path.Join(root, string(f)) }
+
+func (f folder) tag(version string) string { return path.Join(string(f), version) }
+
+// commit commits what was written, tags it for each module that is released, the
+// root and the plugins, and returns their folders.
+func (r *release) commit(ctx context.Context) ([]folder, error) {
+	if _, err := git(ctx, r.clone(), "commit", "-q", "-a", "-m", "release: "+r.version); err != nil {
+		return nil, err
+	}
+	files, err := git(ctx, r.clone(), "ls-files", "plugins/*/go.mod")
+	if err != nil {
+		return nil, err
+	}
+	modules := []folder{""}
+	for file := range strings.FieldsSeq(files) {
+		modules = append(modules, folder(path.Dir(file)))
+	}
+	for _, m := range modules {
+		if _, err := git(ctx, r.clone(), "tag", "-a", "-m", m.path()+" "+r.version, m.tag(r.version)); err != nil {
+			return nil, err
+		}
+	}
+	return modules, nil
+}
+
+// publish makes of each tag what a module proxy would serve, in the layout of
+// GOPROXY=file://, and lists their hashes as go.sum does.
+func (r *release) publish(ctx context.Context, modules []folder) error {
+	text, err := git(ctx, r.clone(), "log", "-1", "--format=%cI")
+	if err != nil {
+		return err
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return fmt.Errorf("time of the commit: %w", err)
+	}
+	info, err := json.Marshal(struct {
+		Version string
+		Time    time.Time
+	}{r.version, at.UTC()})
+	if err != nil {
+		return fmt.Errorf("%w", err)
+	}
+	var sums strings.Builder
+	for _, m := range modules {
+		sum, err := r.serve(m, info)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.path(), err)
+		}
+		sums.WriteString(sum)
+	}
+	return write(filepath.Join(r.out, "go.sum"), []byte(sums.String()))
+}
+
+// serve writes a module into the proxy and returns its lines of go.sum.
+func (r *release) serve(m folder, info []byte) (sum string, err error) {
+	escaped, err := module.EscapePath(m.path())
+	if err != nil {
+		return "", err //nolint:wrapcheck // publish says of what
+	}
+	versions := filepath.Join(r.out, "proxy", filepath.FromSlash(escaped), "@v")
+	mod, err := os.ReadFile(filepath.Join(r.clone(), string(m), "go.mod"))
+	if err != nil {
+		return "", err //nolint:wrapcheck // as above
+	}
+	var archive bytes.Buffer
+	at := module.Version{Path: m.path(), Version: r.version}
+	if err := zip.CreateFromVCS(&archive, at, r.clone(), m.tag(r.version), string(m)); err != nil {
+		return "", err //nolint:wrapcheck // as above
+	}
+	zipped := filepath.Join(versions, r.version+".zip")
+	err = errors.Join(
+		write(filepath.Join(versions, "list"), []byte(r.version+"\n")),
+		write(filepath.Join(versions, r.version+".info"), info),
+		write(filepath.Join(versions, r.version+".mod"), mod),
+		write(zipped, archive.Bytes()))
+	if err != nil {
+		return "", err
+	}
+	hash, err := dirhash.HashZip(zipped, dirhash.Hash1)
+	if err != nil {
+		return "", err //nolint:wrapcheck // as above
+	}
+	return fmt.Sprintf("%s %s %s\n", m.path(), r.version, hash), nil
+}
+
+// write makes a file and its folder.
+func write(name string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // it is to be published
+		return fmt.Errorf("%w", err)
+	}
+	if err := os.WriteFile(name, content, 0o644); err != nil { //nolint:gosec // it is to be published
+		return fmt.Errorf("%w", err)
+	}
+	return nil
+}
+
+// git runs git in a folder and returns what it prints.
+func git(ctx context.Context, folder string, args ...string) (string, error) {
+	return command(ctx, folder, nil, append([]string{"git"}, args...)...)
+}
+
+// command runs a command and returns what it prints.
+func command(ctx context.Context, folder string, environment []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // it is not from outside
+	cmd.Dir, cmd.Env = folder, append(os.Environ(), environment...)
+	var failure bytes.Buffer
+	cmd.Stderr = &failure
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(args, " "), err, out, failure.Bytes())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
