@@ -21,6 +21,12 @@ func Root(t testing.TB) string {
 	return ""
 }
 
+// Peer returns the application of a framework with that framework's own registry.
+func Peer(t testing.TB, framework string) string {
+	t.Helper()
+	return filepath.Join(installed(t, "peers"), framework)
+}
+
 // installed returns where scripts/install.sh put what name stands for; the
 // first call for a name on a machine builds or downloads it.
 func installed(t testing.TB, name string) string {

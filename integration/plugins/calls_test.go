@@ -2,6 +2,7 @@ package plugins_test
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ const window = 100
 
 // calls is what a client printed, a line for each call.
 type calls struct {
-	framework string
+	client string
 
 	mu    sync.Mutex
 	rest  []byte
@@ -68,6 +69,33 @@ func (c *calls) lately() map[string]bool {
 	return answers
 }
 
+// divided waits until of four thousand calls in a row a port answers a share,
+// within five points.
+func (c *calls) divided(t *testing.T, port, percent int) {
+	t.Helper()
+	const calls, off = 4000, 5
+	from := 0
+	harness.Eventually(t, soon, fmt.Sprintf("%s: %d answers %d %% of its calls", c.client, port, percent), func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.lines) < from+calls {
+			return fmt.Errorf("%d calls", len(c.lines)-from)
+		}
+		mine := 0
+		for _, line := range c.lines[from:] {
+			if line == "hello from "+address(port) {
+				mine++
+			}
+		}
+		sum := len(c.lines) - from
+		from = len(c.lines)
+		if mine*100 < sum*(percent-off) || mine*100 > sum*(percent+off) {
+			return fmt.Errorf("%d of %d", mine, sum)
+		}
+		return nil
+	})
+}
+
 // checkNoneFailed fails the test where a call failed since the first answer.
 func (c *calls) checkNoneFailed(t *testing.T) {
 	t.Helper()
@@ -77,10 +105,10 @@ func (c *calls) checkNoneFailed(t *testing.T) {
 	for _, line := range c.lines {
 		counts[line]++
 	}
-	t.Logf("%s: %v", c.framework, counts)
+	t.Logf("%s: %v", c.client, counts)
 	for line, n := range counts {
 		if strings.HasPrefix(line, "failed: ") {
-			t.Errorf("%s: %d calls %s", c.framework, n, line)
+			t.Errorf("%s: %d calls %s", c.client, n, line)
 		}
 	}
 }

@@ -69,19 +69,19 @@ func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
 			each("the second one is told to end", func(s *service) { ended[s.framework] = s.retire(t, 1) })
 			each("it ends", func(s *service) { s.awaitEnd(t, ended[s.framework]) })
 			each("the others are called on", func(s *service) { s.awaitCalls(t) })
-			each("nobody noticed", func(s *service) { s.calls.checkNoneFailed(t) })
+			each("nobody noticed", func(s *service) { s.checkNoneFailed(t) })
 			conforms(t, at)
 		})
 	}
 }
 
-// service is a client of one framework and its servers.
+// service is clients of one framework and its servers.
 type service struct {
 	framework string
-	binary    string
+	binary    string // the plugin's example
 	at        registry
 	servers   []server
-	calls     *calls
+	clients   []*calls
 }
 
 type server struct {
@@ -89,15 +89,23 @@ type server struct {
 	process *harness.Process
 }
 
-// newService starts the client.
+// newService starts a client.
 func newService(t *testing.T, framework, binary string, at registry) *service {
 	t.Helper()
-	s := &service{framework: framework, binary: binary, at: at, calls: &calls{framework: framework}}
-	harness.Start(t, harness.Command{
-		Name: framework + "-client", Path: binary, Stdout: s.calls,
-		Args: []string{"-registry", at.url(framework + "-client"), "-every", "20ms", "call", s.name()},
-	})
+	s := &service{framework: framework, binary: binary, at: at}
+	s.call(t, "client", binary, 20*time.Millisecond)
 	return s
+}
+
+// call starts one more client.
+func (s *service) call(t *testing.T, as, binary string, every time.Duration) {
+	t.Helper()
+	as = s.framework + "-" + as
+	c := &calls{client: as}
+	s.clients = append(s.clients, c)
+	harness.Start(t, harness.Command{
+		Name: as, Path: binary, Stdout: c, Args: []string{"-registry", s.at.url(as), "-every", every.String(), "call", s.name()},
+	})
 }
 
 func (s *service) name() string { return "greeter-" + s.framework }
@@ -105,11 +113,17 @@ func (s *service) name() string { return "greeter-" + s.framework }
 // serve starts one more server.
 func (s *service) serve(t *testing.T) {
 	t.Helper()
+	s.provide(t, s.binary)
+}
+
+// provide starts a server of a program, with further arguments.
+func (s *service) provide(t *testing.T, binary string, args ...string) {
+	t.Helper()
 	port := harness.FreePort(t)
 	as := fmt.Sprintf("%s-%d", s.framework, port)
 	p := harness.Start(t, harness.Command{
-		Name: as, Path: s.binary,
-		Args: []string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "15s", "serve", s.name()},
+		Name: as, Path: binary,
+		Args: append(append([]string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "15s"}, args...), "serve", s.name()),
 	})
 	s.servers = append(s.servers, server{port, p})
 	harness.Eventually(t, soon, as+" listens", func() error { return harness.Listens(t, address(port)) }) // a mesh shows none before
@@ -150,14 +164,20 @@ func (s *service) awaitCalls(t *testing.T) {
 	for _, port := range s.ports() {
 		want["hello from "+address(port)] = true
 	}
-	harness.Eventually(t, soon, s.framework+": its servers are called", func() error {
-		return harness.Same(s.calls.lately(), want)
-	})
+	for _, c := range s.clients {
+		harness.Eventually(t, soon, c.client+" calls its servers", func() error { return harness.Same(c.lately(), want) })
+	}
 }
 
-// awaitRegistered waits until a new client finds all servers: one that has not
-// reached the restarted registry yet cannot deregister, and ends with an error.
-func (s *service) awaitRegistered(t *testing.T) {
+func (s *service) checkNoneFailed(t *testing.T) {
+	t.Helper()
+	for _, c := range s.clients {
+		c.checkNoneFailed(t)
+	}
+}
+
+// newcomer returns a client that knows nothing yet.
+func (s *service) newcomer(t *testing.T) *client.Client {
 	t.Helper()
 	backend, err := formats()[s.framework].FromURL(s.at.url(s.framework+"-newcomer"), nil)
 	if err != nil {
@@ -167,7 +187,20 @@ func (s *service) awaitRegistered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(c.Close)
+	return c
+}
+
+// query asks for the service by its name, and as Kratos names it.
+func (s *service) query() client.Query {
+	return client.Any(client.Named(s.name()), client.ByInterface(s.name()+".grpc", "", ""))
+}
+
+// awaitRegistered waits until a new client finds all servers: one that has not
+// reached the restarted registry yet cannot deregister, and ends with an error.
+func (s *service) awaitRegistered(t *testing.T) {
+	t.Helper()
+	c := s.newcomer(t)
 	want := make(map[string]bool)
 	for _, port := range s.ports() {
 		want[address(port)] = true
@@ -175,7 +208,7 @@ func (s *service) awaitRegistered(t *testing.T) {
 	harness.Eventually(t, soon, s.framework+": its servers are registered", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		found, err := c.Resolve(ctx, client.Any(client.Named(s.name()), client.ByInterface(s.name()+".grpc", "", ""))) // the second is Kratos'
+		found, err := c.Resolve(ctx, s.query())
 		if err != nil {
 			return err
 		}

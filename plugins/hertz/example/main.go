@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,7 +26,7 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: hertz.FromURL, Log: hertz.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, FromURL: hertz.FromURL, Log: hertz.Log(slog.LevelInfo), Describes: true}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {
@@ -34,7 +35,7 @@ func serve(ctx context.Context, c *client.Client, at example.Place) error {
 		return err
 	}
 	h := server.New(server.WithHostPorts(at.Address), server.WithExitWaitTime(15*time.Second),
-		server.WithRegistry(hertz.NewRegistry(c), &registry.Info{ServiceName: at.Service, Addr: address, Weight: registry.DefaultWeight}))
+		server.WithRegistry(hertz.NewRegistry(c), &registry.Info{ServiceName: at.Service, Addr: address, Weight: cmp.Or(at.Weight, registry.DefaultWeight), Tags: at.Tags}))
 	h.GET("/hello", func(_ context.Context, c *app.RequestContext) { c.String(200, at.Answer()) })
 	h.SetCustomSignalWaiter(func(failed chan error) error {
 		select {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,13 +33,30 @@ type Program struct {
 	FromURL func(text string, log *slog.Logger) (client.Backend, error)
 
 	Log *slog.Logger // of the framework
+
+	Describes bool // Serve takes a place's weight and tags
 }
 
 // Place is what is served and where.
 type Place struct {
 	Service string
 	Address string // host:port
+
+	Weight int // 0: the framework's own
+	Tags   map[string]string
 }
+
+// tag adds KEY=VALUE.
+func (p *Place) tag(text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return errors.New("want KEY=VALUE")
+	}
+	p.Tags[key] = value
+	return nil
+}
+
+func (p *Place) described() bool { return p.Weight != 0 || len(p.Tags) > 0 }
 
 // Answer is what every server says.
 func (p Place) Answer() string { return "hello from " + p.Address }
@@ -47,7 +65,7 @@ func (p Place) Answer() string { return "hello from " + p.Address }
 type Call func(ctx context.Context) (string, error)
 
 const usage = `usage:
-  example -registry URL [-listen HOST:PORT] serve SERVICE
+  example -registry URL [-listen HOST:PORT] [-weight N] [-tag KEY=VALUE] serve SERVICE
   example -registry URL [-every 1s] call SERVICE
 
 URL is that of FromURL, in which $NAME and ${NAME} stand for variables of
@@ -71,12 +89,18 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 		flags.PrintDefaults()
 	}
 	registry := flags.String("registry", os.Getenv("REGISTRY"), "`URL` of the registry; otherwise $REGISTRY")
-	listen := flags.String("listen", "127.0.0.1:8000", "where serve listens")
+	at := Place{Tags: make(map[string]string)}
+	flags.StringVar(&at.Address, "listen", "127.0.0.1:8000", "where serve listens")
+	flags.IntVar(&at.Weight, "weight", 0, "of what serve publishes; 0: the framework's own")
+	flags.Func("tag", "`KEY=VALUE` of what serve publishes", at.tag)
 	every := flags.Duration("every", time.Second, "how often call calls")
 	state := flags.String("state", "", "`file` of the last known state; empty: none")
 	settle := flags.Duration("settle", time.Second, "how long serve goes on once it is no longer seen")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if at.described() && !p.Describes {
+		return errors.New("-weight, -tag: this framework tells its registry of neither")
 	}
 	backend, err := p.FromURL(os.ExpandEnv(*registry), p.Log)
 	if err != nil {
@@ -87,11 +111,12 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer c.Close()
-	switch verb, service := flags.Arg(0), flags.Arg(1); {
+	at.Service = flags.Arg(1)
+	switch verb := flags.Arg(0); {
 	case flags.NArg() == 2 && verb == "serve":
-		return p.Serve(ctx, c, Place{Service: service, Address: *listen})
+		return p.Serve(ctx, c, at)
 	case flags.NArg() == 2 && verb == "call":
-		return p.call(ctx, c, service, caller{out, *every})
+		return p.call(ctx, c, at.Service, caller{out, *every})
 	default:
 		return errors.New(usage)
 	}

@@ -14,6 +14,7 @@ import (
 	kclient "github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/client/genericclient"
 	"github.com/cloudwego/kitex/pkg/generic"
+	"github.com/cloudwego/kitex/pkg/registry"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/server/genericserver"
@@ -31,7 +32,7 @@ service Greeter { string Hello(1: string name) }
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: kitex.FromURL, Log: kitex.Log(slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, FromURL: kitex.FromURL, Log: kitex.Log(slog.LevelInfo), Describes: true}
 }
 
 // thrift returns the service with its messages as JSON.
@@ -64,6 +65,7 @@ func serve(ctx context.Context, c *client.Client, at example.Place) error {
 		server.WithServiceAddr(address), server.WithExitWaitTime(15*time.Second),
 		server.WithServerBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: at.Service}),
 		server.WithRegistry(kitex.NewRegistry(c)),
+		server.WithRegistryInfo(&registry.Info{Weight: at.Weight, Tags: at.Tags}),
 		server.WithExitSignal(func() <-chan error {
 			told := make(chan error)
 			context.AfterFunc(ctx, func() { close(told) })

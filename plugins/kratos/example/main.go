@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/go-kratos/kratos/v2"
@@ -22,13 +23,17 @@ import (
 func main() { program().Main() }
 
 func program() example.Program {
-	return example.Program{Serve: serve, Dial: dial, FromURL: xkratos.FromURL, Log: xkratos.Log(log.GetLogger(), slog.LevelInfo)}
+	return example.Program{Serve: serve, Dial: dial, FromURL: xkratos.FromURL, Log: xkratos.Log(log.GetLogger(), slog.LevelInfo), Describes: true}
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {
 	server := kgrpc.NewServer(kgrpc.Address(at.Address))
 	example.RegisterGreeter(server, at)
-	app := kratos.New(kratos.Name(at.Service), kratos.Server(server), kratos.Registrar(xkratos.New(c)), kratos.RegistrarTimeout(30*time.Second))
+	if at.Weight > 0 {
+		at.Tags["weight"] = strconv.Itoa(at.Weight) // where Kratos has it
+	}
+	app := kratos.New(kratos.Name(at.Service), kratos.Server(server), kratos.Metadata(at.Tags),
+		kratos.Registrar(xkratos.New(c)), kratos.RegistrarTimeout(30*time.Second))
 	stop := context.AfterFunc(ctx, func() { _ = app.Stop() }) // Run returns why it could not
 	defer stop()
 	return app.Run()
