@@ -30,7 +30,7 @@ plugins := $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 
 .PHONY: help
 help: ## print this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/xds-bridge
@@ -57,12 +57,12 @@ conflicts: # say where a merge left its markers
 
 .PHONY: tidy
 tidy: # say which go.mod is not what its module needs
-	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes bench tools/release $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
+	for module in . integration integration/compose/greet integration/dubbogo integration/istiod integration/kubernetes integration/peers bench tools/release $(plugins); do scripts/module.sh $$module go mod tidy -diff; done
 
 .PHONY: lint
 lint: ## run the linters over every module
 	linter="$$(scripts/install.sh golangci-lint) run --allow-parallel-runners --config $(CURDIR)/.golangci.yml"; \
-	for module in . integration integration/compose/greet integration/dubbogo bench tools/release; do (cd $$module && $$linter ./...); done; \
+	for module in . integration integration/compose/greet integration/dubbogo integration/peers bench tools/release; do (cd $$module && $$linter ./...); done; \
 	for module in $(plugins); do (cd $$module && GOWORK=$(CURDIR)/go.work $$linter ./...); done
 
 .PHONY: layers
@@ -114,8 +114,13 @@ stories: build # of the tests of integration what the gate holds
 
 .PHONY: integration
 integration: build ## tests of bin/xds-bridge against the real istiod, ZooKeeper, Nacos, Kubernetes API, Java Dubbo and dubbo-go
-	for server in $(servers) dubbogo spring kubernetes promtool; do scripts/install.sh $$server >/dev/null; done
+	for server in $(servers) dubbogo peers spring kubernetes promtool; do scripts/install.sh $$server >/dev/null; done
 	$(run_integration) integration -count=1 -timeout 60m -p 4 -parallel 4
+
+.PHONY: plugins-peers
+plugins-peers: build ## the plugins, and the bridge's formats, with applications that have the frameworks' own registries
+	for server in zookeeper nacos2 nacos3 istiod peers; do scripts/install.sh $$server >/dev/null; done
+	$(run_integration) plugins-peers -count=1 -timeout 60m -parallel 4 -run OwnRegistries ./plugins
 
 .PHONY: soak
 soak: build ## random schedules for SEEDS seeds, long runs of SOAK, then mutants; takes hours

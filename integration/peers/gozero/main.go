@@ -73,7 +73,7 @@ func list(_ context.Context, r *program.Registry, service string) ([]program.Ins
 	}
 	var all []program.Instance
 	for _, i := range found {
-		all = append(all, program.Instance{Address: fmt.Sprintf("%s:%d", i.Ip, i.Port), Weight: int(i.Weight), Tags: i.Metadata})
+		all = append(all, program.Instance{Address: fmt.Sprintf("%s:%d", i.Ip, i.Port), Weight: int(i.Weight), Zone: i.Metadata["zone"]})
 	}
 	return all, nil
 }

@@ -140,11 +140,8 @@ func list(ctx context.Context, r *program.Registry, service string) ([]program.I
 	}
 	var all []program.Instance
 	for _, i := range found.Instances {
-		told := program.Instance{Address: i.Address().String(), Weight: i.Weight()}
-		if tagged, ok := i.(interface{ Tags() map[string]string }); ok {
-			told.Tags = tagged.Tags()
-		}
-		all = append(all, told)
+		zone, _ := i.Tag("zone")
+		all = append(all, program.Instance{Address: i.Address().String(), Weight: i.Weight(), Zone: zone})
 	}
 	return all, nil
 }

@@ -115,7 +115,7 @@ func list(ctx context.Context, r *program.Registry, service string) ([]program.I
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, program.Instance{Address: u.Host, Weight: weight, Tags: i.Metadata})
+			all = append(all, program.Instance{Address: u.Host, Weight: weight, Zone: i.Metadata["zone"]})
 		}
 	}
 	return all, nil

@@ -54,9 +54,9 @@ type Call func(ctx context.Context) (string, error)
 
 // Instance is a server as consumers are told of it.
 type Instance struct {
-	Address string            `json:"address"`
-	Weight  int               `json:"weight"`
-	Tags    map[string]string `json:"tags"`
+	Address string `json:"address"`
+	Weight  int    `json:"weight"`
+	Zone    string `json:"zone"` // its tag of that name
 }
 
 // timeout is that of one call, and of a list.
