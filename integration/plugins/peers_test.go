@@ -41,7 +41,7 @@ func TestWithTheFrameworksOwnRegistries(t *testing.T) {
 				t.Parallel()
 				own := harness.Peer(t, f)
 				s := newService(t, f, plugins[f], start(t))
-				s.call(t, "own-client", own, 20*time.Millisecond)
+				s.call(t, s.at, "own-client", own, 20*time.Millisecond)
 				all := func(what string) {
 					t.Helper()
 					t.Log(what)
@@ -98,8 +98,8 @@ func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
 					t.Parallel()
 					binaries := map[string]string{"plugin": plugins[f], "own": harness.Peer(t, f)}
 					s := &service{framework: f, binary: plugins[f], at: start(t)}
-					s.call(t, "client", plugins[f], time.Millisecond)
-					s.call(t, "own-client", binaries["own"], time.Millisecond)
+					s.call(t, s.at, "client", plugins[f], time.Millisecond)
+					s.call(t, s.at, "own-client", binaries["own"], time.Millisecond)
 					s.provide(t, binaries[heavy], "-weight", "30", "-tag", "zone=heavy")
 					delete(binaries, heavy)
 					for _, light := range binaries {
@@ -134,10 +134,14 @@ func (s *service) awaitTold(t *testing.T, all ...told) {
 		return harness.Same(keyed(got), want)
 	}
 	harness.Eventually(t, soon, "the own registry tells weights and tags", func() error {
-		code, out, errOut := harness.Run(t, harness.Peer(t, s.framework), "-registry", s.at.url(""), "list", s.name())
+		var out lockedBuffer
+		p := harness.Start(t, harness.Command{Name: "list", Path: harness.Peer(t, s.framework), Args: []string{"-registry", s.at.url(""), "list", s.name()}, Stdout: &out})
+		if code := p.Wait(t, soon); code != 0 {
+			return fmt.Errorf("it ended with %d", code)
+		}
 		var got []told
-		if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
-			return fmt.Errorf("%s: %w", errOut, err)
+		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
+			return fmt.Errorf("%s: %w", out.String(), err)
 		}
 		return check(got)
 	})

@@ -4,6 +4,7 @@
 package plugins_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"syscall"
@@ -78,6 +79,8 @@ func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
 // service is clients of one framework and its servers.
 type service struct {
 	framework string
+	as        string // its name; empty: greeter and the framework's
+	calledAs  string // by clients; empty: the same
 	binary    string // the plugin's example
 	at        registry
 	servers   []server
@@ -93,22 +96,22 @@ type server struct {
 func newService(t *testing.T, framework, binary string, at registry) *service {
 	t.Helper()
 	s := &service{framework: framework, binary: binary, at: at}
-	s.call(t, "client", binary, 20*time.Millisecond)
+	s.call(t, at, "client", binary, 20*time.Millisecond)
 	return s
 }
 
-// call starts one more client.
-func (s *service) call(t *testing.T, as, binary string, every time.Duration) {
+// call starts one more client, which knows a registry.
+func (s *service) call(t *testing.T, at registry, as, binary string, every time.Duration) {
 	t.Helper()
 	as = s.framework + "-" + as
 	c := &calls{client: as}
 	s.clients = append(s.clients, c)
 	harness.Start(t, harness.Command{
-		Name: as, Path: binary, Stdout: c, Args: []string{"-registry", s.at.url(as), "-every", every.String(), "call", s.name()},
+		Name: as, Path: binary, Stdout: c, Args: []string{"-registry", at.url(as), "-every", every.String(), "call", cmp.Or(s.calledAs, s.name())},
 	})
 }
 
-func (s *service) name() string { return "greeter-" + s.framework }
+func (s *service) name() string { return cmp.Or(s.as, "greeter-"+s.framework) }
 
 // serve starts one more server.
 func (s *service) serve(t *testing.T) {

@@ -1,0 +1,106 @@
+package plugins_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/integration/harness"
+)
+
+// bridged are registries with a bridge from each to the next and from a mesh to
+// all of them.
+type bridged struct {
+	mesh  mesh
+	rings []ring
+}
+
+// ring is a registry and what is read from it at which other one.
+type ring struct {
+	name string
+	at   registry
+	next registry
+}
+
+// peerFormats are those of the frameworks' own registries, each for services of
+// its own.
+const peerFormats = `{ format: kratos, service: "kratos-*" }, { format: kitex, service: "kitex-*", protocol: thrift }, { format: hertz, service: "hertz-*", protocol: http }`
+
+// zeroFormat is that of go-zero, which has none in ZooKeeper.
+const zeroFormat = peerFormats + `, { format: gozero, service: "gozero-*" }`
+
+func newBridged(t *testing.T) bridged {
+	t.Helper()
+	at, ok := startMesh(t).(mesh)
+	if !ok {
+		t.Fatal("no mesh")
+	}
+	z := harness.StartZooKeeper(t)
+	two, three := harness.StartNacos(t, harness.NacosOptions{Version: 2}), harness.StartNacos(t, harness.NacosOptions{Version: 3})
+	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
+registries:
+  mesh: { istiod: { address: %q, mapping: { from: debug-http, addresses: [%q], interval: 200ms } } }
+  zk: { zookeeper: { servers: [%q] } }
+  two: { nacos: { %s, listInterval: 500ms } }
+  three: { nacos: { %s, listInterval: 500ms } }
+bridges:
+  - { name: zk-to-two, from: zk, to: two, formats: [%[6]s], %[8]s }
+  - { name: two-to-three, from: two, to: three, formats: [%[7]s], %[8]s }
+  - { name: three-to-zk, from: three, to: zk, formats: [%[6]s], %[8]s }
+  - { name: mesh-to-zk, from: mesh, to: zk, formats: [%[6]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
+  - { name: mesh-to-two, from: mesh, to: two, formats: [%[7]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
+  - { name: mesh-to-three, from: mesh, to: three, formats: [%[7]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
+`, at.istiod.GRPC, at.istiod.HTTP, z.Address, two.Settings(), three.Settings(), peerFormats, zeroFormat,
+		"select: { allow: [127.0.0.0/8] }, guard: { "+harness.Swift+" }"))
+	bridge.Start(t)
+	bridge.AwaitReady(t)
+	return bridged{at, []ring{
+		{"zk", zookeeper{z}, nacos{two}}, {"two", nacos{two}, nacos{three}}, {"three", nacos{three}, zookeeper{z}},
+	}}
+}
+
+// TestTheBridgeWithTheFrameworksOwnRegistries: what an application has registered
+// with its framework's own registry is called through another registry, and what a
+// mesh has through each, by applications with the framework's own registry there.
+// Another server comes and the first one goes, and no call fails.
+func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	plugins := build(t)
+	w := newBridged(t)
+	var services []*service
+	each := func(what string, do func(*service)) {
+		t.Helper()
+		t.Log(what)
+		for _, s := range services {
+			do(s)
+		}
+	}
+	for _, f := range peers("Nacos") {
+		own := harness.Peer(t, f)
+		for _, r := range w.rings {
+			if f == "gozero" && r.name != "two" {
+				continue // it has no registry in ZooKeeper
+			}
+			s := &service{framework: f, as: f + "-in-" + r.name, binary: own, at: r.at}
+			s.call(t, r.next, "of-"+r.name, own, 20*time.Millisecond)
+			services = append(services, s)
+		}
+		inMesh := &service{framework: f, as: f + "-of-mesh", calledAs: f + "-" + f + "-of-mesh", binary: plugins[f], at: w.mesh}
+		for _, r := range w.rings {
+			if f != "gozero" || r.name != "zk" {
+				inMesh.call(t, r.at, "of-mesh-in-"+r.name, own, 20*time.Millisecond)
+			}
+		}
+		services = append(services, inMesh)
+	}
+	each("a server", func(s *service) { s.serve(t) })
+	each("is called", func(s *service) { s.awaitCalls(t) })
+	each("a second one", func(s *service) { s.serve(t) })
+	each("is called too", func(s *service) { s.awaitCalls(t) })
+	ended := make(map[*service]*harness.Process)
+	each("the first one is told to end", func(s *service) { ended[s] = s.retire(t, 0) })
+	each("it ends", func(s *service) { s.awaitEnd(t, ended[s]) })
+	each("the other is called on", func(s *service) { s.awaitCalls(t) })
+	each("nobody noticed", func(s *service) { s.checkNoneFailed(t) })
+}
