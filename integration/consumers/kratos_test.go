@@ -26,9 +26,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// The registries of Kratos are modules of their own, which are not to be had
-// from the Go module proxy. These stand in for them: they implement Kratos' own
-// interface and look as the real ones do. All else is Kratos and gRPC.
+// These stand in for the registries of Kratos, which integration/plugins tries:
+// they implement Kratos' own interface and look as the real ones do. All else is
+// Kratos and gRPC.
 
 // zooKratos discovers as the registry of Kratos in ZooKeeper does: it watches
 // the names of a folder, and reads the data of all nodes when these change.

@@ -103,10 +103,10 @@ func TestFrameworks(t *testing.T) {
 	t.Run("go-zero", func(t *testing.T) {
 		kratosProvider(t, "zero", zoo)
 		healthy(t, w.inNacos(t, "zero-zero"))
-		w.cell("gozero", "nacos", "consumer of it calls", "call: grpc, to a provider of Kratos in ZooKeeper; zero-contrib is refused by the module proxy")
+		w.cell("gozero", "nacos", "consumer of it calls", "call: grpc, to a provider of Kratos in ZooKeeper; with go-zero's own registry in integration/plugins")
 		w.cell("gozero", "zookeeper", "both", "go-zero has no registry there")
 	})
-	w.cell("kitex", "both", "both", "its modules are refused by the module proxy: goldens as captured, see metadata/instance")
+	w.cell("kitex", "both", "both", "with Kitex' own registries in integration/plugins")
 	t.Log("format       registry   direction              how\n" + strings.Join(w.cells, "\n"))
 }
 

@@ -20,10 +20,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
 )
 
-// The registries that Kratos and Hertz keep beside their frameworks are not to
-// be had from the Go module proxy. These stand in for them: they implement the
-// frameworks' own interfaces and write and read byte for byte what the real
-// ones do, as captured.
+// These stand in for the registries that Kratos and Hertz keep beside their
+// frameworks, which integration/plugins tries: they implement the frameworks' own
+// interfaces and write and read byte for byte what the real ones do, as captured.
 
 // zooKratos is the registry of Kratos in ZooKeeper.
 type zooKratos struct {

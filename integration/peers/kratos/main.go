@@ -21,8 +21,8 @@ import (
 
 func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }
 
-// own is what Kratos' own registries are.
-type own interface {
+// discoverer is what Kratos' own registries are.
+type discoverer interface {
 	registry.Registrar
 	registry.Discovery
 }
@@ -30,19 +30,19 @@ type own interface {
 // settling is a registry by which a server goes on until consumers have left it.
 // Kratos itself ends at once.
 type settling struct {
-	own
+	discoverer
 	settle time.Duration
 }
 
 // Deregister implements registry.Registrar.
 func (s settling) Deregister(ctx context.Context, i *registry.ServiceInstance) error {
-	err := s.own.Deregister(ctx, i)
+	err := s.discoverer.Deregister(ctx, i)
 	<-time.NewTimer(s.settle).C
 	return err
 }
 
 // registryOf returns the registry, and how a service is called there.
-func registryOf(r *program.Registry, service string) (own, string, error) {
+func registryOf(r *program.Registry, service string) (discoverer, string, error) {
 	if !r.InNacos() {
 		conn, err := r.ZooKeeper()
 		if err != nil {
@@ -64,7 +64,7 @@ func registryOf(r *program.Registry, service string) (own, string, error) {
 }
 
 func serve(ctx context.Context, r *program.Registry, at program.Place) error {
-	registry, _, err := registryOf(r, at.Service)
+	own, _, err := registryOf(r, at.Service)
 	if err != nil {
 		return err
 	}
@@ -74,19 +74,19 @@ func serve(ctx context.Context, r *program.Registry, at program.Place) error {
 		at.Tags["weight"] = strconv.Itoa(at.Weight)
 	}
 	app := kratos.New(kratos.Name(at.Service), kratos.Server(server), kratos.Metadata(at.Tags),
-		kratos.Registrar(settling{registry, at.Settle}), kratos.RegistrarTimeout(at.Settle+15*time.Second))
+		kratos.Registrar(settling{own, at.Settle}), kratos.RegistrarTimeout(at.Settle+15*time.Second))
 	stop := context.AfterFunc(ctx, func() { _ = app.Stop() }) // Run returns why it could not
 	defer stop()
 	return app.Run()
 }
 
 func dial(r *program.Registry, service string) (program.Call, error) {
-	registry, name, err := registryOf(r, service)
+	own, name, err := registryOf(r, service)
 	if err != nil {
 		return nil, err
 	}
 	conn, err := kgrpc.DialInsecure(context.Background(),
-		kgrpc.WithEndpoint("discovery:///"+name), kgrpc.WithDiscovery(registry), kgrpc.WithTimeout(0))
+		kgrpc.WithEndpoint("discovery:///"+name), kgrpc.WithDiscovery(own), kgrpc.WithTimeout(0))
 	if err != nil {
 		return nil, err
 	}
@@ -95,11 +95,11 @@ func dial(r *program.Registry, service string) (program.Call, error) {
 
 // list tells what a consumer is told that watches, as those of Kratos do.
 func list(ctx context.Context, r *program.Registry, service string) ([]program.Instance, error) {
-	registry, name, err := registryOf(r, service)
+	own, name, err := registryOf(r, service)
 	if err != nil {
 		return nil, err
 	}
-	watcher, err := registry.Watch(ctx, name)
+	watcher, err := own.Watch(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -46,17 +46,19 @@ type Place struct {
 	Tags   map[string]string
 }
 
-// tag adds KEY=VALUE.
-func (p *Place) tag(text string) error {
-	key, value, ok := strings.Cut(text, "=")
-	if !ok {
-		return errors.New("want KEY=VALUE")
+// tagInto adds KEY=VALUE to tags.
+func tagInto(tags map[string]string) func(string) error {
+	return func(text string) error {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return errors.New("want KEY=VALUE")
+		}
+		tags[key] = value
+		return nil
 	}
-	p.Tags[key] = value
-	return nil
 }
 
-func (p *Place) described() bool { return p.Weight != 0 || len(p.Tags) > 0 }
+func (p Place) described() bool { return p.Weight != 0 || len(p.Tags) > 0 }
 
 // Answer is what every server says.
 func (p Place) Answer() string { return "hello from " + p.Address }
@@ -92,7 +94,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	at := Place{Tags: make(map[string]string)}
 	flags.StringVar(&at.Address, "listen", "127.0.0.1:8000", "where serve listens")
 	flags.IntVar(&at.Weight, "weight", 0, "of what serve publishes; 0: the framework's own")
-	flags.Func("tag", "`KEY=VALUE` of what serve publishes", at.tag)
+	flags.Func("tag", "`KEY=VALUE` of what serve publishes", tagInto(at.Tags))
 	every := flags.Duration("every", time.Second, "how often call calls")
 	state := flags.String("state", "", "`file` of the last known state; empty: none")
 	settle := flags.Duration("settle", time.Second, "how long serve goes on once it is no longer seen")
