@@ -63,7 +63,9 @@ func registryOf(r *program.Registry, service string) (discoverer, string, error)
 	return nacos.New(client), service + ".grpc", nil
 }
 
-func serve(ctx context.Context, r *program.Registry, at program.Place) error {
+// serve ends as Kratos does, where it is told to by a signal: its registry takes a
+// server back but once.
+func serve(_ context.Context, r *program.Registry, at program.Place) error {
 	own, _, err := registryOf(r, at.Service)
 	if err != nil {
 		return err
@@ -75,8 +77,6 @@ func serve(ctx context.Context, r *program.Registry, at program.Place) error {
 	}
 	app := kratos.New(kratos.Name(at.Service), kratos.Server(server), kratos.Metadata(at.Tags),
 		kratos.Registrar(settling{own, at.Settle}), kratos.RegistrarTimeout(at.Settle+15*time.Second))
-	stop := context.AfterFunc(ctx, func() { _ = app.Stop() }) // Run returns why it could not
-	defer stop()
 	return app.Run()
 }
 
