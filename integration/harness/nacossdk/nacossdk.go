@@ -4,6 +4,7 @@ package nacossdk
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -62,12 +63,9 @@ func connect(t testing.TB, server, namespace string) *Client {
 	naming, err := naming_client.NewNamingClient(&nc)
 	must(t, err)
 	t.Cleanup(func() {
-		closed := make(chan struct{})
-		go func() { defer close(closed); naming.CloseClient() }()
-		select {
-		case <-closed:
-		case <-time.After(10 * time.Second): // v2.3.2 blocks for ever if its connection changes while it closes
-		}
+		ctx, closed := context.WithTimeout(context.Background(), 10*time.Second)
+		go func() { defer closed(); naming.CloseClient() }()
+		<-ctx.Done()          // v2.3.2 blocks for ever where its connection changes while it closes
 		_ = os.RemoveAll(dir) // as far as it goes
 	})
 	return &Client{naming}
