@@ -10,7 +10,7 @@ import (
 // samples is how many single changes are measured.
 const samples = 1000
 
-// single measures P04: one endpoint changes while nothing else does.
+// single measures a single change: one endpoint changes while nothing else does.
 func single(t *testing.T, f *fleet, p *pipe, server string) {
 	t.Helper()
 	passed := make(chan passage, 1)
@@ -33,10 +33,10 @@ func single(t *testing.T, f *fleet, p *pipe, server string) {
 		limit time.Duration
 	}{{"p50", 0.5, 2 * time.Millisecond}, {"p99", 0.99, 10 * time.Millisecond}}
 	for _, l := range limits {
-		results.add(t, against("P04", "single change, own part until its write, "+l.name, quantile(own, l.q), l.limit, 1))
+		results.add(t, against("single change, own part until its write, "+l.name, quantile(own, l.q), l.limit, 1))
 	}
 	for _, l := range limits {
-		results.add(t, against("P04", "single change, until written, "+l.name, quantile(whole, l.q), quantile(floor, l.q), 0))
+		results.add(t, against("single change, until written, "+l.name, quantile(whole, l.q), quantile(floor, l.q), 0))
 	}
 }
 

@@ -27,7 +27,7 @@ func turn(t *testing.T, server *harness.Process, do func()) spent {
 // equally busy in all of them: of the ratios of all rounds the middle one
 // counts.
 type contest struct {
-	id, what    string
+	what        string
 	rounds      int
 	limit       float64
 	beyond      time.Duration // not 0: what may be spent beyond the floor, and what the ratio is of
@@ -56,7 +56,7 @@ func (c contest) run(t *testing.T) {
 func (c contest) row(floor, ours spent) row {
 	used := fmt.Sprintf("CPU %s, the server's %s; of the floor %s and %s", short(ours.ours), short(ours.server), short(floor.ours), short(floor.server))
 	if c.beyond == 0 {
-		return against(c.id, fmt.Sprintf("%s (%s)", c.what, used), ours.wall, floor.wall, c.limit)
+		return against(fmt.Sprintf("%s (%s)", c.what, used), ours.wall, floor.wall, c.limit)
 	}
-	return against(c.id, fmt.Sprintf("%s (%s against %s; %s)", c.what, short(ours.wall), short(floor.wall), used), ours.wall-floor.wall, c.beyond, c.limit)
+	return against(fmt.Sprintf("%s (%s against %s; %s)", c.what, short(ours.wall), short(floor.wall), used), ours.wall-floor.wall, c.beyond, c.limit)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
-// TestDecode measures P10: what a response costs beside a client that only
+// TestDecode measures what a response costs beside a client that only
 // takes it apart.
 func TestDecode(t *testing.T) {
 	data, err := proto.Marshal((&fleet{}).assignment(1, 1))
@@ -29,7 +29,7 @@ func TestDecode(t *testing.T) {
 	must(t, err)
 	floor := measure(t, times, func() { err = proto.Unmarshal(data, new(endpointv3.ClusterLoadAssignment)) })
 	must(t, err)
-	results.add(t, against("P10", "read a changed endpoint", ours/perService, floor/perService, 0))
+	results.add(t, against("read a changed endpoint", ours/perService, floor/perService, 0))
 
 	f := newFleet(t, 5_000)
 	var with, without []time.Duration
@@ -38,8 +38,8 @@ func TestDecode(t *testing.T) {
 		with = append(with, pushed(t, f, whole))
 	}
 	ours, floor = quantile(with, 0), quantile(without, 0)
-	results.add(t, against("P10", "take an unchanged endpoint, the server's part included", ours, floor, 0))
-	results.add(t, against("P10", "take an unchanged endpoint, beyond a bare client, and the aim", max(0, ours-floor), 50*time.Nanosecond, 0))
+	results.add(t, against("take an unchanged endpoint, the server's part included", ours, floor, 0))
+	results.add(t, against("take an unchanged endpoint, beyond a bare client, and the aim", max(0, ours-floor), 50*time.Nanosecond, 0))
 }
 
 // pushed runs a client and returns the CPU for each endpoint of full pushes in

@@ -64,11 +64,11 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// imports measures P03.
+// imports measures how long an import takes until istiod has all of it.
 func imports(t *testing.T, from string, services, rounds int, server *harness.Process, source func() registry.Source, read func() int) { //nolint:revive // all of one row
 	t.Helper()
 	contest{
-		id: "P03", what: fmt.Sprintf("import from %s, %d x %d: own time until istiod has the set", from, services, perService),
+		what:   fmt.Sprintf("import from %s, %d x %d: own time until istiod has the set", from, services, perService),
 		rounds: rounds, beyond: 500 * time.Millisecond,
 		floor: func(int) spent {
 			return turn(t, server, func() {
@@ -217,7 +217,7 @@ func (in *imported) await(t *testing.T, services int) {
 	}
 }
 
-// singles measures P04 backwards, one change at a time: our own part is from
+// singles measures the way back, one change at a time: our own part is from
 // when a bare client of the registry was told of it, which knows that it was
 // and still has to read what, until the set was handed to the streams.
 func (in *imported) singles(t *testing.T, from string, n int, change func(t *testing.T, k int) (known time.Time)) {
@@ -243,7 +243,7 @@ func (in *imported) singles(t *testing.T, from string, n int, change func(t *tes
 		limit time.Duration
 	}{{"p50", 0.5, 2 * time.Millisecond}, {"p99", 0.99, 10 * time.Millisecond}} {
 		v := quantile(own, l.q)
-		results.add(t, against("P04", "single change, "+from+" to istiod, own part until pushed, "+l.name, v, l.limit, 0))
-		results.add(t, row{id: "P04", what: "single change, " + from + " to istiod, its write to the registry included, " + l.name, ours: short(quantile(whole, l.q))})
+		results.add(t, against("single change, "+from+" to istiod, own part until pushed, "+l.name, v, l.limit, 0))
+		results.add(t, row{what: "single change, " + from + " to istiod, its write to the registry included, " + l.name, ours: short(quantile(whole, l.q))})
 	}
 }

@@ -51,14 +51,14 @@ func TestIstiod(t *testing.T) {
 		harness.WatchEndpoints(t, istiod.GRPC, "outbound|50051||"+hosts().Of(name)).AwaitPush(t, time.Minute, want...)
 	}
 	what := fmt.Sprintf("a registry of %d x %d in a real istiod, from cold; istiod was ready after %s", services, perService, short(serves))
-	results.add(t, against("P03", what, time.Since(began), 20*time.Second, 1))
+	results.add(t, against(what, time.Since(began), 20*time.Second, 1))
 	const aim = 1000
 	with := heap()
 	in.pipe.end()
 	*in = imported{}
 	each := float64(int64(with)-int64(heap())) / (services * perService)
 	results.add(t, row{
-		id: "P07", what: fmt.Sprintf("memory per endpoint of a registry in the mesh, %d x %d", services, perService),
+		what: fmt.Sprintf("memory per endpoint of a registry in the mesh, %d x %d", services, perService),
 		ours: fmt.Sprintf("%.0f B", each), floor: fmt.Sprintf("%d B", aim), ratio: each / aim, limit: 1,
 	})
 }

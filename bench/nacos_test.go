@@ -48,7 +48,7 @@ type nacosBench struct {
 	services int
 }
 
-// initial measures P02.
+// initial measures the first writing.
 func (n *nacosBench) initial(t *testing.T, f *fleet, rounds int) {
 	t.Helper()
 	var fastest time.Duration
@@ -81,14 +81,14 @@ func (n *nacosBench) initial(t *testing.T, f *fleet, rounds int) {
 		return took
 	}
 	contest{
-		id: "P02", what: fmt.Sprintf("initial sync into Nacos, %d x %d", n.services, perService),
+		what:   fmt.Sprintf("initial sync into Nacos, %d x %d", n.services, perService),
 		rounds: rounds, limit: 1.5, floor: floor, ours: ours,
 	}.run(t)
 	sdk := turn(t, n.server.Process(), func() { withSDK(t, n.server, n.services) })
-	results.add(t, against("P02", fmt.Sprintf("the same by a loop with the SDK's client, %d x %d", n.services, perService), sdk.wall, fastest, 0))
+	results.add(t, against(fmt.Sprintf("the same by a loop with the SDK's client, %d x %d", n.services, perService), sdk.wall, fastest, 0))
 }
 
-// recovery measures P13: everything is published again after the connection
+// recovery measures a lost connection: everything is published again after the connection
 // was cut.
 func (n *nacosBench) recovery(t *testing.T, f *fleet, rounds int) {
 	t.Helper()
@@ -113,14 +113,14 @@ func (n *nacosBench) recovery(t *testing.T, f *fleet, rounds int) {
 		return took
 	}
 	contest{
-		id: "P13", what: fmt.Sprintf("lost connection, %d instances published again", n.services*perService),
+		what:   fmt.Sprintf("lost connection, %d instances published again", n.services*perService),
 		rounds: rounds, floor: floor, ours: ours,
 	}.run(t)
 	r.close()
 	p.end()
 }
 
-// single measures P04: one endpoint changes while nothing else does. What the
+// single measures a single change: one endpoint changes while nothing else does. What the
 // server needs to tell its subscribers of it is its own affair.
 func (n *nacosBench) single(t *testing.T, f *fleet) {
 	t.Helper()
@@ -153,9 +153,9 @@ func (n *nacosBench) single(t *testing.T, f *fleet) {
 		q     float64
 		limit time.Duration
 	}{{"p50", 0.5, 2 * time.Millisecond}, {"p99", 0.99, 10 * time.Millisecond}} {
-		results.add(t, against("P04", "single change into Nacos, own part until its write, "+l.name, quantile(own, l.q), l.limit, 1))
-		results.add(t, against("P04", "single change into Nacos, until the server confirmed it, "+l.name, quantile(whole, l.q), quantile(floor, l.q), 0))
-		results.add(t, row{id: "P04", what: "the server's delay until a subscriber is told, " + l.name, ours: short(quantile(push, l.q)), floor: "500ms"})
+		results.add(t, against("single change into Nacos, own part until its write, "+l.name, quantile(own, l.q), l.limit, 1))
+		results.add(t, against("single change into Nacos, until the server confirmed it, "+l.name, quantile(whole, l.q), quantile(floor, l.q), 0))
+		results.add(t, row{what: "the server's delay until a subscriber is told, " + l.name, ours: short(quantile(push, l.q)), floor: "500ms"})
 	}
 	p.end()
 }

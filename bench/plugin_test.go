@@ -83,7 +83,7 @@ func TestPlugin(t *testing.T) {
 	}
 	beside := func(what, unit string, pair [2][]float64, scale, limit float64) {
 		ours, theirs := median(pair[0]), median(pair[1])
-		results.add(t, row{id: "P15", what: what, ours: fmt.Sprintf("%.3g %s", ours*scale, unit), floor: fmt.Sprintf("%.3g %s", theirs*scale, unit), ratio: ours / theirs, limit: limit})
+		results.add(t, row{what: what, ours: fmt.Sprintf("%.3g %s", ours*scale, unit), floor: fmt.Sprintf("%.3g %s", theirs*scale, unit), ratio: ours / theirs, limit: limit})
 	}
 	beside("gRPC plugin beside gRPC's xDS: from start to the first call", "ms", start, 1000, 0)
 	beside("gRPC plugin beside gRPC's xDS: from a change in the mesh to a call that follows it", "ms", moved, 1000, 0)

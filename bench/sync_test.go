@@ -33,7 +33,7 @@ func TestSync(t *testing.T) {
 // root is where the bridge writes.
 const root = "/dubbo"
 
-// initial measures P01 in turns with the floor, each on a server of its own,
+// initial measures the first writing in turns with the floor, each on a server of its own,
 // and returns the last pipe and its server. Only times of one round are
 // compared, because the machine is not equally busy in all of them: of the
 // ratios of all rounds the middle one counts.
@@ -58,7 +58,7 @@ func initial(t *testing.T, f *fleet, rounds int) (p *pipe, server string) {
 		ours, used := time.Since(began), short(cpu(t)-before)
 		t.Logf("round %d: floor %s, ours %s, CPU %s, %s", round, short(floor), short(ours), used, load())
 		what := fmt.Sprintf("initial sync, %d x %d (CPU, the mesh's included: %s)", f.services, perService, used)
-		all = append(all, against("P01", what, ours, floor, 1.5))
+		all = append(all, against(what, ours, floor, 1.5))
 		r = dialRaw(t, server)
 		if n := r.count(t, root, f.services); n != f.services*perService {
 			t.Fatalf("a second client sees %d nodes", n)
@@ -94,7 +94,7 @@ func load() string {
 	return "load " + strings.Join(strings.Fields(string(text))[:3], " ")
 }
 
-// memory measures P07, what a bridge gives back when it ends, and ends it. Of
+// memory measures what a bridge gives back when it ends, and ends it. Of
 // that the ZooKeeper library takes 3 MB, however much there is to hold, so that
 // a small mesh says nothing about an endpoint.
 func memory(t *testing.T, f *fleet, p *pipe) {
@@ -105,7 +105,7 @@ func memory(t *testing.T, f *fleet, p *pipe) {
 	*p = pipe{}
 	each := float64(int64(with)-int64(heap())) / float64(f.services*perService)
 	r := row{
-		id: "P07", what: fmt.Sprintf("memory per endpoint, %d x %d", f.services, perService),
+		what: fmt.Sprintf("memory per endpoint, %d x %d", f.services, perService),
 		ours: fmt.Sprintf("%.0f B", each), floor: fmt.Sprintf("%d B", aim), ratio: each / aim,
 	}
 	if f.services >= 10_000 {
@@ -122,7 +122,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// restart measures P09: a bridge that starts where all is as it should be.
+// restart measures a restart: a bridge that starts where all is as it should be.
 func restart(t *testing.T, f *fleet, server string) {
 	t.Helper()
 	proxy := harness.StartZooKeeperProxy(t, server)
@@ -139,6 +139,6 @@ func restart(t *testing.T, f *fleet, server string) {
 	p.end()
 	what := fmt.Sprintf("restart, nothing changed, %d x %d", f.services, perService)
 	writes := len(proxy.Writes("/"))
-	results.add(t, row{id: "P09", what: what + ": writes", ours: strconv.Itoa(writes), floor: "0", over: writes != 0})
-	results.add(t, against("P09", what+": until in sync", took, floor, 0))
+	results.add(t, row{what: what + ": writes", ours: strconv.Itoa(writes), floor: "0", over: writes != 0})
+	results.add(t, against(what+": until in sync", took, floor, 0))
 }

@@ -1,7 +1,6 @@
 package bench_test
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -15,7 +14,7 @@ import (
 
 // row is one line of the table.
 type row struct {
-	id, what    string
+	what        string
 	ours, floor string // as they are shown
 	ratio       float64
 	limit       float64 // of the ratio; 0: none
@@ -42,7 +41,7 @@ func (b *table) add(t *testing.T, r row) {
 	t.Helper()
 	r.over = r.over || r.limit > 0 && r.ratio > r.limit
 	if r.over {
-		t.Errorf("%s %s: %s, floor or limit %s, ratio %.2f, at most %.2f", r.id, r.what, r.ours, r.floor, r.ratio, r.limit)
+		t.Errorf("%s: %s, floor or limit %s, ratio %.2f, at most %.2f", r.what, r.ours, r.floor, r.ratio, r.limit)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,10 +54,9 @@ func (b *table) print() {
 	if len(b.rows) == 0 {
 		return
 	}
-	slices.SortStableFunc(b.rows, func(x, y row) int { return cmp.Compare(x.id, y.id) })
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
-	line("", "what", "ours", "floor or limit", "ratio", "at most", "")
+	line("what", "ours", "floor or limit", "ratio", "at most", "")
 	for _, r := range b.rows {
 		limit, verdict := "", ""
 		if r.limit > 0 {
@@ -67,14 +65,14 @@ func (b *table) print() {
 		if r.over {
 			verdict = "OVER"
 		}
-		line(r.id, r.what, r.ours, r.floor, fmt.Sprintf("%.2f", r.ratio), limit, verdict)
+		line(r.what, r.ours, r.floor, fmt.Sprintf("%.2f", r.ratio), limit, verdict)
 	}
 	_ = w.Flush()
 }
 
 // against returns a row of two times.
-func against(id, what string, ours, floor time.Duration, limit float64) row {
-	return row{id: id, what: what, ours: short(ours), floor: short(floor), ratio: float64(ours) / float64(floor), limit: limit}
+func against(what string, ours, floor time.Duration, limit float64) row {
+	return row{what: what, ours: short(ours), floor: short(floor), ratio: float64(ours) / float64(floor), limit: limit}
 }
 
 func short(d time.Duration) string {

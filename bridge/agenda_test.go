@@ -31,7 +31,7 @@ func TestAgenda(t *testing.T) {
 				t.Errorf("%d changes joined another, want 2", n)
 			}
 		},
-		"A50 a thousand changes in a second are few writes, and the last one counts": func(t *testing.T) {
+		"a thousand changes in a second are few writes, and the last one counts": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
 			before := s.writes()
@@ -47,7 +47,7 @@ func TestAgenda(t *testing.T) {
 				t.Errorf("value %s", v)
 			}
 		},
-		"A51 a group that never stops changing is written after MaxQuiet": func(t *testing.T) {
+		"a group that never stops changing is written after MaxQuiet": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)
 			for i := range 200 {
@@ -64,7 +64,7 @@ func TestAgenda(t *testing.T) {
 				t.Errorf("%d writes in 11 s", len(at))
 			}
 		},
-		"A53 F37 one failing group retries with growing waits and blocks no other": func(t *testing.T) {
+		"one failing group retries with growing waits and blocks no other": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding()
 			s.fail(func(op memory.Op, g registry.Group) error {
 				if op == memory.OpWrite && g.Name == "a" {
@@ -119,7 +119,7 @@ func TestAgenda(t *testing.T) {
 				t.Error(s.log.String())
 			}
 		},
-		"F35 writes queue while the target has no quorum, and go out once when it has": func(t *testing.T) {
+		"writes queue while the target has no quorum, and go out once when it has": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(fleet(50, 2)...).in(time.Second).holdsN(100)
 			s.fail(func(memory.Op, registry.Group) error { return errDown })
@@ -207,7 +207,7 @@ func TestAgenda(t *testing.T) {
 
 func TestObservations(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"A75 calls, entries and how long they took since the change was seen": func(t *testing.T) {
+		"calls, entries and how long they took since the change was seen": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.hooks.Delay = 40 * ms
 			s.starts().has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Second)

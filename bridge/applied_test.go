@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// V22: of each batch it can be told afterwards what was written, for whom, why,
+// Of each batch it can be told afterwards what was written, for whom, why,
 // what it was before and what it became.
 func TestEachBatchLeavesATrace(t *testing.T) {
 	written := func(s *story) *[]bridge.Event {
@@ -77,7 +77,7 @@ func TestEachBatchLeavesATrace(t *testing.T) {
 			}
 			t.Errorf("%+v", *events)
 		},
-		"of many claims that are refused at a time one is logged": func(t *testing.T) { // V51
+		"of many claims that are refused at a time one is logged": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			for _, sv := range fleet(20, 1) {
 				s.holding(theirs(string(sv.Name), sv.Endpoints[0].Address()))

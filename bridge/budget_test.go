@@ -26,7 +26,7 @@ func TestDamping(t *testing.T) {
 		}
 	}
 	stories(t, map[string]func(*testing.T){
-		"F53 D3 an endpoint that flaps at 10 Hz is one write a second after the first ten": func(t *testing.T) {
+		"an endpoint that flaps at 10 Hz is one write a second after the first ten": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Quiet = 50 * ms
 			s.starts().has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)
@@ -46,14 +46,14 @@ func TestDamping(t *testing.T) {
 				t.Error("nothing was written")
 			}
 		},
-		"F53 a removal in the midst of it waits no longer than MaxQuiet": func(t *testing.T) {
+		"a removal in the midst of it waits no longer than MaxQuiet": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80")).in(time.Minute)
 			flap(s, 30*time.Second)
 			s.table().Put(service("a", "10.0.0.1:80"))
 			s.in(s.opts.MaxQuiet).holds("a 10.0.0.1:80")
 		},
-		"F53 an idle group is written at once, also after it flapped": func(t *testing.T) {
+		"an idle group is written at once, also after it flapped": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute)
 			flap(s, 30*time.Second)
@@ -70,7 +70,7 @@ func TestDamping(t *testing.T) {
 
 func TestFairness(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F49 a service that changes all the time does not starve others": func(t *testing.T) {
+		"a service that changes all the time does not starve others": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay = 1, 10*ms
 			s.starts().has(fleet(20, 1)...).in(time.Minute)
@@ -86,7 +86,7 @@ func TestFairness(t *testing.T) {
 				t.Errorf("s7 was written %v after it changed", took)
 			}
 		},
-		"F52 a change of what is there goes before thousands of services that are new, and progress shows": func(t *testing.T) {
+		"a change of what is there goes before thousands of services that are new, and progress shows": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay = 4, 10*ms
 			s.starts().has(service("old", "10.0.0.1:80")).in(time.Minute)
@@ -106,7 +106,7 @@ func TestFairness(t *testing.T) {
 			}
 			s.in(time.Minute).holdsN(4001)
 		},
-		"F52 arrivals go on while changes never end": func(t *testing.T) {
+		"arrivals go on while changes never end": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay, s.opts.MaxQuiet, s.opts.Quiet = 1, 10*ms, ms, ms
 			s.starts().has(fleet(50, 1)...).in(time.Minute)
@@ -154,7 +154,7 @@ func (m *meter) peak() int {
 
 func TestBudget(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"A52 F26 a target that fails is given fewer calls at a time, and as many as before once it succeeds": func(t *testing.T) {
+		"a target that fails is given fewer calls at a time, and as many as before once it succeeds": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Workers, s.hooks.Delay = 16, 100*ms
 			s.make()
@@ -185,7 +185,7 @@ func TestBudget(t *testing.T) {
 				t.Errorf("%d calls at a time, want 4", n)
 			}
 		},
-		"F52 writes are no more in a second than the rate permits": func(t *testing.T) {
+		"writes are no more in a second than the rate permits": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.opts.Rate = 100
 			s.make()

@@ -152,7 +152,7 @@ func pair(t *testing.T, start func(...func(*story)) *story) (a, b *story, takesO
 
 func TestDecisions(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"A38 A46 a denial is not forgotten where another replica takes over": func(t *testing.T) {
+		"a denial is not forgotten where another replica takes over": func(t *testing.T) {
 			e := newElection(leader(1))
 			r, start := recorded(t)
 			s := start(func(s *story) { s.opts.Election = e }).has(fleet(20, 2)...).in(10 * time.Minute)
@@ -169,7 +169,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
-		"A38 a denial is not forgotten by a restart where several bridges lead to the target": func(t *testing.T) {
+		"a denial is not forgotten by a restart where several bridges lead to the target": func(t *testing.T) {
 			_, start := recorded(t)
 			two := func(s *story) { s.bridge("c", bridge.DefaultGuard()) }
 			begin := func(services []*registry.Service) *story {
@@ -200,7 +200,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%d records were stored of one hold", n)
 			}
 		},
-		"A38 a denial is not forgotten by a restart, and ends for what is claimed again": func(t *testing.T) {
+		"a denial is not forgotten by a restart, and ends for what is claimed again": func(t *testing.T) {
 			r, start := recorded(t)
 			s := start().has(fleet(20, 2)...).in(10 * time.Minute)
 			s.loses(0, 10).in(0)
@@ -227,7 +227,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		},
-		"A38 any replica shows the hold of another and takes the word on it": func(t *testing.T) {
+		"any replica shows the hold of another and takes the word on it": func(t *testing.T) {
 			_, start := recorded(t)
 			a, b := start(as(leader(1))), start(as(standby(1)))
 			for _, s := range []*story{a, b} {
@@ -308,7 +308,7 @@ func TestDecisions(t *testing.T) {
 			r.set(true)
 			for _, h := range s.status().Holds {
 				if err := s.loop.Deny(t.Context(), h.ID, "ann"); !errors.Is(err, bridge.ErrUnrecorded) || !strings.Contains(err.Error(), "down") {
-					t.Errorf("V50 a decision that could not be recorded: %v", err)
+					t.Errorf("a decision that could not be recorded: %v", err)
 				}
 			}
 			s.in(time.Minute)
@@ -370,7 +370,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%d looks", r.calls)
 			}
 		},
-		"A46 a denial of what a standby had not read yet counts after it took over": func(t *testing.T) {
+		"a denial of what a standby had not read yet counts after it took over": func(t *testing.T) {
 			hours(t)
 			_, start := recorded(t)
 			a, b, takesOver := pair(t, start)
@@ -397,7 +397,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%d of %d: %+v", len(h.Entries), n, h)
 			}
 		},
-		"A38 a denial is not forgotten by who publishes on as a standby": func(t *testing.T) {
+		"a denial is not forgotten by who publishes on as a standby": func(t *testing.T) {
 			r, _ := recorded(t)
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.target = r.Target
@@ -429,7 +429,7 @@ func TestDecisions(t *testing.T) {
 			s = start().has(fleet(20, 2)...).in(10 * time.Minute).holdsN(40)
 			s.loses(0, 10).in(time.Minute).holdsN(40).hold()
 		},
-		"A46 a word at a standby counts after it took over": func(t *testing.T) {
+		"a word at a standby counts after it took over": func(t *testing.T) {
 			r, start := recorded(t)
 			a, b, takesOver := pair(t, start)
 			for _, s := range []*story{a, b} {
@@ -446,7 +446,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("%+v %d", h, r.decisions())
 			}
 		},
-		"A46 what could not be stored by who led does not take the place of what was stored since": func(t *testing.T) {
+		"what could not be stored by who led does not take the place of what was stored since": func(t *testing.T) {
 			r, start := recorded(t)
 			first, second, cut := newElection(leader(1)), newElection(standby(1)), &cutOff{recording: r}
 			a := newStory(t).bridge("b", bridge.DefaultGuard())

@@ -90,7 +90,7 @@ func elected(t *testing.T, l bridge.Leadership, guard bridge.Guard) (*story, *el
 
 func TestElection(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F04 who leads anew, after another did, writes nothing before it has read anew": func(t *testing.T) {
+		"who leads anew, after another did, writes nothing before it has read anew": func(t *testing.T) {
 			s, e := elected(t, leader(1), speed)
 			s.starts().has(service("a", "10.0.0.1:80")).in(time.Second).holds("a 10.0.0.1:80")
 			e.becomes(leader(3))
@@ -100,7 +100,7 @@ func TestElection(t *testing.T) {
 				t.Errorf("read at %v, written at %v", reads, writes)
 			}
 		},
-		"A46 a standby reads and does not write": func(t *testing.T) {
+		"a standby reads and does not write": func(t *testing.T) {
 			s, _ := elected(t, standby(1), speed)
 			s.holding(mine("a", "10.0.0.1:80"), mine("left", "10.0.0.7:80")).starts()
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80"), service("b", "10.0.0.3:80")).in(time.Hour)
@@ -124,7 +124,7 @@ func TestElection(t *testing.T) {
 				t.Errorf("it read %d times, and told of %+v", len(s.when(memory.OpRead, "a")), *events)
 			}
 		},
-		"A46 what is taken over is read once more before it is written": func(t *testing.T) {
+		"what is taken over is read once more before it is written": func(t *testing.T) {
 			s, e := elected(t, standby(1), speed)
 			s.starts().has(service("a", "10.0.0.1:80")).in(time.Second)
 			before := len(s.when(memory.OpRead, "a"))
@@ -136,7 +136,7 @@ func TestElection(t *testing.T) {
 			}
 			s.reason("a", bridge.ReasonSynced, "")
 		},
-		"A46 a take-over withdraws nothing, and leftovers settle anew": func(t *testing.T) {
+		"a take-over withdraws nothing, and leftovers settle anew": func(t *testing.T) {
 			s, e := elected(t, standby(1), timed())
 			s.holding(mine("a", "10.0.0.1:80"), mine("left", "10.0.0.7:80")).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Hour)
@@ -144,7 +144,7 @@ func TestElection(t *testing.T) {
 			s.in(59 * time.Second).holdsN(2)
 			s.in(2 * time.Second).holds("a 10.0.0.1:80")
 		},
-		"A46 what the source took back before the take-over goes as the guard says": func(t *testing.T) {
+		"what the source took back before the take-over goes as the guard says": func(t *testing.T) {
 			s, e := elected(t, standby(1), bridge.DefaultGuard())
 			s.holding(mine("a", "10.0.0.1:80"), mine("a", "10.0.0.2:80")).starts()
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Minute)
@@ -153,20 +153,20 @@ func TestElection(t *testing.T) {
 			e.set(leader(2))
 			s.in(time.Second).holds("a 10.0.0.1:80")
 		},
-		"A46 who leads no more writes no more": func(t *testing.T) {
+		"who leads no more writes no more": func(t *testing.T) {
 			s, e := elected(t, leader(1), speed)
 			s.starts().has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Second)
 			e.set(standby(2))
 			s.in(0).has(service("a", "10.0.0.9:80"), service("b", "10.0.0.8:80")).in(time.Hour)
 			s.holds("a 10.0.0.1:80", "b 10.0.0.2:80").reason("a", bridge.ReasonStandby, "other leads")
 		},
-		"F47 nothing is written after the time of a lease, whatever nobody said": func(t *testing.T) {
+		"nothing is written after the time of a lease, whatever nobody said": func(t *testing.T) {
 			s, _ := elected(t, bridge.Leadership{Role: bridge.RoleLeader, Term: 1, Leader: "me", Until: time.Now().Add(10 * time.Second)}, speed)
 			s.starts().has(service("a", "10.0.0.1:80")).in(11 * time.Second)
 			s.has(service("a", "10.0.0.1:80", "10.0.0.2:80")).in(time.Hour)
 			s.holds("a 10.0.0.1:80").reason("a", bridge.ReasonStandby, "")
 		},
-		"F47 a call under way ends with the time of the lease": func(t *testing.T) {
+		"a call under way ends with the time of the lease": func(t *testing.T) {
 			until := time.Now().Add(10 * time.Second)
 			s, _ := elected(t, bridge.Leadership{Role: bridge.RoleLeader, Term: 1, Until: until}, speed)
 			var ended time.Time
@@ -177,7 +177,7 @@ func TestElection(t *testing.T) {
 				t.Errorf("it ended %v after the start, want %v", ended.Sub(s.begin), until.Sub(s.begin))
 			}
 		},
-		"F04 a fenced write is no conflict: it is told of, and not repeated in haste": func(t *testing.T) {
+		"a fenced write is no conflict: it is told of, and not repeated in haste": func(t *testing.T) {
 			s, _ := elected(t, leader(1), speed)
 			s.starts().fail(failing(memory.OpWrite, fmt.Errorf("term 1: %w", registry.ErrFenced)))
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute)

@@ -52,7 +52,7 @@ func (silent) Lost() <-chan struct{} {
 
 func TestFaults(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F37 a group that cannot be read keeps no leftover of another group": func(t *testing.T) {
+		"a group that cannot be read keeps no leftover of another group": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).holding(mine("old", "10.0.0.1:80"), mine("secret", "10.0.0.2:80"))
 			s.fail(func(op memory.Op, g registry.Group) error {
 				if op == memory.OpRead && g.Name == "secret" {

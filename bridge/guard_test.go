@@ -87,7 +87,7 @@ func TestIgnorance(t *testing.T) {
 			s.table().Stale(nil)
 			s.in(time.Second).holds("a 10.0.0.3:80")
 		},
-		"F37 what is unknown freezes itself and nothing else": func(t *testing.T) {
+		"what is unknown freezes itself and nothing else": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(service("team-x/a", "10.0.0.1:80"), service("team-y/a", "10.0.0.2:80")).in(time.Second)
 			s.table().Unknown("team-x/*", errors.New("access denied"))
@@ -129,7 +129,7 @@ func TestIgnorance(t *testing.T) {
 			s.table().Delete("a")
 			s.in(time.Second).holds()
 		},
-		"F11 istiod restarts and answers in halves": func(t *testing.T) {
+		"istiod restarts and answers in halves": func(t *testing.T) {
 			s := standard(t, 10)
 			s.table().Stale(errLost)
 			s.in(20 * time.Second).has().in(40 * time.Second).holdsN(20)
@@ -180,13 +180,13 @@ func TestWithdrawals(t *testing.T) {
 			s.has().in(29 * time.Second).holds("a 10.0.0.1:80") // from the start
 			s.in(2 * time.Second).holds()
 		},
-		"A03 F13 with the guard at zero everything goes at once": func(t *testing.T) {
+		"with the guard at zero everything goes at once": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(fleet(50, 2)...).in(time.Second)
 			s.loses(0, 50)
 			s.in(0).holds()
 		},
-		"F15 removals during a gap of the connection are found and settle": func(t *testing.T) {
+		"removals during a gap of the connection are found and settle": func(t *testing.T) {
 			s := standard(t, 10)
 			s.table().Stale(errLost)
 			s.in(time.Minute).has(fleet(9, 2)...).in(59 * time.Second).holdsN(20)
@@ -241,7 +241,7 @@ func TestWithdrawals(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"A38 a mass deletion is held and reported": func(t *testing.T) {
+		"a mass deletion is held and reported": func(t *testing.T) {
 			s := standard(t, 20)
 			s.loses(0, 10)
 			s.in(time.Hour).holdsN(40)
@@ -279,7 +279,7 @@ func TestShare(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		},
-		"F53 an endpoint that flaps is one entry, and others' removals go on": func(t *testing.T) {
+		"an endpoint that flaps is one entry, and others' removals go on": func(t *testing.T) {
 			s := standard(t, 20)
 			for range 60 { // for ten minutes, damped by nothing
 				s.table().Put(service("s0", "10.0.0.1:80"))

@@ -39,7 +39,7 @@ func rest() []*registry.Service { return fleet(20, 2)[10:] }
 
 func TestHold(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"A38 approval lets exactly the set go that it names": func(t *testing.T) {
+		"approval lets exactly the set go that it names": func(t *testing.T) {
 			s := held(t, nil)
 			s.approves(s.hold().ID, "ann")
 			s.in(31 * time.Second).holdsN(20).noHold()
@@ -102,7 +102,7 @@ func TestHold(t *testing.T) {
 			s.in(time.Second)
 			h := s.hold()
 			if stays := id[:strings.IndexByte(id, '-')]; !strings.HasPrefix(h.ID, stays+"-") {
-				t.Errorf("V50 %s is of another target or bridge than %s", h.ID, id)
+				t.Errorf("%s is of another target or bridge than %s", h.ID, id)
 			}
 			if h.ID == id || len(h.Entries) != 18 {
 				t.Errorf("%+v", h)
@@ -149,7 +149,7 @@ func TestHold(t *testing.T) {
 			}
 			s.in(32 * time.Second).holdsN(20).noHold()
 		},
-		"readings over the same connection confirm nothing, and a new one is asked for until there is one": func(t *testing.T) { // V06
+		"readings over the same connection confirm nothing, and a new one is asked for until there is one": func(t *testing.T) {
 			var asked atomic.Int32
 			s := held(t, func(s *story) { s.bridges[0].Recheck = func() { asked.Add(1) } })
 			for range 60 {
@@ -161,7 +161,7 @@ func TestHold(t *testing.T) {
 			}
 			s.dials(rest()...).in(59 * time.Second).holdsN(40).in(32 * time.Second).holdsN(20).noHold()
 		},
-		"a source that shows nothing of the bridge confirms nothing": func(t *testing.T) { // V26
+		"a source that shows nothing of the bridge confirms nothing": func(t *testing.T) {
 			s := standard(t, 20)
 			s.dials().in(2 * time.Minute)
 			for range 3 {

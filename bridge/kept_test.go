@@ -20,7 +20,7 @@ func (traced) Origin(e registry.Entry) registry.Name {
 
 func (traced) Service(scope string) bool { return scope != "service keys" }
 
-func TestKept(t *testing.T) { // V09
+func TestKept(t *testing.T) {
 	begin := func(t *testing.T, held ...registry.Held) *story {
 		t.Helper()
 		s := newStory(t).bridge("b", bridge.Guard{Settle: time.Minute}).holding(held...)

@@ -27,7 +27,7 @@ func TestLoop(t *testing.T) {
 				t.Error("a service that is gone is still shown")
 			}
 		},
-		"A44 leaves the entries of others alone": func(t *testing.T) {
+		"leaves the entries of others alone": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).holding(theirs("a", "10.0.0.9:80")).starts()
 			s.has(service("a", "10.0.0.9:80", "10.0.0.1:80")).holds("a 10.0.0.1:80", "a 10.0.0.9:80")
 			s.reason("a", bridge.ReasonConflict, "10.0.0.9:80 belongs to owner mark:other")
@@ -57,7 +57,7 @@ func TestLoop(t *testing.T) {
 			s.target.Drop(group("a"), "10.0.0.9:80")
 			s.in(10*time.Minute).holds("a 10.0.0.9:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"A25 pushes of what is known write nothing": func(t *testing.T) {
+		"pushes of what is known write nothing": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).starts()
 			s.has(fleet(20, 3)...).in(time.Second)
 			before := s.target.Counts()
@@ -68,7 +68,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("calls %+v, before %+v", got, before)
 			}
 		},
-		"F07 F06 a restart writes the difference, and nothing where there is none": func(t *testing.T) {
+		"a restart writes the difference, and nothing where there is none": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).holding(mine("a", "10.0.0.1:80"), mine("b", "10.0.0.2:80")).starts()
 			s.has(service("a", "10.0.0.1:80"), service("b", "10.0.0.2:80")).in(time.Hour)
 			if n := s.writes(); n != 0 {
@@ -107,7 +107,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("after: %s", log)
 			}
 		},
-		"F36 drift is found by a refresh and repaired": func(t *testing.T) {
+		"drift is found by a refresh and repaired": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Second)
 			s.target.Drop(group("a"), "10.0.0.1:80")
@@ -116,7 +116,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("drift counted %d times", n)
 			}
 		},
-		"F36 a resync finds it at once": func(t *testing.T) {
+		"a resync finds it at once": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard()).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Second)
 			s.target.Drop(group("a"), "10.0.0.1:80")
@@ -148,7 +148,7 @@ func TestLoop(t *testing.T) {
 			s.table().Put(service("a", "10.0.0.4:80"))
 			s.in(time.Second).holds("a 10.0.0.4:80", "b 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"A22 what is not offered, and what is not selected, claims nothing and says so": func(t *testing.T) {
+		"what is not offered, and what is not selected, claims nothing and says so": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.bridges[0].Select = func(s *registry.Service) error {
 				if s.Name == "x" {
@@ -162,7 +162,7 @@ func TestLoop(t *testing.T) {
 			s.reason("ill", bridge.ReasonEmpty, "no offered endpoint").reason("x", bridge.ReasonExcluded, "down")
 			s.has(ill, service("x", "10.0.0.2:80"), service("keyless")).reason("keyless", bridge.ReasonEmpty, "")
 		},
-		"A56 nothing is synced before every source delivered": func(t *testing.T) {
+		"nothing is synced before every source delivered": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
 			s.has(service("a", "10.0.0.1:80")).in(time.Minute)
 			if st := s.status(); st.InSync() || !st.Bridges[0].Synced || st.Bridges[1].Synced {
@@ -174,7 +174,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		},
-		"A55 a loop that starts late gets a replay of what the source told before": func(t *testing.T) {
+		"a loop that starts late gets a replay of what the source told before": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
 			s.table().Put(service("a", "10.0.0.1:80"))
 			s.table().Put(service("a", "10.0.0.2:80"))
@@ -188,7 +188,7 @@ func TestLoop(t *testing.T) {
 				t.Errorf("%+v", c)
 			}
 		},
-		"A45 of two bridges that claim one key the first configured has it": func(t *testing.T) {
+		"of two bridges that claim one key the first configured has it": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed).bridge("c", speed).starts()
 			s.tables["c"].Replace(func(yield func(*registry.Service) bool) { yield(service("a", "10.0.0.1:80*2")) })
 			s.has(service("a", "10.0.0.1:80*1")).in(time.Second)

@@ -40,7 +40,7 @@ func before(g, addr string) registry.Held {
 	return h
 }
 
-// V71: consumers of some formats have no provider where an entry is replaced at
+// Consumers of some formats have no provider where an entry is replaced at
 // once.
 func TestOverlap(t *testing.T) {
 	stories(t, map[string]func(*testing.T){

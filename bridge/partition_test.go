@@ -20,7 +20,7 @@ import (
 
 func TestPartitions(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F19 two istiods with different views in turn: nothing goes, and nothing flaps": func(t *testing.T) {
+		"two istiods with different views in turn: nothing goes, and nothing flaps": func(t *testing.T) {
 			s := newStory(t).bridge("mesh-to-zk", bridge.DefaultGuard())
 			whole := fleet(5, 2)
 			s.starts().has(whole...)
@@ -36,9 +36,9 @@ func TestPartitions(t *testing.T) {
 	})
 }
 
-// TestTwoDeploymentsOfOneService_F45 has two bridges of different owners bring
+// TestTwoDeploymentsOfOneService has two bridges of different owners bring
 // the same address into one ZooKeeper.
-func TestTwoDeploymentsOfOneService_F45(t *testing.T) {
+func TestTwoDeploymentsOfOneService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := zktest.New(zktest.Options{})
 		defer server.Close() //nolint:errcheck // it has no listener
@@ -71,9 +71,9 @@ func TestTwoDeploymentsOfOneService_F45(t *testing.T) {
 	})
 }
 
-// TestTwoOwnersThatBeginAtOnce_F45 has two bridges of different owners bring the
-// same addresses before either can see what the other wrote (V64).
-func TestTwoOwnersThatBeginAtOnce_F45(t *testing.T) {
+// TestTwoOwnersThatBeginAtOnce has two bridges of different owners bring the
+// same addresses before either can see what the other wrote.
+func TestTwoOwnersThatBeginAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := zktest.New(zktest.Options{})
 		defer server.Close() //nolint:errcheck // it has no listener

@@ -32,8 +32,8 @@ func pausing(t *testing.T) (*story, func(time.Duration)) {
 	}
 }
 
-// TestPause_V10 has a process stand still while something is away for a second.
-func TestPause_V10(t *testing.T) {
+// TestPause has a process stand still while something is away for a second.
+func TestPause(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"the last endpoint waits anew": func(t *testing.T) {
 			s, pause := pausing(t)

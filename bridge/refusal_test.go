@@ -77,7 +77,7 @@ func refusing(t *testing.T, services ...*registry.Service) (*story, *picky) {
 
 func TestRefusals(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"V60 a refused entry delays no other change of its group": func(t *testing.T) {
+		"a refused entry delays no other change of its group": func(t *testing.T) {
 			s, _ := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.9.0.1:80"))
 			s.holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonRefused, "10.9.0.1:80")
 			s.table().Put(service("a", "10.0.0.2:80", "10.0.0.3:80", "10.9.0.1:80"))
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 			p.refuse(func(string) bool { return false })
 			s.in(31*time.Second).holds("a 10.9.0.1:80", "b 10.0.0.1:80")
 		},
-		"V61 what is counted as ours is what the target holds after a refusal, and it is not in sync": func(t *testing.T) {
+		"what is counted as ours is what the target holds after a refusal, and it is not in sync": func(t *testing.T) {
 			s, _ := refusing(t, service("a", "10.0.0.1:80", "10.0.0.2:80", "10.9.0.1:80"), service("b", "10.0.0.1:80"))
 			st := s.status()
 			if st.Owned != 3 || st.InSync() || st.Queue != 0 {

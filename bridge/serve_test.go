@@ -47,7 +47,7 @@ func headed(s *registry.Service) ([]registry.Entry, error) {
 
 func TestServingTargets(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"A31 M07 it is settled when every bridge told of everything and all of it was written": func(t *testing.T) {
+		"it is settled when every bridge told of everything and all of it was written": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed).bridge("b", speed)
 			s.make()
 			target := &serving{session: session{s.target}}
@@ -64,7 +64,7 @@ func TestServingTargets(t *testing.T) {
 				t.Errorf("settled %d times, with %d of 7 entries", n, len(target.held))
 			}
 		},
-		"V05 what was served before waits for the guard, and nobody waits for that": func(t *testing.T) {
+		"what was served before waits for the guard, and nobody waits for that": func(t *testing.T) {
 			s := newStory(t).bridge("a", bridge.DefaultGuard()).holding(mine("s0", "10.9.9.9:80"))
 			s.make()
 			target := &serving{session: session{s.target}}
@@ -73,7 +73,7 @@ func TestServingTargets(t *testing.T) {
 				t.Errorf("settled %d times within a second, with %d of 7 entries", n, len(target.held))
 			}
 		},
-		"V05 more than the guard lets go stays, and is held": func(t *testing.T) {
+		"more than the guard lets go stays, and is held": func(t *testing.T) {
 			s := newStory(t).bridge("a", bridge.DefaultGuard())
 			for _, x := range fleet(100, 2) {
 				for _, e := range x.Endpoints {
@@ -88,7 +88,7 @@ func TestServingTargets(t *testing.T) {
 			}
 			s.holdsN(200)
 		},
-		"V28 what becomes of a service is asked once it is known what was served": func(t *testing.T) {
+		"what becomes of a service is asked once it is known what was served": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.make()
 			began := time.Now()
@@ -128,7 +128,7 @@ func TestServingTargets(t *testing.T) {
 
 // TestSettledWhileDeletionsWait has some service or other restart its only
 // instance all the time, as in any large registry: an istiod that starts must
-// not wait for a moment in which none does (V04).
+// not wait for a moment in which none does.
 func TestSettledWhileDeletionsWait(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"a target that serves is told once everything is written": func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestSettledWhileDeletionsWait(t *testing.T) {
 }
 
 // TestAnExclusiveHostWaitsForItsLastEndpoint has two services that mean
-// different things claim one host in the mesh; the first has it (V31).
+// different things claim one host in the mesh; the first has it.
 func TestAnExclusiveHostWaitsForItsLastEndpoint(t *testing.T) {
 	start := func(t *testing.T) *story {
 		t.Helper()
@@ -219,7 +219,7 @@ func TestTheHeadOfAGroupGoesLast(t *testing.T) {
 			s.in(20*time.Second).holds("a ", "a 10.0.0.1:80")
 			s.in(20 * time.Second).holds("a ")
 		},
-		"V28 a restart that finds its service without endpoints leaves it for as long as a loss counts": func(t *testing.T) {
+		"a restart that finds its service without endpoints leaves it for as long as a loss counts": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).holding(mine("a", registry.HeadKey), mine("a", "10.0.0.1:80"))
 			s.bridges[0].Project = headed
 			s.has().starts()
@@ -227,7 +227,7 @@ func TestTheHeadOfAGroupGoesLast(t *testing.T) {
 			s.in(50 * time.Minute).holds("a ")
 			s.in(10 * time.Minute).holds()
 		},
-		"V28 and what comes back within that time is where it was": func(t *testing.T) {
+		"and what comes back within that time is where it was": func(t *testing.T) {
 			s := newStory(t).bridge("b", timed()).holding(mine("a", registry.HeadKey))
 			s.bridges[0].Project = headed
 			s.has().starts()

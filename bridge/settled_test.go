@@ -200,7 +200,7 @@ func (s *story) plans() ([]bridge.Planned, bridge.Status) {
 
 func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F55 a service that is written in part is in step, with the reason": func(t *testing.T) {
+		"a service that is written in part is in step, with the reason": func(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
 				entries, err := perService(sv)

@@ -23,7 +23,7 @@ func many(t *testing.T, n, unknown int) *story {
 	return s.has(all...).in(10 * time.Minute)
 }
 
-func TestSummary(t *testing.T) { // V30
+func TestSummary(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"counts services by reason as things change": func(t *testing.T) {
 			s := many(t, 10, 4)
@@ -92,7 +92,7 @@ func TestSummary(t *testing.T) { // V30
 	})
 }
 
-// V30: what a scrape reads costs the same for few services and for many, and
+// What a scrape reads costs the same for few services and for many, and
 // for those that cannot be told.
 func TestSummaryCostsTheSameForMany(t *testing.T) {
 	costs := make([]float64, 0, 2)

@@ -76,7 +76,7 @@ func (p *published) Write(ctx context.Context, c registry.Change) error {
 
 func TestReadBack(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"F42 what is shown otherwise whatever is written is told of, shown, and written once a refresh": func(t *testing.T) {
+		"what is shown otherwise whatever is written is told of, shown, and written once a refresh": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			events := listens(s)
 			s.make()
@@ -94,7 +94,7 @@ func TestReadBack(t *testing.T) {
 			target.by.Store(false)
 			s.in(s.opts.Refresh*2).reason("a", bridge.ReasonSynced, "")
 		},
-		"F44 what only another connection of ours can delete is told of once, shown, and asked ever less often": func(t *testing.T) {
+		"what only another connection of ours can delete is told of once, shown, and asked ever less often": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			events := listens(s)
 			s.make()
@@ -114,7 +114,7 @@ func TestReadBack(t *testing.T) {
 			target.elsewhere.Store(false)
 			s.in(s.opts.Refresh).holds("a 10.0.0.1:80", "a 10.0.0.2:80").reason("a", bridge.ReasonSynced, "")
 		},
-		"F25 A54 what was confirmed and is not there is written again a second later": func(t *testing.T) {
+		"what was confirmed and is not there is written again a second later": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.make()
 			s.starts(&forgetful{session{s.target}, 1}).has(service("a", "10.0.0.1:80"))
@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 				t.Errorf("read at %v, want after the first write and after the second, and then no more", at)
 			}
 		},
-		"F25 one that never keeps anything is asked ever less often": func(t *testing.T) {
+		"one that never keeps anything is asked ever less often": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.make()
 			s.starts(&forgetful{session{s.target}, 1000}).has(service("a", "10.0.0.1:80")).in(time.Hour)
@@ -133,7 +133,7 @@ func TestReadBack(t *testing.T) {
 				t.Errorf("read %d times in an hour", n)
 			}
 		},
-		"A50 changes that go on put the reading back off, and never each other": func(t *testing.T) {
+		"changes that go on put the reading back off, and never each other": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.make()
 			s.starts(&forgetful{session{s.target}, 0})
@@ -148,7 +148,7 @@ func TestReadBack(t *testing.T) {
 				t.Errorf("%d reads after the last write, want 1", n)
 			}
 		},
-		"A48 what was lost is written once more without a reading, all at once, and read back": func(t *testing.T) {
+		"what was lost is written once more without a reading, all at once, and read back": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			s.hooks.Delay = 100 * ms
 			s.opts.Workers = 8

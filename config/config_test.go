@@ -48,7 +48,7 @@ func smallest(t *testing.T) string {
 	return string(data)
 }
 
-func TestDesignFile_A74(t *testing.T) {
+func TestDesignFile(t *testing.T) {
 	c := load(t, "testdata/design.yaml")
 	m := c.Registries["mesh"].Istiod
 	if m.Address != "istiod.istio-system.svc:15012" || m.TLS.ServerName != "istiod.istio-system.svc" || m.Mapping.From != "debug-xds" {
@@ -71,7 +71,7 @@ func TestDesignFile_A74(t *testing.T) {
 	}
 }
 
-func TestSmallestFileHasSafeDefaults_A18(t *testing.T) {
+func TestSmallestFileHasSafeDefaults(t *testing.T) {
 	c := load(t, "testdata/smallest.yaml")
 	m := c.Registries["mesh"].Istiod
 	if k := m.Mapping; k.From != "auto" || k.Interval.Std() != 5*time.Second || k.Timeout.Std() != 10*time.Second ||
@@ -92,7 +92,7 @@ func TestSmallestFileHasSafeDefaults_A18(t *testing.T) {
 	}
 }
 
-func TestMappingIsConfigurable_A18(t *testing.T) {
+func TestMappingIsConfigurable(t *testing.T) {
 	c := parse(t, strings.Replace(smallest(t), "15010 }", "15010, mapping: { from: debug-http, "+
 		"addresses: [10.0.0.1:15014, istiod:8080], interval: 1s, timeout: 2s, maxAnswer: 1MiB, grace: 3s, legacyKeys: true, connectionGrace: 4m } }", 1), nil)
 	got := fmt.Sprint(c.Registries["mesh"].Istiod.Mapping)
@@ -101,7 +101,7 @@ func TestMappingIsConfigurable_A18(t *testing.T) {
 	}
 }
 
-func TestBadFiles_A74(t *testing.T) {
+func TestBadFiles(t *testing.T) {
 	raw, err := os.ReadFile("testdata/bad.txtar")
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestMissingAndHugeFiles(t *testing.T) {
 	}
 }
 
-func TestMissingSecretFiles_A14(t *testing.T) {
+func TestMissingSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	if err := os.WriteFile(empty, []byte(" \n"), 0o600); err != nil {
@@ -221,7 +221,7 @@ func stripColumns(s string) string {
 	return strings.Join(out, "\n")
 }
 
-func TestSecretFileIsTrimmed_A14(t *testing.T) {
+func TestSecretFileIsTrimmed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("eyJ.x.y\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestSecretFileIsTrimmed_A14(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNeverPrinted_A77(t *testing.T) {
+func TestSecretsAreNeverPrinted(t *testing.T) {
 	s := config.Secret("hunter2")
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "%v %s %+v %#v %q %v", s, s, s, s, s, struct{ S config.Secret }{s})
@@ -328,9 +328,9 @@ func TestAFileIsBounded(t *testing.T) {
 	}
 }
 
-// TestPasswordsInPlaintext_V40 shows that a password crosses no network in
+// TestPasswordsInPlaintext shows that a password crosses no network in
 // plaintext unless the file says so.
-func TestPasswordsInPlaintext_V40(t *testing.T) {
+func TestPasswordsInPlaintext(t *testing.T) {
 	const file = `owner: shop
 registries:
   zk:    { zookeeper: { servers: ["127.0.0.1:2181", "%s:2181"], user: bridge, passwordFile: /etc/pw %s } }

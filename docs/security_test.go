@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestSecurity shows that every test that the page of threats names exists,
-// and that no row is missing.
+// TestSecurity shows that every test that the page of threats names exists.
 func TestSecurity(t *testing.T) {
 	page, err := os.ReadFile("security.md")
 	if err != nil {
@@ -43,13 +42,6 @@ func TestSecurity(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`).FindAllStringSubmatch(code.String(), -1) {
 		if m[1] != "FuzzPlanner" && !strings.Contains(string(page), "`"+m[1]+"`") { // what it plans with has been decoded
 			t.Errorf("%s is not told of", m[1])
-		}
-	}
-	for row, n := range map[string]int{"S": 5, "T": 4, "R": 1, "I": 6, "D": 6, "E": 9} {
-		for i := range n {
-			if id := row + string(rune('1'+i)); !strings.Contains(string(page), "\n| "+id+" |") {
-				t.Errorf("row %s is missing", id)
-			}
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestKilledDuringChurn(t *testing.T) {
 		return ports
 	}
 
-	t.Run("F01 a kill -9 in a loop while endpoints change loses nothing and doubles nothing", func(t *testing.T) {
+	t.Run("a kill -9 in a loop while endpoints change loses nothing and doubles nothing", func(t *testing.T) {
 		for range 8 {
 			churn()
 			bridge.Kill()
@@ -54,16 +54,16 @@ func TestKilledDuringChurn(t *testing.T) {
 		}
 	})
 	if n := children.Fewest(); n < len(steady) {
-		t.Errorf("F01 at some time only %d entries were there", n)
+		t.Errorf("at some time only %d entries were there", n)
 	}
 	for at, node := range w.tree(t) {
 		if was, there := before[at]; there && at != providers && was != node {
-			t.Errorf("F01 %s was touched: %+v, before %+v", at, node, was)
+			t.Errorf("%s was touched: %+v, before %+v", at, node, was)
 		}
 	}
 	for at := range before {
 		if _, there := w.tree(t)[at]; !there {
-			t.Errorf("F01 %s is gone", at)
+			t.Errorf("%s is gone", at)
 		}
 	}
 }

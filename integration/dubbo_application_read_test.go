@@ -92,7 +92,7 @@ func javaApplicationsAreRead(t *testing.T, w *appWorld) {
 		w.await(t, "color%3Dblue", remote)
 		w.await(t, "weight%3D40", remote)
 	})
-	t.Run("V73 one with a tag is not written where tags are not carried: calls without a tag would reach it", func(t *testing.T) {
+	t.Run("one with a tag is not written where tags are not carried: calls without a tag would reach it", func(t *testing.T) {
 		plain := remote
 		remote = w.provide(t, "app=remote-app", "metadata=remote", "tag=gray", "param.color=green")
 		harness.Eventually(t, soon, "the status says why it is left out", func() error {

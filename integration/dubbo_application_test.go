@@ -86,7 +86,7 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 		w.awaitInstances(t, a, b)
 		consumer := java.Refer(t, "c1", w.zookeeper.Address, byApplication)
 
-		t.Run("A02 a consumer that knows applications alone calls the mesh's providers", func(t *testing.T) {
+		t.Run("a consumer that knows applications alone calls the mesh's providers", func(t *testing.T) {
 			consumer.AwaitOnly(t, soon, a, b)
 		})
 		t.Run("words of others stay in the mapping", func(t *testing.T) {
@@ -128,12 +128,12 @@ func TestApplicationLevelInZooKeeper(t *testing.T) {
 				return nil
 			})
 		})
-		t.Run("A03 an endpoint that goes is called no more", func(t *testing.T) {
+		t.Run("an endpoint that goes is called no more", func(t *testing.T) {
 			w.greet(t, b)
 			w.awaitInstances(t, b)
 			consumer.AwaitOnly(t, soon, b)
 		})
-		t.Run("A33 a restart in which nothing changed writes nothing", func(t *testing.T) {
+		t.Run("a restart in which nothing changed writes nothing", func(t *testing.T) {
 			before := w.znodes.Tree(t, "/services")
 			w.untouched(t, func() {
 				bridge.Stop(t)

@@ -17,7 +17,7 @@ func TestRestarts(t *testing.T) {
 	bridge := harness.StartBridge(t, w.config())
 	w.awaitEntries(t, providers, 18101, 18102, 18103)
 
-	t.Run("F06 changes of its absence become one minimal difference", func(t *testing.T) {
+	t.Run("changes of its absence become one minimal difference", func(t *testing.T) {
 		bridge.Stop(t)
 		w.greet(t, 18102, 18103, 18104)
 		kept := w.tree(t)
@@ -35,7 +35,7 @@ func TestRestarts(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A44 entries of others stay", func(t *testing.T) {
+	t.Run("entries of others stay", func(t *testing.T) {
 		foreign := providers + "/" + url.QueryEscape("tri://127.0.0.1:19999/"+harness.DubboInterface+"?side=provider")
 		w.znodes.Create(t, foreign, "somebody")
 		w.greet(t, 18104)
@@ -62,7 +62,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	bridge := harness.NewBridge(t, w.config())
 
 	for _, k := range []int{1, 3, 10, 40} {
-		t.Run(fmt.Sprintf("F02 killed at write %d", k), func(t *testing.T) {
+		t.Run(fmt.Sprintf("killed at write %d", k), func(t *testing.T) {
 			kill := make(chan struct{})
 			w.writes.OnWrite(func(total int) {
 				if total == k {
@@ -89,7 +89,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 	for _, write := range w.writes.Writes("/dubbo") {
 		if write.Operation == "delete" {
-			t.Errorf("F02 %s was deleted, want what is there kept", write.Path)
+			t.Errorf("%s was deleted, want what is there kept", write.Path)
 		}
 	}
 	w.untouched(t, func() {

@@ -132,9 +132,9 @@ func (h *hour) event(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// TestAnHourOfChurnBothWays_A43 has as many endpoints come and go on all sides
+// TestAnHourOfChurnBothWays has as many endpoints come and go on all sides
 // as do in an hour with one a second, as fast as the servers take it.
-func TestAnHourOfChurnBothWays_A43(t *testing.T) {
+func TestAnHourOfChurnBothWays(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	h := newHour(t)

@@ -80,28 +80,28 @@ func hosts(interfaces ...string) map[naming.ServiceKey]naming.HostAddress {
 	return all
 }
 
-func TestKeysAreShownByEveryIstiod_A42(t *testing.T) {
+func TestKeysAreShownByEveryIstiod(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	mesh := harness.NewMesh(t)
 	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(18101)})
 	one, two := harness.StartIstiod(t, mesh), harness.StartIstiod(t, mesh)
 	p := publisher(t, one.GRPC, two.GRPC)
-	t.Run("A42 B23 both replicas show them, as one node", func(t *testing.T) {
+	t.Run("both replicas show them, as one node", func(t *testing.T) {
 		p.Set(hosts("api.A"))
 		p.Set(hosts("api.A", "api.B"))
 		for _, i := range []*harness.Istiod{one, two} {
 			awaitShown(t, i, `{"providers:api.A::":"api.a.zk1.bridge.internal:50051","providers:api.B::":"api.b.zk1.bridge.internal:50051"}`)
 		}
 	})
-	t.Run("A42 our own reader of the mapping skips them and takes an application's", func(t *testing.T) {
+	t.Run("our own reader of the mapping skips them and takes an application's", func(t *testing.T) {
 		harness.Publish(t, one.GRPC, "greet-1", map[string]string{greetKey: greetAddress})
 		read := newReading(t, one.HTTP)
 		harness.Eventually(t, soon, "the mapping is read", func() error {
 			return harness.Same(read.keys(), []string{greetKey})
 		})
 	})
-	t.Run("C63 while keys change an istiod shows the old ones or the new ones", func(t *testing.T) {
+	t.Run("while keys change an istiod shows the old ones or the new ones", func(t *testing.T) {
 		for n := range 20 {
 			name := fmt.Sprint("api.K", n)
 			p.Set(hosts(name))
@@ -117,19 +117,19 @@ func TestKeysAreShownByEveryIstiod_A42(t *testing.T) {
 			})
 		}
 	})
-	t.Run("A42 an istiod that comes back has them again", func(t *testing.T) {
+	t.Run("an istiod that comes back has them again", func(t *testing.T) {
 		two.Kill()
 		p.Set(hosts("api.C"))
 		two.Start(t)
 		awaitShown(t, two, `{"providers:api.C::":"api.c.zk1.bridge.internal:50051"}`)
 	})
-	t.Run("A42 after the last withdrawal an empty object is shown", func(t *testing.T) {
+	t.Run("after the last withdrawal an empty object is shown", func(t *testing.T) {
 		p.Set(nil)
 		awaitShown(t, two, "{}")
 	})
 }
 
-func TestManyKeysAreShown_A42(t *testing.T) {
+func TestManyKeysAreShown(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	i := harness.StartIstiod(t, harness.NewMesh(t))
@@ -156,7 +156,7 @@ func TestManyKeysAreShown_A42(t *testing.T) {
 	})
 }
 
-func TestKeysOfWhatIstiodConfirmedAreShown_A42(t *testing.T) {
+func TestKeysOfWhatIstiodConfirmedAreShown(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	xds, http := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))

@@ -66,9 +66,9 @@ func simpleTLS(t *testing.T, ca harness.CA) map[string]any {
 	return map[string]any{"mode": "SIMPLE", "caCertificates": string(root)}
 }
 
-// TestIstiodReadsTheBridgeOverTLS_V47 shows what a real istiod does with
+// TestIstiodReadsTheBridgeOverTLS shows what a real istiod does with
 // tlsSettings, and that clients which are refused cost it nothing.
-func TestIstiodReadsTheBridgeOverTLS_V47(t *testing.T) {
+func TestIstiodReadsTheBridgeOverTLS(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
@@ -125,9 +125,9 @@ func TestIstiodReadsTheBridgeOverTLS_V47(t *testing.T) {
 	watch.AwaitPush(t, soon, "127.0.0.1:20002")
 }
 
-// TestAClientNeedsACertificate_V47 shows that an istiod, which has none, is
+// TestAClientNeedsACertificate shows that an istiod, which has none, is
 // refused where clients need one, and that a client with one is served.
-func TestAClientNeedsACertificate_V47(t *testing.T) {
+func TestAClientNeedsACertificate(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)

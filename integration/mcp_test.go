@@ -103,15 +103,15 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 	mesh.From(server.address)
 	istiod := harness.StartIstiod(t, mesh)
 	greeter := harness.WatchEndpoints(t, istiod.GRPC, imported("api.Greeter"))
-	t.Run("A26 A29 A34 istiod becomes ready with our source and serves its endpoints", func(t *testing.T) {
+	t.Run("istiod becomes ready with our source and serves its endpoints", func(t *testing.T) {
 		greeter.AwaitPush(t, 10*time.Second, "10.0.0.1:20001", "10.0.0.2:20001")
 		harness.WatchEndpoints(t, istiod.GRPC, imported("api.Hello$Inner")).AwaitPush(t, 10*time.Second, "10.0.0.3:20001")
 	})
-	t.Run("A28 an endpoint that goes is gone from EDS", func(t *testing.T) {
+	t.Run("an endpoint that goes is gone from EDS", func(t *testing.T) {
 		server.put(t, "api.Greeter", "10.0.0.2")
 		greeter.AwaitPush(t, 2*time.Second, "10.0.0.2:20001")
 	})
-	t.Run("A39 the istiod shows as a peer that confirmed what it was sent", func(t *testing.T) {
+	t.Run("the istiod shows as a peer that confirmed what it was sent", func(t *testing.T) {
 		harness.Eventually(t, 5*time.Second, "a peer", func() error {
 			peers := server.server.Peers()
 			if len(peers) != 1 || peers[0].Acked == "" || peers[0].Acked != peers[0].Sent {
@@ -120,13 +120,13 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 			return nil
 		})
 	})
-	t.Run("A33 a second istiod that starts later gets the same", func(t *testing.T) {
+	t.Run("a second istiod that starts later gets the same", func(t *testing.T) {
 		other := harness.StartIstiod(t, mesh)
 		harness.WatchEndpoints(t, other.GRPC, imported("api.Greeter")).AwaitPush(t, 10*time.Second, "10.0.0.2:20001")
 	})
 }
 
-func TestFiveThousandServicesReachIstiod_P03(t *testing.T) {
+func TestFiveThousandServicesReachIstiod(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := startMCP(t)

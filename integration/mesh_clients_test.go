@@ -185,7 +185,7 @@ func (m *mcpServer) withdraw(t *testing.T, s registry.Service) {
 	}
 }
 
-func TestMeshClientsFindWhatARegistryProvides_A26(t *testing.T) {
+func TestMeshClientsFindWhatARegistryProvides(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter"}}}
@@ -207,7 +207,7 @@ func TestMeshClientsFindWhatARegistryProvides_A26(t *testing.T) {
 	istiod := harness.StartIstiod(t, mesh)
 
 	for _, nodeType := range []string{"sidecar", "router"} {
-		t.Run("A26 CDS and EDS of a "+nodeType+" show it", func(t *testing.T) {
+		t.Run("CDS and EDS of a "+nodeType+" show it", func(t *testing.T) {
 			for cluster, addresses := range map[string][]string{
 				"outbound|50051||" + greeterHost: {one, two},
 				"outbound|80||" + webHost:        {pageOne, pageTwo},
@@ -222,7 +222,7 @@ func TestMeshClientsFindWhatARegistryProvides_A26(t *testing.T) {
 			}
 		})
 	}
-	t.Run("A26 A28 a proxyless gRPC client calls both, and one that goes costs no call", func(t *testing.T) {
+	t.Run("a proxyless gRPC client calls both, and one that goes costs no call", func(t *testing.T) {
 		client := proxyless(t, istiod, "xds:///"+greeterHost+":50051")
 		awaitAnswers(t, client, one, two)
 		server.provide(t, greeter, two)
@@ -234,8 +234,8 @@ func TestMeshClientsFindWhatARegistryProvides_A26(t *testing.T) {
 		}
 	})
 	for name, o := range map[string]harness.EnvoyOptions{
-		"A26 an Envoy as sidecar routes HTTP to it by its host name": {Type: "sidecar", Routes: "80"},
-		"A26 an Envoy as router routes HTTP to its cluster":          {Type: "router", Cluster: "outbound|80||" + webHost},
+		"an Envoy as sidecar routes HTTP to it by its host name": {Type: "sidecar", Routes: "80"},
+		"an Envoy as router routes HTTP to its cluster":          {Type: "router", Cluster: "outbound|80||" + webHost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.provide(t, web, pageOne, pageTwo)

@@ -26,13 +26,13 @@ func TestStory(t *testing.T) {
 	bridge := harness.StartBridge(t, w.config())
 	w.publish(t)
 
-	t.Run("A02 A08 two endpoints of the mesh are two entries in ZooKeeper once their key is published", func(t *testing.T) {
+	t.Run("two endpoints of the mesh are two entries in ZooKeeper once their key is published", func(t *testing.T) {
 		w.awaitEntries(t, providers, first, second)
 	})
-	t.Run("A02 a Java Dubbo consumer that knows only ZooKeeper calls both", func(t *testing.T) {
+	t.Run("a Java Dubbo consumer that knows only ZooKeeper calls both", func(t *testing.T) {
 		consumer.AwaitOnly(t, soon, first, second)
 	})
-	t.Run("A03 an endpoint that goes is gone from ZooKeeper within 300 ms of istiod's push", func(t *testing.T) {
+	t.Run("an endpoint that goes is gone from ZooKeeper within 300 ms of istiod's push", func(t *testing.T) {
 		pushes := harness.WatchEndpoints(t, w.istiod.GRPC, greetCluster)
 		children := w.znodes.Watch(t, providers)
 		for range 5 {
@@ -47,12 +47,12 @@ func TestStory(t *testing.T) {
 		w.greet(t, second)
 		w.awaitEntries(t, providers, second)
 	})
-	t.Run("A03 the consumer follows", func(t *testing.T) {
+	t.Run("the consumer follows", func(t *testing.T) {
 		consumer.AwaitOnly(t, soon, second)
 		w.greet(t, first, second)
 		consumer.AwaitOnly(t, soon, first, second)
 	})
-	t.Run("F01 F07 a kill -9 and a restart touch no znode", func(t *testing.T) {
+	t.Run("a kill -9 and a restart touch no znode", func(t *testing.T) {
 		w.untouched(t, func() {
 			bridge.Kill()
 			consumer.CallEach(t, first, second)
@@ -61,7 +61,7 @@ func TestStory(t *testing.T) {
 		})
 		consumer.CallEach(t, first, second)
 	})
-	t.Run("F07 a SIGTERM and a restart touch no znode", func(t *testing.T) {
+	t.Run("a SIGTERM and a restart touch no znode", func(t *testing.T) {
 		w.untouched(t, func() {
 			bridge.Stop(t)
 			bridge.Start(t)
@@ -88,13 +88,13 @@ func TestMesh(t *testing.T) {
 	})
 	w.awaitEntries(t, providers, 18101, 18102)
 
-	t.Run("A07 two interfaces on one host both follow", func(t *testing.T) {
+	t.Run("two interfaces on one host both follow", func(t *testing.T) {
 		w.awaitEntries(t, other, 18101, 18102)
 		w.greet(t, 18101, 18103)
 		w.awaitEntries(t, providers, 18101, 18103)
 		w.awaitEntries(t, other, 18101, 18103)
 	})
-	t.Run("A06 subsets double no entry", func(t *testing.T) {
+	t.Run("subsets double no entry", func(t *testing.T) {
 		w.untouched(t, func() {
 			w.mesh.Apply(t, harness.Service{
 				Host: greetHost, Port: 20000, Endpoints: harness.Local(18101, 18103),
@@ -104,7 +104,7 @@ func TestMesh(t *testing.T) {
 			watch.AwaitPush(t, soon, addresses([]int{18101, 18103})...)
 		})
 	})
-	t.Run("A25 pushes in which nothing changed write nothing", func(t *testing.T) {
+	t.Run("pushes in which nothing changed write nothing", func(t *testing.T) {
 		w.untouched(t, func() {
 			for i := range 5 {
 				w.mesh.Apply(t, harness.Service{Host: fmt.Sprintf("other-%d.shop.svc.cluster.local", i), Port: 80, Endpoints: harness.Local(18200)})
@@ -137,7 +137,7 @@ func TestMesh(t *testing.T) {
 			harness.AtMost(t, "until "+what+" is written again", took, time.Second)
 		}
 	})
-	t.Run("A05 a service that leaves the mesh leaves ZooKeeper", func(t *testing.T) {
+	t.Run("a service that leaves the mesh leaves ZooKeeper", func(t *testing.T) {
 		w.mesh.Remove(t, greetHost)
 		w.awaitEntries(t, providers)
 	})
@@ -154,21 +154,21 @@ func TestKeys(t *testing.T) {
 	provider := w.publish(t)
 	w.awaitEntries(t, providers, 18101)
 
-	t.Run("A09 a key that moves to another host is followed", func(t *testing.T) {
+	t.Run("a key that moves to another host is followed", func(t *testing.T) {
 		provider.Republish(t, map[string]string{greetKey: blueAddress})
 		w.awaitEntries(t, providers, 18201)
 	})
-	t.Run("A10 one key of two applications is the union of their hosts", func(t *testing.T) {
+	t.Run("one key of two applications is the union of their hosts", func(t *testing.T) {
 		second := harness.Publish(t, w.istiod.GRPC, "greet-2", map[string]string{greetKey: greetAddress})
 		w.awaitEntries(t, providers, 18101, 18201)
 		second.Leave()
 		w.awaitEntries(t, providers, 18201)
 	})
-	t.Run("A11 a key that is taken back is withdrawn after its grace", func(t *testing.T) {
+	t.Run("a key that is taken back is withdrawn after its grace", func(t *testing.T) {
 		provider.Republish(t, map[string]string{})
 		w.awaitEntries(t, providers)
 	})
-	t.Run("A11 a key whose connection went is withdrawn after its grace", func(t *testing.T) {
+	t.Run("a key whose connection went is withdrawn after its grace", func(t *testing.T) {
 		provider.Republish(t, map[string]string{greetKey: greetAddress})
 		w.awaitEntries(t, providers, 18101)
 		provider.Leave()

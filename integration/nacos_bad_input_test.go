@@ -132,14 +132,14 @@ func nacosGetsBadInput(t *testing.T, server *harness.Nacos) {
 		}
 		b.holds(t, "bad.Kind", "10.8.8.8:20000")
 	})
-	t.Run("F54 a name that no server takes marks its service", func(t *testing.T) {
+	t.Run("a name that no server takes marks its service", func(t *testing.T) {
 		for _, iface := range []string{"bad.日本", "xxxxxx"} {
 			if said := b.marked(t, iface, "skipped", "invalid", "refused"); said == "" {
 				t.Errorf("%s: no reason", iface)
 			}
 		}
 	})
-	t.Run("F55 metadata over the limit is trimmed, and told of", func(t *testing.T) {
+	t.Run("metadata over the limit is trimmed, and told of", func(t *testing.T) {
 		long := strings.Replace(registered("bad.Long", 20005), "%26side", "%26zz%3D"+strings.Repeat("y", 2000)+"%26side", 1)
 		b.znodes.Create(t, long, "")
 		b.holds(t, "bad.Long", "127.0.0.1:20005")
@@ -184,7 +184,7 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 		}
 		return file, fmt.Sprintf("passwordFile: %q", file)
 	}
-	t.Run("F26 a wrong password is one line, nothing is deleted, and mending the file is enough", func(t *testing.T) {
+	t.Run("a wrong password is one line, nothing is deleted, and mending the file is enough", func(t *testing.T) {
 		file, setting := password(t, "not the password")
 		b := newIntoNacos(t, admin, ", username: nacos, "+setting)
 		b.znodes.Create(t, registered("rights.A", 20001), "")
@@ -201,7 +201,7 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 		b.bridge.Stop(t)
 	})
 	server.AddUser(t, "guest", "guest-password", "public")
-	t.Run("F26 a namespace that is another's is one line, and nothing is written", func(t *testing.T) {
+	t.Run("a namespace that is another's is one line, and nothing is written", func(t *testing.T) {
 		_, setting := password(t, "guest-password")
 		b := newIntoNacos(t, admin, ", namespace: theirs, username: guest, "+setting)
 		b.znodes.Create(t, registered("rights.B", 20001), "")
@@ -209,7 +209,7 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 		b.says(t, `list namespace "theirs"`, "permission for the namespace")
 		b.bridge.Stop(t)
 	})
-	t.Run("F26 a right that is taken away stops what needs it, deletes nothing, and is used again once it is back", func(t *testing.T) {
+	t.Run("a right that is taken away stops what needs it, deletes nothing, and is used again once it is back", func(t *testing.T) {
 		_, setting := password(t, "guest-password")
 		b := newIntoNacos(t, admin, ", username: guest, "+setting)
 		b.znodes.Create(t, registered("rights.C", 20001), "")
@@ -232,7 +232,7 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 		})
 		b.bridge.Stop(t)
 	})
-	t.Run("F27 a token of a secret that is no more is replaced", func(t *testing.T) {
+	t.Run("a token of a secret that is no more is replaced", func(t *testing.T) {
 		logged, _ := nacosTarget(t, admin)
 		g := nacosGroup("rights.D")
 		if err := logged.Write(t.Context(), nacosChange(g, nacosEntry(g, 1, "me"))); err != nil {

@@ -51,7 +51,7 @@ func nacosPassesTheSuiteLoggedIn(t *testing.T, server *harness.Nacos) {
 		})
 	})
 	if most.Load() < 3 {
-		t.Errorf("F27 no client logged in again within a test: %d logins at most", most.Load())
+		t.Errorf("no client logged in again within a test: %d logins at most", most.Load())
 	}
 }
 
@@ -81,7 +81,7 @@ func nacosRefuses(t *testing.T, server *harness.Nacos) {
 			t.Errorf("the service holds %v, want what was there", got)
 		}
 	})
-	t.Run("F55 metadata of exactly the limit is taken, and one byte more is not sent", func(t *testing.T) {
+	t.Run("metadata of exactly the limit is taken, and one byte more is not sent", func(t *testing.T) {
 		g := nacosGroup("limit")
 		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
 		entry := func(more int) registry.Entry {
@@ -102,7 +102,7 @@ func nacosRefuses(t *testing.T, server *harness.Nacos) {
 			t.Errorf("the neighbour alone is there: %v", got)
 		}
 	})
-	t.Run("F59 a server that is away among several is passed over", func(t *testing.T) {
+	t.Run("a server that is away among several is passed over", func(t *testing.T) {
 		away := "http://127.0.0.1:" + strconv.Itoa(harness.FreePort(t))
 		g := nacosGroup("several")
 		target, _ := nacosTarget(t, nacos.Options{Servers: []string{away, server.URL, away}})

@@ -112,7 +112,7 @@ func TestNacosMesh(t *testing.T) {
 				t.FailNow() // what follows would only wait in vain
 			}
 		}
-		step("A01 A08 two endpoints are two instances once their key is published", func(t *testing.T) {
+		step("two endpoints are two instances once their key is published", func(t *testing.T) {
 			w.await(t, first, second)
 			for _, in := range w.greets.Instances() {
 				if !in.Ephemeral || !in.Healthy || !in.Enable || in.Weight != 1 || in.Metadata["protocol"] != "tri" || in.Metadata["path"] != harness.DubboInterface {
@@ -120,12 +120,12 @@ func TestNacosMesh(t *testing.T) {
 				}
 			}
 		})
-		step("A01 what we write the SDK reads, field by field", func(t *testing.T) { w.sameToBoth(t) })
-		step("A01 a Java Dubbo consumer that knows only Nacos calls both", func(t *testing.T) {
+		step("what we write the SDK reads, field by field", func(t *testing.T) { w.sameToBoth(t) })
+		step("a Java Dubbo consumer that knows only Nacos calls both", func(t *testing.T) {
 			consumer.AwaitOnly(t, soon, first, second)
 		})
-		step("A03 an endpoint that goes is gone, alone, within a second", func(t *testing.T) { w.leaves(t, bridge, first, second) })
-		step("A03 the consumer follows", func(t *testing.T) {
+		step("an endpoint that goes is gone, alone, within a second", func(t *testing.T) { w.leaves(t, bridge, first, second) })
+		step("the consumer follows", func(t *testing.T) {
 			w.greet(t, second)
 			consumer.AwaitOnly(t, soon, second)
 			w.greet(t, first, second)
@@ -133,11 +133,11 @@ func TestNacosMesh(t *testing.T) {
 		})
 		step("with two publishers", func(t *testing.T) { w.twoPublishers(t, bridge, consumer, first, second) })
 		step("keys", func(t *testing.T) { w.keys(t, provider, first, second) })
-		step("A44 a foreign instance in a service of ours", func(t *testing.T) { w.foreign(t, first, second) })
+		step("a foreign instance in a service of ours", func(t *testing.T) { w.foreign(t, first, second) })
 		consumer.Stop(t) // the server is about to end
 		step("the server is away", func(t *testing.T) { w.serverAway(t, bridge, first, second) })
-		step("A12 the keys of an istiod that is away stay", func(t *testing.T) { w.replicas(t, first, second) })
-		step("A05 a service that leaves the mesh leaves Nacos, and others stay", func(t *testing.T) { w.withdrawn(t, provider) })
+		step("the keys of an istiod that is away stay", func(t *testing.T) { w.replicas(t, first, second) })
+		step("a service that leaves the mesh leaves Nacos, and others stay", func(t *testing.T) { w.withdrawn(t, provider) })
 		provider.Leave()
 	})
 }
@@ -201,22 +201,22 @@ func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer
 	t.Helper()
 	inStep(t, bridge)
 	replica := harness.NewBridge(t, w.config())
-	t.Run("F03 a second publisher of the same records is not seen", func(t *testing.T) {
+	t.Run("a second publisher of the same records is not seen", func(t *testing.T) {
 		w.unseen(t, func() {
 			replica.Start(t)
 			replica.AwaitReady(t)
 			inStep(t, replica)
 		})
 	})
-	t.Run("F01 F03 a kill -9 of the first is not seen by any subscriber", func(t *testing.T) {
+	t.Run("a kill -9 of the first is not seen by any subscriber", func(t *testing.T) {
 		w.unseen(t, bridge.Kill)
 		consumer.CallEach(t, first, second)
 	})
-	t.Run("F06 the one that is left follows alone", func(t *testing.T) {
+	t.Run("the one that is left follows alone", func(t *testing.T) {
 		w.greet(t, first)
 		w.await(t, first)
 	})
-	t.Run("F06 F07 the first comes back, publishes each service once, and is not seen", func(t *testing.T) {
+	t.Run("the first comes back, publishes each service once, and is not seen", func(t *testing.T) {
 		w.unseen(t, func() {
 			bridge.Start(t)
 			bridge.AwaitReady(t)
@@ -226,17 +226,17 @@ func (w *nacosMesh) twoPublishers(t *testing.T, bridge *harness.Bridge, consumer
 			t.Errorf("%v batches for one service", n)
 		}
 	})
-	t.Run("F03 a change reaches everybody while both run", func(t *testing.T) {
+	t.Run("a change reaches everybody while both run", func(t *testing.T) {
 		w.greet(t, first, second)
 		w.await(t, first, second)
 		time.Sleep(2 * pushDelay) // until the slower one has followed
 	})
-	t.Run("F01 F03 a kill -9 of the second is not seen by any subscriber", func(t *testing.T) {
+	t.Run("a kill -9 of the second is not seen by any subscriber", func(t *testing.T) {
 		inStep(t, bridge)
 		w.unseen(t, replica.Kill)
 		consumer.CallEach(t, first, second)
 	})
-	t.Run("F01 without a second one a kill -9 is seen, and everything is back after the restart", func(t *testing.T) {
+	t.Run("without a second one a kill -9 is seen, and everything is back after the restart", func(t *testing.T) {
 		bridge.Kill()
 		w.await(t)
 		bridge.Start(t)
@@ -271,7 +271,7 @@ func metric(t *testing.T, b *harness.Bridge, line string) (value float64) {
 // keys changes what is published, and the mesh behind it.
 func (w *nacosMesh) keys(t *testing.T, provider *harness.Provider, first, second int) {
 	t.Helper()
-	t.Run("A07 two interfaces on one host both follow", func(t *testing.T) {
+	t.Run("two interfaces on one host both follow", func(t *testing.T) {
 		provider.Republish(t, map[string]string{greetKey: greetAddress, otherKey: greetAddress})
 		w.others.Await(t, soon, addresses([]int{first, second})...)
 		w.greet(t, first)
@@ -281,7 +281,7 @@ func (w *nacosMesh) keys(t *testing.T, provider *harness.Provider, first, second
 		w.others.Await(t, soon, addresses([]int{first, second})...)
 		w.await(t, first, second)
 	})
-	t.Run("A06 A25 subsets and pushes in which nothing changed are not seen", func(t *testing.T) {
+	t.Run("subsets and pushes in which nothing changed are not seen", func(t *testing.T) {
 		w.unseen(t, func() {
 			w.mesh.Apply(t, harness.Service{
 				Host: greetHost, Port: 20000, Endpoints: harness.Local(first, second),
@@ -291,18 +291,18 @@ func (w *nacosMesh) keys(t *testing.T, provider *harness.Provider, first, second
 		})
 		w.greet(t, first, second)
 	})
-	t.Run("A09 a key that moves to another host is followed, and the other key stays", func(t *testing.T) {
+	t.Run("a key that moves to another host is followed, and the other key stays", func(t *testing.T) {
 		w.mesh.Apply(t, harness.Service{Host: blueHost, Port: 20000, Endpoints: harness.Local(18201)})
 		provider.Republish(t, map[string]string{greetKey: greetAddress, otherKey: blueHost + ":20000"})
 		w.others.Await(t, soon, addresses([]int{18201})...)
 	})
-	t.Run("A10 one key of two applications is the union of their hosts", func(t *testing.T) {
+	t.Run("one key of two applications is the union of their hosts", func(t *testing.T) {
 		more := harness.Publish(t, w.istiod.GRPC, "greet-2", map[string]string{otherKey: greetAddress})
 		w.others.Await(t, soon, addresses([]int{first, second, 18201})...)
 		more.Leave()
 		w.others.Await(t, soon, addresses([]int{18201})...)
 	})
-	t.Run("A04 endpoints that all go leave a service without instances, and others untouched", func(t *testing.T) {
+	t.Run("endpoints that all go leave a service without instances, and others untouched", func(t *testing.T) {
 		at := time.Now()
 		w.mesh.Apply(t, harness.Service{Host: blueHost, Port: 20000})
 		w.others.Await(t, soon)
@@ -312,7 +312,7 @@ func (w *nacosMesh) keys(t *testing.T, provider *harness.Provider, first, second
 		w.mesh.Apply(t, harness.Service{Host: blueHost, Port: 20000, Endpoints: harness.Local(18201)})
 		w.others.Await(t, soon, addresses([]int{18201})...)
 	})
-	t.Run("A11 a key that is taken back is withdrawn after its grace", func(t *testing.T) {
+	t.Run("a key that is taken back is withdrawn after its grace", func(t *testing.T) {
 		provider.Republish(t, map[string]string{greetKey: greetAddress})
 		w.others.Await(t, soon)
 		w.await(t, first, second)
@@ -330,7 +330,7 @@ func (w *nacosMesh) foreign(t *testing.T, first, second int) {
 	app.Register(t, greetKey, want)
 	w.greets.Await(t, soon, append(addresses([]int{first, second}), "10.9.9.9:20000")...)
 	w.sameToBothExcept(t, want)
-	t.Run("A44 it stays while ours change around it", func(t *testing.T) {
+	t.Run("it stays while ours change around it", func(t *testing.T) {
 		w.greet(t, second)
 		w.greets.Await(t, soon, append(addresses([]int{second}), "10.9.9.9:20000")...)
 		w.greet(t)
@@ -372,7 +372,7 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 	lines := strings.Count(bridge.Log(), "\n")
 	w.server.Kill()
 	w.server.Wipe(t)
-	t.Run("F23 a server that is away is one line in the log, and nothing is given up", func(t *testing.T) {
+	t.Run("a server that is away is one line in the log, and nothing is given up", func(t *testing.T) {
 		harness.Stays(t, 3*time.Second, "the bridge runs", func() error {
 			if !bridge.Running() {
 				return fmt.Errorf("ended: %s", bridge.Log())
@@ -389,7 +389,7 @@ func (w *nacosMesh) serverAway(t *testing.T, bridge *harness.Bridge, first, seco
 	w.server.Start(t)
 	stopwatch := harness.StartStopwatch()
 	w.watch()
-	t.Run("F24 A48 everything is back within ten seconds of its start, with its data wiped", func(t *testing.T) {
+	t.Run("everything is back within ten seconds of its start, with its data wiped", func(t *testing.T) {
 		w.await(t, first, second)
 		harness.AtMost(t, "from the start of Nacos", stopwatch.Took(), 10*time.Second)
 		inStep(t, bridge)

@@ -133,14 +133,14 @@ func TestNacos(t *testing.T) {
 		t.Run("bad input", func(t *testing.T) { nacosGetsBadInput(t, server) })
 		t.Run("two publishers", func(t *testing.T) { nacosHasTwoPublishers(t, server) })
 		t.Run("an id", func(t *testing.T) { nacosKeepsAnID(t, server) })
-		t.Run("A48 a restart of the server", func(t *testing.T) { nacosRestarts(t, server) })
-		t.Run("A32 a source outlives an outage", func(t *testing.T) { nacosSourceOutlives(t, server) })
+		t.Run("a restart of the server", func(t *testing.T) { nacosRestarts(t, server) })
+		t.Run("a source outlives an outage", func(t *testing.T) { nacosSourceOutlives(t, server) })
 		server.Kill()
 		locked := harness.StartNacos(t, harness.NacosOptions{Version: version, PushDelay: swift, Auth: true, TokenTTL: 5 * time.Second})
 		t.Run("a login", func(t *testing.T) { nacosLogsIn(t, locked) })
 		t.Run("rights that are missing", func(t *testing.T) { nacosLacksRights(t, locked) })
 		t.Run("conformance with a login", func(t *testing.T) { nacosPassesTheSuiteLoggedIn(t, locked) })
-		t.Run("F26 a source that is denied", func(t *testing.T) { nacosSourceIsDenied(t, locked) })
+		t.Run("a source that is denied", func(t *testing.T) { nacosSourceIsDenied(t, locked) })
 	})
 }
 
@@ -154,7 +154,7 @@ func nacosTargetWrites(t *testing.T, server *harness.Nacos) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("A01 what is written is read back byte for byte", func(t *testing.T) {
+	t.Run("what is written is read back byte for byte", func(t *testing.T) {
 		g := nacosGroup("a01")
 		want := []registry.Entry{nacosEntry(g, 1, "me"), nacosEntry(g, 2, "me")}
 		write(t, target, nacosChange(g, want...))
@@ -167,7 +167,7 @@ func nacosTargetWrites(t *testing.T, server *harness.Nacos) {
 			t.Errorf("groups %v, %v", groups, err)
 		}
 	})
-	t.Run("A04 A44 what another connection holds stays when ours goes", func(t *testing.T) {
+	t.Run("what another connection holds stays when ours goes", func(t *testing.T) {
 		g := nacosGroup("a44")
 		write(t, target, nacosChange(g, nacosEntry(g, 1, "me")))
 		write(t, other, nacosChange(g, nacosEntry(g, 2, "another")))
@@ -177,7 +177,7 @@ func nacosTargetWrites(t *testing.T, server *harness.Nacos) {
 			t.Errorf("left %v", got)
 		}
 	})
-	t.Run("F55 a batch of five thousand instances is one request", func(t *testing.T) {
+	t.Run("a batch of five thousand instances is one request", func(t *testing.T) {
 		g := nacosGroup("big")
 		var want []registry.Entry
 		for i := 1; i <= 5000; i++ {
@@ -188,7 +188,7 @@ func nacosTargetWrites(t *testing.T, server *harness.Nacos) {
 			t.Errorf("read %d of %d", got, len(want))
 		}
 	})
-	t.Run("F03 two publishers of the same records, and either may go", func(t *testing.T) {
+	t.Run("two publishers of the same records, and either may go", func(t *testing.T) {
 		g := nacosGroup("overlap")
 		e := nacosEntry(g, 1, "me")
 		write(t, target, nacosChange(g, e))
@@ -210,7 +210,7 @@ func nacosRestarts(t *testing.T, server *harness.Nacos) {
 	}
 	server.Kill()
 	if held, err := target.Read(t.Context(), g); held != nil || !errors.Is(err, nacos.ErrNotConnected) && err == nil {
-		t.Errorf("F24 while the server is away: %v, %v, want an error and no list", held, err)
+		t.Errorf("while the server is away: %v, %v, want an error and no list", held, err)
 	}
 	server.Start(t)
 	select {
@@ -235,7 +235,7 @@ func nacosLogsIn(t *testing.T, server *harness.Nacos) {
 		}
 	}
 	g := nacosGroup("login")
-	t.Run("F27 a token that lives five seconds never interrupts", func(t *testing.T) {
+	t.Run("a token that lives five seconds never interrupts", func(t *testing.T) {
 		target, _ := nacosTarget(t, options(harness.NacosPassword))
 		for i := range 7 {
 			if err := target.Write(t.Context(), nacosChange(g, nacosEntry(g, 1+i%2, "me"))); err != nil {
@@ -244,14 +244,14 @@ func nacosLogsIn(t *testing.T, server *harness.Nacos) {
 			time.Sleep(time.Second)
 		}
 	})
-	t.Run("F26 a wrong password is an error and never an empty list", func(t *testing.T) {
+	t.Run("a wrong password is an error and never an empty list", func(t *testing.T) {
 		target, _ := nacosTarget(t, options("wrong"))
 		groups, err := target.Groups(t.Context())
 		if groups != nil || err == nil || !strings.Contains(err.Error(), `nacos login as "nacos"`) {
 			t.Errorf("%v, %v", groups, err)
 		}
 	})
-	t.Run("F26 no user where one is needed is an error and never an empty list", func(t *testing.T) {
+	t.Run("no user where one is needed is an error and never an empty list", func(t *testing.T) {
 		target, _ := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
 		groups, err := target.Groups(t.Context())
 		if groups != nil || !errors.Is(err, nacos.ErrDenied) {

@@ -30,7 +30,7 @@ func TestNacosIsShared(t *testing.T) {
 	}
 	eachNacos(t, func(t *testing.T, version int) {
 		server := harness.SharedNacos(t, version)
-		t.Run("A38 words of an owner outlive its processes", func(t *testing.T) { nacosKeepsWords(t, server) })
+		t.Run("words of an owner outlive its processes", func(t *testing.T) { nacosKeepsWords(t, server) })
 		bridge := func(iface string) *harness.Bridge {
 			return harness.ConfiguredBridge(t, fmt.Sprintf(`owner: twin
 registries:
@@ -48,8 +48,8 @@ bridges:
 			seen[iface] = sdk.Subscribe(t, "providers:"+iface+"::")
 		}
 		seen["api.A"].Await(t, time.Minute, "127.0.0.1:20880")
-		t.Run("F44 two bridges of one owner take nothing from each other", func(t *testing.T) { nacosHasTwins(t, a, b, seen) })
-		t.Run("F42 what somebody set in the console stays, is shown, and is fought by nobody", func(t *testing.T) {
+		t.Run("two bridges of one owner take nothing from each other", func(t *testing.T) { nacosHasTwins(t, a, b, seen) })
+		t.Run("what somebody set in the console stays, is shown, and is fought by nobody", func(t *testing.T) {
 			nacosIsEdited(t, server, a, seen["api.A"])
 		})
 	})
@@ -101,7 +101,7 @@ func nacosHasTwins(t *testing.T, a, b *harness.Bridge, seen map[string]*nacossdk
 	if code, out, _ := a.Do(t, "preflight"); code != 0 || !strings.Contains(out, "another process publishes as this owner") {
 		t.Errorf("preflight: %d, %s", code, out)
 	}
-	for _, yes := range []string{"--yes=false", "--yes"} { // V19
+	for _, yes := range []string{"--yes=false", "--yes"} {
 		if code, out, text := a.Do(t, "purge", "--owner", "twin", yes); code != 2 || out != "" || !strings.Contains(text, "a bridge of owner twin still runs: it publishes") {
 			t.Errorf("purge beside bridges that run: %d, %s%s", code, out, text)
 		}

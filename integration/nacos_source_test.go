@@ -99,11 +99,11 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 	sdk.Register(t, "spring-shop", nacosProvider("x", "10.0.0.3"))
 	r := readNacos(t, nacos.Options{Servers: []string{server.URL}})
 
-	r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy") // A26
+	r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 healthy")
 	if k := r.knows(); !k.Synced || k.Stale != nil || r.source.Stats().Foreign != 1 {
-		t.Errorf("A56 %+v, %+v", k, r.source.Stats())
+		t.Errorf("%+v, %+v", k, r.source.Stats())
 	}
-	t.Run("A28 an instance that goes, comes, and turns unhealthy or disabled", func(t *testing.T) {
+	t.Run("an instance that goes, comes, and turns unhealthy or disabled", func(t *testing.T) {
 		register := func(all ...model.Instance) { sdk.Register(t, nacosServiceOf("api.A"), all...) }
 		first, second := nacosProvider("api.A", "10.0.0.1"), nacosProvider("api.A", "10.0.0.2")
 		register(second)
@@ -117,11 +117,11 @@ func nacosSourceReads(t *testing.T, server *harness.Nacos) {
 		register(first, nacosProvider("api.A", "10.0.0.2", func(i *model.Instance) { i.Weight = 0 }))
 		r.await(t, "api.A", "known", "10.0.0.1 healthy", "10.0.0.2 disabled")
 	})
-	t.Run("A26 a service that is new is found", func(t *testing.T) {
+	t.Run("a service that is new is found", func(t *testing.T) {
 		sdk.Register(t, nacosServiceOf("api.B"), nacosProvider("api.B", "10.0.0.5"))
 		r.await(t, "api.B", "known", "10.0.0.5 healthy")
 	})
-	t.Run("A28 a provider that dies takes its instances along, and others stay", func(t *testing.T) {
+	t.Run("a provider that dies takes its instances along, and others stay", func(t *testing.T) {
 		target, stop := nacosTarget(t, nacos.Options{Servers: []string{server.URL}})
 		g := registry.Group{Kind: "providers", Group: "DEFAULT_GROUP", Name: nacosServiceOf("api.C")}
 		if err := target.Write(t.Context(), nacosChange(g, nacosProviderEntry(g, "api.C", "10.0.0.6"))); err != nil {
@@ -173,7 +173,7 @@ func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
 	epoch := r.knows().Epoch
 	server.Wipe(t)
 	server.Start(t)
-	harness.Eventually(t, time.Minute, "F24 the wiped server is read anew", func() error {
+	harness.Eventually(t, time.Minute, "the wiped server is read anew", func() error {
 		if k := r.knows(); k.Stale != nil || k.Epoch <= epoch {
 			return fmt.Errorf("%+v", k)
 		}
@@ -181,7 +181,7 @@ func nacosSourceOutlives(t *testing.T, server *harness.Nacos) {
 	})
 	for name, row := range reader.Drain().Rows {
 		if !row.Found {
-			t.Errorf("F24 %s: a change that the restart made was told, want found: %+v", name, row.Service)
+			t.Errorf("%s: a change that the restart made was told, want found: %+v", name, row.Service)
 		}
 	}
 	harness.Eventually(t, time.Minute, "the provider registers again", write)
@@ -199,7 +199,7 @@ func nacosSourceIsDenied(t *testing.T, server *harness.Nacos) {
 	}
 	r, anonymous := readNacos(t, options), readNacos(t, nacos.Options{Servers: []string{server.URL}})
 	r.await(t, "api.A", "known", "10.0.0.1 healthy")
-	harness.Stays(t, 7*time.Second, "F27 a token of five seconds never interrupts, and who has none is never told of an empty registry", func() error {
+	harness.Stays(t, 7*time.Second, "a token of five seconds never interrupts, and who has none is never told of an empty registry", func() error {
 		if k := r.knows(); k.Stale != nil || len(k.Unknown) > 0 {
 			return fmt.Errorf("%+v", k)
 		}

@@ -70,7 +70,7 @@ func TestOwnership(t *testing.T) {
 			return errors.Join(harness.Same(len(w.znodes.Children(t, providers)), 2), harness.Same(w.entryOf(t, 19101), marked))
 		})
 	})
-	t.Run("F43 a foreign entry of the same key stays, and is a conflict", func(t *testing.T) {
+	t.Run("a foreign entry of the same key stays, and is a conflict", func(t *testing.T) {
 		foreign := providers + "/" + mark.ReplaceAllString(strings.Replace(w.entryOf(t, 19102), "19102", "19103", 1), "%26timestamp%3D1")
 		w.znodes.Create(t, foreign, "")
 		w.greet(t, 19101, 19102, 19103)
@@ -86,14 +86,14 @@ func TestOwnership(t *testing.T) {
 		w.greet(t, 19101, 19102)
 		w.awaitEntries(t, providers, 19101, 19102)
 	})
-	t.Run("F44 a second process of the owner ends with 2", func(t *testing.T) {
+	t.Run("a second process of the owner ends with 2", func(t *testing.T) {
 		second := harness.NewBridge(t, config)
 		second.Start(t)
 		if code := second.Process().Wait(t, time.Minute); code != 2 || !strings.Contains(second.Log(), "another bridge of this owner runs") {
 			t.Errorf("exit code %d\n%s", code, second.Log())
 		}
 	})
-	t.Run("F10 an owner that was changed ends with 2 until its predecessor is adopted", func(t *testing.T) {
+	t.Run("an owner that was changed ends with 2 until its predecessor is adopted", func(t *testing.T) {
 		changed := as(t, w, "integratoin")
 		if code, _, text := changed.Do(t, "adopt", "--from", "integration", "--yes"); code != 2 {
 			t.Errorf("adopted from a bridge that runs: %d, %s", code, text)
@@ -195,7 +195,7 @@ func TestAFolderThatIsClosed(t *testing.T) {
 	inStep(t, bridge)
 }
 
-func TestHolds_A38(t *testing.T) {
+func TestHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.greet(t, 19201, 19202, 19203, 19204)

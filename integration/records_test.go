@@ -100,8 +100,8 @@ bridges:
 	})
 }
 
-// TestWhatIsServedOutlivesTheProcess_V05 has records in real servers.
-func TestWhatIsServedOutlivesTheProcess_V05(t *testing.T) {
+// TestWhatIsServedOutlivesTheProcess has records in real servers.
+func TestWhatIsServedOutlivesTheProcess(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	services := []string{"api.One", "api.Two", "api.Three"}

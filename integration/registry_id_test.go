@@ -41,11 +41,11 @@ func ringOf(owner, registries string, ways ...[2]string) string {
 	return strings.Join(text, "")
 }
 
-// TestARingOfThreeRegistriesEnds_F46 has two deployments lead round a ring of
+// TestARingOfThreeRegistriesEnds has two deployments lead round a ring of
 // three ensembles, each under names of its own and without any id in its
 // configuration: what they recognise each other's entries by is what the
 // registries keep.
-func TestARingOfThreeRegistriesEnds_F46(t *testing.T) {
+func TestARingOfThreeRegistriesEnds(t *testing.T) {
 	t.Parallel()
 	var servers []*harness.ZooKeeper
 	var znodes []*harness.Znodes
@@ -59,7 +59,7 @@ func TestARingOfThreeRegistriesEnds_F46(t *testing.T) {
 	}
 	one := harness.ConfiguredBridge(t, ringOf("one", line("first", 0)+line("second", 1)+line("third", 2), [2]string{"first", "second"}, [2]string{"second", "third"}))
 	two := harness.ConfiguredBridge(t, ringOf("two", line("near", 2)+line("far", 0), [2]string{"near", "far"}))
-	t.Run("A74 plan makes no id", func(t *testing.T) {
+	t.Run("plan makes no id", func(t *testing.T) {
 		if code, out, errOut := one.Do(t, "plan"); code != 1 || !strings.Contains(out, "api.Ring") {
 			t.Errorf("%d\n%s%s", code, out, errOut)
 		}
@@ -192,7 +192,7 @@ func nacosKeepsAnID(t *testing.T, server *harness.Nacos) {
 			t.Errorf("another namespace has %q, %v", other, err)
 		}
 	})
-	t.Run("F46 a ring of two ensembles and this server ends", func(t *testing.T) {
+	t.Run("a ring of two ensembles and this server ends", func(t *testing.T) {
 		servers := []*harness.ZooKeeper{harness.StartZooKeeper(t), harness.StartZooKeeper(t)}
 		start, end := harness.Connect(t, servers[0].Address), harness.Connect(t, servers[1].Address)
 		start.Create(t, registered("api.Ring", 20001), "")

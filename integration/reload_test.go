@@ -49,9 +49,9 @@ func (r reloading) do(t *testing.T, b *harness.Bridge, there bool) { //nolint:re
 	inStep(t, b)
 }
 
-// TestReloadZooKeeper_A46 reloads in every way while a subscriber watches real
+// TestReloadZooKeeper reloads in every way while a subscriber watches real
 // ZooKeeper: no entry goes, and what a reload does not concern is not written.
-func TestReloadZooKeeper_A46(t *testing.T) {
+func TestReloadZooKeeper(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newWorld(t)
@@ -104,7 +104,7 @@ func wrong(t *testing.T, b *harness.Bridge) {
 		}
 	}()
 	b.Signal(t, syscall.SIGHUP)
-	harness.Eventually(t, soon, "F08 the metric says so", func() error {
+	harness.Eventually(t, soon, "the metric says so", func() error {
 		if !strings.Contains(b.Metrics(t), "xdsbridge_config_last_reload_successful 0") {
 			return errors.New("not yet")
 		}
@@ -112,9 +112,9 @@ func wrong(t *testing.T, b *harness.Bridge) {
 	})
 }
 
-// TestReloadNacos_A46 does the same on real Nacos, where instances live only
+// TestReloadNacos does the same on real Nacos, where instances live only
 // as long as a connection: a new one publishes before the old one ends.
-func TestReloadNacos_A46(t *testing.T) {
+func TestReloadNacos(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	eachNacos(t, func(t *testing.T, version int) {

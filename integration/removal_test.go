@@ -108,9 +108,9 @@ func (r *removing) holds(t *testing.T) []string {
 	return ids
 }
 
-// TestARemovedBridge_F09 shows what becomes of the entries of a bridge that is
+// TestARemovedBridge shows what becomes of the entries of a bridge that is
 // taken out of the file, in a real ZooKeeper.
-func TestARemovedBridge_F09(t *testing.T) {
+func TestARemovedBridge(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for _, way := range []string{"reload", "restart"} {

@@ -23,7 +23,7 @@ func TestSecureIstiod(t *testing.T) {
 	config.Istiod = w.istiod.Secure
 	config.Mapping = "from: debug-xds, interval: 200ms, connectionGrace: 1s"
 
-	t.Run("A14 A19 A62 with a bearer token whose file is rewritten", func(t *testing.T) {
+	t.Run("with a bearer token whose file is rewritten", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		write(t, file, "not a token\n")
 		config.Security = fmt.Sprintf("tls: { %s }\n      tokenFile: %s", tls, file)
@@ -37,7 +37,7 @@ func TestSecureIstiod(t *testing.T) {
 		w.awaitEntries(t, providers, 18101)
 		bridge.Stop(t)
 	})
-	t.Run("A19 A62 with a client certificate", func(t *testing.T) {
+	t.Run("with a client certificate", func(t *testing.T) {
 		certFile, keyFile := w.istiod.CA.Client(t, "istio-system", "xds-bridge")
 		config.Security = fmt.Sprintf("tls: { %s, certFile: %s, keyFile: %s }", tls, certFile, keyFile)
 		bridge := harness.StartBridge(t, config)

@@ -16,8 +16,7 @@ import (
 )
 
 // TestServiceKeysOfManyClients reads what many clients publish of a mesh whose
-// adsz is several times the limit of one answer, and measures what istiod pays
-// (V08).
+// adsz is several times the limit of one answer, and measures what istiod pays.
 func TestServiceKeysOfManyClients(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

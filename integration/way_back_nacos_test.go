@@ -122,22 +122,22 @@ bridges:
 				return harness.Same(entryAddresses(znodes.Children(t, "/dubbo/api.Greeter/providers")), addresses(ports))
 			})
 		}
-		t.Run("A26 a provider that only registers in Nacos is served by istiod and kept in ZooKeeper", func(t *testing.T) {
+		t.Run("a provider that only registers in Nacos is served by istiod and kept in ZooKeeper", func(t *testing.T) {
 			watch.AwaitPush(t, soon, "127.0.0.1:20001", "127.0.0.1:20002")
 			inZooKeeper(20001, 20002)
 		})
-		t.Run("A28 what goes and comes is gone and there", func(t *testing.T) {
+		t.Run("what goes and comes is gone and there", func(t *testing.T) {
 			offers(t, provider, "api.Greeter", 20002, 20003)
 			watch.AwaitPush(t, soon, "127.0.0.1:20002", "127.0.0.1:20003")
 			inZooKeeper(20002, 20003)
 		})
-		t.Run("A28 what turns unhealthy or disabled is gone from EDS, alone", func(t *testing.T) { turns(t, server, istiod) })
+		t.Run("what turns unhealthy or disabled is gone from EDS, alone", func(t *testing.T) { turns(t, server, istiod) })
 		t.Run("a provider of ZooKeeper is kept in Nacos", func(t *testing.T) {
 			harness.Eventually(t, soon, "the service of ZooKeeper in Nacos", func() error {
 				return harness.Same(provider.keys(t, "api.Old"), []string{"127.0.0.1:20031"})
 			})
 		})
-		t.Run("A43 F46 nothing goes round", func(t *testing.T) {
+		t.Run("nothing goes round", func(t *testing.T) {
 			harness.Quiet(t, "both registries", func() string {
 				return fmt.Sprint(znodes.Children(t, "/dubbo/api.Greeter/providers"), znodes.Children(t, "/dubbo/api.Old/providers"),
 					provider.keys(t, "api.Old"), provider.keys(t, "api.Greeter"))
@@ -146,7 +146,7 @@ bridges:
 				t.Errorf("what came from ZooKeeper went back: %v", names)
 			}
 		})
-		t.Run("A32 F23 a Nacos that is away takes nothing with it", func(t *testing.T) {
+		t.Run("a Nacos that is away takes nothing with it", func(t *testing.T) {
 			reach.Both((*harness.Proxy).Cut)
 			harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
 			inZooKeeper(20002, 20003)

@@ -57,10 +57,10 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 	istiod := harness.StartIstiod(t, mesh)
 	watch := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Greeter"))
 
-	t.Run("A27 a provider that only registers in ZooKeeper is served by istiod", func(t *testing.T) {
+	t.Run("a provider that only registers in ZooKeeper is served by istiod", func(t *testing.T) {
 		watch.AwaitPush(t, soon, "127.0.0.1:20001", "127.0.0.1:20002")
 	})
-	t.Run("A28 an endpoint that goes is gone from EDS within a second, alone", func(t *testing.T) {
+	t.Run("an endpoint that goes is gone from EDS within a second, alone", func(t *testing.T) {
 		before := watch.Pushes()
 		began, stopwatch := time.Now(), harness.StartStopwatch()
 		znodes.Delete(t, registered("api.Greeter", 20001))
@@ -76,7 +76,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 		harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Hello")).AwaitPush(t, soon, "127.0.0.1:20003")
 		watch.AwaitPush(t, soon, "127.0.0.1:20002")
 	})
-	t.Run("A33 a restart of the bridge is not noticed", func(t *testing.T) {
+	t.Run("a restart of the bridge is not noticed", func(t *testing.T) {
 		before := watch.Pushes()
 		bridge.Kill()
 		bridge.Start(t)
@@ -86,7 +86,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 		})
 		watch.AwaitPush(t, soon, "127.0.0.1:20002")
 	})
-	t.Run("A32 F35 a ZooKeeper that is away takes nothing with it", func(t *testing.T) {
+	t.Run("a ZooKeeper that is away takes nothing with it", func(t *testing.T) {
 		zookeeper.Kill()
 		harness.Quiet(t, "no push of other endpoints", func() int { return watch.Pushes() })
 		zookeeper.Start(t)
@@ -96,7 +96,7 @@ func TestTheWayBackFromZooKeeper(t *testing.T) {
 	})
 }
 
-func TestBothDirectionsAtOnce_A43(t *testing.T) {
+func TestBothDirectionsAtOnce(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	zookeeper := harness.StartZooKeeper(t)
@@ -123,7 +123,7 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 	back := harness.WatchEndpoints(t, istiod.GRPC, importedCluster("zk", "api.Back"))
 	back.AwaitPush(t, soon, "127.0.0.1:20021")
 
-	t.Run("A42 the service key of what was imported is published through istiod", func(t *testing.T) {
+	t.Run("the service key of what was imported is published through istiod", func(t *testing.T) {
 		harness.Eventually(t, soon, "the key in the debug API", func() error {
 			keys, err := istiod.PublishedKeys(t)
 			if err == nil && !strings.Contains(fmt.Sprint(keys), "providers:api.Back::") {
@@ -158,9 +158,9 @@ func TestBothDirectionsAtOnce_A43(t *testing.T) {
 	}
 }
 
-// TestTwoEndsOfOneMesh_A42 has two registries come into one mesh by addresses
+// TestTwoEndsOfOneMesh has two registries come into one mesh by addresses
 // of their own: what both give is published as one set of keys, by one node.
-func TestTwoEndsOfOneMesh_A42(t *testing.T) {
+func TestTwoEndsOfOneMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	one, two := harness.StartZooKeeper(t), harness.StartZooKeeper(t)

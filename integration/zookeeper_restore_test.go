@@ -19,10 +19,10 @@ func comesBackWith(t *testing.T, server *harness.ZooKeeper, change func()) {
 	server.AwaitServing(t)
 }
 
-// TestAZooKeeperThatComesBackWithLess_V27 wipes a server, and restores it to
+// TestAZooKeeperThatComesBackWithLess wipes a server, and restores it to
 // what it held before: it refuses every session for having seen more than the
 // server has. Whoever uses it goes on with a new one.
-func TestAZooKeeperThatComesBackWithLess_V27(t *testing.T) {
+func TestAZooKeeperThatComesBackWithLess(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server, f := harness.StartZooKeeper(t), dubboFormat(t)

@@ -98,7 +98,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 	}
 	folder := "/dubbo/api.Greeter0/providers"
 
-	t.Run("F32 a reset connection keeps session and nodes", func(t *testing.T) {
+	t.Run("a reset connection keeps session and nodes", func(t *testing.T) {
 		before, session := znodes.Tree(t, folder), client.State().Session
 		proxy.Reset()
 		held := eventuallyReads(t, target, f.group(0))
@@ -106,7 +106,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 			t.Errorf("%v, %v, %+v", err, held, client.State())
 		}
 	})
-	t.Run("F36 what changed during a cut is in the first reading after it", func(t *testing.T) {
+	t.Run("what changed during a cut is in the first reading after it", func(t *testing.T) {
 		proxy.Cut()
 		at, _ := f.node(t, f.entry(zookeeperOwner, 0, 0, 0))
 		znodes.Delete(t, at)
@@ -115,7 +115,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 			t.Errorf("held: %v", held)
 		}
 	})
-	t.Run("A48 F33 what went with an expired session is written anew", func(t *testing.T) {
+	t.Run("what went with an expired session is written anew", func(t *testing.T) {
 		proxy.Cut()
 		harness.Eventually(t, 20*time.Second, "the nodes are gone", func() error {
 			return harness.Same(len(znodes.Children(t, folder)), 0)
@@ -135,7 +135,7 @@ func TestZooKeeperTarget_Connection(t *testing.T) {
 			t.Errorf("%d nodes", n)
 		}
 	})
-	t.Run("F34 what an older session holds is replaced, as it is ours", func(t *testing.T) {
+	t.Run("what an older session holds is replaced, as it is ours", func(t *testing.T) {
 		next := zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}}), f)
 		change := registry.Change{Group: f.group(0)}
 		for _, h := range eventuallyReads(t, next, f.group(0)) {
@@ -165,7 +165,7 @@ func TestZooKeeperTarget_Restart(t *testing.T) {
 	server := harness.StartZooKeeper(t)
 	znodes := harness.Connect(t, server.Address)
 	for name, f := range map[string]zookeeperFormat{"Dubbo in names": dubboFormat(t), "data": dataFormat()} {
-		t.Run("F01 F07 another process reads what was written and has nothing to write: "+name, func(t *testing.T) {
+		t.Run("another process reads what was written and has nothing to write: "+name, func(t *testing.T) {
 			first := zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{server.Address}}), f)
 			for n := range 3 {
 				if err := first.Write(t.Context(), f.creates(n, 0, 5)); err != nil {
@@ -194,7 +194,7 @@ func TestZooKeeperTarget_Restart(t *testing.T) {
 	}
 }
 
-func TestZooKeeperTarget_Ensemble_F35(t *testing.T) {
+func TestZooKeeperTarget_Ensemble(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	nodes := harness.StartEnsemble(t)
@@ -206,7 +206,7 @@ func TestZooKeeperTarget_Ensemble_F35(t *testing.T) {
 	}
 	session := client.State().Session
 
-	t.Run("F35 another leader is elected: the session goes on", func(t *testing.T) {
+	t.Run("another leader is elected: the session goes on", func(t *testing.T) {
 		for _, n := range nodes {
 			if n.Leads(t) {
 				n.Kill()
@@ -218,7 +218,7 @@ func TestZooKeeperTarget_Ensemble_F35(t *testing.T) {
 			t.Errorf("%v, %+v", held, client.State())
 		}
 	})
-	t.Run("F35 without a quorum a call is an error, never an empty list", func(t *testing.T) {
+	t.Run("without a quorum a call is an error, never an empty list", func(t *testing.T) {
 		nodes[0].Kill()
 		nodes[1].Kill()
 		harness.Eventually(t, 20*time.Second, "the quorum is lost", func() error {
@@ -242,7 +242,7 @@ func TestZooKeeperTarget_Ensemble_F35(t *testing.T) {
 	})
 }
 
-func TestZooKeeperTarget_Limits_F39(t *testing.T) {
+func TestZooKeeperTarget_Limits(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	server := harness.StartZooKeeper(t)
@@ -290,7 +290,7 @@ func TestZooKeeperTarget_Access(t *testing.T) {
 	}
 	anybody := zookeeperTarget(t, stranger, f)
 
-	t.Run("F37 others read, and are refused when they write", func(t *testing.T) {
+	t.Run("others read, and are refused when they write", func(t *testing.T) {
 		if held := eventuallyReads(t, anybody, f.group(0)); len(held) != 2 {
 			t.Errorf("held: %v", held)
 		}

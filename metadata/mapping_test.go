@@ -67,7 +67,7 @@ func text(m metadata.Mapping) string {
 	return b.String()
 }
 
-func TestParsePublication_A15(t *testing.T) {
+func TestParsePublication(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		value  string
@@ -82,22 +82,22 @@ func TestParsePublication_A15(t *testing.T) {
 				"providers:grpc.reflection.v1alpha.ServerReflection::": "app.default.svc.cluster.local:20000",
 			},
 		},
-		"nothing registered yet":                {value: ""},
-		"A11 everything taken back":             {value: "{}"},
-		"A15 not JSON":                          {value: `{"providers:a::"`, unread: true, faults: 1},
-		"A15 JSON that stops":                   {value: `{"providers:a::":"h:1"`, unread: true, faults: 1},
-		"A15 JSON that stops after a comma":     {value: `{"providers:a::":"h:1",`, unread: true, faults: 1},
-		"A15 JSON with something behind it":     {value: `{}{}`, unread: true, faults: 1},
-		"A15 an array":                          {value: `[]`, unread: true, faults: 1},
-		"A15 null":                              {value: `null`, unread: true, faults: 1},
-		"A15 a value that is no string":         {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
-		"A15 a bad key beside a good one":       {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
-		"A15 a bad address beside a good one":   {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
-		"A15 a consumer's key":                  {value: `{"consumers:a::":"h:1"}`, faults: 1},
-		"A15 a key twice":                       {value: `{"providers:a::":"h:1","providers:a::":"h:2"}`, hosts: map[string]string{"providers:a::": "h:1"}, faults: 1},
-		"B52 a colon in the group":              {value: `{"providers:org.apache.Y:::tri":"h:1"}`, faults: 1},
-		"F54 a path as interface":               {value: `{"providers:../../x::":"h:1"}`, faults: 1},
-		"F54 control characters in the address": {value: "{\"providers:a::\":\"h\\u001b[2J:1\"}", faults: 1},
+		"nothing registered yet":            {value: ""},
+		"everything taken back":             {value: "{}"},
+		"not JSON":                          {value: `{"providers:a::"`, unread: true, faults: 1},
+		"JSON that stops":                   {value: `{"providers:a::":"h:1"`, unread: true, faults: 1},
+		"JSON that stops after a comma":     {value: `{"providers:a::":"h:1",`, unread: true, faults: 1},
+		"JSON with something behind it":     {value: `{}{}`, unread: true, faults: 1},
+		"an array":                          {value: `[]`, unread: true, faults: 1},
+		"null":                              {value: `null`, unread: true, faults: 1},
+		"a value that is no string":         {value: `{"providers:a::":1,"providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
+		"a bad key beside a good one":       {value: `{"nonsense":"h:1","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
+		"a bad address beside a good one":   {value: `{"providers:a::":"h","providers:b::":"h:1"}`, hosts: map[string]string{"providers:b::": "h:1"}, faults: 1},
+		"a consumer's key":                  {value: `{"consumers:a::":"h:1"}`, faults: 1},
+		"a key twice":                       {value: `{"providers:a::":"h:1","providers:a::":"h:2"}`, hosts: map[string]string{"providers:a::": "h:1"}, faults: 1},
+		"a colon in the group":              {value: `{"providers:org.apache.Y:::tri":"h:1"}`, faults: 1},
+		"a path as interface":               {value: `{"providers:../../x::":"h:1"}`, faults: 1},
+		"control characters in the address": {value: "{\"providers:a::\":\"h\\u001b[2J:1\"}", faults: 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -123,12 +123,12 @@ func TestParsePublication_A15(t *testing.T) {
 	}
 }
 
-func TestUnreadKey_A15(t *testing.T) {
+func TestUnreadKey(t *testing.T) {
 	t.Parallel()
 	p, _ := metadata.ParsePublication("c", `{"providers:a::":"h","providers:b::":7,"providers:c::":"h:1"}`)
 	want := []naming.ServiceKey{key(t, "providers:a::"), key(t, "providers:b::")}
 	if !slices.Equal(p.UnreadKeys, want) {
-		t.Errorf("A15 a key with an unreadable address is unknown, not gone: %v", p.UnreadKeys)
+		t.Errorf("a key with an unreadable address is unknown, not gone: %v", p.UnreadKeys)
 	}
 }
 
@@ -139,11 +139,11 @@ func expectPrintable(t *testing.T, s string) {
 	}
 }
 
-func TestMapping_A10(t *testing.T) {
+func TestMapping(t *testing.T) {
 	t.Parallel()
 	const k = "providers:api.Greeter::"
 	one, other := `{"`+k+`":"a.d.svc.cluster.local:1"}`, `{"`+k+`":"b.d.svc.cluster.local:2"}`
-	t.Run("A10 two apps with one key give the union, in any order (B17)", func(t *testing.T) {
+	t.Run("two apps with one key give the union, in any order", func(t *testing.T) {
 		t.Parallel()
 		want := []naming.HostAddress{address(t, "a.d.svc.cluster.local:1"), address(t, "b.d.svc.cluster.local:2")}
 		for _, m := range []metadata.Mapping{merge(t, one, other), merge(t, other, one), merge(t, one, other, one)} {
@@ -156,7 +156,7 @@ func TestMapping_A10(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A10 one key on two ports of one address is a conflict, and both stay", func(t *testing.T) {
+	t.Run("one key on two ports of one address is a conflict, and both stay", func(t *testing.T) {
 		t.Parallel()
 		m := merge(t, `{"`+k+`":"a.d:1"}`, `{"`+k+`":"a.d:2"}`)
 		c := m.Conflicts()
@@ -164,7 +164,7 @@ func TestMapping_A10(t *testing.T) {
 			t.Errorf("conflicts %+v in %s", c, text(m))
 		}
 	})
-	t.Run("A10 replicas of one app agree", func(t *testing.T) {
+	t.Run("replicas of one app agree", func(t *testing.T) {
 		t.Parallel()
 		m := merge(t, one, one, one)
 		if c := m.Conflicts(); len(c) > 0 {
@@ -176,12 +176,12 @@ func TestMapping_A10(t *testing.T) {
 	})
 }
 
-func TestMappingReverse_A07(t *testing.T) {
+func TestMappingReverse(t *testing.T) {
 	t.Parallel()
 	m := merge(t, `{"providers:b::":"h:1","providers:a::":"h:1"}`, `{"providers:c::":"h:2"}`)
 	want := []naming.ServiceKey{key(t, "providers:a::"), key(t, "providers:b::")}
 	if got := m.Keys(address(t, "h:1")); !slices.Equal(got, want) {
-		t.Errorf("A07 keys of an address: %v", got)
+		t.Errorf("keys of an address: %v", got)
 	}
 	if m.Len() != 3 || m.Keys(address(t, "h:3")) != nil || m.Hosts(key(t, "providers:x::")) != nil {
 		t.Error("the mapping knows too much")
@@ -191,7 +191,7 @@ func TestMappingReverse_A07(t *testing.T) {
 	}
 }
 
-func TestMappingSince_A09(t *testing.T) {
+func TestMappingSince(t *testing.T) {
 	t.Parallel()
 	before := merge(t, `{"providers:moved::":"a:1","providers:same::":"a:1","providers:gone::":"a:1"}`)
 	after := merge(t, `{"providers:moved::":"b:1","providers:same::":"a:1","providers:new::":"a:1"}`)
@@ -204,7 +204,7 @@ func TestMappingSince_A09(t *testing.T) {
 	if !slices.EqualFunc(got, want, func(a, b metadata.KeyChange) bool {
 		return a.Key == b.Key && slices.Equal(a.Added, b.Added) && slices.Equal(a.Removed, b.Removed)
 	}) {
-		t.Errorf("A09 a moved key is a change of that key: %+v", got)
+		t.Errorf("a moved key is a change of that key: %+v", got)
 	}
 	same := merge(t, `{"providers:moved::":"b:1","providers:same::":"a:1","providers:new::":"a:1"}`)
 	if len(after.Since(same)) > 0 || !after.Equal(same) || after.Equal(before) {
@@ -245,7 +245,7 @@ func FuzzMapping(f *testing.F) {
 	})
 }
 
-func TestLegacyKeysAreTakenWhereAskedFor_A82(t *testing.T) {
+func TestLegacyKeysAreTakenWhereAskedFor(t *testing.T) {
 	const value = `{"provider::api.Old":"a.shop:1","api.Bare:1.0:g":"a.shop:2","providers:api.New::":"a.shop:3"}`
 	if p, faults := metadata.ParsePublication("c", value); len(p.Hosts) != 1 || len(faults) != 2 {
 		t.Errorf("strictly: %v, %v", p.Hosts, faults)

@@ -28,7 +28,7 @@ func TestNacosInstance(t *testing.T) {
 			}
 		}
 	})
-	t.Run("F54 F55 F56 what a server refuses is found beforehand", func(t *testing.T) {
+	t.Run("what a server refuses is found beforehand", func(t *testing.T) {
 		for name, tune := range map[string]func(*metadata.NacosInstance){
 			"a host name":          func(i *metadata.NacosInstance) { i.IP = "a.example" },
 			"an address with zone": func(i *metadata.NacosInstance) { i.IP = "fe80::1%eth0" },

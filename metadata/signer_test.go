@@ -38,7 +38,7 @@ func TestEntryWithoutItsMark(t *testing.T) {
 	}
 }
 
-func TestSignedMarkIsOursAndAForgedOneIsNot_S5(t *testing.T) {
+func TestSignedMarkIsOursAndAForgedOneIsNot(t *testing.T) {
 	mark := metadata.NewMark("shop", "mesh-to-zk")
 	mark.Path = "aaaabbbbccccdddd"
 	signer := metadata.NewSigner([]byte("a key of this deployment"))

@@ -16,23 +16,23 @@ func key(iface, version, group string) naming.ServiceKey {
 	return naming.ServiceKey{Category: naming.Providers, Interface: iface, Version: version, Group: group}
 }
 
-func TestMeshHosts_A35(t *testing.T) {
+func TestMeshHosts(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		name naming.MeshName
 		want string
 	}{
-		"A35 plain":             {naming.MeshName{Key: key("org.acme.greeter", "", "")}, "org.acme.greeter.k0-0.zk1.bridge.internal"},
-		"A35 upper case":        {naming.MeshName{Key: key("org.acme.GreetService", "", "")}, "org.acme.x-greet-service.k0-0.zk1.bridge.internal"},
-		"A35 version and group": {naming.MeshName{Key: key("api.Greeter", "1.0.0", "g1")}, "api.x-greeter.1.0.0.g1.k3-1.zk1.bridge.internal"},
-		"A35 inner class":       {naming.MeshName{Key: key("a.A$B", "", "")}, "a.x-a-2-b.k0-0.zk1.bridge.internal"},
-		"A35 underscore":        {naming.MeshName{Key: key("a_b", "", "")}, "a-1b.k0-0.zk1.bridge.internal"},
-		"A35 hyphen":            {naming.MeshName{Key: key("a-b", "", "")}, "a-0b.k0-0.zk1.bridge.internal"},
-		"A35 an x in front":     {naming.MeshName{Key: key("xa", "", "")}, "xxa.k0-0.zk1.bridge.internal"},
-		"A35 protocol":          {naming.MeshName{Key: key("a", "1", ""), Protocol: "tri"}, "a.1.k1-0-tri.zk1.bridge.internal"},
-		"A35 application":       {naming.MeshName{Name: "Shop_App", Protocol: "dubbo"}, "x-shop-1-app.s-dubbo.zk1.bridge.internal"},
-		"A35 odd protocol":      {naming.MeshName{Name: "a", Protocol: "My-P"}, "a.s-x-my-0-p.zk1.bridge.internal"},
-		"A35 other script":      {naming.MeshName{Key: key("é", "", "")}, "x-9c3-9a9.k0-0.zk1.bridge.internal"},
+		"plain":             {naming.MeshName{Key: key("org.acme.greeter", "", "")}, "org.acme.greeter.k0-0.zk1.bridge.internal"},
+		"upper case":        {naming.MeshName{Key: key("org.acme.GreetService", "", "")}, "org.acme.x-greet-service.k0-0.zk1.bridge.internal"},
+		"version and group": {naming.MeshName{Key: key("api.Greeter", "1.0.0", "g1")}, "api.x-greeter.1.0.0.g1.k3-1.zk1.bridge.internal"},
+		"inner class":       {naming.MeshName{Key: key("a.A$B", "", "")}, "a.x-a-2-b.k0-0.zk1.bridge.internal"},
+		"underscore":        {naming.MeshName{Key: key("a_b", "", "")}, "a-1b.k0-0.zk1.bridge.internal"},
+		"hyphen":            {naming.MeshName{Key: key("a-b", "", "")}, "a-0b.k0-0.zk1.bridge.internal"},
+		"an x in front":     {naming.MeshName{Key: key("xa", "", "")}, "xxa.k0-0.zk1.bridge.internal"},
+		"protocol":          {naming.MeshName{Key: key("a", "1", ""), Protocol: "tri"}, "a.1.k1-0-tri.zk1.bridge.internal"},
+		"application":       {naming.MeshName{Name: "Shop_App", Protocol: "dubbo"}, "x-shop-1-app.s-dubbo.zk1.bridge.internal"},
+		"odd protocol":      {naming.MeshName{Name: "a", Protocol: "My-P"}, "a.s-x-my-0-p.zk1.bridge.internal"},
+		"other script":      {naming.MeshName{Key: key("é", "", "")}, "x-9c3-9a9.k0-0.zk1.bridge.internal"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestMeshHosts_A35(t *testing.T) {
 	}
 }
 
-func TestMeshHostsKeepNamesApart_A35(t *testing.T) {
+func TestMeshHostsKeepNamesApart(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]string)
 	for _, name := range []string{"a.b", "a-b", "a_b", "a:b", "A.b", "a.B", "xA", "X", "x-x", "a", "a.", ".a", "..", "-", "x", "1.0", "é", "a$b"} {
@@ -69,7 +69,7 @@ func TestMeshHostsKeepNamesApart_A35(t *testing.T) {
 	}
 }
 
-func TestMeshHostsOf300Characters_A35(t *testing.T) {
+func TestMeshHostsOf300Characters(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("org.acme.", 33) + "Service"
 	of := func(name string) string { return meshHosts().Of(naming.MeshName{Name: name}) }
@@ -85,7 +85,7 @@ func TestMeshHostsOf300Characters_A35(t *testing.T) {
 	}
 }
 
-func TestMeshHostsCannotLeaveTheirSuffix_S1(t *testing.T) {
+func TestMeshHostsCannotLeaveTheirSuffix(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"kubernetes.default.svc.cluster.local", "istiod.istio-system.svc", "*.com", "*", "a.zk1.bridge.internal", "../../x", "a/b"} {
 		if host := meshHosts().Of(naming.MeshName{Name: name}); !meshHosts().Has(host) || strings.ContainsAny(host, "*/") {

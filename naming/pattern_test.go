@@ -25,7 +25,7 @@ func TestPattern(t *testing.T) {
 		"a star alone":                    {"*", "a.shop", "a.shop", true},
 		"a star alone, nothing":           {"*", "", "", false},
 		"case and trailing dot":           {"*.Shop", "API.shop.", "api", true},
-		"A85 other cluster domain":        {"*.shop.svc.corp.example", "a.shop.svc.corp.example", "a", true},
+		"other cluster domain":            {"*.shop.svc.corp.example", "a.shop.svc.corp.example", "a", true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -59,19 +59,19 @@ func TestPatternOfNames(t *testing.T) {
 	}
 }
 
-func TestPatternRefusals_F54(t *testing.T) {
+func TestPatternRefusals(t *testing.T) {
 	t.Parallel()
 	cases := map[string]string{
-		"F54 empty":             "",
-		"F54 two stars":         "*.*.shop",
-		"F54 brackets":          "[ab].shop",
-		"F54 question mark":     "a?.shop",
-		"F54 slash":             "a/b",
-		"F54 CRLF":              "a\r\nb",
-		"F54 right to left":     "a\u202eb",
-		"F54 over 512 bytes":    strings.Repeat("a", 513),
-		"F54 space":             "a b",
-		"F54 terminal sequence": "\x1b[2J",
+		"empty":             "",
+		"two stars":         "*.*.shop",
+		"brackets":          "[ab].shop",
+		"question mark":     "a?.shop",
+		"slash":             "a/b",
+		"CRLF":              "a\r\nb",
+		"right to left":     "a\u202eb",
+		"over 512 bytes":    strings.Repeat("a", 513),
+		"space":             "a b",
+		"terminal sequence": "\x1b[2J",
 	}
 	for name, text := range cases {
 		t.Run(name, func(t *testing.T) {

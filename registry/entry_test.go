@@ -32,7 +32,7 @@ func TestKeepHoldsDeletionsBack(t *testing.T) {
 	}
 }
 
-func TestOfferedHealth_A22(t *testing.T) {
+func TestOfferedHealth(t *testing.T) {
 	for health, want := range map[registry.Health]bool{
 		registry.HealthUnknown: true, registry.Healthy: true, registry.Degraded: true,
 		registry.Unhealthy: false, registry.Draining: false, registry.Disabled: false,
@@ -50,7 +50,7 @@ func TestPathKnowsItsHops(t *testing.T) {
 	}
 }
 
-func TestEndpointAddress_C41(t *testing.T) {
+func TestEndpointAddress(t *testing.T) {
 	for host, want := range map[string]string{"10.0.0.1": "10.0.0.1:80", "fd00::1": "[fd00::1]:80", "a.example.com": "a.example.com:80"} {
 		if got := (registry.Endpoint{Host: host, Port: 80}).Address(); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)

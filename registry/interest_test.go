@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestANameIsToldOfByItself: V82. What the source said of one name says nothing
+// TestANameIsToldOfByItself: what the source said of one name says nothing
 // of another, and lasts for as long as somebody wants it.
 func TestANameIsToldOfByItself(t *testing.T) {
 	i := registry.NewInterest()

@@ -19,9 +19,9 @@ func fleet(n int) []*registry.Service {
 	return all
 }
 
-// TestLimits_D1 shows that a table at its bound keeps what it has, lets
+// TestLimits shows that a table at its bound keeps what it has, lets
 // nothing be concluded from what is missing, and recovers.
-func TestLimits_D1(t *testing.T) {
+func TestLimits(t *testing.T) {
 	big := service("big", "10.1.0.1")
 	big.Attributes = registry.Attributes{"k": strings.Repeat("x", 4096)}
 	for name, tc := range map[string]struct {
@@ -57,9 +57,9 @@ func TestLimits_D1(t *testing.T) {
 	}
 }
 
-// TestUsageCountsAllThatAServiceBrings_D1: whatever a service may hold, and
+// TestUsageCountsAllThatAServiceBrings: whatever a service may hold, and
 // what goes is no longer counted.
-func TestUsageCountsAllThatAServiceBrings_D1(t *testing.T) {
+func TestUsageCountsAllThatAServiceBrings(t *testing.T) {
 	const endpoint = 160 // a struct, without its texts
 	table := registry.NewTable()
 	table.Put(&registry.Service{
@@ -81,8 +81,8 @@ func TestUsageCountsAllThatAServiceBrings_D1(t *testing.T) {
 	}
 }
 
-// TestWhatFitsExactlyFits_D1: a limit is what may be held.
-func TestWhatFitsExactlyFits_D1(t *testing.T) {
+// TestWhatFitsExactlyFits: a limit is what may be held.
+func TestWhatFitsExactlyFits(t *testing.T) {
 	free := registry.NewTable()
 	free.Replace(slices.Values(fleet(5)))
 	u := free.Usage()
@@ -100,9 +100,9 @@ func TestWhatFitsExactlyFits_D1(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotFitWakesReaders_D1: from then on nothing may be concluded from
+// TestWhatDoesNotFitWakesReaders: from then on nothing may be concluded from
 // what is missing, though no row changed.
-func TestWhatDoesNotFitWakesReaders_D1(t *testing.T) {
+func TestWhatDoesNotFitWakesReaders(t *testing.T) {
 	table := registry.NewTable()
 	table.Limit(registry.Limits{Services: 1}, nil)
 	r := table.Reader()
@@ -134,7 +134,7 @@ func TestWhatDoesNotFitWakesReaders_D1(t *testing.T) {
 	}
 }
 
-func TestLimitsAskAgainOnceThereIsRoom_D1(t *testing.T) {
+func TestLimitsAskAgainOnceThereIsRoom(t *testing.T) {
 	one := registry.NewTable()
 	one.Put(service("s0", "10.0.0.0"))
 	for name, limits := range map[string]registry.Limits{
@@ -176,9 +176,9 @@ func asksAgain(t *testing.T, limits registry.Limits) {
 	}
 }
 
-// TestLimitsAskAgainOnceMuchIsGone_D1: a full reading is asked for again when a
+// TestLimitsAskAgainOnceMuchIsGone: a full reading is asked for again when a
 // tenth of what was there at the last one has gone, whichever it is of.
-func TestLimitsAskAgainOnceMuchIsGone_D1(t *testing.T) {
+func TestLimitsAskAgainOnceMuchIsGone(t *testing.T) {
 	small := registry.Attributes{"k": strings.Repeat("x", 50_000)}
 	large := registry.Attributes{"k": strings.Repeat("x", 60_000)}
 	wide := func(endpoints int, a registry.Attributes) *registry.Service {

@@ -105,7 +105,7 @@ func (h Health) String() string {
 // not among them: whoever reads a group that is still there knows that a service
 // which lost its last endpoint has none. It keeps the path that all of them
 // came, so that it does not go back there without them, and the protocol that
-// all of them spoke, by which it stays where it was (V28).
+// all of them spoke, by which it stays where it was.
 func KeepEmpty(services, before []*Service) []*Service {
 	there := make(map[Name]bool, len(services))
 	for _, s := range services {

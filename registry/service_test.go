@@ -6,7 +6,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestAServiceThatLostItsLastEndpoint_A43(t *testing.T) {
+func TestAServiceThatLostItsLastEndpoint(t *testing.T) {
 	t.Parallel()
 	at := func(paths ...registry.Path) *registry.Service {
 		s := &registry.Service{Name: "x", Path: "home"}
@@ -34,7 +34,6 @@ func TestAServiceThatLostItsLastEndpoint_A43(t *testing.T) {
 	}
 }
 
-// TestAServiceThatLostItsLastEndpointSpeaksOn: V28.
 func TestAServiceThatLostItsLastEndpointSpeaksOn(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

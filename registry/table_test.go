@@ -96,7 +96,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestEqualServicesAreNoChange_A25(t *testing.T) {
+func TestEqualServicesAreNoChange(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(all(service("a", "10.0.0.1"), service("b", "10.0.0.2")))
 	reader := table.Reader()
@@ -108,7 +108,7 @@ func TestEqualServicesAreNoChange_A25(t *testing.T) {
 	}
 }
 
-func TestALateReaderSeesEverything_A55(t *testing.T) {
+func TestALateReaderSeesEverything(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(all(service("a"), service("b")))
 	early := table.Reader()
@@ -132,7 +132,7 @@ func TestALateReaderSeesEverything_A55(t *testing.T) {
 	}
 }
 
-func TestKnowledge_A56(t *testing.T) {
+func TestKnowledge(t *testing.T) {
 	denied, lost := errors.New("access denied"), errors.New("connection lost")
 	table := registry.NewTable()
 	reader := table.Reader()
@@ -174,7 +174,7 @@ func TestSkippedInputsHaveAReason(t *testing.T) {
 	}
 }
 
-func TestOneWriterManyReaders_A49(t *testing.T) {
+func TestOneWriterManyReaders(t *testing.T) {
 	table := registry.NewTable()
 	var wg sync.WaitGroup
 	readers := make([]*registry.Reader, 4)
@@ -237,7 +237,7 @@ func TestTableCountsReadingsOfNewConnections(t *testing.T) {
 	}
 }
 
-// V30: what it costs to know of one service does not grow with the services
+// What it costs to know of one service does not grow with the services
 // that cannot be told.
 func TestAReaderIsToldWhichScopesChanged(t *testing.T) {
 	denied := errors.New("access denied")

@@ -175,42 +175,42 @@ up=yes
 services=$(compose config --services)
 quietly compose build
 say "the images of this project are built"
-check "A78 every container of docker-compose.yml becomes healthy" within 300 comes_up
+check "every container of docker-compose.yml becomes healthy" within 300 comes_up
 [ "$failed" = 0 ] || finish
-check "A78 ZooKeeper's consumer calls the mesh's provider" within 30 zookeeper_calls_mesh
-check "A78 Nacos's consumer calls the mesh's provider" within 30 nacos_calls_mesh
-check "A78 the mesh's consumer calls ZooKeeper's provider" within 30 mesh_calls_zookeeper
-check "A78 the mesh's consumer calls Nacos's provider" within 30 mesh_calls_nacos
-check "A78 ZooKeeper's consumer reaches ZooKeeper and not istiod" knows zookeeper-consumer zookeeper:2181 istiod:15010
-check "A78 Nacos's consumer reaches Nacos and not istiod" knows nacos-consumer nacos:8848 istiod:15010
-check "A78 the mesh's consumer reaches istiod and not ZooKeeper" knows mesh-consumer istiod:15010 zookeeper:2181
+check "ZooKeeper's consumer calls the mesh's provider" within 30 zookeeper_calls_mesh
+check "Nacos's consumer calls the mesh's provider" within 30 nacos_calls_mesh
+check "the mesh's consumer calls ZooKeeper's provider" within 30 mesh_calls_zookeeper
+check "the mesh's consumer calls Nacos's provider" within 30 mesh_calls_nacos
+check "ZooKeeper's consumer reaches ZooKeeper and not istiod" knows zookeeper-consumer zookeeper:2181 istiod:15010
+check "Nacos's consumer reaches Nacos and not istiod" knows nacos-consumer nacos:8848 istiod:15010
+check "the mesh's consumer reaches istiod and not ZooKeeper" knows mesh-consumer istiod:15010 zookeeper:2181
 
 say "ZooKeeper is killed"
 quietly compose kill -s KILL zookeeper
-check "A78 both directions go on without ZooKeeper" throughout 15 both_ways_through_zookeeper
-check "A78 the bridge lives without ZooKeeper" bridge_lives
+check "both directions go on without ZooKeeper" throughout 15 both_ways_through_zookeeper
+check "the bridge lives without ZooKeeper" bridge_lives
 say "ZooKeeper starts again"
 quietly compose start zookeeper
-check "A78 everything is well again" within 120 well
+check "everything is well again" within 120 well
 
 say "the bridge is cut off from both registries"
 docker network disconnect "${project}_registries" "$(container bridge)"
-check "A78 both directions through ZooKeeper go on without the bridge" throughout 15 both_ways_through_zookeeper
-check "A78 the bridge lives without its registries" bridge_lives
+check "both directions through ZooKeeper go on without the bridge" throughout 15 both_ways_through_zookeeper
+check "the bridge lives without its registries" bridge_lives
 say "the network is healed"
 docker network connect --alias bridge "${project}_registries" "$(container bridge)"
-check "A78 everything is well again" within 120 well
+check "everything is well again" within 120 well
 
 say "the bridge and istiod are killed"
 quietly compose kill -s KILL bridge istiod
-check "A78 both directions through ZooKeeper go on without both" throughout 10 both_ways_through_zookeeper
+check "both directions through ZooKeeper go on without both" throughout 10 both_ways_through_zookeeper
 quietly compose start bridge istiod
-check "A78 everything is well again" within 120 well
+check "everything is well again" within 120 well
 
 say "ZooKeeper's provider stops, and a restarted one takes its place"
 quietly compose stop -t 5 zookeeper-provider
-check "A78 the mesh's consumer learns that nobody is left" within 60 fails mesh_calls_zookeeper
+check "the mesh's consumer learns that nobody is left" within 60 fails mesh_calls_zookeeper
 quietly compose start zookeeper-provider
-check "A78 everything is well again" within 120 well
+check "everything is well again" within 120 well
 
 finish

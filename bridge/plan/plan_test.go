@@ -47,7 +47,7 @@ func TestChange(t *testing.T) {
 			claims: claims{from(0, "s"): {b, a}},
 			want:   registry.Change{Put: puts(a, b), Want: []registry.Entry{a, b}},
 		},
-		"F07 everything is as it should be": {
+		"everything is as it should be": {
 			claims: claims{from(0, "s"): {a}},
 			held:   []registry.Held{held(a, "me"), held(b, "other")},
 			want:   registry.Change{Want: []registry.Entry{a}},
@@ -57,38 +57,38 @@ func TestChange(t *testing.T) {
 			held:   []registry.Held{old},
 			want:   registry.Change{Put: []registry.Write{{New: a, Old: &old}}, Want: []registry.Entry{a}},
 		},
-		"A48 ours and claimed, but an earlier session holds it": {
+		"ours and claimed, but an earlier session holds it": {
 			claims: claims{from(0, "s"): {a}},
 			held:   []registry.Held{dead},
 			want:   registry.Change{Put: []registry.Write{{New: a, Old: &dead}}, Want: []registry.Entry{a}},
 		},
-		"A44 only what is ours and not claimed goes": {
+		"only what is ours and not claimed goes": {
 			held: []registry.Held{held(a, "me"), held(b, "other"), held(entry("g", "3", "x"), "")},
 			want: registry.Change{Delete: []registry.Held{held(a, "me")}},
 		},
-		"A44 another owner has the key": {
+		"another owner has the key": {
 			claims:    claims{from(0, "s"): {a}},
 			held:      []registry.Held{held(a, "other")},
 			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "other"}},
 		},
-		"V16 what nobody has marked joined a key that we hold too: ours goes": {
+		"what nobody has marked joined a key that we hold too: ours goes": {
 			claims:    claims{from(0, "s"): {a}},
 			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "")},
 			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
 			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s")}},
 		},
-		"V64 an owner before ours joined a key that we hold too: ours goes": {
+		"an owner before ours joined a key that we hold too: ours goes": {
 			claims:    claims{from(0, "s"): {a}},
 			held:      []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "before")},
 			want:      registry.Change{Delete: []registry.Held{held(a, "me")}},
 			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Owner: "before"}},
 		},
-		"V64 an owner after ours joined a key that we hold too: it has to yield": {
+		"an owner after ours joined a key that we hold too: it has to yield": {
 			claims: claims{from(0, "s"): {a}},
 			held:   []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
 			want:   registry.Change{Want: []registry.Entry{a}},
 		},
-		"V16 ours beside another owner's is not claimed: it goes": {
+		"ours beside another owner's is not claimed: it goes": {
 			held: []registry.Held{held(a, "me"), held(entry("g", "1", "y"), "other")},
 			want: registry.Change{Delete: []registry.Held{held(a, "me")}},
 		},
@@ -126,7 +126,7 @@ func TestChange(t *testing.T) {
 			claims: claims{from(0, "s1"): {a}, from(0, "s2"): {a, b}},
 			want:   registry.Change{Put: puts(a, b), Want: []registry.Entry{a, b}},
 		},
-		"F57 one service claims a key twice": {
+		"one service claims a key twice": {
 			claims:    claims{from(0, "s"): {entry("g", "1", "y"), a, a}},
 			want:      registry.Change{Put: puts(a), Want: []registry.Entry{a}},
 			conflicts: []plan.Conflict{{Group: group("g"), Key: "1", Origin: from(0, "s"), Rival: from(0, "s"), Ours: true}},
@@ -366,7 +366,7 @@ func TestBooks(t *testing.T) {
 		t.Errorf("touched %v", touched)
 	}
 	if again := p.Claim(s, plan.Found, []registry.Entry{entry("g", "2", "x"), entry("g", "1", "x"), entry("h", "1", "x")}); again != nil {
-		t.Errorf("A25 the same claim touched %v", again)
+		t.Errorf("the same claim touched %v", again)
 	}
 	if p.Claimed(1) != 3 || p.ClaimedBy(s) != 3 || p.Claimed(0) != 0 || !slices.Equal(p.ClaimedIn(s), touched) {
 		t.Errorf("claimed %d, %d, in %v", p.Claimed(1), p.ClaimedBy(s), p.ClaimedIn(s))

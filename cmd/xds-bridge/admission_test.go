@@ -33,9 +33,9 @@ func (w *world) second() (other *zktest.Server, both func(owner string) string) 
 	}
 }
 
-// TestATargetThatAReloadAddsAndThatRefuses_F10 shows that it costs itself
+// TestATargetThatAReloadAddsAndThatRefuses shows that it costs itself
 // alone, that a user sees why, and that it is taken up once a person decided.
-func TestATargetThatAReloadAddsAndThatRefuses_F10(t *testing.T) {
+func TestATargetThatAReloadAddsAndThatRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other, both := w.second()
@@ -129,9 +129,9 @@ func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
 	})
 }
 
-// TestARefusalEndsAProcessOnlyAtItsStart_F10 shows both sides of the time that
+// TestARefusalEndsAProcessOnlyAtItsStart shows both sides of the time that
 // counts as the start.
-func TestARefusalEndsAProcessOnlyAtItsStart_F10(t *testing.T) {
+func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		since time.Duration // its start

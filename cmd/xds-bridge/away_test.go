@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-// V18: nothing is to be done, and the registry goes.
+// Nothing is to be done, and the registry goes.
 func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -42,7 +42,7 @@ func TestAnIdleZooKeeperThatGoesIsTold(t *testing.T) {
 	}
 }
 
-// V51: a mapping in which nothing changes does not grow older while it is read.
+// A mapping in which nothing changes does not grow older while it is read.
 func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,7 +60,7 @@ func TestTheAgeOfAMappingThatIsReadStaysLow(t *testing.T) {
 	}
 }
 
-// V51: what is said when the process ends is true of the registry at hand.
+// What is said when the process ends is true of the registry at hand.
 func TestWhatStaysAfterAStop(t *testing.T) {
 	t.Parallel()
 	zk, session, nacos, served := &outlet{link: &link{name: "zk", lasting: true}}, &outlet{link: &link{name: "zk"}}, &outlet{link: &link{name: "nacos"}}, &outlet{link: &link{name: "mesh", listen: ":1"}}
@@ -75,7 +75,7 @@ func TestWhatStaysAfterAStop(t *testing.T) {
 	}
 }
 
-// V51: no health that is reported is no doubt.
+// No health that is reported is no doubt.
 func TestHowAnEndpointIs(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]admin.Endpoint{

@@ -25,7 +25,7 @@ func jwt(payload string) string {
 
 const smallest = "../../config/testdata/smallest.yaml"
 
-func TestShortcuts_A74(t *testing.T) {
+func TestShortcuts(t *testing.T) {
 	t.Parallel()
 	do(t, "--check", "-f", smallest).want(t, exitOK, "smallest.yaml: valid")
 	do(t, "--version").want(t, exitOK, "xds-bridge ")
@@ -69,7 +69,7 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-func TestValidate_A74(t *testing.T) {
+func TestValidate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")

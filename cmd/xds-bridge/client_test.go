@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// V23: whoever edits a file looks at what runs, and a probe must not end it.
+// Whoever edits a file looks at what runs, and a probe must not end it.
 func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -42,7 +42,7 @@ func TestVerbsThatAskARunningBridgeNeedNoValidFile(t *testing.T) {
 	do(t, "status", "-f", w.dir+"/none.yaml").want(t, exitUsage, "none.yaml", "--config")
 }
 
-// V24: of two bridges on one machine the file says which is meant.
+// Of two bridges on one machine the file says which is meant.
 func TestABridgeOfAnotherOwnerDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

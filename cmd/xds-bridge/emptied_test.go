@@ -51,7 +51,7 @@ func servedAt(t *testing.T, address string) []string {
 	return all
 }
 
-// TestAHostOutlivesItsLastProvider: V28. A service whose only provider went,
+// TestAHostOutlivesItsLastProvider: a service whose only provider went,
 // before the bridge ended or while it was away, keeps the host and the port of
 // the protocol it spoke.
 func TestAHostOutlivesItsLastProvider(t *testing.T) {

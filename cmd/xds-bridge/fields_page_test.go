@@ -217,7 +217,7 @@ func (f field) reason(left error, to spot) string {
 }
 
 // TestFields keeps docs/fields.md as the codecs have it, and lets nothing
-// vanish without a word. V70, V73, V74, V76-V80.
+// vanish without a word.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

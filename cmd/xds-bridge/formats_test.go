@@ -44,10 +44,10 @@ log: { format: json, level: debug }
 `, w.xds, strings.TrimPrefix(w.debug.URL, "http://"), w.zkAt, formats, names, w.dir))
 }
 
-// TestPlainServicesInSeveralFormats_A20: a host that no key is published for
+// TestPlainServicesInSeveralFormats: a host that no key is published for
 // is in every format that has plain names, under the name of a rule, and one
 // with a key is in Dubbo's besides.
-func TestPlainServicesInSeveralFormats_A20(t *testing.T) {
+func TestPlainServicesInSeveralFormats(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.0.7")

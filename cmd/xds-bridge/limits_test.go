@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestASourceAtItsBoundIsHeld_D1 shows that a registry which tells of too much
+// TestASourceAtItsBoundIsHeld shows that a registry which tells of too much
 // costs nothing that is there, says so, and is let go by a larger bound.
-func TestASourceAtItsBoundIsHeld_D1(t *testing.T) {
+func TestASourceAtItsBoundIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})

@@ -38,7 +38,6 @@ func (w *world) pair() string {
 		w.file("listen.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))))
 }
 
-// TestWhatAListenAddressShowsOthersIsTold: V47.
 func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
 	t.Parallel()
 	const plaintext, everybody = "istiod is served in plaintext", "whoever reaches it may read every service"
@@ -76,7 +75,6 @@ func TestWhatAListenAddressShowsOthersIsTold(t *testing.T) {
 	}
 }
 
-// TestClientsChangeWithAReload: V47.
 func TestClientsChangeWithAReload(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -147,7 +147,7 @@ func TestNacos(t *testing.T) {
 	file = w.conf(w.login("secret"))
 	r := w.start(file)
 	w.await("api.Orders", "10.0.0.1", "10.0.0.2")
-	t.Run("A01 an instance is what a Java consumer needs", func(t *testing.T) {
+	t.Run("an instance is what a Java consumer needs", func(t *testing.T) {
 		for _, in := range w.nacos.Instances(nacosService("api.Orders")) {
 			if !in.Ephemeral || !in.Enable || !in.Healthy || in.Weight != 1 || in.Port != 20880 || in.ClusterName != "DEFAULT" ||
 				in.Metadata["protocol"] != "tri" || in.Metadata["path"] != "api.Orders" || in.Metadata["category"] != "providers" || in.Metadata["version"] != "1.0" {
@@ -155,7 +155,7 @@ func TestNacos(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A25 what is pushed again and did not change is not written", func(t *testing.T) {
+	t.Run("what is pushed again and did not change is not written", func(t *testing.T) {
 		eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.offer(orders, "10.0.0.1", "10.0.0.2")
@@ -165,7 +165,7 @@ func TestNacos(t *testing.T) {
 			t.Errorf("%d batches", n-before)
 		}
 	})
-	t.Run("A76 status knows the connection and the login", func(t *testing.T) {
+	t.Run("status knows the connection and the login", func(t *testing.T) {
 		d := statusOf(t, file)
 		if len(d.Targets) != 1 || !d.Targets[0].Connected || d.Targets[0].Kind != "nacos" || d.Targets[0].Login == nil || d.Targets[0].Login.Expires.IsZero() {
 			t.Errorf("%+v", d.Targets)
@@ -186,7 +186,7 @@ func TestNacos(t *testing.T) {
 		w.nacos.Fail(nil)
 		eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
 	})
-	t.Run("A48 a lost connection is told, and everything is published once more, once", func(t *testing.T) {
+	t.Run("a lost connection is told, and everything is published once more, once", func(t *testing.T) {
 		before := len(w.nacos.Requests("BatchInstanceRequest"))
 		w.nacos.Drop()
 		eventually(t, "connected again", func() bool { s := statusOf(t, file); return s.Targets[0].Reconnects == 1 && s.InSync })
@@ -195,7 +195,7 @@ func TestNacos(t *testing.T) {
 			t.Errorf("%d batches for one service", n)
 		}
 	})
-	t.Run("A75 metrics count connections, logins and what was lost", func(t *testing.T) {
+	t.Run("metrics count connections, logins and what was lost", func(t *testing.T) {
 		_, body := r.probe(t, "/metrics")
 		for _, want := range []string{
 			`xdsbridge_peer_up{direction="target",kind="nacos",peer="nacos"} 1`,
@@ -208,7 +208,7 @@ func TestNacos(t *testing.T) {
 			}
 		}
 	})
-	t.Run("F07 a restart publishes each service once, byte for byte as before", func(t *testing.T) {
+	t.Run("a restart publishes each service once, byte for byte as before", func(t *testing.T) {
 		all := w.nacos.Requests("BatchInstanceRequest")
 		before := batchOf(t, all[len(all)-1])
 		if code := r.stop(); code != exitOK {
@@ -245,11 +245,11 @@ func TestNacosBadInput(t *testing.T) {
 		message string
 		detail  string
 	}{
-		"F55 metadata that the server refuses":             {400, "Param 'Metadata' is illegal, the param length should not exceed 1024.", "exceed 1024"},
-		"F54 a name that the server refuses":               {400, "Param 'serviceName' is illegal.", "serviceName"},
-		"an instance of the other kind":                    {400, "Current service DEFAULT_GROUP@@x is persistent service, can't register ephemeral instance.", "is persistent service"},
-		"F26 a service that our user may not write":        {403, "authorization failed!", "check username and passwordFile"},
-		"F26 a server that is over its threshold for this": {503, "over threshold", "over threshold"},
+		"metadata that the server refuses":             {400, "Param 'Metadata' is illegal, the param length should not exceed 1024.", "exceed 1024"},
+		"a name that the server refuses":               {400, "Param 'serviceName' is illegal.", "serviceName"},
+		"an instance of the other kind":                {400, "Current service DEFAULT_GROUP@@x is persistent service, can't register ephemeral instance.", "is persistent service"},
+		"a service that our user may not write":        {403, "authorization failed!", "check username and passwordFile"},
+		"a server that is over its threshold for this": {503, "over threshold", "over threshold"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -297,7 +297,7 @@ func TestNacosBadInput(t *testing.T) {
 func TestNacosAccess(t *testing.T) {
 	t.Parallel()
 	foreign := model.Instance{Ip: "10.9.9.9", Port: 20880, Weight: 1, Enable: true, Healthy: true, Ephemeral: true, ClusterName: "DEFAULT"}
-	t.Run("F26 a wrong password is one clear line, and mending the file is enough", func(t *testing.T) {
+	t.Run("a wrong password is one clear line, and mending the file is enough", func(t *testing.T) {
 		t.Parallel()
 		w := newNacosWorld(t, "nacos")
 		w.nacos.Set(nacosService("api.Orders"), "app", foreign)
@@ -314,7 +314,7 @@ func TestNacosAccess(t *testing.T) {
 		w.login("secret")
 		w.await("api.Orders", "10.0.0.1", "10.0.0.2", "10.9.9.9")
 	})
-	t.Run("F27 tokens that expire or are revoked never interrupt", func(t *testing.T) {
+	t.Run("tokens that expire or are revoked never interrupt", func(t *testing.T) {
 		t.Parallel()
 		w := newNacosWorld(t, "nacos")
 		w.nacos.TokenTTL = 2 * time.Second
@@ -331,7 +331,7 @@ func TestNacosAccess(t *testing.T) {
 		}
 		eventually(t, "no error is left", func() bool { return statusOf(t, file).Loops[0].LastError == "" })
 	})
-	t.Run("F26 a namespace that our user may not touch is one clear line, and nothing is deleted", func(t *testing.T) {
+	t.Run("a namespace that our user may not touch is one clear line, and nothing is deleted", func(t *testing.T) {
 		t.Parallel()
 		w := newNacosWorld(t, "")
 		w.nacos.Fail(func(r nacostest.Request) (int, string) {
@@ -353,9 +353,9 @@ func TestNacosAccess(t *testing.T) {
 	})
 }
 
-// TestAnotherNacosTakesNothingAway_V93 shows that a typo in the servers is
+// TestAnotherNacosTakesNothingAway shows that a typo in the servers is
 // refused, and takes nothing away.
-func TestAnotherNacosTakesNothingAway_V93(t *testing.T) {
+func TestAnotherNacosTakesNothingAway(t *testing.T) {
 	t.Parallel()
 	w, other := newNacosWorld(t, ""), newNacosWorld(t, "")
 	file := w.conf("")

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
-func TestOnce_A02(t *testing.T) {
+func TestOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	do(t, "run", "--once", "-f", w.config(fileOptions{})).want(t, exitOK, "zk: 2 entries of ours, 0 of others")
@@ -36,11 +36,11 @@ func TestRestartWritesNothing(t *testing.T) {
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	before := w.touched()
-	t.Run("F07 restart, nothing changed", func(t *testing.T) {
+	t.Run("restart, nothing changed", func(t *testing.T) {
 		do(t, "run", "--once", "-f", file).want(t, exitOK)
 		sameNodes(t, before, w.touched())
 	})
-	t.Run("F07 a running bridge is stopped and started again", func(t *testing.T) {
+	t.Run("a running bridge is stopped and started again", func(t *testing.T) {
 		for range 2 {
 			r := w.start(file)
 			eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
@@ -50,7 +50,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		}
 		sameNodes(t, before, w.touched())
 	})
-	t.Run("F06 the next start writes the difference alone", func(t *testing.T) {
+	t.Run("the next start writes the difference alone", func(t *testing.T) {
 		w.offer(orders, "10.0.0.2", "10.0.0.3")
 		do(t, "run", "--once", "-f", file).want(t, exitOK)
 		after := w.touched()
@@ -66,7 +66,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	})
 }
 
-func TestForeignEntriesStay_A44(t *testing.T) {
+func TestForeignEntriesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	foreign := "/dubbo/api.Orders/providers/" + url.QueryEscape("dubbo://10.9.9.9:20880/api.Orders?application=legacy&interface=api.Orders&side=provider")
@@ -90,7 +90,7 @@ func TestForeignEntriesStay_A44(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "--target", "zkk", "-f", file).want(t, exitUsage, `"zkk" is no registry`)
 }
 
-func TestPlan_A74(t *testing.T) {
+func TestPlan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -135,7 +135,7 @@ func TestHeldDeletions(t *testing.T) {
 	}
 }
 
-func TestRulesNameServices_A20(t *testing.T) {
+func TestRulesNameServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
@@ -148,7 +148,7 @@ func TestRulesNameServices_A20(t *testing.T) {
 	}
 }
 
-func TestOnlyNeededEndpointsAreAsked_A63(t *testing.T) {
+func TestOnlyNeededEndpointsAreAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.offer(greeter, "10.0.1.1")
@@ -184,7 +184,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-func TestOtherClusterDomain_A85(t *testing.T) {
+func TestOtherClusterDomain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const host = "pay.shop.svc.corp.example:20880"

@@ -31,7 +31,7 @@ func (w *world) ownedBy(owner, more string) string {
 	return w.file(owner+".yaml", strings.Replace(string(text), "owner: shop", "owner: "+owner, 1))
 }
 
-func TestOwnerChangedByMistake_F10(t *testing.T) {
+func TestOwnerChangedByMistake(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := w.config(fileOptions{bridge: quick})
@@ -103,7 +103,7 @@ func TestReleasedEntriesStayAndCanBeAdopted(t *testing.T) {
 	do(t, "release", "-f", file).want(t, exitUsage, "needs --owner")
 }
 
-func TestMarksAreSignedFromAFirstKeyThroughARotation_S5(t *testing.T) {
+func TestMarksAreSignedFromAFirstKeyThroughARotation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	do(t, "run", "--once", "-f", w.config(fileOptions{bridge: quick})).want(t, exitOK)

@@ -9,7 +9,7 @@ import (
 
 // TestPlanIntoAMesh has a plan beside the bridge that serves the mesh: it
 // needs neither the address nor an istiod, and says what it compares with.
-func TestPlanIntoAMesh_A74(t *testing.T) {
+func TestPlanIntoAMesh(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	provider := "/dubbo/api.Greeter/providers/" + url.QueryEscape("tri://10.0.0.1:20001/api.Greeter?interface=api.Greeter&side=provider")
@@ -37,7 +37,7 @@ log: { format: json, level: debug }
 }
 
 // TestARestartKnowsWhatWasServed: README, "It never deletes much at once
-// without a word", by default, for what is served into a mesh too (V05). The
+// without a word", by default, for what is served into a mesh too. The
 // new process has no disk of the old one.
 func TestARestartKnowsWhatWasServed(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// V52: what may not be read will not be read within any timeout.
+// What may not be read will not be read within any timeout.
 func TestPlanNamesWhatItMayNotReadAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

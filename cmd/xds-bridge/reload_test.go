@@ -35,9 +35,9 @@ func inStep(t *testing.T, file string) {
 	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
 
-// TestABadFileLeavesTheOldOneRunning_F08 shows that everything that is wrong
+// TestABadFileLeavesTheOldOneRunning shows that everything that is wrong
 // is told, in all the places where a user looks.
-func TestABadFileLeavesTheOldOneRunning_F08(t *testing.T) {
+func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -210,9 +210,9 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// TestAMoveIsRefused_F10 shows that a change of the owner, or of which registry
+// TestAMoveIsRefused shows that a change of the owner, or of which registry
 // is meant, is refused with a remedy, and that one of the root is not.
-func TestAMoveIsRefused_F10(t *testing.T) {
+func TestAMoveIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -252,9 +252,9 @@ func (w *world) replaced(file, old, with string) {
 // plainNames gives the services of a mesh names of plain formats.
 const plainNames = quick + `, names: [{ host: "orders.*", service: orders }]`
 
-// TestAPlaceIsWhatItIs_V96 shows that formats are known again wherever they
+// TestAPlaceIsWhatItIs shows that formats are known again wherever they
 // stand in a list.
-func TestAPlaceIsWhatItIs_V96(t *testing.T) {
+func TestAPlaceIsWhatItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: plainNames})
@@ -276,9 +276,9 @@ func TestAPlaceIsWhatItIs_V96(t *testing.T) {
 	}
 }
 
-// TestAnotherEnsembleIsAnotherPlace_V94 shows that the id that a registry keeps
+// TestAnotherEnsembleIsAnotherPlace shows that the id that a registry keeps
 // of itself says whether it is the same one, and not how it is reached.
-func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
+func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -305,9 +305,9 @@ func TestAnotherEnsembleIsAnotherPlace_V94(t *testing.T) {
 	sameNodes(t, before, w.touched())
 }
 
-// TestARemovedEndKeepsItsEntries_F09 shows what becomes of the entries of a
+// TestARemovedEndKeepsItsEntries shows what becomes of the entries of a
 // registry that no bridge leads to any more, and that it can come back.
-func TestARemovedEndKeepsItsEntries_F09(t *testing.T) {
+func TestARemovedEndKeepsItsEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	other := zktest.New(zktest.Options{})

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-// V21: each kind of error has its own remedy.
+// Each kind of error has its own remedy.
 func TestRemediesAreByKindOfError(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -33,7 +33,7 @@ func TestRemediesAreByKindOfError(t *testing.T) {
 	}
 }
 
-// V48: a pattern that fits nothing is told of with its setting.
+// A pattern that fits nothing is told of with its setting.
 func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

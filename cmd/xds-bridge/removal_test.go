@@ -93,9 +93,9 @@ func (r *removing) holds(t *testing.T) []admin.Hold {
 	return slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return h.Denied })
 }
 
-// TestPurgeOfABridge_F09 shows that a plan holds what a bridge that is gone
+// TestPurgeOfABridge shows that a plan holds what a bridge that is gone
 // wrote, and that purge deletes that alone, at once.
-func TestPurgeOfABridge_F09(t *testing.T) {
+func TestPurgeOfABridge(t *testing.T) {
 	t.Parallel()
 	r := newRemoving(t)
 	r.elsewhere()
@@ -132,9 +132,9 @@ func TestEntriesOfAFormatThatLeftABridge(t *testing.T) {
 	r.left(t, 2, 2)
 }
 
-// TestARemovedBridgeIsHeldUntilAPersonDecides_F09 shows both ways in which a
+// TestARemovedBridgeIsHeldUntilAPersonDecides shows both ways in which a
 // bridge or a format goes, and each way in which a hold on it ends.
-func TestARemovedBridgeIsHeldUntilAPersonDecides_F09(t *testing.T) {
+func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a guard that no bridge sets waits for a minute")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// TestFromOneToTwoReplicasThereIsOneWriter is V98: replicas.lease is added to
+// TestFromOneToTwoReplicasThereIsOneWriter: replicas.lease is added to
 // the file of a bridge that runs, which waits for its restart, and a second
 // replica is started. That one writes once the first has ended, not before.
 func TestFromOneToTwoReplicasThereIsOneWriter(t *testing.T) {

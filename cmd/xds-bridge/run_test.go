@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-func TestReadiness_A56(t *testing.T) {
+func TestReadiness(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.mesh.Refuse(adstest.ErrNotReady)
@@ -44,7 +44,7 @@ func TestReadiness_A56(t *testing.T) {
 	}
 }
 
-func TestStatusAndWhy_A76(t *testing.T) {
+func TestStatusAndWhy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -74,7 +74,7 @@ func TestStatusAndWhy_A76(t *testing.T) {
 	}
 }
 
-func TestRunFollowsTheMesh_A03(t *testing.T) {
+func TestRunFollowsTheMesh(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -145,7 +145,7 @@ func TestStatusOfATargetThatIsAway(t *testing.T) {
 	})
 }
 
-func TestDebugAPIRefuses_A13(t *testing.T) {
+func TestDebugAPIRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
@@ -167,7 +167,7 @@ func TestDebugAPIRefuses_A13(t *testing.T) {
 	eventually(t, "in step again", func() bool { return do(t, "status", "-f", file).code == exitOK })
 }
 
-func TestDryRunWritesNothing_A74(t *testing.T) {
+func TestDryRunWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	file := w.config(fileOptions{})
@@ -181,7 +181,7 @@ func TestDryRunWritesNothing_A74(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNeverLogged_A77(t *testing.T) {
+func TestSecretsAreNeverLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const password, token = "hunter2secret", "eyJhbGciOiJub25lIn0.eyJhdWQiOiJpc3Rpby1jYSJ9.signature"
@@ -202,7 +202,7 @@ func TestSecretsAreNeverLogged_A77(t *testing.T) {
 	}
 }
 
-func TestLogsGoThroughGost_A77(t *testing.T) {
+func TestLogsGoThroughGost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	r := do(t, "run", "--once", "-f", w.config(fileOptions{}), "--log-format", "gost", "--log-level", "error")
@@ -272,7 +272,7 @@ func TestPurgeOfAnOwnerWhoseBridgeRunsSaysNothingElse(t *testing.T) {
 	}
 }
 
-func TestPreflightReadsTheToken_A14(t *testing.T) {
+func TestPreflightReadsTheToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for name, tc := range map[string]struct{ token, want string }{

@@ -11,10 +11,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// TestSecretsOfProvidersAreNotShown_I1_I2: what providers register with a
+// TestSecretsOfProvidersAreNotShown: what providers register with a
 // password or a token in it is carried on as it is, and nobody is shown it:
 // neither by a verb, nor in the log, nor in the audit.
-func TestSecretsOfProvidersAreNotShown_I1_I2(t *testing.T) {
+func TestSecretsOfProvidersAreNotShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	far := zktest.New(zktest.Options{})

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestTheStatusAPIForOthers_I1 shows that others reach the status API only
+// TestTheStatusAPIForOthers shows that others reach the status API only
 // with TLS and the token, and that the verbs do by the configuration.
-func TestTheStatusAPIForOthers_I1(t *testing.T) {
+func TestTheStatusAPIForOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	pair, text := certificate(t, "localhost")
@@ -63,6 +63,6 @@ func TestTheStatusAPIForOthers_I1(t *testing.T) {
 	do(t, "status", "-f", file).want(t, exitOK) // both sides read it again
 	r.stop()
 	if strings.Contains(r.log.String(), "s3cret") {
-		t.Error("I2 the token is in the log")
+		t.Error("the token is in the log")
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Every configuration that this repository shows is one that works.
-func TestShippedConfigurations_A74(t *testing.T) {
+func TestShippedConfigurations(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(examples) < 2 {
@@ -100,7 +100,6 @@ func TestExamplesExportSomething(t *testing.T) {
 	}
 }
 
-// TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed: V55.
 func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/kubernetes.yaml")
@@ -166,7 +165,7 @@ func TestTheManifestLetsOnlyIstiodInWhereAMeshIsServed(t *testing.T) {
 	}
 }
 
-// V54: what is kept of two registries at their limits fits into the memory that the manifest gives.
+// What is kept of two registries at their limits fits into the memory that the manifest gives.
 func TestTheManifestHasRoomForTheLimits(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../deploy/kubernetes.yaml")

@@ -32,7 +32,7 @@ func (v verbs) Get(path string) (int, string) {
 }
 
 // TestStatesInOneProcess brings the world into the states of docs/states.md that
-// real servers cannot be brought into in a moment (V18, V51).
+// real servers cannot be brought into in a moment.
 func TestStatesInOneProcess(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/states.md")

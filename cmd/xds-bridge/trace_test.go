@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// V09: what an entry says of itself tells which service may keep it.
+// What an entry says of itself tells which service may keep it.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	of, none := trace{mesh: true}, trace{}

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-func TestWhereIstiodsReplicasAre_A12(t *testing.T) {
+func TestWhereIstiodsReplicasAre(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ address, from, want string }{
 		"over xDS, by the service's short name":  {"istiod.istio-system.svc:15012", "debug-xds", "istiod.istio-system.svc.corp.example:15012"},

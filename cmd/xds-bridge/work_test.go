@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// V19: what another process publishes into a Nacos only that one can take back.
+// What another process publishes into a Nacos only that one can take back.
 func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newNacosWorld(t, "")
@@ -30,7 +30,7 @@ func TestPurgeOfANacosIntoWhichABridgeStillPublishesIsRefused(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "There is nothing of owner shop to purge.")
 }
 
-// V19: what was not read is not said to hold nothing.
+// What was not read is not said to hold nothing.
 func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -50,7 +50,7 @@ func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
 	}
 }
 
-// V19: entries of one group that may not be deleted cost that group, and are not
+// Entries of one group that may not be deleted cost that group, and are not
 // counted as done.
 func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	t.Parallel()
@@ -81,7 +81,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entries of owner shop: deleted.")
 }
 
-// V49: of another owner an entry tells its mark, and verbs take that.
+// Of another owner an entry tells its mark, and verbs take that.
 func TestAnOwnerIsNamedByItsMark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

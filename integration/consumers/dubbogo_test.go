@@ -47,7 +47,7 @@ func providers(ports []int, all []state) (paths []string) {
 	return paths
 }
 
-// TestDubboGo: V71. A change of an entry in ZooKeeper left running consumers of
+// TestDubboGo: a change of an entry in ZooKeeper left running consumers of
 // dubbo-go without a provider for milliseconds.
 func TestDubboGo(t *testing.T) {
 	harness.Long(t)

@@ -253,7 +253,7 @@ func kratosNode(name string, port int, s state) string {
 	return string(data)
 }
 
-// TestKratos: V75. A change in place woke no running consumer of Kratos.
+// TestKratos: a change in place woke no running consumer of Kratos.
 func TestKratos(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

@@ -37,7 +37,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 
 	var leader *harness.ZooKeeper
 	m.Try(t, faults.Fault{
-		Name: "F35 the leader dies: the session goes on, and changes are written under the next one",
+		Name: "the leader dies: the session goes on, and changes are written under the next one",
 		Break: func(t *testing.T) {
 			for _, n := range nodes {
 				if n.Leads(t) {
@@ -50,7 +50,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		Heal:  func(t *testing.T) { restart(t, leader) },
 	})
 	m.Try(t, faults.Fault{
-		Name: "F35 without a quorum changes wait, and what is there stays",
+		Name: "without a quorum changes wait, and what is there stays",
 		Break: func(*testing.T) {
 			nodes[0].Kill()
 			nodes[1].Kill()
@@ -59,7 +59,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 		Heal:  func(t *testing.T) { restart(t, nodes[:2]...) },
 	})
 	m.Try(t, faults.Fault{
-		Name: "F35 all three die and come back with their data",
+		Name: "all three die and come back with their data",
 		Break: func(*testing.T) {
 			for _, n := range nodes {
 				n.Kill()
@@ -69,7 +69,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	})
 	var creates, deletes float64
 	m.Try(t, faults.Fault{
-		Name:  "F04 F33 frozen for longer than its session, the bridge writes its entries again, once",
+		Name:  "frozen for longer than its session, the bridge writes its entries again, once",
 		Loses: "entries of a session go with it",
 		Break: func(t *testing.T) {
 			creates, deletes = applied(t, bridge, "create"), applied(t, bridge, "delete")
@@ -98,7 +98,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	// The next process makes the entries of the old session anew in its own.
 	anew := m.Allow([]guarantees.Guarantee{guarantees.Quiet})
 	m.Try(t, faults.Fault{
-		Name:  "F34 A47 after a kill -9 the next process takes over what the old session holds",
+		Name:  "after a kill -9 the next process takes over what the old session holds",
 		Break: func(*testing.T) { bridge.Kill() },
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 		After: func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestZooKeeperEnsemble(t *testing.T) {
 	})
 	anew()
 	m.Try(t, faults.Fault{
-		Name:  "A47 on SIGTERM the entries of the session go at once, and those of others stay",
+		Name:  "on SIGTERM the entries of the session go at once, and those of others stay",
 		Loses: "entries of a session go with it",
 		Break: func(t *testing.T) { bridge.Stop(t) },
 		Change: func(t *testing.T) {

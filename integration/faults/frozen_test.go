@@ -30,7 +30,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 	t.Helper()
 	before := znodes.Tree(t, faults.Folder(faults.SteadyInterface))
 	m.Try(t, faults.Fault{
-		Name:  "F35 a frozen ZooKeeper is told of while there is nothing to do, loses nothing, and is written to when it goes on",
+		Name:  "a frozen ZooKeeper is told of while there is nothing to do, loses nothing, and is written to when it goes on",
 		Break: func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) {
 			saysAway(t, m.Bridge, `xdsbridge_peer_up{direction="target",kind="zookeeper",peer="zk"}`, 0)
@@ -50,7 +50,7 @@ func frozenZooKeeper(t *testing.T, m *faults.Mesh, server *harness.ZooKeeper, zn
 func frozenSource(t *testing.T, i *faults.Imports, server *harness.ZooKeeper) {
 	t.Helper()
 	i.Try(t, faults.Fault{
-		Name:   "F35 a ZooKeeper that is frozen is told of, takes nothing with it, and is followed when it goes on",
+		Name:   "a ZooKeeper that is frozen is told of, takes nothing with it, and is followed when it goes on",
 		Break:  func(t *testing.T) { server.Process().Signal(t, syscall.SIGSTOP) },
 		Change: func(t *testing.T) { saysAway(t, i.Bridge, `xdsbridge_source_stale{peer="zk"}`, 1) },
 		Heal:   func(t *testing.T) { server.Process().Signal(t, syscall.SIGCONT) },

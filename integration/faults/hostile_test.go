@@ -50,7 +50,7 @@ func hostile(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 		t.Helper()
 		harness.WatchEndpoints(t, i.Istiod.GRPC, faults.ImportedCluster("zk", iface)).AwaitPush(t, faults.HealTime, faults.Addresses(ports...)...)
 	}
-	t.Run("F54 hostile names cost their own service alone, and none of them is a host of the mesh", func(t *testing.T) {
+	t.Run("hostile names cost their own service alone, and none of them is a host of the mesh", func(t *testing.T) {
 		only("api.Garbage", 15002)
 		i.Change(t)
 		i.Agree(t)
@@ -61,7 +61,7 @@ func hostile(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 			}
 		}
 	})
-	t.Run("F54 what others chose is no control character in the log", func(t *testing.T) {
+	t.Run("what others chose is no control character in the log", func(t *testing.T) {
 		for line := range strings.SplitSeq(i.Bridge.Log(), "\n") {
 			if strings.ContainsFunc(line, func(r rune) bool { return unicode.IsControl(r) && r != '\t' || r == '\u202e' }) {
 				t.Errorf("%q", line)
@@ -71,9 +71,9 @@ func hostile(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 			}
 		}
 	})
-	t.Run("F55 64 kB pass, 10,000 parameters cost their own provider alone", func(*testing.T) { only("api.Huge", 15003, 15005) })
-	t.Run("F56 addresses that mean nothing or too much are left out", func(*testing.T) { only("api.Nowhere", 15006) })
-	t.Run("F57 one address twice is there once, and in two services in both", func(*testing.T) {
+	t.Run("64 kB pass, 10,000 parameters cost their own provider alone", func(*testing.T) { only("api.Huge", 15003, 15005) })
+	t.Run("addresses that mean nothing or too much are left out", func(*testing.T) { only("api.Nowhere", 15006) })
+	t.Run("one address twice is there once, and in two services in both", func(*testing.T) {
 		only("api.Twice", 15007)
 		only("api.Again", 15007)
 	})

@@ -22,7 +22,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", "", server.Address), server)
 
 	m.Try(t, faults.Fault{
-		Name: "F11 an istiod that restarts and knows only a part at first takes nothing away",
+		Name: "an istiod that restarts and knows only a part at first takes nothing away",
 		Break: func(t *testing.T) {
 			m.Istiod.Kill()
 			m.Hide(t, faults.SteadyService)
@@ -36,7 +36,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 		},
 	})
 	m.Try(t, faults.Fault{
-		Name: "F11 F12 an istiod that restarts and answers with no cluster at all takes nothing away",
+		Name: "an istiod that restarts and answers with no cluster at all takes nothing away",
 		Break: func(t *testing.T) {
 			m.Istiod.Kill()
 			m.Hide(t, faults.SteadyService, faults.MovingService)
@@ -50,7 +50,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 		},
 	})
 	m.Try(t, faults.Fault{
-		Name: "F11 an istiod that stays away while the bridge restarts takes nothing away",
+		Name: "an istiod that stays away while the bridge restarts takes nothing away",
 		Break: func(*testing.T) {
 			m.Istiod.Kill()
 			bridge.Kill()
@@ -64,7 +64,7 @@ func TestIstiodLosesItsMemory(t *testing.T) {
 		},
 	})
 	m.Try(t, faults.Fault{
-		Name:   "F18 a half-open connection to istiod is found within 30 s",
+		Name:   "a half-open connection to istiod is found within 30 s",
 		Break:  func(*testing.T) { m.ToIstiod.BlackHole() },
 		Change: m.Grow,
 		Heal: func(t *testing.T) {

@@ -75,39 +75,39 @@ func TestMeshToZooKeeper(t *testing.T) {
 	bridge := kept(t, m, znodes, meshToZooKeeper(m, "", patient, toZooKeeper.Address), server)
 
 	m.Try(t, faults.Fault{
-		Name:  "F01 A47 kill -9 while endpoints change: what stays is never gone, and nothing is there twice",
+		Name:  "kill -9 while endpoints change: what stays is never gone, and nothing is there twice",
 		Break: func(*testing.T) { bridge.Kill() },
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F03 A47 a SIGTERM and the next start lose nothing",
+		Name:  "a SIGTERM and the next start lose nothing",
 		Break: func(t *testing.T) { bridge.Stop(t) },
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F04 frozen for longer than its session, the bridge goes on where the mesh is by then",
+		Name:  "frozen for longer than its session, the bridge goes on where the mesh is by then",
 		Break: func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGSTOP) },
 		Lasts: 2 * session,
 		Heal:  func(t *testing.T) { bridge.Process().Signal(t, syscall.SIGCONT) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F14 a stream that is reset is opened again, and what changed is all that is written",
+		Name:  "a stream that is reset is opened again, and what changed is all that is written",
 		Break: func(t *testing.T) { notes(t, m, toZooKeeper, reset(m, bridge)) },
 		After: func(t *testing.T) { wroteOneChange(t, toZooKeeper) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F15 what was removed while the stream was away is removed after it is back",
+		Name:  "what was removed while the stream was away is removed after it is back",
 		Break: func(*testing.T) { m.ToIstiod.Cut() },
 		Lasts: time.Second,
 		Heal:  func(*testing.T) { m.ToIstiod.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F20 without the debug API the known keys go on",
+		Name:  "without the debug API the known keys go on",
 		Break: func(*testing.T) { m.ToDebug.Cut() },
 		After: func(*testing.T) { m.ToDebug.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name: "F32 a connection that is lost for less than the session is no loss, and what changed is all that is written",
+		Name: "a connection that is lost for less than the session is no loss, and what changed is all that is written",
 		Break: func(*testing.T) {
 			toZooKeeper.Forget()
 			toZooKeeper.Cut()
@@ -117,7 +117,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		After: func(t *testing.T) { wroteOneChange(t, toZooKeeper) },
 	})
 	m.Try(t, faults.Fault{
-		Name: "F36 what somebody changed while the connection was lost is seen and mended",
+		Name: "what somebody changed while the connection was lost is seen and mended",
 		Break: func(t *testing.T) {
 			toZooKeeper.Cut()
 			znodes.Delete(t, m.NodeOf(t, znodes, 0))
@@ -125,7 +125,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(*testing.T) { toZooKeeper.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name: "F37 a folder that is denied is an error, and the other goes on",
+		Name: "a folder that is denied is an error, and the other goes on",
 		Break: func(t *testing.T) {
 			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermAll)
 		},
@@ -136,7 +136,7 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.SteadyInterface)) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F48 reads and deletions work and nothing may be created: the last entry stays, and the status tells of it",
+		Name:  "reads and deletions work and nothing may be created: the last entry stays, and the status tells of it",
 		Break: func(t *testing.T) { znodes.Deny(t, faults.Folder(faults.MovingInterface), zk.PermCreate) },
 		Change: func(t *testing.T) {
 			for range 3 { // all of them are replaced
@@ -151,19 +151,19 @@ func TestMeshToZooKeeper(t *testing.T) {
 		Heal: func(t *testing.T) { znodes.Allow(t, faults.Folder(faults.MovingInterface)) },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F38 F48 writes arrive and no answer does: nothing is written twice, nothing is lost",
+		Name:  "writes arrive and no answer does: nothing is written twice, nothing is lost",
 		Break: func(*testing.T) { toZooKeeper.Deafen() },
 		Lasts: 2 * session,
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F49 a ZooKeeper that takes a second for each answer is slow and nothing else",
+		Name:  "a ZooKeeper that takes a second for each answer is slow and nothing else",
 		Break: func(*testing.T) { toZooKeeper.Delay(time.Second) },
 		Lasts: 2 * time.Second,
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
 	})
 	m.Try(t, faults.Fault{
-		Name:  "F35 a ZooKeeper that is killed and comes back finds the changes of its absence",
+		Name:  "a ZooKeeper that is killed and comes back finds the changes of its absence",
 		Break: func(*testing.T) { server.Kill() },
 		Heal: func(t *testing.T) {
 			server.Start(t)
@@ -181,7 +181,7 @@ func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *h
 	t.Helper()
 	var began time.Time
 	m.Try(t, faults.Fault{
-		Name: "F42 somebody who deletes an entry again and again wins none of it, and is met without haste",
+		Name: "somebody who deletes an entry again and again wins none of it, and is met without haste",
 		Break: func(t *testing.T) {
 			toZooKeeper.Forget()
 			began = time.Now()
@@ -205,7 +205,7 @@ func actors(t *testing.T, m *faults.Mesh, znodes *harness.Znodes, toZooKeeper *h
 	})
 	foreign := faults.Registered(faults.MovingInterface, m.NextPort())
 	m.Try(t, faults.Fault{
-		Name:  "F43 an address that another registered before us is theirs, and told as a conflict",
+		Name:  "an address that another registered before us is theirs, and told as a conflict",
 		Break: func(t *testing.T) { znodes.Create(t, foreign, "theirs") },
 		Change: func(t *testing.T) {
 			before := znodes.Tree(t, foreign)
@@ -232,11 +232,11 @@ func owners(t *testing.T, m *faults.Mesh, config string) {
 		}
 	}
 	m.Try(t, faults.Fault{
-		Name:  "F44 a second bridge of the same owner is refused, and the first goes on",
+		Name:  "a second bridge of the same owner is refused, and the first goes on",
 		Break: refused(config),
 	})
 	m.Try(t, faults.Fault{
-		Name: "F10 a bridge whose owner was changed is refused, and what the old one wrote stays",
+		Name: "a bridge whose owner was changed is refused, and what the old one wrote stays",
 		Break: func(t *testing.T) {
 			m.Bridge.Stop(t)
 			refused(strings.Replace(config, "owner: faults", "owner: mistake", 1))(t)
@@ -248,7 +248,7 @@ func owners(t *testing.T, m *faults.Mesh, config string) {
 // rootDeleted is the last of its world: what is others' goes too.
 func rootDeleted(t *testing.T, m *faults.Mesh, znodes *harness.Znodes) {
 	t.Helper()
-	t.Run("F40 a root that somebody deletes is written again", func(t *testing.T) {
+	t.Run("a root that somebody deletes is written again", func(t *testing.T) {
 		znodes.Prune(t, "/dubbo")
 		m.Change(t)
 		m.Agree(t)

@@ -118,14 +118,14 @@ func (w *nacosWorld) connection(t *testing.T) {
 	t.Helper()
 	heal := func(*testing.T) { w.toNacos.Both((*harness.Proxy).Heal) }
 	w.Try(t, faults.Fault{
-		Name:  "A48 connections that are reset are made again at once",
+		Name:  "connections that are reset are made again at once",
 		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).Reset) },
 		// It tells its subscribers half a second later, here much earlier.
 		Loses: "Nacos takes instances with the connection that published them",
 		Keeps: []string{javaInterface},
 	})
 	w.Try(t, faults.Fault{
-		Name:  "F23 F38 a half-open connection is found, and what it swallowed is written after it",
+		Name:  "a half-open connection is found, and what it swallowed is written after it",
 		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).BlackHole) },
 		Lasts: 6 * time.Second,
 		Heal:  heal,
@@ -133,7 +133,7 @@ func (w *nacosWorld) connection(t *testing.T) {
 		Keeps: []string{javaInterface},
 	})
 	w.Try(t, faults.Fault{
-		Name:  "F48 requests arrive and no answer does: nothing is given up",
+		Name:  "requests arrive and no answer does: nothing is given up",
 		Break: func(*testing.T) { w.toNacos.Both((*harness.Proxy).Deafen) },
 		Lasts: 6 * time.Second,
 		Heal:  heal,
@@ -141,7 +141,7 @@ func (w *nacosWorld) connection(t *testing.T) {
 		Keeps: []string{javaInterface},
 	})
 	w.Try(t, faults.Fault{
-		Name:  "F49 a Nacos that takes a second for each answer is slow and nothing else",
+		Name:  "a Nacos that takes a second for each answer is slow and nothing else",
 		Break: func(*testing.T) { w.toNacos.Both(func(p *harness.Proxy) { p.Delay(time.Second) }) },
 		Lasts: 2 * time.Second,
 		Heal:  heal,
@@ -153,7 +153,7 @@ func (w *nacosWorld) frozen(t *testing.T) {
 	t.Helper()
 	var lines int
 	w.Try(t, faults.Fault{
-		Name: "F23 a frozen Nacos is told of, floods no log, keeps nobody busy, and loses nothing",
+		Name: "a frozen Nacos is told of, floods no log, keeps nobody busy, and loses nothing",
 		Break: func(t *testing.T) {
 			w.server.Process().Signal(t, syscall.SIGSTOP)
 			lines = strings.Count(w.bridge.Log(), "\n")
@@ -183,7 +183,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 	t.Helper()
 	var killed time.Time
 	w.Try(t, faults.Fault{
-		Name: "F01 A47 kill -9 of the only publisher: its instances go, and are back after the restart, each service in one piece",
+		Name: "kill -9 of the only publisher: its instances go, and are back after the restart, each service in one piece",
 		Break: func(*testing.T) {
 			killed = time.Now()
 			w.bridge.Kill()
@@ -200,7 +200,7 @@ func (w *nacosWorld) bridgeAway(t *testing.T) {
 		},
 	})
 	w.Try(t, faults.Fault{
-		Name:  "F04 frozen, the bridge goes on where the mesh is by then",
+		Name:  "frozen, the bridge goes on where the mesh is by then",
 		Break: func(t *testing.T) { w.bridge.Process().Signal(t, syscall.SIGSTOP) },
 		Lasts: 3 * time.Second,
 		Heal:  func(t *testing.T) { w.bridge.Process().Signal(t, syscall.SIGCONT) },
@@ -213,7 +213,7 @@ func (w *nacosWorld) serverAway(t *testing.T) {
 	var back time.Time
 	var stopwatch harness.Stopwatch
 	w.Try(t, faults.Fault{
-		Name: "F24 a Nacos that comes back with its data wiped: the import is held, what we publish is back within ten seconds",
+		Name: "a Nacos that comes back with its data wiped: the import is held, what we publish is back within ten seconds",
 		Break: func(t *testing.T) {
 			w.server.Kill()
 			w.server.Wipe(t)

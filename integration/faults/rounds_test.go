@@ -29,7 +29,7 @@ func TestRounds(t *testing.T) {
 		server := harness.StartZooKeeper(t)
 		m := faults.StartMesh(t)
 		bridge := kept(t, m, harness.Connect(t, server.Address), meshToZooKeeper(m, "", harness.Swift, server.Address), server)
-		t.Run("F01 F03 killed and ended in turn", func(t *testing.T) {
+		t.Run("killed and ended in turn", func(t *testing.T) {
 			for round := range rounds(t) {
 				if round%2 == 0 {
 					bridge.Kill()
@@ -60,7 +60,7 @@ bridges:
 		m.JudgedBy(oracle)
 		running.Start(t)
 		m.Agree(t)
-		t.Run("F03 a rolling update: the next one has published before the one before ends", func(t *testing.T) {
+		t.Run("a rolling update: the next one has published before the one before ends", func(t *testing.T) {
 			next := harness.ConfiguredBridge(t, config)
 			for round := range rounds(t) {
 				next.Start(t)

@@ -34,7 +34,7 @@ func TestScarce(t *testing.T) {
 	keptBy(t, m, znodes, bridge, server)
 
 	m.Try(t, faults.Fault{
-		Name: "F05 F52 eight hundred services at once and little memory: all are written, and nobody else's suffer",
+		Name: "eight hundred services at once and little memory: all are written, and nobody else's suffer",
 		Break: func(t *testing.T) {
 			var services []harness.Service
 			for n := range 800 {
@@ -89,7 +89,7 @@ func floods(t *testing.T, m *faults.Mesh, bridge *harness.Bridge, toZooKeeper *h
 	stop := make(chan struct{})
 	before := faults.Metric(t, bridge, "go_goroutines")
 	m.Try(t, faults.Fault{
-		Name: "F60 a flood of requests, slow ones and a huge one at the admin port hold nothing up",
+		Name: "a flood of requests, slow ones and a huge one at the admin port hold nothing up",
 		Break: func(t *testing.T) {
 			opened = slowly(t, bridge.Admin, 10)
 			for range 8 {
@@ -124,7 +124,7 @@ func floods(t *testing.T, m *faults.Mesh, bridge *harness.Bridge, toZooKeeper *h
 		},
 	})
 	m.Try(t, faults.Fault{
-		Name: "F59 without a file left connections wait, and are made when there are some",
+		Name: "without a file left connections wait, and are made when there are some",
 		Break: func(t *testing.T) {
 			opened = slowly(t, bridge.Telemetry, 60)
 			toZooKeeper.Reset()

@@ -22,23 +22,23 @@ func TestZooKeeperToMesh(t *testing.T) {
 	znodes, bridge := harness.Connect(t, server.Address), i.Bridge
 
 	i.Try(t, faults.Fault{
-		Name:  "F01 kill -9 of the bridge: istiod keeps what it has until the next one has read all",
+		Name:  "kill -9 of the bridge: istiod keeps what it has until the next one has read all",
 		Break: func(*testing.T) { bridge.Kill() },
 		Heal:  func(t *testing.T) { bridge.Start(t) },
 	})
 	i.Try(t, faults.Fault{
-		Name:  "F32 F36 what changed while the connection was lost is read when it is back",
+		Name:  "what changed while the connection was lost is read when it is back",
 		Break: func(*testing.T) { toZooKeeper.Cut() },
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
 	})
 	i.Try(t, faults.Fault{
-		Name:  "F33 F36 what changed while the session ended is read in the next",
+		Name:  "what changed while the session ended is read in the next",
 		Break: func(*testing.T) { toZooKeeper.BlackHole() },
 		Lasts: session + 2*time.Second,
 		Heal:  func(*testing.T) { toZooKeeper.Heal() },
 	})
 	i.Try(t, faults.Fault{
-		Name:   "F35 a ZooKeeper that is away takes nothing with it",
+		Name:   "a ZooKeeper that is away takes nothing with it",
 		Break:  func(*testing.T) { server.Kill() },
 		Change: func(*testing.T) {},
 		Lasts:  3 * time.Second,
@@ -49,7 +49,7 @@ func TestZooKeeperToMesh(t *testing.T) {
 	})
 	frozenSource(t, i, server)
 	i.Try(t, faults.Fault{
-		Name: "F37 a folder that may no longer be read stays as it was, and the other follows",
+		Name: "a folder that may no longer be read stays as it was, and the other follows",
 		Break: func(t *testing.T) {
 			znodes.Deny(t, faults.Folder(faults.SteadyInterface), zk.PermRead)
 			toZooKeeper.Reset() // everything is read once more
@@ -62,14 +62,14 @@ func TestZooKeeperToMesh(t *testing.T) {
 	})
 	i.Others = func(testing.TB) string { return "" } // they go with the root
 	i.Try(t, faults.Fault{
-		Name:   "F40 a root that somebody deletes in one step is held: nothing is withdrawn",
+		Name:   "a root that somebody deletes in one step is held: nothing is withdrawn",
 		Break:  func(t *testing.T) { znodes.Prune(t, "/dubbo") },
 		Change: func(*testing.T) {},
 		Lasts:  3 * time.Second,
 		Heal:   func(t *testing.T) { i.Again(t) },
 	})
-	t.Run("F54 F55 F56 F57", func(t *testing.T) { hostile(t, i, znodes) })
-	t.Run("A38", func(t *testing.T) { leaves(t, i, znodes) })
+	t.Run("hostile names, metadata and addresses", func(t *testing.T) { hostile(t, i, znodes) })
+	t.Run("services leave", func(t *testing.T) { leaves(t, i, znodes) })
 }
 
 // imported serves the providers of a ZooKeeper to istiod through a bridge that
@@ -119,12 +119,12 @@ func TestChurn(t *testing.T) {
 		}
 	}
 	i.Try(t, faults.Fault{
-		Name:   "F50 a reader of ours that never reads holds nobody up",
+		Name:   "a reader of ours that never reads holds nobody up",
 		Break:  func(t *testing.T) { harness.Stall(t, i.Listen) },
 		Change: func(t *testing.T) { manyChanges(t, i) },
 	})
 	i.Try(t, faults.Fault{
-		Name:  "F51 hundreds of changes a second are gathered, and the end is right",
+		Name:  "hundreds of changes a second are gathered, and the end is right",
 		Break: flap(1500, time.Millisecond),
 		After: func(t *testing.T) {
 			cluster := faults.ImportedCluster("zk", faults.MovingInterface)
@@ -167,7 +167,7 @@ func leaves(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 		return all(mass)()
 	})
 
-	t.Run("A38 a service that leaves the registry leaves the mesh, and no other does", func(t *testing.T) {
+	t.Run("a service that leaves the registry leaves the mesh, and no other does", func(t *testing.T) {
 		znodes.Prune(t, "/dubbo/api.Leaves")
 		harness.Eventually(t, faults.HealTime, "its cluster is gone", func() error {
 			if served("api.Leaves") == nil {
@@ -177,7 +177,7 @@ func leaves(t *testing.T, i *faults.Imports, znodes *harness.Znodes) {
 		})
 		i.Agree(t)
 	})
-	t.Run("A38 a mass of deletions is held, and goes when approved", func(t *testing.T) {
+	t.Run("a mass of deletions is held, and goes when approved", func(t *testing.T) {
 		for port := range mass - 2 {
 			znodes.Delete(t, faults.Registered("api.Mass", 17000+port))
 		}

@@ -59,10 +59,10 @@ func (*meshWorld) host(n naming.MeshName) string {
 	return naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}.Of(n)
 }
 
-// TestFrameworksThroughAMesh_A26: what a framework registers in ZooKeeper is
+// TestFrameworksThroughAMesh: what a framework registers in ZooKeeper is
 // called by clients that know istiod alone, and what the mesh has by
 // frameworks that know ZooKeeper alone.
-func TestFrameworksThroughAMesh_A26(t *testing.T) {
+func TestFrameworksThroughAMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	w := newMeshWorld(t)

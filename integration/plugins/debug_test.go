@@ -105,9 +105,9 @@ func instance(port int) client.Instance {
 	return client.Instance{Application: "greeter", Host: "127.0.0.1", Port: uint16(port), Protocol: "grpc"} //nolint:gosec // a port
 }
 
-// TestTheDebugAPI_F20_F21: a client of the mesh by its service keys where the
+// TestTheDebugAPI: a client of the mesh by its service keys where the
 // debug API refuses or breaks, and where its token is replaced.
-func TestTheDebugAPI_F20_F21(t *testing.T) {
+func TestTheDebugAPI(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	at, ok := startMesh(t).(mesh)
@@ -134,7 +134,7 @@ func TestTheDebugAPI_F20_F21(t *testing.T) {
 		at.Apply(t, harness.Service{Host: greeterHost, Port: 80, Endpoints: harness.Local(ports...)})
 	}
 
-	t.Run("F21 a token that is replaced is used for the next question", func(t *testing.T) {
+	t.Run("a token that is replaced is used for the next question", func(t *testing.T) {
 		write("second")
 		d.set(func() { d.token = "second" })
 		another := client.Instance{Application: "farewell", Host: "127.0.0.1", Port: 18101, Protocol: "grpc"}
@@ -148,12 +148,12 @@ func TestTheDebugAPI_F20_F21(t *testing.T) {
 		}
 	})
 	for name, broken := range map[string]http.HandlerFunc{
-		"F20 403": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
-		"F20 404": http.NotFound,
-		"F20 truncated": func(w http.ResponseWriter, _ *http.Request) {
+		"403": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+		"404": http.NotFound,
+		"truncated": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(`{"totalClients":2,"clients":[{"conn`))
 		},
-		"F20 closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"closed": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			endpoints(18101)
@@ -186,7 +186,7 @@ func TestTheDebugAPI_F20_F21(t *testing.T) {
 			awaitPorts(t, c, 18101)
 		})
 	}
-	t.Run("F20 it is said why a key is not known", func(t *testing.T) {
+	t.Run("it is said why a key is not known", func(t *testing.T) {
 		d.set(func() {
 			d.broken = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }
 		})

@@ -32,11 +32,11 @@ func formats() map[string]client.Defaults {
 	}
 }
 
-// TestServersAndClientsFindEachOther_A65_A69: of each framework a client finds a
+// TestServersAndClientsFindEachOther: of each framework a client finds a
 // server, then a second one; the registry is restarted; a third one comes and
 // the second one goes. From its first answer on no call of any client fails.
 // Which registry it is says one line of configuration.
-func TestServersAndClientsFindEachOther_A65_A69(t *testing.T) {
+func TestServersAndClientsFindEachOther(t *testing.T) {
 	t.Parallel()
 	examples := build(t)
 	for name, start := range map[string]func(*testing.T) registry{

@@ -11,11 +11,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 )
 
-// TestFrozenReplica_F04_A46 freezes a replica that has decided to delete the
+// TestFrozenReplica freezes a replica that has decided to delete the
 // last entry of a service and only waits with it. What it knew is wrong by the
 // time it goes on: the provider is back, another has come, and another replica
 // has the work.
-func TestFrozenReplica_F04_A46(t *testing.T) {
+func TestFrozenReplica(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	const waits = 15 * time.Second // longer than a replica that is silent keeps its work

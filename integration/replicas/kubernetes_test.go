@@ -144,9 +144,9 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 	c.inStep(t)
 }
 
-// TestKubernetes_F03_F04_A46_A47 shows replicas whose lease is an object of a
+// TestKubernetes shows replicas whose lease is an object of a
 // real API server, with RBAC on, under the eyes of a subscriber.
-func TestKubernetes_F03_F04_A46_A47(t *testing.T) {
+func TestKubernetes(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	c := newCluster(t)

@@ -104,9 +104,9 @@ func (w *world) watchZooKeeper(t *testing.T, servers ...*harness.ZooKeeper) {
 	w.Writes(harness.Log(servers...), folders, znodes)
 }
 
-// TestZooKeeper_F03_F04_A46_A47 shows it on a real ensemble of three servers,
+// TestZooKeeper shows it on a real ensemble of three servers,
 // with entries that outlive the bridge and with entries of its session.
-func TestZooKeeper_F03_F04_A46_A47(t *testing.T) {
+func TestZooKeeper(t *testing.T) {
 	t.Parallel()
 	for _, lifetime := range []string{"persistent", "session"} {
 		t.Run(lifetime, func(t *testing.T) {
@@ -140,9 +140,9 @@ func (w *world) watchNacos(t *testing.T, server *harness.Nacos) {
 	}
 }
 
-// TestNacos_F03_F04_A46_A47 shows it on the real servers of both versions, in
+// TestNacos shows it on the real servers of both versions, in
 // which an entry lives only as long as a connection that publishes it.
-func TestNacos_F03_F04_A46_A47(t *testing.T) {
+func TestNacos(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	for _, version := range harness.NacosVersions() {

@@ -21,7 +21,7 @@ import (
 )
 
 // TestStatesOfRealServers brings real servers into each state of docs/states.md
-// that they can be brought into, and asks the bridge in every way (V18, V51).
+// that they can be brought into, and asks the bridge in every way.
 func TestStatesOfRealServers(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

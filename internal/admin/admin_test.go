@@ -132,8 +132,8 @@ func decode[T any](t *testing.T, w *httptest.ResponseRecorder) T {
 	return v
 }
 
-func TestProbes_A56(t *testing.T) {
-	t.Run("A56 not ready until the source is complete and the target listed, ready for good afterwards", func(t *testing.T) {
+func TestProbes(t *testing.T) {
+	t.Run("not ready until the source is complete and the target listed, ready for good afterwards", func(t *testing.T) {
 		table, l := registry.NewTable(), &loop{}
 		probes := server(t, table, l).Telemetry()
 		expect := func(code int, text string) {
@@ -157,7 +157,7 @@ func TestProbes_A56(t *testing.T) {
 		}
 	})
 
-	t.Run("A56 live fails only for a loop that is silent for a minute, whatever its peers do", func(t *testing.T) {
+	t.Run("live fails only for a loop that is silent for a minute, whatever its peers do", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := &loop{st: bridge.Status{LastError: "zookeeper is away"}}
 			s := server(t, registry.NewTable(), l)
@@ -213,7 +213,7 @@ func TestProbes_A56(t *testing.T) {
 	})
 }
 
-func TestStatus_A76(t *testing.T) {
+func TestStatus(t *testing.T) {
 	table := registry.NewTable()
 	table.Replace(slices.Values([]*registry.Service{service()}))
 	table.Skip("outbound|80||<b>", "not a host <script>")
@@ -231,7 +231,7 @@ func TestStatus_A76(t *testing.T) {
 	}}
 	api := server(t, table, l).Admin()
 
-	t.Run("A76 the document lists sources, what they skipped, and every loop", func(t *testing.T) {
+	t.Run("the document lists sources, what they skipped, and every loop", func(t *testing.T) {
 		w := call(api, "GET", "/api/v1/status")
 		d := decode[admin.Document](t, w)
 		if !d.Ready || d.InSync || len(d.Sources) != 1 || len(d.Loops) != 1 {
@@ -252,7 +252,7 @@ func TestStatus_A76(t *testing.T) {
 	for query, by := range map[string]string{
 		"its host address": string(greeter), "its interface": "api.Greeter", "its service key": "providers:api.Greeter:1.0.0:",
 	} {
-		t.Run("A76 one service by "+by+": key, hosts, endpoints, owner, last write, last error", func(t *testing.T) {
+		t.Run("one service by "+by+": key, hosts, endpoints, owner, last write, last error", func(t *testing.T) {
 			why := decode[admin.Why](t, call(api, "GET", "/api/v1/services/"+by))
 			if len(why.Sources) != 1 || len(why.Services) != 1 || len(why.Holds) != 1 || len(why.Conflicts) != 1 {
 				t.Fatalf("by %s: %+v", query, why)
@@ -267,7 +267,7 @@ func TestStatus_A76(t *testing.T) {
 		})
 	}
 
-	t.Run("A76 a service that its source knows no more is found by all three, in folders and in services", func(t *testing.T) {
+	t.Run("a service that its source knows no more is found by all three, in folders and in services", func(t *testing.T) {
 		for group, queries := range map[string][]string{
 			"api.Gone":                  {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
 			"providers:api.Gone:1.0.0:": {"gone.shop.svc.cluster.local:1", "api.Gone", "providers:api.Gone:1.0.0:"},
@@ -368,8 +368,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// A file that is no socket refuses a connection as a dead socket does (V99).
-func TestOnlyADeadSocketMakesRoom_V99(t *testing.T) {
+// A file that is no socket refuses a connection as a dead socket does.
+func TestOnlyADeadSocketMakesRoom(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func inSync() bridge.Status {
 }
 
 // TestConditions: whatever keeps a bridge from being in step is a condition, and
-// where there is none it is (V18, V51).
+// where there is none it is.
 func TestConditions(t *testing.T) {
 	reason := func(r bridge.Reason) func(*bridge.Status) {
 		return func(st *bridge.Status) { st.Bridges[0].Reasons = map[bridge.Reason]int{r: 1} }
@@ -133,7 +133,7 @@ func TestSyncingCountsWhatIsDue(t *testing.T) {
 }
 
 // TestConditionsAreToldOf: each that lasts has an event as it begins and as it
-// ends; one that is gone at the next look has none (V18).
+// ends; one that is gone at the next look has none.
 func TestConditionsAreToldOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, events := registry.NewTable(), &admin.Events{}

@@ -13,8 +13,8 @@ import (
 // frameworks are the modules of RPC frameworks, other than gRPC.
 var frameworks = regexp.MustCompile(`dubbo-go|cloudwego/|go-kratos/|zeromicro/|go-kit/`)
 
-// TestUsersOfTheBridgeGetNoFramework_A68: each plugin is a module of its own.
-func TestUsersOfTheBridgeGetNoFramework_A68(t *testing.T) {
+// TestUsersOfTheBridgeGetNoFramework: each plugin is a module of its own.
+func TestUsersOfTheBridgeGetNoFramework(t *testing.T) {
 	for _, line := range list(t, "-m", "-f", "{{.Path}}", "all") {
 		if frameworks.MatchString(line) {
 			t.Errorf("the module of the bridge needs %s", line)
@@ -22,10 +22,10 @@ func TestUsersOfTheBridgeGetNoFramework_A68(t *testing.T) {
 	}
 }
 
-// TestPluginsAreThin_A69: what adapts a framework fits in two hundred lines of
+// TestPluginsAreThin: what adapts a framework fits in two hundred lines of
 // code, and one of them in less than a hundred. gRPC's has a balancer beside,
 // dubbo-go's a router, and registries of two kinds with all that dubbo-go asks of them.
-func TestPluginsAreThin_A69(t *testing.T) {
+func TestPluginsAreThin(t *testing.T) {
 	lines := make(map[string]int)
 	for _, file := range pluginFiles(t) {
 		lines[filepath.Base(filepath.Dir(file))] += linesOfCode(t, file)

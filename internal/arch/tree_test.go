@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestTree_A80 looks at what a newcomer sees first: the folders, and a sentence
+// TestTree looks at what a newcomer sees first: the folders, and a sentence
 // about each package.
-func TestTree_A80(t *testing.T) {
+func TestTree(t *testing.T) {
 	t.Run("the top holds what the documents name", func(t *testing.T) {
 		for name := range strings.FieldsSeq("go.mod registry bridge metadata naming config cmd/xds-bridge plugins integration docker-compose.yml Makefile README.md") {
 			if _, err := os.Stat(filepath.Join("../..", name)); err != nil {

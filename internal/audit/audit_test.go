@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-func TestEachWordIsALineOfTheFileAndOfTheLog_R1(t *testing.T) {
+func TestEachWordIsALineOfTheFileAndOfTheLog(t *testing.T) {
 	var logged bytes.Buffer
 	file := filepath.Join(t.TempDir(), "audit.ndjson")
 	l := audit.New(file, slog.New(slog.NewTextHandler(&logged, nil)))
@@ -36,7 +36,7 @@ func TestEachWordIsALineOfTheFileAndOfTheLog_R1(t *testing.T) {
 	}
 }
 
-func TestFileThatCannotBeWrittenCostsNoDecision_F58(t *testing.T) {
+func TestFileThatCannotBeWrittenCostsNoDecision(t *testing.T) {
 	var logged bytes.Buffer
 	l := audit.New(t.TempDir(), slog.New(slog.NewTextHandler(&logged, nil)))
 	l.Record(t.Context(), audit.Entry{Who: "ann", Action: "approve"})

@@ -168,7 +168,7 @@ func TestZooKeeper(t *testing.T) {
 			t.Errorf("%d providers", n)
 		}
 		if n := len(server.Children("/dubbo/api.Greeter/providers")); n != 1 || len(server.Children("/dubbo")) != 1 {
-			t.Errorf("V53 %d providers where consumers look", n)
+			t.Errorf("%d providers where consumers look", n)
 		}
 		end()
 		if after := strings.Join(server.Paths("/"), "\n"); after != before {

@@ -49,7 +49,7 @@ func TestNacos(t *testing.T) {
 		s, end := live(t, demo.Options{Nacos: address})
 		s.waitFor(t, "Nacos at "+address, "in sync: 9 entries", "+ providers:api.Greeter:: 10.244.3.14:20000 weight=200 meshLocality=eu-1/eu-1c (")
 		if n := len(server.Instances(used)); n != 1 {
-			t.Errorf("V53 %d providers where consumers look", n)
+			t.Errorf("%d providers where consumers look", n)
 		}
 		end()
 		deadline := time.Now().Add(3 * time.Minute)

@@ -32,7 +32,7 @@ func (l *lines) Info(args ...any)  { l.add("info", args) }
 func (l *lines) Warn(args ...any)  { l.add("warn", args) }
 func (l *lines) Error(args ...any) { l.add("error", args) }
 
-func TestLinesReachTheGostLogger_A77(t *testing.T) {
+func TestLinesReachTheGostLogger(t *testing.T) {
 	out := &lines{}
 	before := gost.GetLogger()
 	gost.SetLogger(out)

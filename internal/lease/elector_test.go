@@ -25,14 +25,14 @@ func TestElector(t *testing.T) {
 	cut, mended := func(r *replica) { r.cut = true }, func(r *replica) { r.cut = false }
 	away, back := func(r *replica) { r.away = true }, func(r *replica) { r.away = false }
 	worlds(t, map[string]func(*world){
-		"V07 one alone leads at once, and though it is not ready": func(w *world) {
+		"one alone leads at once, and though it is not ready": func(w *world) {
 			a := w.joins("a", away)
 			w.in(10 * time.Millisecond)
 			w.led(a)
 			w.in(time.Hour)
 			w.led(a)
 		},
-		"A46 who joins is a standby, and is ready": func(w *world) {
+		"who joins is a standby, and is ready": func(w *world) {
 			a, b := w.pair()
 			w.in(10 * time.Minute)
 			w.led(a)
@@ -41,7 +41,7 @@ func TestElector(t *testing.T) {
 				r.expect(s.Ready, s.Leader == "a", len(s.Members) == 2, s.Lost == 0)
 			}
 		},
-		"A46 who is killed is replaced soon after the ttl, by one that is ready, in a later term": func(w *world) {
+		"who is killed is replaced soon after the ttl, by one that is ready, in a later term": func(w *world) {
 			a, b := w.pair()
 			w.joins("c", func(r *replica) { r.slow = never })
 			w.joins("d", away)
@@ -51,7 +51,7 @@ func TestElector(t *testing.T) {
 			w.in(ttl + 2*time.Second) // one look to see its last sign of life, and one to miss the next
 			w.led(b).expect(b.State().Term > before)
 		},
-		"F47 who is cut off stops before another begins": func(w *world) {
+		"who is cut off stops before another begins": func(w *world) {
 			a, b := w.pair()
 			a.set(cut)
 			w.in(ttl * 3 / 4)
@@ -63,7 +63,7 @@ func TestElector(t *testing.T) {
 			w.led(b)
 			a.expect(a.State().Ready)
 		},
-		"F47 the larger of two ttls counts": func(w *world) {
+		"the larger of two ttls counts": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.ttl = time.Minute })
 			w.in(time.Second)
 			b := w.joins("b")
@@ -89,7 +89,7 @@ func TestElector(t *testing.T) {
 			s = w.led(a).State()
 			a.expect(s.Term == before, s.LastError == "")
 		},
-		"A47 who leaves hands over to who is ready, and is gone once that one is ready as the leader": func(w *world) {
+		"who leaves hands over to who is ready, and is gone once that one is ready as the leader": func(w *world) {
 			a, b := w.pair(func(r *replica) { r.slow = 5 * time.Second })
 			left := make(chan error, 1)
 			go func() { left <- a.Leave(w.t.Context()) }()
@@ -100,7 +100,7 @@ func TestElector(t *testing.T) {
 			a.expect(len(left) == 1, <-left == nil)
 			b.expect(len(b.State().Members) == 1, b.State().Ready)
 		},
-		"A47 who leaves leads until a standby is ready, or its time is over": func(w *world) {
+		"who leaves leads until a standby is ready, or its time is over": func(w *world) {
 			a, b := w.pair(away)
 			ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 			defer cancel()
@@ -112,7 +112,7 @@ func TestElector(t *testing.T) {
 			w.in(10 * time.Second)
 			w.led(b)
 		},
-		"A47 a standby leaves at once, who is alone too, and another leads at once": func(w *world) {
+		"a standby leaves at once, who is alone too, and another leads at once": func(w *world) {
 			a, b := w.pair()
 			for _, r := range []*replica{b, a} {
 				w.led(a)
@@ -144,7 +144,7 @@ func TestElector(t *testing.T) {
 			w.in(time.Minute)
 			a.expect(strings.Contains(a.State().LastError, "format 2"), w.text == `{"format":2}`, len(w.leaders()) == 0)
 		},
-		"V07 a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(w *world) {
+		"a leader that loses its target lets one lead that reaches it, and is a standby when it is back": func(w *world) {
 			a, b := w.pair()
 			blinks := func(r *replica) {
 				r.set(away)
@@ -162,7 +162,7 @@ func TestElector(t *testing.T) {
 			blinks(b)
 			a.expect(a.State().Ready)
 		},
-		"V07 where all read and nobody can write, the leader changes ever less often": func(w *world) {
+		"where all read and nobody can write, the leader changes ever less often": func(w *world) {
 			a := w.joins("a", func(r *replica) { r.reads = true })
 			w.joins("b", func(r *replica) { r.reads = true })
 			w.in(time.Minute)

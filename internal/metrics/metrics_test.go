@@ -29,7 +29,7 @@ const (
 	nonsense = "type.googleapis.com/some.thing.Nobody.Knows"
 )
 
-func TestMetrics_A75(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	m := metrics.New(metrics.Build{Version: "v1.2.3", Revision: "abc"})
 	m.Watch(overview)
 	stream, target := m.Stream("mesh"), m.Target("zk", "zookeeper")
@@ -140,7 +140,7 @@ func TestMetrics_A75(t *testing.T) {
 		"the Go runtime":                     `go_goroutines `,
 		"the process":                        `process_open_fds `,
 	} {
-		t.Run("A75 "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(text, "\n"+line) {
 				t.Errorf("no %s in:\n%s", line, grep(text, line[:strings.IndexAny(line, "{ ")]))
 			}

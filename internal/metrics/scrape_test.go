@@ -67,7 +67,7 @@ func many(tb testing.TB, n, unknown int) func() {
 }
 
 // TestAScrapeCostsTheSameForMany: a scrape reads a snapshot, whose size does not
-// depend on how many services there are or are unknown (V30).
+// depend on how many services there are or are unknown.
 func TestAScrapeCostsTheSameForMany(t *testing.T) {
 	few := many(t, 10, 4)
 	lots := many(t, 5000, 2000)
@@ -78,7 +78,7 @@ func TestAScrapeCostsTheSameForMany(t *testing.T) {
 }
 
 // BenchmarkScrapeOfMany is a scrape at 50,000 services of which 20,000 are
-// unknown. It never asks the loop, so that it delays no write (V30).
+// unknown. It never asks the loop, so that it delays no write.
 func BenchmarkScrapeOfMany(b *testing.B) {
 	scrape := many(b, 50_000, 20_000)
 	b.ReportAllocs()

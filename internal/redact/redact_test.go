@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
-func TestText_I1(t *testing.T) {
+func TestText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"dubbo://10.0.0.1:20880/api.Greeter?token=s3cret&version=1.0.0": "dubbo://10.0.0.1:20880/api.Greeter?token=<redacted>&version=1.0.0",
@@ -59,7 +59,7 @@ func TestText_I1(t *testing.T) {
 
 // TestNoEncodingGetsBy makes every form of a secret, escapes it in every way up
 // to three times, and looks for what is left of it.
-func TestNoEncodingGetsBy_I1(t *testing.T) {
+func TestNoEncodingGetsBy(t *testing.T) {
 	t.Parallel()
 	const secret = "S3CRET"
 	var forms []string
@@ -101,9 +101,9 @@ func TestNoEncodingGetsBy_I1(t *testing.T) {
 	}
 }
 
-// TestKey_I1: each of the words makes a name that of a secret, wherever it
+// TestKey: each of the words makes a name that of a secret, wherever it
 // stands in it, and what only resembles one does not.
-func TestKey_I1(t *testing.T) {
+func TestKey(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"password", "DB_PASSWORD", "passwd", "passphrase", "accessToken", "clientSecret", "aws.credentials", "Authorization", "x-signature", "private_key",
@@ -120,7 +120,7 @@ func TestKey_I1(t *testing.T) {
 	}
 }
 
-func TestMap_I1(t *testing.T) {
+func TestMap(t *testing.T) {
 	t.Parallel()
 	m := map[string]string{"token": "s3cret", "zone": "a"}
 	if got := redact.Map(m); got["token"] != redact.Hidden || got["zone"] != "a" || m["token"] != "s3cret" {
@@ -131,7 +131,7 @@ func TestMap_I1(t *testing.T) {
 	}
 }
 
-func TestLog_I2(t *testing.T) {
+func TestLog(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	log := slog.New(redact.Handler(slog.NewTextHandler(&b, nil))).With("at", "?token=s3cret").WithGroup("g")
@@ -142,8 +142,8 @@ func TestLog_I2(t *testing.T) {
 	}
 }
 
-// TestJSONThatIsCutShort_I1: what is no document comes back, and breaks nothing.
-func TestJSONThatIsCutShort_I1(t *testing.T) {
+// TestJSONThatIsCutShort: what is no document comes back, and breaks nothing.
+func TestJSONThatIsCutShort(t *testing.T) {
 	t.Parallel()
 	const document = `{"a":"?token=s3cret","b":"?token=s3\\"`
 	for i := range document {

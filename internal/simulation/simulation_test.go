@@ -25,9 +25,9 @@ func populated() *world {
 	return w
 }
 
-// TestACrashAtEveryWrite_F02 ends the replica that writes at each single
+// TestACrashAtEveryWrite ends the replica that writes at each single
 // write, before and after it took effect; in the gate, in turns.
-func TestACrashAtEveryWrite_F02(t *testing.T) {
+func TestACrashAtEveryWrite(t *testing.T) {
 	steps := []step{
 		{"one service changes", func(w *world) { w.change("s1", address("s1", 1), address("s1", 3)) }},
 		{"another comes", func(w *world) { w.change("s5", address("s5", 0)) }},

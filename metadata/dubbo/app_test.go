@@ -289,7 +289,7 @@ func TestAChangeOfWeightIsANewRevision(t *testing.T) {
 	}
 }
 
-func TestApplicationNames_F54(t *testing.T) {
+func TestApplicationNames(t *testing.T) {
 	for name, bad := range hostile() {
 		t.Run(name, func(t *testing.T) {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
@@ -407,7 +407,7 @@ func FuzzDecodeApplication(f *testing.F) {
 }
 
 // TestWhatIsNoApplicationIsNotSkipped: instances of other formats are told of
-// where they stand beside one of Dubbo's, and so harm its consumers. V80.
+// where they stand beside one of Dubbo's, and so harm its consumers.
 func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 	n, err := dubbo.NewNacosApp(dubbo.Options{})
 	if err != nil {
@@ -437,7 +437,7 @@ func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 }
 
 // TestTheRemedyIsForBothFrameworks: dubbo-go names its settings otherwise than
-// Java. V80.
+// Java.
 func TestTheRemedyIsForBothFrameworks(t *testing.T) {
 	z, err := dubbo.NewZooKeeperApp(dubbo.Options{})
 	if err != nil {

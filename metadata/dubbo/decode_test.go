@@ -87,16 +87,16 @@ func TestReadingProviderURLs(t *testing.T) {
 	}{
 		"no query":              {"dubbo://10.0.0.1:20880/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
 		"no path":               {"dubbo://10.0.0.1:20880?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 20880, Protocol: "dubbo", Weight: 100}},
-		"C41 IPv6 in brackets":  {"tri://[2001:db8::1]:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
+		"IPv6 in brackets":      {"tri://[2001:db8::1]:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
 		"IPv6 as Java takes it": {"tri://2001:db8::1:20880/api.Greeter", registry.Endpoint{Host: "2001:db8::1", Port: 20880, Protocol: "tri", Weight: 100}},
 		"a host name":           {"tri://greeter-0.example.com:1/api.Greeter", registry.Endpoint{Host: "greeter-0.example.com", Port: 1, Protocol: "tri", Weight: 100}},
 		"enabled=false":         {"tri://10.0.0.1:1/api.Greeter?enabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
 		"a weight":              {"tri://10.0.0.1:1/api.Greeter?weight=200", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 200}},
 		"dubbo-go's weight 0":   {"tri://10.0.0.1:1/api.Greeter?weight=0&release=dubbo-golang-3.3.2", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
-		"V78 a weight of 0":     {"tri://10.0.0.1:1/api.Greeter?weight=0&release=3.3.5", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", ZeroWeight: true}},
-		"V76 disabled=true":     {"tri://10.0.0.1:1/api.Greeter?disabled=true", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
+		"a weight of 0":         {"tri://10.0.0.1:1/api.Greeter?weight=0&release=3.3.5", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", ZeroWeight: true}},
+		"disabled=true":         {"tri://10.0.0.1:1/api.Greeter?disabled=true", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100, Health: registry.Disabled}},
 		"disabled=false":        {"tri://10.0.0.1:1/api.Greeter?disabled=false", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
-		"V70 a path":            {"rest://10.0.0.1:1/api/x.Rest?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "rest", Weight: 100, URLPath: "api/x.Rest"}},
+		"a path":                {"rest://10.0.0.1:1/api/x.Rest?interface=api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "rest", Weight: 100, URLPath: "api/x.Rest"}},
 		"a path after slashes":  {"tri://10.0.0.1:1//api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
 		"a weight that is none": {"tri://10.0.0.1:1/api.Greeter?weight=99999999999", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri"}},
 		"a password is dropped": {"tri://u:p@10.0.0.1:1/api.Greeter", registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "tri", Weight: 100}},
@@ -122,7 +122,7 @@ func TestATagHidesAProviderUnlessItIsWanted(t *testing.T) {
 		t.Fatal(told(services, faults))
 	}
 	if got := text(encode(t, z, services[0])); got != "" {
-		t.Errorf("V73 written: %s", got)
+		t.Errorf("written: %s", got)
 	}
 	if err := z.LeftOut(services[0]); err == nil || !strings.Contains(err.Error(), "tags: true") {
 		t.Errorf("left out: %v", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestGoldenEncode_A02_A21_A22(t *testing.T) {
+func TestGoldenEncode(t *testing.T) {
 	subsets := marked()
 	subsets.Subsets = true
 	ruled := marked()
@@ -39,7 +39,7 @@ func TestGoldenEncode_A02_A21_A22(t *testing.T) {
 	}
 }
 
-func TestOnlyOfferedEndpointsAreWritten_A22_B38(t *testing.T) {
+func TestOnlyOfferedEndpointsAreWritten(t *testing.T) {
 	for health, want := range map[registry.Health]int{
 		registry.HealthUnknown: 1, registry.Healthy: 1, registry.Degraded: 1,
 		registry.Unhealthy: 0, registry.Draining: 0, registry.Disabled: 0,
@@ -61,7 +61,7 @@ func TestServiceWithoutKeysIsNotExported(t *testing.T) {
 	}
 }
 
-func TestTwoInterfacesOnOneHostHaveTheirOwnNames_A07_B2(t *testing.T) {
+func TestTwoInterfacesOnOneHostHaveTheirOwnNames(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Interfaces = []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}
 	for _, e := range encode(t, zookeeper(t, dubbo.Options{}), s) {
@@ -115,7 +115,7 @@ func TestADubboGoProviderWithoutAWeight(t *testing.T) {
 	}
 }
 
-func TestWeights_C44(t *testing.T) {
+func TestWeights(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mesh  uint32
 		dubbo string
@@ -167,7 +167,7 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 	}
 }
 
-// V71: dubbo-go keeps a provider's old node and its new one apart by it.
+// dubbo-go keeps a provider's old node and its new one apart by it.
 func TestATimestampTellsAnyChangeInZooKeeper(t *testing.T) {
 	stamp := func(change func(*registry.Endpoint)) string {
 		e := registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 3, Zone: "a"}

@@ -33,7 +33,7 @@ func hostile() map[string]string {
 	}
 }
 
-func TestHostileNames_F54(t *testing.T) {
+func TestHostileNames(t *testing.T) {
 	for name, bad := range hostile() {
 		t.Run("interface: "+name, func(t *testing.T) {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
@@ -61,7 +61,7 @@ func TestHostileNames_F54(t *testing.T) {
 				t.Fatalf("decoded %s", told(services, faults))
 			}
 			got := services[0].Attributes["x-hostile"]
-			if len(bad) > 2048 || !utf8.ValidString(bad) { // F55, and what JSON cannot hold
+			if len(bad) > 2048 || !utf8.ValidString(bad) { // what JSON cannot hold
 				if got != "" || z.LeftOut(s) == nil {
 					t.Error("it was written, or left out in silence")
 				}
@@ -80,7 +80,7 @@ func TestHostileNames_F54(t *testing.T) {
 	}
 }
 
-func TestAddressesThatCannotBeCalled_F56(t *testing.T) {
+func TestAddressesThatCannotBeCalled(t *testing.T) {
 	for name, e := range map[string]registry.Endpoint{
 		"port 0":              {Host: "10.0.0.1"},
 		"unspecified":         {Host: "0.0.0.0", Port: 1},
@@ -108,7 +108,7 @@ func TestAddressesThatCannotBeCalled_F56(t *testing.T) {
 	}
 }
 
-func TestMetadataBeyondTheLimit_F55(t *testing.T) {
+func TestMetadataBeyondTheLimit(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Attributes = registry.Attributes{"a": strings.Repeat("x", 700), "b": strings.Repeat("y", 700), "c": "short"}
 	n := nacos(t, marked())
@@ -138,7 +138,7 @@ func TestMetadataBeyondTheLimit_F55(t *testing.T) {
 	})
 }
 
-func TestOneAddressTwiceInAService_F57(t *testing.T) {
+func TestOneAddressTwiceInAService(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 	s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0.1", Port: 1, PortName: "second"})
 	z := zookeeper(t, marked())

@@ -9,7 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func TestNodesAreNamedAsJavaNamesThem_A02(t *testing.T) {
+func TestNodesAreNamedAsJavaNamesThem(t *testing.T) {
 	z := zookeeper(t, marked())
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000, Attributes: registry.Attributes{"x": "a*b~c d|é"}})
 	s.Path = registry.Path(metadata.Hop("mesh"))

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAPathIsKept: consumers call an interface at the path that its provider
-// names, whichever format they find it in. V70.
+// names, whichever format they find it in.
 func TestAPathIsKept(t *testing.T) {
 	s := &registry.Service{
 		Name: "dubbo-interface:/dubbo/providers:api.Greeter::", Application: "greeter",

@@ -30,14 +30,14 @@ func TestChangesArrive(t *testing.T) {
 		of         func(*registry.Endpoint)
 		goes, same bool // instead of being changed in place; or nothing shows
 	}{
-		"weight only":            {of: func(e *registry.Endpoint) { e.Weight = 7 }},
-		"metadata only":          {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"color": "blue"} }},
-		"locality only":          {of: func(e *registry.Endpoint) { e.Zone = "eu/b" }},
-		"tag only":               {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"dubbo.tag": "gray"} }},
-		"health, and it goes":    {of: func(e *registry.Endpoint) { e.Health = registry.Unhealthy }, goes: true},
-		"healthy as expected":    {of: func(e *registry.Endpoint) { e.Health = registry.Healthy }, same: true},
-		"port name only":         {of: func(e *registry.Endpoint) { e.PortName = "x" }, same: true},
-		"V77 a user's timestamp": {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"timestamp": "1"} }},
+		"weight only":         {of: func(e *registry.Endpoint) { e.Weight = 7 }},
+		"metadata only":       {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"color": "blue"} }},
+		"locality only":       {of: func(e *registry.Endpoint) { e.Zone = "eu/b" }},
+		"tag only":            {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"dubbo.tag": "gray"} }},
+		"health, and it goes": {of: func(e *registry.Endpoint) { e.Health = registry.Unhealthy }, goes: true},
+		"healthy as expected": {of: func(e *registry.Endpoint) { e.Health = registry.Healthy }, same: true},
+		"port name only":      {of: func(e *registry.Endpoint) { e.PortName = "x" }, same: true},
+		"a user's timestamp":  {of: func(e *registry.Endpoint) { e.Attributes = registry.Attributes{"timestamp": "1"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, f format) {
@@ -95,7 +95,7 @@ func TestTagsOnlyWhereAskedFor(t *testing.T) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Attributes: registry.Attributes{"dubbo.tag": "gray"}})
 		c := f.codec(t, marked())
 		if entries := encode(t, c, s); len(entries) != 0 {
-			t.Errorf("V73 written: %v", entries)
+			t.Errorf("written: %v", entries)
 		}
 		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), `10.0.0.1:1: has tag "gray"`) || !strings.Contains(err.Error(), "tags: true") {
 			t.Errorf("left out: %v", err)
@@ -132,7 +132,7 @@ func TestPortsOfOneInstance(t *testing.T) {
 		},
 		"gRPC over IPv6": {
 			endpoints: []registry.Endpoint{{Host: "::1", Port: 90, Protocol: "grpc"}},
-			entries:   map[string]int{"spring-cloud-zookeeper": 1, "spring-cloud-nacos": 1, "kratos-zookeeper": 1, "kratos-nacos": 1, "gozero-nacos": 0, "kitex-nacos": 0}, // V80
+			entries:   map[string]int{"spring-cloud-zookeeper": 1, "spring-cloud-nacos": 1, "kratos-zookeeper": 1, "kratos-nacos": 1, "gozero-nacos": 0, "kitex-nacos": 0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// hostile are the names and values of the corpus of F54.
+// hostile are the names and values of the corpus of faults.
 func hostile() map[string]string {
 	return map[string]string{
 		"a path": "../../x", "an escape": "%2F", "NUL": "a\x00b", "line ends": "a\r\nb", "a terminal's": "\x1b[31mred",
@@ -20,9 +20,9 @@ func hostile() map[string]string {
 	}
 }
 
-// TestHostileNames_F54: a name is written and read back as it is, or refused
+// TestHostileNames: a name is written and read back as it is, or refused
 // with a reason, and never reaches another's folder.
-func TestHostileNames_F54(t *testing.T) {
+func TestHostileNames(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, bad := range hostile() {
 			s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
@@ -52,9 +52,9 @@ func TestHostileNames_F54(t *testing.T) {
 	})
 }
 
-// TestHostileMetadata_F54_F55: a key or a value is written and read back as it
+// TestHostileMetadata: a key or a value is written and read back as it
 // is, or left out with a reason.
-func TestHostileMetadata_F54_F55(t *testing.T) {
+func TestHostileMetadata(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, bad := range hostile() {
 			for _, attributes := range []registry.Attributes{{"x-hostile": bad}, {bad: "x-hostile"}} {
@@ -80,9 +80,9 @@ func TestHostileMetadata_F54_F55(t *testing.T) {
 	})
 }
 
-// TestWhatIsTrimmed_F55: what identifies an instance stays, what says most
+// TestWhatIsTrimmed: what identifies an instance stays, what says most
 // comes before what says less, and what found no room is named.
-func TestWhatIsTrimmed_F55(t *testing.T) {
+func TestWhatIsTrimmed(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		o := marked()
 		o.MaxMetadata = 300
@@ -105,7 +105,7 @@ func TestWhatIsTrimmed_F55(t *testing.T) {
 	})
 }
 
-func TestAddressesThatCannotBeCalled_F56(t *testing.T) {
+func TestAddressesThatCannotBeCalled(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, e := range map[string]registry.Endpoint{
 			"port 0": {Host: "10.0.0.1"}, "unspecified": {Host: "0.0.0.0", Port: 1}, "a zone": {Host: "fe80::1%eth0", Port: 1},
@@ -124,8 +124,8 @@ func TestAddressesThatCannotBeCalled_F56(t *testing.T) {
 	})
 }
 
-// TestOneAddressTwice_F57: an address is one instance.
-func TestOneAddressTwice_F57(t *testing.T) {
+// TestOneAddressTwice: an address is one instance.
+func TestOneAddressTwice(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1})
 		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0.1", Port: 1, PortName: "second"})

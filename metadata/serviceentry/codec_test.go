@@ -64,7 +64,7 @@ func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []servi
 
 func TestEncode(t *testing.T) {
 	t.Parallel()
-	t.Run("A27 a Dubbo interface with two endpoints of different ports", func(t *testing.T) {
+	t.Run("a Dubbo interface with two endpoints of different ports", func(t *testing.T) {
 		t.Parallel()
 		all := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 20001), at("10.0.0.2", 20002)))
 		if len(all) != 1 {
@@ -93,7 +93,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%+v", all)
 		}
 	})
-	t.Run("A28 what is not offered is not written, and the service stays known", func(t *testing.T) {
+	t.Run("what is not offered is not written, and the service stays known", func(t *testing.T) {
 		t.Parallel()
 		down := at("10.0.0.1", 1)
 		down.Health = registry.Unhealthy
@@ -102,7 +102,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%+v", all)
 		}
 	})
-	t.Run("V28 a service that lost its last provider, or has it disabled, keeps its host and port", func(t *testing.T) {
+	t.Run("a service that lost its last provider, or has it disabled, keeps its host and port", func(t *testing.T) {
 		t.Parallel()
 		e := at("10.0.0.1", 20880)
 		e.Protocol = "dubbo"
@@ -120,7 +120,7 @@ func TestEncode(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A36 metadata that fits no label is dropped or annotated, always in the same way", func(t *testing.T) {
+	t.Run("metadata that fits no label is dropped or annotated, always in the same way", func(t *testing.T) {
 		t.Parallel()
 		s := dubbo(at("10.0.0.1", 1))
 		s.Endpoints[0].Attributes = registry.Attributes{"app": "shop", "a b": "x", "path": "a/b", "long": strings.Repeat("x", 64), "k/": "v", "ok.io/zone": "z-1"}
@@ -140,7 +140,7 @@ func TestEncode(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A43 the path names the registry it came from", func(t *testing.T) {
+	t.Run("the path names the registry it came from", func(t *testing.T) {
 		t.Parallel()
 		s := dubbo(at("10.0.0.1", 1))
 		s.Path = registry.Path(metadata.Hop("zk1"))
@@ -150,7 +150,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("mark %v, %v", mark, err)
 		}
 	})
-	t.Run("F56 host names are left out with a reason, their neighbours are not", func(t *testing.T) {
+	t.Run("host names are left out with a reason, their neighbours are not", func(t *testing.T) {
 		t.Parallel()
 		c := codec(t, options())
 		s := dubbo(at("a.example.com", 1), at("10.0.0.2", 0), at("fd00::1", 2))
@@ -164,7 +164,7 @@ func TestEncode(t *testing.T) {
 			t.Error("a service that would lose all its endpoints was encoded without them")
 		}
 	})
-	t.Run("F57 one address told twice is one endpoint", func(t *testing.T) {
+	t.Run("one address told twice is one endpoint", func(t *testing.T) {
 		t.Parallel()
 		if r := resources(t, codec(t, options()), dubbo(at("10.0.0.1", 1), at("::ffff:10.0.0.1", 1)))[0]; len(r.Endpoints) != 1 {
 			t.Errorf("endpoints %+v", r.Endpoints)
@@ -180,7 +180,7 @@ func TestEncode(t *testing.T) {
 	})
 }
 
-func TestOptionsThatWouldHijackTheMesh_S1(t *testing.T) {
+func TestOptionsThatWouldHijackTheMesh(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*serviceentry.Options){
 		"istio's namespace":      func(o *serviceentry.Options) { o.Namespace = "istio-system" },
@@ -200,7 +200,7 @@ func TestOptionsThatWouldHijackTheMesh_S1(t *testing.T) {
 	}
 }
 
-func TestAddressesStayWithinTheirRange_A37(t *testing.T) {
+func TestAddressesStayWithinTheirRange(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"240.64.0.0/12", "10.0.0.0/30", "10.0.0.0/24", "2001:db8::/64", "2001:db8::/112"} {
 		within := netip.MustParsePrefix(text)
@@ -213,7 +213,7 @@ func TestAddressesStayWithinTheirRange_A37(t *testing.T) {
 	}
 }
 
-// V03: a range of one or two addresses has those, and none more.
+// A range of one or two addresses has those, and none more.
 func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
 	t.Parallel()
 	for text, choices := range map[string]int{"10.0.0.7/32": 1, "10.0.0.6/31": 2, "10.0.0.4/30": 2, "fd00::1/128": 1, "0.0.0.0/0": 32} {
@@ -228,7 +228,7 @@ func TestTinyRangesHaveWhatIsInThem(t *testing.T) {
 	}
 }
 
-// V38: the same input gives the same bytes, and only names that istio takes.
+// The same input gives the same bytes, and only names that istio takes.
 func TestAttributesThatBecomeOneAnnotation(t *testing.T) {
 	t.Parallel()
 	s := dubbo(at("10.0.0.1", 1))

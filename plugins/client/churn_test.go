@@ -14,11 +14,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
-// TestTenThousandSubscriptions_A64 has ten thousand subscriptions and
+// TestTenThousandSubscriptions has ten thousand subscriptions and
 // registrations come and go at once while the registry changes, several times
 // over: neither goroutines nor memory grow with how often, and a subscription
 // after that sees what is there.
-func TestTenThousandSubscriptions_A64_B4_B5_B6_B12_B31(t *testing.T) {
+func TestTenThousandSubscriptions(t *testing.T) {
 	const at, rounds = 10_000, 3
 	r := clienttest.New()
 	c := open(t, r.Backend(), client.Options{Linger: time.Millisecond, Settle: time.Nanosecond})
@@ -89,9 +89,9 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// TestTwoClientsShareNothing_A70_B24: each has its own registry, and one that is
+// TestTwoClientsShareNothing: each has its own registry, and one that is
 // closed, or whose registry is away, is no matter to the other.
-func TestTwoClientsShareNothing_A70_B24(t *testing.T) {
+func TestTwoClientsShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newTold(), newTold()
 		a, b := open(t, one.backend(), client.Options{}), open(t, two.backend(), client.Options{})

@@ -111,7 +111,7 @@ func next(t *testing.T, w *client.Watch) client.Snapshot {
 
 var greeterKey = client.ByInterface("api.Greeter", "", "")
 
-func TestAWatchTellsWholeAnswers_A69_B1_B3(t *testing.T) {
+func TestAWatchTellsWholeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.backend(), client.Options{})
@@ -139,7 +139,7 @@ func TestAWatchTellsWholeAnswers_A69_B1_B3(t *testing.T) {
 	})
 }
 
-func TestWhatIsKnownStaysWhileTheRegistryIsAway_F20(t *testing.T) {
+func TestWhatIsKnownStaysWhileTheRegistryIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.backend(), client.Options{})
@@ -165,9 +165,9 @@ func TestWhatIsKnownStaysWhileTheRegistryIsAway_F20(t *testing.T) {
 	})
 }
 
-// TestARegistryThatComesBackEmptyTakesNothingAway_F23: a Nacos that was restarted
+// TestARegistryThatComesBackEmptyTakesNothingAway: a Nacos that was restarted
 // knows nobody until each provider has come back.
-func TestARegistryThatComesBackEmptyTakesNothingAway_F23(t *testing.T) {
+func TestARegistryThatComesBackEmptyTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.backend(), client.Options{})
@@ -202,7 +202,7 @@ func TestARegistryThatComesBackEmptyTakesNothingAway_F23(t *testing.T) {
 	})
 }
 
-func TestAnswersAreNotGivenBeforeTheyAreKnown_B54(t *testing.T) {
+func TestAnswersAreNotGivenBeforeTheyAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.choosy(), client.Options{})
@@ -277,7 +277,7 @@ func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
 	})
 }
 
-func TestStopAndCloseWaitForNothing_A67_B36(t *testing.T) {
+func TestStopAndCloseWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, newTold().choosy(), client.Options{}) // the source never answers
 		w := c.Watch(greeterKey)
@@ -302,9 +302,9 @@ func TestStopAndCloseWaitForNothing_A67_B36(t *testing.T) {
 	})
 }
 
-// TestManyWatches_A64 has ten thousand watches come and go at once; the bubble
+// TestManyWatches has ten thousand watches come and go at once; the bubble
 // fails where a goroutine of any is left.
-func TestManyWatches_A64_B12_B34(t *testing.T) {
+func TestManyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.choosy(), client.Options{})

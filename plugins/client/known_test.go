@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestANewNameHidesNoKnownOne: V82: while the source takes its time over one name, others answer.
+// TestANewNameHidesNoKnownOne: while the source takes its time over one name, others answer.
 func TestANewNameHidesNoKnownOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
@@ -36,7 +36,6 @@ func TestANewNameHidesNoKnownOne(t *testing.T) {
 	})
 }
 
-// TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor: V82.
 func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
@@ -62,8 +61,8 @@ func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	})
 }
 
-// TestAnOutageThatIsOverAtOnceTakesNothingAway_F23: V91: away and back empty before the index looked once.
-func TestAnOutageThatIsOverAtOnceTakesNothingAway_F23(t *testing.T) {
+// TestAnOutageThatIsOverAtOnceTakesNothingAway: away and back empty before the index looked once.
+func TestAnOutageThatIsOverAtOnceTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
 		c := open(t, source.backend(), client.Options{})
@@ -82,7 +81,7 @@ func TestAnOutageThatIsOverAtOnceTakesNothingAway_F23(t *testing.T) {
 	})
 }
 
-// TestAFirstAnswerIsNeverEmptyByARace: V90: the source tells of a name between two looks.
+// TestAFirstAnswerIsNeverEmptyByARace: the source tells of a name between two looks.
 func TestAFirstAnswerIsNeverEmptyByARace(t *testing.T) {
 	wish := registry.NewInterest()
 	source := eager{wish}
@@ -142,7 +141,7 @@ func (s eager) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-// TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart: V85, in answers and errors.
+// TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart: in answers and errors.
 func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newTold()
@@ -183,7 +182,7 @@ func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeToldAtAllIsNoEmptyAnswer: V85, of a source that is asked for
+// TestWhatCannotBeToldAtAllIsNoEmptyAnswer: of a source that is asked for
 // everything.
 func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

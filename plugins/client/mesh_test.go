@@ -147,7 +147,7 @@ func TestMesh_ReadsAndPublishesAtEachReplicaOfIstiod(t *testing.T) {
 	})
 }
 
-// TestAPortWithoutAServiceHidesNoOther: V84. An application serves gRPC at a port
+// TestAPortWithoutAServiceHidesNoOther: an application serves gRPC at a port
 // of its Service and HTTP at one that no Service has.
 func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,7 @@ var greeter = Instance{
 	Host: "10.0.0.1", Port: 20000, Protocol: "tri",
 }
 
-func TestAnInstanceIsProvidedUntilItIsTakenBack_A66(t *testing.T) {
+func TestAnInstanceIsProvidedUntilItIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		c := start(t, b)
@@ -173,7 +173,7 @@ func TestADrainLeavesConsumersTime(t *testing.T) {
 	})
 }
 
-func TestALostSessionIsMadeGood_A48_F33(t *testing.T) {
+func TestALostSessionIsMadeGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		c := start(t, b)
@@ -191,9 +191,9 @@ func TestALostSessionIsMadeGood_A48_F33(t *testing.T) {
 	})
 }
 
-// TestAFailingRegistryIsTriedAgain_F23: ten minutes without a registry hurry
+// TestAFailingRegistryIsTriedAgain: ten minutes without a registry hurry
 // nobody and fill no log, and after them everything is as it should be.
-func TestAFailingRegistryIsTriedAgain_F23(t *testing.T) {
+func TestAFailingRegistryIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage = 10 * time.Minute
 		target, b := world(t)
@@ -241,7 +241,7 @@ func TestAFailingRegistryIsTriedAgain_F23(t *testing.T) {
 	})
 }
 
-func TestWhatIsAnothersIsLeftAlone_F43(t *testing.T) {
+func TestWhatIsAnothersIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
 		foreign, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark("another", "another")})
@@ -311,7 +311,7 @@ func entries(t *testing.T, target *memory.Target) int {
 	return n
 }
 
-// TestInterfacesThatAreRegisteredOneByOneAddUp: V91, as dubbo-go does.
+// TestInterfacesThatAreRegisteredOneByOneAddUp: as dubbo-go does.
 func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
@@ -340,7 +340,6 @@ func TestInterfacesThatAreRegisteredOneByOneAddUp(t *testing.T) {
 	})
 }
 
-// TestAnAddressThatBecomesFreeIsTakenAtOnce: V86.
 func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)

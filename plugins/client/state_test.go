@@ -15,7 +15,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestTheStateFileForgetsWhatNobodyAsksFor: V91.
 func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
@@ -38,7 +37,6 @@ func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 	})
 }
 
-// TestADenialLeavesTheLastGoodAnswerInTheStateFile: V85.
 func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
@@ -75,7 +73,7 @@ func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 	})
 }
 
-// TestTheStateFileHasAnAge: V91. What is watched is confirmed for as long as the
+// TestTheStateFileHasAnAge: what is watched is confirmed for as long as the
 // registry is there; what was confirmed too long ago is not used.
 func TestTheStateFileHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

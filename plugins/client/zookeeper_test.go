@@ -58,7 +58,6 @@ func ask(c *client.Client, app string, patience time.Duration) (string, error) {
 	return hosts(s), err
 }
 
-// TestAFolderThatIsDeniedIsNotEmpty: V85.
 func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -85,7 +84,6 @@ func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
 	})
 }
 
-// TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor: V82.
 func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -106,7 +104,6 @@ func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing
 	})
 }
 
-// TestAFolderThatIsReadSlowlyDelaysNoOther: V82.
 func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ensemble(t)
@@ -134,7 +131,7 @@ func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 	})
 }
 
-// TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone: V83. Both stay in the
+// TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone: both stay in the
 // list, and both are told.
 func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +159,7 @@ func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 	})
 }
 
-// TestARestartWithinTheSessionIsInTheListWhenItEnds: V86. A process was killed and
+// TestARestartWithinTheSessionIsInTheListWhenItEnds: a process was killed and
 // started again at its address before its session ended.
 func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {
 	for _, identity := range []string{"p", "q"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-// TestEachObserverHasItsOwnSlice: V91. Go kit's endpoint cache sorts an event's
+// TestEachObserverHasItsOwnSlice: Go kit's endpoint cache sorts an event's
 // instances in place (sd/endpoint_cache.go updateCache), and its own instancers
 // copy each event for that (sd/internal/instance/cache.go copyEvent).
 func TestEachObserverHasItsOwnSlice(t *testing.T) {
@@ -40,7 +40,7 @@ func TestEachObserverHasItsOwnSlice(t *testing.T) {
 	}
 }
 
-// TestStopWaitsForNoObserver: V91, of a channel that nobody reads.
+// TestStopWaitsForNoObserver: of a channel that nobody reads.
 func TestStopWaitsForNoObserver(t *testing.T) {
 	r := clienttest.New()
 	providers := member(t, r)

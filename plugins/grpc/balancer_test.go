@@ -112,8 +112,8 @@ func TestTheRoutesOfTheMeshAreHonoured(t *testing.T) {
 	}
 }
 
-// BenchmarkPick_P15 is the cost of one pick among ten connections.
-func BenchmarkPick_P15(b *testing.B) {
+// BenchmarkPick is the cost of one pick among ten connections.
+func BenchmarkPick(b *testing.B) {
 	endpoints := make(map[string]registry.Endpoint)
 	for n := range 10 {
 		endpoints[string(rune('a'+n))] = registry.Endpoint{Weight: 10}
@@ -166,7 +166,7 @@ type made struct {
 
 func (*made) Connect() {}
 
-// TestACallToASubsetThatIsConnectingWaits: V89. It fails once connecting did, and
+// TestACallToASubsetThatIsConnectingWaits: it fails once connecting did, and
 // one that waits for what is ready waits on.
 func TestACallToASubsetThatIsConnectingWaits(t *testing.T) {
 	cc := &channel{listeners: make(map[string]func(balancer.SubConnState))}
@@ -204,7 +204,7 @@ func TestACallToASubsetThatIsConnectingWaits(t *testing.T) {
 	}
 }
 
-// TestTheRoutesOfOneHostDoNotRuleAnother: V91. Two services of the mesh provide
+// TestTheRoutesOfOneHostDoNotRuleAnother: two services of the mesh provide
 // one interface, each with routes of its own.
 func TestTheRoutesOfOneHostDoNotRuleAnother(t *testing.T) {
 	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
@@ -218,7 +218,7 @@ func TestTheRoutesOfOneHostDoNotRuleAnother(t *testing.T) {
 	}
 }
 
-// TestTheServiceConfigOfTheProgramHolds: V88. gRPC uses the default one only where
+// TestTheServiceConfigOfTheProgramHolds: gRPC uses the default one only where
 // a resolver gives none.
 func TestTheServiceConfigOfTheProgramHolds(t *testing.T) {
 	balancer.Register(NewBalancer())

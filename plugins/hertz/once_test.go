@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestOneAddressIsGivenOnce: V91. One process with two interfaces would be
+// TestOneAddressIsGivenOnce: one process with two interfaces would be
 // two of three instances for Hertz' balancer.
 func TestOneAddressIsGivenOnce(t *testing.T) {
 	r := clienttest.New()
@@ -36,7 +36,7 @@ func TestOneAddressIsGivenOnce(t *testing.T) {
 	}
 }
 
-// TestANameThatIsNotKnownKeepsHertzForASecond: V82. Hertz refreshes all names in
+// TestANameThatIsNotKnownKeepsHertzForASecond: Hertz refreshes all names in
 // one goroutine, without a time of its own.
 func TestANameThatIsNotKnownKeepsHertzForASecond(t *testing.T) {
 	r := clienttest.New()

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
-// TestASecureServerKeepsItsScheme: V87. Kratos 2.8 tells a server with TLS as
+// TestASecureServerKeepsItsScheme: Kratos 2.8 tells a server with TLS as
 // grpcs://, and its resolver takes no other for a client with TLS.
 func TestASecureServerKeepsItsScheme(t *testing.T) {
 	r := clienttest.New()

@@ -94,7 +94,6 @@ func newSet() *dependency.Set {
 	return dependency.NewSet(dependency.Options{Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}})
 }
 
-// TestProvidersThatDoNotAnswerDelayNothingElse is V14.
 func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

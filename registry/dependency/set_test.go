@@ -139,7 +139,7 @@ func TestSet(t *testing.T) {
 			w.want("shop", "r1")
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 		},
-		"V15 what is missing stays unknown for as long as it is missing": func(t *testing.T, w *world) {
+		"what is missing stays unknown for as long as it is missing": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.fetches(time.Minute, dependency.ErrMissing)
 			for range 24 {
@@ -154,7 +154,7 @@ func TestSet(t *testing.T) {
 			w.unknown(t, "shop", "")
 			w.known(t, "late")
 		},
-		"V13 what is denied costs the group that needs it": func(t *testing.T, w *world) {
+		"what is denied costs the group that needs it": func(t *testing.T, w *world) {
 			w.want("secret", "r1")
 			w.want("shop", "r1")
 			w.due()

@@ -70,7 +70,6 @@ func asks(address string) metadata.Ref {
 
 var loopback = &naming.Reach{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 
-// TestOnlyWhatWasAskedForIsAnAnswer is V37.
 func TestOnlyWhatWasAskedForIsAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -139,7 +138,6 @@ func TestAsker_AnAnswerIsBounded(t *testing.T) {
 	}
 }
 
-// TestANameIsHeldToItsAddresses is V41.
 func TestANameIsHeldToItsAddresses(t *testing.T) {
 	t.Parallel()
 	address, calls := provider(t, document("shop", "r1", "api.Shop"))

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestDialer_EachAddressOfANameIsJudged is V41, for names that no test machine
+// TestDialer_EachAddressOfANameIsJudged: for names that no test machine
 // resolves.
 func TestDialer_EachAddressOfANameIsJudged(t *testing.T) {
 	t.Parallel()

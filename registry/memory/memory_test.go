@@ -119,7 +119,7 @@ func TestTarget_WatchTellsEveryChangeInOrder(t *testing.T) {
 	}
 }
 
-func TestTarget_ExpireTakesWhatTheSessionHeld_A48(t *testing.T) {
+func TestTarget_ExpireTakesWhatTheSessionHeld(t *testing.T) {
 	t.Parallel()
 	target := memory.New(memory.Options{Owner: "us", Mark: mark})
 	if err := target.Write(t.Context(), create(0)); err != nil {

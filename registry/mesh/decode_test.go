@@ -25,7 +25,7 @@ func loadOf(name string, hosts ...string) *endpointv3.ClusterLoadAssignment {
 	return load(name, all...)
 }
 
-func TestClustersThatAreNoServices_C35_A24_B11_B21(t *testing.T) {
+func TestClustersThatAreNoServices(t *testing.T) {
 	for name, told := range map[string]bool{
 		"BlackHoleCluster": false, "PassthroughCluster": false, "InboundPassthroughCluster": false,
 		"inbound|80||": false, "x": false, "": false, "agent": false, "a|b|c|d|e": false,
@@ -48,7 +48,7 @@ func TestClustersThatAreNoServices_C35_A24_B11_B21(t *testing.T) {
 	}
 }
 
-func TestKindsOfClusters_A23(t *testing.T) {
+func TestKindsOfClusters(t *testing.T) {
 	inline := func(kind clusterv3.Cluster_DiscoveryType, hosts ...string) *clusterv3.Cluster {
 		c := edsCluster(greeter)
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
@@ -68,14 +68,14 @@ func TestKindsOfClusters_A23(t *testing.T) {
 		addresses []string
 		unknown   string
 	}{
-		"C36 STRICT_DNS has its host names":              {cluster: inline(clusterv3.Cluster_STRICT_DNS, "A.example.com."), addresses: []string{"a.example.com:1"}},
-		"C36 LOGICAL_DNS has its host names":             {cluster: inline(clusterv3.Cluster_LOGICAL_DNS, "b.example.com"), addresses: []string{"b.example.com:1"}},
-		"STATIC has its addresses":                       {cluster: inline(clusterv3.Cluster_STATIC, "10.0.0.1"), addresses: []string{"10.0.0.1:1"}},
-		"C37 ORIGINAL_DST is known and has no endpoints": {cluster: inline(clusterv3.Cluster_ORIGINAL_DST), unknown: "router"},
-		"C38 EDS is asked by service_name":               {cluster: renamed, needed: "other", addresses: []string{"10.0.0.9:1"}},
-		"a kind that does not exist":                     {cluster: inline(99), unknown: "kind"},
-		"a kind of an extension":                         {cluster: custom("envoy.clusters.dns"), unknown: "kind"},
-		"V09 names that the proxy resolves":              {cluster: custom("envoy.clusters.dynamic_forward_proxy")},
+		"STRICT_DNS has its host names":              {cluster: inline(clusterv3.Cluster_STRICT_DNS, "A.example.com."), addresses: []string{"a.example.com:1"}},
+		"LOGICAL_DNS has its host names":             {cluster: inline(clusterv3.Cluster_LOGICAL_DNS, "b.example.com"), addresses: []string{"b.example.com:1"}},
+		"STATIC has its addresses":                   {cluster: inline(clusterv3.Cluster_STATIC, "10.0.0.1"), addresses: []string{"10.0.0.1:1"}},
+		"ORIGINAL_DST is known and has no endpoints": {cluster: inline(clusterv3.Cluster_ORIGINAL_DST), unknown: "router"},
+		"EDS is asked by service_name":               {cluster: renamed, needed: "other", addresses: []string{"10.0.0.9:1"}},
+		"a kind that does not exist":                 {cluster: inline(99), unknown: "kind"},
+		"a kind of an extension":                     {cluster: custom("envoy.clusters.dns"), unknown: "kind"},
+		"names that the proxy resolves":              {cluster: custom("envoy.clusters.dynamic_forward_proxy")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := view()
@@ -102,7 +102,7 @@ func TestKindsOfClusters_A23(t *testing.T) {
 // TestADrainingDuplicateOfAnAddress: of several pods with one address, as on the
 // network of a node while one replaces the other, whichever may be offered
 // counts, whatever their names.
-func TestADrainingDuplicateOfAnAddress_C43(t *testing.T) {
+func TestADrainingDuplicateOfAnAddress(t *testing.T) {
 	pod := func(name string, h corev3.HealthStatus) *endpointv3.LbEndpoint {
 		return endpoint("10.0.0.1", 80, health(h), meta("istio", "workload", name+";shop;app;;Kubernetes"))
 	}
@@ -119,7 +119,7 @@ func TestADrainingDuplicateOfAnAddress_C43(t *testing.T) {
 	}
 }
 
-func TestHealth_C39_A22_B38(t *testing.T) {
+func TestHealth(t *testing.T) {
 	for status, offered := range map[corev3.HealthStatus]bool{
 		corev3.HealthStatus_UNKNOWN: true, corev3.HealthStatus_HEALTHY: true, corev3.HealthStatus_DEGRADED: true,
 		corev3.HealthStatus_UNHEALTHY: false, corev3.HealthStatus_DRAINING: false, corev3.HealthStatus_TIMEOUT: false, 77: false,
@@ -133,7 +133,7 @@ func TestHealth_C39_A22_B38(t *testing.T) {
 	}
 }
 
-func TestAddresses_C40_C41_A23_B39_F56(t *testing.T) {
+func TestAddresses(t *testing.T) {
 	internal := func(id string) *corev3.Address {
 		return &corev3.Address{Address: &corev3.Address_EnvoyInternalAddress{EnvoyInternalAddress: &corev3.EnvoyInternalAddress{
 			AddressNameSpecifier: &corev3.EnvoyInternalAddress_ServerListenerName{ServerListenerName: "connect_originate"}, EndpointId: id,
@@ -145,35 +145,35 @@ func TestAddresses_C40_C41_A23_B39_F56(t *testing.T) {
 		want     string // empty: left out
 		reason   string
 	}{
-		"IPv4":                                 {endpoint: endpoint("10.0.0.1", 1), want: "10.0.0.1:1"},
-		"C41 IPv6 has no brackets in its host": {endpoint: endpoint("2001:DB8:0::1", 1), want: "[2001:db8::1]:1"},
-		"IPv4 in IPv6 is IPv4":                 {endpoint: endpoint("::ffff:10.0.0.1", 1), want: "10.0.0.1:1"},
-		"a host name":                          {endpoint: endpoint("Greeter.Example.com", 1), want: "greeter.example.com:1"},
-		"C40 a unix socket":                    {endpoint: at(&corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}}}), reason: "unix socket"},
-		"C40 HBONE has its address in endpoint_id":  {endpoint: at(internal("10.0.0.5:8080"), original), want: "10.0.0.5:8080"},
-		"C40 HBONE has its address in original_dst": {endpoint: at(internal(""), original), want: "10.0.0.7:15"},
-		"C40 HBONE without an address":              {endpoint: at(internal("waypoint")), reason: "tunnelled"},
-		"B39 no address at all":                     {endpoint: at(nil), reason: "no address"},
-		"an endpoint that is named elsewhere":       {endpoint: &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_EndpointName{EndpointName: "x"}}, reason: "no address"},
-		"F56 port 0":                                {endpoint: endpoint("10.0.0.1", 0), reason: "port"},
-		"F56 port 70000":                            {endpoint: endpoint("10.0.0.1", 70000), reason: "port"},
-		"F56 0.0.0.0":                               {endpoint: endpoint("0.0.0.0", 1), reason: "unspecified"},
-		"F56 ::":                                    {endpoint: endpoint("::", 1), reason: "unspecified"},
-		"F56 127.0.0.1":                             {endpoint: endpoint("127.0.0.1", 1), reason: "loopback"},
-		"F56 ::1":                                   {endpoint: endpoint("::1", 1), reason: "loopback"},
-		"F56 the metadata service":                  {endpoint: endpoint("169.254.169.254", 1), reason: "metadata"},
-		"F56 the metadata service of AWS over IPv6": {endpoint: endpoint("fd00:ec2::254", 1), reason: "metadata"},
-		"F56 link-local":                            {endpoint: endpoint("169.254.1.1", 1), reason: "link-local"},
-		"F56 link-local IPv6":                       {endpoint: endpoint("fe80::1", 1), reason: "link-local"},
-		"F56 a zone":                                {endpoint: endpoint("fe80::1%eth0", 1), reason: "zone"},
-		"F56 multicast":                             {endpoint: endpoint("224.0.0.1", 1), reason: "multicast"},
-		"F56 broadcast":                             {endpoint: endpoint("255.255.255.255", 1), reason: "broadcast"},
-		"F56 localhost":                             {endpoint: endpoint("localhost", 1), reason: "own machine"},
-		"F56 the metadata service by name":          {endpoint: endpoint("metadata.google.internal", 1), reason: "metadata"},
-		"F56 an IP address that is none":            {endpoint: endpoint("256.1.1.1", 1), reason: "neither"},
-		"F56 an empty host":                         {endpoint: endpoint("", 1), reason: "neither"},
-		"F54 a host that is a path":                 {endpoint: endpoint("../../x", 1), reason: "neither"},
-		"F54 a host with control characters":        {endpoint: endpoint("a\r\n\x1b[31m", 1), reason: "neither"},
+		"IPv4":                                  {endpoint: endpoint("10.0.0.1", 1), want: "10.0.0.1:1"},
+		"IPv6 has no brackets in its host":      {endpoint: endpoint("2001:DB8:0::1", 1), want: "[2001:db8::1]:1"},
+		"IPv4 in IPv6 is IPv4":                  {endpoint: endpoint("::ffff:10.0.0.1", 1), want: "10.0.0.1:1"},
+		"a host name":                           {endpoint: endpoint("Greeter.Example.com", 1), want: "greeter.example.com:1"},
+		"a unix socket":                         {endpoint: at(&corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: "/x"}}}), reason: "unix socket"},
+		"HBONE has its address in endpoint_id":  {endpoint: at(internal("10.0.0.5:8080"), original), want: "10.0.0.5:8080"},
+		"HBONE has its address in original_dst": {endpoint: at(internal(""), original), want: "10.0.0.7:15"},
+		"HBONE without an address":              {endpoint: at(internal("waypoint")), reason: "tunnelled"},
+		"no address at all":                     {endpoint: at(nil), reason: "no address"},
+		"an endpoint that is named elsewhere":   {endpoint: &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_EndpointName{EndpointName: "x"}}, reason: "no address"},
+		"port 0":                                {endpoint: endpoint("10.0.0.1", 0), reason: "port"},
+		"port 70000":                            {endpoint: endpoint("10.0.0.1", 70000), reason: "port"},
+		"0.0.0.0":                               {endpoint: endpoint("0.0.0.0", 1), reason: "unspecified"},
+		"::":                                    {endpoint: endpoint("::", 1), reason: "unspecified"},
+		"127.0.0.1":                             {endpoint: endpoint("127.0.0.1", 1), reason: "loopback"},
+		"::1":                                   {endpoint: endpoint("::1", 1), reason: "loopback"},
+		"the metadata service":                  {endpoint: endpoint("169.254.169.254", 1), reason: "metadata"},
+		"the metadata service of AWS over IPv6": {endpoint: endpoint("fd00:ec2::254", 1), reason: "metadata"},
+		"link-local":                            {endpoint: endpoint("169.254.1.1", 1), reason: "link-local"},
+		"link-local IPv6":                       {endpoint: endpoint("fe80::1", 1), reason: "link-local"},
+		"a zone":                                {endpoint: endpoint("fe80::1%eth0", 1), reason: "zone"},
+		"multicast":                             {endpoint: endpoint("224.0.0.1", 1), reason: "multicast"},
+		"broadcast":                             {endpoint: endpoint("255.255.255.255", 1), reason: "broadcast"},
+		"localhost":                             {endpoint: endpoint("localhost", 1), reason: "own machine"},
+		"the metadata service by name":          {endpoint: endpoint("metadata.google.internal", 1), reason: "metadata"},
+		"an IP address that is none":            {endpoint: endpoint("256.1.1.1", 1), reason: "neither"},
+		"an empty host":                         {endpoint: endpoint("", 1), reason: "neither"},
+		"a host that is a path":                 {endpoint: endpoint("../../x", 1), reason: "neither"},
+		"a host with control characters":        {endpoint: endpoint("a\r\n\x1b[31m", 1), reason: "neither"},
 		"the gateway of another network": {
 			endpoint: endpoint("34.0.0.1", 15443, mutualTLS(), meta("istio", "workload", ";;;;other")), reason: "gateway",
 		},
@@ -211,12 +211,12 @@ func TestAddresses_C40_C41_A23_B39_F56(t *testing.T) {
 }
 
 func TestEndpointDetails(t *testing.T) {
-	t.Run("C42 of several addresses the first", func(t *testing.T) {
+	t.Run("of several addresses the first", func(t *testing.T) {
 		e := endpoint("10.0.0.1", 1)
 		e.GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socket("2001:db8::1", 1)}}
 		expectOne(t, load(greeter, e), registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 1})
 	})
-	t.Run("C43 F57 one address in two localities is one endpoint, the one that is offered", func(t *testing.T) {
+	t.Run("one address in two localities is one endpoint, the one that is offered", func(t *testing.T) {
 		a := load(greeter, endpoint("10.0.0.1", 1, health(corev3.HealthStatus_UNHEALTHY)))
 		a.Endpoints = append(a.Endpoints, &endpointv3.LocalityLbEndpoints{
 			Locality: &corev3.Locality{Region: "r"}, LbEndpoints: []*endpointv3.LbEndpoint{endpoint("10.0.0.1", 1)},
@@ -224,7 +224,7 @@ func TestEndpointDetails(t *testing.T) {
 		expectOne(t, a, registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: 1, Zone: "r"})
 	})
 	for name, n := range map[string]uint32{"no weight": 0, "one": 1, "the largest": math.MaxUint32} {
-		t.Run("C44 "+name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			e := endpoint("10.0.0.1", 1)
 			e.LoadBalancingWeight = nil
 			if n > 0 {
@@ -233,7 +233,7 @@ func TestEndpointDetails(t *testing.T) {
 			expectOne(t, load(greeter, e), registry.Endpoint{Host: "10.0.0.1", Port: 1, Weight: n})
 		})
 	}
-	t.Run("C45 no locality, gaps between priorities: all are taken", func(t *testing.T) {
+	t.Run("no locality, gaps between priorities: all are taken", func(t *testing.T) {
 		a := &endpointv3.ClusterLoadAssignment{ClusterName: greeter, Endpoints: []*endpointv3.LocalityLbEndpoints{
 			{LbEndpoints: []*endpointv3.LbEndpoint{endpoint("10.0.0.1", 1)}, Priority: 7},
 			{LbEndpoints: []*endpointv3.LbEndpoint{endpoint("10.0.0.2", 1)}, Priority: 2, Locality: &corev3.Locality{Region: "r", SubZone: "s"}},

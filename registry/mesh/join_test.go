@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 )
 
-func TestGoldenJoinOfWhatARealIstiodAnswers_A21_A22_A23_C50(t *testing.T) {
+func TestGoldenJoinOfWhatARealIstiodAnswers(t *testing.T) {
 	for _, dir := range []string{"router", "sidecar-sotw", "sidecar-region1", "kube", "mcp-eds"} {
 		t.Run(dir, func(t *testing.T) {
 			n := everything(t)
@@ -48,7 +48,7 @@ func small(t *testing.T) mesh.View {
 
 func TestJoin(t *testing.T) {
 	keys := []string{"providers:I::", "a.b:1"}
-	t.Run("A02 A63 B10 only hosts that carry a key become services and are asked for", func(t *testing.T) {
+	t.Run("only hosts that carry a key become services and are asked for", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		j := (&mesh.Naming{}).Join(v)
@@ -60,7 +60,7 @@ func TestJoin(t *testing.T) {
 			t.Error("no reason for the other")
 		}
 	})
-	t.Run("A06 C43 C50 subsets do not double instances", func(t *testing.T) {
+	t.Run("subsets do not double instances", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		for _, n := range []mesh.Naming{{}, {Subsets: true}} {
@@ -83,7 +83,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("subset %q", got)
 		}
 	})
-	t.Run("A07 B2 two interfaces on one host both have its endpoints", func(t *testing.T) {
+	t.Run("two interfaces on one host both have its endpoints", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:J:1.0:g", "a.b:1")
 		j := (&mesh.Naming{}).Join(v)
@@ -93,7 +93,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("interfaces %v", j.Services[0].Interfaces)
 		}
 	})
-	t.Run("A10 B17 one key at two hosts is both of them", func(t *testing.T) {
+	t.Run("one key at two hosts is both of them", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")
 		j := (&mesh.Naming{}).Join(v)
@@ -102,7 +102,7 @@ func TestJoin(t *testing.T) {
 			t.Error("the conflict is not told")
 		}
 	})
-	t.Run("A20 rules name hosts without a key, keys win", func(t *testing.T) {
+	t.Run("rules name hosts without a key, keys win", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		n := mesh.Naming{Rules: []mesh.Rule{
@@ -144,7 +144,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("skipped %v", j.Skipped)
 		}
 	})
-	t.Run("A85 B50 the domain of the cluster does not matter", func(t *testing.T) {
+	t.Run("the domain of the cluster does not matter", func(t *testing.T) {
 		v, r := view(), plain(t)
 		const name = "outbound|20000||greeter.shop.svc.k8s.corp.example"
 		v.Clusters[name] = decodeCluster(t, r, edsCluster(name))
@@ -160,7 +160,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("skipped %v", j.Skipped)
 		}
 	})
-	t.Run("C12 A04 a service without endpoints is one", func(t *testing.T) {
+	t.Run("a service without endpoints is one", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		v.Assignments["outbound|1||a.b"] = decodeAssignment(t, plain(t), load("outbound|1||a.b"))
@@ -181,7 +181,7 @@ func TestJoin(t *testing.T) {
 			t.Error("it is not told to be unknown")
 		}
 	})
-	t.Run("B28 the result does not depend on any order", func(t *testing.T) {
+	t.Run("the result does not depend on any order", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")
 		n := mesh.Naming{Subsets: true}
@@ -192,7 +192,7 @@ func TestJoin(t *testing.T) {
 			}
 		}
 	})
-	t.Run("A21 a row tells its cluster and host", func(t *testing.T) {
+	t.Run("a row tells its cluster and host", func(t *testing.T) {
 		v := small(t)
 		v.Mapping = mapping(t, keys...)
 		s := (&mesh.Naming{}).Join(v).Services[0]
@@ -200,7 +200,7 @@ func TestJoin(t *testing.T) {
 			t.Errorf("attributes %v", s.Attributes)
 		}
 	})
-	t.Run("F57 one address in two services is kept apart", func(t *testing.T) {
+	t.Run("one address in two services is kept apart", func(t *testing.T) {
 		v := small(t)
 		v.Assignments["outbound|1||c.d"] = v.Assignments["outbound|1||a.b"]
 		n := everything(t)

@@ -17,7 +17,7 @@ var _ mesh.MappingReader = (*debug.Reader)(nil)
 
 // TestWhatIsKeptUpToDateIsWhatIsJoined: whatever happened in whatever order,
 // the table is the pure join of what istiod and the mapping say now.
-func TestWhatIsKeptUpToDateIsWhatIsJoined_B30(t *testing.T) {
+func TestWhatIsKeptUpToDateIsWhatIsJoined(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

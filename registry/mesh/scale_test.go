@@ -32,9 +32,9 @@ func pods(service, n int) (*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment
 	return edsCluster(name), a
 }
 
-// TestManyEndpoints_F17_P07: 50,000 endpoints in one response of well over
+// TestManyEndpoints: 50,000 endpoints in one response of well over
 // 4 MiB, and what a row of them costs.
-func TestManyEndpoints_F17_P07(t *testing.T) {
+func TestManyEndpoints(t *testing.T) {
 	const name = "outbound|20880||service-1.shop.svc.cluster.local"
 	hosts := make([]string, 50_000)
 	for i := range hosts {
@@ -54,7 +54,7 @@ func TestManyEndpoints_F17_P07(t *testing.T) {
 		}
 		b.expectKnown()
 	})
-	t.Run("P07 at most 1 kB of memory for each", func(t *testing.T) {
+	t.Run("at most 1 kB of memory for each", func(t *testing.T) {
 		_, a := pods(2, 5_000)
 		data := encode(t, a)
 		before := heap()
@@ -79,9 +79,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkDecode_P10: what a changed cluster of 100 endpoints costs, per
+// BenchmarkDecode: what a changed cluster of 100 endpoints costs, per
 // endpoint.
-func BenchmarkDecode_P10(b *testing.B) {
+func BenchmarkDecode(b *testing.B) {
 	const n = 100
 	_, a := pods(1, n)
 	data := encode(b, a)
@@ -95,8 +95,8 @@ func BenchmarkDecode_P10(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/endpoint")
 }
 
-// BenchmarkJoin_P10 joins 1,000 services of 10 endpoints each from nothing.
-func BenchmarkJoin_P10(b *testing.B) {
+// BenchmarkJoin joins 1,000 services of 10 endpoints each from nothing.
+func BenchmarkJoin(b *testing.B) {
 	v, r := view(), plain(b)
 	for i := range 1000 {
 		c, a := pods(i, 10)

@@ -27,12 +27,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-func TestEndpointsComeAndGo_A02_A03_A04_B1_C12_C13(t *testing.T) {
+func TestEndpointsComeAndGo(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.set(loadOf("outbound|1||a.b", "10.0.0.2"))
 		b.expect("a.b:1 10.0.0.2", "c.d:1 10.0.1.1")
-		b.expectDrain("a.b:1") // C13: told as it happened
+		b.expectDrain("a.b:1") // told as it happened
 		b.set(loadOf("outbound|1||a.b"))
 		b.expect("a.b:1", "c.d:1 10.0.1.1")
 		b.set(loadOf("outbound|1||a.b", "10.0.0.3"))
@@ -41,7 +41,7 @@ func TestEndpointsComeAndGo_A02_A03_A04_B1_C12_C13(t *testing.T) {
 	})
 }
 
-func TestAClusterGoes_A05_C08_F13(t *testing.T) {
+func TestAClusterGoes(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.remove("outbound|1||a.b")
@@ -59,7 +59,7 @@ func TestAClusterGoes_A05_C08_F13(t *testing.T) {
 	})
 }
 
-func TestASubsetClusterAppears_A06_C50(t *testing.T) {
+func TestASubsetClusterAppears(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.serve("outbound|1|v1|a.b", "10.0.0.1")
@@ -68,7 +68,7 @@ func TestASubsetClusterAppears_A06_C50(t *testing.T) {
 	})
 }
 
-func TestSubsetsAreToldWhereTheyAreWanted_A21(t *testing.T) {
+func TestSubsetsAreToldWhereTheyAreWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Subsets = true })
 		b.running()
@@ -85,7 +85,7 @@ func TestSubsetsAreToldWhereTheyAreWanted_A21(t *testing.T) {
 	})
 }
 
-func TestTwoInterfacesOfOneHostChangeTogether_A07_B2_B3(t *testing.T) {
+func TestTwoInterfacesOfOneHostChangeTogether(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:K::", "a.b:1")))
@@ -98,7 +98,7 @@ func TestTwoInterfacesOfOneHostChangeTogether_A07_B2_B3(t *testing.T) {
 	})
 }
 
-func TestAKeyComesLaterThanItsEndpoints_A08_B3(t *testing.T) {
+func TestAKeyComesLaterThanItsEndpoints(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1", "providers:K::", "e.f:1")))
@@ -107,7 +107,7 @@ func TestAKeyComesLaterThanItsEndpoints_A08_B3(t *testing.T) {
 	})
 }
 
-func TestAKeyMoves_A09_B16(t *testing.T) {
+func TestAKeyMoves(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "e.f:1", "providers:J::", "c.d:1")))
@@ -116,7 +116,7 @@ func TestAKeyMoves_A09_B16(t *testing.T) {
 	})
 }
 
-func TestOneKeyAtTwoHosts_A10(t *testing.T) {
+func TestOneKeyAtTwoHosts(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1", "providers:I::", "c.d:1")))
@@ -127,7 +127,7 @@ func TestOneKeyAtTwoHosts_A10(t *testing.T) {
 	})
 }
 
-func TestOnlyNeededEndpointsAreAskedFor_A63_B10(t *testing.T) {
+func TestOnlyNeededEndpointsAreAskedFor(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for _, r := range b.istiod.Requests(eds) {
@@ -140,7 +140,7 @@ func TestOnlyNeededEndpointsAreAskedFor_A63_B10(t *testing.T) {
 	})
 }
 
-func TestClustersThatAreNoServicesAreAcknowledged_A24_C35_B11_B21(t *testing.T) {
+func TestClustersThatAreNoServicesAreAcknowledged(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for _, name := range []string{"BlackHoleCluster", "PassthroughCluster", "inbound|80||", "x", "outbound|80||a b"} {
@@ -163,7 +163,7 @@ func TestClustersThatAreNoServicesAreAcknowledged_A24_C35_B11_B21(t *testing.T) 
 	})
 }
 
-func TestUnhealthyEndpointsAreKnownAndNotOffered_A22_C39(t *testing.T) {
+func TestUnhealthyEndpointsAreKnownAndNotOffered(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.set(load("outbound|1||a.b", endpoint("10.0.0.1", 1, health(corev3.HealthStatus_DRAINING)), endpoint("10.0.0.2", 1)))
@@ -186,7 +186,7 @@ func originalDst(name string) *clusterv3.Cluster {
 	return c
 }
 
-func TestHeadlessServicesAreUnknownToASidecar_A23_C37(t *testing.T) {
+func TestHeadlessServicesAreUnknownToASidecar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, asSidecar)
 		b.istiod.Set(originalDst("outbound|1||a.b"))
@@ -201,8 +201,8 @@ func TestHeadlessServicesAreUnknownToASidecar_A23_C37(t *testing.T) {
 }
 
 // TestAServiceOfResolutionNoneIsSkipped: to a router istiod tells of headless
-// services by EDS, so that it hides nothing from us (V09).
-func TestAServiceOfResolutionNoneIsSkipped_A23_C37(t *testing.T) {
+// services by EDS, so that it hides nothing from us.
+func TestAServiceOfResolutionNoneIsSkipped(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.set(originalDst("outbound|443||old.example.com"))
@@ -218,7 +218,7 @@ func TestAServiceOfResolutionNoneIsSkipped_A23_C37(t *testing.T) {
 }
 
 // TestOneOfTwoSpellingsGoes: host names have no case, so that two clusters may
-// stand for one service (V32).
+// stand for one service.
 func TestOneOfTwoSpellingsGoes(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||A.b", "10.0.0.1")
@@ -252,8 +252,8 @@ func (c *reluctant) Close() error {
 }
 
 // TestALostStreamMakesTheTableStaleAtOnce: though the connection takes long to
-// close, and the next one hangs (V11).
-func TestALostStreamMakesTheTableStaleAtOnce_F13(t *testing.T) {
+// close, and the next one hangs.
+func TestALostStreamMakesTheTableStaleAtOnce(t *testing.T) {
 	for name, mode := range map[string]ads.Mode{"delta": ads.Delta, "state of the world": ads.StateOfTheWorld} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestALostStreamMakesTheTableStaleAtOnce_F13(t *testing.T) {
 }
 
 // TestAdditionalAddressesAreNoEndpoints: nor is their coming and going a change.
-func TestAdditionalAddressesAreNoEndpoints_C42(t *testing.T) {
+func TestAdditionalAddressesAreNoEndpoints(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		with := func(more ...string) *endpointv3.ClusterLoadAssignment {
@@ -304,7 +304,7 @@ func TestAdditionalAddressesAreNoEndpoints_C42(t *testing.T) {
 }
 
 // TestAChangeCostsWhatChanged: however many other services there are.
-func TestAChangeCostsWhatChanged_B30(t *testing.T) {
+func TestAChangeCostsWhatChanged(t *testing.T) {
 	cost := func(services int) (allocations uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t)
@@ -336,7 +336,7 @@ func TestAChangeCostsWhatChanged_B30(t *testing.T) {
 	}
 }
 
-func TestUnchangedPushesChangeNothing_A25(t *testing.T) {
+func TestUnchangedPushesChangeNothing(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Push()
@@ -346,7 +346,7 @@ func TestUnchangedPushesChangeNothing_A25(t *testing.T) {
 	})
 }
 
-func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
+func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.serve("outbound|1||a.b", "10.0.0.1")
 		b.start()
@@ -360,7 +360,7 @@ func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
 		}
 		b.mapping.say(debug.Snapshot{Mapping: mapping(b.t, "providers:I::", "a.b:1"), Complete: true, Restarting: time.Now().Add(time.Minute)})
 		if k := b.knowledge(); !k.Synced || len(k.Unknown) != 1 || k.Of("a.b:1") != nil {
-			b.t.Errorf("F11 while clients are on their way back: %+v, want known services, and one scope that holds what was never told of", k)
+			b.t.Errorf("while clients are on their way back: %+v, want known services, and one scope that holds what was never told of", k)
 		}
 		b.mapping.say(complete(mapping(b.t, "providers:I::", "a.b:1")))
 		b.expectKnown()
@@ -371,8 +371,8 @@ func TestNotSyncedBeforeTheMappingIsComplete_A13(t *testing.T) {
 }
 
 // TestAClientThatCannotBeReadMayHaveKeys: nothing may be concluded from a key
-// that is missing, and what is known goes on (V08).
-func TestAClientThatCannotBeReadMayHaveKeys_A13(t *testing.T) {
+// that is missing, and what is known goes on.
+func TestAClientThatCannotBeReadMayHaveKeys(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		keys := mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")
@@ -406,7 +406,7 @@ func TestAClientThatCannotBeReadMayHaveKeys_A13(t *testing.T) {
 	})
 }
 
-func TestKnownKeysGoOnWhenTheMappingCannotBeRead_A13_F20(t *testing.T) {
+func TestKnownKeysGoOnWhenTheMappingCannotBeRead(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		last := mapping(b.t, "providers:I::", "a.b:1", "providers:J::", "c.d:1")
@@ -421,7 +421,7 @@ func TestKnownKeysGoOnWhenTheMappingCannotBeRead_A13_F20(t *testing.T) {
 	})
 }
 
-func TestRulesNeedNoMapping_A20(t *testing.T) {
+func TestRulesNeedNoMapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) {
 			o.Mapping = nil
@@ -435,7 +435,7 @@ func TestRulesNeedNoMapping_A20(t *testing.T) {
 	})
 }
 
-func TestStreamIsResetNowAndThen_F14_C22(t *testing.T) {
+func TestStreamIsResetNowAndThen(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		for range 3 {
@@ -465,7 +465,7 @@ func TestIstiodIsAway(t *testing.T) {
 	})
 }
 
-func TestRemovalsDuringAGapAreFound_F15_C25(t *testing.T) {
+func TestRemovalsDuringAGapAreFound(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.net.cut()
@@ -481,7 +481,7 @@ func TestRemovalsDuringAGapAreFound_F15_C25(t *testing.T) {
 	})
 }
 
-func TestIstiodRestartsWithAPartOfTheMesh_F11(t *testing.T) {
+func TestIstiodRestartsWithAPartOfTheMesh(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Withhold(cds, "outbound|1||a.b")
@@ -497,7 +497,7 @@ func TestIstiodRestartsWithAPartOfTheMesh_F11(t *testing.T) {
 	})
 }
 
-func TestEverythingGoesAtOnce_F12_C09(t *testing.T) {
+func TestEverythingGoesAtOnce(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Replace([]string{cds})
@@ -523,7 +523,7 @@ func TestNothingGoesWhileANewStreamIsCompared(t *testing.T) {
 	})
 }
 
-func TestSilenceAboutEndpointsIsUnknown_C30(t *testing.T) {
+func TestSilenceAboutEndpointsIsUnknown(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Mute(eds)
@@ -543,7 +543,7 @@ func TestSilenceAboutEndpointsIsUnknown_C30(t *testing.T) {
 	})
 }
 
-func TestAResourceThatCannotBeReadCostsItself_F16_B33(t *testing.T) {
+func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
 		b.istiod.Alter(func(a *adstest.Answer) {
@@ -573,7 +573,7 @@ func TestAResourceThatCannotBeReadCostsItself_F16_B33(t *testing.T) {
 	})
 }
 
-func TestWrappedResourcesAreUnwrapped_C46(t *testing.T) {
+func TestWrappedResourcesAreUnwrapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.StateOfTheWorld })
 		b.istiod.Alter(func(a *adstest.Answer) {
@@ -589,7 +589,7 @@ func TestWrappedResourcesAreUnwrapped_C46(t *testing.T) {
 	})
 }
 
-func TestAClusterThatCannotBeRead_F16(t *testing.T) {
+func TestAClusterThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.Delta })
 		b.running()
@@ -671,7 +671,7 @@ func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
 }
 
 // TestARecheckThatFindsNobodyConfirmsNothing: the connection that there is goes
-// on, and another one is tried until it can be had (V06).
+// on, and another one is tried until it can be had.
 func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
@@ -725,8 +725,8 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 }
 
 // TestAWrongReplicaDoesNotConfirmItself: what it lost sight of is there again
-// once another one was asked (V06).
-func TestAWrongReplicaDoesNotConfirmItself_A12(t *testing.T) {
+// once another one was asked.
+func TestAWrongReplicaDoesNotConfirmItself(t *testing.T) {
 	lookup := func(addresses ...string) func(context.Context, string) ([]string, error) {
 		return func(_ context.Context, host string) ([]string, error) {
 			if host != "istiod.istio-system.svc" {
@@ -776,7 +776,7 @@ func TestAWrongReplicaDoesNotConfirmItself_A12(t *testing.T) {
 	}
 }
 
-func TestReplicasOfIstiod_B7_B29(t *testing.T) {
+func TestReplicasOfIstiod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told [][]string
 		b := newBed(t, func(o *mesh.Options) {
@@ -784,7 +784,7 @@ func TestReplicasOfIstiod_B7_B29(t *testing.T) {
 			o.Replicas = func(r []string) { told = append(told, r) }
 		})
 		const name = "outbound|15014||istiod.istio-system.svc.cluster.local"
-		b.serve(name, "10.9.0.1", "10.9.0.2") // B7: two in one update
+		b.serve(name, "10.9.0.1", "10.9.0.2") // Two in one update
 		b.running()
 		b.set(loadOf(name, "10.9.0.2", "10.9.0.3"))
 		b.set(loadOf(name))
@@ -835,7 +835,6 @@ func TestOptionsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestEndpointsThatAreNotToldHideNoOtherName: V82.
 func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
@@ -862,7 +861,7 @@ func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
 	})
 }
 
-func TestOnlyWhatIsWantedIsAskedFor_A63_B10(t *testing.T) {
+func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wish := registry.NewInterest()
 		b := newBed(t, func(o *mesh.Options) { o.Naming.Interest = wish })

@@ -27,7 +27,7 @@ func (jealous) Alien(_ string, in metadata.NacosInstance) error {
 // TestNothingIsAddedWhereAnotherFormatStands: what is ours there stays as it
 // is, and goes when it has to.
 func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
-	bubble(t, "F54", func(t *testing.T) {
+	bubble(t, "an exclusive format", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: []nacos.Layout{jealous{}}})
 		if err != nil {

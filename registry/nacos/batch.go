@@ -57,7 +57,7 @@ func (b batch) request(k serviceKey) rpc_request.IRequest {
 // identified returns an instance with the id that a server would give it, as
 // it goes over the wire. Not every server gives one to instances that are
 // published together, and Kratos' consumers of more than 25 choose among them
-// by their ids: without any, all calls go to one (V72).
+// by their ids: without any, all calls go to one.
 func identified(text string, k serviceKey) json.RawMessage {
 	in, err := metadata.ParseNacosInstance(text)
 	body, open := strings.CutSuffix(text, "}")

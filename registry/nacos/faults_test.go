@@ -42,7 +42,7 @@ func stored(t *testing.T, r nacostest.Request) string {
 
 func TestRestarts(t *testing.T) {
 	both := []registry.Entry{entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)}
-	bubble(t, "F01 a publisher that dies takes its set along, and its successor brings it back once", func(t *testing.T) {
+	bubble(t, "a publisher that dies takes its set along, and its successor brings it back once", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, both...)
 		r.stop()
@@ -55,7 +55,7 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("%d batches, want one of each", n)
 		}
 	})
-	bubble(t, "F01 F03 with two publishers of the same records either may die, and nobody sees it", func(t *testing.T) {
+	bubble(t, "with two publishers of the same records either may die, and nobody sees it", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, both...)
 		first := r.stop
@@ -76,7 +76,7 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("%d batches, want one of each", n)
 		}
 	})
-	bubble(t, "F06 what changed while we were away is one batch with the new set", func(t *testing.T) {
+	bubble(t, "what changed while we were away is one batch with the new set", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, both...)
 		r.stop()
@@ -88,7 +88,7 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("%d batches, want 2", n)
 		}
 	})
-	bubble(t, "F07 what is already published is not sent again", func(t *testing.T) {
+	bubble(t, "what is already published is not sent again", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		want := entry(greeter, "10.0.0.1", mine)
 		r.write(t, want)
@@ -101,8 +101,8 @@ func TestRestarts(t *testing.T) {
 	})
 }
 
-func TestConnection_A48(t *testing.T) {
-	bubble(t, "A48 a lost connection is told, and everything can be written once more", func(t *testing.T) {
+func TestConnection(t *testing.T) {
+	bubble(t, "a lost connection is told, and everything can be written once more", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Drop()
@@ -114,7 +114,7 @@ func TestConnection_A48(t *testing.T) {
 			t.Errorf("state %+v", got)
 		}
 	})
-	bubble(t, "A48 a server that wants the connection gone keeps what it holds until the next one wrote it", func(t *testing.T) {
+	bubble(t, "a server that wants the connection gone keeps what it holds until the next one wrote it", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Reset()
@@ -131,7 +131,7 @@ func TestConnection_A48(t *testing.T) {
 			t.Errorf("%d connections, want 1", n)
 		}
 	})
-	bubble(t, "A48 a server that wants the connection gone and then dies is a lost connection", func(t *testing.T) {
+	bubble(t, "a server that wants the connection gone and then dies is a lost connection", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Fail(func(nacostest.Request) (int, string) { return 300, "starting" })
@@ -155,7 +155,7 @@ func TestConnection_A48(t *testing.T) {
 
 // TestReconnecting leaves nothing behind, however often.
 func TestReconnecting(t *testing.T) {
-	bubble(t, "F05 a hundred lost connections leave no goroutine behind", func(t *testing.T) {
+	bubble(t, "a hundred lost connections leave no goroutine behind", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		turn := func() int {
 			r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -176,7 +176,7 @@ func TestReconnecting(t *testing.T) {
 			t.Errorf("%d connections, want 1", n)
 		}
 	})
-	bubble(t, "V18 a connection that ends while nothing is written is told of within seconds", func(t *testing.T) {
+	bubble(t, "a connection that ends while nothing is written is told of within seconds", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		time.Sleep(time.Hour)
@@ -195,7 +195,7 @@ func TestReconnecting(t *testing.T) {
 }
 
 func TestServerLosesData(t *testing.T) {
-	bubble(t, "F24 a server that comes back empty is no reason to delete, and gets everything again", func(t *testing.T) {
+	bubble(t, "a server that comes back empty is no reason to delete, and gets everything again", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Forget()
@@ -207,7 +207,7 @@ func TestServerLosesData(t *testing.T) {
 			t.Errorf("%d requests that take something back", n)
 		}
 	})
-	bubble(t, "F25 a set that the server forgot is found missing and written again", func(t *testing.T) {
+	bubble(t, "a set that the server forgot is found missing and written again", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Forget()
@@ -217,7 +217,7 @@ func TestServerLosesData(t *testing.T) {
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1")
 	})
-	bubble(t, "F29 a change that no push tells of is seen by the next reading", func(t *testing.T) {
+	bubble(t, "a change that no push tells of is seen by the next reading", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
@@ -228,7 +228,7 @@ func TestServerLosesData(t *testing.T) {
 			t.Errorf("read %+v, want both", held)
 		}
 	})
-	bubble(t, "F28 a server whose clock jumps changes nothing", func(t *testing.T) {
+	bubble(t, "a server whose clock jumps changes nothing", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		for i, skew := range []time.Duration{0, time.Minute, -time.Minute, -24 * time.Hour} {
 			r.server.Skew(skew)
@@ -239,7 +239,7 @@ func TestServerLosesData(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "A54 a batch whose answer was lost is found by reading, and is there once", func(t *testing.T) {
+	bubble(t, "a batch whose answer was lost is found by reading, and is there once", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		want := entry(greeter, "10.0.0.1", mine)
 		r.server.Lose(func(q nacostest.Request) bool { return q.Type == "BatchInstanceRequest" })
@@ -259,7 +259,7 @@ func TestServerLosesData(t *testing.T) {
 	})
 }
 
-func TestDeadConnectionIsNoticed_F23(t *testing.T) {
+func TestDeadConnectionIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -293,7 +293,7 @@ func TestPushesAreAcknowledged(t *testing.T) {
 }
 
 // TestInstancesHaveIDs: consumers of Kratos that have more than 25 instances
-// choose among them by their ids. V72.
+// choose among them by their ids.
 func TestInstancesHaveIDs(t *testing.T) {
 	bubble(t, "each instance has the id that a server gives one that is published alone", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-func TestOnlyWhatIsWantedIsSubscribed_A63(t *testing.T) {
+func TestOnlyWhatIsWantedIsSubscribed(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })
@@ -48,8 +48,7 @@ func TestOnlyWhatIsWantedIsSubscribed_A63(t *testing.T) {
 	})
 }
 
-// TestANameThatCannotBeReadHidesNoOther: V82, V85.
-func TestANameThatCannotBeReadHidesNoOther_V82_V85(t *testing.T) {
+func TestANameThatCannotBeReadHidesNoOther(t *testing.T) {
 	bubble(t, "", func(t *testing.T) {
 		wish := registry.NewInterest()
 		r := newReadRig(t, func(_ *nacos.Options, o *nacos.SourceOptions) { o.Interest = wish })

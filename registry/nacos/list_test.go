@@ -26,9 +26,9 @@ func shifting(requests int) []view {
 	return out
 }
 
-// TestListAll_F31: a list is all of the names or an error, whatever happens to
+// TestListAll: a list is all of the names or an error, whatever happens to
 // the services between two pages.
-func TestListAll_F31(t *testing.T) {
+func TestListAll(t *testing.T) {
 	t.Parallel()
 	six := strings.Fields("a b c d e f")
 	still := func(names ...string) []view { return []view{{names: names}} }

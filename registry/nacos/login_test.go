@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestThePasswordFollowsNoRedirect_E1_E9: a server that sends the login
+// TestThePasswordFollowsNoRedirect: a server that sends the login
 // elsewhere is an error, and nobody else is told the password.
-func TestThePasswordFollowsNoRedirect_E1_E9(t *testing.T) {
+func TestThePasswordFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -71,9 +71,9 @@ func TestAnAttemptThatIsGivenUpHidesNoAnswer(t *testing.T) {
 	}
 }
 
-// TestALoginIsAskedOfTheNextServer_V17: a server that says nothing of the
+// TestALoginIsAskedOfTheNextServer: a server that says nothing of the
 // password keeps nobody from logging in at another.
-func TestALoginIsAskedOfTheNextServer_V17(t *testing.T) {
+func TestALoginIsAskedOfTheNextServer(t *testing.T) {
 	t.Parallel()
 	for status, denies := range map[int]bool{
 		http.StatusUnauthorized: true, http.StatusForbidden: true,

@@ -140,7 +140,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 		i := slices.IndexFunc(entries, func(e registry.Entry) bool { return strings.HasPrefix(e.Key, "#metadata/") })
 		return entries[i].Key
 	}
-	bubble(t, "A54 the old revision is ours still where the instances of the new one are not taken", func(t *testing.T) {
+	bubble(t, "the old revision is ours still where the instances of the new one are not taken", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target := appTarget(t, r)
 		first, second := shop(t), shop(t, registry.Interface{Name: "api.B"})
@@ -170,7 +170,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 			t.Errorf("documents of ours %q, want %q", got, docOf(second))
 		}
 	})
-	bubble(t, "A54 a document whose confirmation is lost is ours", func(t *testing.T) {
+	bubble(t, "a document whose confirmation is lost is ours", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target := appTarget(t, r)
 		want := shop(t)
@@ -190,7 +190,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 // TestAPartThatIsRefusedIsNamed: the instances are published all the same, and
 // a document that may not be removed stays known as ours.
 func TestAPartThatIsRefusedIsNamed(t *testing.T) {
-	bubble(t, "F26", func(t *testing.T) {
+	bubble(t, "a document", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		target, want := appTarget(t, r), shop(t)
 		g, doc := want[0].Group, want[1].Key

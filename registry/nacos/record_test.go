@@ -14,7 +14,7 @@ import (
 
 var _ registry.Recorder = (*nacos.Target)(nil)
 
-func TestRecords_A38(t *testing.T) {
+func TestRecords(t *testing.T) {
 	bubble(t, "what several keep at the same time is all kept, and outlives their connections", func(t *testing.T) {
 		server := nacostest.NewServer()
 		a := start(t, server, nil)

@@ -11,17 +11,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-func TestRefusalsAreErrors_F26(t *testing.T) {
+func TestRefusalsAreErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code    int
 		want    error
 		refused bool
 	}{
-		"F26 access revoked": {403, nacos.ErrDenied, true},
-		"F26 throttled":      {503, nacos.ErrThrottled, false},
-		"F26 over the limit": {-503, nacos.ErrThrottled, false},
-		"F26 not ready":      {300, nacos.ErrNotReady, false},
-		"F26 invalid":        {400, registry.ErrRefused, true},
+		"access revoked": {403, nacos.ErrDenied, true},
+		"throttled":      {503, nacos.ErrThrottled, false},
+		"over the limit": {-503, nacos.ErrThrottled, false},
+		"not ready":      {300, nacos.ErrNotReady, false},
+		"invalid":        {400, registry.ErrRefused, true},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			r := start(t, nacostest.NewServer(), nil)
@@ -59,7 +59,7 @@ func TestLogin(t *testing.T) {
 		s.User, s.Password, s.TokenTTL = "nacos", "secret", ttl
 		return s
 	}
-	bubble(t, "F27 a token that lives ten seconds is renewed before it expires", func(t *testing.T) {
+	bubble(t, "a token that lives ten seconds is renewed before it expires", func(t *testing.T) {
 		r := start(t, server(10*time.Second), withUser)
 		for range 60 {
 			r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -69,7 +69,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%d logins in a minute", n)
 		}
 	})
-	bubble(t, "F27 a token that was revoked is replaced within the same call", func(t *testing.T) {
+	bubble(t, "a token that was revoked is replaced within the same call", func(t *testing.T) {
 		r := start(t, server(time.Hour), withUser)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		time.Sleep(2 * time.Second)

@@ -41,8 +41,8 @@ func TestServers(t *testing.T) {
 		dead func(ctx context.Context) error
 		most time.Duration // until the first write is through
 	}{
-		"F59 two of three servers refuse connections":   {func(context.Context) error { return errors.New("connection refused") }, 50 * time.Millisecond},
-		"F59 two of three servers do not answer at all": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 25 * time.Second},
+		"two of three servers refuse connections":   {func(context.Context) error { return errors.New("connection refused") }, 50 * time.Millisecond},
+		"two of three servers do not answer at all": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 25 * time.Second},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			s := nacostest.NewServer()
@@ -138,7 +138,7 @@ func trust(file string) func() (*tls.Config, error) {
 	}
 }
 
-func TestTLS_F22(t *testing.T) {
+func TestTLS(t *testing.T) {
 	secured := func(t *testing.T, a *authority, host, file string) *rig {
 		t.Helper()
 		s := nacostest.NewServer()
@@ -153,7 +153,7 @@ func TestTLS_F22(t *testing.T) {
 		})
 		return r
 	}
-	bubble(t, "F22 login and connection are over TLS, and a renewed CA file needs no restart", func(t *testing.T) {
+	bubble(t, "login and connection are over TLS, and a renewed CA file needs no restart", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca.pem")
 		right := newAuthority(t, "right")
 		newAuthority(t, "wrong").write(t, file)
@@ -179,7 +179,7 @@ func TestTLS_F22(t *testing.T) {
 			t.Errorf("without the file: %+v", got)
 		}
 	})
-	bubble(t, "F59 a server of another name is refused", func(t *testing.T) {
+	bubble(t, "a server of another name is refused", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "ca.pem")
 		ca := newAuthority(t, "ca")
 		ca.write(t, file)

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-func TestSourceRefused_F26(t *testing.T) {
+func TestSourceRefused(t *testing.T) {
 	const denied, busy, broken = 403, 503, 500
 	recovers := func(t *testing.T, r *readRig) {
 		t.Helper()
@@ -122,7 +122,7 @@ func TestSourceRefused_F26(t *testing.T) {
 	})
 }
 
-func TestSourceLogin_F27(t *testing.T) {
+func TestSourceLogin(t *testing.T) {
 	login := func(o *nacos.Options, _ *nacos.SourceOptions) {
 		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
 	}
@@ -155,9 +155,9 @@ func TestSourceLogin_F27(t *testing.T) {
 	})
 }
 
-// TestADenialIsNoReasonToLogInAgainAndAgain_V17: a user without the right to
+// TestADenialIsNoReasonToLogInAgainAndAgain: a user without the right to
 // some services is denied them with every token.
-func TestADenialIsNoReasonToLogInAgainAndAgain_V17(t *testing.T) {
+func TestADenialIsNoReasonToLogInAgainAndAgain(t *testing.T) {
 	loggedIn := func(o *nacos.Options, _ *nacos.SourceOptions) {
 		o.Username, o.Password = "nacos", func() (string, error) { return "secret", nil }
 	}

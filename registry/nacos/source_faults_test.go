@@ -17,7 +17,7 @@ func two(r *readRig) {
 
 func TestSourceOutages(t *testing.T) {
 	runAll(t, map[string]reading{
-		"A32 F23 ten minutes without a server: everything stays and is stale, and nobody is hurried": {
+		"ten minutes without a server: everything stays and is stale, and nobody is hurried": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
@@ -44,7 +44,7 @@ func TestSourceOutages(t *testing.T) {
 				}
 			},
 		},
-		"F23 a server that takes connections and answers nothing makes everything stale": {
+		"a server that takes connections and answers nothing makes everything stale": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Fail(func(nacostest.Request) (int, string) {
@@ -61,7 +61,7 @@ func TestSourceOutages(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"F24 a server without its data is read whole, and what is missing then is found and not told": {
+		"a server without its data is read whole, and what is missing then is found and not told": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()
@@ -86,7 +86,7 @@ func TestSourceOutages(t *testing.T) {
 				r.tells(t, "api.A=10.0.0.2")
 			},
 		},
-		"F24 an empty push is believed only once an answer says the same": {
+		"an empty push is believed only once an answer says the same": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				empty := model.Service{Name: named("api.B").Name, GroupName: "DEFAULT_GROUP"}
@@ -106,7 +106,7 @@ func TestSourceOutages(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"F25 what a server lost without a word goes after two looks": {
+		"what a server lost without a word goes after two looks": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				reader := r.table.Reader()

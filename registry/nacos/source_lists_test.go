@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-func TestSourceLists_F31(t *testing.T) {
+func TestSourceLists(t *testing.T) {
 	seven := func(r *readRig) {
 		for _, name := range services(7) {
 			r.register(name, "10.0.0.1")

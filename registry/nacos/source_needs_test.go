@@ -88,7 +88,7 @@ func (r shopRig) why() string {
 }
 
 func TestDocuments(t *testing.T) {
-	bubble(t, "V36 a revision that no server takes costs its instance alone, and is told of", func(t *testing.T) {
+	bubble(t, "a revision that no server takes costs its instance alone, and is told of", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.store("r1")
 		r.provide("10.0.0.1/r1")
@@ -107,7 +107,7 @@ func TestDocuments(t *testing.T) {
 			t.Errorf("%d documents asked for, want the one that can be", n)
 		}
 	})
-	bubble(t, "V15 a document that is stored minutes late keeps its application unknown till then", func(t *testing.T) {
+	bubble(t, "a document that is stored minutes late keeps its application unknown till then", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.store("r1")
 		r.provide("10.0.0.1/r1")
@@ -125,7 +125,7 @@ func TestDocuments(t *testing.T) {
 		r.tells(t, "api.Shop=10.0.0.1,10.0.0.2")
 		r.fresh(t)
 	})
-	bubble(t, "V15 a registry with a missing document is read, and stays unknown in that application alone", func(t *testing.T) {
+	bubble(t, "a registry with a missing document is read, and stays unknown in that application alone", func(t *testing.T) {
 		r := newShopRig(t, nil)
 		r.provide("10.0.0.1/r1")
 		r.run(t)
@@ -156,7 +156,7 @@ func TestDocuments(t *testing.T) {
 		r.tells(t, "api.Shop=10.0.0.1")
 		r.fresh(t)
 	})
-	bubble(t, "V14 a provider that does not tell delays nobody, and is asked again", func(t *testing.T) {
+	bubble(t, "a provider that does not tell delays nobody, and is asked again", func(t *testing.T) {
 		var silent atomic.Bool
 		silent.Store(true)
 		r := newShopRig(t, asks(func(ctx context.Context, _ metadata.Ref) (string, error) {

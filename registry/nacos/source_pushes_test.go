@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-func TestSourceClocks_F28(t *testing.T) {
+func TestSourceClocks(t *testing.T) {
 	follows := func(t *testing.T, r *readRig) {
 		t.Helper()
 		r.register("api.A", "10.0.0.1")
@@ -58,7 +58,7 @@ func TestSourceClocks_F28(t *testing.T) {
 
 func TestSourcePushes(t *testing.T) {
 	runAll(t, map[string]reading{
-		"F29 a push that is lost is made up for within a minute": {
+		"a push that is lost is made up for within a minute": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Post(func(nacostest.Push) []nacostest.Push { return nil })
@@ -71,7 +71,7 @@ func TestSourcePushes(t *testing.T) {
 				}
 			},
 		},
-		"F29 a service without instances is asked for once more soon: it may have been listed before it could be read": {
+		"a service without instances is asked for once more soon: it may have been listed before it could be read": {
 			before: func(r *readRig) { r.register("api.A") },
 			then: func(t *testing.T, r *readRig) {
 				r.server.Post(func(nacostest.Push) []nacostest.Push { return nil })
@@ -81,7 +81,7 @@ func TestSourcePushes(t *testing.T) {
 				}
 			},
 		},
-		"F29 a server that forgot our subscriptions has them again within a minute": {
+		"a server that forgot our subscriptions has them again within a minute": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Unsubscribe()
@@ -91,7 +91,7 @@ func TestSourcePushes(t *testing.T) {
 				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
-		"F30 pushes that are repeated": {
+		"pushes that are repeated": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				r.server.Post(func(p nacostest.Push) []nacostest.Push { return []nacostest.Push{p, p, p} })
@@ -105,7 +105,7 @@ func TestSourcePushes(t *testing.T) {
 				}
 			},
 		},
-		"F30 pushes in the wrong order": {
+		"pushes in the wrong order": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				var held []nacostest.Push
@@ -126,7 +126,7 @@ func TestSourcePushes(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"F30 two pushes of one millisecond, the newer one first": {
+		"two pushes of one millisecond, the newer one first": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				var held []nacostest.Push
@@ -143,7 +143,7 @@ func TestSourcePushes(t *testing.T) {
 				r.tells(t, "api.A=10.0.0.9", "api.B=10.0.0.3")
 			},
 		},
-		"F30 old pushes without end cost a request a second, and nothing else": {
+		"old pushes without end cost a request a second, and nothing else": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
 				old := model.Service{

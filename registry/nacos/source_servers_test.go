@@ -65,9 +65,9 @@ func (c *cluster) lost(d time.Duration) (n int) {
 	return n
 }
 
-// TestRecheck_V06: what is asked for once more is asked of another server, over
+// TestRecheck: what is asked for once more is asked of another server, over
 // a new connection, and nothing else counts as that.
-func TestRecheck_V06(t *testing.T) {
+func TestRecheck(t *testing.T) {
 	bubble(t, "ten minutes of reading in turn are no new connection", func(t *testing.T) {
 		c := newCluster(t)
 		later(10 * time.Minute)
@@ -121,9 +121,9 @@ func TestRecheck_V06(t *testing.T) {
 	})
 }
 
-// TestALaggingServer_V81: a source that comes to a server which others of its
+// TestALaggingServer: a source that comes to a server which others of its
 // cluster are ahead of does not take an old state for complete.
-func TestALaggingServer_V81(t *testing.T) {
+func TestALaggingServer(t *testing.T) {
 	behind := func(c *cluster) {
 		c.other.Skew(-time.Minute) // it has told of nothing since
 		(&readRig{server: c.other}).register("api.A", "10.0.0.1")

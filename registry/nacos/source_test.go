@@ -44,7 +44,7 @@ func runAll(t *testing.T, tests map[string]reading) {
 
 func TestSource(t *testing.T) {
 	runAll(t, map[string]reading{
-		"A26 A56 what is registered is told, once all of it was read": {
+		"what is registered is told, once all of it was read": {
 			before: func(r *readRig) {
 				r.register("api.A", "10.0.0.1", "10.0.0.2")
 				r.register("api.B", "10.0.0.3")
@@ -57,13 +57,13 @@ func TestSource(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"A56 an empty registry is known to be empty": {
+		"an empty registry is known to be empty": {
 			then: func(t *testing.T, r *readRig) {
 				r.tells(t)
 				r.fresh(t)
 			},
 		},
-		"A28 instances and services come and go": {
+		"instances and services come and go": {
 			before: func(r *readRig) { r.register("api.A", "10.0.0.1", "10.0.0.2") },
 			then: func(t *testing.T, r *readRig) {
 				r.register("api.A", "10.0.0.2")
@@ -87,7 +87,7 @@ func TestSource(t *testing.T) {
 				r.fresh(t)
 			},
 		},
-		"A28 unhealthy is told, disabled and weight 0 are not offered, in answers and pushes alike": {
+		"unhealthy is told, disabled and weight 0 are not offered, in answers and pushes alike": {
 			before: func(r *readRig) {
 				r.server.Set(named("api.A"), "p",
 					instanceOf("api.A", "10.0.0.1", func(i *model.Instance) { i.Healthy = false }),

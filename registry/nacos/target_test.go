@@ -17,7 +17,7 @@ import (
 )
 
 func TestTarget(t *testing.T) {
-	bubble(t, "A01 the namespace that is left empty is public, where everybody else looks", func(t *testing.T) {
+	bubble(t, "the namespace that is left empty is public, where everybody else looks", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.read(t)
@@ -29,7 +29,7 @@ func TestTarget(t *testing.T) {
 			}
 		}
 	})
-	bubble(t, "A01 a batch is the whole set, and nothing of it is lost on the way", func(t *testing.T) {
+	bubble(t, "a batch is the whole set, and nothing of it is lost on the way", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		want := []registry.Entry{entry(greeter, "10.0.0.1", mine, "weight", "100", "path", "api.Greeter"), entry(greeter, "10.0.0.2", mine)}
 		r.write(t, want...)
@@ -47,7 +47,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("groups %v, %v", groups, err)
 		}
 	})
-	bubble(t, "A03 one of two goes, and the other never blinks", func(t *testing.T) {
+	bubble(t, "one of two goes, and the other never blinks", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
 		r.write(t, entry(greeter, "10.0.0.2", mine))
@@ -56,7 +56,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%d requests that take everything back, want none", n)
 		}
 	})
-	bubble(t, "A04 A44 ours go, and those of others stay", func(t *testing.T) {
+	bubble(t, "ours go, and those of others stay", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
 		r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -104,7 +104,7 @@ func TestTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	bubble(t, "F55 one instance with 64 kB of metadata does not cost its neighbours", func(t *testing.T) {
+	bubble(t, "one instance with 64 kB of metadata does not cost its neighbours", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
 		err := r.target.Write(t.Context(), change(greeter, big, entry(greeter, "10.0.0.2", mine)))
@@ -113,7 +113,7 @@ func TestTarget(t *testing.T) {
 		}
 		r.expect(t, "10.0.0.2")
 	})
-	bubble(t, "F55 an update over the limit keeps what is there, and costs its neighbours nothing", func(t *testing.T) {
+	bubble(t, "an update over the limit keeps what is there, and costs its neighbours nothing", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
 		held := r.read(t)
@@ -127,7 +127,7 @@ func TestTarget(t *testing.T) {
 		}
 		r.expect(t, "10.0.0.1", "10.0.0.3")
 	})
-	bubble(t, "F54 a name that Nacos refuses is never sent", func(t *testing.T) {
+	bubble(t, "a name that Nacos refuses is never sent", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		for _, name := range []string{"", "a b", "a@@b", "a\x00b", "名", strings.Repeat("a", 600)} {
 			g := registry.Group{Kind: format, Group: "DEFAULT_GROUP", Name: name}
@@ -139,7 +139,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%d requests were sent", n)
 		}
 	})
-	bubble(t, "A54 reads wait until the server has caught up with the last write", func(t *testing.T) {
+	bubble(t, "reads wait until the server has caught up with the last write", func(t *testing.T) {
 		server := nacostest.NewServer()
 		server.Lag = 600 * time.Millisecond
 		r := start(t, server, nil)
@@ -149,7 +149,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("read %d entries from a cache that lags, want 2", len(held))
 		}
 	})
-	bubble(t, "A44 V16 an address that another owner publishes too is shown as ours and as theirs", func(t *testing.T) {
+	bubble(t, "an address that another owner publishes too is shown as ours and as theirs", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.provider("10.0.0.1", theirs.String())
@@ -161,7 +161,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("read entries of %v, want one of ours and one of theirs", owners)
 		}
 	})
-	bubble(t, "V43 the services of a server that pages are listed", func(t *testing.T) {
+	bubble(t, "the services of a server that pages are listed", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
 		r.server.PageLimit = 2
 		for i := range 5 {
@@ -189,9 +189,9 @@ func (r *rig) provider(ip, mark string) {
 	r.server.Set(service(greeter), "provider", in)
 }
 
-// TestForeignTwin_V16: where a provider registers the address that we
+// TestForeignTwin: where a provider registers the address that we
 // registered for it, ours goes, and is not left behind when theirs has gone.
-func TestForeignTwin_V16(t *testing.T) {
+func TestForeignTwin(t *testing.T) {
 	published := func(t *testing.T) (*rig, *plan.Planner, func()) {
 		t.Helper()
 		r, p := start(t, nacostest.NewServer(), nil), plan.New(mine.Owner)

@@ -54,35 +54,35 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 	t.Helper()
 	tests := map[string]func(*testing.T, Fixture){
 		"a group that does not exist reads as empty":                 testAbsent,
-		"A02 what is written is what is read, live and ours":         testCreate,
+		"what is written is what is read, live and ours":             testCreate,
 		"a new value replaces the old one under its key":             testReplace,
-		"A02 what is deleted is gone, and its neighbours stay":       testDelete,
+		"what is deleted is gone, and its neighbours stay":           testDelete,
 		"one change creates, replaces and deletes":                   testMixed,
 		"every group that holds an entry is listed":                  testGroups,
 		"a write that is repeated does no harm":                      testRepeat,
 		"what exists is not created again":                           testCreateTwice,
 		"an empty change changes nothing":                            testEmpty,
 		"a large group is written and deleted in one change":         testLarge,
-		"F54 hostile text is kept as it is or refused":               testHostile,
+		"hostile text is kept as it is or refused":                   testHostile,
 		"a call with an ended context fails and changes nothing":     testEnded,
-		"A52 groups are written at the same time":                    testConcurrent,
-		"A54 after a refusal the group reads as it was":              testRefused,
-		"F55 a refused entry is named, and costs itself alone":       testRefusedAlone,
+		"groups are written at the same time":                        testConcurrent,
+		"after a refusal the group reads as it was":                  testRefused,
+		"a refused entry is named, and costs itself alone":           testRefusedAlone,
 		"a group of no known format is refused":                      testUnknownGroup,
 		"entries come in their order, whatever order they went in":   testOrder,
 		"an entry returned to its old value is equal to what it was": testBackAndForth,
 	}
 	others := map[string]func(*testing.T, Fixture){
-		"A44 entries of others are told apart and stay":                   testForeign,
-		"F43 the key of another's entry is a conflict":                    testForeignKey,
-		"A44 another's entry is not deleted, even if asked":               testForeignDelete,
-		"V16 ours beside another's under one key is seen, and goes alone": testForeignBeside,
+		"entries of others are told apart and stay":                   testForeign,
+		"the key of another's entry is a conflict":                    testForeignKey,
+		"another's entry is not deleted, even if asked":               testForeignDelete,
+		"ours beside another's under one key is seen, and goes alone": testForeignBeside,
 	}
 	meddling := map[string]func(*testing.T, Fixture){
 		"a replacement of what has changed is a conflict":         testReplaceChanged,
 		"a replacement of what has gone is a conflict":            testReplaceGone,
-		"A54 a conflict is resolved by reading again":             testConflictThenRead,
-		"F40 a group that was deleted is written anew":            testGroupDeleted,
+		"a conflict is resolved by reading again":                 testConflictThenRead,
+		"a group that was deleted is written anew":                testGroupDeleted,
 		"what another actor drops is missing in the next reading": testDropped,
 	}
 	run := func(name string, test func(*testing.T, Fixture)) {
@@ -97,7 +97,7 @@ func Target(t *testing.T, open func(t *testing.T) Fixture) {
 	}
 	f := open(t)
 	if f.Cut != nil {
-		run("A48 a write whose connection ends is written over the next one", testCut)
+		run("a write whose connection ends is written over the next one", testCut)
 	}
 	if f.Set == nil || f.Foreign == nil {
 		return

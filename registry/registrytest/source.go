@@ -51,17 +51,17 @@ const Settling = 2 * time.Minute
 func Source(t *testing.T, open func(t *testing.T) SourceFixture) {
 	t.Helper()
 	for name, test := range map[string]func(*testing.T, *sourceRig){
-		"A27 everything is told before the table is synced":        testSynced,
-		"A28 services and their endpoints come and go":             testFollowed,
-		"F37 V13 what cannot be read costs itself":                 testFaults,
-		"V13 all that cannot be read at once costs itself":         testFaultsTogether,
-		"what could never be read may be there":                    testNeverRead,
-		"bad input costs that input":                               testSpoiled,
-		"F35 F36 what changes while away is found, nothing before": testAway,
-		"V06 a new connection alone confirms":                      testRecheck,
-		"V12 hours in which nothing happens leave nothing":         testQuiet,
-		"V12 what comes and goes leaves nothing":                   testChurn,
-		"the work of a change does not grow with what is stored":   testWork,
+		"everything is told before the table is synced":          testSynced,
+		"services and their endpoints come and go":               testFollowed,
+		"what cannot be read costs itself":                       testFaults,
+		"all that cannot be read at once costs itself":           testFaultsTogether,
+		"what could never be read may be there":                  testNeverRead,
+		"bad input costs that input":                             testSpoiled,
+		"what changes while away is found, nothing before":       testAway,
+		"a new connection alone confirms":                        testRecheck,
+		"hours in which nothing happens leave nothing":           testQuiet,
+		"what comes and goes leaves nothing":                     testChurn,
+		"the work of a change does not grow with what is stored": testWork,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestDigest(t *testing.T) {
 	password := file(t, filepath.Join(t.TempDir(), "password"), "first\n")
 	user := func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }
 	private := func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }
-	inTime(t, "F37 what is private is refused to others and not absent", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what is private is refused to others and not absent", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		write(t, target(t, client, private), creating(ours(0, 0, 0)))
@@ -186,7 +186,7 @@ func (a authority) files(t testing.TB, dir, name string) (certFile, keyFile stri
 		file(t, filepath.Join(dir, name+".key"), pemOf("EC PRIVATE KEY", der))
 }
 
-func TestTLS_F22(t *testing.T) {
+func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	right, wrong := newAuthority(t), newAuthority(t)
@@ -213,14 +213,14 @@ func TestTLS_F22(t *testing.T) {
 	for client.State().LastError == "" {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := target.Groups(ctx); err == nil {
-			t.Fatal("F22 a server of another authority was trusted")
+			t.Fatal("a server of another authority was trusted")
 		}
 		cancel()
 	}
 	if last := client.State().LastError; !strings.Contains(last, "TLS with "+address) {
 		t.Errorf("the state says %q", last)
 	}
-	// F22: the files are read again for the next connection.
+	// The files are read again for the next connection.
 	file(t, caFile, pemOf("CERTIFICATE", right.cert.Raw))
 	right.files(t, dir, "bridge")
 	write(t, target, creating(ours(0, 0, 0)))

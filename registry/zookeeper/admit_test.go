@@ -34,7 +34,7 @@ func session(t testing.TB, server *zktest.Server) *zookeeper.Client {
 	return c
 }
 
-func TestAdmit_F44(t *testing.T) {
+func TestAdmit(t *testing.T) {
 	t.Parallel()
 	inTime(t, "a second process of the owner is refused, and writes nothing", func(t *testing.T, server *zktest.Server) {
 		first, client := session(t, server), dial(t, server)
@@ -147,7 +147,7 @@ func endedProcess(t testing.TB) int {
 	return c.Process.Pid
 }
 
-func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor_F01(t *testing.T) {
+func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/ns/pid"); err != nil {
 		t.Skip("the system does not say which process is which")
@@ -178,7 +178,7 @@ func TestAdmit_WhatAKilledProcessOfThisMachineLeftIsNotWaitedFor_F01(t *testing.
 
 // TestAdmit_ADuplicateOfTheSameHostName shows that a process whose session
 // lives is seen, although it has our host name and our number, or a number that
-// is none here: two containers on the network of one node. V97.
+// is none here: two containers on the network of one node.
 func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]map[string]any{
@@ -206,7 +206,7 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 }
 
 // TestAdmit_BetweenOneReplicaAndTwo shows that a process without a lease and
-// those with one never write at the same time. V98.
+// those with one never write at the same time.
 func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 	t.Parallel()
 	leased := func(o *zookeeper.TargetOptions) {
@@ -326,7 +326,7 @@ func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 	})
 }
 
-func TestAdmit_AnOwnerThatWasChangedIsRefused_F10(t *testing.T) {
+func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 	t.Parallel()
 	as := func(name string, bridges ...string) func(*zookeeper.TargetOptions) {
 		return func(o *zookeeper.TargetOptions) { o.Owner, o.Bridges = name, bridges }
@@ -342,7 +342,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused_F10(t *testing.T) {
 		"one bridge of two":         {now: as("shpo", "other", same), want: zookeeper.ErrOwner},
 		"another bridge":            {now: as("bank", "bank-to-zk from mesh into /test")},
 		"for one that wrote before": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) { must(t, s.Put("/xds-bridge/bank/bridges", nil)) }},
-		"while the other lives (F45)": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) {
+		"while the other lives": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) {
 			alive(t, s, session(t, s).State().Session)
 		}},
 	} {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAChroot shows that everything that is done over a client lies below the
-// chroot that follows its last server. V44.
+// chroot that follows its last server.
 func TestAChroot(t *testing.T) {
 	t.Parallel()
 	below := func(o *zookeeper.Options) { o.Servers = []string{"one:2181", "two:2181/a/b"} }

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-func TestOnlyWhatIsWantedIsRead_A63(t *testing.T) {
+func TestOnlyWhatIsWantedIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		register(t, s, "api.A", "10.0.0.1:20880")
@@ -40,7 +40,7 @@ func TestOnlyWhatIsWantedIsRead_A63(t *testing.T) {
 	})
 }
 
-func TestARootThatVanishesTakesNothingAlong_F40(t *testing.T) {
+func TestARootThatVanishesTakesNothingAlong(t *testing.T) {
 	for name, before := range map[string]bool{"it was there at first": true, "it came later": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,6 @@ func TestWhatIsWantedBeforeAnythingExistsIsTold(t *testing.T) {
 	})
 }
 
-// TestAWishCostsWhatItIsFor is V42.
 func TestAWishCostsWhatItIsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

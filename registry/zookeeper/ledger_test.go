@@ -82,7 +82,7 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 	}
 }
 
-func TestLedger_OnlyAddsToWhatTheMarksSay_T3(t *testing.T) {
+func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
 	t.Parallel()
 	ledgerOf := func(s *zktest.Server) string {
 		return "/xds-bridge/" + owner + "/ledger/" + s.Children("/xds-bridge/" + owner + "/ledger")[0]
@@ -180,7 +180,7 @@ func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 	}
 }
 
-func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet_S5(t *testing.T) {
+func TestUnsignedEntryOfOursIsForeignWhereAKeyIsSet(t *testing.T) {
 	t.Parallel()
 	server, entries := serve(t), greeter(t, 2)
 	write(t, target(t, dial(t, server), withDubbo(t, nil)), creating(entries...))

@@ -27,7 +27,7 @@ func beside(old registry.Held, next registry.Entry) registry.Change {
 	}
 }
 
-// V71: dubbo-go's consumers have no provider between the end of a node and the
+// Dubbo-go's consumers have no provider between the end of a node and the
 // beginning of the next, though both are one transaction.
 func TestReplace_Overlapping(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestReplace_Overlapping(t *testing.T) {
 	})
 }
 
-// V75: Kratos watches the names of the nodes alone.
+// Kratos watches the names of the nodes alone.
 func TestReplace_Recreated(t *testing.T) {
 	t.Parallel()
 	server := serve(t)

@@ -21,7 +21,6 @@ const retryInterval = 6 * time.Second
 
 // TestAServerThatComesBackWithLess shows that a session which every server
 // refuses, because it has seen more than they have, is given up for a new one.
-// V27.
 func TestAServerThatComesBackWithLess(t *testing.T) {
 	t.Parallel()
 	lifetimes := map[string]func(*zookeeper.TargetOptions){

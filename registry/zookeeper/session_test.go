@@ -37,7 +37,7 @@ func ready(c <-chan struct{}) bool {
 
 func TestConnection(t *testing.T) {
 	t.Parallel()
-	inTime(t, "F32 a short cut keeps the session and the nodes", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a short cut keeps the session and the nodes", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
@@ -54,7 +54,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v, %d changes", held, server.Changes()-changes)
 		}
 	})
-	inTime(t, "A48 F33 a lost session is told once, and what went is written anew once", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a lost session is told once, and what went is written anew once", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
@@ -73,7 +73,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 	})
-	inTime(t, "F34 a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zktest.Server) {
 		old := dial(t, server)
 		defer old.Close()
 		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
@@ -93,7 +93,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 	})
-	inTime(t, "F34 a persistent bridge takes over what a session still holds", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zktest.Server) {
 		old := dial(t, server)
 		defer old.Close()
 		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
@@ -110,7 +110,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 	})
-	inTime(t, "F36 what changed during a cut is in the first reading after it", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what changed during a cut is in the first reading after it", func(t *testing.T, server *zktest.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client)
@@ -126,7 +126,7 @@ func TestConnection(t *testing.T) {
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
 	} {
-		inTime(t, "F38 A54 a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, "a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zktest.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			target := target(t, client, tune)

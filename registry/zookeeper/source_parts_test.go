@@ -108,7 +108,6 @@ func goesOn(t *testing.T, s *zktest.Server, table *registry.Table, failing ...st
 	}
 }
 
-// TestWhatCannotBeReadCostsItself is V13, V15 and V34.
 func TestWhatCannotBeReadCostsItself(t *testing.T) {
 	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
 	for name, test := range map[string]func(t *testing.T, s *zktest.Server, table *registry.Table){
@@ -326,9 +325,8 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 	}
 }
 
-// TestProvidersThatDoNotAnswerDelayNothingElse is V14.
 func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
-	inTime(t, "V14", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "200 of them", func(t *testing.T, s *zktest.Server) {
 		for i := range 200 {
 			ip := fmt.Sprintf("10.1.0.%d", i)
 			must(t, s.Put(fmt.Sprintf("/services/dead%d/%s:1", i, ip), []byte(strings.ReplaceAll(localInstance(ip), "shop", fmt.Sprint("dead", i)))))

@@ -95,7 +95,7 @@ func later(d time.Duration) {
 
 func TestSource(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, s *zktest.Server){
-		"A27 A56 what is registered is told, once all of it was read": func(t *testing.T, s *zktest.Server) {
+		"what is registered is told, once all of it was read": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
 			register(t, s, "api.B", "10.0.0.3:20880")
 			table := reads(t, s)
@@ -108,7 +108,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"A27 an empty registry is known to be empty": func(t *testing.T, s *zktest.Server) {
+		"an empty registry is known to be empty": func(t *testing.T, s *zktest.Server) {
 			table := reads(t, s)
 			later(time.Second)
 			tells(t, table)
@@ -116,7 +116,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"A28 endpoints and interfaces come and go": func(t *testing.T, s *zktest.Server) {
+		"endpoints and interfaces come and go": func(t *testing.T, s *zktest.Server) {
 			table := reads(t, s)
 			later(time.Second)
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
@@ -134,7 +134,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.2:1")
 		},
-		"A28 a service that lost its last endpoint is known to have none": func(t *testing.T, s *zktest.Server) {
+		"a service that lost its last endpoint is known to have none": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -145,7 +145,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.9:1")
 		},
-		"V28 and is that after a connection was lost too, until its folder goes": func(t *testing.T, s *zktest.Server) {
+		"and is that after a connection was lost too, until its folder goes": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := reads(t, s)
@@ -178,7 +178,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.1:1")
 		},
-		"F36 what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zktest.Server) {
+		"what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -195,7 +195,7 @@ func TestSource(t *testing.T) {
 				}
 			}
 		},
-		"A32 F35 without a server everything stays, and is stale": func(t *testing.T, s *zktest.Server) {
+		"without a server everything stays, and is stale": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -212,7 +212,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"F33 a new session reads and watches everything again": func(t *testing.T, s *zktest.Server) {
+		"a new session reads and watches everything again": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -224,7 +224,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 		},
-		"F37 a subtree that is denied stays as it was and is unknown, others go on": func(t *testing.T, s *zktest.Server) {
+		"a subtree that is denied stays as it was and is unknown, others go on": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := reads(t, s)
@@ -251,7 +251,7 @@ func TestSource(t *testing.T) {
 			later(20 * time.Second) // long before everything is read again
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
 		},
-		"F40 a root that vanished holds all that it held": func(t *testing.T, s *zktest.Server) {
+		"a root that vanished holds all that it held": func(t *testing.T, s *zktest.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -300,7 +300,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("%d inputs skipped, want 1: %v", n, table.Skipped())
 			}
 		},
-		"A25 a steady registry is not read again and again": func(t *testing.T, s *zktest.Server) {
+		"a steady registry is not read again and again": func(t *testing.T, s *zktest.Server) {
 			for i := range 100 {
 				register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
 			}

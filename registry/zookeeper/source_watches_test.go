@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// TestTimeCostsNothingThatStays is V12: the library keeps a channel for each
+// TestTimeCostsNothingThatStays: the library keeps a channel for each
 // time that a watch is armed, until it fires.
 func TestTimeCostsNothingThatStays(t *testing.T) {
 	fill := func(t *testing.T, s *zktest.Server) {
@@ -43,7 +43,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			t.Errorf("%d goroutines, there were %d", n, goroutines)
 		}
 	}
-	inTime(t, "V12 hours in which nothing happens", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "hours in which nothing happens", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		table := reading(t, s)
 		costs(t, s, 0, func() { later(registrytest.Long()) })
@@ -51,7 +51,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			t.Errorf("%d services", len(rows))
 		}
 	})
-	inTime(t, "V12 hours of changes", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "hours of changes", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		table := reading(t, s)
 		minutes := int(registrytest.Long() / time.Minute / 2)
@@ -76,7 +76,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			t.Errorf("%d services", len(rows))
 		}
 	})
-	inTime(t, "V12 wishes that change for hours", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "wishes that change for hours", func(t *testing.T, s *zktest.Server) {
 		fill(t, s)
 		wish := registry.NewInterest()
 		wish.Add("api.S1", "app1", "spring1")
@@ -95,9 +95,8 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 	})
 }
 
-// TestAChangeCostsWhatChanged is V35.
 func TestAChangeCostsWhatChanged(t *testing.T) {
-	inTime(t, "V35", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "one of 500", func(t *testing.T, s *zktest.Server) {
 		const n = 500
 		for i := range n {
 			application(t, s, "shop", fmt.Sprintf("10.0.%d.%d", i/250, i%250), "r1")
@@ -122,9 +121,8 @@ func TestAChangeCostsWhatChanged(t *testing.T) {
 	})
 }
 
-// TestOnlyANewConnectionConfirms is V06.
 func TestOnlyANewConnectionConfirms(t *testing.T) {
-	inTime(t, "V06", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "two servers", func(t *testing.T, s *zktest.Server) {
 		var dialed []string
 		conn := zookeeper.Options{Servers: []string{"a:2181", "b:2181/app"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dialed = append(dialed, address)
@@ -153,9 +151,8 @@ func TestOnlyANewConnectionConfirms(t *testing.T) {
 	})
 }
 
-// TestAFollowerThatLagsIsNotBelieved is V81.
 func TestAFollowerThatLagsIsNotBelieved(t *testing.T) {
-	inTime(t, "V81", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "one provider behind", func(t *testing.T, s *zktest.Server) {
 		register(t, s, "api.A", "10.0.0.1:1")
 		s.Lag()
 		register(t, s, "api.A", "10.0.0.2:1")

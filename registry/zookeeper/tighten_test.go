@@ -16,7 +16,7 @@ import (
 
 // TestWhatTheBridgeKeepsForItselfIsItsOwn shows that nobody else may delete
 // what fences, owners and the registry's id rest on, or show a sign of life,
-// with acl: private and read-only. V39.
+// with acl: private and read-only.
 func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, access := range map[string]zookeeper.Access{"private": zookeeper.Private, "read-only": zookeeper.ReadOnly} {

@@ -58,7 +58,7 @@ func TestWrite_AReplacementIsOneTransactionWithoutAGap(t *testing.T) {
 	}
 }
 
-func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete_F02(t *testing.T) {
+func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	tg := target(t, dial(t, server))
@@ -122,12 +122,12 @@ func difference(held []registry.Held, want []registry.Entry) registry.Change {
 	return c
 }
 
-func TestWrite_NothingChanged_F07(t *testing.T) {
+func TestWrite_NothingChanged(t *testing.T) {
 	t.Parallel()
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"names": func(*zookeeper.TargetOptions) {}, "data": withData,
 	} {
-		t.Run("F01 F07 a restart reads what was written and needs no write: "+name, func(t *testing.T) {
+		t.Run("a restart reads what was written and needs no write: "+name, func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
 			write(t, target(t, dial(t, server), tune), creating(many(0, 0, 5)...))
@@ -178,7 +178,7 @@ func TestWrite_WhatWasNotReadSinceIsToldByItsContent(t *testing.T) {
 	}
 }
 
-func TestWrite_TheRootIsDeletedByAnOperator_F40(t *testing.T) {
+func TestWrite_TheRootIsDeletedByAnOperator(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -208,7 +208,7 @@ func TestWrite_FoldersStayForTheirWatchers(t *testing.T) {
 
 func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 	t.Parallel()
-	t.Run("V64 ours beside a foreign node has the same key, and goes alone", func(t *testing.T) {
+	t.Run("ours beside a foreign node has the same key, and goes alone", func(t *testing.T) {
 		t.Parallel()
 		server := serve(t)
 		target := target(t, dial(t, server))
@@ -259,19 +259,19 @@ func TestWrite_SeveralNodesOfOneKey(t *testing.T) {
 	})
 }
 
-func TestWrite_Foreign_A44(t *testing.T) {
+func TestWrite_Foreign(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server), withData)
 	must(t, server.Put(folderN(0)+"/garbage \u202e", []byte("not of this format")))
 	path, _ := pathOf(t, layout{data: true}, ours(0, 0, 0))
 	must(t, server.Put(path, []byte(theirs(0, 0, 0).Value)))
-	t.Run("F43 what is not ours is not overwritten by a blind create", func(t *testing.T) {
+	t.Run("what is not ours is not overwritten by a blind create", func(t *testing.T) {
 		if err := target.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, registry.ErrConflict) {
 			t.Errorf("%v, want a conflict", err)
 		}
 	})
-	t.Run("A44 a node that another has put in the place of ours is not deleted", func(t *testing.T) {
+	t.Run("a node that another has put in the place of ours is not deleted", func(t *testing.T) {
 		write(t, target, creating(ours(0, 1, 0)))
 		held := read(t, target, groupN(0))
 		i := slices.IndexFunc(held, func(h registry.Held) bool { return h.Entry == ours(0, 1, 0) })
@@ -285,7 +285,7 @@ func TestWrite_Foreign_A44(t *testing.T) {
 	})
 }
 
-func TestWrite_Limits_F39(t *testing.T) {
+func TestWrite_Limits(t *testing.T) {
 	t.Parallel()
 	const limit = 10_000
 	server := serve(t)
@@ -306,7 +306,7 @@ func TestWrite_Limits_F39(t *testing.T) {
 	if size > limit || size < limit*9/10 || last.Bytes != size || tg.Usage() != last || last.Ratio() > 1 {
 		t.Errorf("%d bytes of %d in %d names, told %+v", size, limit, len(names), last)
 	}
-	t.Run("F39 a full folder still gives way to replacements, and deletes with no new entry that it refuses", func(t *testing.T) {
+	t.Run("a full folder still gives way to replacements, and deletes with no new entry that it refuses", func(t *testing.T) {
 		held := read(t, tg, groupN(0))
 		old := held[0]
 		i := slices.IndexFunc(many(0, 0, 200), func(e registry.Entry) bool { return e == old.Entry })
@@ -334,7 +334,7 @@ func TestWrite_Limits_F39(t *testing.T) {
 			t.Errorf("%d entries at the end, %d before, %+v", len(after), len(held), last)
 		}
 	})
-	t.Run("F39 many small writes without a reading are counted", func(t *testing.T) {
+	t.Run("many small writes without a reading are counted", func(t *testing.T) {
 		tg := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.ChildrenLimit = limit })
 		var err error
 		wrote := 0
@@ -345,7 +345,7 @@ func TestWrite_Limits_F39(t *testing.T) {
 			t.Errorf("%v after %d, %d names, %+v", err, wrote, len(names), tg.Usage())
 		}
 	})
-	t.Run("F39 F55 a node that is too large costs itself alone", func(t *testing.T) {
+	t.Run("a node that is too large costs itself alone", func(t *testing.T) {
 		large := ours(1, 0, 0)
 		large.Value = large.Key + "|" + strings.Repeat("x", 1<<20) + "|" + metadata.NewMark(owner, "b").String()
 		err := target(t, dial(t, server), withData).Write(t.Context(), creating(large, ours(1, 1, 0)))
@@ -355,7 +355,7 @@ func TestWrite_Limits_F39(t *testing.T) {
 	})
 }
 
-func TestWrite_AccessIsDenied_F37(t *testing.T) {
+func TestWrite_AccessIsDenied(t *testing.T) {
 	t.Parallel()
 	server := serve(t)
 	target := target(t, dial(t, server))
@@ -461,10 +461,10 @@ func variant(e registry.Entry) registry.Entry {
 	return e
 }
 
-func TestWrite_HostileNames_F54(t *testing.T) {
+func TestWrite_HostileNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"..", "a/b", "a\x00b", "\x1b[31m", "\u202e", "😀", "\ue000", "\xff"} {
-		t.Run(fmt.Sprintf("F54 %q", name), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%q", name), func(t *testing.T) {
 			t.Parallel()
 			server := serve(t)
 			target := target(t, dial(t, server), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{rawLayout{}} })

@@ -81,9 +81,9 @@ func (w *witness) failures() []ads.Observation {
 	return some
 }
 
-func TestConnecting_A57(t *testing.T) {
+func TestConnecting(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"C26 waits grow by 1.6, a fifth more or less, up to the cap, and start anew after a message": func(t *testing.T) {
+		"waits grow by 1.6, a fifth more or less, up to the cap, and start anew after a message": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			s.Refuse(adstest.ErrNotReady)
@@ -103,7 +103,7 @@ func TestConnecting_A57(t *testing.T) {
 			in(time.Second)
 			is(t, "first wait again", w.failures()[len(failures)].Delay <= 1200*time.Millisecond, true)
 		},
-		"V06 streams over one connection share its number, and a new connection has another": func(t *testing.T) {
+		"streams over one connection share its number, and a new connection has another": func(t *testing.T) {
 			for name, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
@@ -134,7 +134,7 @@ func TestConnecting_A57(t *testing.T) {
 				expect(5, 3)
 			}
 		},
-		"C27 A60 a server that is not ready is asked until it is": func(t *testing.T) {
+		"a server that is not ready is asked until it is": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			s.Refuse(adstest.ErrNotReady)
@@ -147,7 +147,7 @@ func TestConnecting_A57(t *testing.T) {
 			equal(t, "held", v.names(), "a")
 			is(t, "error shown", c.State().Err, nil)
 		},
-		"C28 a refusal of who we are is told with the remedy, and tried again slowly": func(t *testing.T) {
+		"a refusal of who we are is told with the remedy, and tried again slowly": func(t *testing.T) {
 			for _, m := range variants() {
 				for _, code := range []codes.Code{codes.Unauthenticated, codes.PermissionDenied} {
 					s, n := istiod(t)
@@ -163,7 +163,7 @@ func TestConnecting_A57(t *testing.T) {
 				}
 			}
 		},
-		"C28 F21 a rotated token is read at the next attempt, without its white space": func(t *testing.T) {
+		"a rotated token is read at the next attempt, without its white space": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			var got []string
@@ -190,7 +190,7 @@ func TestConnecting_A57(t *testing.T) {
 			in(10 * time.Minute)
 			is(t, "still connected: a token counts when the stream opens", c.State().Connected, true)
 		},
-		"C29 a rate limit is met with waits": func(t *testing.T) {
+		"a rate limit is met with waits": func(t *testing.T) {
 			for _, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
@@ -209,14 +209,14 @@ func TestConnecting_A57(t *testing.T) {
 				equal(t, "held", v.names(), "a")
 			}
 		},
-		"A59 a missing node is told": func(t *testing.T) {
+		"a missing node is told": func(t *testing.T) {
 			_, n := istiod(t)
 			c := connect(t, n, func(o *ads.Options) { o.Node = nil })
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			settle()
 			is(t, "told", strings.Contains(v.one(t).Disconnected.Error(), "missing node information"), true)
 		},
-		"C65 a quiet connection lives for an hour of pings": func(t *testing.T) {
+		"a quiet connection lives for an hour of pings": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			watch(c, clusters(nil), ads.Wildcard)
@@ -225,7 +225,7 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "streams", s.Streams(), 1)
 			is(t, "ping", ads.KeepaliveTime >= 15*time.Second, true)
 		},
-		"F18 a half-open connection is found within 30 s": func(t *testing.T) {
+		"a half-open connection is found within 30 s": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -244,7 +244,7 @@ func TestConnecting_A57(t *testing.T) {
 			events := v.heard()
 			equal(t, "confirmed", events[len(events)-1].Confirmed, "a")
 		},
-		"F14 a stream that is reset every half hour removes and changes nothing": func(t *testing.T) {
+		"a stream that is reset every half hour removes and changes nothing": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), load("a", "10.0.0.1"))
 			c := connect(t, n)
@@ -267,7 +267,7 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "streams", s.Streams(), 5)
 			is(t, "epoch", c.State().Epoch, 5)
 		},
-		"F17 B44 a response beyond the limit is told clearly, tried again slowly, and the last state stays": func(t *testing.T) {
+		"a response beyond the limit is told clearly, tried again slowly, and the last state stays": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			w := &witness{}
@@ -309,7 +309,7 @@ func TestConnecting_A57(t *testing.T) {
 			in(31 * time.Second)
 			is(t, "connected", c.State().Connected, true)
 		},
-		"F17 a response of 41 MiB fits the default": func(t *testing.T) {
+		"a response of 41 MiB fits the default": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -324,7 +324,7 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "held", len(v.names()), 41)
 			is(t, "streams", s.Streams(), 1)
 		},
-		"C22 F14 a connection that the server ends for its age is replaced without a word": func(t *testing.T) {
+		"a connection that the server ends for its age is replaced without a word": func(t *testing.T) {
 			s := adstest.NewServer()
 			s.Set(cluster("a", 1))
 			n := serve(t, func(g *grpc.Server) { s.Register(g) }, append(adstest.ServerOptions(),
@@ -342,7 +342,7 @@ func TestConnecting_A57(t *testing.T) {
 			_, open := n.counts()
 			is(t, "connections open", open, 1)
 		},
-		"F16 bytes mutated in many ways cost neither another resource nor the stream": func(t *testing.T) {
+		"bytes mutated in many ways cost neither another resource nor the stream": func(t *testing.T) {
 			for name, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1), cluster("good", 1))
@@ -370,7 +370,7 @@ func TestConnecting_A57(t *testing.T) {
 				obedient(t, s)
 			}
 		},
-		"F15 what was removed while the stream was away is found": func(t *testing.T) {
+		"what was removed while the stream was away is found": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
@@ -389,7 +389,7 @@ func TestConnecting_A57(t *testing.T) {
 			is(t, "resync", last.Resync, true)
 			equal(t, "confirmed", last.Confirmed, "a")
 		},
-		"F11 what a restarted istiod has not learned yet is marked as found at a resync": func(t *testing.T) {
+		"what a restarted istiod has not learned yet is marked as found at a resync": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)
@@ -417,7 +417,7 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-func TestNoWaitIsLongerThanTheCap_C26(t *testing.T) {
+func TestNoWaitIsLongerThanTheCap(t *testing.T) {
 	b := ads.Backoff{Base: time.Second, Cap: 30 * time.Second}
 	spread := map[time.Duration]struct{}{}
 	for range 1000 {
@@ -432,7 +432,7 @@ func TestNoWaitIsLongerThanTheCap_C26(t *testing.T) {
 
 // TestClientsOfAServerThatEndsComeBackOneByOne: each at a moment of its own,
 // however long they were connected.
-func TestClientsOfAServerThatEndsComeBackOneByOne_C26(t *testing.T) {
+func TestClientsOfAServerThatEndsComeBackOneByOne(t *testing.T) {
 	for name, connected := range map[string]time.Duration{"after an hour": time.Hour, "after a moment": time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -469,7 +469,7 @@ func TestClientsOfAServerThatEndsComeBackOneByOne_C26(t *testing.T) {
 	}
 }
 
-func TestNothingAskedNothingOpened_A63(t *testing.T) {
+func TestNothingAskedNothingOpened(t *testing.T) {
 	inBoth(t, func(t *testing.T, m ads.Mode) {
 		s, n := istiod(t)
 		s.Set(cluster("a", 1), cluster("b", 1), load("a", "10.0.0.1"), load("b", "10.0.0.1"))
@@ -502,7 +502,7 @@ func TestRunTwice(t *testing.T) {
 	})
 }
 
-func TestSeveralClients_B24_B27(t *testing.T) {
+func TestSeveralClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var views []*view[int64]
 		var group sync.WaitGroup

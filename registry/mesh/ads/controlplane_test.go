@@ -102,7 +102,7 @@ func controlPlane(t *testing.T, c cache.Cache) *network {
 	return serve(t, func(g *grpc.Server) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s) }, adstest.ServerOptions()...)
 }
 
-func TestGoControlPlane_A58(t *testing.T) {
+func TestGoControlPlane(t *testing.T) {
 	for cacheName, start := range planes() {
 		for variant, m := range variants() {
 			t.Run(cacheName+" "+variant, func(t *testing.T) {
@@ -175,7 +175,7 @@ func storyOfAPlane(t *testing.T, start func(*testing.T) (plane, *network), m ads
 	equal(t, "removed", removed, "b")
 }
 
-func TestFakeIstiod_A58(t *testing.T) {
+func TestFakeIstiod(t *testing.T) {
 	inBoth(t, func(t *testing.T, m ads.Mode) {
 		s, n := istiod(t)
 		s.Set(cluster("a", 1), cluster("b", 1), load("a", "10.0.0.1"))

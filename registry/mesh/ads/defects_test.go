@@ -14,7 +14,7 @@ import (
 // they are not here.
 func TestDefectsOfOthers(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"B4 the last subscription ends while a removal is told to it": func(t *testing.T) {
+		"the last subscription ends while a removal is told to it": func(t *testing.T) {
 			for name, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
@@ -38,7 +38,7 @@ func TestDefectsOfOthers(t *testing.T) {
 				equal(t, name, v.names(), "b")
 			}
 		},
-		"B6 what was closed is called and asked for no more, however often": func(t *testing.T) {
+		"what was closed is called and asked for no more, however often": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("kept", "10.0.0.1"))
 			c := connect(t, n)
@@ -59,7 +59,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			equal(t, "asked", s.Connections()[0].Watches[eds], "kept")
 			is(t, "held", c.State().Types[eds].Resources, 1)
 		},
-		"B13 B53 a client that no endpoint stands for is served at once, and so is one that comes to be one": func(t *testing.T) {
+		"a client that no endpoint stands for is served at once, and so is one that comes to be one": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), load("a", "10.9.9.9"))
 			c := connect(t, n) // as 10.0.0.1
@@ -73,7 +73,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			is(t, "endpoints", w.held["a"], "10.9.9.9,10.0.0.1")
 			is(t, "streams", s.Streams(), 1)
 		},
-		"B36 a name is given up at once while the server is away, and not asked for when it is back": func(t *testing.T) {
+		"a name is given up at once while the server is away, and not asked for when it is back": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"), load("b", "10.0.0.2"))
 			c := connect(t, n)
@@ -94,7 +94,7 @@ func TestDefectsOfOthers(t *testing.T) {
 			equal(t, "asked", s.Connections()[0].Watches[eds], "b")
 			is(t, "held", v.held["b"], "10.0.0.2")
 		},
-		"B37 a client without a server says so, and says when it has one": func(t *testing.T) {
+		"a client without a server says so, and says when it has one": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			n.cut(errors.New("no route"))

@@ -41,9 +41,9 @@ func bare(t *testing.T, k *delta, nonce string) *discoveryv3.DeltaDiscoveryReque
 func a1() *discoveryv3.Resource { return wrap("a", "", cluster("a", 1)) }
 func b1() *discoveryv3.Resource { return wrap("b", "", cluster("b", 1)) }
 
-func TestDelta_A57(t *testing.T) {
+func TestDelta(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"C51 the first request has type, node, a wildcard and no nonce": func(t *testing.T) {
+		"the first request has type, node, a wildcard and no nonce": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			watch(c, clusters(nil), ads.Wildcard)
@@ -54,7 +54,7 @@ func TestDelta_A57(t *testing.T) {
 			is(t, "nonce", r.GetResponseNonce(), "")
 			is(t, "versions", len(r.GetInitialResourceVersions()), 0)
 		},
-		"C52 a response is acknowledged with its nonce and without names": func(t *testing.T) {
+		"a response is acknowledged with its nonce and without names": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(tell(cds, "n", nil, a1()))
 			is(t, "error", bare(t, k, "n").GetErrorDetail() == nil, true)
@@ -62,7 +62,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "changed", changed(e), "a")
 			is(t, "complete", e.Complete, true)
 		},
-		"C53 F16 a bad resource is rejected, the others are applied": func(t *testing.T) {
+		"a bad resource is rejected, the others are applied": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			k.answer(tell(cds, "n", nil, &discoveryv3.Resource{Name: "a", Resource: garbage(cds)}, b1()))
 			r := bare(t, k, "n")
@@ -73,7 +73,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "invalid", keys(e.Invalid), "a")
 			is(t, "shown", s.client.State().Types[cds].Nacks, 1)
 		},
-		"C54 names are added and given up without a nonce, only the difference": func(t *testing.T) {
+		"names are added and given up without a nonce, only the difference": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			_, sub := watch(c, endpoints(), "a", "b")
@@ -88,7 +88,7 @@ func TestDelta_A57(t *testing.T) {
 			is(t, "nonce", r.GetResponseNonce(), "")
 			k.silent(t)
 		},
-		"C55 a rejection and a change of names are two messages": func(t *testing.T) {
+		"a rejection and a change of names are two messages": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			var sub *ads.Subscription[string]
@@ -102,7 +102,7 @@ func TestDelta_A57(t *testing.T) {
 			is(t, "error beside names", r.GetErrorDetail() == nil, true)
 			equal(t, "names", r.GetResourceNamesSubscribe(), "b")
 		},
-		"C56 what is removed is told, an unknown name is ignored": func(t *testing.T) {
+		"what is removed is told, an unknown name is ignored": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(tell(cds, "1", nil, a1(), b1()))
 			v.heard()
@@ -111,7 +111,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "removed", e.Removed, "a")
 			is(t, "resync", e.Resync, false)
 		},
-		"C57 B42 a new stream asks for all again with what is held, and the same content is not told": func(t *testing.T) {
+		"a new stream asks for all again with what is held, and the same content is not told": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -146,7 +146,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "changed", changed(f))
 			equal(t, "confirmed", f.Confirmed, "a")
 		},
-		"C58 endpoints that nobody confirms after a reconnect are unknown after 15 s, and never removed": func(t *testing.T) {
+		"endpoints that nobody confirms after a reconnect are unknown after 15 s, and never removed": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, _ := watch(c, endpoints(), "a", "b")
@@ -193,7 +193,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "confirmed", f.Confirmed, "a")
 			equal(t, "unknown", keys(f.Unknown))
 		},
-		"F15 a server that repeats held versions does not look at them, and what it leaves out is gone": func(t *testing.T) {
+		"a server that repeats held versions does not look at them, and what it leaves out is gone": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			k.answer(tell(cds, "1", nil, wrap("a", "v1", cluster("a", 1)), wrap("b", "v1", cluster("b", 1))))
 			v.heard()
@@ -205,7 +205,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "removed", e.Removed, "b")
 			is(t, "resync", e.Resync, true)
 		},
-		"C59 B43 a server without delta is spoken to in the state of the world at once": func(t *testing.T) {
+		"a server without delta is spoken to in the state of the world at once": func(t *testing.T) {
 			s, n := istiod(t)
 			s.WithoutDelta()
 			s.Set(cluster("a", 1))
@@ -216,7 +216,7 @@ func TestDelta_A57(t *testing.T) {
 			equal(t, "changed", changed(e), "a")
 			is(t, "mode", c.State().Mode, ads.StateOfTheWorld)
 		},
-		"C59 a server that refuses both variants is told, with the usual waits": func(t *testing.T) {
+		"a server that refuses both variants is told, with the usual waits": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Refuse(status.Error(codes.Unimplemented, "not found"))
 			c := connect(t, n)
@@ -228,7 +228,7 @@ func TestDelta_A57(t *testing.T) {
 			in(3 * time.Second)
 			equal(t, "held", v.names(), "a")
 		},
-		"C60 an envelope and a resource of two names are rejected": func(t *testing.T) {
+		"an envelope and a resource of two names are rejected": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(tell(cds, "1", nil, wrap("a", "", cluster("other", 1)), b1()))
 			is(t, "rejected", strings.Contains(bare(t, k, "1").GetErrorDetail().GetMessage(), `"other"`), true)
@@ -238,7 +238,7 @@ func TestDelta_A57(t *testing.T) {
 			is(t, "rejected", bare(t, k, "2").GetErrorDetail() != nil, true)
 			equal(t, "held", v.names(), "b")
 		},
-		"C61 a heartbeat is not a removal": func(t *testing.T) {
+		"a heartbeat is not a removal": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(tell(cds, "1", nil, a1()))
 			v.heard()
@@ -248,7 +248,7 @@ func TestDelta_A57(t *testing.T) {
 			v.none(t)
 			equal(t, "held", v.names(), "a")
 		},
-		"C62 a name given up that the wildcard covers stays until the server answers": func(t *testing.T) {
+		"a name given up that the wildcard covers stays until the server answers": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			s.sub.Watch("a")
 			equal(t, "subscribe", k.request(t).GetResourceNamesSubscribe(), "a")
@@ -261,7 +261,7 @@ func TestDelta_A57(t *testing.T) {
 			k.answer(tell(cds, "2", []string{"a"}))
 			equal(t, "removed", v.one(t).Removed, "a")
 		},
-		"C19 B20 a type that was unsubscribed from is never rejected": func(t *testing.T) {
+		"a type that was unsubscribed from is never rejected": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, sub := watch(c, endpoints(), "a")
@@ -276,7 +276,7 @@ func TestDelta_A57(t *testing.T) {
 			k.silent(t)
 			v.none(t)
 		},
-		"C18 a response of a type nobody asked for is ignored": func(t *testing.T) {
+		"a response of a type nobody asked for is ignored": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(tell(eds, "1", nil, wrap("a", "", load("a"))))
 			k.silent(t)
@@ -284,7 +284,7 @@ func TestDelta_A57(t *testing.T) {
 			bare(t, k, "2")
 			equal(t, "held", v.names(), "a")
 		},
-		"C21 F16 a name twice in one response is rejected": func(t *testing.T) {
+		"a name twice in one response is rejected": func(t *testing.T) {
 			k, v, _ := askingDelta(t)
 			k.answer(tell(cds, "1", nil, a1(), wrap("a", "", cluster("a", 2)), b1()))
 			is(t, "rejected", strings.Contains(bare(t, k, "1").GetErrorDetail().GetMessage(), "duplicate"), true)
@@ -369,7 +369,7 @@ func TestDelta_A57(t *testing.T) {
 			is(t, "complete", e.Complete, false)
 			equal(t, "held", v.names(), "a", "b")
 		},
-		"F16 after a whole with a resource that nobody can name, no difference is taken for one": func(t *testing.T) {
+		"after a whole with a resource that nobody can name, no difference is taken for one": func(t *testing.T) {
 			k, v, s := askingDelta(t)
 			k.answer(tell(cds, "1", nil, a1(), b1()))
 			k.close(nil)
@@ -379,7 +379,7 @@ func TestDelta_A57(t *testing.T) {
 			k.answer(tell(cds, "2", nil, wrap("c", "", cluster("c", 1))))
 			equal(t, "held", v.names(), "a", "b", "c")
 		},
-		"C20 a resource that was not requested is ignored, and so is what is wrong with it": func(t *testing.T) {
+		"a resource that was not requested is ignored, and so is what is wrong with it": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			v, sub := watch(c, clusters(nil), "a")

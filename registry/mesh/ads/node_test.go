@@ -9,10 +9,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
-// TestNode_A57 is about a node that changes while the client runs.
-func TestNode_A57(t *testing.T) {
+// TestNode is about a node that changes while the client runs.
+func TestNode(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"C63 B18 B22 B23 a changed node costs no connection, no error and one stream": func(t *testing.T) {
+		"a changed node costs no connection, no error and one stream": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -37,7 +37,7 @@ func TestNode_A57(t *testing.T) {
 			}
 			obedient(t, s)
 		},
-		"C63 B23 a thousand changes at once are announced as one": func(t *testing.T) {
+		"a thousand changes at once are announced as one": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			watch(c, clusters(nil), ads.Wildcard)
@@ -49,7 +49,7 @@ func TestNode_A57(t *testing.T) {
 			is(t, "streams", s.Streams() <= 3, true)
 			is(t, "node", s.Connections()[0].Node.GetId(), named("bridge-999").GetId())
 		},
-		"C63 the old stream stays until the new one has delivered": func(t *testing.T) {
+		"the old stream stays until the new one has delivered": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -68,7 +68,7 @@ func TestNode_A57(t *testing.T) {
 			is(t, "node", s.Connections()[0].Node.GetId(), named("other").GetId())
 			is(t, "connections", len(s.Connections()), 1)
 		},
-		"C63 a new stream that says nothing is given up": func(t *testing.T) {
+		"a new stream that says nothing is given up": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			watch(c, clusters(nil), ads.Wildcard)
@@ -82,7 +82,7 @@ func TestNode_A57(t *testing.T) {
 			is(t, "node", s.Connections()[0].Node.GetId(), named("other").GetId())
 			is(t, "connections", len(s.Connections()), 1)
 		},
-		"B40 B41 B8 a node that changes while subscribers come and go loses nobody": func(t *testing.T) {
+		"a node that changes while subscribers come and go loses nobody": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1))
 			c := connect(t, n)

@@ -21,9 +21,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
-func TestSubscriptions_A57(t *testing.T) {
+func TestSubscriptions(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"C32 B3 B41 a second subscription sees what is known at once, and asks nothing": func(t *testing.T) {
+		"a second subscription sees what is known at once, and asks nothing": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), cluster("b", 1), load("a", "10.0.0.1"))
 			s.Withhold(eds, "lost")
@@ -44,7 +44,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			equal(t, "unknown", keys(f.Unknown), "lost")
 			is(t, "requests", len(s.Requests("")), before)
 		},
-		"C32 a second subscription to what does not exist is told so at once": func(t *testing.T) {
+		"a second subscription to what does not exist is told so at once": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n)
 			watch(c, endpoints(), "a")
@@ -54,7 +54,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			settle()
 			equal(t, "removed", v.one(t).Removed, "a")
 		},
-		"C33 a handler may close its subscription, and nothing is called afterwards": func(t *testing.T) {
+		"a handler may close its subscription, and nothing is called afterwards": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -72,7 +72,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			settle()
 			is(t, "calls", calls, 1)
 		},
-		"C33 a subscription closed while another is told hears nothing": func(t *testing.T) {
+		"a subscription closed while another is told hears nothing": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -84,7 +84,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			settle()
 			is(t, "calls", calls, 0)
 		},
-		"C34 B8 a handler may subscribe, watch and unwatch": func(t *testing.T) {
+		"a handler may subscribe, watch and unwatch": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1), load("a", "10.0.0.1"))
 			c := connect(t, n)
@@ -99,7 +99,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			settle()
 			equal(t, "held", inner.names(), "a")
 		},
-		"B40 two subscriptions are told of a removal once each, by its name": func(t *testing.T) {
+		"two subscriptions are told of a removal once each, by its name": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
 			c := connect(t, n)
@@ -113,7 +113,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			equal(t, "first", v.one(t).Removed, "a")
 			equal(t, "second", w.one(t).Removed, "a")
 		},
-		"B10 B20 what nobody wants any more is not asked for any more": func(t *testing.T) {
+		"what nobody wants any more is not asked for any more": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			_, one := watch(c, endpoints(), "a", "b")
@@ -131,7 +131,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			}
 			obedient(t, s)
 		},
-		"B5 a name that was given up and is wanted again is told again": func(t *testing.T) {
+		"a name that was given up and is wanted again is told again": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(load("a", "10.0.0.1"))
 			c := connect(t, n)
@@ -144,7 +144,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			settle()
 			equal(t, "changed", changed(v.one(t)), "a")
 		},
-		"B5 B34 a name given up and wanted again before the server hears of it is told": func(t *testing.T) {
+		"a name given up and wanted again before the server hears of it is told": func(t *testing.T) {
 			for name, m := range variants() {
 				for _, all := range []string{"a", ads.Wildcard} {
 					s, n := istiod(t)
@@ -166,7 +166,7 @@ func TestSubscriptions_A57(t *testing.T) {
 				}
 			}
 		},
-		"A61 names that change as fast as the server pushes end as wanted": func(t *testing.T) {
+		"names that change as fast as the server pushes end as wanted": func(t *testing.T) {
 			for _, m := range variants() {
 				s, n := istiod(t)
 				c := connect(t, n, speaking(m))
@@ -204,7 +204,7 @@ func TestSubscriptions_A57(t *testing.T) {
 				equal(t, name, decoded, "a", "b", "b")
 			}
 		},
-		"B9 B27 state can be read at any time": func(t *testing.T) {
+		"state can be read at any time": func(t *testing.T) {
 			s, n := istiod(t)
 			c := connect(t, n)
 			_, sub := watch(c, clusters(nil), ads.Wildcard)
@@ -225,7 +225,7 @@ func TestSubscriptions_A57(t *testing.T) {
 			is(t, "connected", c.State().Connected, true)
 			sub.Close()
 		},
-		"F12 an empty wildcard answer is told as removals, found at a resync": func(t *testing.T) {
+		"an empty wildcard answer is told as removals, found at a resync": func(t *testing.T) {
 			for _, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
@@ -244,7 +244,7 @@ func TestSubscriptions_A57(t *testing.T) {
 	})
 }
 
-func TestManySubscribers_A64_B12_B19_B31_B34(t *testing.T) {
+func TestManySubscribers(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	s := adstest.NewServer()
 	s.Set(cluster("a", 1), load("a", "10.0.0.1"))
@@ -287,7 +287,7 @@ func TestManySubscribers_A64_B12_B19_B31_B34(t *testing.T) {
 	}
 }
 
-func TestEndsWithoutLeak_C64_B25(t *testing.T) {
+func TestEndsWithoutLeak(t *testing.T) {
 	for name, m := range variants() {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
@@ -321,7 +321,7 @@ func TestEndsWithoutLeak_C64_B25(t *testing.T) {
 }
 
 // TestAStartThatFailsLeavesNothing: the bubble waits for every goroutine.
-func TestAStartThatFailsLeavesNothing_C64_B25(t *testing.T) {
+func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	failures := map[string]func(*adstest.Server, *network){
 		"nobody answers":   func(_ *adstest.Server, n *network) { n.cut(errors.New("no route")) },
 		"it is not ready":  func(s *adstest.Server, _ *network) { s.Refuse(adstest.ErrNotReady) },
@@ -362,7 +362,7 @@ func TestAStartThatFailsLeavesNothing_C64_B25(t *testing.T) {
 	}
 }
 
-func TestEndsWhileConnecting_C64(t *testing.T) {
+func TestEndsWhileConnecting(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	hole, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts and says nothing
 	if err != nil {
@@ -413,14 +413,14 @@ func TestOptionsAreRefused(t *testing.T) {
 		o    ads.Options
 		says string
 	}{
-		"no address":                        {ads.Options{}, "Address"},
-		"unknown mode":                      {ads.Options{Address: "a:1", Mode: 7}, "Mode"},
-		"negative silence":                  {ads.Options{Address: "a:1", Silence: -1}, "Silence"},
-		"negative limit":                    {ads.Options{Address: "a:1", MaxReceive: -1}, "MaxReceive"},
-		"certificate without key":           {ads.Options{Address: "a:1", Credentials: ads.Credentials{TLS: &ads.TLS{CertFile: "x"}}}, "KeyFile"},
-		"B45 token in plaintext":            {ads.Options{Address: "istiod:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},
-		"B45 token to another host":         {ads.Options{Address: "10.0.0.1:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "insecure: true"},
-		"B45 token to a like-loopback name": {ads.Options{Address: "127.0.0.1.example.com:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},
+		"no address":                    {ads.Options{}, "Address"},
+		"unknown mode":                  {ads.Options{Address: "a:1", Mode: 7}, "Mode"},
+		"negative silence":              {ads.Options{Address: "a:1", Silence: -1}, "Silence"},
+		"negative limit":                {ads.Options{Address: "a:1", MaxReceive: -1}, "MaxReceive"},
+		"certificate without key":       {ads.Options{Address: "a:1", Credentials: ads.Credentials{TLS: &ads.TLS{CertFile: "x"}}}, "KeyFile"},
+		"token in plaintext":            {ads.Options{Address: "istiod:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},
+		"token to another host":         {ads.Options{Address: "10.0.0.1:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "insecure: true"},
+		"token to a like-loopback name": {ads.Options{Address: "127.0.0.1.example.com:15010", Credentials: ads.Credentials{TokenFile: "/t"}}, "plaintext"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := ads.New(c.o); err == nil || !strings.Contains(err.Error(), c.says) {

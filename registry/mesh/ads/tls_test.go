@@ -175,13 +175,13 @@ func (r *rig) client(t *testing.T, x ads.TLS) (*ads.Client, *view[int64]) {
 	return c, v
 }
 
-func TestTLS_A62(t *testing.T) {
+func TestTLS(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"B45 authorities from a file, the name from the address": func(t *testing.T) {
+		"authorities from a file, the name from the address": func(t *testing.T) {
 			_, v := newRig(t).client(t, ads.TLS{})
 			equal(t, "held", v.names(), "a")
 		},
-		"F22 another name than the certificate's is refused, with both names": func(t *testing.T) {
+		"another name than the certificate's is refused, with both names": func(t *testing.T) {
 			c, v := newRig(t).client(t, ads.TLS{ServerName: "other.svc"})
 			said := v.one(t).Disconnected.Error()
 			is(t, "names", strings.Contains(said, host) && strings.Contains(said, "other.svc"), true)
@@ -194,7 +194,7 @@ func TestTLS_A62(t *testing.T) {
 			_, v := r.client(t, ads.TLS{ServerName: "istiod-rev.other.svc"})
 			equal(t, "held", v.names(), "a")
 		},
-		"F22 an authority that changes is followed without a restart, and the last state stays": func(t *testing.T) {
+		"an authority that changes is followed without a restart, and the last state stays": func(t *testing.T) {
 			r := newRig(t)
 			_, v := r.client(t, ads.TLS{})
 			v.heard()
@@ -210,7 +210,7 @@ func TestTLS_A62(t *testing.T) {
 			in(31 * time.Second)
 			equal(t, "confirmed", v.one(t).Confirmed, "a")
 		},
-		"F22 an expired certificate is told, and its successor taken": func(t *testing.T) {
+		"an expired certificate is told, and its successor taken": func(t *testing.T) {
 			r := newRig(t)
 			cert, key := r.ca.issue(t, host, -time.Minute)
 			r.use(t, cert, key)
@@ -221,7 +221,7 @@ func TestTLS_A62(t *testing.T) {
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
 		},
-		"F22 a client certificate is read anew at each handshake": func(t *testing.T) {
+		"a client certificate is read anew at each handshake": func(t *testing.T) {
 			r := newRig(t)
 			r.demand(r.ca.pem)
 			x := ads.TLS{CertFile: filepath.Join(r.dir, "cert.pem"), KeyFile: filepath.Join(r.dir, "key.pem")}
@@ -250,7 +250,7 @@ func TestTLS_A62(t *testing.T) {
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
 		},
-		"F21 a token that is missing, empty or more than one is told and never sent": func(t *testing.T) {
+		"a token that is missing, empty or more than one is told and never sent": func(t *testing.T) {
 			r := newRig(t)
 			file := filepath.Join(r.dir, "token")
 			c := connect(t, r.network, func(o *ads.Options) {

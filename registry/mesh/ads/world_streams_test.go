@@ -15,10 +15,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// TestStateOfTheWorldStreams_A57 is about streams that end, names that nobody answers and odd contents.
-func TestStateOfTheWorldStreams_A57(t *testing.T) {
+// TestStateOfTheWorldStreams is about streams that end, names that nobody answers and odd contents.
+func TestStateOfTheWorldStreams(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"C22 F14 a stream that ends after responses is replaced without a word": func(t *testing.T) {
+		"a stream that ends after responses is replaced without a word": func(t *testing.T) {
 			for _, err := range []error{nil, status.Error(codes.Unavailable, "restarting")} {
 				k, v, s := asking(t)
 				k.answer(say(cds, "v1", "1", cluster("a", 1)))
@@ -40,7 +40,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 				is(t, "connected", s.client.State().Connected, true)
 			}
 		},
-		"C23 a server that is down before any response is told, and the known state stays": func(t *testing.T) {
+		"a server that is down before any response is told, and the known state stays": func(t *testing.T) {
 			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
 			v.heard()
@@ -52,7 +52,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			equal(t, "removed", e.Removed)
 			equal(t, "held", v.names(), "a")
 		},
-		"C24 B42 a new stream starts with node, all names, the last version and no nonce": func(t *testing.T) {
+		"a new stream starts with node, all names, the last version and no nonce": func(t *testing.T) {
 			k, _, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1)))
 			k.close(nil)
@@ -64,7 +64,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			is(t, "nonce", r.GetResponseNonce(), "")
 			equal(t, "names: all", r.GetResourceNames())
 		},
-		"C25 F15 fewer clusters after a reconnect are removals, marked as found at a resync": func(t *testing.T) {
+		"fewer clusters after a reconnect are removals, marked as found at a resync": func(t *testing.T) {
 			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			k.close(nil)
@@ -81,7 +81,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			equal(t, "removed", e.Removed, "a")
 			is(t, "resync", e.Resync, false)
 		},
-		"C30 B26 an endpoint name without an answer in 15 s is unknown, and a later answer revives it": func(t *testing.T) {
+		"an endpoint name without an answer in 15 s is unknown, and a later answer revives it": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, _ := watch(c, endpoints(), "a", "b")
@@ -100,7 +100,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			equal(t, "changed", changed(v.one(t)), "b")
 			is(t, "shown", c.State().Types[eds].Unknown, 0)
 		},
-		"C31 the clock of an unanswered name does not run while disconnected": func(t *testing.T) {
+		"the clock of an unanswered name does not run while disconnected": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, _ := watch(c, endpoints(), "a")
@@ -121,7 +121,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			in(16 * time.Second)
 			equal(t, "unknown", keys(v.one(t).Unknown), "a")
 		},
-		"C35 names of any form are told and acknowledged": func(t *testing.T) {
+		"names of any form are told and acknowledged": func(t *testing.T) {
 			k, v, _ := asking(t)
 			names := []string{"", "BlackHoleCluster", "PassthroughCluster", "inbound|80||", "x"}
 			var all []proto.Message
@@ -132,13 +132,13 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			acked(t, k, ack{cds, "v1", "1"})
 			equal(t, "held", v.names(), names...)
 		},
-		"B21 a static or original-destination cluster is no reason to reject the rest": func(t *testing.T) {
+		"a static or original-destination cluster is no reason to reject the rest": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("BlackHoleCluster", 0), cluster("PassthroughCluster", 0), cluster("outbound|80||a.b.svc.cluster.local", 1)))
 			acked(t, k, ack{cds, "v1", "1"})
 			is(t, "held", len(v.names()), 3)
 		},
-		"C46 B43 a resource in an envelope is unwrapped": func(t *testing.T) {
+		"a resource in an envelope is unwrapped": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", body(wrap("a", "7", cluster("a", 1)))))
 			acked(t, k, ack{cds, "v1", "1"})
@@ -149,7 +149,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			acked(t, k, ack{cds, "v2", "2"})
 			v.none(t)
 		},
-		"C47 B44 20 MiB in one response are taken": func(t *testing.T) {
+		"20 MiB in one response are taken": func(t *testing.T) {
 			k, v, _ := asking(t)
 			var all []proto.Message
 			for i := range 20 {
@@ -161,7 +161,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 			acked(t, k, ack{cds, "v1", "1"})
 			is(t, "held", len(v.names()), 20)
 		},
-		"C48 a version is opaque": func(t *testing.T) {
+		"a version is opaque": func(t *testing.T) {
 			k, _, _ := asking(t)
 			for i, version := range []string{"2026-08-27T00:00:00Z/7\n\"ü\"", "", strings.Repeat("9", 5000)} {
 				nonce := strconv.Itoa(i)
@@ -169,7 +169,7 @@ func TestStateOfTheWorldStreams_A57(t *testing.T) {
 				acked(t, k, ack{cds, version, nonce})
 			}
 		},
-		"C49 nonces are kept per type": func(t *testing.T) {
+		"nonces are kept per type": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			watch(c, clusters(nil), ads.Wildcard)

@@ -58,9 +58,9 @@ func nacked(t *testing.T, k *world, version, nonce, about string) {
 	}
 }
 
-func TestStateOfTheWorld_A57(t *testing.T) {
+func TestStateOfTheWorld(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
-		"C01 the first request has a node of four parts, no version and no nonce": func(t *testing.T) {
+		"the first request has a node of four parts, no version and no nonce": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			watch(c, clusters(nil), ads.Wildcard)
@@ -70,7 +70,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "type", r.GetTypeUrl(), cds)
 			is(t, "version and nonce", r.GetVersionInfo()+r.GetResponseNonce(), "")
 		},
-		"C02 B42 later requests carry no node": func(t *testing.T) {
+		"later requests carry no node": func(t *testing.T) {
 			k, _, s := asking(t)
 			none := func(what string, r *discoveryv3.DiscoveryRequest) {
 				t.Helper()
@@ -88,13 +88,13 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			none("no names", k.request(t))
 			k.silent(t)
 		},
-		"C03 a valid response is acknowledged with its version and nonce": func(t *testing.T) {
+		"a valid response is acknowledged with its version and nonce": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			acked(t, k, ack{cds, "v1", "a"})
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
-		"C04 F16 one unreadable resource is rejected by name, the others are applied and it stays": func(t *testing.T) {
+		"one unreadable resource is rejected by name, the others are applied and it stays": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1), cluster("y", 1)))
 			acked(t, k, ack{cds, "v1", "a"})
@@ -109,7 +109,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "removed", e.Removed)
 			is(t, "value kept", v.held["x"], 1)
 		},
-		"C04 F16 a resource without a readable name removes nobody": func(t *testing.T) {
+		"a resource without a readable name removes nobody": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1), cluster("y", 1)))
 			k.request(t)
@@ -121,12 +121,12 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "invalid", keys(e.Invalid), "resource[0]")
 			equal(t, "held", v.names(), "x", "y")
 		},
-		"F16 a resource of another type is rejected": func(t *testing.T) {
+		"a resource of another type is rejected": func(t *testing.T) {
 			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", load("x")))
 			nacked(t, k, "", "a", "ClusterLoadAssignment")
 		},
-		"F16 a decoder that panics costs one resource": func(t *testing.T) {
+		"a decoder that panics costs one resource": func(t *testing.T) {
 			k, v, _ := asking(t)
 			bad := cluster("x", 1)
 			bad.AltStatName = "panic"
@@ -134,13 +134,13 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			nacked(t, k, "", "a", "panicked")
 			equal(t, "held", v.names(), "y")
 		},
-		"F16 a resource named as the wildcard is rejected": func(t *testing.T) {
+		"a resource named as the wildcard is rejected": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("*", 1), cluster("a", 1)))
 			nacked(t, k, "", "a", "stands for everything")
 			equal(t, "held", v.names(), "a")
 		},
-		"F16 a rejection stays short however much is wrong": func(t *testing.T) {
+		"a rejection stays short however much is wrong": func(t *testing.T) {
 			k, _, _ := asking(t)
 			var all []proto.Message
 			for i := range 1000 {
@@ -153,18 +153,18 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "counted", strings.Contains(r.GetErrorDetail().GetMessage(), "and 990 more"), true)
 			is(t, "short", len(r.GetErrorDetail().GetMessage()) < 5000, true)
 		},
-		"F16 an envelope that cannot be read, or that holds another, is rejected": func(t *testing.T) {
+		"an envelope that cannot be read, or that holds another, is rejected": func(t *testing.T) {
 			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", garbage("type.googleapis.com/envoy.service.discovery.v3.Resource"), body(wrap("b", "", wrap("b", "", nil)))))
 			r := k.request(t).GetErrorDetail().GetMessage()
 			is(t, "both", strings.Contains(r, "envelope cannot be read") && strings.Contains(r, "envelope in an envelope"), true)
 		},
-		"C05 a first response that is invalid is rejected with an empty version": func(t *testing.T) {
+		"a first response that is invalid is rejected with an empty version": func(t *testing.T) {
 			k, _, _ := asking(t)
 			k.answer(say(cds, "v1", "a", garbage(cds)))
 			nacked(t, k, "", "a", "resource[0]")
 		},
-		"C06 after a rejection a valid response is acknowledged and told though nothing changed": func(t *testing.T) {
+		"after a rejection a valid response is acknowledged and told though nothing changed": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			k.request(t)
@@ -177,7 +177,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			acked(t, k, ack{cds, "v3", "c"})
 			equal(t, "changed", changed(v.one(t)), "x")
 		},
-		"C07 the same content in a new version is acknowledged and not told": func(t *testing.T) {
+		"the same content in a new version is acknowledged and not told": func(t *testing.T) {
 			k, v, s := asking(t)
 			k.answer(say(cds, "v1", "a", cluster("x", 1)))
 			k.request(t)
@@ -187,7 +187,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			v.none(t)
 			is(t, "version shown", s.client.State().Types[cds].Version, "v2")
 		},
-		"C08 wildcard shrinks from a,b to a: b is removed exactly once": func(t *testing.T) {
+		"wildcard shrinks from a,b to a: b is removed exactly once": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			v.heard()
@@ -198,14 +198,14 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.answer(say(cds, "v3", "3", cluster("a", 1)))
 			v.none(t)
 		},
-		"C09 an empty cluster list removes all": func(t *testing.T) {
+		"an empty cluster list removes all": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			v.heard()
 			k.answer(say(cds, "v2", "2"))
 			equal(t, "removed", v.one(t).Removed, "a", "b")
 		},
-		"C10 endpoints that a response does not hold stay": func(t *testing.T) {
+		"endpoints that a response does not hold stay": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("c", "10.0.0.9")))
 			e := v.one(t)
@@ -213,13 +213,13 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			equal(t, "removed", e.Removed)
 			equal(t, "held", v.names(), "a", "b", "c", "d", "e")
 		},
-		"C11 an empty endpoint response changes nothing and is acknowledged": func(t *testing.T) {
+		"an empty endpoint response changes nothing and is acknowledged": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2"))
 			acked(t, k, ack{eds, "v2", "2"}, "a", "b", "c", "d", "e")
 			v.none(t)
 		},
-		"C12 endpoints without an endpoint are told as such": func(t *testing.T) {
+		"endpoints without an endpoint are told as such": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("a")))
 			e := v.one(t)
@@ -227,14 +227,14 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			is(t, "value", e.Changed[0].Value, "")
 			equal(t, "removed", e.Removed)
 		},
-		"C13 endpoints that shrink are told whole": func(t *testing.T) {
+		"endpoints that shrink are told whole": func(t *testing.T) {
 			k, v := five(t)
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1", "10.0.0.2")))
 			is(t, "two", v.one(t).Changed[0].Value, "10.0.0.1,10.0.0.2")
 			k.answer(say(eds, "v3", "3", load("a", "10.0.0.2")))
 			is(t, "one", v.one(t).Changed[0].Value, "10.0.0.2")
 		},
-		"C14 a new name is asked for in one request with all names, the last nonce and version": func(t *testing.T) {
+		"a new name is asked for in one request with all names, the last nonce and version": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			_, sub := watch(c, endpoints(), "a")
@@ -246,7 +246,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			acked(t, k, ack{eds, "v1", "1"}, "a", "b")
 			k.silent(t)
 		},
-		"C15 500 clusters in one response become a handful of endpoint requests": func(t *testing.T) {
+		"500 clusters in one response become a handful of endpoint requests": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			follow := ads.Subscribe(c, endpoints(), func(ads.Event[string]) {})
@@ -271,7 +271,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			}
 			is(t, "endpoint requests", requests, 1)
 		},
-		"C16 the last name given up is an empty list, and nothing is acknowledged afterwards": func(t *testing.T) {
+		"the last name given up is an empty list, and nothing is acknowledged afterwards": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, sub := watch(c, endpoints(), "a")
@@ -286,7 +286,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.silent(t)
 			v.none(t)
 		},
-		"C17 names that a stale request lost travel with the next acknowledgement": func(t *testing.T) {
+		"names that a stale request lost travel with the next acknowledgement": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			_, sub := watch(c, endpoints(), "a")
@@ -299,7 +299,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.answer(say(eds, "v2", "2", load("a", "10.0.0.1")))
 			acked(t, k, ack{eds, "v2", "2"}, "a", "b")
 		},
-		"C18 a response of a type nobody asked for is ignored and the stream lives": func(t *testing.T) {
+		"a response of a type nobody asked for is ignored and the stream lives": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say("type.googleapis.com/envoy.config.listener.v3.Listener", "v1", "x", garbage("y")))
 			k.silent(t)
@@ -307,7 +307,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			acked(t, k, ack{cds, "v1", "1"})
 			equal(t, "held", v.names(), "a")
 		},
-		"C19 a type that was unsubscribed from is never rejected": func(t *testing.T) {
+		"a type that was unsubscribed from is never rejected": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, sub := watch(c, endpoints(), "a")
@@ -327,7 +327,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			k.answer(say(eds, "v3", "3", load("a")))
 			equal(t, "held", again.names(), "a")
 		},
-		"C20 a resource that was not requested is ignored": func(t *testing.T) {
+		"a resource that was not requested is ignored": func(t *testing.T) {
 			s, n := scripted(t)
 			c := connect(t, n, speaking(ads.StateOfTheWorld))
 			v, sub := watch(c, clusters(nil), "a")
@@ -343,7 +343,7 @@ func TestStateOfTheWorld_A57(t *testing.T) {
 			acked(t, k, ack{cds, "v1", "1"}, "a", "z")
 			v.none(t) // what came unasked is not known
 		},
-		"C21 B43 F16 a name twice in one response is rejected, and neither is taken": func(t *testing.T) {
+		"a name twice in one response is rejected, and neither is taken": func(t *testing.T) {
 			k, v, _ := asking(t)
 			k.answer(say(cds, "v1", "1", cluster("a", 1), cluster("b", 1)))
 			k.request(t)

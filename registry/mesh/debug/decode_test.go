@@ -32,7 +32,7 @@ func publications(body []byte, o debug.DecodeOptions) ([]metadata.Publication, [
 
 func TestCapture(t *testing.T) {
 	t.Parallel()
-	t.Run("A15 adsz of a real istiod: one key, and one that has a colon too many (B52)", func(t *testing.T) {
+	t.Run("adsz of a real istiod: one key, and one that has a colon too many", func(t *testing.T) {
 		t.Parallel()
 		got, faults, err := publications(capture(t, "adsz.json"), debug.DecodeOptions{})
 		if err != nil || len(got) != 2 || len(faults) != 1 {
@@ -46,7 +46,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("fault %+v", faults[0])
 		}
 	})
-	t.Run("A19 adsz over xDS of a real istiod: nobody publishes", func(t *testing.T) {
+	t.Run("adsz over xDS of a real istiod: nobody publishes", func(t *testing.T) {
 		t.Parallel()
 		got, faults, err := publications(capture(t, "adsz-xds.json"), debug.DecodeOptions{})
 		if err != nil || len(got)+len(faults) != 0 {
@@ -68,7 +68,7 @@ func TestCapture(t *testing.T) {
 	})
 }
 
-func TestOddClients_A15(t *testing.T) {
+func TestOddClients(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		clients string
@@ -76,18 +76,18 @@ func TestOddClients_A15(t *testing.T) {
 		unread  bool
 		faults  int
 	}{
-		"A15 no metadata":              {`{"connectionId":"a-1"}`, 0, false, 0},
-		"A15 no label":                 {`{"connectionId":"a-1","metadata":{"LABELS":{"app":"a"}}}`, 0, false, 0},
-		"A15 the label is null":        {`{"connectionId":"a-1","metadata":{"LABELS":{"DUBBO_GO":null}}}`, 1, true, 1},
-		"A15 the label in lower case":  {`{"connectionId":"a-1","metadata":{"LABELS":{"dubbo_go":"{}"}}}`, 0, false, 0},
-		"A15 metadata that is a text":  {`{"connectionId":"a-1","metadata":"x"}`, 1, true, 1},
-		"A15 no id":                    {`{"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 0, false, 1},
-		"A15 an id that is a number":   {`{"connectionId":7}`, 0, false, 1},
-		"A15 a client that is a text":  {`"x"`, 0, false, 1},
-		"A15 a time nobody can read":   {`{"connectionId":"a-1","connectedAt":"yesterday","metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
-		"A15 a time that is a number":  {`{"connectionId":"a-1","connectedAt":7,"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, true, 1},
-		"F54 an id with an escape":     {`{"connectionId":"\u001b[2J-1","metadata":"x"}`, 1, true, 1},
-		"A15 fields nobody knows, too": {`{"connectionId":"a-1","new":{"deep":[1,{"x":[]}]},"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
+		"no metadata":              {`{"connectionId":"a-1"}`, 0, false, 0},
+		"no label":                 {`{"connectionId":"a-1","metadata":{"LABELS":{"app":"a"}}}`, 0, false, 0},
+		"the label is null":        {`{"connectionId":"a-1","metadata":{"LABELS":{"DUBBO_GO":null}}}`, 1, true, 1},
+		"the label in lower case":  {`{"connectionId":"a-1","metadata":{"LABELS":{"dubbo_go":"{}"}}}`, 0, false, 0},
+		"metadata that is a text":  {`{"connectionId":"a-1","metadata":"x"}`, 1, true, 1},
+		"no id":                    {`{"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 0, false, 1},
+		"an id that is a number":   {`{"connectionId":7}`, 0, false, 1},
+		"a client that is a text":  {`"x"`, 0, false, 1},
+		"a time nobody can read":   {`{"connectionId":"a-1","connectedAt":"yesterday","metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
+		"a time that is a number":  {`{"connectionId":"a-1","connectedAt":7,"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, true, 1},
+		"an id with an escape":     {`{"connectionId":"\u001b[2J-1","metadata":"x"}`, 1, true, 1},
+		"fields nobody knows, too": {`{"connectionId":"a-1","new":{"deep":[1,{"x":[]}]},"metadata":{"LABELS":{"DUBBO_GO":"{}"}}}`, 1, false, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func manyClients(n int) []byte {
 
 // Everything ever allocated is more than what is held at any time. A fifth of
 // the 10,000 clients may take a fifth of the 100 MB; the benchmark has them all.
-func TestMemory_A16(t *testing.T) {
+func TestMemory(t *testing.T) {
 	body := manyClients(2_000)
 	if len(body) < 4<<20 {
 		t.Fatalf("an answer of %d bytes shows nothing", len(body))
@@ -135,11 +135,11 @@ func TestMemory_A16(t *testing.T) {
 		t.Fatalf("%d clients, %v, %v", len(got), faults, err)
 	}
 	if used := after.TotalAlloc - before.TotalAlloc; used > 20_000_000 {
-		t.Errorf("A16 2,000 clients in %d MB took %d MB", len(body)>>20, used>>20)
+		t.Errorf("2,000 clients in %d MB took %d MB", len(body)>>20, used>>20)
 	}
 }
 
-func BenchmarkDecode10kClients_A16(b *testing.B) {
+func BenchmarkDecode10kClients(b *testing.B) {
 	body := manyClients(10_000)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()

@@ -35,37 +35,37 @@ func body(text string) func(http.ResponseWriter, *http.Request) bool {
 
 // Whatever istiod answers instead of the mapping is told apart, shown once with
 // its remedy, and costs nothing that is known.
-func TestBadAnswers_A13(t *testing.T) {
+func TestBadAnswers(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		answer func(http.ResponseWriter, *http.Request) bool
 		cause  debug.Cause
 		says   string
 	}{
-		"F20 A13 B14 401":                        {answerWith(401), debug.Unauthorized, "tokenFile"},
-		"F20 A13 B14 403":                        {answerWith(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
-		"A13 403 names the other remedy":         {answerWith(403), debug.Forbidden, "root namespace"},
-		"F20 A13 B14 404":                        {answerWith(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},
-		"A13 500":                                {answerWith(500), debug.Refused, "HTTP 500"},
-		"A13 HTML":                               {body("<!DOCTYPE html><html>sign in</html>"), debug.NotAnswer, "HTML"},
-		"A13 plain text":                         {body("hello\x1b[2J"), debug.NotAnswer, `hello\x1b`},
-		"F20 A13 truncated JSON":                 {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"`), debug.Truncated, "before its end"},
-		"A13 truncated between two clients":      {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"},`), debug.Truncated, ""},
-		"A13 fewer clients than it says":         {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"}]}`), debug.Truncated, "1 of 2"},
-		"A13 nothing at all":                     {body(""), debug.Truncated, ""},
-		"A13 other JSON is not an empty list":    {body(`{"error":"busy"}`), debug.NotAnswer, "lists no clients"},
-		"A13 a JSON list is not an empty list":   {body(`[]`), debug.NotAnswer, ""},
-		"A13 JSON null is not an empty list":     {body(`null`), debug.NotAnswer, ""},
-		"A13 broken JSON":                        {body(`{"totalClients":0,}`), debug.NotAnswer, "JSON"},
-		"A13 a total that is no number":          {body(`{"totalClients":"0"}`), debug.NotAnswer, "totalClients"},
-		"A13 clients that are no list":           {body(`{"totalClients":0,"clients":{}}`), debug.NotAnswer, "clients"},
-		"A13 something behind the answer":        {body(`{"totalClients":0}{"totalClients":0}`), debug.NotAnswer, "follows"},
-		"A13 a redirect is not followed":         {redirect, debug.NotAnswer, "elsewhere.example"},
-		"A13 30 MB where 20 are allowed":         {large(30 << 20), debug.TooLarge, "maxAnswer"},
-		"A13 one client without end":             {body(`{"totalClients":1,"clients":[{"x":"` + strings.Repeat("x", 9<<20)), debug.TooLarge, "one client"},
-		"F20 A13 B46 slow before the first byte": {stall(""), debug.Slow, "timeout"},
-		"F20 A13 B46 slow within the answer":     {stall(`{"totalClients":1,"clients":[`), debug.Slow, "timeout"},
-		"F20 A13 connection closed":              {hangUp, debug.Unreachable, "15014"},
+		"401":                              {answerWith(401), debug.Unauthorized, "tokenFile"},
+		"403":                              {answerWith(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
+		"403 names the other remedy":       {answerWith(403), debug.Forbidden, "root namespace"},
+		"404":                              {answerWith(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},
+		"500":                              {answerWith(500), debug.Refused, "HTTP 500"},
+		"HTML":                             {body("<!DOCTYPE html><html>sign in</html>"), debug.NotAnswer, "HTML"},
+		"plain text":                       {body("hello\x1b[2J"), debug.NotAnswer, `hello\x1b`},
+		"truncated JSON":                   {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"`), debug.Truncated, "before its end"},
+		"truncated between two clients":    {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"},`), debug.Truncated, ""},
+		"fewer clients than it says":       {body(`{"totalClients":2,"clients":[{"connectionId":"a.shop-1"}]}`), debug.Truncated, "1 of 2"},
+		"nothing at all":                   {body(""), debug.Truncated, ""},
+		"other JSON is not an empty list":  {body(`{"error":"busy"}`), debug.NotAnswer, "lists no clients"},
+		"a JSON list is not an empty list": {body(`[]`), debug.NotAnswer, ""},
+		"JSON null is not an empty list":   {body(`null`), debug.NotAnswer, ""},
+		"broken JSON":                      {body(`{"totalClients":0,}`), debug.NotAnswer, "JSON"},
+		"a total that is no number":        {body(`{"totalClients":"0"}`), debug.NotAnswer, "totalClients"},
+		"clients that are no list":         {body(`{"totalClients":0,"clients":{}}`), debug.NotAnswer, "clients"},
+		"something behind the answer":      {body(`{"totalClients":0}{"totalClients":0}`), debug.NotAnswer, "follows"},
+		"a redirect is not followed":       {redirect, debug.NotAnswer, "elsewhere.example"},
+		"30 MB where 20 are allowed":       {large(30 << 20), debug.TooLarge, "maxAnswer"},
+		"one client without end":           {body(`{"totalClients":1,"clients":[{"x":"` + strings.Repeat("x", 9<<20)), debug.TooLarge, "one client"},
+		"slow before the first byte":       {stall(""), debug.Slow, "timeout"},
+		"slow within the answer":           {stall(`{"totalClients":1,"clients":[`), debug.Slow, "timeout"},
+		"connection closed":                {hangUp, debug.Unreachable, "15014"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestBadAnswers_A13(t *testing.T) {
 					t.Error("what was complete is still known")
 				}
 				if n := logged.count("WARN"); n != 1 {
-					t.Errorf("F20 warned %d times, want once:\n%s", n, logged.String())
+					t.Errorf("warned %d times, want once:\n%s", n, logged.String())
 				}
 				istiods[0].misbehave(nil)
 				istiods[0].connect("b.shop", oneB)
@@ -162,7 +162,7 @@ func (l *lines) String() string {
 
 func (l *lines) count(s string) int { return strings.Count(l.String(), s) }
 
-func TestPorts_A18(t *testing.T) {
+func TestPorts(t *testing.T) {
 	t.Parallel()
 	run := func(name string, test func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestPorts_A18(t *testing.T) {
 			synctest.Test(t, test)
 		})
 	}
-	run("A18 15014 first, then 8080, and then 8080 at once", func(t *testing.T) {
+	run("15014 first, then 8080, and then 8080 at once", func(t *testing.T) {
 		n := newNetwork()
 		f := newIstiod()
 		f.connect("a.shop", oneA)
@@ -182,7 +182,7 @@ func TestPorts_A18(t *testing.T) {
 			t.Errorf("dialed %v", n.dials)
 		}
 	})
-	run("A18 a port that serves no debug API is passed over", func(t *testing.T) {
+	run("a port that serves no debug API is passed over", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].misbehave(answerWith(404))
 		f := newIstiod()
@@ -192,7 +192,7 @@ func TestPorts_A18(t *testing.T) {
 		in(time.Second)
 		expect(t, w, "A a")
 	})
-	run("A18 port, path, interval and timeout are what the options say (B47)", func(t *testing.T) {
+	run("port, path, interval and timeout are what the options say", func(t *testing.T) {
 		n := newNetwork()
 		f := newIstiod()
 		n.serve(t, "[::1]:9", f)
@@ -211,7 +211,7 @@ func TestPorts_A18(t *testing.T) {
 		in(time.Minute)
 		expectCause(t, w.snapshot().Err, debug.Slow)
 	})
-	run("A18 a replica that is listed with a port is asked at that one alone", func(t *testing.T) {
+	run("a replica that is listed with a port is asked at that one alone", func(t *testing.T) {
 		n := newNetwork()
 		w := watch(t, debug.Options{Replicas: debug.Static("127.0.0.1:7"), HTTP: &debug.HTTPOptions{Dial: n.dial}})
 		in(time.Second)
@@ -222,7 +222,7 @@ func TestPorts_A18(t *testing.T) {
 	})
 }
 
-func TestNeverPush_A17(t *testing.T) {
+func TestNeverPush(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
@@ -241,13 +241,13 @@ func TestNeverPush_A17(t *testing.T) {
 		}
 		for _, q := range asked {
 			if strings.Contains(q, "push") {
-				t.Errorf("A17 asked %s", q)
+				t.Errorf("asked %s", q)
 			}
 		}
 	})
 }
 
-// TestPieces: what istiod says of all clients is clients times services (V08).
+// TestPieces: what istiod says of all clients is clients times services.
 func TestPieces(t *testing.T) {
 	t.Parallel()
 	run := func(name string, test func(t *testing.T, f *fakeIstiod, o debug.Options)) {
@@ -259,7 +259,7 @@ func TestPieces(t *testing.T) {
 			})
 		})
 	}
-	run("A08 a mesh whose adsz is many times the limit is read whole", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+	run("a mesh whose adsz is many times the limit is read whole", func(t *testing.T, f *fakeIstiod, o debug.Options) {
 		o.MaxBytes = 256 << 10
 		for range 300 {
 			f.watching(f.connect("x.shop", oneB), 1000) // 65 kB each, 19 MiB together
@@ -275,7 +275,7 @@ func TestPieces(t *testing.T) {
 			t.Error("asked for all at once")
 		}
 	})
-	run("A13 a client above the limit keeps its keys, and is told with the setting", func(t *testing.T, f *fakeIstiod, o debug.Options) {
+	run("a client above the limit keeps its keys, and is told with the setting", func(t *testing.T, f *fakeIstiod, o debug.Options) {
 		o.MaxBytes = 64 << 10
 		first := f.connect("a.shop", oneA)
 		f.connect("b.shop", oneB)
@@ -360,14 +360,14 @@ func TestSingles(t *testing.T) {
 			})
 		})
 	}
-	run("A08 where nothing is new, only connections are asked for", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("where nothing is new, only connections are asked for", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		in(5 * time.Second)
 		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections"}) {
 			t.Errorf("asked %v", got)
 		}
 		expect(t, w, "B b")
 	})
-	run("A08 a few new clients are asked for one by one", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("a few new clients are asked for one by one", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		f.connect("a.shop", oneA)
 		in(5 * time.Second)
 		if got := f.questions(); !slices.Equal(got, []string{"/debug/connections", "/debug/adsz?proxyID=a.shop-201"}) {
@@ -375,7 +375,7 @@ func TestSingles(t *testing.T) {
 		}
 		expect(t, w, "A a, B b")
 	})
-	run("A08 many new clients are read one by one too (V08)", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("many new clients are read one by one too", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		for range 50 {
 			f.connect("a.shop", oneA)
 		}
@@ -385,7 +385,7 @@ func TestSingles(t *testing.T) {
 		}
 		expect(t, w, "A a, B b")
 	})
-	run("A08 an answer about another client is not taken for this one's", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("an answer about another client is not taken for this one's", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		f.connect("z-x.shop", oneA) // z-x.shop-201; its id contains that of the next
 		f.mu.Lock()
 		f.clients["x.shop-20"] = fakeClient{ID: "x.shop-20", ConnectedAt: time.Now(), Metadata: f.clients["z-x.shop-201"].Metadata}
@@ -397,7 +397,7 @@ func TestSingles(t *testing.T) {
 			t.Errorf("asked %v", got)
 		}
 	})
-	run("A08 a client that goes between two questions is no failure", func(t *testing.T, f *fakeIstiod, w *watcher) {
+	run("a client that goes between two questions is no failure", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		gone := f.connect("a.shop", oneA)
 		f.misbehave(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.URL.RawQuery != "" {
@@ -421,7 +421,7 @@ func TestSingles(t *testing.T) {
 	})
 }
 
-func TestToken_A14(t *testing.T) {
+func TestToken(t *testing.T) {
 	t.Parallel()
 	run := func(name string, test func(t *testing.T, file string, o debug.Options, f *fakeIstiod)) {
 		t.Run(name, func(t *testing.T) {
@@ -438,13 +438,13 @@ func TestToken_A14(t *testing.T) {
 			})
 		})
 	}
-	run("A14 B15 a newline behind the token is no part of it", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+	run("a newline behind the token is no part of it", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
 		write(t, file, " good\r\n")
 		w := watch(t, o)
 		in(time.Second)
 		expect(t, w, "A a")
 	})
-	run("F21 A14 a rotated token is used for the next question", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+	run("a rotated token is used for the next question", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
 		write(t, file, "expired")
 		w := watch(t, o)
 		in(time.Second)
@@ -456,7 +456,7 @@ func TestToken_A14(t *testing.T) {
 			t.Errorf("%v", s.Err)
 		}
 	})
-	run("A14 a missing file is a clear error, and looked for again", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
+	run("a missing file is a clear error, and looked for again", func(t *testing.T, file string, o debug.Options, _ *fakeIstiod) {
 		w := watch(t, o)
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.NoToken)
@@ -468,10 +468,10 @@ func TestToken_A14(t *testing.T) {
 		expect(t, w, "A a")
 	})
 	for name, text := range map[string]string{
-		"A14 an empty file":                     "\n",
-		"A14 a file with two lines":             "good\nX-Header: x",
-		"A14 a file that is no token":           "a\x00b",
-		"A14 a file larger than a token can be": strings.Repeat("x", 65<<10),
+		"an empty file":                     "\n",
+		"a file with two lines":             "good\nX-Header: x",
+		"a file that is no token":           "a\x00b",
+		"a file larger than a token can be": strings.Repeat("x", 65<<10),
 	} {
 		run(name+" is a clear error", func(t *testing.T, file string, o debug.Options, f *fakeIstiod) {
 			write(t, file, text)
@@ -511,7 +511,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-func TestLoopbackToken_A14(t *testing.T) {
+func TestLoopbackToken(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	write(t, file, "good")

@@ -23,7 +23,7 @@ func TestReader(t *testing.T) {
 			synctest.Test(t, test)
 		})
 	}
-	run("A08 a key published later is there within one interval", func(t *testing.T) {
+	run("a key published later is there within one interval", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		w := watch(t, o)
 		in(time.Second)
@@ -34,7 +34,7 @@ func TestReader(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, w, "A a")
 	})
-	run("A09 a key that moves is followed within one interval (B16)", func(t *testing.T) {
+	run("a key that moves is followed within one interval", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		old := istiods[0].connect("a.shop", oneA)
 		w := watch(t, o)
@@ -45,7 +45,7 @@ func TestReader(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, w, "A b")
 	})
-	run("A10 two apps with one key give the union, and tell (B17)", func(t *testing.T) {
+	run("two apps with one key give the union, and tell", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("a.shop", oneA)
 		istiods[0].connect("b.shop", strings.Replace(oneA, "a.shop", "b.shop", 1))
@@ -57,7 +57,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("conflicts %+v", c)
 		}
 	})
-	run("A11 a key taken back while its client lives goes after the grace", func(t *testing.T) {
+	run("a key taken back while its client lives goes after the grace", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		old := istiods[0].connect("a.shop", oneA)
 		istiods[0].connect("b.shop", oneB)
@@ -70,7 +70,7 @@ func TestReader(t *testing.T) {
 		in(2 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("A11 a key whose connection went goes after the connection grace", func(t *testing.T) {
+	run("a key whose connection went goes after the connection grace", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		gone := istiods[0].connect("a.shop", oneA)
@@ -82,7 +82,7 @@ func TestReader(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("A11 A12 a key whose connection went stays while any replica cannot be read", func(t *testing.T) {
+	run("a key whose connection went stays while any replica cannot be read", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1", "::1")
 		istiods[0].connect("b.shop", oneB)
 		gone := istiods[0].connect("a.shop", oneA)
@@ -99,7 +99,7 @@ func TestReader(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "B b")
 	})
-	run("A11 a client that comes back in time loses nothing", func(t *testing.T) {
+	run("a client that comes back in time loses nothing", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		gone := istiods[0].connect("a.shop", oneA)
@@ -118,7 +118,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("told %d times of nothing", w.count()-told)
 		}
 	})
-	run("A11 a client that takes a key back and ends does not keep it for minutes", func(t *testing.T) {
+	run("a client that takes a key back and ends does not keep it for minutes", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		first := istiods[0].connect("a.shop", oneA)
@@ -131,7 +131,7 @@ func TestReader(t *testing.T) {
 		in(10 * time.Second)
 		expect(t, w, "B b")
 	})
-	run("A15 one client's bad JSON costs nobody else, and is counted (B17)", func(t *testing.T) {
+	run("one client's bad JSON costs nobody else, and is counted", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("bad.shop", `{"providers:`)
 		istiods[0].connect("a.shop", oneA)
@@ -145,7 +145,7 @@ func TestReader(t *testing.T) {
 			t.Errorf("faults %+v, %v", s.Faults, s.Err)
 		}
 	})
-	run("A15 what a client cannot say any more is kept, not withdrawn", func(t *testing.T) {
+	run("what a client cannot say any more is kept, not withdrawn", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		good := istiods[0].connect("a.shop", oneA)
@@ -160,7 +160,7 @@ func TestReader(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 	})
-	run("A85 B50 another cluster domain is no different", func(t *testing.T) {
+	run("another cluster domain is no different", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("a.shop", strings.Replace(oneA, "cluster.local", "corp.example", 1))
 		w := watch(t, o)
@@ -201,7 +201,7 @@ func TestReplicas(t *testing.T) {
 			synctest.Test(t, test)
 		})
 	}
-	run("A12 the parts of three replicas are merged (B7, B29)", func(t *testing.T) {
+	run("the parts of three replicas are merged", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2", "127.0.0.3")
 		istiods[0].connect("a.shop", oneA)
 		istiods[1].connect("b.shop", oneB)
@@ -213,7 +213,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
-	run("A12 a replica that cannot be reached keeps its part until it is listed no more", func(t *testing.T) {
+	run("a replica that cannot be reached keeps its part until it is listed no more", func(t *testing.T) {
 		n, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		endpoints := new(debug.Endpoints)
 		endpoints.Set([]string{"127.0.0.1", "127.0.0.2"})
@@ -375,7 +375,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%d keys, %d wait", m.Len(), w.snapshot().Waiting)
 		}
 	})
-	run("A12 one of three that never answered leaves the mapping incomplete, and nothing goes", func(t *testing.T) {
+	run("one of three that never answered leaves the mapping incomplete, and nothing goes", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		o.Replicas = debug.Static("127.0.0.1", "127.0.0.2", "127.0.0.3")
 		istiods[0].connect("b.shop", oneB)
@@ -392,7 +392,7 @@ func TestReplicas(t *testing.T) {
 		in(6 * time.Minute)
 		expect(t, w, "A a, B b")
 	})
-	run("A12 a connection that moves between replicas is no change", func(t *testing.T) {
+	run("a connection that moves between replicas is no change", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1", "127.0.0.2")
 		istiods[0].connect("b.shop", oneB)
 		first := istiods[0].connect("a.shop", oneA)
@@ -408,7 +408,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("told %d times of nothing", w.count()-told)
 		}
 	})
-	run("F11 a restarted istiod with few clients takes nothing away", func(t *testing.T) {
+	run("a restarted istiod with few clients takes nothing away", func(t *testing.T) {
 		_, istiods, o := mesh(t, "127.0.0.1")
 		istiods[0].connect("b.shop", oneB)
 		in(time.Hour)
@@ -491,16 +491,16 @@ func (l lookup) LookupHost(_ context.Context, host string) ([]string, error) {
 	return nil, errors.New("no such host")
 }
 
-func TestDNS_A12(t *testing.T) {
+func TestDNS(t *testing.T) {
 	t.Parallel()
 	names := lookup{"istiod-headless": {"10.0.0.1", "2001:db8::1"}}
 	cases := map[string]struct {
 		name string
 		want []string
 	}{
-		"A12 every address of a headless name": {"istiod-headless", []string{"10.0.0.1", "2001:db8::1"}},
-		"A12 with a port":                      {"istiod-headless:15014", []string{"10.0.0.1:15014", "[2001:db8::1]:15014"}},
-		"A12 a name that does not exist":       {"istiod", nil},
+		"every address of a headless name": {"istiod-headless", []string{"10.0.0.1", "2001:db8::1"}},
+		"with a port":                      {"istiod-headless:15014", []string{"10.0.0.1:15014", "[2001:db8::1]:15014"}},
+		"a name that does not exist":       {"istiod", nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -566,19 +566,19 @@ func TestServiceOf_KubernetesNames(t *testing.T) {
 	}
 }
 
-func TestNew_A18(t *testing.T) {
+func TestNew(t *testing.T) {
 	t.Parallel()
 	replicas := debug.Static("127.0.0.1")
 	cases := map[string]struct {
 		o    debug.Options
 		want string
 	}{
-		"A18 no replicas":       {debug.Options{HTTP: &debug.HTTPOptions{}}, "Replicas"},
-		"A18 no transport":      {debug.Options{Replicas: replicas}, "HTTP and XDS"},
-		"A18 two transports":    {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, XDS: &debug.XDSOptions{}}, "HTTP and XDS"},
-		"A18 no dialer":         {debug.Options{Replicas: replicas, XDS: &debug.XDSOptions{}}, "Dial"},
-		"A18 negative interval": {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, Interval: -1}, "Interval"},
-		"A18 negative size":     {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, MaxBytes: -1}, "MaxBytes"},
+		"no replicas":       {debug.Options{HTTP: &debug.HTTPOptions{}}, "Replicas"},
+		"no transport":      {debug.Options{Replicas: replicas}, "HTTP and XDS"},
+		"two transports":    {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, XDS: &debug.XDSOptions{}}, "HTTP and XDS"},
+		"no dialer":         {debug.Options{Replicas: replicas, XDS: &debug.XDSOptions{}}, "Dial"},
+		"negative interval": {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, Interval: -1}, "Interval"},
+		"negative size":     {debug.Options{Replicas: replicas, HTTP: &debug.HTTPOptions{}, MaxBytes: -1}, "MaxBytes"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

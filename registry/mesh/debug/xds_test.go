@@ -105,7 +105,7 @@ func xdsMesh(t *testing.T) (*fakeADS, debug.Options) {
 	}
 }
 
-func TestXDS_A19(t *testing.T) {
+func TestXDS(t *testing.T) {
 	t.Parallel()
 	run := func(name string, test func(t *testing.T, f *fakeADS, o debug.Options)) {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestXDS_A19(t *testing.T) {
 			})
 		})
 	}
-	run("A19 the mapping over xDS is the one over HTTP", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("the mapping over xDS is the one over HTTP", func(t *testing.T, f *fakeADS, o debug.Options) {
 		n := newNetwork()
 		n.serve(t, "127.0.0.1:15014", f.pages)
 		f.pages.connect("a.shop", oneA)
@@ -134,7 +134,7 @@ func TestXDS_A19(t *testing.T) {
 		in(5 * time.Second)
 		expect(t, overXDS, "A a, B b, C c")
 	})
-	run("A19 nothing is ever acknowledged, and one stream serves for long", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("nothing is ever acknowledged, and one stream serves for long", func(t *testing.T, f *fakeADS, o debug.Options) {
 		f.pages.connect("a.shop", oneA)
 		watch(t, o)
 		in(10 * time.Minute)
@@ -149,7 +149,7 @@ func TestXDS_A19(t *testing.T) {
 			}
 		}
 	})
-	run("A19 a stream that ends between two questions is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("a stream that ends between two questions is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
 		f.endAfter = 1
 		f.pages.connect("a.shop", oneA)
 		w := watch(t, o)
@@ -163,15 +163,15 @@ func TestXDS_A19(t *testing.T) {
 		refuse error
 		cause  debug.Cause
 	}{
-		"F20 A13 Unauthenticated":       {status.Error(codes.Unauthenticated, "authentication failure"), debug.Unauthorized},
-		"F20 A13 PermissionDenied":      {status.Error(codes.PermissionDenied, "not allowed"), debug.Forbidden},
-		"A13 an old istiod's refusal":   {errors.New("Unauthenticated, unsupported"), debug.Unauthorized},
-		"A13 an old istiod's other one": {errors.New("permission denied"), debug.Forbidden},
-		"A13 not ready":                 {status.Error(codes.Unavailable, "server is not ready"), debug.Unreachable},
-		"A13 rate limit":                {status.Error(codes.ResourceExhausted, "rate limit"), debug.Refused},
-		"A13 no such service":           {status.Error(codes.Unimplemented, "unknown service"), debug.NotServed},
-		"A13 bad request":               {status.Error(codes.InvalidArgument, "bad\x1b[2Jnode"), debug.Refused},
-		"A13 something unknown":         {errors.New("oh"), debug.Refused},
+		"Unauthenticated":           {status.Error(codes.Unauthenticated, "authentication failure"), debug.Unauthorized},
+		"PermissionDenied":          {status.Error(codes.PermissionDenied, "not allowed"), debug.Forbidden},
+		"an old istiod's refusal":   {errors.New("Unauthenticated, unsupported"), debug.Unauthorized},
+		"an old istiod's other one": {errors.New("permission denied"), debug.Forbidden},
+		"not ready":                 {status.Error(codes.Unavailable, "server is not ready"), debug.Unreachable},
+		"rate limit":                {status.Error(codes.ResourceExhausted, "rate limit"), debug.Refused},
+		"no such service":           {status.Error(codes.Unimplemented, "unknown service"), debug.NotServed},
+		"bad request":               {status.Error(codes.InvalidArgument, "bad\x1b[2Jnode"), debug.Refused},
+		"something unknown":         {errors.New("oh"), debug.Refused},
 	} {
 		run(name+" keeps the mapping", func(t *testing.T, f *fakeADS, o debug.Options) {
 			f.pages.connect("a.shop", oneA)
@@ -188,7 +188,7 @@ func TestXDS_A19(t *testing.T) {
 			}
 		})
 	}
-	run("F20 A13 B46 no answer within the timeout is slow, and its stream is not used again", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("no answer within the timeout is slow, and its stream is not used again", func(t *testing.T, f *fakeADS, o debug.Options) {
 		f.pages.connect("a.shop", oneA)
 		w := watch(t, o)
 		in(time.Second)
@@ -202,7 +202,7 @@ func TestXDS_A19(t *testing.T) {
 			t.Errorf("still %v", s.Err)
 		}
 	})
-	run("A13 an answer above the limit is too large", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("an answer above the limit is too large", func(t *testing.T, f *fakeADS, o debug.Options) {
 		o.MaxBytes = 1000
 		for range 20 {
 			f.pages.connect("a.shop", oneA)
@@ -211,7 +211,7 @@ func TestXDS_A19(t *testing.T) {
 		in(time.Second)
 		expectCause(t, w.snapshot().Err, debug.TooLarge)
 	})
-	run("A19 a client that is not connected any more is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
+	run("a client that is not connected any more is no failure", func(t *testing.T, f *fakeADS, o debug.Options) {
 		for range 100 {
 			f.pages.connect("x.shop", oneB)
 		}

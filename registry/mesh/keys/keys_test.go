@@ -32,7 +32,7 @@ func one(t *testing.T, story func(t *testing.T, i *istiod, w *world)) {
 
 func TestKeysOfOneIstiod(t *testing.T) {
 	for name, story := range map[string]func(t *testing.T, i *istiod, w *world){
-		"A42 keys are shown as the label of a node of our own": func(t *testing.T, i *istiod, w *world) {
+		"keys are shown as the label of a node of our own": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("B", "A"))
 			in(time.Second)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A", "B"))
@@ -45,7 +45,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 				t.Errorf("status %+v", s)
 			}
 		},
-		"A42 B23 a thousand keys one after the other are one stream": func(t *testing.T, i *istiod, w *world) {
+		"a thousand keys one after the other are one stream": func(t *testing.T, i *istiod, w *world) {
 			var names []string
 			for n := range 1000 {
 				names = append(names, fmt.Sprint("K", n))
@@ -59,7 +59,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			in(time.Minute)
 			equal(t, "streams", i.streams(), 0)
 		},
-		"A42 the last withdrawal is shown as an empty object": func(t *testing.T, i *istiod, w *world) {
+		"the last withdrawal is shown as an empty object": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			w.Set(nil)
@@ -68,7 +68,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			published, _ := metadata.ParsePublication("c", "{}")
 			equal(t, "silent", published.Silent, false)
 		},
-		"B35 the same set again, and one that comes back at once, open nothing": func(t *testing.T, i *istiod, w *world) {
+		"the same set again, and one that comes back at once, open nothing": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			w.Set(some("A"))
@@ -85,7 +85,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			in(time.Second)
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("A"))
 		},
-		"B18 C63 a thousand changes are one connection with one stream": func(t *testing.T, i *istiod, w *world) {
+		"a thousand changes are one connection with one stream": func(t *testing.T, i *istiod, w *world) {
 			for n := range 1000 {
 				w.Set(some(fmt.Sprint("K", n)))
 				in(time.Second)
@@ -99,7 +99,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			equal(t, "shown", i.shown(), "bridge-0.istio-system "+text("K999"))
 			equal(t, "streams", i.streams(), 1000)
 		},
-		"B22 a change is no error for anybody": func(t *testing.T, _ *istiod, w *world) {
+		"a change is no error for anybody": func(t *testing.T, _ *istiod, w *world) {
 			for n := range 5 {
 				w.Set(some(fmt.Sprint("K", n)))
 				in(time.Second)
@@ -111,7 +111,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			equal(t, "failures and ends", w.count(keys.Failed)+w.count(keys.Ended), 0)
 			equal(t, "announcements", w.count(keys.Announced), 5)
 		},
-		"B20 nothing is subscribed to by an empty name, and no subscription outlives its stream": func(t *testing.T, i *istiod, w *world) {
+		"nothing is subscribed to by an empty name, and no subscription outlives its stream": func(t *testing.T, i *istiod, w *world) {
 			for n := range 5 {
 				w.Set(some(fmt.Sprint("K", n)))
 				in(time.Second)
@@ -123,7 +123,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			}
 			equal(t, "types watched", len(i.Connections()[0].Watches), 1)
 		},
-		"C63 the old stream lives until the new one is answered": func(t *testing.T, i *istiod, w *world) {
+		"the old stream lives until the new one is answered": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			i.Mute()
@@ -141,7 +141,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			accepted, _ := i.connections()
 			equal(t, "connections", accepted, 1)
 		},
-		"C63 a new stream that is refused leaves the old one": func(t *testing.T, i *istiod, w *world) {
+		"a new stream that is refused leaves the old one": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			i.Refuse(status.Error(codes.PermissionDenied, "not yours"))
@@ -213,7 +213,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 			_, open := i.connections()
 			equal(t, "streams and connections", [2]int{len(i.Connections()), open}, [2]int{})
 		},
-		"A46 a publisher that ended publishes again, what was set meanwhile": func(t *testing.T, i *istiod, w *world) {
+		"a publisher that ended publishes again, what was set meanwhile": func(t *testing.T, i *istiod, w *world) {
 			w.Set(some("A"))
 			in(time.Second)
 			if err := w.Run(t.Context()); err == nil {
@@ -239,7 +239,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 	}
 }
 
-func TestKeysOfSeveralIstiods_A42(t *testing.T) {
+func TestKeysOfSeveralIstiods(t *testing.T) {
 	two := func(t *testing.T, story func(t *testing.T, a, b *istiod, w *world)) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestKeysOfSeveralIstiods_A42(t *testing.T) {
 	}
 }
 
-func TestKeysThatNeedSeveralNodes_A42(t *testing.T) {
+func TestKeysThatNeedSeveralNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := startIstiod(t)
 		w := start(t, map[string]*istiod{"a": i}, func(o *keys.Options) { o.MaxBytes = 4 << 10 })

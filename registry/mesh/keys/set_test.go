@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-func TestSeveralGiveKeys_A42(t *testing.T) {
+func TestSeveralGiveKeys(t *testing.T) {
 	for name, story := range map[string]func(t *testing.T, i *istiod, w *world){
 		"they are shown as one set, by one node, after one reconnection": func(t *testing.T, i *istiod, w *world) {
 			w.SetOf("zk", some("A"))

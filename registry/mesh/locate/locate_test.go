@@ -57,7 +57,7 @@ func shop(s *adstest.Server) {
 	} {
 		s.Set(cluster(name), assignment(name, at...))
 	}
-	s.Set(&clusterv3.Cluster{Name: "BlackHoleCluster"}) // has no four parts (B11)
+	s.Set(&clusterv3.Cluster{Name: "BlackHoleCluster"}) // has no four parts
 }
 
 // world runs a story with a fake istiod, in virtual time.
@@ -87,7 +87,7 @@ func world(t *testing.T, story func(t *testing.T, s *adstest.Server, o locate.Op
 	})
 }
 
-func TestTheOwnServiceIsFound_B28(t *testing.T) {
+func TestTheOwnServiceIsFound(t *testing.T) {
 	world(t, func(t *testing.T, s *adstest.Server, o locate.Options) {
 		shop(s)
 		for range 5 {
@@ -102,12 +102,12 @@ func TestTheOwnServiceIsFound_B28(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(s.Connections()); n != 0 {
-			t.Errorf("%d streams are left (B10, B25)", n)
+			t.Errorf("%d streams are left", n)
 		}
 	})
 }
 
-func TestAServiceThatComesLaterIsFound_B53(t *testing.T) {
+func TestAServiceThatComesLaterIsFound(t *testing.T) {
 	world(t, func(t *testing.T, s *adstest.Server, o locate.Options) {
 		told := make(chan error, 100)
 		o.Tell = func(err error) { told <- err }
@@ -131,7 +131,7 @@ func TestAServiceThatComesLaterIsFound_B53(t *testing.T) {
 	})
 }
 
-func TestWhyTheOwnServiceIsNotFound_A65_B13(t *testing.T) {
+func TestWhyTheOwnServiceIsNotFound(t *testing.T) {
 	world(t, func(t *testing.T, s *adstest.Server, o locate.Options) {
 		shop(s)
 		o.IP = netip.MustParseAddr("10.0.0.200")

@@ -284,7 +284,6 @@ func (g *guarded) says(before int, want ...string) {
 	}
 }
 
-// V47.
 func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
 	networks := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}
 	bubble(t, "before anything of them is read, and cost nobody else", func(t *testing.T) {
@@ -314,7 +313,6 @@ func TestClientsOfOtherNetworksAreRefused(t *testing.T) {
 	})
 }
 
-// V47.
 func TestOneAddressLeavesRoomForOthers(t *testing.T) {
 	bubble(t, "connections that say nothing are closed in ten seconds", func(t *testing.T) {
 		g := guard(t, mcp.Access{})
@@ -340,7 +338,6 @@ func TestOneAddressLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// V47.
 func TestIstiodsAreServedOverTLS(t *testing.T) {
 	bubble(t, "with a certificate that may be replaced at any time", func(t *testing.T) {
 		dir, ca := t.TempDir(), newAuthority(t)
@@ -385,7 +382,6 @@ func TestIstiodsAreServedOverTLS(t *testing.T) {
 	})
 }
 
-// V47.
 func TestClientsShowWhoTheyAre(t *testing.T) {
 	const identity = "spiffe://cluster.local/ns/istio-system/sa/istiod"
 	bubble(t, "by a certificate of ours that holds a name", func(t *testing.T) {

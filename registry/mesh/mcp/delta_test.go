@@ -82,14 +82,14 @@ func short(name string) string {
 }
 
 func TestDelta(t *testing.T) {
-	bubble(t, "M04 a client that asks for differences gets what changed and no more", func(t *testing.T) {
+	bubble(t, "a client that asks for differences gets what changed and no more", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.2"))
 		c := r.incremental()
 		c.ask(t, newType, "")
 		if changed, _ := c.next(t); len(changed) != 0 {
-			t.Errorf("M07 %v before the target settled", changed)
+			t.Errorf("%v before the target settled", changed)
 		}
 		r.target.Settled()
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.a", "api.b"}) || len(removed) != 0 {
@@ -112,7 +112,7 @@ func TestDelta(t *testing.T) {
 			t.Errorf("after a removal %v, %v", changed, removed)
 		}
 	})
-	bubble(t, "M02 types that are not ours are answered once with nothing", func(t *testing.T) {
+	bubble(t, "types that are not ours are answered once with nothing", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		c := r.incremental()
 		c.ask(t, "networking.istio.io/v1/Gateway", "")

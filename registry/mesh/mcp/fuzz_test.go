@@ -116,9 +116,9 @@ func serving(t *testing.T) *mcp.Server {
 	return mcp.NewServer(target, mcp.ServerOptions{})
 }
 
-// TestAStreamIsBounded_D5: a client that makes types up is not remembered
+// TestAStreamIsBounded: a client that makes types up is not remembered
 // without end, and one that refuses what it was never sent fills no log.
-func TestAStreamIsBounded_D5(t *testing.T) {
+func TestAStreamIsBounded(t *testing.T) {
 	t.Parallel()
 	target := mcp.NewTarget(mcp.Options{Owner: "me"})
 	var log strings.Builder // which one goroutine writes

@@ -54,7 +54,7 @@ type keeper struct {
 // is not served before every source told of everything: a set that is old is
 // not the whole truth. A record that does not exist or cannot be read, now or
 // ever, is nothing; one that may be read later is an error, because nothing
-// may be served before it is known. (V05).
+// may be served before it is known.
 func (t *Target) load(ctx context.Context) error {
 	if t.keeper.loaded {
 		return nil

@@ -127,7 +127,7 @@ func (r *rig) groups() []registry.Group {
 	return all
 }
 
-// V05: what was served outlives the process, without a disk.
+// What was served outlives the process, without a disk.
 func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 	s := newShelf()
 	fill(t, 200, s.of()...)
@@ -182,7 +182,7 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 	})
 }
 
-func TestRecordsThatCannotBeUsed_F58(t *testing.T) {
+func TestRecordsThatCannotBeUsed(t *testing.T) {
 	for name, alter := range map[string]func(texts map[[2]string]string, at [2]string){
 		"gone":        func(texts map[[2]string]string, at [2]string) { delete(texts, at) },
 		"cut short":   func(texts map[[2]string]string, at [2]string) { texts[at] = texts[at][:len(texts[at])/2] },
@@ -272,7 +272,7 @@ func TestRecordsThatCannotBeUsed_F58(t *testing.T) {
 	})
 }
 
-// V33: what keeps the records is beside the pushes.
+// What keeps the records is beside the pushes.
 func TestRecordsHoldNoPushUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf()

@@ -347,7 +347,7 @@ func bubble(t *testing.T, name string, test func(t *testing.T)) {
 }
 
 func TestServer(t *testing.T) {
-	bubble(t, "M01 A29 A40 sixteen first requests with garbage nonces get fifteen answers", func(t *testing.T) {
+	bubble(t, "sixteen first requests with garbage nonces get fifteen answers", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
@@ -362,7 +362,7 @@ func TestServer(t *testing.T) {
 		}
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 	})
-	bubble(t, "M02 a type nobody knows gets an empty answer, and the stream lives", func(t *testing.T) {
+	bubble(t, "a type nobody knows gets an empty answer, and the stream lives", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.Settled()
 		i := r.connect("", "a.b/v9/Foo", newType)
@@ -374,7 +374,7 @@ func TestServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bubble(t, "M03 A30 both spellings of the type get the same resources", func(t *testing.T) {
+	bubble(t, "both spellings of the type get the same resources", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
@@ -385,7 +385,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("wrapped as %s", got)
 		}
 	})
-	bubble(t, "M04 a change sends the whole set, and no change sends nothing", func(t *testing.T) {
+	bubble(t, "a change sends the whole set, and no change sends nothing", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.2"))
@@ -401,7 +401,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d answers without a change", n-before)
 		}
 	})
-	bubble(t, "M05 a confirmation gets silence, a stale nonce too, and neither confirms another answer", func(t *testing.T) {
+	bubble(t, "a confirmation gets silence, a stale nonce too, and neither confirms another answer", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
@@ -424,7 +424,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("confirmed is %s by a stale nonce, was %s", now, acked)
 		}
 	})
-	bubble(t, "M05 a type that is never confirmed holds no other up, and gets what is newest once it is", func(t *testing.T) {
+	bubble(t, "a type that is never confirmed holds no other up, and gets what is newest once it is", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
@@ -465,7 +465,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("%d refusals, %+v", nacks, p)
 		}
 	})
-	bubble(t, "M06 A33 a restart with the same content has the same versions", func(t *testing.T) {
+	bubble(t, "a restart with the same content has the same versions", func(t *testing.T) {
 		versions := func() []string {
 			r := start(t, mcp.Options{})
 			r.put(greeter("api.a", "10.0.0.1", "10.0.0.2"))
@@ -479,7 +479,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("%q and %q", first, second)
 		}
 	})
-	bubble(t, "M07 A31 nothing is answered before every source told of everything", func(t *testing.T) {
+	bubble(t, "nothing is answered before every source told of everything", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		i := r.connect("", istioTypes()...)
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -493,7 +493,7 @@ func TestServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bubble(t, "M07 a registry that is empty is answered with nothing, once it is known to be", func(t *testing.T) {
+	bubble(t, "a registry that is empty is answered with nothing, once it is known to be", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.Settled()
 		i := r.connect("", newType)
@@ -501,7 +501,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("answered %v", all)
 		}
 	})
-	bubble(t, "M08 A39 several istiods, and one that does not read delays nobody", func(t *testing.T) {
+	bubble(t, "several istiods, and one that does not read delays nobody", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
@@ -523,7 +523,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("peer %+v", p)
 		}
 	})
-	bubble(t, "M09 pings of thirty seconds end no connection", func(t *testing.T) {
+	bubble(t, "pings of thirty seconds end no connection", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.target.Settled()
 		i := r.connect("", newType)
@@ -532,7 +532,7 @@ func TestServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bubble(t, "M10 an istiod of a revision gets what is labelled for it", func(t *testing.T) {
+	bubble(t, "an istiod of a revision gets what is labelled for it", func(t *testing.T) {
 		r := start(t, mcp.Options{RevisionFilter: true})
 		r.revision("canary")
 		r.put(greeter("api.a", "10.0.0.1"))
@@ -542,7 +542,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("the canary got %d entries, want 2", n)
 		}
 	})
-	bubble(t, "A32 what is served outlives the registry, and goes only when it is written so", func(t *testing.T) {
+	bubble(t, "what is served outlives the registry, and goes only when it is written so", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.target.Settled()
@@ -627,7 +627,7 @@ func TestTarget_ChangesOnlyWhatIsAsItWasHeld(t *testing.T) {
 // TestAnEndpointThatIsRefusedCostsItselfAlone also shows that a group without
 // its header is refused as a whole.
 func TestAnEndpointThatIsRefusedCostsItselfAlone(t *testing.T) {
-	bubble(t, "F55", func(t *testing.T) {
+	bubble(t, "one of three endpoints", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		entries, err := r.codec.Encode(greeter("api.A", "10.0.0.1", "10.0.0.2"))
 		if err != nil || len(entries) != 3 {
@@ -656,7 +656,7 @@ func TestAnEndpointThatIsRefusedCostsItselfAlone(t *testing.T) {
 	})
 }
 
-func TestKeysAreToldAfterTheirHostIsServed_A42(t *testing.T) {
+func TestKeysAreToldAfterTheirHostIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told map[naming.ServiceKey]naming.HostAddress
@@ -707,7 +707,7 @@ func TestEndpointsOnTheWire(t *testing.T) {
 	})
 }
 
-func TestAddressesAreDistinctAndStable_A37(t *testing.T) {
+func TestAddressesAreDistinctAndStable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addresses := func(n int) map[string]string {
 			r := start(t, mcp.Options{})

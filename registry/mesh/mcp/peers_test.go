@@ -47,7 +47,6 @@ func (r *rig) unread(types ...string) discovery.AggregatedDiscoveryService_Delta
 	return stream
 }
 
-// V01.
 func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 	bubble(t, "the target, the other istiods and its own end within a minute", func(t *testing.T) {
 		r := start(t, mcp.Options{})
@@ -97,7 +96,7 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 	})
 }
 
-// V01: what is not one of istio's versions is no ServiceEntry.
+// What is not one of istio's versions is no ServiceEntry.
 func TestOnlyIstiosVersionsAreServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{})
@@ -117,7 +116,7 @@ func TestOnlyIstiosVersionsAreServed(t *testing.T) {
 	})
 }
 
-// V02: an istiod that takes 200 ms to confirm a set while something changes
+// An istiod that takes 200 ms to confirm a set while something changes
 // every 100 ms.
 func TestKeysOfAnyConfirmedSetAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

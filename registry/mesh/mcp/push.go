@@ -52,7 +52,7 @@ func (t *Target) confirm() {
 }
 
 // confirmed notes that an istiod took in a set that it was sent. It may be an
-// older one than is served by now: its hosts are known there all the same (V02).
+// older one than is served by now: its hosts are known there all the same.
 func (t *Target) confirmed(set *snapshot) {
 	t.mu.Lock()
 	newer := t.acked == nil || set.number > t.acked.number
@@ -85,7 +85,7 @@ func (t *Target) push(ctx context.Context) bool {
 	old := t.next
 	t.pushed, t.next = next, make(chan struct{})
 	t.mu.Unlock()
-	close(old) // whoever waits looks for itself: nobody is waited for (V01)
+	close(old) // whoever waits looks for itself: nobody is waited for
 	t.o.Observe(Observation{Kind: ObservedPush, Count: len(next.content), Latency: time.Since(since)})
 	return true
 }

@@ -56,7 +56,7 @@ func (t *Target) setBehind(behind bool) {
 	t.behind = behind
 }
 
-// keep writes down what is served, beside the pushes (V33), until ctx ends, and
+// keep writes down what is served, beside the pushes, until ctx ends, and
 // then once more.
 func (t *Target) keep(ctx context.Context) {
 	ticker := time.NewTicker(keepEvery)

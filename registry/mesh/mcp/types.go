@@ -13,7 +13,7 @@ const meshConfig = "/MeshConfig"
 // istiod asks for networking.istio.io/v1alpha3, later for v1; answers have to
 // repeat the type that was asked for. Another version of it is not known, and
 // like all types that are not ours gets one empty answer, because istiod is
-// not ready before every type was answered (V01).
+// not ready before every type was answered.
 func ours(typeURL string) bool {
 	version, ok := strings.CutPrefix(typeURL, "networking.istio.io/")
 	version, kind, _ := strings.Cut(version, "/")

@@ -11,7 +11,7 @@ import (
 
 // vips gives every host an address that depends on the set of hosts alone,
 // whatever the order in which they came: the same on every replica, and after a
-// restart (V03). A host has its first choice unless another wants the same; then
+// restart. A host has its first choice unless another wants the same; then
 // neither has it, and each has its next, which lies in a part of the range that
 // no first choice does; and so on. So an address that a host had to leave is
 // nobody's, for as long as both are there.

@@ -40,7 +40,6 @@ func (i *istiod) vips() map[string]string {
 	return out
 }
 
-// V03.
 func TestHostsThatCollide(t *testing.T) {
 	a, b := pair(t)
 	bubble(t, "have the same addresses whoever came first, before or after the first answer", func(t *testing.T) {

@@ -21,7 +21,7 @@ func (v *vips) table() map[registry.Group]netip.Addr {
 	return out
 }
 
-// V03: the addresses are a function of the set, whatever came and went in
+// The addresses are a function of the set, whatever came and went in
 // whatever order, and no two hosts share one. The range is small, so that most
 // hosts collide.
 func TestAddressesAreAFunctionOfTheSet(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAddressesAreAFunctionOfTheSet(t *testing.T) {
 	}
 }
 
-// V03: while hosts only come, no address is another's former one.
+// While hosts only come, no address is another's former one.
 func TestAnAddressThatAHostLeftIsNobodys(t *testing.T) {
 	v, former := newVIPs(netip.MustParsePrefix("240.64.0.0/22")), make(map[netip.Addr]registry.Group)
 	moved := 0

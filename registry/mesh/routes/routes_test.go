@@ -174,7 +174,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestRoutesAreReadForWhoIsWatchedAlone_B32_B33(t *testing.T) {
+func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, dial := istiod(t)
 		var told atomic.Int32

@@ -40,8 +40,8 @@ const (
 	eds = adstest.EndpointType
 )
 
-// TestStateOfTheWorld_A61 is istiod's ShouldRespond as a table.
-func TestStateOfTheWorld_A61(t *testing.T) {
+// TestStateOfTheWorld is istiod's ShouldRespond as a table.
+func TestStateOfTheWorld(t *testing.T) {
 	first := step{url: eds, names: []string{"a"}, verdict: adstest.Initial, answer: []string{"a"}}
 	all := step{url: cds, verdict: adstest.Initial, answer: []string{"a", "b"}}
 	for name, steps := range map[string][]step{
@@ -71,8 +71,8 @@ func TestStateOfTheWorld_A61(t *testing.T) {
 	}
 }
 
-// TestDelta_A61 is istiod's shouldRespondDelta as a table.
-func TestDelta_A61(t *testing.T) {
+// TestDelta is istiod's shouldRespondDelta as a table.
+func TestDelta(t *testing.T) {
 	first := step{url: eds, names: []string{"a"}, verdict: adstest.Initial, answer: []string{"a"}}
 	all := step{url: cds, names: []string{"*"}, verdict: adstest.Initial, answer: []string{"a", "b"}}
 	for name, steps := range map[string][]step{
