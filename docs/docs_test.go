@@ -23,32 +23,6 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestBadEntries: every entry that takes a service down has tests.
-func TestBadEntries(t *testing.T) {
-	page := read(t, "bad-entries.md")
-	if named(t, page) < 20 || strings.Contains(page, "| |") {
-		t.Error("a case has no test")
-	}
-}
-
-// named fails where a page names a test that is not there, and returns how
-// many it names.
-func named(t *testing.T, page string) (n int) {
-	t.Helper()
-	tests := make(map[string]string) // by folder
-	for _, m := range regexp.MustCompile("`([^`]+)` in ([a-z/-]+)").FindAllStringSubmatch(page, -1) {
-		name, folder := m[1], m[2]
-		if tests[folder] == "" {
-			tests[folder] = sources(t, folder)
-		}
-		if !strings.Contains(tests[folder], name) {
-			t.Errorf("%s has no test %q", folder, name)
-		}
-		n++
-	}
-	return n
-}
-
 // TestReliability_NamesTests: each fault has a test that is there.
 func TestReliability_NamesTests(t *testing.T) {
 	_, table, _ := strings.Cut(read(t, "reliability.md"), "\n## Faults\n")

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/internal/states"
+	"github.com/xds-bridge/xds-bridge/internal/statustest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
@@ -31,22 +31,28 @@ func (v verbs) Get(path string) (int, string) {
 	return v.r.probe(v.t, path)
 }
 
-// TestStatesInOneProcess brings the world into the states of docs/states.md that
-// real servers cannot be brought into in a moment.
+// statesOfOneProcess returns what is said in the states that
+// TestStatesInOneProcess brings the world into.
+func statesOfOneProcess() map[string]statustest.Row {
+	return statustest.ByState(
+		statustest.Row{State: "mesh never read", Conditions: []string{"source mesh pending", "target zk syncing"}, Column: "PENDING", Exit: 1, Why: "any", Event: "condition pending", Alert: "XdsBridgeSourceStale", Ready: "503", Live: "200"},
+		statustest.Row{State: "service keys refused", Conditions: []string{"source mesh partial"}, Column: "PARTIAL", Exit: 1, Why: "synced", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper never listed", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
+		statustest.Row{State: "the owner was changed", Conditions: []string{"target zk2 owner-conflict"}, Column: "OWNER CONFLICT", Exit: 1, Why: "conflict", Event: "condition owner-conflict", Alert: "XdsBridgeTargetAway", Ready: "503", Live: "200"},
+		statustest.Row{State: "the lease out of reach", Conditions: []string{"process lease-away"}, Column: "-", Exit: 1, Why: "any", Event: "condition lease-away", Alert: "XdsBridgeLeaseAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "a wrong root", Conditions: []string{"target zk2 idle"}, Column: "IDLE", Exit: 1, Why: "-", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
+	)
+}
+
+// TestStatesInOneProcess brings the world into the states that real servers
+// cannot be brought into in a moment.
 func TestStatesInOneProcess(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/states.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	rules, err := os.ReadFile("../../deploy/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := states.Read(string(page), "fake")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows := statesOfOneProcess()
 	brought := map[string]func(*testing.T, *world) (file string, r running){
 		"mesh never read": func(_ *testing.T, w *world) (string, running) {
 			text := w.text(w.config(fileOptions{bridge: quick}))
@@ -112,7 +118,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			w := newWorld(t)
 			since := time.Now()
 			file, r := bring(t, w)
-			q := states.Question{Since: since, Services: map[string]string{"source mesh": orders, "target zk": orders, "target zk2": orders}, Rules: string(rules)}
+			q := statustest.Question{Since: since, Services: map[string]string{"source mesh": orders, "target zk": orders, "target zk2": orders}, Rules: string(rules)}
 			q.Peers = row.Peers(q)
 			var said error
 			t.Cleanup(func() {
@@ -124,7 +130,7 @@ func TestStatesInOneProcess(t *testing.T) {
 		})
 	}
 	if len(rows) != len(brought) {
-		t.Errorf("the page has the rows %v", slices.Sorted(maps.Keys(rows)))
+		t.Errorf("brought into %d states, want %v", len(brought), slices.Sorted(maps.Keys(rows)))
 	}
 }
 

@@ -17,11 +17,41 @@ import (
 	"github.com/xds-bridge/xds-bridge/integration/faults"
 	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/integration/harness/nacossdk"
-	"github.com/xds-bridge/xds-bridge/internal/states"
+	"github.com/xds-bridge/xds-bridge/internal/statustest"
 )
 
-// TestStatesOfRealServers brings real servers into each state of docs/states.md
-// that they can be brought into, and asks the bridge in every way.
+// statesOfRealServers returns what is said in the states that
+// TestStatesOfRealServers brings the world into.
+func statesOfRealServers() map[string]statustest.Row {
+	return statustest.ByState(
+		statustest.Row{State: "well", Column: "SYNCED", Why: "synced", Event: "-", Alert: "none", Ready: "200", Live: "200"},
+		statustest.Row{State: "mesh slow", Column: "SYNCED", Why: "synced", Event: "-", Alert: "none", Ready: "200", Live: "200"},
+		statustest.Row{State: "mesh frozen", Conditions: []string{"source mesh stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
+		statustest.Row{State: "mesh killed", Conditions: []string{"source mesh stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
+		statustest.Row{State: "mesh empty", Conditions: []string{"target zk held"}, Column: "HELD", Exit: 5, Why: "held", Holds: 5, Event: "hold held back: 6 deletions", Alert: "XdsBridgeHold", Ready: "200", Live: "200"},
+		statustest.Row{State: "import without a reader", Conditions: []string{"target mesh no-reader"}, Column: "NO READER", Exit: 1, Why: "synced", Event: "condition no-reader", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper slow", Column: "SYNCED", Why: "synced", Event: "-", Alert: "none", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper read: frozen", Conditions: []string{"source zk stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper written: frozen", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper read: killed", Conditions: []string{"source zk stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper written: killed", Conditions: []string{"target zk away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper read: a folder refused", Conditions: []string{"source zk partial"}, Column: "PARTIAL", Exit: 1, Why: "any", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper read: the root emptied", Conditions: []string{"source zk partial"}, Column: "PARTIAL", Exit: 1, Why: "any", Event: "condition partial", Alert: "XdsBridgePartial", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper written: read-only", Conditions: []string{"target zk refused"}, Column: "REFUSED", Exit: 1, Why: "refused", Event: "refused 1 of its entries refused", Alert: "XdsBridgeWritesFail", Ready: "200", Live: "200"},
+		statustest.Row{State: "ZooKeeper written: another's entry", Conditions: []string{"target zk conflict"}, Column: "CONFLICT", Exit: 1, Why: "conflict", Event: "conflict claim to", Alert: "XdsBridgeConflict", Ready: "200", Live: "200"},
+		statustest.Row{State: "a bridge claims nothing", Conditions: []string{"target zk idle"}, Column: "IDLE", Exit: 1, Why: "excluded", Event: "condition idle", Alert: "XdsBridgeIdle", Ready: "200", Live: "200"},
+		statustest.Row{State: "a reload refused", Conditions: []string{"process reload-refused"}, Column: "-", Exit: 1, Why: "synced", Event: "reload the configuration was not taken", Alert: "XdsBridgeReloadRefused", Ready: "200", Live: "200"},
+		statustest.Row{State: "Nacos slow", Column: "SYNCED", Why: "synced", Event: "-", Alert: "none", Ready: "200", Live: "200"},
+		statustest.Row{State: "Nacos read: frozen", Conditions: []string{"source nacos stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
+		statustest.Row{State: "Nacos written: frozen", Conditions: []string{"target nacos away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "Nacos read: killed", Conditions: []string{"source nacos stale"}, Column: "STALE", Exit: 1, Why: "synced", Event: "condition stale", Alert: "XdsBridgeSourceStale", Ready: "200", Live: "200"},
+		statustest.Row{State: "Nacos written: killed", Conditions: []string{"target nacos away"}, Column: "AWAY", Exit: 1, Why: "any", Event: "condition away", Alert: "XdsBridgeTargetAway", Ready: "200", Live: "200"},
+		statustest.Row{State: "the bridge killed", Silent: true, Column: "-", Exit: 4, Why: "-", Holds: 4, Event: "-", Alert: "XdsBridgeDown", Ready: "-", Live: "-"},
+	)
+}
+
+// TestStatesOfRealServers brings real servers into each state that they
+// can be brought into, and asks the bridge in every way.
 func TestStatesOfRealServers(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -49,8 +79,8 @@ func TestStatesOfRealServers(t *testing.T) {
 // asked is a bridge that is asked in every way.
 type asked struct {
 	bridge   *harness.Bridge
-	rows     map[string]states.Row
-	question states.Question
+	rows     map[string]statustest.Row
+	question statustest.Question
 	done     map[string]bool
 }
 
@@ -65,15 +95,11 @@ func ask(t *testing.T, b *harness.Bridge, services, shown map[string]string) *as
 		}
 		return string(text)
 	}
-	rows, err := states.Read(read("docs", "states.md"), "real")
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := states.Question{Services: services, Shown: shown, Rules: read("deploy", "alerts.yaml")}
-	return &asked{bridge: b, rows: rows, question: q, done: make(map[string]bool)}
+	q := statustest.Question{Services: services, Shown: shown, Rules: read("deploy", "alerts.yaml")}
+	return &asked{bridge: b, rows: statesOfRealServers(), question: q, done: make(map[string]bool)}
 }
 
-// is waits until everything is said that the page says of states, which hold at
+// is waits until everything is said that the rows say of states, which hold at
 // the same time since a moment.
 func (a *asked) is(t *testing.T, since time.Time, all ...string) {
 	t.Helper()
@@ -85,7 +111,7 @@ func (a *asked) is(t *testing.T, since time.Time, all ...string) {
 	for _, state := range all {
 		row, ok := a.rows[state]
 		if !ok {
-			t.Fatalf("docs/states.md has no row %q that is tried with real servers", state)
+			t.Fatalf("there is no row %q", state)
 		}
 		name := state
 		if state == "well" && len(a.done) > 0 {

@@ -15,7 +15,7 @@ import (
 // person should look at. The first line of status and its exit code, the column
 // STATE, the JSON, the events and the metric xdsbridge_condition are all made
 // from one list of them, so that none says that all is well while another does
-// not. docs/states.md says when there is which.
+// not.
 type Condition struct {
 	Direction Direction     `json:"direction"`
 	Peer      string        `json:"peer,omitempty"` // the registry, as the configuration calls it; empty for the process

@@ -35,7 +35,7 @@ func (m *Metrics) Watch(overview func() admin.Overview) {
 	s.leads = gauge("replica_leads", "Whether this replica leads a target.", "peer")
 	s.members = gauge("replica_members", "Replicas of this owner, this one included.")
 	s.leases = gauge("replica_leases_lost", "Times that this replica could not renew its lease, and stopped writing.")
-	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in step; see docs/states.md.", "peer", "direction", "condition")
+	s.conditions = gauge("condition", "Whether something keeps a source, a target or the process from being in step.", "peer", "direction", "condition")
 	m.registry.MustRegister(s)
 }
 

@@ -1,7 +1,7 @@
-// Package states reads docs/states.md, which says what is shown in which state
-// of the world, and compares it with what a bridge says. It is for tests, which
+// Package statustest compares what a bridge says of itself, in each way of
+// asking, with what it has to say in a state of the world. It is for tests, which
 // bring the world into each state.
-package states
+package statustest
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ import (
 // Row is a state and what each way of asking says in it.
 type Row struct {
 	State       string
-	Conditions  []string // direction, peer and name; the direction and name of the process
+	Conditions  []string // direction, registry and name, or process and name
 	Column      string   // STATE, of the first condition's registry
 	Exit        int      // of status
 	Why         string
@@ -25,35 +25,16 @@ type Row struct {
 	Event       string
 	Alert       string
 	Ready, Live string
-	silent      bool // nobody answers
+	Silent      bool // nobody answers
 }
 
-// Read returns the rows of the page that were tried in one way, by state.
-func Read(page, tried string) (map[string]Row, error) {
-	rows := make(map[string]Row)
-	for line := range strings.Lines(page) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		if len(cells) != 11 || cells[1] != tried {
-			continue
-		}
-		exit, err := strconv.Atoi(cells[4])
-		held, wrong := strconv.Atoi(cells[6])
-		if err := errors.Join(err, wrong); err != nil {
-			return nil, fmt.Errorf("state %s: %w", cells[0], err)
-		}
-		r := Row{
-			State: cells[0], Column: cells[3], Exit: exit, Why: cells[5], Holds: held,
-			Event: cells[7], Alert: cells[8], Ready: cells[9], Live: cells[10], silent: cells[2] == "-",
-		}
-		if cells[2] != "none" && !r.silent {
-			r.Conditions = strings.Split(cells[2], "; ")
-		}
+// ByState returns rows by their states.
+func ByState(all ...Row) map[string]Row {
+	rows := make(map[string]Row, len(all))
+	for _, r := range all {
 		rows[r.State] = r
 	}
-	return rows, nil
+	return rows
 }
 
 // Peers returns what conditions of a row are of, as it is shown; an empty one is
@@ -113,7 +94,7 @@ func (r Row) Says(b Bridge, q Question) error {
 	}
 	_, metrics := b.Get("/metrics")
 	err := errors.Join(r.alerts(q.Rules, metrics), probe(b, "/readyz", r.Ready), probe(b, "/livez", r.Live))
-	if err != nil || r.silent {
+	if err != nil || r.Silent {
 		return err
 	}
 	return errors.Join(r.conditions(b, q, text, metrics), r.why(b, q), r.event(b, q))
