@@ -159,7 +159,7 @@ func (e *engine) Lose(now time.Time) {
 		it.again = it.again || it.busy
 	}
 	for _, it := range e.agenda.all() {
-		if it.watched && e.planner.Owned(it.group) == 0 { // else it is read after it was written
+		if it.watched && !e.planner.Owned(it.group) { // else it is read after it was written
 			e.readAgain(it, now)
 		}
 	}

@@ -49,7 +49,7 @@ func (g *guards) barred(o *orphan) verdict {
 			keeps = cmp.Or(keeps, w.keeps())
 		}
 	}
-	for origin := range g.planner.Losers(o.item.group, o.Key) {
+	for _, origin := range g.planner.Losers(o.item.group, o.Key) {
 		keeps = cmp.Or(keeps, g.ways[origin.Bridge].keeps())
 	}
 	if keeps != "" {
@@ -66,7 +66,7 @@ func (g *guards) barred(o *orphan) verdict {
 // it or, of one that is not configured, of any that may have taken its services
 // over; or of another replica that may claim it.
 func (g *guards) ignorance(o *orphan) error {
-	for origin := range g.planner.Losers(o.item.group, o.Key) {
+	for _, origin := range g.planner.Losers(o.item.group, o.Key) {
 		if err := g.ways[origin.Bridge].ignorance(origin.Service); err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (g *guards) ignorance(o *orphan) error {
 		return nil
 	}
 	if g.opts.Differ != nil {
-		if why := g.opts.Differ(); why != "" && g.planner.Endpoints(o.item.group) == 0 {
+		if why := g.opts.Differ(); why != "" && !g.planner.Offered(o.item.group) {
 			return errors.New(why)
 		}
 	}
@@ -168,7 +168,7 @@ func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (al
 // inform tells the guards what the target stores of their bridges in a group once
 // what is claimed there is added: a write adds and deletes at once.
 func (g *guards) inform(it *item, now time.Time) {
-	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && g.planner.Owned(it.group) == 0) {
+	if _, unread := g.unread[it.group]; it.readAt.IsZero() && (unread || !it.arrive && !g.planner.Owned(it.group)) {
 		return // what it stores is not known, or that it stores anything
 	}
 	var stored map[*scope][]guard.Endpoint

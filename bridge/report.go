@@ -96,7 +96,7 @@ func (v *view) updateGroup(it *item) {
 			v.kept[it.group] = append(v.kept[it.group], n)
 		}
 	}
-	for origin := range v.planner.Claimants(it.group) {
+	for _, origin := range v.planner.Claimants(it.group) {
 		v.ways[origin.Bridge].move(origin.Service)
 	}
 	for _, o := range it.orphans {

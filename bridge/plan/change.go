@@ -33,11 +33,8 @@ type Surplus struct {
 // wins its key. Ours under that key goes, unless the other has to yield.
 func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 	c := registry.Change{Group: name}
-	g := p.groups[name]
-	if g == nil {
-		return c, nil
-	}
-	if n := len(g.active()); n > 0 {
+	g := p.lookup(name)
+	if len(g.claims) > 0 {
 		c.Want = make([]registry.Entry, 0, len(g.claims[0].entries))
 	}
 	d := p.diff(g)
@@ -53,19 +50,17 @@ func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 // order, each once.
 func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
 	return func(yield func(Surplus) bool) {
-		g := p.groups[name]
-		if g == nil {
-			return
-		}
+		g := p.lookup(name)
 		for r := range g.rows() {
-			if len(r.want) > 0 || !slices.ContainsFunc(r.held, func(h held) bool { return h.owner == p.owner }) {
+			i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner })
+			if len(r.want) > 0 || i < 0 {
 				continue
 			}
 			s := Surplus{Key: r.key}
 			for _, l := range g.lost[r.key] {
 				s.Origin, s.Known, s.How = l.origin, true, max(s.How, l.how)
 			}
-			if i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner }); !s.Known {
+			if !s.Known {
 				s.Value = r.held[i].value()
 			}
 			if !yield(s) {
@@ -86,10 +81,7 @@ type Desire struct {
 // group those that are not held yet are another service's, and left out.
 func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
 	return func(yield func(Desire) bool) {
-		g := p.groups[name]
-		if g == nil {
-			return
-		}
+		g := p.lookup(name)
 		d := p.diff(g)
 		for r := range g.rows() {
 			if len(r.want) == 0 || g.exclusive && len(r.held) == 0 {
@@ -102,30 +94,21 @@ func (p *Planner) Desired(name registry.Group) iter.Seq[Desire] {
 	}
 }
 
-// Losers yields everybody who is known to have claimed a surplus key, in the
+// Losers returns everybody who is known to have claimed a surplus key, in the
 // order in which they lost it.
-func (p *Planner) Losers(name registry.Group, key string) iter.Seq[Origin] {
-	return func(yield func(Origin) bool) {
-		g := p.groups[name]
-		if g == nil {
-			return
-		}
-		for _, l := range g.lost[key] {
-			if !yield(l.origin) {
-				return
-			}
-		}
+func (p *Planner) Losers(name registry.Group, key string) (all []Origin) {
+	for _, l := range p.lookup(name).lost[key] {
+		all = append(all, l.origin)
 	}
+	return all
 }
 
 // Winner returns whose claim to a key is honoured, unless a foreign entry is
 // in the way.
 func (p *Planner) Winner(name registry.Group, key string) (Origin, bool) {
-	if g := p.groups[name]; g != nil {
-		for _, c := range g.active() {
-			if _, ok := findKey(c.entries, key); ok {
-				return c.origin, true
-			}
+	for _, c := range p.lookup(name).active() {
+		if _, ok := findKey(c.entries, key); ok {
+			return c.origin, true
 		}
 	}
 	return Origin{}, false
@@ -142,11 +125,7 @@ func (g *group) active() []claim {
 
 // first returns which claim counts in an exclusive group: the first that has
 // endpoints, because a service without any is to keep no other from its place.
-func (g *group) first() int {
-	return max(0, slices.IndexFunc(g.claims, func(c claim) bool {
-		return slices.ContainsFunc(c.entries, func(e pair) bool { return registry.IsEndpoint(e.key) })
-	}))
-}
+func (g *group) first() int { return max(0, slices.IndexFunc(g.claims, claim.offers)) }
 
 // A row is all that is wanted and held under one key, the winner first.
 type row struct {

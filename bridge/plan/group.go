@@ -22,6 +22,11 @@ type claim struct {
 	entries []pair // by key, then value
 }
 
+// offers reports whether an endpoint is among what is claimed.
+func (c claim) offers() bool {
+	return slices.ContainsFunc(c.entries, func(e pair) bool { return registry.IsEndpoint(e.key) })
+}
+
 type held struct {
 	pair           // of another owner's entry only the key is kept
 	owner   string //
@@ -225,29 +230,7 @@ func (g *group) lose(owner string) bool {
 	return lost
 }
 
-func endpoints(entries []pair) (n int) {
-	for _, e := range entries {
-		if registry.IsEndpoint(e.key) {
-			n++
-		}
-	}
-	return n
-}
-
-// ownedEndpoints returns how many endpoints of ours are held. One that is being
-// replaced is one, though it is there twice.
-func (g *group) ownedEndpoints(owner string) (n int) {
-	last := registry.HeadKey
-	for _, h := range g.held {
-		if h.owner == owner && registry.IsEndpoint(h.key) && h.key != last {
-			n, last = n+1, h.key
-		}
-	}
-	return n
-}
-
-func (g *group) owned(owner string) int {
-	n := 0
+func (g *group) owned(owner string) (n int) {
 	for _, h := range g.held {
 		if h.owner == owner {
 			n++

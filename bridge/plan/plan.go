@@ -92,22 +92,19 @@ func (p *Planner) Claim(origin Origin, how Evidence, entries []registry.Entry) [
 
 // split yields the entries of each group in order.
 func split(entries []registry.Entry) iter.Seq2[registry.Group, []registry.Entry] {
-	one := !slices.ContainsFunc(entries, func(e registry.Entry) bool { return e.Group != entries[0].Group })
-	if one {
-		return func(yield func(registry.Group, []registry.Entry) bool) {
-			if len(entries) > 0 {
-				yield(entries[0].Group, entries)
-			}
-		}
-	}
-	byGroup := make(map[registry.Group][]registry.Entry)
-	for _, e := range entries {
-		byGroup[e.Group] = append(byGroup[e.Group], e)
+	byGroup := func(a, b registry.Entry) int { return a.Group.Compare(b.Group) }
+	if !slices.IsSortedFunc(entries, byGroup) {
+		entries = slices.Clone(entries)
+		slices.SortStableFunc(entries, byGroup)
 	}
 	return func(yield func(registry.Group, []registry.Entry) bool) {
-		for _, name := range slices.SortedFunc(maps.Keys(byGroup), registry.Group.Compare) {
-			if !yield(name, byGroup[name]) {
-				return
+		first := 0
+		for i, e := range entries {
+			if i+1 == len(entries) || entries[i+1].Group != e.Group {
+				if !yield(e.Group, entries[first:i+1]) {
+					return
+				}
+				first = i + 1
 			}
 		}
 	}
@@ -123,22 +120,14 @@ func (p *Planner) claim(origin Origin, how Evidence, name registry.Group, entrie
 	return true
 }
 
-// Endpoints returns how many endpoints are claimed in a group.
-func (p *Planner) Endpoints(name registry.Group) (n int) {
-	if g := p.groups[name]; g != nil {
-		for _, c := range g.claims {
-			n += endpoints(c.entries)
-		}
-	}
-	return n
+// Offered reports whether anybody claims an endpoint in a group.
+func (p *Planner) Offered(name registry.Group) bool {
+	return slices.ContainsFunc(p.lookup(name).claims, claim.offers)
 }
 
-// Owned returns how many endpoints of ours the target holds in a group.
-func (p *Planner) Owned(name registry.Group) int {
-	if g := p.groups[name]; g != nil {
-		return g.ownedEndpoints(p.owner)
-	}
-	return 0
+// Owned reports whether the target holds an endpoint of ours in a group.
+func (p *Planner) Owned(name registry.Group) bool {
+	return slices.ContainsFunc(p.lookup(name).held, func(h held) bool { return h.owner == p.owner && registry.IsEndpoint(h.key) })
 }
 
 // Observe replaces what the target is believed to hold in a group and reports
@@ -176,21 +165,17 @@ func (p *Planner) Lost() []registry.Group {
 // Concerns reports whether somebody claims in a group, or the target holds
 // something of ours there.
 func (p *Planner) Concerns(name registry.Group) bool {
-	g := p.groups[name]
-	return g != nil && (len(g.claims) > 0 || g.owned(p.owner) > 0)
+	g := p.lookup(name)
+	return len(g.claims) > 0 || g.owned(p.owner) > 0
 }
 
 // Drop forgets a group that nobody claims and where the target holds nothing
 // of ours; it reports whether it did.
 func (p *Planner) Drop(name registry.Group) bool {
-	g := p.groups[name]
-	if g == nil {
-		return true
-	}
 	if p.Concerns(name) {
 		return false
 	}
-	p.count(g, -1)
+	p.count(p.lookup(name), -1)
 	delete(p.groups, name)
 	return true
 }
@@ -198,17 +183,12 @@ func (p *Planner) Drop(name registry.Group) bool {
 // Groups yields the groups that are claimed or were observed, in no order.
 func (p *Planner) Groups() iter.Seq[registry.Group] { return maps.Keys(p.groups) }
 
-// Claimants yields who claims in a group, in order.
-func (p *Planner) Claimants(name registry.Group) iter.Seq[Origin] {
-	return func(yield func(Origin) bool) {
-		if g := p.groups[name]; g != nil {
-			for _, c := range g.claims {
-				if !yield(c.origin) {
-					return
-				}
-			}
-		}
+// Claimants returns who claims in a group, in order.
+func (p *Planner) Claimants(name registry.Group) (all []Origin) {
+	for _, c := range p.lookup(name).claims {
+		all = append(all, c.origin)
 	}
+	return all
 }
 
 // ClaimedIn returns the groups in which an origin claims, in order. The caller
@@ -216,20 +196,11 @@ func (p *Planner) Claimants(name registry.Group) iter.Seq[Origin] {
 func (p *Planner) ClaimedIn(origin Origin) []registry.Group { return p.spread[origin] }
 
 // ClaimedBy returns how many entries an origin claims.
-func (p *Planner) ClaimedBy(origin Origin) int {
-	n := 0
+func (p *Planner) ClaimedBy(origin Origin) (n int) {
 	for _, name := range p.spread[origin] {
-		n += p.ClaimedOf(origin, name)
+		n += len(p.lookup(name).claimOf(origin))
 	}
 	return n
-}
-
-// ClaimedOf returns how many entries an origin claims in a group.
-func (p *Planner) ClaimedOf(origin Origin, name registry.Group) int {
-	if g := p.groups[name]; g != nil {
-		return len(g.claimOf(origin))
-	}
-	return 0
 }
 
 // Claimed returns how many entries a bridge claims.
@@ -238,12 +209,18 @@ func (p *Planner) Claimed(bridge int) int { return p.claimed[bridge] }
 // Counts returns the sums over all groups.
 func (p *Planner) Counts() Counts { return p.counts }
 
-func (p *Planner) group(name registry.Group) *group {
-	g := p.groups[name]
-	if g == nil {
-		g = &group{exclusive: name.Exclusive}
-		p.groups[name] = g
+// lookup returns a group, an empty one where nothing is known of it.
+func (p *Planner) lookup(name registry.Group) *group {
+	if g := p.groups[name]; g != nil {
+		return g
 	}
+	return &group{exclusive: name.Exclusive}
+}
+
+// group returns a group, a new one where there was none.
+func (p *Planner) group(name registry.Group) *group {
+	g := p.lookup(name)
+	p.groups[name] = g
 	return g
 }
 
