@@ -2,10 +2,8 @@ package bridge
 
 import (
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -29,12 +27,10 @@ const (
 // projectAll yields the rows with what they claim.
 func (w *way) projectAll(rows map[registry.Name]registry.Row) func(yield func(*projected) bool) {
 	return func(yield func(*projected) bool) {
-		part := make([]projected, 0, min(len(rows), projectedAtATime))
-		left := len(rows)
-		for _, name := range slices.Sorted(maps.Keys(rows)) {
-			left--
-			if part = append(part, projected{name: name, row: rows[name]}); len(part) < cap(part) && left > 0 {
-				continue
+		for names := range slices.Chunk(slices.Sorted(maps.Keys(rows)), projectedAtATime) {
+			part := make([]projected, len(names))
+			for i, name := range names {
+				part[i].name, part[i].row = name, rows[name]
 			}
 			w.projectPart(part)
 			for i := range part {
@@ -42,32 +38,20 @@ func (w *way) projectAll(rows map[registry.Name]registry.Row) func(yield func(*p
 					return
 				}
 			}
-			clear(part)
-			part = part[:0]
 		}
 	}
 }
 
 // projectPart works out what services claim and returns when all is done.
 func (w *way) projectPart(part []projected) {
-	var next atomic.Int64
-	work := func() {
-		for {
-			to := int(next.Add(projectedByOne))
-			from := to - projectedByOne
-			if from >= len(part) {
-				return
-			}
-			for i := range part[from:min(to, len(part))] {
-				p := &part[from+i]
+	var all sync.WaitGroup
+	for some := range slices.Chunk(part, projectedByOne) {
+		all.Go(func() {
+			for i := range some {
+				p := &some[i]
 				p.entries, p.state, p.err = w.project(p.row.Service)
 			}
-		}
+		})
 	}
-	var others sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), (len(part)+projectedByOne-1)/projectedByOne) - 1 {
-		others.Go(work)
-	}
-	work()
-	others.Wait()
+	all.Wait()
 }
