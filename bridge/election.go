@@ -53,8 +53,10 @@ func (e *engine) follow(next Leadership, now time.Time) {
 	}
 	e.opts.Log.Info("leadership changed", "target", e.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
 	if next.Role == RoleLeader {
-		e.takeovers++
 		e.tookOverAt = now
+		for _, it := range e.agenda.items {
+			it.caughtUp = false
+		}
 		list, _ := e.agenda.item(registry.Group{})
 		e.readAgain(list, now)
 		e.relist = true
@@ -74,7 +76,7 @@ func (e *engine) reconsider(it *item, now time.Time) {
 	it.notes, it.wakeAt, it.left = nil, time.Time{}, nil
 	it.stir()
 	e.guards.account(it, now)
-	stale := it.takeover != e.takeovers
+	stale := !it.caughtUp
 	if it.busy {
 		it.again = it.again || stale
 		return
@@ -123,7 +125,7 @@ func (e *engine) caughtUp() bool {
 		return false
 	}
 	for _, it := range e.agenda.items {
-		if !it.group.IsZero() && it.takeover != e.takeovers {
+		if !it.group.IsZero() && !it.caughtUp {
 			return false
 		}
 	}
@@ -132,9 +134,7 @@ func (e *engine) caughtUp() bool {
 
 // finished notes that a group is as the role asks for.
 func (e *engine) finished(it *item) {
-	if !it.again {
-		it.takeover = e.takeovers
-	}
+	it.caughtUp = it.caughtUp || !it.again
 }
 
 // standby says who leads where this loop may not write.

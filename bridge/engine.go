@@ -24,8 +24,7 @@ type engine struct {
 	clock  clock
 	relist bool // the next list is taken as if it were the first
 
-	takeovers   int        // how often everything had to be read anew, the start included
-	tookOverAt  time.Time  // when that was last
+	tookOverAt  time.Time  // when everything had to be read anew last
 	confirmed   Leadership // for which the election was last told to be ready
 	confirmedAt time.Time  // when that was last looked at
 }
@@ -45,9 +44,6 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	e := &engine{facts: f, budget: budget{most: l.opts.Workers, rate: l.opts.Rate}}
 	e.guards = &guards{facts: f, owing: make(map[*item]struct{})}
 	e.view = newView(e)
-	if f.opts.Election != nil {
-		e.takeovers = 1
-	}
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
 		f.planner.Yields = func(o plan.Origin, entry registry.Entry) bool {
 			yields := l.bridges[o.Bridge].Yields

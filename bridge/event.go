@@ -159,7 +159,7 @@ func (j *journal) winner(c plan.Conflict) string {
 
 // warnOf counts and logs a hold that began, or would have.
 func (j *journal) warnOf(b *scope, h *held) {
-	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Op: "delete", Count: len(h.Entries)})
+	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: len(h.Entries)})
 	j.opts.Log.Warn("deletions exceed what the guard permits", "bridge", b.name, "mode", b.guard.Options.Mode,
 		"hold", h.ID, "entries", len(h.Entries), "reason", h.Reason, "ends", h.Release)
 }
@@ -169,6 +169,5 @@ func (j *journal) tellEnd(b *scope, h *held, why string) {
 	if b.decided == "" {
 		j.tell(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
 	}
-	j.observe(Observation{Kind: ObservedRelease, Bridge: b.name, Op: "delete", Count: 1})
 	j.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "reason", why)
 }

@@ -18,7 +18,7 @@ type item struct {
 
 	group    registry.Group
 	arrive   bool // nothing was written to the group yet, and nothing of ours was there
-	takeover int  // which of them it was last after when it was as the role asks for
+	caughtUp bool // it was as the role asks for since the last take-over
 	change   pace
 	left     map[registry.Entry]time.Time // since when entries stand beside what replaced them
 	wakeAt   time.Time                    // when a deletion that waits may go

@@ -174,7 +174,6 @@ const (
 	ObservedCall     ObservationKind = "call"     // a call to the target ended
 	ObservedApplied  ObservationKind = "applied"  // entries were created, updated or deleted
 	ObservedHold     ObservationKind = "hold"     // deletions began to be held back
-	ObservedRelease  ObservationKind = "release"  // a hold ended
 	ObservedConflict ObservationKind = "conflict" // a conflict was seen for the first time
 	ObservedInvalid  ObservationKind = "invalid"  // a service could not be projected
 	ObservedDrift    ObservationKind = "drift"    // a reading differed from what had been written

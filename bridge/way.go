@@ -161,8 +161,10 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 	if s == nil {
 		return nil, service{gone: true}, nil
 	}
-	if why := w.excludes(s); why != "" {
-		return nil, service{reason: ReasonExcluded, detail: why}, nil
+	if w.Select != nil {
+		if why := w.Select(s); why != nil {
+			return nil, service{reason: ReasonExcluded, detail: why.Error()}, nil
+		}
 	}
 	entries, err := w.Project(s)
 	reason, detail := Reason(""), ""
@@ -176,16 +178,6 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 		return nil, service{reason: cmp.Or(reason, ReasonEmpty), detail: cmp.Or(detail, emptiness(s))}, nil
 	}
 	return entries, service{reason: reason, detail: detail}, nil
-}
-
-// excludes returns why a service is left out, empty where it is not.
-func (w *way) excludes(s *registry.Service) string {
-	if w.Select != nil {
-		if err := w.Select(s); err != nil {
-			return err.Error()
-		}
-	}
-	return ""
 }
 
 func emptiness(s *registry.Service) string {

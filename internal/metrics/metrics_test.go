@@ -73,7 +73,6 @@ func TestMetrics(t *testing.T) {
 		{Kind: bridge.ObservedDrift, Count: 1},
 		{Kind: bridge.ObservedCoalesce, Bridge: "b", Count: 1},
 		{Kind: bridge.ObservedRetry, Count: 1},
-		{Kind: bridge.ObservedRelease, Bridge: "b", Count: 1},
 	} {
 		target(o)
 	}

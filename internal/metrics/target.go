@@ -61,7 +61,6 @@ func (m *Metrics) Target(peer, kind string) func(bridge.Observation) {
 			t.coalesced.WithLabelValues(peer).Inc()
 		case bridge.ObservedRetry:
 			t.retries.WithLabelValues(peer).Inc()
-		default: // the end of a hold shows in guard_holds
 		}
 	}
 }
