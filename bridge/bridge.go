@@ -123,8 +123,7 @@ type Options struct {
 	MaxQuiet time.Duration // how long a group that never stops changing waits at most, and how often it is then written
 	Refresh  time.Duration // how long a belief about a group is trusted before it is read again
 	Retry    registry.Backoff
-	Election Election    // which of several replicas may write; nil: this is the only one
-	Admitted func() bool // whether the target may be written to by now, which Write waits for; it must not block. nil: it always may
+	Election Election // which of several replicas may write; nil: this is the only one
 	Log      *slog.Logger
 	Author   func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say. nil: none does
 	Differ   func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever

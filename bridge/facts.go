@@ -27,15 +27,19 @@ type facts struct {
 
 // traits are what a target is, beside that it can be read and written.
 type traits struct {
-	shared  bool          // several replicas publish the same, and readers see the sum
-	serves  bool          // what it serves may depend on what was served before
-	watched bool          // it tells what others do
-	verify  time.Duration // how long after a write a group is read back; 0: not
-	overlap func(registry.Group) time.Duration
+	shared    bool          // several replicas publish the same, and readers see the sum
+	serves    bool          // what it serves may depend on what was served before
+	watched   bool          // it tells what others do
+	admission func() error  // what the first write waits for
+	verify    time.Duration // how long after a write a group is read back; 0: not
+	overlap   func(registry.Group) time.Duration
 }
 
 func traitsOf(target registry.Target, dry bool) traits { //nolint:revive // of a loop that writes nothing, not a mode
-	t := traits{overlap: func(registry.Group) time.Duration { return 0 }}
+	t := traits{overlap: func(registry.Group) time.Duration { return 0 }, admission: func() error { return nil }}
+	if a, ok := target.(registry.Admitted); ok {
+		t.admission = a.Admission
+	}
 	if v, ok := target.(registry.Verified); ok {
 		t.verify = v.VerifyAfter()
 	}

@@ -10,6 +10,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
+// waiting is a target that is not sure yet whether another writes there.
+type waiting struct {
+	session
+	admitted atomic.Bool
+}
+
+func (w *waiting) Admission() error {
+	if w.admitted.Load() {
+		return nil
+	}
+	return errDown
+}
+
 func TestLoop(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"writes, changes and deletes": func(t *testing.T) {
@@ -94,14 +107,13 @@ func TestLoop(t *testing.T) {
 			}
 		},
 		"It is logged that all is in sync once the target may be written to": func(t *testing.T) {
-			var admitted atomic.Bool
-			s := newStory(t).bridge("b", speed)
-			s.opts.Admitted = admitted.Load
-			s.starts().has(fleet(5, 2)...).in(time.Minute)
+			s := newStory(t).bridge("b", speed).holding()
+			target := &waiting{session: session{s.target}}
+			s.starts(target).has(fleet(5, 2)...).in(time.Minute)
 			if log := s.log.String(); !s.status().InSync() || log != "" {
 				t.Errorf("before: %s", log)
 			}
-			admitted.Store(true)
+			target.admitted.Store(true)
 			s.status()
 			if log := s.log.String(); !strings.Contains(log, "in sync") {
 				t.Errorf("after: %s", log)

@@ -49,6 +49,10 @@ type Sessioned interface {
 	Lost() <-chan struct{}
 }
 
+// An Admitted target has its first Write wait until it is sure that nobody else
+// writes there. Admission says what it waits for; nil: nothing. It must not block.
+type Admitted interface{ Admission() error }
+
 // A Shared target keeps apart what each of several replicas publishes and
 // shows its readers the sum, so that all of them publish the same.
 type Shared interface{ Shared() }

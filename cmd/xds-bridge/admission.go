@@ -104,9 +104,6 @@ func (a *admission) fault() string {
 	return a.refused.Error()
 }
 
-// admitted reports whether the target may be written to by now.
-func (a *admission) admitted() bool { return a == nil || a.target.Admission() == nil }
-
 // lacks says what the target waits for before it may be written to, or that others
 // do not see that it is; empty if neither, or if fault says why it may not be.
 func (a *admission) lacks() string {

@@ -282,7 +282,7 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 	options := b.tuning(o.at)
 	options.Target, options.Owner = o.name, owner
 	options.Log = b.log.With("component", "bridge", "peer", o.name)
-	options.Election, options.Admitted = o.election.bridge(), o.entry.admitted
+	options.Election = o.election.bridge()
 	options.Author, options.Differ = b.author(o.at), o.election.differing
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)

@@ -52,7 +52,7 @@ func (a *admission) decide(refused error) {
 	a.given, a.refused = refused == nil, refused
 }
 
-// Admission reports whether the target was admitted to write. If it was not, the
+// Admission implements registry.Admitted. If the target was not admitted to write, the
 // error says what it waits for or why it is refused.
 func (t *Target) Admission() error {
 	if decided, refused := t.admission.decided(); decided {

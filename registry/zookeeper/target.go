@@ -66,7 +66,7 @@ type TargetOptions struct {
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target,
-// registry.Verified, registry.Watched and, for the lifetime Session,
+// registry.Verified, registry.Watched, registry.Admitted and, for the lifetime Session,
 // registry.Sessioned.
 type Target struct {
 	client  *Client
