@@ -152,15 +152,11 @@ func (j *journal) explain(it *item, key, op string) EntryChange {
 
 // one returns the bridge that all changes are of, empty where there are several.
 func one(changes []EntryChange) string {
-	for _, c := range changes {
-		if c.Bridge != changes[0].Bridge {
-			return ""
-		}
-	}
-	if len(changes) == 0 {
+	first := changes[0].Bridge
+	if slices.ContainsFunc(changes, func(c EntryChange) bool { return c.Bridge != first }) {
 		return ""
 	}
-	return changes[0].Bridge
+	return first
 }
 
 func shortened(value string) string {

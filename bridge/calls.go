@@ -133,10 +133,5 @@ func (e *engine) trusted(it *item, now time.Time) bool {
 	case it.unchecked() && !now.Before(it.checkAt):
 		return false
 	}
-	return now.Before(e.refreshes(it))
-}
-
-// refreshes returns when a group is to be read again without a cause.
-func (e *engine) refreshes(it *item) time.Time {
-	return it.readAt.Add(spread(it.group, e.opts.Refresh))
+	return now.Before(it.refreshes(e.opts.Refresh))
 }

@@ -132,14 +132,9 @@ func (e *engine) caughtUp() bool {
 	return true
 }
 
-// finished notes that a group is as the role asks for.
-func (e *engine) finished(it *item) {
-	it.caughtUp = it.caughtUp || !it.again
-}
-
 // standby says who leads where this loop may not write.
 func (f *facts) standby(it *item) (string, bool) {
-	if it == nil || it.group.IsZero() || f.acts() {
+	if it.group.IsZero() || f.acts() {
 		return "", false
 	}
 	if leader := f.lead.Leader; leader != "" {

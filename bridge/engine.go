@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"time"
@@ -243,9 +244,7 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	for i, w := range e.ways {
 		if g, ok := guards[w.Name]; ok {
 			w.Guard = g
-			if g.Mode == "" {
-				w.Guard.Mode = GuardEnforce
-			}
+			w.Guard.Mode = cmp.Or(g.Mode, GuardEnforce)
 			e.guards.scopes[i].guard.Options, e.guards.scopes[i].changed = w.Guard, true
 		}
 	}

@@ -220,6 +220,22 @@ func (it *item) note(n note) {
 	it.notes = append(it.notes, n)
 }
 
+// finish notes that a group is as the role asks for.
+func (it *item) finish() { it.caughtUp = it.caughtUp || !it.again }
+
+// repeat makes an item due once more that was asked for while it was busy.
+func (it *item) repeat(now time.Time) {
+	if it.again {
+		it.again, it.readAt = false, time.Time{}
+		it.wait(&it.agenda.changes, now)
+	}
+}
+
+// refreshes returns when a group is to be read again without a cause.
+func (it *item) refreshes(every time.Duration) time.Time {
+	return it.readAt.Add(spread(it.group, every))
+}
+
 func (it *item) refused() bool { return errors.Is(it.err, registry.ErrRefused) }
 
 // finding says how far a group is.

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,40 +9,20 @@ import (
 )
 
 func (o Options) withDefaults() Options {
-	if o.Workers <= 0 {
-		o.Workers = 16
-	}
-	if o.Timeout <= 0 {
-		o.Timeout = 30 * time.Second
-	}
+	o.Workers = cmp.Or(max(o.Workers, 0), 16)
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
 	o.Quiet = max(o.Quiet, 0)
-	if o.MaxQuiet <= 0 {
-		o.MaxQuiet = 10 * o.Quiet
-	}
-	o.MaxQuiet = max(o.MaxQuiet, o.Quiet)
-	if o.Refresh <= 0 {
-		o.Refresh = 5 * time.Minute
-	}
-	if o.Retry.Min <= 0 {
-		o.Retry.Min = time.Second
-	}
-	if o.Retry.Max <= 0 {
-		o.Retry.Max = time.Minute
-	}
-	o.Retry.Max = max(o.Retry.Max, o.Retry.Min)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxQuiet = max(cmp.Or(max(o.MaxQuiet, 0), 10*o.Quiet), o.Quiet)
+	o.Refresh = cmp.Or(max(o.Refresh, 0), 5*time.Minute)
+	o.Retry.Min = cmp.Or(max(o.Retry.Min, 0), time.Second)
+	o.Retry.Max = max(cmp.Or(max(o.Retry.Max, 0), time.Minute), o.Retry.Min)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 
 func (b Bridge) withDefaults() Bridge {
-	if b.Policy == "" {
-		b.Policy = PolicySync
-	}
-	if b.Guard.Mode == "" {
-		b.Guard.Mode = GuardEnforce
-	}
+	b.Policy = cmp.Or(b.Policy, PolicySync)
+	b.Guard.Mode = cmp.Or(b.Guard.Mode, GuardEnforce)
 	return b
 }
 

@@ -29,10 +29,10 @@ func (e *engine) Settle(o outcome, now time.Time) {
 		e.succeeded(o.item)
 		e.sawGroups(o, now)
 		o.item.wait(&e.agenda.refreshes, now.Add(e.opts.Refresh))
-		e.repeat(o.item, now)
+		o.item.repeat(now)
 	case o.op == opRead:
 		e.sawHeld(o, now)
-		e.repeat(o.item, now)
+		o.item.repeat(now)
 	case o.op == opWrite:
 		e.wrote(o, now)
 	}
@@ -106,7 +106,7 @@ func (e *engine) wrote(o outcome, now time.Time) {
 	e.guards.account(it, now)
 	e.succeeded(it)
 	it.wroteAt, e.view.lastWrite = now, now
-	e.finished(it)
+	it.finish()
 	e.readBack(it, now)
 	switch {
 	case it.change.pending():
@@ -116,21 +116,13 @@ func (e *engine) wrote(o outcome, now time.Time) {
 	default:
 		e.park(it)
 	}
-	e.repeat(it, now)
-}
-
-// repeat makes an item due once more that was asked for while it was busy.
-func (e *engine) repeat(it *item, now time.Time) {
-	if it.again {
-		it.again, it.readAt = false, time.Time{}
-		it.wait(&e.agenda.changes, now)
-	}
+	it.repeat(now)
 }
 
 // rest puts a group aside in which there is nothing to do.
 func (e *engine) rest(it *item, now time.Time) {
 	e.succeeded(it)
-	e.finished(it)
+	it.finish()
 	it.change.first = time.Time{}
 	if !it.unchecked() {
 		it.missed = 0
@@ -145,7 +137,7 @@ func (e *engine) rest(it *item, now time.Time) {
 
 // park makes a group due when a deletion that waits may go, or for a refresh.
 func (e *engine) park(it *item) {
-	refresh := e.refreshes(it)
+	refresh := it.refreshes(e.opts.Refresh)
 	if it.unchecked() {
 		refresh = earlier(refresh, it.checkAt)
 	}
@@ -207,7 +199,7 @@ func (e *engine) wasRefused(o outcome, now time.Time) {
 	}
 	e.guards.account(it, now) // what is refused replaces nothing
 	it.wait(&e.agenda.changes, now)
-	e.repeat(it, now)
+	it.repeat(now)
 }
 
 // failed puts a group back that has to be read before it is written again.
@@ -227,7 +219,7 @@ func (e *engine) failed(o outcome, now time.Time) {
 	}
 	queue, wait := &e.agenda.changes, e.opts.Retry.After(it.attempts)
 	if it.refused() {
-		e.finished(it) // it cannot be brought further
+		it.finish() // it cannot be brought further
 		if it.attempts == 1 {
 			e.journal.tell(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
 		}

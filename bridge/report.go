@@ -146,10 +146,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		add(ReasonUnknown, err.Error())
 	}
 	if len(s.left) > 0 {
-		out.Groups = slices.Clone(out.Groups)
-		for _, l := range s.left {
-			out.Groups = append(out.Groups, l.group)
-		}
+		out.Groups = slices.AppendSeq(slices.Clone(out.Groups), maps.Keys(s.left))
 		slices.SortFunc(out.Groups, registry.Group.Compare)
 		out.Groups = slices.Compact(out.Groups)
 	}

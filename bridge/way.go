@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,13 +32,7 @@ type service struct {
 	reason Reason // as projecting it told; empty where its entries tell
 	detail string
 	gone   bool
-	left   []leftover
-}
-
-// A leftover is how many surplus keys there are in a group that a service claimed last.
-type leftover struct {
-	group registry.Group
-	keys  int
+	left   map[registry.Group]int // how many surplus keys there are that it claimed last
 }
 
 var errUnsynced = errors.New("the source has not told of everything yet")
@@ -198,12 +191,11 @@ func (w *way) leave(name registry.Name, group registry.Group, n int) {
 		s = &service{gone: true}
 		w.services[name] = s
 	}
-	i := slices.IndexFunc(s.left, func(l leftover) bool { return l.group == group })
-	if i < 0 {
-		i, s.left = len(s.left), append(s.left, leftover{group: group})
+	if s.left == nil {
+		s.left = make(map[registry.Group]int, 1)
 	}
-	if s.left[i].keys += n; s.left[i].keys <= 0 {
-		s.left = slices.Delete(s.left, i, i+1)
+	if s.left[group] += n; s.left[group] <= 0 {
+		delete(s.left, group)
 	}
 	w.forget(name)
 }
