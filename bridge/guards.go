@@ -244,8 +244,8 @@ func (g *guards) judgeAll(now time.Time) (next time.Time) {
 // follow does what a judgement asks for.
 func (g *guards) follow(b *scope, r guard.Round, now time.Time) {
 	b.changed, b.next, b.waits = false, r.Next, r.Waits
-	for _, group := range r.Changed {
-		g.storeRecord(b, group)
+	for _, changed := range r.Changed {
+		g.storeRecord(b, changed)
 	}
 	g.release(b, r, now)
 	if r.Reconnect && b.way != nil && b.way.Recheck != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {

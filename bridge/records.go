@@ -225,16 +225,15 @@ func (b *scope) recordOf(group registry.Group) recordName {
 
 // storeRecord has what the guard remembers of a group be stored before anything
 // of it is deleted.
-func (g *guards) storeRecord(b *scope, group registry.Group) {
-	name := b.recordOf(group).name
+func (g *guards) storeRecord(b *scope, r guard.Record) {
+	name := b.recordOf(r.Service).name
 	all := g.records.guards[name]
 	if all == nil {
 		all = make(map[registry.Group]guard.Record)
 		g.records.guards[name] = all
 	}
-	all[group] = b.guard.Record(group)
-	if all[group].Empty() {
-		delete(all, group)
+	if all[r.Service] = r; r.Empty() {
+		delete(all, r.Service)
 	}
 	if len(all) == 0 {
 		g.records.keep(recordGuard, name, nil)

@@ -90,7 +90,7 @@ type Release struct {
 // A Round is what a judgement changed.
 type Round struct {
 	Free      []registry.Group // services with candidates that may be deleted
-	Changed   []registry.Group // services whose Record changed; it is to be stored before anything of them is deleted
+	Changed   []Record         // those that changed; each is to be stored before anything of its service is deleted
 	Released  []Release
 	Warned    *Hold     // what would be held, in mode Warn
 	Reconnect bool      // a new connection to the source could confirm the hold
@@ -327,7 +327,7 @@ func (g *Guard) finish(now time.Time, r *Round) {
 		switch {
 		case !next.equal(s.saved):
 			s.saved = next
-			r.Changed = append(r.Changed, s.Service)
+			r.Changed = append(r.Changed, next)
 		case s.idle():
 			delete(g.active, s)
 			if s.all == 0 {
@@ -337,7 +337,7 @@ func (g *Guard) finish(now time.Time, r *Round) {
 		r.Next, r.Waits = soonest(r.Next, s.next(now, g.Options)), r.Waits || s.waits()
 	}
 	slices.SortFunc(r.Free, registry.Group.Compare)
-	slices.SortFunc(r.Changed, registry.Group.Compare)
+	slices.SortFunc(r.Changed, func(a, b Record) int { return a.Service.Compare(b.Service) })
 	slices.SortFunc(r.Released, func(a, b Release) int { return a.Service.Compare(b.Service) })
 }
 
@@ -352,14 +352,6 @@ func (g *Guard) Fate(group registry.Group, key string) Fate {
 		return s.candidates[key].fate
 	}
 	return ""
-}
-
-// Record returns what has to outlive the process of a service.
-func (g *Guard) Record(group registry.Group) Record {
-	if s := g.services[group]; s != nil {
-		return s.saved
-	}
-	return Record{Service: group}
 }
 
 // Decide takes in what a person decided about candidates: Free lets them go,

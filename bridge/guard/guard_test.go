@@ -77,8 +77,8 @@ func (b *bench) in(d time.Duration) {
 	b.now = b.now.Add(d)
 	b.observe()
 	b.round = b.guard.Judge(b.now, b.connection)
-	for _, g := range b.round.Changed {
-		b.saved[g] = b.guard.Record(g)
+	for _, r := range b.round.Changed {
+		b.saved[r.Service] = r
 	}
 	b.deleted = 0
 	for service, all := range b.stored {
@@ -269,6 +269,22 @@ func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
 	b.in(2 * time.Hour)
 	if r := b.saved[named("s0")]; !r.Empty() {
 		t.Errorf("after the window %v is recorded", r)
+	}
+}
+
+func TestGuard_ARecordStaysAsItWasReported(t *testing.T) {
+	b := newBench(t, defaults())
+	for _, n := range []int{10, 8, 5} {
+		b.claimed("a", n)
+		b.in(time.Second)
+	}
+	for _, n := range []int{9, 7} { // before the guard judges again
+		b.claimed("a", n)
+		b.observe()
+	}
+	b.in(time.Second)
+	if c := b.round.Changed; len(c) != 1 || len(c[0].Peaks) != 2 || c[0].Peaks[1].N != 9 {
+		t.Errorf("after 10, 8, 5, 9 and 7 endpoints %v is to be stored, want 10 and 9", c)
 	}
 }
 

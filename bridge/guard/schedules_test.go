@@ -127,8 +127,8 @@ func (w *world) round() {
 	}
 	w.observe(w.guard)
 	r := w.guard.Judge(w.now, w.connection)
-	for _, g := range r.Changed {
-		w.saved[g] = w.guard.Record(g)
+	for _, x := range r.Changed {
+		w.saved[x.Service] = x
 	}
 	w.note("free %v, changed %d, released %v, hold %+v", r.Free, len(r.Changed), r.Released, w.guard.Hold())
 	for _, x := range r.Released {

@@ -150,7 +150,9 @@ func (s *service) level(now time.Time) {
 	if n < s.has {
 		s.Peaks = append(s.Peaks, Peak{s.has, minute(now)})
 	}
-	s.Peaks = slices.DeleteFunc(s.Peaks, func(p Peak) bool { return p.N <= n })
+	if i := slices.IndexFunc(s.Peaks, func(p Peak) bool { return p.N <= n }); i >= 0 {
+		s.Peaks = slices.Clip(s.Peaks[:i]) // and nothing is appended to what was reported
+	}
 	s.has, s.known = n, true
 }
 
