@@ -231,22 +231,24 @@ func (g *Guard) emptied() (n int) {
 
 // enforce holds what exceeds the budget, and decides about each candidate.
 func (g *Guard) enforce(now time.Time, person bool, r *Round) {
-	over := g.exceeded()
-	g.hold = nil
+	over, h := g.exceeded(), &Hold{}
 	for s := range g.active {
 		if over {
 			s.hold(now, g.connection)
 		}
 		s.judge(now, g.Options)
 		if !s.Held.IsZero() {
-			g.hold = g.hold.with(s)
+			h.add(s, Held, Untold) // also while the source cannot tell of it
+			h.Since, h.Losses = soonest(h.Since, s.Held), append(h.Losses, Loss{s.Service, s.base(), s.stay()})
 			r.Reconnect = r.Reconnect || !person && s.unconfirmed(now, g.connection, g.Options.Confirm)
 		}
 	}
-	if g.hold == nil {
+	if len(h.Losses) == 0 {
+		g.hold = nil
 		return
 	}
-	g.seal(g.hold, person)
+	g.hold = h
+	g.seal(h, person)
 	if g.Options.Mode == Warn || g.Options.Mode == Off {
 		g.waive(now, r)
 	}

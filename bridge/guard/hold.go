@@ -38,30 +38,20 @@ type Hold struct {
 	Person            bool // only a person ends it: the source shows nothing, or most services would be left empty
 }
 
-// with adds what is held of a service, also while the source cannot tell of it.
-func (h *Hold) with(s *service) *Hold {
-	if h == nil {
-		h = &Hold{}
-	}
-	h.Since = soonest(h.Since, s.Held)
-	h.Losses = append(h.Losses, Loss{s.Service, s.base(), s.stay()})
+// add adds the candidates of a service that have one of these fates.
+func (h *Hold) add(s *service, fates ...Fate) {
 	for key, c := range s.candidates {
-		if c.fate == Held || c.fate == Untold {
+		if slices.Contains(fates, c.fate) {
 			h.Keys = append(h.Keys, Key{s.Service, key})
 		}
 	}
-	return h
 }
 
 // Denied returns the endpoints that a person keeps, as a hold; nil for none.
 func (g *Guard) Denied() *Hold {
 	h := &Hold{}
 	for s := range g.active {
-		for key, c := range s.candidates {
-			if c.fate == Denied {
-				h.Keys = append(h.Keys, Key{s.Service, key})
-			}
-		}
+		h.add(s, Denied)
 	}
 	if len(h.Keys) == 0 {
 		return nil
