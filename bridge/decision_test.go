@@ -140,13 +140,32 @@ func pair(t *testing.T, start func(...func(*story)) *story) (a, b *story, takesO
 	first, second := newElection(leader(1)), newElection(standby(1))
 	a = start(func(s *story) { s.opts.Election = first })
 	b = start(func(s *story) { s.opts.Election = second })
-	for _, s := range []*story{a, b} {
-		s.has(fleet(20, 2)...)
-	}
+	replicas{a, b}.has(fleet(20, 2)...)
 	a.in(10 * time.Minute)
 	return a, b, func() {
 		first.set(standby(2))
 		second.set(leader(2))
+	}
+}
+
+// replicas are told the same.
+type replicas []*story
+
+func (r replicas) has(services ...*registry.Service) {
+	for _, s := range r {
+		s.has(services...)
+	}
+}
+
+func (r replicas) dials(services ...*registry.Service) {
+	for _, s := range r {
+		s.dials(services...)
+	}
+}
+
+func (r replicas) loses(first, n int) {
+	for _, s := range r {
+		s.loses(first, n)
 	}
 }
 
@@ -230,13 +249,9 @@ func TestDecisions(t *testing.T) {
 		"any replica shows the hold of another and takes the word on it": func(t *testing.T) {
 			_, start := recorded(t)
 			a, b := start(as(leader(1))), start(as(standby(1)))
-			for _, s := range []*story{a, b} {
-				s.has(fleet(20, 2)...)
-			}
+			replicas{a, b}.has(fleet(20, 2)...)
 			a.in(10 * time.Minute)
-			for _, s := range []*story{a, b} {
-				s.loses(0, 10)
-			}
+			replicas{a, b}.loses(0, 10)
 			id := a.in(time.Minute).hold().ID
 			if h := b.hold(); h.ID != id || len(h.Entries) != 20 {
 				t.Fatalf("the other replica shows %+v", h)
@@ -257,13 +272,9 @@ func TestDecisions(t *testing.T) {
 				b.target = r.Target
 				as(standby(1))(b)
 				b.starts(otherClock{r, ahead})
-				for _, s := range []*story{a, b} {
-					s.has(fleet(20, 2)...)
-				}
+				replicas{a, b}.has(fleet(20, 2)...)
 				a.in(10 * time.Minute)
-				for _, s := range []*story{a, b} {
-					s.loses(0, 10)
-				}
+				replicas{a, b}.loses(0, 10)
 				id := a.in(5 * time.Minute).hold().ID
 				if h := b.hold(); h.ID != id {
 					t.Fatalf("%s ahead: the other replica shows %+v", ahead, h)
@@ -281,13 +292,9 @@ func TestDecisions(t *testing.T) {
 		"what no person approved counts for the one that takes over": func(t *testing.T) {
 			_, start := recorded(t)
 			a, b, takesOver := pair(t, start)
-			for _, s := range []*story{a, b} {
-				s.loses(0, 10)
-			}
+			replicas{a, b}.loses(0, 10)
 			id := a.in(time.Minute).hold().ID
-			for _, s := range []*story{a, b} {
-				s.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
-			}
+			replicas{a, b}.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
 			a.in(30 * time.Second)
 			a.approves(id, "ann")
 			for _, s := range []*story{a, b} {
@@ -324,9 +331,7 @@ func TestDecisions(t *testing.T) {
 			r.texts["decisions"] = map[string]string{"denied": "{}"}
 			r.denied = "denied"
 			r.mu.Unlock()
-			for _, s := range []*story{a, b} {
-				s.loses(0, 10)
-			}
+			replicas{a, b}.loses(0, 10)
 			id := a.in(time.Minute).hold().ID
 			b.approves(id, "ann")
 			a.in(time.Minute).holdsN(20).noHold()
@@ -375,17 +380,11 @@ func TestDecisions(t *testing.T) {
 			_, start := recorded(t)
 			a, b, takesOver := pair(t, start)
 			all := fleet(20, 3)
-			for _, s := range []*story{a, b} {
-				s.has(all...)
-			}
+			replicas{a, b}.has(all...)
 			a.in(time.Second)
-			for _, s := range []*story{a, b} {
-				s.has(fleet(20, 2)...)
-			}
+			replicas{a, b}.has(fleet(20, 2)...)
 			a.in(10 * time.Second)
-			for _, s := range []*story{a, b} {
-				s.loses(0, 10)
-			}
+			replicas{a, b}.loses(0, 10)
 			id := a.in(70 * time.Second).hold().ID
 			a.denies(id)
 			a.in(10 * time.Second)
@@ -432,9 +431,7 @@ func TestDecisions(t *testing.T) {
 		"a word at a standby counts after it took over": func(t *testing.T) {
 			r, start := recorded(t)
 			a, b, takesOver := pair(t, start)
-			for _, s := range []*story{a, b} {
-				s.loses(0, 10)
-			}
+			replicas{a, b}.loses(0, 10)
 			id := a.in(time.Minute).hold().ID
 			b.in(6 * time.Second)
 			a.stop() // the leader dies
@@ -453,14 +450,10 @@ func TestDecisions(t *testing.T) {
 			a.target, a.opts.Election = r.Target, first
 			a.starts(cut)
 			b := start(func(s *story) { s.opts.Election = second })
-			for _, s := range []*story{a, b} {
-				s.has(fleet(20, 2)...)
-			}
+			replicas{a, b}.has(fleet(20, 2)...)
 			a.in(10 * time.Minute)
 			cut.down.Store(true)
-			for _, s := range []*story{a, b} {
-				s.loses(0, 10)
-			}
+			replicas{a, b}.loses(0, 10)
 			a.in(time.Minute).hold()
 			first.set(standby(2))
 			second.set(leader(2))

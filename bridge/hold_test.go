@@ -193,22 +193,6 @@ func TestHold(t *testing.T) {
 			}
 			claims(10).holdsN(20).noHold()
 		},
-		"what is denied stays, whatever the source says, until it is claimed again": func(t *testing.T) {
-			s := held(t, nil)
-			id := s.hold().ID
-			s.denies(id)
-			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)
-			if h := s.hold(); h.ID != id || !h.Denied {
-				t.Errorf("%+v", h)
-			}
-			s.table().Put(fleet(20, 2)[3])
-			s.in(time.Hour).dials(rest()...).in(2 * time.Minute).holdsN(38)
-			if h := s.hold(); len(h.Entries) != 18 || !h.Denied {
-				t.Errorf("%+v", h)
-			}
-			s.approves(s.hold().ID, "ann")
-			s.in(time.Minute).holdsN(20).noHold()
-		},
 		"a hold without Confirm ends by approval alone": func(t *testing.T) {
 			s := held(t, func(s *story) { s.bridges[0].Guard.Confirm = 0 })
 			s.in(time.Minute).dials(rest()...).in(time.Hour).holdsN(40)

@@ -36,19 +36,14 @@ func pausing(t *testing.T) (*story, func(time.Duration)) {
 func TestPause(t *testing.T) {
 	stories(t, map[string]func(*testing.T){
 		"the last endpoint waits anew": func(t *testing.T) {
-			s, pause := pausing(t)
-			s.table().Delete("s0")
-			s.in(10 * time.Second)
-			pause(40 * time.Second)
-			s.in(29 * time.Second).holdsN(20)
-			s.in(2 * time.Second).holdsN(19)
-		},
-		"whatever is left of its wait": func(t *testing.T) {
-			s, pause := pausing(t)
-			s.table().Delete("s0")
-			s.in(10 * time.Second)
-			pause(19 * time.Second)
-			s.in(29 * time.Second).holdsN(20)
+			for _, d := range []time.Duration{19 * time.Second, 40 * time.Second} { // of a wait of which 20 s are left
+				s, pause := pausing(t)
+				s.table().Delete("s0")
+				s.in(10 * time.Second)
+				pause(d)
+				s.in(29 * time.Second).holdsN(20)
+				s.in(2 * time.Second).holdsN(19).stop()
+			}
 		},
 		"an orphan settles anew": func(t *testing.T) {
 			s, pause := pausing(t)
