@@ -70,7 +70,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 
 // working returns how many calls about groups are under way.
 func (e *engine) working() int {
-	if e.records.busy {
+	if e.records.underWay != nil {
 		return e.calls - 1
 	}
 	return e.calls
@@ -91,8 +91,8 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	}
 	d := draft{facts: e.facts, guards: e.guards, item: it, now: now}
 	change := d.change()
-	if change.Empty() || e.dry {
-		return e.reading(it), e.rewatches(it)
+	if change.Empty() || e.dry { // a reading back begins and ends a watch too
+		return e.reading(it), it.watched != e.watches(it) && !it.unchecked()
 	}
 	if now.Sub(it.readAt) > recent && it.removesLeftover(change) {
 		return e.reading(it), true
@@ -113,12 +113,6 @@ func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watch
 // told of everything it may be that of any.
 func (e *engine) watches(it *item) bool {
 	return e.target.watched && (e.planner.Concerns(it.group) || !e.complete())
-}
-
-// rewatches reports whether a group is read for no more than to begin or to end its
-// watch. A reading back does that too.
-func (e *engine) rewatches(it *item) bool {
-	return it.watched != e.watches(it) && !it.unchecked()
 }
 
 // trusted reports whether what is believed of a group needs no reading. For a

@@ -62,7 +62,8 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 	return e
 }
 
-// Begin begins a turn: what is told until the next one happens at this time.
+// Begin begins a turn: what is told until the next one happens at this time. Where
+// the process stood still all waits begin anew.
 func (e *engine) Begin(now time.Time, lead Leadership) {
 	e.journal.now = now
 	if list, isNew := e.agenda.item(registry.Group{}); isNew {
@@ -70,7 +71,11 @@ func (e *engine) Begin(now time.Time, lead Leadership) {
 		list.wait(&e.agenda.changes, now)
 	}
 	e.follow(lead, now)
-	e.resume(now)
+	if e.clock.paused(now) {
+		for _, b := range e.guards.scopes {
+			e.guards.restart(b, now)
+		}
+	}
 }
 
 // Step decides what is to be done. It returns the calls to make, and when it has
@@ -249,14 +254,4 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 		}
 	}
 	e.guards.review(now)
-}
-
-// resume begins all waits anew where the process stood still.
-func (e *engine) resume(now time.Time) {
-	if !e.clock.paused(now) {
-		return
-	}
-	for _, b := range e.guards.scopes {
-		e.guards.restart(b, now)
-	}
 }

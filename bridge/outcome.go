@@ -96,7 +96,10 @@ func (e *engine) wasRead(group registry.Group, now time.Time) {
 	}
 }
 
-// wrote takes in that a change was applied.
+// wrote takes in that a change was applied, and has it read back where the target
+// asks for that. After a reading back that found something missing the next is twice
+// as late, so that a group that never comes out as it should costs no more than its
+// refreshes in the end.
 func (e *engine) wrote(o outcome, now time.Time) {
 	it := o.item
 	e.journal.applied(o, now)
@@ -107,7 +110,9 @@ func (e *engine) wrote(o outcome, now time.Time) {
 	e.succeeded(it)
 	it.wroteAt, e.view.lastWrite = now, now
 	it.finish()
-	e.readBack(it, now)
+	if e.target.verify > 0 {
+		it.checkAt = now.Add(registry.Backoff{Min: e.target.verify, Max: max(e.target.verify, e.opts.Refresh)}.After(it.missed + 1))
+	}
 	switch {
 	case it.change.pending():
 		e.agenda.pace(it)
@@ -244,14 +249,4 @@ func (e *engine) raced(it *item, now time.Time) {
 	}
 	it.wait(&e.agenda.changes, it.notBefore)
 	e.journal.observe(Observation{Kind: ObservedRetry, Op: opWrite, Count: 1, Err: registry.ErrConflict})
-}
-
-// readBack makes a group that was just written due to be read, where the
-// target asks for that. After a reading back that found something missing it
-// is twice as late, so that a group that never comes out as it should costs no
-// more than its refreshes in the end.
-func (e *engine) readBack(it *item, now time.Time) {
-	if e.target.verify > 0 {
-		it.checkAt = now.Add(registry.Backoff{Min: e.target.verify, Max: max(e.target.verify, e.opts.Refresh)}.After(it.missed + 1))
-	}
 }

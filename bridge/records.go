@@ -65,11 +65,10 @@ type records struct {
 	reads, stores bool // the target keeps records; and this loop may change them
 
 	pending   map[recordName]record
-	underWay  map[recordName]record
-	busy      bool
-	consulted time.Time // when they were last looked at
-	failed    bool      // then
-	loaded    bool      // those of the guards were read, or may not be
+	underWay  map[recordName]record // nil: no call about them is
+	consulted time.Time             // when they were last looked at
+	failed    bool                  // then
+	loaded    bool                  // those of the guards were read, or may not be
 	guards    map[string]map[registry.Group]guard.Record
 	decided   bool                // decisions are kept, which are to be forgotten in time
 	holds     map[string]Hold     // of the leader, as they were last read
@@ -146,14 +145,14 @@ func (r *records) next() time.Time {
 
 // take returns what is to be stored now.
 func (r *records) take() []record {
-	r.underWay, r.pending, r.busy = r.pending, make(map[recordName]record), true
+	r.underWay, r.pending = r.pending, make(map[recordName]record)
 	return slices.SortedFunc(maps.Values(r.underWay), func(a, b record) int { return a.compare(b.recordName) })
 }
 
 // settle takes in what came of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
 func (r *records) settle(o outcome, now time.Time) {
-	r.busy, r.underWay, r.consulted, r.failed = false, nil, now, o.err != nil
+	r.underWay, r.consulted, r.failed = nil, now, o.err != nil
 	for _, was := range o.consulted.records {
 		was.tell(was.err)
 		if _, newer := r.pending[was.recordName]; was.err != nil && !newer {
@@ -278,7 +277,7 @@ func (g *guards) restore(b *scope) {
 // when it has to be called again; the zero time where only an event helps.
 func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	r := g.records
-	if !r.reads || r.busy || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
+	if !r.reads || r.underWay != nil || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
 		return nil, time.Time{}
 	}
 	if at := r.next(); now.Before(at) {
