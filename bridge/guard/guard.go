@@ -144,13 +144,10 @@ func (g *Guard) service(group registry.Group) *service {
 // once what is to be added there is added. It reports whether that is to be judged:
 // of a service without any there is nothing to say.
 func (g *Guard) Observe(now time.Time, group registry.Group, stored []Endpoint) bool {
-	s := g.services[group]
-	switch {
-	case s == nil && len(stored) == 0:
+	if g.services[group] == nil && len(stored) == 0 {
 		return false
-	case s == nil:
-		s = g.service(group)
 	}
+	s := g.service(group)
 	g.change(s, func() {
 		s.observe(now, stored)
 		s.count(now, g.Options)
@@ -336,7 +333,8 @@ func (g *Guard) finish(now time.Time, r *Round) {
 				delete(g.services, s.Service)
 			}
 		}
-		r.Next, r.Waits = soonest(r.Next, s.next(now, g.Options)), r.Waits || s.waits()
+		at, waits := s.next(now, g.Options)
+		r.Next, r.Waits = soonest(r.Next, at), r.Waits || waits
 	}
 	slices.SortFunc(r.Free, registry.Group.Compare)
 	slices.SortFunc(r.Changed, func(a, b Record) int { return a.Service.Compare(b.Service) })

@@ -323,18 +323,9 @@ func (s *service) idle() bool {
 	return len(s.candidates)+len(s.Peaks) == 0 && s.Held.IsZero() && !s.Missed
 }
 
-// waits reports whether a candidate waits for time alone.
-func (s *service) waits() bool {
-	for _, c := range s.candidates {
-		if c.fate == Settling || c.fate == Last {
-			return true
-		}
-	}
-	return false
-}
-
-// next returns when time alone may change something.
-func (s *service) next(now time.Time, o Options) (at time.Time) {
+// next returns when time alone may change something, and whether a candidate waits
+// for that.
+func (s *service) next(now time.Time, o Options) (at time.Time, waits bool) {
 	switch {
 	case !s.Held.IsZero():
 		at = now.Add(max(time.Second, o.Confirm/60))
@@ -342,7 +333,7 @@ func (s *service) next(now time.Time, o Options) (at time.Time) {
 		at = s.Peaks[0].Until.Add(o.Window)
 	}
 	for _, c := range s.candidates {
-		at = soonest(at, c.until)
+		at, waits = soonest(at, c.until), waits || !c.until.IsZero()
 	}
-	return at
+	return at, waits
 }
