@@ -15,17 +15,13 @@ import (
 // turns. Within a queue, what has been due for longest goes first, and what was
 // just written is due later than what waits, so that no group starves another.
 type agenda struct {
-	quiet, maxQuiet time.Duration
-	items           map[registry.Group]*item
-	changes         queue
-	arrivals        queue // changes of groups that nothing was ever written to
-	refreshes       queue
-	turn            int     // of take
-	stirred         []*item // that changed since status was last shown
-}
-
-func newAgenda(quiet, maxQuiet time.Duration) *agenda {
-	return &agenda{quiet: quiet, maxQuiet: maxQuiet, items: make(map[registry.Group]*item)}
+	opts      *Options
+	items     map[registry.Group]*item
+	changes   queue
+	arrivals  queue // changes of groups that nothing was ever written to
+	refreshes queue
+	turn      int     // of take
+	stirred   []*item // that changed since status was last shown
 }
 
 // item returns the item of a group and whether it is new; a new one has to be
@@ -69,7 +65,7 @@ func (a *agenda) pace(it *item) {
 	if it.arrive && it.attempts == 0 { // nothing waits for one that fails
 		queue = &a.arrivals
 	}
-	it.wait(queue, later(it.change.due(a.quiet, a.maxQuiet), it.notBefore))
+	it.wait(queue, later(it.change.due(a.opts.Quiet, a.opts.MaxQuiet), it.notBefore))
 }
 
 // take removes and returns an item that is due: a change before an arrival

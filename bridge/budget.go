@@ -12,9 +12,8 @@ import (
 // round of calls that succeed one call more, up to what the options permit: a
 // target that throttles or breaks down is asked for less until it keeps up.
 type budget struct {
-	most   int     // calls at a time
-	rate   float64 // calls in a second; 0: no bound
-	window float64 // calls at a time by now; 0: most
+	opts   *Options // Workers and Rate
+	window float64  // calls at a time by now; 0: as many as there are workers
 	cutAt  time.Time
 	paid   time.Time // up to when calls were made in advance, by the rate
 }
@@ -25,14 +24,14 @@ const burst = 100 * time.Millisecond
 // calls returns how many calls may be under way.
 func (b *budget) calls() int {
 	if b.window == 0 {
-		return b.most
+		return b.opts.Workers
 	}
-	return min(b.most, max(1, int(b.window)))
+	return min(b.opts.Workers, max(1, int(b.window)))
 }
 
 // opens returns when the rate permits the next call.
 func (b *budget) opens() time.Time {
-	if b.rate <= 0 {
+	if b.opts.Rate <= 0 {
 		return time.Time{}
 	}
 	return b.paid.Add(-burst)
@@ -40,8 +39,8 @@ func (b *budget) opens() time.Time {
 
 // spend notes that a call begins. A smaller window makes the rate smaller too.
 func (b *budget) spend(now time.Time) {
-	if b.rate > 0 {
-		rate := b.rate * float64(b.calls()) / float64(b.most)
+	if b.opts.Rate > 0 {
+		rate := b.opts.Rate * float64(b.calls()) / float64(b.opts.Workers)
 		b.paid = later(b.paid, now).Add(time.Duration(float64(time.Second) / rate))
 	}
 }
@@ -53,7 +52,7 @@ func (b *budget) settle(began time.Time, err error, now time.Time) {
 	switch {
 	case err == nil:
 		if b.window > 0 {
-			b.window = min(float64(b.most), b.window+1/b.window)
+			b.window = min(float64(b.opts.Workers), b.window+1/b.window)
 		}
 	case errors.Is(err, registry.ErrConflict), errors.Is(err, registry.ErrRefused), began.Before(b.cutAt):
 	default:

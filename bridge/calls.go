@@ -97,7 +97,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	if now.Sub(it.readAt) > recent && it.removesLeftover(change) {
 		return e.reading(it), true
 	}
-	c := call{op: opWrite, change: change, first: it.change.begin(now, e.agenda.maxQuiet)}
+	c := call{op: opWrite, change: change, first: it.change.begin(now, e.opts.MaxQuiet)}
 	if c.first.IsZero() {
 		c.first = now
 	}

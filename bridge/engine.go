@@ -35,14 +35,14 @@ type engine struct {
 func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, not of the call
 	f := &facts{
 		opts: l.opts, dry: dry, target: traitsOf(l.target, dry),
-		planner: plan.New(l.opts.Owner), agenda: newAgenda(l.opts.Quiet, l.opts.MaxQuiet),
+		planner: plan.New(l.opts.Owner), agenda: &agenda{items: make(map[registry.Group]*item)},
 		records: newRecords(l.target, dry), unread: make(map[registry.Group]struct{}),
 	}
 	if dry {
 		f.opts.Election, f.opts.Observe, f.opts.Log = nil, nil, slog.New(slog.DiscardHandler)
 	}
-	f.journal = &journal{facts: f}
-	e := &engine{facts: f, budget: budget{most: l.opts.Workers, rate: l.opts.Rate}}
+	f.agenda.opts, f.journal = &f.opts, &journal{facts: f}
+	e := &engine{facts: f, budget: budget{opts: &f.opts}}
 	e.guards = &guards{facts: f, owing: make(map[*item]struct{})}
 	e.view = newView(e)
 	if slices.ContainsFunc(l.bridges, func(b Bridge) bool { return b.Yields != nil }) {
@@ -241,11 +241,8 @@ func (e *engine) stored() bool {
 
 func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	opts = opts.withDefaults()
-	e.opts.Workers, e.opts.Timeout, e.opts.Retry = opts.Workers, opts.Timeout, opts.Retry
+	e.opts.Workers, e.opts.Rate, e.opts.Timeout, e.opts.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
 	e.opts.Quiet, e.opts.MaxQuiet, e.opts.Refresh = opts.Quiet, opts.MaxQuiet, opts.Refresh
-	e.opts.Rate, e.budget.rate = opts.Rate, opts.Rate
-	e.budget.most = opts.Workers
-	e.agenda.quiet, e.agenda.maxQuiet = opts.Quiet, opts.MaxQuiet
 	for i, w := range e.ways {
 		if g, ok := guards[w.Name]; ok {
 			w.Guard = g
