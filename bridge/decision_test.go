@@ -163,9 +163,9 @@ func (r replicas) dials(services ...*registry.Service) {
 	}
 }
 
-func (r replicas) loses(first, n int) {
+func (r replicas) loseTen() {
 	for _, s := range r {
-		s.loses(first, n)
+		s.loses(0, 10)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestDecisions(t *testing.T) {
 			a, b := start(as(leader(1))), start(as(standby(1)))
 			replicas{a, b}.has(fleet(20, 2)...)
 			a.in(10 * time.Minute)
-			replicas{a, b}.loses(0, 10)
+			replicas{a, b}.loseTen()
 			id := a.in(time.Minute).hold().ID
 			if h := b.hold(); h.ID != id || len(h.Entries) != 20 {
 				t.Fatalf("the other replica shows %+v", h)
@@ -274,7 +274,7 @@ func TestDecisions(t *testing.T) {
 				b.starts(otherClock{r, ahead})
 				replicas{a, b}.has(fleet(20, 2)...)
 				a.in(10 * time.Minute)
-				replicas{a, b}.loses(0, 10)
+				replicas{a, b}.loseTen()
 				id := a.in(5 * time.Minute).hold().ID
 				if h := b.hold(); h.ID != id {
 					t.Fatalf("%s ahead: the other replica shows %+v", ahead, h)
@@ -292,7 +292,7 @@ func TestDecisions(t *testing.T) {
 		"what no person approved counts for the one that takes over": func(t *testing.T) {
 			_, start := recorded(t)
 			a, b, takesOver := pair(t, start)
-			replicas{a, b}.loses(0, 10)
+			replicas{a, b}.loseTen()
 			id := a.in(time.Minute).hold().ID
 			replicas{a, b}.dials(fleet(20, 2)[12:]...) // two more are missing, which settles
 			a.in(30 * time.Second)
@@ -331,7 +331,7 @@ func TestDecisions(t *testing.T) {
 			r.texts["decisions"] = map[string]string{"denied": "{}"}
 			r.denied = "denied"
 			r.mu.Unlock()
-			replicas{a, b}.loses(0, 10)
+			replicas{a, b}.loseTen()
 			id := a.in(time.Minute).hold().ID
 			b.approves(id, "ann")
 			a.in(time.Minute).holdsN(20).noHold()
@@ -384,7 +384,7 @@ func TestDecisions(t *testing.T) {
 			a.in(time.Second)
 			replicas{a, b}.has(fleet(20, 2)...)
 			a.in(10 * time.Second)
-			replicas{a, b}.loses(0, 10)
+			replicas{a, b}.loseTen()
 			id := a.in(70 * time.Second).hold().ID
 			a.denies(id)
 			a.in(10 * time.Second)
@@ -431,7 +431,7 @@ func TestDecisions(t *testing.T) {
 		"a word at a standby counts after it took over": func(t *testing.T) {
 			r, start := recorded(t)
 			a, b, takesOver := pair(t, start)
-			replicas{a, b}.loses(0, 10)
+			replicas{a, b}.loseTen()
 			id := a.in(time.Minute).hold().ID
 			b.in(6 * time.Second)
 			a.stop() // the leader dies
@@ -453,7 +453,7 @@ func TestDecisions(t *testing.T) {
 			replicas{a, b}.has(fleet(20, 2)...)
 			a.in(10 * time.Minute)
 			cut.down.Store(true)
-			replicas{a, b}.loses(0, 10)
+			replicas{a, b}.loseTen()
 			a.in(time.Minute).hold()
 			first.set(standby(2))
 			second.set(leader(2))

@@ -10,36 +10,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A shelf keeps records in memory, but for those under one name.
-type shelf struct {
-	texts map[recordName]string
-	fails string
-	err   error
+// picky is a keeper that cannot keep what is under one name.
+type picky struct {
+	keeper
+	name string
+	err  error
 }
 
-func (s *shelf) Record(_ context.Context, kind, name, text string) error {
-	if name == s.fails {
-		return s.err
+func (p *picky) Record(ctx context.Context, kind, name, text string) error {
+	if name == p.name {
+		return p.err
 	}
-	s.texts[recordName{kind, name}] = text
-	return nil
-}
-
-func (s *shelf) Records(_ context.Context, kind string) (map[string]string, error) {
-	all := make(map[string]string)
-	for n, text := range s.texts {
-		if n.kind == kind && text != "" {
-			all[n.name] = text
-		}
-	}
-	return all, nil
+	return p.keeper.Record(ctx, kind, name, text)
 }
 
 func TestRecords_FailureOfOne(t *testing.T) {
 	down, tooLarge := errors.New("connection closed"), registry.ErrRefused
 	for name, err := range map[string]error{"fails": down, "is refused": tooLarge} {
 		t.Run("one that "+name+" costs itself", func(t *testing.T) {
-			s := &shelf{texts: make(map[recordName]string), fails: "a", err: err}
+			s := &picky{keeper{records: make(map[string]map[string]string)}, "a", err}
 			r := &records{reads: true, stores: true, pending: make(map[recordName]record)}
 			r.keep(recordDecisions, "a", decision{Who: "ann"})
 			r.keep(recordDecisions, "b", decision{Who: "bob"})
@@ -61,7 +50,7 @@ func TestRecords_FailureOfOne(t *testing.T) {
 		})
 	}
 	t.Run("a text that is no record is named", func(t *testing.T) {
-		s := &shelf{texts: map[recordName]string{{recordGuard, "x-00"}: "no JSON", {recordGuard, "x-01"}: "[]"}}
+		s := &keeper{records: map[string]map[string]string{recordGuard: {"x-00": "no JSON", "x-01": "[]"}}}
 		c, err := consult(t.Context(), s, nil, true)
 		if _, read := c.guards["x-01"]; !read || !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "x-00") {
 			t.Errorf("consult() = %+v, %v, want x-01 and an error that names x-00", c.guards, err)

@@ -155,8 +155,8 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 		return nil, service{gone: true}, nil
 	}
 	if w.Select != nil {
-		if why := w.Select(s); why != nil {
-			return nil, service{reason: ReasonExcluded, detail: why.Error()}, nil
+		if why := text(w.Select(s)); why != "" {
+			return nil, service{reason: ReasonExcluded, detail: why}, nil
 		}
 	}
 	entries, err := w.Project(s)
