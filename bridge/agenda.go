@@ -89,12 +89,6 @@ func (a *agenda) take(now time.Time) *item {
 	return nil
 }
 
-// drop forgets an item that was taken.
-func (a *agenda) drop(it *item) {
-	it.stir()
-	delete(a.items, it.group)
-}
-
 // next returns when the first item is due; the zero time if there is none.
 func (a *agenda) next() time.Time {
 	var at time.Time

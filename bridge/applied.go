@@ -42,20 +42,20 @@ const (
 // an event, and how many they were of each bridge. It is called before what was
 // written counts as there, while it is still known why.
 func (j *journal) applied(o outcome, now time.Time) {
-	debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug)
-	if j.opts.Tell != nil || debug {
-		j.trace(o, debug)
-	}
-	if j.opts.Observe == nil {
-		return
-	}
 	type of struct{ bridge, op string }
-	counts := make(map[of]int, 1)
+	counts, ops := make(map[of]int, 1), make(map[string]int, 1)
+	count := func(key, op string) {
+		counts[of{j.nameOf(o.item, key), op}]++
+		ops[op]++
+	}
 	for _, w := range o.change.Put {
-		counts[of{j.nameOf(o.item, w.New.Key), opOf(w)}]++
+		count(w.New.Key, opOf(w))
 	}
 	for _, h := range o.change.Delete {
-		counts[of{j.nameOf(o.item, h.Key), opDelete}]++
+		count(h.Key, opDelete)
+	}
+	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.Tell != nil || debug {
+		j.trace(o, debug, fmt.Sprintf("%d entries created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
 		j.observe(Observation{
@@ -85,8 +85,7 @@ func opOf(w registry.Write) string {
 
 // trace leaves a trace of a batch: after an incident it can be told what was
 // deleted, when and why.
-func (j *journal) trace(o outcome, debug bool) { //nolint:revive // what is wanted, not a mode
-	var created, updated int
+func (j *journal) trace(o outcome, debug bool, what string) { //nolint:revive // what is wanted, not a mode
 	told := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	note := func(c EntryChange) {
 		if debug {
@@ -107,19 +106,13 @@ func (j *journal) trace(o outcome, debug bool) { //nolint:revive // what is want
 		c := j.explain(o.item, w.New.Key, opOf(w))
 		c.After = w.New.Value
 		if w.Old != nil {
-			updated++
 			c.Before = w.Old.Value
-		} else {
-			created++
 		}
 		if debug || len(told) < eventChanges {
 			note(c)
 		}
 	}
-	j.tell(Event{
-		Kind: EventApplied, Bridge: one(told), Subject: o.item.group.String(), Changes: told,
-		What: fmt.Sprintf("%d entries created, %d updated, %d deleted", created, updated, len(o.change.Delete)),
-	})
+	j.tell(Event{Kind: EventApplied, Bridge: one(told), Subject: o.item.group.String(), What: what, Changes: told})
 }
 
 // explain says for whom an entry was written or deleted, and why.

@@ -138,14 +138,6 @@ const (
 const overridden = "the registry shows it otherwise than it was written, time and again: " +
 	"another process of this owner, another writer, or what somebody set in the registry's console has it so"
 
-// wasReadBack notes that a group was read after its last write.
-func (it *item) wasReadBack(differs bool) { //nolint:revive // a finding, not a flag
-	if differs && !it.checkAt.IsZero() {
-		it.missed++
-	}
-	it.checkAt = time.Time{}
-}
-
 // unchecked reports whether the last write is still to be read back.
 func (it *item) unchecked() bool { return !it.checkAt.IsZero() }
 

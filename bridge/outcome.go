@@ -69,7 +69,10 @@ func (e *engine) sawHeld(o outcome, now time.Time) {
 	it := o.item
 	believed := !it.readAt.IsZero() && e.acts() // who writes nothing reads what others write
 	differs := e.planner.Observe(it.group, o.held) && believed
-	it.wasReadBack(differs)
+	if differs && it.unchecked() {
+		it.missed++
+	}
+	it.checkAt = time.Time{}
 	if differs {
 		e.journal.drifted(it, now)
 	}
@@ -134,7 +137,8 @@ func (e *engine) rest(it *item, now time.Time) {
 	}
 	idle := len(it.orphans) == 0 && !it.unchecked() && now.Sub(it.change.written) >= e.opts.Quiet
 	if idle && e.planner.Drop(it.group) {
-		e.agenda.drop(it)
+		it.stir()
+		delete(e.agenda.items, it.group)
 		return
 	}
 	e.park(it)

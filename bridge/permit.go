@@ -135,18 +135,13 @@ func (d *draft) permitDeletes(change registry.Change) registry.Change {
 		d.item.wakeAt = soonest(d.item.wakeAt, v.at)
 		return false
 	})
-	if hasEndpoint(kept.Want) {
+	if slices.ContainsFunc(kept.Want, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) }) {
 		kept = kept.Keep(func(h registry.Held) bool { return h.Key != registry.HeadKey })
 	}
 	if endpoints(kept.Delete) < endpoints(change.Delete) { // one that stays needs what it refers to
 		kept = kept.Keep(func(h registry.Held) bool { return !registry.IsPart(h.Key) })
 	}
 	return kept
-}
-
-// hasEndpoint reports whether an endpoint is among entries.
-func hasEndpoint(entries []registry.Entry) bool {
-	return slices.ContainsFunc(entries, func(e registry.Entry) bool { return registry.IsEndpoint(e.Key) })
 }
 
 // endpoints returns how many endpoints are held.

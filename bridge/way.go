@@ -55,11 +55,6 @@ func cannotTell(err error) error {
 	return fmt.Errorf("the source cannot tell: %w", err)
 }
 
-// unknown returns why a service cannot be told even while the source is fresh.
-func (w *way) unknown(name registry.Name) error {
-	return cannotTell(registry.Knowledge{Unknown: w.known.Unknown}.Of(name))
-}
-
 // ignoranceOf returns why nothing may be concluded about an entry of ours that
 // this bridge may have written and nobody is known to have claimed. A source that
 // is not complete may claim any. One that cannot tell of some services, or has some
@@ -74,7 +69,10 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	case len(w.known.Unknown) == 0 && w.invalid == 0:
 		return nil
 	}
-	name := w.origin(e)
+	name := registry.Name("") // where the entry does not say
+	if w.Trace != nil {
+		name = w.Trace.Origin(e)
+	}
 	if s := w.services[name]; w.invalid > 0 && (name == "" || s != nil && s.reason == ReasonInvalid) {
 		return fmt.Errorf("bridge %s has %d services that are invalid", w.Name, w.invalid)
 	}
@@ -90,15 +88,6 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	}
 	err, _ := registry.Covering(w.known.Unknown, registry.Name(scope))
 	return fmt.Errorf("bridge %s cannot tell of %s: %w", w.Name, scope, err)
-}
-
-// origin returns the service that an entry tells that it came from; empty where it
-// tells of none.
-func (w *way) origin(e registry.Entry) registry.Name {
-	if w.Trace == nil {
-		return ""
-	}
-	return w.Trace.Origin(e)
 }
 
 // exemplify picks the examples anew, the same ones for the same scopes.
