@@ -43,6 +43,15 @@ func TestOrphansOfARestart(t *testing.T) {
 			s.has(fleet(20, 2)...).starts(tardy{r})
 			s.in(2 * time.Minute).noHold().holdsN(40)
 		},
+		"what went before the restart counts, and nothing goes while that cannot be read": func(t *testing.T) {
+			r, start := recorded(t)
+			s := start().has(fleet(10, 1)...).in(10 * time.Minute)
+			s.loses(0, 3).in(time.Minute).holdsN(7).stop()
+			s = newStory(t).bridge("b", bridge.DefaultGuard())
+			s.target = r.Target
+			s.starts(mute{r}).has(fleet(10, 1)[3:]...).in(time.Minute)
+			s.loses(3, 2).in(10 * time.Minute).holdsN(7)
+		},
 		"a first reading fails": func(t *testing.T) {
 			s := newStory(t).bridge("b", bridge.DefaultGuard())
 			var held []registry.Held

@@ -272,6 +272,16 @@ func TestGuard_RecordsAreOfLossesAlone(t *testing.T) {
 	}
 }
 
+func TestGuard_WhatTheSourceCouldNotTellOfGoesOnceItsRemovalIsReported(t *testing.T) {
+	b := settled(t, defaults(), 1, 4)
+	b.set("s0", map[guard.Claim]int{guard.Claimed: 3, guard.Unknown: 1})
+	b.in(time.Minute)
+	b.want("unknown", 0, 0)
+	b.set("s0", map[guard.Claim]int{guard.Claimed: 3, guard.Withdrawn: 1})
+	b.in(time.Second)
+	b.want("withdrawn", 1, 0)
+}
+
 func TestGuard_ARecordStaysAsItWasReported(t *testing.T) {
 	b := newBench(t, defaults())
 	for _, n := range []int{10, 8, 5} {
