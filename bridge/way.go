@@ -69,10 +69,7 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	case len(w.known.Unknown) == 0 && w.invalid == 0:
 		return nil
 	}
-	name := registry.Name("") // where the entry does not say
-	if w.Trace != nil {
-		name = w.Trace.Origin(e)
-	}
+	name := w.origin(e)
 	if s := w.services[name]; w.invalid > 0 && (name == "" || s != nil && s.reason == ReasonInvalid) {
 		return fmt.Errorf("bridge %s has %d services that are invalid", w.Name, w.invalid)
 	}
@@ -88,6 +85,15 @@ func (w *way) ignoranceOf(e registry.Entry) error {
 	}
 	err, _ := registry.Covering(w.known.Unknown, registry.Name(scope))
 	return fmt.Errorf("bridge %s cannot tell of %s: %w", w.Name, scope, err)
+}
+
+// origin returns the service that an entry tells that it came from; empty where it
+// tells of none.
+func (w *way) origin(e registry.Entry) registry.Name {
+	if w.Trace == nil {
+		return ""
+	}
+	return w.Trace.Origin(e)
 }
 
 // exemplify picks the examples anew, the same ones for the same scopes.
