@@ -34,9 +34,15 @@ func Reachable(address string) (host string, port uint16, err error) {
 	return h, a.Port(), nil
 }
 
-// Named asks for what a consumer calls by a plain name: the providers of an
-// interface of that name, or the instances of an application.
-func Named(name string) Query { return Any(ByInterface(name, "", ""), ByApplication(name)) }
+// Named asks for what a consumer calls by a name: the providers of an interface of
+// that name, the instances of an application or, by host:port, a host of the mesh.
+func Named(name string) Query {
+	all := []Query{ByInterface(name, "", ""), ByApplication(name)}
+	if a, err := naming.ParseHostAddress(name); err == nil {
+		all = append(all, ByHost(a))
+	}
+	return Any(all...)
+}
 
 // ParseQuery asks for what a text names: a service key
 // (providers:api.Greeter:1.0.0:group), a host address of the mesh

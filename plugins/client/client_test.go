@@ -125,7 +125,9 @@ func TestAWatchTellsWholeAnswers(t *testing.T) {
 		if got := hosts(next(t, w)); got != "[10.0.0.2]" {
 			t.Errorf("after a removal: %s", got)
 		}
-		for _, q := range []client.Query{greeterKey, client.ByApplication("greeter"), client.ByHost(naming.HostAddress{Host: "greeter.shop", Port: 20000})} {
+		for _, q := range []client.Query{
+			greeterKey, client.ByApplication("greeter"), client.ByHost(naming.HostAddress{Host: "greeter.shop", Port: 20000}), client.Named("greeter.shop:20000"),
+		} {
 			late := c.Watch(q)
 			if got := hosts(next(t, late)); got != "[10.0.0.2]" {
 				t.Errorf("a late watch of %s: %s", q, got)
