@@ -154,14 +154,29 @@ func (z *ZooKeeper) Leads(t testing.TB) bool {
 }
 
 // Watches returns how many watches clients have at the server.
-func (z *ZooKeeper) Watches(t testing.TB) (n int) {
+func (z *ZooKeeper) Watches(t testing.TB) int {
 	t.Helper()
-	answer, err := z.ask(t.Context(), "mntr")
-	must(t, err)
-	_, rest, _ := strings.Cut(answer, "zk_watch_count\t")
-	_, err = fmt.Sscan(rest, &n)
+	n, err := z.count(t.Context(), "zk_watch_count")
 	must(t, err)
 	return n
+}
+
+// Connections returns how many connections the server has, that of who asks
+// included.
+func (z *ZooKeeper) Connections(ctx context.Context) (int, error) {
+	return z.count(ctx, "zk_num_alive_connections")
+}
+
+func (z *ZooKeeper) count(ctx context.Context, what string) (n int, err error) {
+	answer, err := z.ask(ctx, "mntr")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(answer, what+"\t")
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	return n, nil
 }
 
 // ask sends one of ZooKeeper's four letter words.

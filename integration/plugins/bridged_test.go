@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// bridged are registries with a bridge from each to the next and from a mesh to
-// all of them.
+// bridged are registries with a bridge from each to the next, from a mesh to all
+// of them, and from two of them to the mesh.
 type bridged struct {
 	mesh  mesh
 	rings []ring
@@ -17,9 +18,19 @@ type bridged struct {
 
 // ring is a registry and what is read from it at which other one.
 type ring struct {
-	name string
-	at   registry
-	next registry
+	name   string
+	at     registry
+	next   registry
+	served string // which registry leads into the mesh
+}
+
+// meshHost is what a service of a framework is called in a mesh into which a
+// registry is served.
+func meshHost(framework, service, registry string) string {
+	protocol := map[string]string{"kitex": "thrift", "kratos": "grpc", "hertz": "http", "gozero": "grpc"}[framework]
+	port := map[string]uint16{"thrift": 20880, "grpc": 50051, "http": 80}[protocol]
+	host := naming.MeshHosts{Registry: registry, Suffix: "bridge.internal"}.Of(naming.MeshName{Name: service, Protocol: protocol})
+	return naming.HostAddress{Host: host, Port: port}.String()
 }
 
 // peerFormats are those of the frameworks' own registries, each for services of
@@ -31,10 +42,10 @@ const zeroFormat = peerFormats + `, { format: gozero, service: "gozero-*" }`
 
 func newBridged(t *testing.T) bridged {
 	t.Helper()
-	at, ok := startMesh(t).(mesh)
-	if !ok {
-		t.Fatal("no mesh")
-	}
+	m, xds, debug := harness.NewMesh(t), harness.Address(t), harness.Address(t)
+	fromZK, fromTwo := harness.Address(t), harness.Address(t)
+	m.From(fromZK)
+	m.From(fromTwo)
 	z := harness.StartZooKeeper(t)
 	two, three := harness.StartNacos(t, harness.NacosOptions{Version: 2}), harness.StartNacos(t, harness.NacosOptions{Version: 3})
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
@@ -50,18 +61,25 @@ bridges:
   - { name: mesh-to-zk, from: mesh, to: zk, formats: [%[6]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
   - { name: mesh-to-two, from: mesh, to: two, formats: [%[7]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
   - { name: mesh-to-three, from: mesh, to: three, formats: [%[7]s], names: [{ host: "*.shop.svc.cluster.local", service: "*" }], %[8]s }
-`, at.istiod.GRPC, at.istiod.HTTP, z.Address, two.Settings(), three.Settings(), peerFormats, zeroFormat,
-		"select: { allow: [127.0.0.0/8] }, guard: { "+harness.Swift+" }"))
+  - { name: zk-to-mesh, from: zk, to: mesh, listen: %[9]q, formats: [%[6]s], %[8]s }
+  - { name: two-to-mesh, from: two, to: mesh, listen: %[10]q, formats: [%[7]s], %[8]s }
+`, xds, debug, z.Address, two.Settings(), three.Settings(), peerFormats, zeroFormat,
+		"select: { allow: [127.0.0.0/8] }, guard: { "+harness.Swift+" }", fromZK, fromTwo))
 	bridge.Start(t)
+	for _, listen := range []string{fromZK, fromTwo} {
+		harness.Eventually(t, soon, "the bridge listens for istiod", func() error { return harness.Listens(t, listen) })
+	}
+	at := mesh{m, harness.StartIstiodAt(t, m, xds, debug)}
 	bridge.AwaitReady(t)
 	return bridged{at, []ring{
-		{"zk", zookeeper{z}, nacos{two}}, {"two", nacos{two}, nacos{three}}, {"three", nacos{three}, zookeeper{z}},
+		{"zk", &zookeeper{ZooKeeper: z}, nacos{two}, "zk"}, {"two", nacos{two}, nacos{three}, "two"}, {"three", nacos{three}, &zookeeper{ZooKeeper: z}, "zk"},
 	}}
 }
 
 // TestTheBridgeWithTheFrameworksOwnRegistries: what an application has registered
-// with its framework's own registry is called through another registry, and what a
-// mesh has through each, by applications with the framework's own registry there.
+// with its framework's own registry is called through another registry by one with
+// the framework's own registry there, and through the mesh by one with our plugin.
+// What a mesh has is called through each registry likewise.
 // Another server comes and the first one goes, and no call fails.
 func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
@@ -82,8 +100,11 @@ func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 			if f == "gozero" && r.name != "two" {
 				continue // it has no registry in ZooKeeper
 			}
-			s := &service{framework: f, as: f + "-in-" + r.name, binary: own, at: r.at}
+			name := f + "-in-" + r.name
+			s := &service{framework: f, as: f + "-" + name, binary: own, at: r.at}
 			s.call(t, r.next, "of-"+r.name, own, 20*time.Millisecond)
+			s.calledAs = meshHost(f, name, r.served)
+			s.call(t, w.mesh, "of-"+r.name+"-in-mesh", plugins[f], 20*time.Millisecond)
 			services = append(services, s)
 		}
 		inMesh := &service{framework: f, as: f + "-of-mesh", calledAs: f + "-" + f + "-of-mesh", binary: plugins[f], at: w.mesh}

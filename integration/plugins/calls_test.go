@@ -30,9 +30,13 @@ func build(t *testing.T) map[string]string {
 // out a server for a second; two calls take longer than a fiftieth of that.
 const window = 100
 
+// failure is how the line of a call begins that failed.
+const failure = "failed: "
+
 // calls is what a client printed, a line for each call.
 type calls struct {
-	client string
+	client  string
+	process *harness.Process
 
 	mu    sync.Mutex
 	rest  []byte
@@ -51,7 +55,7 @@ func (c *calls) Write(text []byte) (int, error) {
 		}
 		c.rest = rest
 		answer := strings.HasPrefix(string(line), "hello from ")
-		failed := strings.HasPrefix(string(line), "failed: ")
+		failed := strings.HasPrefix(string(line), failure)
 		if answer || failed && len(c.lines) > 0 { // others are log lines
 			c.lines = append(c.lines, string(line))
 		}
@@ -96,18 +100,24 @@ func (c *calls) divided(t *testing.T, port, percent int) {
 	})
 }
 
-// checkNoneFailed fails the test where a call failed since the first answer.
-func (c *calls) checkNoneFailed(t *testing.T) {
-	t.Helper()
+// answers returns how often each line was printed since the first answer.
+func (c *calls) answers() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := make(map[string]int)
 	for _, line := range c.lines {
 		counts[line]++
 	}
+	return counts
+}
+
+// checkNoneFailed fails the test where a call failed since the first answer.
+func (c *calls) checkNoneFailed(t *testing.T) {
+	t.Helper()
+	counts := c.answers()
 	t.Logf("%s: %v", c.client, counts)
 	for line, n := range counts {
-		if strings.HasPrefix(line, "failed: ") {
+		if strings.HasPrefix(line, failure) {
 			t.Errorf("%s: %d calls %s", c.client, n, line)
 		}
 	}

@@ -92,7 +92,8 @@ func called(t *testing.T, c *harness.DubboGoConsumer, ports ...int) {
 // TestDubboGoWithItsOwnRegistries: an application of dubbo-go with the plugin as its
 // registry and one with dubbo-go's own registry of the same kind call each other, on
 // the level of interfaces, by both protocols; and applications with the plugin on
-// both levels. A provider of triple that ends while it is called costs no call.
+// both levels. Providers of triple are moved from dubbo-go's own registry to the
+// plugin while they are called, and back, and no call fails.
 func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -123,23 +124,31 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 						called(t, c, ports...)
 					}
 				}
+				theirs, ends := d.provide(t, own)
 				refer("by interface", level("interface"))
 				refer("by application", level("application"))
-				first, ends := d.provide(t, level("interface"))
-				all("with the plugin by interface", first)
+				all("with dubbo-go's own", theirs)
 				refer("their own", own) // which ends where its registry is not there yet
-				theirs, _ := d.provide(t, own)
-				all("with dubbo-go's own", theirs, first)
+				first, plugin := d.provide(t, level("interface"))
+				all("with the plugin by interface", theirs, first)
 				second, _ := d.provide(t, level("application"))
 				all("with the plugin by application", theirs, first, second)
 				if speaks == "dubbo" {
 					return // a call by it may hang for ever where its provider goes, with dubbo-go's own registries as well
 				}
-				ends.Signal(t, syscall.SIGTERM)
-				all("one ends", theirs, second)
-				if code := ends.Wait(t, drained); code != 0 {
-					t.Errorf("the provider ended with %d", code)
+				leaves := func(what string, p *harness.Process, ports ...int) {
+					t.Helper()
+					p.Signal(t, syscall.SIGTERM)
+					all(what, ports...)
+					if code := p.Wait(t, drained); code != 0 {
+						t.Errorf("the provider ended with %d", code)
+					}
 				}
+				leaves("dubbo-go's own ends", ends, first, second)
+				theirs, _ = d.provide(t, own)
+				refer("their own again", own)
+				all("back with dubbo-go's own", theirs, first, second)
+				leaves("the one with the plugin ends", plugin, theirs, second)
 				for name, c := range consumers {
 					if failed := c.Failed(); len(failed) > 0 {
 						t.Errorf("%s: %d calls failed, of %v answered; the first: %s", name, len(failed), c.Calls(), failed[0])

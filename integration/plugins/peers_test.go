@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,10 +28,14 @@ func peerRegistries() map[string]func(*testing.T) registry {
 	}
 }
 
-// TestWithTheFrameworksOwnRegistries: of each framework a client and servers with
-// our plugin and such with the framework's own registry meet in one service. They
-// call each other while the registry is killed and started again, while all are
-// replaced one by one, and while they become fewer. No call fails.
+// outage is longer than a registry keeps a server that it does not hear: 30 s, the
+// session in ZooKeeper and the heartbeat in Nacos.
+const outage = 35 * time.Second
+
+// TestWithTheFrameworksOwnRegistries: servers and clients with the framework's own
+// registry are moved to our plugin as the framework's page says, one by one and each
+// server where it was, and back. Half-way back, all clients still have the plugin,
+// and the registry is away for longer than it keeps servers. No call fails.
 func TestWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -40,38 +45,77 @@ func TestWithTheFrameworksOwnRegistries(t *testing.T) {
 			t.Run(name+"/"+f, func(t *testing.T) {
 				t.Parallel()
 				own := harness.Peer(t, f)
-				s := newService(t, f, plugins[f], start(t))
-				s.call(t, s.at, "own-client", own, 20*time.Millisecond)
+				s := &service{framework: f, binary: own, at: start(t)}
 				all := func(what string) {
 					t.Helper()
 					t.Log(what)
 					s.awaitCalls(t)
 				}
-				s.provide(t, plugins[f])
-				all("a server with the plugin")
-				s.provide(t, own)
-				all("one with the framework's own registry")
-				s.at.kill()
+				for _, client := range []string{"one", "two"} {
+					s.serve(t) // Kratos' registry fails one of two that come to an empty ZooKeeper at once
+					s.call(t, s.at, client, own, 20*time.Millisecond)
+					all("one more with the framework's own registry")
+				}
+				for range s.servers {
+					s.moveServer(t, plugins[f])
+					all("a server is moved to the plugin")
+				}
+				for range s.clients {
+					s.moveClient(t, plugins[f])
+					all("a client is moved to the plugin")
+				}
+				s.moveServer(t, own)
+				all("a server is moved back")
+				s.at.kill(t)
+				harness.Stays(t, outage, "no call fails without the registry", s.failed)
 				s.at.start(t)
 				s.awaitRegistered(t)
-				s.provide(t, plugins[f])
-				s.provide(t, own)
-				all("one more of each, after the restart")
-				for _, next := range []string{own, plugins[f], own, plugins[f]} {
-					ended := s.retire(t, 0)
-					s.awaitEnd(t, ended)
-					s.provide(t, next)
-					all("one is replaced")
-				}
-				for range 2 {
-					ended := s.retire(t, 0)
-					s.awaitEnd(t, ended)
-					all("one leaves")
+				all("the registry is there again")
+				s.moveServer(t, own)
+				all("the other server is moved back")
+				for range s.clients {
+					s.moveClient(t, own)
+					all("a client is moved back")
 				}
 				s.checkNoneFailed(t)
 			})
 		}
 	}
+}
+
+// moveServer has another program take the place of the server that is there for
+// the longest time.
+func (s *service) moveServer(t *testing.T, binary string) {
+	t.Helper()
+	port := s.servers[0].port
+	s.awaitEnd(t, s.retire(t, 0))
+	s.awaitCalls(t)
+	s.provideAt(t, port, binary)
+}
+
+// moveClient has another program take the place of the client that is there for
+// the longest time, of which no call may have failed.
+func (s *service) moveClient(t *testing.T, binary string) {
+	t.Helper()
+	c := s.clients[0]
+	s.clients = s.clients[1:]
+	if code := c.process.Stop(t); code != 0 {
+		t.Errorf("%s ended with %d", c.client, code)
+	}
+	c.checkNoneFailed(t)
+	s.call(t, s.at, strings.TrimPrefix(c.client, s.framework+"-"), binary, 20*time.Millisecond)
+}
+
+// failed returns an error where a call of a client failed.
+func (s *service) failed() error {
+	for _, c := range s.clients {
+		for line := range c.answers() {
+			if strings.HasPrefix(line, failure) {
+				return fmt.Errorf("%s: %s", c.client, line)
+			}
+		}
+	}
+	return nil
 }
 
 // told is what a peer prints of one.

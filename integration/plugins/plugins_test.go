@@ -61,7 +61,7 @@ func TestServersAndClientsFindEachOther(t *testing.T) {
 			each("is called", func(s *service) { s.awaitCalls(t) })
 			each("a second one", func(s *service) { s.serve(t) })
 			each("is called too", func(s *service) { s.awaitCalls(t) })
-			at.kill()
+			at.kill(t)
 			at.start(t)
 			each("a third one, after the restart", func(s *service) { s.serve(t) })
 			each("is called too", func(s *service) { s.awaitCalls(t) })
@@ -106,7 +106,7 @@ func (s *service) call(t *testing.T, at registry, as, binary string, every time.
 	as = s.framework + "-" + as
 	c := &calls{client: as}
 	s.clients = append(s.clients, c)
-	harness.Start(t, harness.Command{
+	c.process = harness.Start(t, harness.Command{
 		Name: as, Path: binary, Stdout: c, Args: []string{"-registry", at.url(as), "-every", every.String(), "call", cmp.Or(s.calledAs, s.name())},
 	})
 }
@@ -122,7 +122,11 @@ func (s *service) serve(t *testing.T) {
 // provide starts a server of a program, with further arguments.
 func (s *service) provide(t *testing.T, binary string, args ...string) {
 	t.Helper()
-	port := harness.FreePort(t)
+	s.provideAt(t, harness.FreePort(t), binary, args...)
+}
+
+func (s *service) provideAt(t *testing.T, port int, binary string, args ...string) {
+	t.Helper()
 	as := fmt.Sprintf("%s-%d", s.framework, port)
 	p := harness.Start(t, harness.Command{
 		Name: as, Path: binary,

@@ -19,9 +19,10 @@ type registry interface {
 	// a mesh, and what nobody has to tell others.
 	runs(t testing.TB, service string, ports []int)
 
-	kill() // ends the server at once
+	kill(t testing.TB) // ends the server at once
 
-	// start starts it again after that, and waits until it serves.
+	// start starts it again after that, and waits until it serves those that it
+	// served before; of a mesh and Nacos, what is registered tells that.
 	start(t testing.TB)
 }
 
@@ -45,32 +46,51 @@ func (m mesh) runs(t testing.TB, service string, ports []int) {
 	m.Apply(t, harness.Service{Host: service + ".shop.svc.cluster.local", Port: 80, Endpoints: harness.Local(ports...)})
 }
 
-func (m mesh) kill() { m.istiod.Kill() }
+func (m mesh) kill(testing.TB) { m.istiod.Kill() }
 
 func (m mesh) start(t testing.TB) {
 	t.Helper()
 	m.istiod.Start(t)
 }
 
-type zookeeper struct{ *harness.ZooKeeper }
+type zookeeper struct {
+	*harness.ZooKeeper
+	connections int // when it was killed
+}
 
 func startZooKeeper(t *testing.T) registry {
 	t.Helper()
-	return zookeeper{harness.StartZooKeeper(t)}
+	return &zookeeper{ZooKeeper: harness.StartZooKeeper(t)}
 }
 
-func (z zookeeper) url(process string) string {
+func (z *zookeeper) url(process string) string {
 	return fmt.Sprintf("zookeeper://%s?identity=%s", z.Address, process)
 }
 
-func (zookeeper) runs(testing.TB, string, []int) {}
+func (*zookeeper) runs(testing.TB, string, []int) {}
 
-func (z zookeeper) kill() { z.Kill() }
+func (z *zookeeper) kill(t testing.TB) {
+	t.Helper()
+	harness.Eventually(t, soon, "it tells its connections", func() (err error) {
+		z.connections, err = z.Connections(t.Context())
+		return err
+	})
+	z.Kill()
+}
 
-func (z zookeeper) start(t testing.TB) {
+// start starts it with the sessions that it had, so that nothing else tells who is
+// connected again.
+func (z *zookeeper) start(t testing.TB) {
 	t.Helper()
 	z.Start(t)
 	z.AwaitServing(t)
+	harness.Eventually(t, soon, "all are connected again", func() error {
+		n, err := z.Connections(t.Context())
+		if err == nil && n < z.connections {
+			err = fmt.Errorf("%d connections of %d", n, z.connections)
+		}
+		return err
+	})
 }
 
 type nacos struct{ *harness.Nacos }
@@ -86,7 +106,7 @@ func (n nacos) url(process string) string {
 
 func (nacos) runs(testing.TB, string, []int) {}
 
-func (n nacos) kill() { n.Kill() }
+func (n nacos) kill(testing.TB) { n.Kill() }
 
 func (n nacos) start(t testing.TB) {
 	t.Helper()
@@ -110,7 +130,7 @@ func conforms(t *testing.T, at registry) {
 			t.Helper()
 			at.runs(t, application, ports)
 		},
-		Break:      func(testing.TB) { at.kill() },
+		Break:      at.kill,
 		Heal:       at.start,
 		Identities: !inMesh, // istiod knows processes by their addresses
 	})
