@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,12 +29,43 @@ var notes = map[string]string{
 		"Shares `/services` with Spring Cloud by default, where neither bears the other: give one of them another root.",
 	"spring-cloud": "Spring Cloud Zookeeper and Spring Cloud Alibaba. An http port is the instance's own, a gRPC port of the same instance is `gRPC_port`; " +
 		"other protocols are left out. In Nacos an instance without `preserved.register.source=SPRING_CLOUD` is skipped with that reason: read it as `plain`.",
-	"kratos": "Kratos v2 and v3. In ZooKeeper all ports of an instance are one node; in Nacos each scheme is a service `<name>.<scheme>`. Only grpc and http are written.",
+	"kratos": "Kratos v2. In ZooKeeper all ports of an instance are one node; in Nacos each scheme is a service `<name>.<scheme>`. Only grpc and http are written.",
 	"gozero": "go-zero's zrpc in Nacos; it has no client for ZooKeeper. `gRPC_port` takes the place of the port. Consumers look at neither weight nor health.",
 	"hertz": "Services lie at the top of ZooKeeper: names that are the roots of other formats are refused, and folders without a node `host:port` are passed over. " +
 		"In ZooKeeper the mark stands beside the tags; in Nacos it is one more tag, and a consumer that asks for tags finds none of ours, since it wants exactly these. Only http is written.",
 	"kitex": "As hertz, for every protocol but http. A weight of 0 gets no calls and counts as disabled. Hertz and Kitex in one ZooKeeper need a `service` pattern each.",
-	"plain": "Hosts and ports for anything else: the names of the nodes are the addresses. What is read may have any data.",
+	"plain": "Hosts and ports for anything else: the names of the nodes are the addresses. What is read may have any data. " +
+		"The form is the bridge's own. Go kit's `sd/zk`, which keeps an address as the data of a node of another name, does not share it.",
+}
+
+// peers are the modules of the frameworks' own registries by which integration/peers
+// writes and reads a format, each after its framework.
+var peers = map[string][]string{
+	"gozero": {"github.com/zeromicro/go-zero", "github.com/zeromicro/zero-contrib/zrpc/registry/nacos"},
+	"hertz":  {"github.com/cloudwego/hertz", "github.com/hertz-contrib/registry/zookeeper", "github.com/hertz-contrib/registry/nacos/v2"},
+	"kitex":  {"github.com/cloudwego/kitex", "github.com/kitex-contrib/registry-zookeeper", "github.com/kitex-contrib/registry-nacos/v2"},
+	"kratos": {"github.com/go-kratos/kratos/v2", "github.com/go-kratos/kratos/contrib/registry/zookeeper/v2", "github.com/go-kratos/kratos/contrib/registry/nacos/v2"},
+}
+
+// writePeers writes which versions of the framework's own registries a format was
+// tried with.
+func writePeers(t *testing.T, b *strings.Builder, name string) {
+	t.Helper()
+	required, err := os.ReadFile("../../integration/peers/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, module := range peers[name] {
+		version := regexp.MustCompile(`(?m)^\s` + regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(required)
+		if version == nil {
+			t.Fatalf("integration/peers does not require %s", module)
+		}
+		all = append(all, fmt.Sprintf("`%s` %s", module, version[1]))
+	}
+	if len(all) > 0 {
+		fmt.Fprintf(b, "\nTried with the framework's own registries: %s.\n", strings.Join(all, ", "))
+	}
 }
 
 // sample is a service with everything that a service can have.
@@ -59,6 +91,7 @@ func TestFormatsPage(t *testing.T) {
 			t.Errorf("no note on %s", name)
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", name, notes[name])
+		writePeers(t, &b, name)
 		for _, at := range []string{"zk", "n"} {
 			writeForm(t, &b, name, at)
 		}
@@ -234,8 +267,7 @@ fail no call ([decision 35](adr/0035-how-an-entry-is-replaced-follows-who-reads-
 | all others | the data of the node | watch the data, or ask again and again |
 
 In Nacos a service is published as a whole: consumers have the list before or the one after. Tests change weights, zones and
-metadata under dubbo-go 3.3.1 and Kratos 2.8 in both; for Kratos' own registries, which are modules of their own, a stand-in
-watches as they do.
+metadata under dubbo-go 3.3.1 and Kratos 2.8 in both, where a stand-in watches as Kratos' own registries do.
 
 ## Where two formats meet
 
