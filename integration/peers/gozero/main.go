@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/nacos-group/nacos-sdk-go/v2/common/constant"
@@ -49,6 +50,12 @@ func serve(_ context.Context, r *program.Registry, at program.Place) error {
 func dial(r *program.Registry, service string) (program.Call, error) {
 	if !r.InNacos() {
 		return nil, errZooKeeper
+	}
+	// What its cache has already it tells no client that starts anew.
+	for name, value := range map[string]string{"NACOS_NOT_LOAD_CACHE_AT_START": "true", "NACOS_CACHE_DIR": "cache", "NACOS_LOG_DIR": "log"} {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
 	}
 	target := fmt.Sprintf("nacos://%s:%d/%s?namespaceid=%s", r.Host, r.Port, service, r.Namespace)
 	z, err := zrpc.NewClient(zrpc.RpcClientConf{Target: target, NonBlock: true, Timeout: 10_000})
