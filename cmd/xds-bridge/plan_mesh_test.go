@@ -36,9 +36,8 @@ log: { format: json, level: debug }
 	do(t, "plan", "-f", file).want(t, exitOK, "Nothing differs.")
 }
 
-// TestARestartKnowsWhatWasServed: README, "It never deletes much at once
-// without a word", by default, for what is served into a mesh too. The
-// new process has no disk of the old one.
+// TestARestartKnowsWhatWasServed: mass deletions are held by default, also of
+// what is served into a mesh, by a new process without the disk of the old one.
 func TestARestartKnowsWhatWasServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
