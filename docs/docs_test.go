@@ -11,7 +11,6 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 )
 
 func read(t *testing.T, path string) string {
@@ -21,61 +20,6 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// TestReliability_NamesTests: each fault has a test that is there.
-func TestReliability_NamesTests(t *testing.T) {
-	_, table, _ := strings.Cut(read(t, "reliability.md"), "\n## Faults\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	row := regexp.MustCompile("^\\| [^|]+ \\| [^|]+ \\| `(Test\\w+)` in ([\\w/-]+) \\|$")
-	lines := strings.Split(strings.TrimSpace(table), "\n")
-	if len(lines) < 64 {
-		t.Errorf("%d lines, want a head of two and one for each fault", len(lines))
-	}
-	for _, line := range lines[2:] {
-		m := row.FindStringSubmatch(line)
-		if m == nil {
-			t.Errorf("no fault, effect and test in %s", line)
-			continue
-		}
-		if !strings.Contains(sources(t, m[2]), "func "+m[1]+"(") {
-			t.Errorf("%s has no test %s", m[2], m[1])
-		}
-	}
-}
-
-// TestGuarantees: every guarantee is told of, and the tests that judge by them
-// are there.
-func TestGuarantees(t *testing.T) {
-	_, page, _ := strings.Cut(read(t, "reliability.md"), "## The guarantees")
-	page, _, _ = strings.Cut(page, "\n## ")
-	for _, g := range guarantees.All() {
-		if !strings.Contains(page, "\n| `"+string(g)+"` | ") {
-			t.Errorf("%s is not told of", g)
-		}
-	}
-	all := regexp.MustCompile("`(Test\\w+)`[^`|]* in\\s+([\\w/]+)").FindAllStringSubmatch(page, -1)
-	for _, found := range all {
-		if !strings.Contains(sources(t, found[2]), "func "+found[1]+"(") {
-			t.Errorf("%s has no test %s", found[2], found[1])
-		}
-	}
-	if len(all) < 8 {
-		t.Errorf("%d tests are named: %q", len(all), all)
-	}
-}
-
-func sources(t *testing.T, folder string) string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", folder, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text strings.Builder
-	for _, f := range files {
-		text.WriteString(read(t, f))
-	}
-	return text.String()
 }
 
 func TestAlerts(t *testing.T) {
