@@ -2,6 +2,7 @@ package plugins_test
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -80,7 +81,8 @@ bridges:
 // with its framework's own registry is called through another registry by one with
 // the framework's own registry there, and through the mesh by one with our plugin.
 // What a mesh has is called through each registry likewise.
-// Another server comes and the first one goes, and no call fails.
+// Another server comes and the first one goes, and no call fails: it goes on until
+// the bridge has told all, for which a Pod has its preStop.
 func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -101,7 +103,7 @@ func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 				continue // it has no registry in ZooKeeper
 			}
 			name := f + "-in-" + r.name
-			s := &service{framework: f, as: f + "-" + name, binary: own, at: r.at}
+			s := &service{framework: f, as: f + "-" + name, binary: own, at: r.at, settle: "45s"}
 			s.call(t, r.next, "of-"+r.name, own, 20*time.Millisecond)
 			s.calledAs = meshHost(f, name, r.served)
 			s.call(t, w.mesh, "of-"+r.name+"-in-mesh", plugins[f], 20*time.Millisecond)
@@ -120,8 +122,18 @@ func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 	each("a second one", func(s *service) { s.serve(t) })
 	each("is called too", func(s *service) { s.awaitCalls(t) })
 	ended := make(map[*service]*harness.Process)
-	each("the first one is told to end", func(s *service) { ended[s] = s.retire(t, 0) })
-	each("it ends", func(s *service) { s.awaitEnd(t, ended[s]) })
+	each("the first one leaves", func(s *service) {
+		ended[s] = s.withdraw(t, 0)
+		if s.at != w.mesh {
+			ended[s].Signal(t, syscall.SIGTERM)
+		}
+	})
 	each("the other is called on", func(s *service) { s.awaitCalls(t) })
+	each("the first one of the mesh is told to end", func(s *service) {
+		if s.at == w.mesh {
+			ended[s].Signal(t, syscall.SIGTERM)
+		}
+	})
+	each("it ends", func(s *service) { s.awaitEnd(t, ended[s]) })
 	each("nobody noticed", func(s *service) { s.checkNoneFailed(t) })
 }

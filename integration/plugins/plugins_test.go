@@ -17,7 +17,7 @@ import (
 
 const (
 	soon    = 2 * time.Minute
-	drained = 40 * time.Second // of a server that was told to end
+	drained = 80 * time.Second // of a server that was told to end
 )
 
 func frameworks() []string {
@@ -83,6 +83,7 @@ type service struct {
 	calledAs  string // by clients; empty: the same
 	binary    string // the plugin's example
 	at        registry
+	settle    string // how long servers go on once they are taken back; empty: 15s
 	servers   []server
 	clients   []*calls
 }
@@ -130,7 +131,7 @@ func (s *service) provideAt(t *testing.T, port int, binary string, args ...strin
 	as := fmt.Sprintf("%s-%d", s.framework, port)
 	p := harness.Start(t, harness.Command{
 		Name: as, Path: binary,
-		Args: append(append([]string{"-registry", s.at.url(as), "-listen", address(port), "-settle", "15s"}, args...), "serve", s.name()),
+		Args: append(append([]string{"-registry", s.at.url(as), "-listen", address(port), "-settle", cmp.Or(s.settle, "15s")}, args...), "serve", s.name()),
 	})
 	s.servers = append(s.servers, server{port, p})
 	harness.Eventually(t, soon, as+" listens", func() error { return harness.Listens(t, address(port)) }) // a mesh shows none before
@@ -141,9 +142,16 @@ func (s *service) provideAt(t *testing.T, port int, binary string, args ...strin
 // longer offered, and it has to go on until nobody calls it.
 func (s *service) retire(t *testing.T, n int) *harness.Process {
 	t.Helper()
+	gone := s.withdraw(t, n)
+	gone.Signal(t, syscall.SIGTERM)
+	return gone
+}
+
+// withdraw has a mesh no longer offer a server, as a Pod is not that is to end.
+func (s *service) withdraw(t *testing.T, n int) *harness.Process {
+	t.Helper()
 	gone := s.servers[n]
 	s.servers = append(s.servers[:n:n], s.servers[n+1:]...)
-	gone.process.Signal(t, syscall.SIGTERM)
 	s.at.runs(t, s.name(), s.ports())
 	return gone.process
 }
