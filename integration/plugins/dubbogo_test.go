@@ -128,8 +128,8 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 				refer("by application", level("application"))
 				first, plugin := d.provide(t, level("interface"))
 				all("with the plugin by interface", first)
-				refer("their own", own) // which ends where its registry is not there yet, as their provider does
-				all("before dubbo-go's own comes, which a consumer that subscribes just then may never see", first)
+				refer("their own", own)                    // which ends where its registry is not there yet, as their provider does
+				all("with the plugin by interface", first) // dubbo-go's own may never see what comes while it subscribes
 				theirs, ends := d.provide(t, own)
 				all("with dubbo-go's own", theirs, first)
 				second, _ := d.provide(t, level("application"))
