@@ -62,7 +62,7 @@ func (a *admission) wait(ctx context.Context) error {
 		err := a.target.Admit(ctx)
 		if !errors.Is(err, zookeeper.ErrTwin) && !errors.Is(err, zookeeper.ErrOwner) {
 			a.note(nil)
-			return err //nolint:wrapcheck // house names the target
+			return err //nolint:wrapcheck // runtime names the target
 		}
 		if time.Now().Before(a.fatal) {
 			return exit{exitUsage, err}

@@ -145,14 +145,14 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			other, both := w.second()
 			do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
 			c := &cli{out: &buffer{}, err: &buffer{}, env: lookup(nil), file: w.file("config.yaml", both("shop"))}
-			h, err := c.house(wiring{})
+			h, err := c.runtime(buildOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer h.close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			a := h.outlet(end{registry: "zk2"}).entry
+			a := h.sink(sinkKey{registry: "zk2"}).entry
 			a.fatal = a.fatal.Add(-tc.since)
 			ended := make(chan error, 1)
 			go func() { ended <- a.alive(ctx) }()

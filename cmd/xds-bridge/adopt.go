@@ -19,7 +19,7 @@ type adoptOptions struct {
 	timeout            time.Duration
 }
 
-func (c *cli) adoptVerb() *cobra.Command {
+func (c *cli) adoptCommand() *cobra.Command {
 	var o adoptOptions
 	cmd := &cobra.Command{
 		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Take entries over as our own", Args: noArgs,
@@ -54,12 +54,12 @@ func (c *cli) adopt(ctx context.Context, o adoptOptions) error {
 		return usage("ownerKeyFile: %w", err)
 	}
 	a := &adoption{
-		taking: &taking{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
+		takeover: &takeover{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
 		wanted: make(map[registry.Entry]registry.Entry),
 	}
-	w := work{
+	w := operation{
 		action: "adopt", after: "marked as owner " + cfg.Owner, gone: o.from, target: o.target,
-		lasting: true, yes: o.yes, timeout: o.timeout, taking: a.taking, change: a.change,
+		lasting: true, yes: o.yes, timeout: o.timeout, taking: a.takeover, change: a.change,
 	}
 	switch way := o.way(); {
 	case way == "from" && o.from != cfg.Owner:
@@ -92,7 +92,7 @@ func (o adoptOptions) way() string {
 
 // adoption puts our mark on entries.
 type adoption struct {
-	*taking
+	*takeover
 	owner  string // ours, as registry.Held.Owner tells it
 	signer *metadata.Signer
 	wanted map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
@@ -100,8 +100,8 @@ type adoption struct {
 
 // plan finds out which entries without a mark are what we would write but for
 // it.
-func (a *adoption) plan(ctx context.Context, h *house) error {
-	for _, t := range h.outlets {
+func (a *adoption) plan(ctx context.Context, h *runtime) error {
+	for _, t := range h.sinks {
 		plans, _, err := t.loop.Plan(ctx)
 		if err != nil {
 			return unreachable("target %s: not everything could be read: %w", t.name, err)

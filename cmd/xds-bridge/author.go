@@ -11,7 +11,7 @@ import (
 // author returns what names the bridge that wrote an entry of ours at an end.
 // Holds and their records bear that name, so that a restart must not change it:
 // of a bridge that is not configured only the mark is known then.
-func (b *builder) author(at end) func(registry.Entry) string {
+func (b *builder) author(at sinkKey) func(registry.Entry) string {
 	r, leading := b.cfg.Registries[at.registry], make(map[string]config.Bridge)
 	for _, x := range leadingTo(b.cfg, at) {
 		leading[bridgeMark(x.Name)] = x

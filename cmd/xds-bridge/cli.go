@@ -17,7 +17,7 @@ import (
 // defaultConfig is where packages and images put the configuration.
 const defaultConfig = "/etc/xds-bridge/config.yaml"
 
-// cli is what the verbs share: where they write, what the environment says,
+// cli is what the commands share: where they write, what the environment says,
 // and the flags that all of them have.
 type cli struct {
 	out, err io.Writer
@@ -32,7 +32,7 @@ type cli struct {
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, c *cli, args []string) int {
-	root := c.root() //nolint:contextcheck // each verb has the context of its command
+	root := c.root() //nolint:contextcheck // each command has the context of its command
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !silent(err) {
@@ -84,14 +84,14 @@ func (c *cli) root() *cobra.Command {
 	})
 	c.shortcuts(root)
 	root.AddCommand(
-		c.runVerb(), c.reloadVerb(), c.validateVerb(), c.planVerb(), c.preflightVerb(), c.statusVerb(), c.whyVerb(),
-		c.holdsVerb(), c.eventsVerb(), c.approveVerb(), c.denyVerb(),
-		c.adoptVerb(), c.releaseVerb(), c.purgeVerb(), c.demoVerb(), c.healthcheckVerb(), c.versionVerb(),
+		c.runCommand(), c.reloadCommand(), c.validateCommand(), c.planCommand(), c.preflightCommand(), c.statusCommand(), c.whyCommand(),
+		c.holdsCommand(), c.eventsCommand(), c.approveCommand(), c.denyCommand(),
+		c.adoptCommand(), c.releaseCommand(), c.purgeCommand(), c.demoCommand(), c.healthcheckCommand(), c.versionCommand(),
 	)
 	return root
 }
 
-// shortcuts gives the command without a verb the flags that users of other
+// shortcuts gives the command that is given alone the flags that users of other
 // tools try: --check, --dry-run and --version.
 func (c *cli) shortcuts(root *cobra.Command) {
 	var check, dry, version bool
@@ -101,7 +101,7 @@ func (c *cli) shortcuts(root *cobra.Command) {
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) > 0:
-			return unknownVerb(cmd, args[0])
+			return unknownCommand(cmd, args[0])
 		case version:
 			return c.version(outputText)
 		case check:
@@ -115,7 +115,7 @@ func (c *cli) shortcuts(root *cobra.Command) {
 	root.Args = cobra.ArbitraryArgs
 }
 
-func unknownVerb(root *cobra.Command, verb string) error {
+func unknownCommand(root *cobra.Command, verb string) error {
 	for _, distance := range []int{1, 2} {
 		root.SuggestionsMinimumDistance = distance
 		for _, near := range root.SuggestionsFor(verb) {
@@ -196,7 +196,7 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// output is the form of what a verb prints.
+// output is the form of what a command prints.
 type output string
 
 const (

@@ -115,7 +115,7 @@ func TestEnvironmentDoesNotSayWhatIsDone(t *testing.T) {
 	eventually(t, "it was written", func() bool { return strings.Contains(strings.Join(w.providers("api.Orders"), " "), "10.0.0.9") })
 }
 
-// SIGHUP from before a verb is known ends any but run.
+// SIGHUP from before a command is known ends any but run.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
 	hup := make(chan os.Signal, 1)
@@ -219,7 +219,7 @@ func TestGuardDefaults(t *testing.T) {
 	}
 }
 
-// flagsPage is the reference of verbs and flags, as Markdown.
+// flagsPage is the reference of commands and flags, as Markdown.
 func flagsPage(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Command line reference\n\nGenerated from the commands by `make golden`; do not edit.\n\n" + root.Long +

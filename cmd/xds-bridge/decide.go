@@ -10,17 +10,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-func (c *cli) approveVerb() *cobra.Command {
-	return c.decideVerb("approve", "Let the deletions of holds go ahead",
+func (c *cli) approveCommand() *cobra.Command {
+	return c.decideCommand("approve", "Let the deletions of holds go ahead",
 		"approve deletes exactly the entries that holds shows under an id. Where they have\nchanged since, the id is another: nothing happens, and the answer names what is\nheld now. --bridge lists what is held for one bridge, with the command\nthat approves exactly that.")
 }
 
-func (c *cli) denyVerb() *cobra.Command {
-	return c.decideVerb("deny", "Keep the deletions of holds back",
+func (c *cli) denyCommand() *cobra.Command {
+	return c.decideCommand("deny", "Keep the deletions of holds back",
 		"deny keeps the entries of a hold, whatever the source says, each until it is claimed\nagain or somebody approves them. --bridge lists what is held for one bridge, with\nthe command that denies exactly that.")
 }
 
-func (c *cli) decideVerb(verb, short, long string) *cobra.Command {
+func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
 	var o clientOptions
 	var form output
 	var of string

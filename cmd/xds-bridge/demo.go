@@ -23,7 +23,7 @@ type demoOptions struct {
 	interval  time.Duration
 }
 
-func (c *cli) demoVerb() *cobra.Command {
+func (c *cli) demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Show the bridge at work on an embedded mesh", Args: noArgs,

@@ -41,7 +41,7 @@ func unreachable(format string, args ...any) error {
 	return exit{exitUnreachable, fmt.Errorf(format, args...)}
 }
 
-// codeOf returns the exit code that an error of a verb stands for.
+// codeOf returns the exit code that an error of a command stands for.
 func codeOf(ctx context.Context, err error) int {
 	if err == nil {
 		return exitOK

@@ -20,7 +20,7 @@ type healthOptions struct {
 	timeout   time.Duration
 }
 
-func (c *cli) healthcheckVerb() *cobra.Command {
+func (c *cli) healthcheckCommand() *cobra.Command {
 	var o healthOptions
 	cmd := &cobra.Command{
 		Use: "healthcheck", Short: "Ask the running bridge whether it lives", Args: noArgs,

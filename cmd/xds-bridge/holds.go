@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func (c *cli) holdsVerb() *cobra.Command {
+func (c *cli) holdsCommand() *cobra.Command {
 	var o clientOptions
 	var form output
 	var of string
@@ -102,7 +102,7 @@ func (c *cli) printHolds(holds []admin.Hold, flags string) {
 	}
 }
 
-func (c *cli) eventsVerb() *cobra.Command {
+func (c *cli) eventsCommand() *cobra.Command {
 	var o clientOptions
 	var form output
 	after := int64(0)

@@ -38,8 +38,8 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 	return part
 }
 
-// linkKey returns the key of the connection to an end.
-func linkKey(cfg *config.Config, at end) string {
+// targetConnectionKey returns the key of the connection to an end.
+func targetConnectionKey(cfg *config.Config, at sinkKey) string {
 	r := connection(cfg.Registries[at.registry])
 	if z := r.ZooKeeper; z != nil {
 		z.ID = ""
@@ -54,16 +54,16 @@ func linkKey(cfg *config.Config, at end) string {
 			read = append(read, connection(cfg.Registries[x.From]))
 		}
 		if m.Import.Keys != "off" {
-			announced = announcerKey(cfg, at.registry)
+			announced = keyPublisherKey(cfg, at.registry)
 		}
 		r.Istiod = &config.Istiod{Import: config.Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys, TLS: m.Import.TLS, Clients: m.Import.Clients}}
 	}
 	return text(cfg.Owner, cfg.State, at.listen, r, announced, read)
 }
 
-// announcerKey returns the key of what publishes the service keys of hosts
+// keyPublisherKey returns the key of what publishes the service keys of hosts
 // that are imported into a mesh.
-func announcerKey(cfg *config.Config, mesh string) string {
+func keyPublisherKey(cfg *config.Config, mesh string) string {
 	m := *cfg.Registries[mesh].Istiod
 	m.Import, m.Mapping, m.ExportAll, m.Subsets, m.ID = config.Import{}, config.Mapping{}, false, false, ""
 	// Where the mesh is read, the replicas of istiod are found by that.
@@ -72,8 +72,8 @@ func announcerKey(cfg *config.Config, mesh string) string {
 }
 
 // loopKey returns the key of the target and the loop at an end, beside its
-// link. Guards and timing are not in it: they are changed while it runs.
-func loopKey(cfg *config.Config, at end, former []use) string {
+// connection. Guards and timing are not in it: they are changed while it runs.
+func loopKey(cfg *config.Config, at sinkKey, former []use) string {
 	type way struct {
 		Bridge config.Bridge
 		From   config.Registry

@@ -15,7 +15,7 @@ import (
 
 // workedOnOwner does the work, and fails if nothing was found of an owner whom
 // nobody knows: neither the configuration, nor a target, nor the mark of an entry.
-func (h *house) workedOnOwner(ctx context.Context, w work, outlets []*outlet, configured string) (done, left []step, err error) {
+func (h *runtime) workedOnOwner(ctx context.Context, w operation, outlets []*sink, configured string) (done, left []step, err error) {
 	names, ok, err := remembered(ctx, outlets) // before the work, which ends in that the owner is forgotten
 	if err != nil {
 		return nil, nil, err
@@ -37,7 +37,7 @@ func (h *house) workedOnOwner(ctx context.Context, w work, outlets []*outlet, co
 
 // remembered returns the owners that targets remember, false if that is not
 // known: none of them remembers any, or one may not be asked.
-func remembered(ctx context.Context, outlets []*outlet) (names []string, ok bool, err error) {
+func remembered(ctx context.Context, outlets []*sink) (names []string, ok bool, err error) {
 	for _, t := range outlets {
 		k, lasting := t.target.(rememberer)
 		if !lasting {

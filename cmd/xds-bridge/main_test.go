@@ -7,7 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Every verb ends what it starts.
+// Every command ends what it starts.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
 // tests gives back the connections that the tests' own client keeps.

@@ -15,7 +15,7 @@ type overlay struct {
 	real   registry.Target
 	owner  string                // of what would be written, as registry.Held.Owner tells it
 	told   func(registry.Change) // of each change that would be written
-	taking *taking               // whose entries are looked at as if they were ours; nil: nobody's
+	taking *takeover             // whose entries are looked at as if they were ours; nil: nobody's
 
 	mu     sync.Mutex
 	groups map[registry.Group][]registry.Held // those that would have been written

@@ -39,7 +39,7 @@ func writes(r config.Registry, x config.Bridge, at place) bool {
 // former returns the formats that bridges wrote at an end before and write no
 // more, each under its bridge: the loop still looks there, so that what they
 // left is held until a person decides.
-func (b *builder) former(at end, old *outlet) []use {
+func (b *builder) former(at sinkKey, old *sink) []use {
 	r := b.cfg.Registries[at.registry]
 	if old == nil || at.listen != "" {
 		return nil

@@ -19,7 +19,7 @@ type planOptions struct {
 	timeout time.Duration
 }
 
-func (c *cli) planVerb() *cobra.Command {
+func (c *cli) planCommand() *cobra.Command {
 	var o planOptions
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what run would write, and write nothing", Args: noArgs,
@@ -74,7 +74,7 @@ type planCounters struct {
 }
 
 func (c *cli) plan(ctx context.Context, o planOptions) error {
-	h, err := c.house(wiring{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	h, err := c.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -86,12 +86,12 @@ func (c *cli) plan(ctx context.Context, o planOptions) error {
 	}
 	d := difference{Changes: []step{}, Conflicts: []admin.Conflict{}, Invalid: []complaint{}, Skipped: []complaint{}}
 	for i := range plans {
-		d.add(h.outlets[i].name, plans[i], statuses[i])
-		if note := h.outlets[i].note; note != "" {
-			d.Notes = append(d.Notes, complaint{h.outlets[i].name, note})
+		d.add(h.sinks[i].name, plans[i], statuses[i])
+		if note := h.sinks[i].note; note != "" {
+			d.Notes = append(d.Notes, complaint{h.sinks[i].name, note})
 		}
 	}
-	for _, in := range h.inputs {
+	for _, in := range h.sources {
 		d.skip(in.table.Skipped())
 	}
 	d.Notes = append(d.Notes, h.unfitting()...)

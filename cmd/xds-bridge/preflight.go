@@ -15,7 +15,7 @@ type preflightOptions struct {
 	timeout time.Duration
 }
 
-func (c *cli) preflightVerb() *cobra.Command {
+func (c *cli) preflightCommand() *cobra.Command {
 	var o preflightOptions
 	cmd := &cobra.Command{
 		Use: "preflight", Short: "Try everything that run needs, and say how to mend what fails", Args: noArgs,
@@ -90,13 +90,13 @@ func (f *findings) away(check string, err error, fix string) {
 }
 
 func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
-	h, err := c.house(wiring{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	h, err := c.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
 	defer h.close()
 	var asked []string
-	for _, w := range h.waypoints {
+	for _, w := range h.registryIDs {
 		asked = append(asked, w.name)
 	}
 	c.note("asking %s", strings.Join(asked, ", "))
@@ -127,18 +127,18 @@ func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
 }
 
 // examine tries all peers at the same time.
-func (h *house) examine(ctx context.Context, timeout time.Duration) []finding {
+func (h *runtime) examine(ctx context.Context, timeout time.Duration) []finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var checks []func(context.Context, *findings)
 	var lists []*findings
-	for _, in := range h.inputs {
+	for _, in := range h.sources {
 		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name, role: asSource})
 	}
-	for _, o := range h.outlets {
+	for _, o := range h.sinks {
 		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.at.registry, role: asTarget})
 	}
-	for _, i := range h.waypoints {
+	for _, i := range h.registryIDs {
 		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: asRegistry})
 	}
 	var running sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 // checkServed tries whether the address for istiod is free or this bridge's own
 // and whether what is served can be kept, and tells what the address shows to
 // others.
-func checkServed(cfg *config.Config, at end, records *servedRecords) func(context.Context, *findings) {
+func checkServed(cfg *config.Config, at sinkKey, records *servedRecords) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
 		running := f.listens(ctx, cfg, at)
 		f.pass("configSources", "%s", sourceAddress(at.listen))
@@ -30,7 +30,7 @@ func checkServed(cfg *config.Config, at end, records *servedRecords) func(contex
 
 // listens tries the address, and asks who holds it only if it is taken. It
 // returns what the running bridge says of it, where that has it.
-func (f *findings) listens(ctx context.Context, cfg *config.Config, at end) *admin.TargetPeer {
+func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) *admin.TargetPeer {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
 	if err == nil {
@@ -53,7 +53,7 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at end) *adm
 
 // reader tells whether there is an istiod for what is served: one that reads it
 // or, where no bridge runs yet, one that can be reached.
-func (f *findings) reader(ctx context.Context, cfg *config.Config, at end, running *admin.TargetPeer) {
+func (f *findings) reader(ctx context.Context, cfg *config.Config, at sinkKey, running *admin.TargetPeer) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.registry].Istiod.Address
 	switch {
@@ -75,7 +75,7 @@ const askRunning = 3 * time.Second
 
 // runningTarget returns what the running bridge of the configuration says of one
 // of its targets; the error is why that is not so or not known.
-func runningTarget(ctx context.Context, cfg *config.Config, at end) (*admin.TargetPeer, error) {
+func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.TargetPeer, error) {
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}

@@ -15,7 +15,7 @@ import (
 
 // checkZooKeeper tries a ZooKeeper ensemble by a node that is written and
 // deleted.
-func checkZooKeeper(cfg *config.Config, at end, target *zookeeper.Target) func(context.Context, *findings) {
+func checkZooKeeper(cfg *config.Config, at sinkKey, target *zookeeper.Target) func(context.Context, *findings) {
 	z := cfg.Registries[at.registry].ZooKeeper
 	return func(ctx context.Context, f *findings) {
 		r, err := target.Check(ctx)
@@ -56,7 +56,7 @@ const askOwner = 3 * time.Second
 
 // owner tells what keeps run from writing: another process of the owner, or
 // bridges of ours that wrote as another owner.
-func (f *findings) owner(ctx context.Context, cfg *config.Config, at end, target *zookeeper.Target) {
+func (f *findings) owner(ctx context.Context, cfg *config.Config, at sinkKey, target *zookeeper.Target) {
 	const check = "owner"
 	ctx, cancel := context.WithTimeout(ctx, askOwner)
 	defer cancel()

@@ -22,7 +22,7 @@ type purgeOptions struct {
 	timeout time.Duration
 }
 
-func (c *cli) purgeVerb() *cobra.Command {
+func (c *cli) purgeCommand() *cobra.Command {
 	var o purgeOptions
 	cmd := &cobra.Command{
 		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete everything that one owner or one bridge wrote", Args: noArgs,
@@ -48,7 +48,7 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 	if o.owner == "" && o.bridge == "" {
 		return usage("purge needs --owner or --bridge, whose entries have to go")
 	}
-	w := work{action: "purge", after: "deleted", owner: o.owner, gone: o.owner, bridge: o.bridge, target: o.target, yes: o.yes, timeout: o.timeout}
+	w := operation{action: "purge", after: "deleted", owner: o.owner, gone: o.owner, bridge: o.bridge, target: o.target, yes: o.yes, timeout: o.timeout}
 	if o.bridge != "" {
 		if strings.ContainsAny(strings.TrimPrefix(o.bridge, markPrefix), ": ") {
 			return usage("%q is no bridge; write its name, or its mark as in mark:r4k", o.bridge)

@@ -18,7 +18,7 @@ type releaseOptions struct {
 	timeout time.Duration
 }
 
-func (c *cli) releaseVerb() *cobra.Command {
+func (c *cli) releaseCommand() *cobra.Command {
 	var o releaseOptions
 	cmd := &cobra.Command{
 		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody", Args: noArgs,
@@ -42,8 +42,8 @@ func (c *cli) release(ctx context.Context, o releaseOptions) error {
 	}
 	mark := metadata.OwnerMark(o.owner)
 	owners := append(metadata.Disowned(mark), mark)
-	released := &taking{owners: owners}
-	return c.doWork(ctx, work{
+	released := &takeover{owners: owners}
+	return c.doWork(ctx, operation{
 		action: "release", after: "left to nobody", owner: o.owner, gone: o.owner, target: o.target,
 		lasting: true, yes: o.yes, timeout: o.timeout, taking: released,
 		change: func(g registry.Group, held []registry.Held) registry.Change {

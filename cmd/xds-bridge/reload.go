@@ -15,18 +15,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 )
 
-// reload reads the configuration and makes the house what it says. A file
+// reload reads the configuration and makes the runtime what it says. A file
 // that is wrong, or asks for what may not change, leaves everything as it is.
-func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
+func (k *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
 	k.file.taken()
-	defer k.shut()
+	defer k.closeListeners()
 	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
 	next, err := k.next(ctx)
 	if err != nil {
 		r.Faults = strings.Split(err.Error(), "\n")
 	} else {
-		r.OK, r.Changed, r.Waits = true, changes(k.house, next.house), k.waits(next.cfg)
-		k.leave(next.house)
+		r.OK, r.Changed, r.Waits = true, changes(k.runtime, next.runtime), k.waits(next.cfg)
+		k.leave(next.runtime)
 		k.move(ctx, next)
 	}
 	for at := range k.left {
@@ -37,8 +37,8 @@ func (k *keeper) reload(ctx context.Context, trigger string) admin.Reload {
 	return r
 }
 
-// next makes the house that the file asks for, which does not run yet.
-func (k *keeper) next(ctx context.Context) (*builder, error) {
+// next makes the runtime that the file asks for, which does not run yet.
+func (k *supervisor) next(ctx context.Context) (*builder, error) {
 	cfg, err := k.cli.usable()
 	if err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func (k *keeper) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range next.house.outlets {
+	for _, o := range next.runtime.sinks {
 		if o.listen == "" {
 			continue
 		}
-		l, err := k.builder.doors.listen(ctx, o.listen) // while the old house can still go on
+		l, err := k.builder.listeners.listen(ctx, o.listen) // while the old runtime can still go on
 		if err != nil {
-			next.house.closeBut(standing)
+			next.runtime.closeBut(standing)
 			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
 		}
 		_ = l.Close()
@@ -67,8 +67,8 @@ func (k *keeper) next(ctx context.Context) (*builder, error) {
 
 // known returns the configuration that runs, with the registries that went from
 // it and in which entries of ours stay.
-func (k *keeper) known() *config.Config {
-	cfg := *k.house.cfg
+func (k *supervisor) known() *config.Config {
+	cfg := *k.runtime.cfg
 	cfg.Registries = maps.Clone(cfg.Registries)
 	for at, r := range k.left {
 		if _, still := cfg.Registries[at.registry]; !still {
@@ -80,28 +80,28 @@ func (k *keeper) known() *config.Config {
 
 // leave notes the ends at which entries of ours stay that no loop looks after
 // any more. A process that starts with the next file does not know of them.
-func (k *keeper) leave(next *house) {
-	for _, o := range k.house.outlets {
-		if o.at.listen == "" && next.outlet(o.at) == nil {
-			k.left[o.at] = k.house.cfg.Registries[o.at.registry]
+func (k *supervisor) leave(next *runtime) {
+	for _, o := range k.runtime.sinks {
+		if o.at.listen == "" && next.sink(o.at) == nil {
+			k.left[o.at] = k.runtime.cfg.Registries[o.at.registry]
 		}
 	}
-	for _, o := range next.outlets {
+	for _, o := range next.sinks {
 		delete(k.left, o.at) // it may be back
 	}
 }
 
-// move makes the house of the next builder the one that runs.
-func (k *keeper) move(ctx context.Context, by *builder) {
-	before, next := k.house, by.house
-	k.builder, k.house = by, next
+// move makes the runtime of the next builder the one that runs.
+func (k *supervisor) move(ctx context.Context, by *builder) {
+	before, next := k.runtime, by.runtime
+	k.builder, k.runtime = by, next
 	for _, do := range k.builder.onMove {
 		do()
 	}
-	k.life.become(ctx, next)
+	k.life.apply(ctx, next)
 	k.builder.replicas.run(next.elections)
-	for _, o := range next.outlets {
-		if old := before.outlet(o.at); old == o {
+	for _, o := range next.sinks {
+		if old := before.sink(o.at); old == o {
 			k.tune(ctx, o)
 		}
 	}
@@ -111,42 +111,42 @@ func (k *keeper) move(ctx context.Context, by *builder) {
 	for _, name := range before.names() {
 		if !slices.Contains(next.names(), name) {
 			next.metrics.Forget(name)
-		} else if before.input(name) != nil && next.input(name) == nil {
+		} else if before.source(name) != nil && next.source(name) == nil {
 			next.metrics.ForgetSource(name)
 		}
 	}
-	for name := range k.builder.feeds {
-		if next.input(name) == nil {
-			delete(k.builder.feeds, name)
+	for name := range k.builder.sourceTables {
+		if next.source(name) == nil {
+			delete(k.builder.sourceTables, name)
 		}
 	}
 }
 
-// shut closes the sockets at which nothing of the house serves, which a reload
+// closeListeners closes the sockets at which nothing of the runtime serves, which a reload
 // that was refused leaves as well.
-func (k *keeper) shut() {
-	k.builder.doors.shut(func(address string) bool {
-		return slices.ContainsFunc(k.house.outlets, func(o *outlet) bool { return o.listen == address })
+func (k *supervisor) closeListeners() {
+	k.builder.listeners.closeOthers(func(address string) bool {
+		return slices.ContainsFunc(k.runtime.sinks, func(o *sink) bool { return o.listen == address })
 	})
 }
 
 // tune hands a loop that goes on its guards and its timing, which may be new.
-func (k *keeper) tune(ctx context.Context, o *outlet) {
+func (k *supervisor) tune(ctx context.Context, o *sink) {
 	guards := make(map[string]bridge.Guard)
-	for _, x := range leadingTo(k.house.cfg, o.at) {
+	for _, x := range leadingTo(k.runtime.cfg, o.at) {
 		guards[x.Name] = guard(x.Guard)
 	}
 	if err := o.loop.Tune(ctx, guards, k.builder.tuning(o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
-		k.house.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
+		k.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
 	}
 }
 
 // tell makes known how a reload went.
-func (k *keeper) tell(ctx context.Context, r admin.Reload) {
+func (k *supervisor) tell(ctx context.Context, r admin.Reload) {
 	k.mu.Lock()
 	k.last = &r
 	k.mu.Unlock()
-	h := k.house
+	h := k.runtime
 	h.metrics.Reloaded(r.OK)
 	event := bridge.Event{Time: r.Time, Kind: bridge.EventReload, Who: r.Trigger, What: "the configuration was reloaded", Why: strings.Join(r.Changed, "; ")}
 	if r.OK {
@@ -164,15 +164,15 @@ func (k *keeper) tell(ctx context.Context, r admin.Reload) {
 }
 
 // changes says what a reload begins, restarts or ends.
-func changes(before, after *house) []string {
+func changes(before, after *runtime) []string {
 	all := []string{}
 	note := func(part, name, how string) {
 		if how != "" {
 			all = append(all, part+" "+name+": "+how)
 		}
 	}
-	for _, in := range after.inputs {
-		switch old := before.input(in.name); {
+	for _, in := range after.sources {
+		switch old := before.source(in.name); {
 		case old == nil:
 			note("source", in.name, "begun")
 		case old != in:
@@ -181,12 +181,12 @@ func changes(before, after *house) []string {
 			note("source", in.name, "limits changed")
 		}
 	}
-	for _, in := range before.inputs {
-		if after.input(in.name) == nil {
+	for _, in := range before.sources {
+		if after.source(in.name) == nil {
 			note("source", in.name, "ended")
 		}
 	}
-	for _, o := range after.outlets {
+	for _, o := range after.sinks {
 		part, how := o.since(before, after)
 		note(part, o.at.String(), how)
 	}
@@ -198,9 +198,9 @@ func changes(before, after *house) []string {
 }
 
 // ended notes the targets and bridges that are gone.
-func ended(before, after *house, note func(part, name, how string)) {
-	for _, o := range before.outlets {
-		if after.outlet(o.at) == nil {
+func ended(before, after *runtime, note func(part, name, how string)) {
+	for _, o := range before.sinks {
+		if after.sink(o.at) == nil {
 			how := "ended; its entries stay"
 			if o.at.listen != "" {
 				how = "ended; nobody is answered there any more"
@@ -208,8 +208,8 @@ func ended(before, after *house, note func(part, name, how string)) {
 			note("target", o.at.String(), how)
 		}
 	}
-	for _, o := range after.outlets {
-		if before.outlet(o.at) == o {
+	for _, o := range after.sinks {
+		if before.sink(o.at) == o {
 			continue
 		}
 		for _, u := range o.former {
@@ -219,8 +219,8 @@ func ended(before, after *house, note func(part, name, how string)) {
 		}
 	}
 	for _, x := range before.cfg.Bridges {
-		if !leads(after, x) && after.outlet(endOf(x)) != nil {
-			note("bridge", x.Name, "leaves "+endOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+		if !leads(after, x) && after.sink(sinkKeyOf(x)) != nil {
+			note("bridge", x.Name, "leaves "+sinkKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
 }
@@ -229,20 +229,20 @@ func ended(before, after *house, note func(part, name, how string)) {
 func (u use) written(cfg *config.Config) bool {
 	r := cfg.Registries[u.bridge.To]
 	at := placed(r, u.format)
-	return slices.ContainsFunc(leadingTo(cfg, endOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
+	return slices.ContainsFunc(leadingTo(cfg, sinkKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
 }
 
-// leads reports whether a bridge leads to the same end in a house.
-func leads(h *house, x config.Bridge) bool {
-	return slices.ContainsFunc(leadingTo(h.cfg, endOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
+// leads reports whether a bridge leads to the same end in a runtime.
+func leads(h *runtime, x config.Bridge) bool {
+	return slices.ContainsFunc(leadingTo(h.cfg, sinkKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
 }
 
-// since says which part of an outlet is another than in a house before it.
-func (o *outlet) since(before, after *house) (part, how string) {
-	switch old := before.outlet(o.at); {
+// since says which part of a sink is another than in a runtime before it.
+func (o *sink) since(before, after *runtime) (part, how string) {
+	switch old := before.sink(o.at); {
 	case old == nil:
 		return "target", "begun"
-	case old.link != o.link:
+	case old.targetConnection != o.targetConnection:
 		return "target", "connected anew"
 	case old != o:
 		return "loop", "restarted"
@@ -254,7 +254,7 @@ func (o *outlet) since(before, after *house) (part, how string) {
 
 // modes says which guards of bridges to an end are in another mode, which is
 // what nobody may wonder about afterwards.
-func modes(before, after *config.Config, at end) string {
+func modes(before, after *config.Config, at sinkKey) string {
 	var said strings.Builder
 	for _, x := range leadingTo(after, at) {
 		for _, old := range leadingTo(before, at) {
@@ -267,7 +267,7 @@ func modes(before, after *config.Config, at end) string {
 }
 
 // tunable returns the settings that a loop takes while it runs, as one text.
-func tunable(cfg *config.Config, at end) string {
+func tunable(cfg *config.Config, at sinkKey) string {
 	var guards []config.Guard
 	for _, x := range leadingTo(cfg, at) {
 		guards = append(guards, x.Guard)
@@ -276,8 +276,8 @@ func tunable(cfg *config.Config, at end) string {
 }
 
 // waits names the settings that differ and wait for a restart.
-func (k *keeper) waits(after *config.Config) []string {
-	before, all := k.house.cfg, []string{}
+func (k *supervisor) waits(after *config.Config) []string {
+	before, all := k.runtime.cfg, []string{}
 	for name, differs := range map[string]bool{
 		"admin":      text(before.Admin) != text(after.Admin),
 		"telemetry":  text(before.Telemetry) != text(after.Telemetry),

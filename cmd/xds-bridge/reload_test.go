@@ -400,18 +400,18 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 	}
 }
 
-// TestARefusedFileLeavesNothing shows that a file of which no house can be made
-// leaves what makes houses as it was.
+// TestARefusedFileLeavesNothing shows that a file of which no runtime can be made
+// leaves what makes runtimes as it was.
 func TestARefusedFileLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := &cli{file: w.config(fileOptions{bridge: quick}), out: io.Discard, err: io.Discard, env: lookup(nil)}
-	b, err := c.built(wiring{quiet: true})
+	b, err := c.built(buildOptions{quiet: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.house.close()
-	cfg, feeds := b.cfg, maps.Clone(b.feeds)
+	defer b.runtime.close()
+	cfg, feeds := b.cfg, maps.Clone(b.sourceTables)
 	w.config(fileOptions{bridge: quick, zk: `, user: shop, passwordFile: nowhere`})
 	w.replaced(c.file, "from: mesh,", "from: other,")
 	w.replaced(c.file, "  mesh:", "  other:")
@@ -422,8 +422,8 @@ func TestARefusedFileLeavesNothing(t *testing.T) {
 	if _, err := b.next(refused, nil); err == nil {
 		t.Fatal("a file without the password was taken")
 	}
-	if b.cfg != cfg || b.house.cfg != cfg || !maps.Equal(b.feeds, feeds) {
-		t.Errorf("of the refused file are left: owner %s, feeds %v", b.cfg.Owner, slices.Collect(maps.Keys(b.feeds)))
+	if b.cfg != cfg || b.runtime.cfg != cfg || !maps.Equal(b.sourceTables, feeds) {
+		t.Errorf("of the refused file are left: owner %s, feeds %v", b.cfg.Owner, slices.Collect(maps.Keys(b.sourceTables)))
 	}
 }
 

@@ -14,7 +14,7 @@ type runOptions struct {
 	timeout      time.Duration
 }
 
-func (c *cli) runVerb() *cobra.Command {
+func (c *cli) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use: "run", Short: "Keep the registries in step, in the foreground", Args: noArgs,
@@ -39,7 +39,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case o.once:
 		return c.once(ctx, o.timeout)
 	}
-	b, err := c.built(wiring{dryRun: o.dryRun, joins: !o.dryRun}) //nolint:contextcheck // connections outlive what makes them
+	b, err := c.built(buildOptions{dryRun: o.dryRun, joins: !o.dryRun}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 
 // once brings everything in step and exits.
 func (c *cli) once(ctx context.Context, timeout time.Duration) error {
-	h, err := c.house(wiring{}) //nolint:contextcheck // connections outlive what makes them
+	h, err := c.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *cli) once(ctx context.Context, timeout time.Duration) error {
 	if h.cfg.Replicas.Shared() {
 		return usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
 	}
-	for _, o := range h.outlets {
+	for _, o := range h.sinks {
 		if o.kind == "nacos" {
 			return usage("run --once into %s: what it wrote would go with it, since Nacos keeps an instance only as long as its publisher's connection; use run", o.name)
 		}

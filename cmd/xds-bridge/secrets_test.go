@@ -13,7 +13,7 @@ import (
 
 // TestSecretsOfProvidersAreNotShown: what providers register with a
 // password or a token in it is carried on as it is, and nobody is shown it:
-// neither by a verb, nor in the log, nor in the audit.
+// neither by a command, nor in the log, nor in the audit.
 func TestSecretsOfProvidersAreNotShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTheStatusAPIForOthers shows that others reach the status API only
-// with TLS and the token, and that the verbs do by the configuration.
+// with TLS and the token, and that the commands do by the configuration.
 func TestTheStatusAPIForOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,18 +12,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// settle runs a house until nothing is left to do but what only an event can
+// settle runs a runtime until nothing is left to do but what only an event can
 // move, and returns how the loops stand then. An error of exit code 4 says
 // what was missing at the timeout.
-func (h *house) settle(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
-	statuses := make([]bridge.Status, len(h.outlets))
-	err := h.during(ctx, timeout, h.loops(), func(ctx context.Context) error {
+func (h *runtime) settle(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
+	statuses := make([]bridge.Status, len(h.sinks))
+	err := h.during(ctx, timeout, h.loopTasks(), func(ctx context.Context) error {
 		return h.each(func(i int) error {
-			if err := h.outlets[i].entry.wait(ctx); err != nil {
+			if err := h.sinks[i].entry.wait(ctx); err != nil {
 				return err
 			}
 			var err error
-			statuses[i], err = h.outlets[i].loop.Settled(ctx)
+			statuses[i], err = h.sinks[i].loop.Settled(ctx)
 			return err //nolint:wrapcheck // judge says what it means
 		})
 	})
@@ -31,13 +31,13 @@ func (h *house) settle(ctx context.Context, timeout time.Duration) ([]bridge.Sta
 }
 
 // plans returns what each loop would write.
-func (h *house) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
-	plans, statuses := make([][]bridge.Planned, len(h.outlets)), make([]bridge.Status, len(h.outlets))
+func (h *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
+	plans, statuses := make([][]bridge.Planned, len(h.sinks)), make([]bridge.Status, len(h.sinks))
 	err := h.during(ctx, timeout, nil, func(ctx context.Context) error {
 		return h.each(func(i int) error {
 			var err error
-			if plans[i], statuses[i], err = h.outlets[i].loop.Plan(ctx); err != nil {
-				return fmt.Errorf("target %s: %w", h.outlets[i].name, err)
+			if plans[i], statuses[i], err = h.sinks[i].loop.Plan(ctx); err != nil {
+				return fmt.Errorf("target %s: %w", h.sinks[i].name, err)
 			}
 			return nil
 		})
@@ -45,11 +45,11 @@ func (h *house) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Pl
 	return plans, statuses, h.judge(ctx, err, statuses, timeout)
 }
 
-// each calls f for all outlets at the same time.
-func (h *house) each(f func(i int) error) error {
-	errs := make([]error, len(h.outlets))
+// each calls f for all sinks at the same time.
+func (h *runtime) each(f func(i int) error) error {
+	errs := make([]error, len(h.sinks))
 	var running sync.WaitGroup
-	for i := range h.outlets {
+	for i := range h.sinks {
 		running.Go(func() { errs[i] = f(i) })
 	}
 	running.Wait()
@@ -57,7 +57,7 @@ func (h *house) each(f func(i int) error) error {
 }
 
 // judge says what an error of a pass means.
-func (h *house) judge(ctx context.Context, err error, statuses []bridge.Status, timeout time.Duration) error {
+func (h *runtime) judge(ctx context.Context, err error, statuses []bridge.Status, timeout time.Duration) error {
 	switch {
 	case err == nil:
 		return nil
@@ -71,24 +71,24 @@ func (h *house) judge(ctx context.Context, err error, statuses []bridge.Status, 
 	return exit{exitFindings, err}
 }
 
-// missing says on one line what a house that did not settle waits for.
-func (h *house) missing(all []bridge.Status) string {
+// missing says on one line what a runtime that did not settle waits for.
+func (h *runtime) missing(all []bridge.Status) string {
 	var parts []string
-	for _, in := range h.inputs {
+	for _, in := range h.sources {
 		if fault := in.fault(); fault != "" {
 			parts = append(parts, "source "+in.name+": "+fault)
 		}
 	}
-	for _, i := range h.waypoints {
+	for _, i := range h.registryIDs {
 		if err := i.fault(); err != nil {
 			parts = append(parts, fmt.Sprintf("id of %s: %v", i.name, err))
 		}
 	}
 	for i, st := range all {
-		name := h.outlets[i].name
+		name := h.sinks[i].name
 		switch {
 		case !st.Listed:
-			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(h.outlets[i].fault(), st.LastError, "not listed yet")))
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(h.sinks[i].fault(), st.LastError, "not listed yet")))
 		case waiting(st):
 			parts = append(parts, fmt.Sprintf("target %s: deletions wait for the guard's time; give more --timeout than guard.settle", name))
 		case st.LastError != "":
@@ -102,7 +102,7 @@ func (h *house) missing(all []bridge.Status) string {
 }
 
 // fault says why a source has not told of everything, or may be out of date.
-func (in *input) fault() string {
+func (in *boundSource) fault() string {
 	known := in.table.Summary()
 	switch {
 	case known.Synced && known.Stale == nil:

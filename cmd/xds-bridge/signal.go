@@ -17,7 +17,7 @@ func (s signalled) Error() string { return "stopped by signal " + s.signal.Strin
 func (s signalled) code() int { return 128 + int(s.signal) }
 
 // hangUp leaves SIGHUP to run, which reads its configuration again, for as long
-// as the process lives. Any other verb ends by it.
+// as the process lives. Any other command ends by it.
 func (c *cli) hangUp(verb string) error {
 	if c.hup == nil || verb == "run" {
 		return nil

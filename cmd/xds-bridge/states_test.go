@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-// verbs asks a bridge in this process.
+// commands asks a bridge in this process.
 type verbs struct {
 	t    *testing.T
 	r    running

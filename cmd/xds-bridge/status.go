@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-func (c *cli) statusVerb() *cobra.Command {
+func (c *cli) statusCommand() *cobra.Command {
 	var o clientOptions
 	var form output
 	cmd := &cobra.Command{

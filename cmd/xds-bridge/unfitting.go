@@ -12,10 +12,10 @@ import (
 
 // unfitting returns the settings of bridges whose patterns fit no service of
 // their source, which nobody would be told of otherwise.
-func (h *house) unfitting() []complaint {
+func (h *runtime) unfitting() []complaint {
 	var all []complaint
 	for i, x := range h.cfg.Bridges {
-		in := h.input(x.From)
+		in := h.source(x.From)
 		if in == nil {
 			continue
 		}

@@ -14,7 +14,7 @@ type validateOptions struct {
 	skip   bool // do not look for the files that the configuration names
 }
 
-func (c *cli) validateVerb() *cobra.Command {
+func (c *cli) validateCommand() *cobra.Command {
 	var o validateOptions
 	cmd := &cobra.Command{
 		Use:   "validate [FILE...]",

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"runtime"
+	goruntime "runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -18,7 +18,7 @@ type build struct {
 
 // thisBuild reads what the linker noted.
 func thisBuild() build {
-	b := build{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: "unknown", Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		b.Version = orWord(version, b.Version)
@@ -38,7 +38,7 @@ func thisBuild() build {
 	return b
 }
 
-func (c *cli) versionVerb() *cobra.Command {
+func (c *cli) versionCommand() *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
 		Use: "version", Short: "Say what this binary is", Args: noArgs,

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func (c *cli) whyVerb() *cobra.Command {
+func (c *cli) whyCommand() *cobra.Command {
 	var o clientOptions
 	var form output
 	cmd := &cobra.Command{

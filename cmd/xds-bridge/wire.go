@@ -18,53 +18,53 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// wiring says how a configuration is made into a house.
-type wiring struct {
-	dryRun bool    // targets are read, and nothing is written
-	quiet  bool    // only warnings are logged
-	joins  bool    // it takes its part among replicas, where there are to be several
-	owner  string  // in place of the configuration's; empty: that one
-	byHand *taking // entries are changed by a person's word, beside any bridge that runs; nil: they are not
+// buildOptions says how a configuration is made into a runtime.
+type buildOptions struct {
+	dryRun bool      // targets are read, and nothing is written
+	quiet  bool      // only warnings are logged
+	joins  bool      // it takes its part among replicas, where there are to be several
+	owner  string    // in place of the configuration's; empty: that one
+	byHand *takeover // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
-// builder makes a house. The one after each change of the configuration is made
+// builder makes a runtime. The one after each change of the configuration is made
 // by a builder of its own, which takes over what did not change, and takes the
-// place of the one before it once its house runs. This file and those named
+// place of the one before it once its runtime runs. This file and those named
 // wire_ know every adapter; nothing else does.
 type builder struct {
-	cfg     *config.Config
-	log     *slog.Logger
-	level   *slog.LevelVar
-	metrics *metrics.Metrics
-	signer  *metadata.Signer // nil: marks are not signed
-	signed  string           // which keys it signs with, as a text that changes with them
-	events  *admin.Events
-	audit   *audit.Log
-	byHand  *taking // see wiring
-	dryRun  bool
-	doors   *doors
-	file    watched          // the configuration, as it was read first
-	house   *house           // that is being made
-	before  *house           // that runs while this one is made; nil: none does
-	stand   []*link          // that are up while it is made, also such as the house before has no more
-	feeds   map[string]*feed // of the registries that are read
+	cfg          *config.Config
+	log          *slog.Logger
+	level        *slog.LevelVar
+	metrics      *metrics.Metrics
+	signer       *metadata.Signer // nil: marks are not signed
+	signed       string           // which keys it signs with, as a text that changes with them
+	events       *admin.Events
+	audit        *audit.Log
+	byHand       *takeover // see buildOptions
+	dryRun       bool
+	listeners    *listeners
+	file         watched                 // the configuration, as it was read first
+	runtime      *runtime                // that is being made
+	before       *runtime                // that runs while this one is made; nil: none does
+	stand        []*targetConnection     // that are up while it is made, also such as the runtime before has no more
+	sourceTables map[string]*sourceTable // of the registries that are read
 
 	replicas *elections // as one of which this process runs; nil: it is alone
-	onMove   []func()   // what to do to parts of the house before once the next one runs
+	onMove   []func()   // what to do to parts of the runtime before once the next one runs
 }
 
-// house makes the configuration that the flags name into a house that does
+// runtime makes the configuration that the flags name into a runtime that does
 // not run yet. It connects to nobody.
-func (c *cli) house(w wiring) (*house, error) {
+func (c *cli) runtime(w buildOptions) (*runtime, error) {
 	b, err := c.built(w)
 	if err != nil {
 		return nil, err
 	}
-	return b.house, nil
+	return b.runtime, nil
 }
 
-// built returns a house with what made it.
-func (c *cli) built(w wiring) (*builder, error) {
+// built returns a runtime with what made it.
+func (c *cli) built(w buildOptions) (*builder, error) {
 	file := watched{path: c.file}
 	file.taken() // before it is read: what it says from then on is a change
 	cfg, err := c.usable()
@@ -78,9 +78,9 @@ func (c *cli) built(w wiring) (*builder, error) {
 	}
 	v := thisBuild()
 	b := &builder{
-		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, doors: newDoors(), file: file,
+		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, listeners: newListeners(), file: file,
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
-		feeds: make(map[string]*feed), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
+		sourceTables: make(map[string]*sourceTable), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
 	}
 	if w.joins {
 		if b.replicas, err = b.replica(cfg); err != nil {
@@ -92,7 +92,7 @@ func (c *cli) built(w wiring) (*builder, error) {
 		b.replicas.close()
 		return nil, err
 	}
-	made.house.configure()
+	made.runtime.configure()
 	return made, nil
 }
 
@@ -109,77 +109,77 @@ func (c *cli) usable() (*config.Config, error) {
 	return cfg, nil
 }
 
-// next returns what made a configuration into a house. The parts of the house
+// next returns what made a configuration into a runtime. The parts of the runtime
 // before it that depend on nothing that changed are parts of the new one as they
-// are, and links that stand are taken up. One that cannot be made leaves this
+// are, and connections that stand are taken up. One that cannot be made leaves this
 // builder as it was.
-func (b *builder) next(cfg *config.Config, standing []*link) (*builder, error) {
+func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*builder, error) {
 	next := *b
-	next.cfg, next.before, next.stand, next.onMove, next.feeds = cfg, b.house, standing, nil, maps.Clone(b.feeds)
-	next.house = &house{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
+	next.cfg, next.before, next.stand, next.onMove, next.sourceTables = cfg, b.runtime, standing, nil, maps.Clone(b.sourceTables)
+	next.runtime = &runtime{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
 	var err error
 	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	if err := next.build(); err != nil {
-		next.house.closeBut(standing)
+		next.runtime.closeBut(standing)
 		return nil, exit{exitUsage, err}
 	}
-	next.onMove, next.before, next.stand = append(next.onMove, next.house.configure), nil, nil
+	next.onMove, next.before, next.stand = append(next.onMove, next.runtime.configure), nil, nil
 	return &next, nil
 }
 
-// build makes one input for every registry that a bridge reads, and one
-// outlet for every end that one writes to.
+// build makes one source for every registry that a bridge reads, and one
+// sink for every end that one writes to.
 func (b *builder) build() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
 		in, err := b.reused(name)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
-		b.house.inputs = append(b.house.inputs, in)
+		b.runtime.sources = append(b.runtime.sources, in)
 	}
-	if err := b.announcers(); err != nil {
+	if err := b.keyPublishers(); err != nil {
 		return err
 	}
 	for _, name := range b.named() {
-		b.house.waypoints = append(b.house.waypoints, b.joined(name))
+		b.runtime.registryIDs = append(b.runtime.registryIDs, b.joined(name))
 	}
-	for _, at := range distinct(b.cfg.Bridges, endOf) {
-		if err := b.outlet(at); err != nil {
+	for _, at := range distinct(b.cfg.Bridges, sinkKeyOf) {
+		if err := b.sink(at); err != nil {
 			return fmt.Errorf("registries.%s: %w", at.registry, err)
 		}
 	}
 	return nil
 }
 
-// reused returns the input of a registry: the one that runs where it depends
+// reused returns the source of a registry: the one that runs where it depends
 // on nothing that changed, or a new one over the same table.
-func (b *builder) reused(name string) (*input, error) {
+func (b *builder) reused(name string) (*boundSource, error) {
 	of := sourceConfig(b.cfg, name)
 	key := text(of)
 	if b.before != nil {
-		if in := b.before.input(name); in != nil && in.key == key {
+		if in := b.before.source(name); in != nil && in.key == key {
 			return in, nil
 		}
 	}
 	part := *b
 	part.cfg = of
-	in, err := part.input(name, of.Registries[name])
+	in, err := part.source(name, of.Registries[name])
 	if err != nil {
 		return nil, err
 	}
-	in.key, in.feed = key, b.feed(name)
+	in.key, in.sourceTable = key, b.sourceTable(name)
 	return in, nil
 }
 
-// An end is what one loop writes to: a registry, or one address at which a
+// A sinkKey is what one loop writes to: a registry, or one address at which a
 // mesh is served. Bridges that name the same one wait for each other there.
-type end struct{ registry, listen string }
+type sinkKey struct{ registry, listen string }
 
-func endOf(x config.Bridge) end { return end{x.To, x.Listen} }
+func sinkKeyOf(x config.Bridge) sinkKey { return sinkKey{x.To, x.Listen} }
 
-func (e end) String() string {
+func (e sinkKey) String() string {
 	if e.listen == "" {
 		return e.registry
 	}
@@ -199,9 +199,9 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 	return all
 }
 
-// input makes the source of a registry. A new kind of source has its line
+// source makes the source of a registry. A new kind of source has its line
 // here.
-func (b *builder) input(name string, r config.Registry) (*input, error) {
+func (b *builder) source(name string, r config.Registry) (*boundSource, error) {
 	switch {
 	case r.Istiod != nil:
 		return b.mesh(name, r.Istiod)
@@ -214,9 +214,9 @@ func (b *builder) input(name string, r config.Registry) (*input, error) {
 	}
 }
 
-// link makes the connection that an end is reached by. A new kind of target
+// connection makes the connection that an end is reached by. A new kind of target
 // has its line here.
-func (b *builder) link(at end) (*link, error) {
+func (b *builder) connection(at sinkKey) (*targetConnection, error) {
 	switch r := b.cfg.Registries[at.registry]; {
 	case r.ZooKeeper != nil:
 		return b.zookeeper(at.registry, r.ZooKeeper)
@@ -229,53 +229,53 @@ func (b *builder) link(at end) (*link, error) {
 	}
 }
 
-// outlet makes the target at an end and the one loop of all bridges that lead
-// to it. A link that stands there, and the loop over it, stay where they depend
+// sink makes the target at an end and the one loop of all bridges that lead
+// to it. A connection that stands there, and the loop over it, stay where they depend
 // on nothing that changed.
-func (b *builder) outlet(at end) error {
-	o := &outlet{at: at}
+func (b *builder) sink(at sinkKey) error {
+	o := &sink{at: at}
 	if at.listen == "" { // what is served is served whole by every replica
 		var err error
 		if o.election, err = b.election(at.registry); err != nil {
 			return err
 		}
 	}
-	var old *outlet
+	var old *sink
 	if b.before != nil {
-		old = b.before.outlet(at)
+		old = b.before.sink(at)
 	}
 	o.former = b.former(at, old)
 	o.key = loopKey(b.cfg, at, o.former) + b.signed
-	key := linkKey(b.cfg, at)
-	o.link = first(b.stand, func(l *link) bool { return l.name == at.String() && l.key == key })
-	if old != nil && old.link == o.link && old.key == o.key {
-		b.house.outlets = append(b.house.outlets, old)
+	key := targetConnectionKey(b.cfg, at)
+	o.targetConnection = first(b.stand, func(l *targetConnection) bool { return l.name == at.String() && l.key == key })
+	if old != nil && old.targetConnection == o.targetConnection && old.key == o.key {
+		b.runtime.sinks = append(b.runtime.sinks, old)
 		return nil
 	}
-	if o.link == nil {
-		l, err := b.link(at)
+	if o.targetConnection == nil {
+		l, err := b.connection(at)
 		if err != nil {
 			return err
 		}
-		l.key, o.link = key, l
+		l.key, o.targetConnection = key, l
 	}
-	b.house.outlets = append(b.house.outlets, o) // so that it is closed whatever comes
+	b.runtime.sinks = append(b.runtime.sinks, o) // so that it is closed whatever comes
 	bridges := leadingTo(b.cfg, at)
 	var err error
-	if o.reached, err = o.over(b, bridges, o.former); err != nil {
+	if o.boundTarget, err = o.over(b, bridges, o.former); err != nil {
 		return err
 	}
 	o.loop, err = b.loop(o, bridges)
 	return err
 }
 
-// loop makes the loop of an outlet.
-func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error) {
+// loop makes the loop of a sink.
+func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), o.target
 	if b.dryRun {
 		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), taking: b.byHand}
 	}
-	ways, err := b.ways(bridges, o.codecs)
+	ways, err := b.bridges(bridges, o.codecs)
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +291,7 @@ func (b *builder) loop(o *outlet, bridges []config.Bridge) (*bridge.Loop, error)
 
 // tuning returns how the loop at an end goes about its work, which may change
 // while it runs.
-func (b *builder) tuning(at end) bridge.Options {
+func (b *builder) tuning(at sinkKey) bridge.Options {
 	r := b.cfg.Registries[at.registry]
 	t := r.Timing
 	return bridge.Options{
@@ -320,18 +320,18 @@ type codec interface {
 	LeftOut(s *registry.Service) error
 }
 
-// ways makes the bridges of one loop; codecs are those of each.
-func (b *builder) ways(bridges []config.Bridge, codecs [][]codec) ([]bridge.Bridge, error) {
+// bridges makes the bridges of one loop; codecs are those of each.
+func (b *builder) bridges(bridges []config.Bridge, codecs [][]codec) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
 	for i, x := range bridges {
-		from, to := b.waypoint(x.From), b.waypoint(x.To)
+		from, to := b.registryID(x.From), b.registryID(x.To)
 		chosen, err := b.selection(x)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, bridge.Bridge{
-			Name: x.Name, Table: b.feed(x.From).table, Recheck: b.feed(x.From).recheck,
-			Begin: b.feed(x.From).begin(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
+			Name: x.Name, Table: b.sourceTable(x.From).table, Recheck: b.sourceTable(x.From).recheck,
+			Begin: b.sourceTable(x.From).begin(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
 			Select: chosen, Project: project(b.reach(x), routeBetween(from, to), rules(x.Metadata), b.signerFor(x), b.inFormats(x, codecs[i])),
 			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
@@ -354,8 +354,8 @@ func (b *builder) yields(x config.Bridge, codecs []codec) func(registry.Entry) b
 }
 
 // leadingTo returns the bridges to an end, in the order of the file.
-func leadingTo(cfg *config.Config, at end) []config.Bridge {
-	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return endOf(x) != at })
+func leadingTo(cfg *config.Config, at sinkKey) []config.Bridge {
+	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return sinkKeyOf(x) != at })
 }
 
 func guard(g config.Guard) bridge.Guard {

@@ -18,8 +18,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// served makes the link at which istiods read what is imported.
-func (b *builder) served(at end, m *config.Istiod) (*link, error) {
+// served makes the connection at which istiods read what is imported.
+func (b *builder) served(at sinkKey, m *config.Istiod) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
 	log := b.log.With("component", "mcp", "peer", name)
@@ -28,11 +28,11 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		return nil, err
 	}
 	o.Keep, o.Observe = records.places, unkept(o.Observe, log)
-	if a := b.house.announcer(at.registry); a != nil {
+	if a := b.runtime.keyPublisher(at.registry); a != nil {
 		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { a.SetOf(name, hosts) }
 	}
 	if b.before != nil {
-		if old := b.before.outlet(at); old != nil {
+		if old := b.before.sink(at); old != nil {
 			o.Before, _ = old.target.(*mcp.Target)
 		}
 	}
@@ -40,8 +40,8 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 	server := mcp.NewServer(target, mcp.ServerOptions{
 		Access: access(imports), Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
-	doors := b.doors
-	l := &link{
+	doors := b.listeners
+	l := &targetConnection{
 		name: name, kind: "mesh", listen: at.listen,
 		serve: func(ctx context.Context) error {
 			return records.during(ctx, func(ctx context.Context) error {
@@ -55,9 +55,9 @@ func (b *builder) served(at end, m *config.Istiod) (*link, error) {
 		close: records.close,
 		state: func() admin.TargetState { return servedState(target, server) },
 		fault: func() string { return servedState(target, server).LastError },
-		over: func(b *builder, bridges []config.Bridge, _ []use) (*reached, error) {
+		over: func(b *builder, bridges []config.Bridge, _ []use) (*boundTarget, error) {
 			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
-			return &reached{target: target, codecs: codecs, check: checkServed(b.cfg, at, records)}, err
+			return &boundTarget{target: target, codecs: codecs, check: checkServed(b.cfg, at, records)}, err
 		},
 	}
 	if b.dryRun { // the address is the running bridge's
@@ -97,7 +97,7 @@ func serveMesh(ctx context.Context, l net.Listener, target *mcp.Target, server *
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return target.Run(ctx) })
 	group.Go(func() error { return server.Serve(ctx, l) })
-	return group.Wait() //nolint:wrapcheck // named by the house
+	return group.Wait() //nolint:wrapcheck // named by the runtime
 }
 
 func servedState(target *mcp.Target, server *mcp.Server) admin.TargetState {

@@ -46,7 +46,7 @@ type election struct {
 
 	target, identity string
 	log              *slog.Logger
-	link             atomic.Pointer[link] // to the target, by the loop that runs; nil: it is always reached
+	link             atomic.Pointer[targetConnection] // to the target, by the loop that runs; nil: it is always reached
 }
 
 // replica makes this process one of several, where the configuration says so.
@@ -138,7 +138,7 @@ func (r *elections) run(elections []*election) {
 	}
 }
 
-// election returns that of a target, as part of the house that is being made;
+// election returns that of a target, as part of the runtime that is being made;
 // nil where this process is alone.
 func (b *builder) election(target string) (*election, error) {
 	r := b.replicas
@@ -158,14 +158,14 @@ func (b *builder) election(target string) (*election, error) {
 		e.Elector = lease.New(o)
 		r.all[target] = e
 	}
-	if !slices.Contains(b.house.elections, e) {
-		b.house.elections = append(b.house.elections, e)
+	if !slices.Contains(b.runtime.elections, e) {
+		b.runtime.elections = append(b.runtime.elections, e)
 	}
 	return e, nil
 }
 
-// parts returns what runs while the target is written to.
-func (e *election) parts() []func(context.Context) error {
+// tasks returns what runs while the target is written to.
+func (e *election) tasks() []func(context.Context) error {
 	return []func(context.Context) error{named("lease of "+e.target, e.Run)}
 }
 
@@ -177,8 +177,8 @@ func (e *election) bridge() bridge.Election {
 	return e.Elector
 }
 
-// attach makes the election look at the link of the loop that begins.
-func (e *election) attach(l *link) {
+// attach makes the election look at the connection of the loop that begins.
+func (e *election) attach(l *targetConnection) {
 	if e != nil {
 		e.link.Store(l)
 	}
@@ -197,9 +197,9 @@ func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 	}
 }
 
-// configure tells the other replicas what this house writes to each target.
-func (h *house) configure() {
-	for _, o := range h.outlets {
+// configure tells the other replicas what this runtime writes to each target.
+func (h *runtime) configure() {
+	for _, o := range h.sinks {
 		if o.election == nil {
 			continue
 		}
@@ -238,7 +238,7 @@ func (e *election) differing() string {
 // until its successor does.
 func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
 	if e == nil {
-		return p.Run(ctx) //nolint:wrapcheck // named by the house
+		return p.Run(ctx) //nolint:wrapcheck // named by the runtime
 	}
 	e.Ready(bridge.Leadership{})
 	k := keyLeader{election: e, publisher: p, ended: make(chan error, 1)}
@@ -323,7 +323,7 @@ func (k *keyLeader) stop() {
 const handOverTime = 20 * time.Second
 
 // handOver makes others lead what this replica leads before it ends.
-func (h *house) handOver(ctx context.Context) {
+func (h *runtime) handOver(ctx context.Context) {
 	if len(h.elections) == 0 {
 		return
 	}

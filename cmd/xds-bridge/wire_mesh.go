@@ -25,7 +25,7 @@ import (
 )
 
 // mesh makes the source that a mesh is.
-func (b *builder) mesh(name string, m *config.Istiod) (*input, error) {
+func (b *builder) mesh(name string, m *config.Istiod) (*boundSource, error) {
 	log := b.log.With("component", "mesh", "peer", name)
 	stream, err := adsOptions(m)
 	if err != nil {
@@ -51,14 +51,14 @@ func (b *builder) mesh(name string, m *config.Istiod) (*input, error) {
 			heard.Store(time.Now().UnixNano())
 		}
 	}
-	if err := mapping(m, &o, b.feed(name).replicas(m.Address), observe); err != nil {
+	if err := mapping(m, &o, b.sourceTable(name).replicas(m.Address), observe); err != nil {
 		return nil, err
 	}
 	source, err := mesh.New(o)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &input{
+	return &boundSource{
 		name: name, kind: "mesh", source: source,
 		again: source.Recheck, check: checkMesh(m, source),
 		state: func() admin.SourceState {

@@ -8,19 +8,19 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// nacos makes the link to a Nacos cluster.
-func (b *builder) nacos(name string, n *config.Nacos) (*link, error) {
+// nacos makes the connection to a Nacos cluster.
+func (b *builder) nacos(name string, n *config.Nacos) (*targetConnection, error) {
 	opts := b.nacosOptions(name, n)
 	opts.Observe = b.metrics.Nacos(name)
 	client, err := nacos.New(opts)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &link{
+	return &targetConnection{
 		name: name, kind: "nacos", serve: client.Run,
 		state: func() admin.TargetState { return nacosState(client.State()) },
 		fault: func() string { return client.State().LastError },
-		over: func(b *builder, bridges []config.Bridge, former []use) (*reached, error) {
+		over: func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
 			return b.overNacos(name, client, bridges, former)
 		},
 	}, nil
@@ -28,8 +28,8 @@ func (b *builder) nacos(name string, n *config.Nacos) (*link, error) {
 
 // overNacos makes the target and the codecs of all formats of the bridges that
 // lead to it.
-func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.Bridge, former []use) (*reached, error) {
-	n, r := b.cfg.Registries[name].Nacos, &reached{}
+func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.Bridge, former []use) (*boundTarget, error) {
+	n, r := b.cfg.Registries[name].Nacos, &boundTarget{}
 	codecs, places, err := written(b, name, bridges, former, b.nacosForm)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 )
 
 // zookeeperSource makes the source that a ZooKeeper ensemble is.
-func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, error) {
+func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*boundSource, error) {
 	var formats []zookeeper.Format
 	for _, u := range b.readings(name) {
 		f, err := b.zookeeperForm(u)
@@ -28,7 +28,7 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, err
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &input{
+	return &boundSource{
 		name: name, kind: "zookeeper", source: source, again: source.Recheck,
 		state: func() admin.SourceState { return zookeeperState(source.State()) },
 		check: checkZooKeeperSource(source),
@@ -36,7 +36,7 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*input, err
 }
 
 // nacosSource makes the source that a Nacos cluster is.
-func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
+func (b *builder) nacosSource(name string, n *config.Nacos) (*boundSource, error) {
 	var formats []nacos.Format
 	var scopes []nacos.Scope
 	for _, u := range b.readings(name) {
@@ -57,7 +57,7 @@ func (b *builder) nacosSource(name string, n *config.Nacos) (*input, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &input{
+	return &boundSource{
 		name: name, kind: "nacos", source: source, again: source.Recheck,
 		state: func() admin.SourceState {
 			s := source.State()

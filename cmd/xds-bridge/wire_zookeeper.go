@@ -10,8 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// zookeeper makes the link to a ZooKeeper ensemble.
-func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
+// zookeeper makes the connection to a ZooKeeper ensemble.
+func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*targetConnection, error) {
 	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
 	sessions, connection := opts.Observe, b.metrics.ZooKeeper(name)
 	opts.Observe = onReturn(func(s zookeeper.State) {
@@ -22,7 +22,7 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &link{
+	return &targetConnection{
 		name: name, kind: "zookeeper", close: client.Close, back: back,
 		state: func() admin.TargetState {
 			s := client.State()
@@ -31,7 +31,7 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 		fault:   func() string { return client.State().LastError },
 		session: func() int64 { return client.State().Session },
 		lasting: z.Lifetime != "session",
-		over: func(b *builder, bridges []config.Bridge, former []use) (*reached, error) {
+		over: func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
 			r, err := b.overZooKeeper(name, client, bridges, former)
 			if err == nil && r.entry != nil {
 				r.entry.back = back
@@ -43,8 +43,8 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*link, error) {
 
 // overZooKeeper makes the target and the codecs of all formats of the bridges
 // that lead to it.
-func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge, former []use) (*reached, error) {
-	z, r := b.cfg.Registries[name].ZooKeeper, &reached{}
+func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge, former []use) (*boundTarget, error) {
+	z, r := b.cfg.Registries[name].ZooKeeper, &boundTarget{}
 	codecs, places, err := written(b, name, bridges, former, b.zookeeperForm)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	r.bridges = identities(bridges)
-	r.target, r.check = target, checkZooKeeper(b.cfg, end{registry: name}, target)
+	r.target, r.check = target, checkZooKeeper(b.cfg, sinkKey{registry: name}, target)
 	if !b.dryRun {
 		r.entry = b.admission(name, target)
 		r.beside = r.entry.alive
@@ -78,11 +78,11 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 }
 
 // sessions returns what tells the sessions of this process that stand at a
-// registry: a link that is replaced shows that the process lives until it ends.
+// registry: a connection that is replaced shows that the process lives until it ends.
 func (b *builder) sessions(name string) func(session int64) bool {
 	standing := b.stand
 	return func(session int64) bool {
-		return session != 0 && slices.ContainsFunc(standing, func(l *link) bool { return l.name == name && l.session != nil && l.session() == session })
+		return session != 0 && slices.ContainsFunc(standing, func(l *targetConnection) bool { return l.name == name && l.session != nil && l.session() == session })
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-func (c *cli) reloadVerb() *cobra.Command {
+func (c *cli) reloadCommand() *cobra.Command {
 	var o clientOptions
 	var form output
 	cmd := &cobra.Command{

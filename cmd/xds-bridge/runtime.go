@@ -17,37 +17,37 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// house is a configuration made into things that run. The parts of a house
+// runtime is a configuration made into things that run. The parts of a runtime
 // that a reload does not touch go over into the next one as they are.
-type house struct {
-	cfg        *config.Config
-	owner      string
-	inputs     []*input
-	outlets    []*outlet
-	waypoints  []*waypoint
-	announcers []*announcer
-	elections  []*election
-	log        *slog.Logger
-	metrics    *metrics.Metrics
-	events     *admin.Events
-	audit      *audit.Log
+type runtime struct {
+	cfg           *config.Config
+	owner         string
+	sources       []*boundSource
+	sinks         []*sink
+	registryIDs   []*registryID
+	keyPublishers []*keyPublisher
+	elections     []*election
+	log           *slog.Logger
+	metrics       *metrics.Metrics
+	events        *admin.Events
+	audit         *audit.Log
 }
 
-// input is one source with its table. It runs once, however many bridges
+// boundSource is one source with its table. It runs once, however many bridges
 // read it.
-type input struct {
+type boundSource struct {
 	name, kind string
 	key        string // of all that the source depends on
-	*feed
+	*sourceTable
 	source registry.Source
 	state  func() admin.SourceState
 	again  func() // asks for a fresh reading
 	check  func(context.Context, *findings)
 }
 
-// link is the connection to a target. It outlives loops: what is over it
-// depends on bridges as well, the link on the registry alone.
-type link struct {
+// targetConnection is the connection to a target. It outlives loops: what is over it
+// depends on bridges as well, the connection on the registry alone.
+type targetConnection struct {
 	name, kind string
 	key        string                      // of all that the connection depends on
 	listen     string                      // the address at which it serves; empty where it connects
@@ -62,11 +62,11 @@ type link struct {
 
 	// over makes the target that the connection leads to, for the bridges of
 	// a loop. It looks at former places as well, and nothing is written there.
-	over func(b *builder, bridges []config.Bridge, former []use) (*reached, error)
+	over func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error)
 }
 
-// reached is a target over a link, and what goes with it.
-type reached struct {
+// boundTarget is a target over a connection, and what goes with it.
+type boundTarget struct {
 	target  registry.Target
 	codecs  [][]codec // of each bridge
 	check   func(context.Context, *findings)
@@ -75,43 +75,43 @@ type reached struct {
 	bridges []string                    // what identifies the bridges that lead there
 }
 
-// outlet is one target with the loop of all bridges that lead to it.
-type outlet struct {
-	*link
-	*reached
-	at       end
-	key      string // of all that the loop depends on beside the link
+// sink is one target with the loop of all bridges that lead to it.
+type sink struct {
+	*targetConnection
+	*boundTarget
+	at       sinkKey
+	key      string // of all that the loop depends on beside the connection
 	loop     *bridge.Loop
 	former   []use     // places that bridges wrote and write no more
 	election *election // nil where every replica writes, or there is but one
 }
 
-// close gives back what the house holds, after it ran or in place of it.
-func (h *house) close() { h.closeBut(nil) }
+// close gives back what the runtime holds, after it ran or in place of it.
+func (h *runtime) close() { h.closeBut(nil) }
 
-// closeBut gives back what the house holds, but for links that stand without it.
-func (h *house) closeBut(standing []*link) {
-	for _, o := range h.outlets {
-		if !slices.Contains(standing, o.link) {
+// closeBut gives back what the runtime holds, but for connections that stand without it.
+func (h *runtime) closeBut(standing []*targetConnection) {
+	for _, o := range h.sinks {
+		if !slices.Contains(standing, o.targetConnection) {
 			o.end()
 		}
 	}
 }
 
-func (l *link) end() {
+func (l *targetConnection) end() {
 	if l.close != nil {
 		l.close()
 	}
 }
 
-// outlet returns the outlet at an end, nil where there is none.
-func (h *house) outlet(at end) *outlet {
-	return first(h.outlets, func(o *outlet) bool { return o.at == at })
+// sink returns the sink at an end, nil where there is none.
+func (h *runtime) sink(at sinkKey) *sink {
+	return first(h.sinks, func(o *sink) bool { return o.at == at })
 }
 
-// input returns the input of a registry, nil where there is none.
-func (h *house) input(name string) *input {
-	return first(h.inputs, func(in *input) bool { return in.name == name })
+// source returns the source of a registry, nil where there is none.
+func (h *runtime) source(name string) *boundSource {
+	return first(h.sources, func(in *boundSource) bool { return in.name == name })
 }
 
 // first returns the first that fits, nil where none does.
@@ -122,15 +122,15 @@ func first[T any](all []*T, fits func(*T) bool) *T {
 	return nil
 }
 
-// during keeps a part of the house going for as long as work takes. The
-// timeout ends work alone: the house is still there to say what was missing.
-func (h *house) during(ctx context.Context, timeout time.Duration, loops []func(context.Context) error, work func(context.Context) error) error {
+// during keeps a part of the runtime going for as long as work takes. The
+// timeout ends work alone: the runtime is still there to say what was missing.
+func (h *runtime) during(ctx context.Context, timeout time.Duration, loops []func(context.Context) error, work func(context.Context) error) error {
 	ctx, worked := context.WithCancel(ctx)
 	defer worked()
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var result error
-	failed := h.stages(ctx, loops, func(context.Context) error {
+	failed := h.runTasks(ctx, loops, func(context.Context) error {
 		defer worked()
 		result = work(timed)
 		return nil
@@ -138,16 +138,16 @@ func (h *house) during(ctx context.Context, timeout time.Duration, loops []func(
 	return errors.Join(failed, result)
 }
 
-// stages runs sources, loops and connections. Each stage is ended after the
+// runTasks runs sources, loops and connections. Each group is ended after the
 // one that feeds it: sources, then loops, which finish the calls under way,
 // then the connections of the targets. Nothing is deleted on the way out.
-func (h *house) stages(ctx context.Context, loops []func(context.Context) error, work func(context.Context) error) error {
+func (h *runtime) runTasks(ctx context.Context, loops []func(context.Context) error, work func(context.Context) error) error {
 	base := context.WithoutCancel(ctx)
 	failed := make(chan error, 1)
-	running := []*stage{
-		begin(base, failed, append(h.connections(), work)),
-		begin(base, failed, loops),
-		begin(base, failed, h.sources()),
+	running := []*tasks{
+		startTasks(base, failed, append(h.connectionTasks(), work)),
+		startTasks(base, failed, loops),
+		startTasks(base, failed, h.sourceTasks()),
 	}
 	var err error
 	select {
@@ -155,52 +155,52 @@ func (h *house) stages(ctx context.Context, loops []func(context.Context) error,
 	case err = <-failed:
 	}
 	for _, s := range slices.Backward(running) {
-		s.end()
+		s.stop()
 	}
 	return err
 }
 
-func (h *house) connections() []func(context.Context) error {
+func (h *runtime) connectionTasks() []func(context.Context) error {
 	var all []func(context.Context) error
-	for _, o := range h.outlets {
-		all = append(all, o.link.parts()...)
+	for _, o := range h.sinks {
+		all = append(all, o.targetConnection.tasks()...)
 	}
 	return all
 }
 
-func (h *house) loops() []func(context.Context) error {
+func (h *runtime) loopTasks() []func(context.Context) error {
 	var all []func(context.Context) error
-	for _, o := range h.outlets {
-		all = append(all, o.parts()...)
+	for _, o := range h.sinks {
+		all = append(all, o.tasks()...)
 	}
 	return all
 }
 
-func (h *house) sources() []func(context.Context) error {
+func (h *runtime) sourceTasks() []func(context.Context) error {
 	var all []func(context.Context) error
-	for _, in := range h.inputs {
-		all = append(all, in.parts()...)
+	for _, in := range h.sources {
+		all = append(all, in.tasks()...)
 	}
-	for _, w := range h.waypoints {
-		all = append(all, w.parts()...)
+	for _, w := range h.registryIDs {
+		all = append(all, w.tasks()...)
 	}
-	for _, a := range h.announcers {
-		all = append(all, a.parts()...)
+	for _, a := range h.keyPublishers {
+		all = append(all, a.tasks()...)
 	}
 	return all
 }
 
-// parts returns what runs while the connection is wanted.
-func (l *link) parts() []func(context.Context) error {
+// tasks returns what runs while the connection is wanted.
+func (l *targetConnection) tasks() []func(context.Context) error {
 	if l.serve == nil {
 		return nil
 	}
 	return []func(context.Context) error{named("target "+l.name, l.serve)}
 }
 
-// parts returns what runs while the target is written to.
-func (o *outlet) parts() []func(context.Context) error {
-	o.election.attach(o.link)
+// tasks returns what runs while the target is written to.
+func (o *sink) tasks() []func(context.Context) error {
+	o.election.attach(o.targetConnection)
 	all := []func(context.Context) error{named("loop of "+o.name, o.loop.Run)}
 	if o.back != nil {
 		all = append(all, o.rescan)
@@ -214,20 +214,20 @@ func (o *outlet) parts() []func(context.Context) error {
 	return all
 }
 
-// parts returns what runs while the source is read.
-func (in *input) parts() []func(context.Context) error {
+// tasks returns what runs while the source is read.
+func (in *boundSource) tasks() []func(context.Context) error {
 	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
 		return in.source.Run(ctx, in.table)
 	})}
 }
 
-// parts returns what runs while the registry is on the way of an entry.
-func (w *waypoint) parts() []func(context.Context) error {
+// tasks returns what runs while the registry is on the way of an entry.
+func (w *registryID) tasks() []func(context.Context) error {
 	return []func(context.Context) error{named("id of "+w.name, w.run)}
 }
 
 // rescan makes the loop read everything again whenever a connection is back.
-func (o *outlet) rescan(ctx context.Context) error {
+func (o *sink) rescan(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -242,7 +242,7 @@ func (o *outlet) rescan(ctx context.Context) error {
 
 // agree makes the loop read everything again once all replicas are configured
 // alike: what it kept because another one may claim it may go by then.
-func (o *outlet) agree(ctx context.Context) error {
+func (o *sink) agree(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for differed := ""; ; {
@@ -266,20 +266,20 @@ func (o *outlet) agree(ctx context.Context) error {
 }
 
 // resync makes the loop read everything again.
-func (o *outlet) resync(ctx context.Context) error {
+func (o *sink) resync(ctx context.Context) error {
 	if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
 		return fmt.Errorf("target %s: %w", o.name, err)
 	}
 	return nil
 }
 
-// names returns what the house speaks to, each once.
-func (h *house) names() []string {
+// names returns what the runtime speaks to, each once.
+func (h *runtime) names() []string {
 	var names []string
-	for _, in := range h.inputs {
+	for _, in := range h.sources {
 		names = append(names, in.name)
 	}
-	for _, o := range h.outlets {
+	for _, o := range h.sinks {
 		if !slices.Contains(names, o.name) {
 			names = append(names, o.name)
 		}
@@ -296,17 +296,17 @@ func named(name string, run func(context.Context) error) func(context.Context) e
 	}
 }
 
-// stage is a number of things that run and are ended together.
-type stage struct {
+// tasks is a number of things that run and are ended together.
+type tasks struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// begin runs all of them; the first error of any is sent to failed. A panic
+// startTasks runs all of them; the first error of any is sent to failed. A panic
 // ends the process, as it should.
-func begin(ctx context.Context, failed chan<- error, all []func(context.Context) error) *stage {
+func startTasks(ctx context.Context, failed chan<- error, all []func(context.Context) error) *tasks {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &stage{cancel: cancel}
+	s := &tasks{cancel: cancel}
 	for _, run := range all {
 		s.running.Go(func() {
 			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -320,7 +320,7 @@ func begin(ctx context.Context, failed chan<- error, all []func(context.Context)
 	return s
 }
 
-func (s *stage) end() {
+func (s *tasks) stop() {
 	s.cancel()
 	s.running.Wait()
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// waypoint returns what a registry is called in the paths of entries.
-func (b *builder) waypoint(name string) *waypoint {
-	return first(b.house.waypoints, func(w *waypoint) bool { return w.name == name })
+// registryID returns what a registry is called in the paths of entries.
+func (b *builder) registryID(name string) *registryID {
+	return first(b.runtime.registryIDs, func(w *registryID) bool { return w.name == name })
 }
 
 // named returns the registries that bridges lead from or to.
@@ -26,9 +26,9 @@ func (b *builder) named() []string {
 	return slices.Compact(all)
 }
 
-// joined returns the waypoint of a registry: that of before where its id
+// joined returns the registry identity of a registry: that of before where its id
 // depends on nothing that changed, or a new one.
-func (b *builder) joined(name string) *waypoint {
+func (b *builder) joined(name string) *registryID {
 	given := ""
 	r := b.cfg.Registries[name]
 	switch {
@@ -45,12 +45,12 @@ func (b *builder) joined(name string) *waypoint {
 	}
 	key := text(identity(r))
 	if b.before != nil {
-		if w := first(b.before.waypoints, func(w *waypoint) bool { return w.name == name && w.key == key }); w != nil {
+		if w := first(b.before.registryIDs, func(w *registryID) bool { return w.name == name && w.key == key }); w != nil {
 			b.onMove = append(b.onMove, func() { w.reach(kept) })
 			return w
 		}
 	}
-	w := newWaypoint(name, given, kept, b.log)
+	w := newRegistryID(name, given, kept, b.log)
 	w.key = key
 	return w
 }

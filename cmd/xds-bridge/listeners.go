@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// doors are the sockets that the process listens at, by address. A server is
+// listeners are the sockets that the process listens at, by address. A server is
 // given a listener of its own on the same socket, so that nobody who connects
 // is turned away while one server takes the place of another.
-type doors struct {
+type listeners struct {
 	mu   sync.Mutex
-	open map[string]door
+	open map[string]sharedListener
 }
 
-// door is a socket that can be handed out more than once.
-type door interface {
+// sharedListener is a socket that can be handed out more than once.
+type sharedListener interface {
 	net.Listener
 	File() (*os.File, error)
 }
 
-func newDoors() *doors { return &doors{open: make(map[string]door)} }
+func newListeners() *listeners { return &listeners{open: make(map[string]sharedListener)} }
 
 // listen returns a listener at host:port, which the caller closes. The socket
 // itself stays open until it is shut.
-func (d *doors) listen(ctx context.Context, address string) (net.Listener, error) {
+func (d *listeners) listen(ctx context.Context, address string) (net.Listener, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open[address] == nil {
@@ -38,7 +38,7 @@ func (d *doors) listen(ctx context.Context, address string) (net.Listener, error
 		if err != nil {
 			return nil, fmt.Errorf("%w; another process may hold the port", err)
 		}
-		at, ok := l.(door)
+		at, ok := l.(sharedListener)
 		if !ok {
 			return nil, errors.Join(fmt.Errorf("%s: a %T cannot be shared", address, l), l.Close())
 		}
@@ -58,7 +58,7 @@ func (d *doors) listen(ctx context.Context, address string) (net.Listener, error
 // bind opens a socket. Where one of ours holds the port at another address, as
 // 127.0.0.1:P does for :P, both share it until the old one is shut. Other
 // processes never do: the sockets of ours refuse to once it is bound.
-func (d *doors) bind(ctx context.Context, address string) (net.Listener, error) {
+func (d *listeners) bind(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	own := d.sameport(address)
 	if !errors.Is(err, syscall.EADDRINUSE) || len(own) == 0 {
@@ -80,7 +80,7 @@ func (d *doors) bind(ctx context.Context, address string) (net.Listener, error) 
 }
 
 // sameport returns our sockets that hold the port of an address.
-func (d *doors) sameport(address string) []net.Listener {
+func (d *listeners) sameport(address string) []net.Listener {
 	var all []net.Listener
 	_, port, _ := net.SplitHostPort(address)
 	for held, at := range d.open {
@@ -110,8 +110,8 @@ func share(c syscall.RawConn, on int) error {
 	return errors.Join(err, set)
 }
 
-// shut closes the sockets at which nobody serves any more.
-func (d *doors) shut(wanted func(address string) bool) {
+// closeOthers closes the sockets at which nobody serves any more.
+func (d *listeners) closeOthers(wanted func(address string) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for address, at := range d.open {

@@ -13,17 +13,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 )
 
-// keeper runs a house, and the one that each change of the configuration
+// supervisor runs a runtime, and the one that each change of the configuration
 // makes of it. One goroutine, that of keep, owns all but last.
-type keeper struct {
+type supervisor struct {
 	cli     *cli
 	builder *builder
-	house   *house
-	life    *life
+	runtime *runtime
+	life    *lifecycle
 	server  *admin.Server
 	asks    chan ask
 	file    watched
-	left    map[end]config.Registry // where entries stay that no loop looks after any more
+	left    map[sinkKey]config.Registry // where entries stay that no loop looks after any more
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
@@ -34,9 +34,9 @@ type ask chan admin.Reload
 
 // keep runs what the configuration says until ctx ends, which is no fault.
 func (c *cli) keep(ctx context.Context, b *builder) error {
-	h := b.house
-	k := &keeper{cli: c, builder: b, house: h, life: newLife(h.log), asks: make(chan ask), file: b.file, left: make(map[end]config.Registry)}
-	defer b.doors.shut(func(string) bool { return false })
+	h := b.runtime
+	k := &supervisor{cli: c, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), file: b.file, left: make(map[sinkKey]config.Registry)}
+	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {
 		h.close()
 		return exit{exitUsage, err}
@@ -51,14 +51,14 @@ func (c *cli) keep(ctx context.Context, b *builder) error {
 	if err != nil {
 		return exit{exitFindings, err}
 	}
-	k.house.log.Info("stopped", "entries", k.house.stays())
+	k.runtime.log.Info("stopped", "entries", k.runtime.stays())
 	return nil
 }
 
 // stays says what becomes of entries once the process has ended.
-func (h *house) stays() string {
+func (h *runtime) stays() string {
 	var goes []string
-	for _, o := range h.outlets {
+	for _, o := range h.sinks {
 		if !o.lasting && o.listen == "" {
 			goes = append(goes, o.name)
 		}
@@ -69,32 +69,32 @@ func (h *house) stays() string {
 	return "entries in " + strings.Join(goes, ", ") + " go with the connection, unless another replica publishes them; all others stay"
 }
 
-// run keeps the parts of the house going. What serves beside them ends last.
-func (k *keeper) run(ctx context.Context) error {
+// run keeps the parts of the runtime going. What serves beside them ends last.
+func (k *supervisor) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
-	serving := begin(base, k.life.failed, []func(context.Context) error{k.server.Run})
-	defer serving.end()
+	serving := startTasks(base, k.life.failed, []func(context.Context) error{k.server.Run})
+	defer serving.stop()
 	defer k.builder.replicas.close()
 	defer k.life.close()
-	k.life.become(base, k.house)
-	k.builder.replicas.run(k.house.elections)
+	k.life.apply(base, k.runtime)
+	k.builder.replicas.run(k.runtime.elections)
 	look := time.NewTimer(k.interval())
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			k.house.handOver(base)
+			k.runtime.handOver(base)
 			return nil
 		case err := <-k.life.failed:
 			return err
 		case x := <-k.life.left:
-			k.life.handed(x, k.house)
+			k.life.handed(x, k.runtime)
 		case a := <-k.asks:
 			a <- k.reload(base, "request")
 		case <-k.cli.hup:
 			k.reload(base, "signal")
 		case <-look.C:
-			if k.house.cfg.Reload.Interval > 0 && k.file.changed() {
+			if k.runtime.cfg.Reload.Interval > 0 && k.file.changed() {
 				k.reload(base, "file")
 			}
 			look.Reset(k.interval())
@@ -103,16 +103,16 @@ func (k *keeper) run(ctx context.Context) error {
 }
 
 // interval returns how long the file is left alone between two looks.
-func (k *keeper) interval() time.Duration {
-	if i := k.house.cfg.Reload.Interval.Std(); i > 0 {
+func (k *supervisor) interval() time.Duration {
+	if i := k.runtime.cfg.Reload.Interval.Std(); i > 0 {
 		return i
 	}
 	return time.Minute // whether it is looked at may change
 }
 
 // listen opens probes, metrics and the status API.
-func (k *keeper) listen(ctx context.Context) error {
-	h := k.house
+func (k *supervisor) listen(ctx context.Context) error {
+	h := k.runtime
 	o := admin.Options{
 		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: thisBuild().Version, Owner: h.owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
@@ -130,18 +130,18 @@ func (k *keeper) listen(ctx context.Context) error {
 }
 
 // shown returns what the status API tells of.
-func (h *house) shown() (inputs []admin.Input, targets []admin.Target) {
-	for _, in := range h.inputs {
+func (h *runtime) shown() (inputs []admin.Input, targets []admin.Target) {
+	for _, in := range h.sources {
 		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
 	}
-	for _, t := range h.outlets {
+	for _, t := range h.sinks {
 		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.told(), Refused: t.entry.fault})
 	}
 	return inputs, targets
 }
 
 // told returns what tells how the target is connected, and what is amiss though it is.
-func (o *outlet) told() func() admin.TargetState {
+func (o *sink) told() func() admin.TargetState {
 	if o.entry == nil {
 		return o.state
 	}
@@ -158,7 +158,7 @@ func (o *outlet) told() func() admin.TargetState {
 const reloadWait = 25 * time.Second
 
 // ask has the configuration read again, after a reload that is under way.
-func (k *keeper) ask(ctx context.Context) (admin.Reload, error) {
+func (k *supervisor) ask(ctx context.Context) (admin.Reload, error) {
 	ctx, cancel := context.WithTimeout(ctx, reloadWait)
 	defer cancel()
 	a := make(ask, 1)
@@ -175,7 +175,7 @@ func (k *keeper) ask(ctx context.Context) (admin.Reload, error) {
 	}
 }
 
-func (k *keeper) reloaded() *admin.Reload {
+func (k *supervisor) reloaded() *admin.Reload {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.last

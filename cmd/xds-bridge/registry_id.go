@@ -12,11 +12,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A waypoint is what a registry is called in the paths of entries. ZooKeeper
+// A registryID is what a registry is called in the paths of entries. ZooKeeper
 // and Nacos keep an id of themselves, so that deployments that name them
 // differently recognise each other's entries; one of the configuration goes
 // before it. Once known it stays.
-type waypoint struct {
+type registryID struct {
 	name  string // of the registry in the configuration
 	given string // by the configuration; empty: none
 	key   string // of all that the id depends on
@@ -40,17 +40,17 @@ type keptID struct {
 	ask func(ctx context.Context, offer string) (string, error)
 }
 
-// newWaypoint returns what a registry is called; kept is nil for one that
+// newRegistryID returns what a registry is called; kept is nil for one that
 // keeps no id.
-func newWaypoint(name, given string, kept *keptID, log *slog.Logger) *waypoint {
-	w := &waypoint{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
+func newRegistryID(name, given string, kept *keptID, log *slog.Logger) *registryID {
+	w := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
 	if given != "" || kept == nil {
 		w.settle(orWord(given, name))
 	}
 	return w
 }
 
-func (w *waypoint) settle(id string) {
+func (w *registryID) settle(id string) {
 	w.id = id
 	w.mu.Lock()
 	w.err = nil
@@ -59,23 +59,23 @@ func (w *waypoint) settle(id string) {
 }
 
 // hop returns what stands for the registry in a path, once it is known.
-func (w *waypoint) hop() string { return metadata.Hop(w.id) }
+func (w *registryID) hop() string { return metadata.Hop(w.id) }
 
 // reach says how the registry is asked from now on.
-func (w *waypoint) reach(kept *keptID) {
+func (w *registryID) reach(kept *keptID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kept = kept
 }
 
-func (w *waypoint) keeps() *keptID {
+func (w *registryID) keeps() *keptID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept
 }
 
 // fault returns why the id is not known yet, nil once it is.
-func (w *waypoint) fault() error {
+func (w *registryID) fault() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -87,7 +87,7 @@ const idEvery = time.Minute
 // run asks the registry until it has answered, and from then on looks after
 // the id that it keeps: one that was wiped would be given another by whoever
 // comes next, and loops through both would not be recognised.
-func (w *waypoint) run(ctx context.Context) error {
+func (w *registryID) run(ctx context.Context) error {
 	if w.keeps() == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ var errNoID = errors.New("the registry keeps no id")
 // look asks the registry once, and returns the id that it keeps, or found
 // where that is unknown now. It returns errNoID where there is none to look
 // after.
-func (w *waypoint) look(ctx context.Context, found string) (string, error) {
+func (w *registryID) look(ctx context.Context, found string) (string, error) {
 	kept := w.keeps()
 	id, err := kept.ask(ctx, w.offer(kept, found))
 	switch {
@@ -141,7 +141,7 @@ func (w *waypoint) look(ctx context.Context, found string) (string, error) {
 
 // offer returns what a registry that keeps no id is to keep: what it kept
 // before, if that was found.
-func (w *waypoint) offer(kept *keptID, found string) string {
+func (w *registryID) offer(kept *keptID, found string) string {
 	if found == "" || w.given != "" || kept.offer == "" {
 		return kept.offer
 	}
@@ -150,7 +150,7 @@ func (w *waypoint) offer(kept *keptID, found string) string {
 
 // check tells what the registry keeps. That it cannot be reached is told by
 // others.
-func (w *waypoint) check(ctx context.Context, f *findings) {
+func (w *registryID) check(ctx context.Context, f *findings) {
 	k := w.keeps()
 	if k == nil {
 		return
@@ -170,7 +170,7 @@ func (w *waypoint) check(ctx context.Context, f *findings) {
 }
 
 // learn takes in what the registry keeps, or why it keeps nothing for us.
-func (w *waypoint) learn(kept, where string, refused error) {
+func (w *registryID) learn(kept, where string, refused error) {
 	switch {
 	case w.given != "" && kept != "" && kept != w.given:
 		w.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
@@ -190,7 +190,7 @@ func (w *waypoint) learn(kept, where string, refused error) {
 }
 
 // wait waits until the id of the registry is known.
-func (w *waypoint) wait(ctx context.Context) error {
+func (w *registryID) wait(ctx context.Context) error {
 	select {
 	case <-w.known:
 		return nil
@@ -201,6 +201,6 @@ func (w *waypoint) wait(ctx context.Context) error {
 
 // routeBetween returns the way from one registry into another, which is known
 // once both are.
-func routeBetween(from, to *waypoint) func() metadata.Route {
+func routeBetween(from, to *registryID) func() metadata.Route {
 	return func() metadata.Route { return metadata.Route{From: from.hop(), To: to.hop()} }
 }

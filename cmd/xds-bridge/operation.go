@@ -13,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// work is what a person has done to entries beside any bridge: purge, adopt
+// operation is what a person has done to entries beside any bridge: purge, adopt
 // and release.
-type work struct {
+type operation struct {
 	action  string // as the audit calls it
 	after   string // what becomes of the entries
 	owner   string // as whom it is done; empty: as the configuration's
@@ -25,9 +25,9 @@ type work struct {
 	lasting bool   // only where entries outlive the connection of who wrote them
 	yes     bool   // do it; else only tell
 	timeout time.Duration
-	taking  *taking
+	taking  *takeover
 	change  func(registry.Group, []registry.Held) registry.Change
-	prepare func(context.Context, *house) error // before the targets are read; nil: nothing
+	prepare func(context.Context, *runtime) error // before the targets are read; nil: nothing
 }
 
 // rememberer is a target that remembers owners: one in which entries stay when
@@ -48,9 +48,9 @@ func checkOwner(owner string) error {
 
 // work does it in every target, and returns what was or would be done, and what
 // was left.
-func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
+func (c *cli) work(ctx context.Context, w operation) (done, left []step, err error) {
 	if w.taking == nil {
-		w.taking = &taking{}
+		w.taking = &takeover{}
 	}
 	if err := checkOwner(orWord(w.owner, w.gone)); err != nil {
 		return nil, nil, err
@@ -59,7 +59,7 @@ func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := c.house(wiring{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
+	h, err := c.runtime(buildOptions{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +69,7 @@ func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 		return nil, nil, err
 	}
 	if w.prepare == nil {
-		h.inputs, h.waypoints, h.announcers = nil, nil, nil // nothing has to be known of the sources
+		h.sources, h.registryIDs, h.keyPublishers = nil, nil, nil // nothing has to be known of the sources
 	}
 	err = h.during(ctx, w.timeout, nil, func(ctx context.Context) error {
 		if w.prepare != nil {
@@ -86,7 +86,7 @@ func (c *cli) work(ctx context.Context, w work) (done, left []step, err error) {
 
 // worked does the work in one target after the other, until one fails, and
 // keeps in the audit what was done.
-func (h *house) worked(ctx context.Context, w work, outlets []*outlet) (done, left []step, err error) {
+func (h *runtime) worked(ctx context.Context, w operation, outlets []*sink) (done, left []step, err error) {
 	for _, t := range outlets {
 		is, not, err := t.work(ctx, w)
 		done, left = append(done, is...), append(left, not...)
@@ -101,10 +101,10 @@ func (h *house) worked(ctx context.Context, w work, outlets []*outlet) (done, le
 }
 
 // workplaces returns the targets in which the work can be done.
-func (c *cli) workplaces(h *house, w work) ([]*outlet, error) {
-	var all []*outlet
+func (c *cli) workplaces(h *runtime, w operation) ([]*sink, error) {
+	var all []*sink
 	named := false
-	for _, t := range h.outlets {
+	for _, t := range h.sinks {
 		if w.target != "" && w.target != t.name {
 			continue
 		}
@@ -130,7 +130,7 @@ func (c *cli) workplaces(h *house, w work) ([]*outlet, error) {
 
 // work does it in one target. All that it holds is read before anything is
 // written. What is returned is what was read back, whatever the error.
-func (t *outlet) work(ctx context.Context, w work) (done, left []step, err error) {
+func (t *sink) work(ctx context.Context, w operation) (done, left []step, err error) {
 	k, lasting := t.target.(rememberer)
 	gone, err := t.departed(ctx, w.gone)
 	if err != nil {
@@ -163,7 +163,7 @@ func (t *outlet) work(ctx context.Context, w work) (done, left []step, err error
 
 // departed returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error where a bridge of it runs.
-func (t *outlet) departed(ctx context.Context, owner string) (string, error) {
+func (t *sink) departed(ctx context.Context, owner string) (string, error) {
 	k, lasting := t.target.(rememberer)
 	if !lasting || owner == "" {
 		return owner, nil
@@ -189,7 +189,7 @@ func (t *outlet) departed(ctx context.Context, owner string) (string, error) {
 
 // changes returns what is to be done in each group of the target, and of which
 // groups that cannot be told.
-func (t *outlet) changes(ctx context.Context, w work) (changes []registry.Change, left []step, err error) {
+func (t *sink) changes(ctx context.Context, w operation) (changes []registry.Change, left []step, err error) {
 	groups, err := t.target.Groups(ctx)
 	if err != nil {
 		return nil, nil, unreachable("target %s: %w", t.name, err)
@@ -225,7 +225,7 @@ func (t *outlet) changes(ctx context.Context, w work) (changes []registry.Change
 
 // published returns an error where a change would delete what lives as long as
 // the connection of a bridge does, and no longer: only that can take it back.
-func (t *outlet) published(w work, change registry.Change) error {
+func (t *sink) published(w operation, change registry.Change) error {
 	if _, lasting := t.target.(rememberer); lasting {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (t *outlet) published(w work, change registry.Change) error {
 // workOn has one change done, and tells by what is read back what of it was. A
 // change that was refused, or that another came in between of, costs its group
 // alone.
-func (t *outlet) workOn(ctx context.Context, w work, change registry.Change) (done, left []step, err error) {
+func (t *sink) workOn(ctx context.Context, w operation, change registry.Change) (done, left []step, err error) {
 	failed := t.target.Write(ctx, change)
 	still, err := t.readBack(ctx, w, change)
 	for _, s := range t.steps(w, change) {
@@ -266,7 +266,7 @@ func (t *outlet) workOn(ctx context.Context, w work, change registry.Change) (do
 
 // readBack returns the keys of a change that are still to be done. A registry
 // that shows writes late is asked once more.
-func (t *outlet) readBack(ctx context.Context, w work, change registry.Change) (map[string]bool, error) {
+func (t *sink) readBack(ctx context.Context, w operation, change registry.Change) (map[string]bool, error) {
 	var late time.Duration
 	if v, ok := t.target.(registry.Verified); ok {
 		late = v.VerifyAfter()
@@ -302,7 +302,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // steps returns a change entry by entry.
-func (t *outlet) steps(w work, change registry.Change) []step {
+func (t *sink) steps(w operation, change registry.Change) []step {
 	var steps []step
 	for _, p := range change.Put {
 		steps = append(steps, step{Target: t.name, Op: w.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
@@ -313,8 +313,8 @@ func (t *outlet) steps(w work, change registry.Change) []step {
 	return steps
 }
 
-// worked is what adopt, release and purge print.
-type worked struct {
+// operationResult is what adopt, release and purge print.
+type operationResult struct {
 	Action  string `json:"action"`
 	Owner   string `json:"owner"`
 	Done    bool   `json:"done"`    // all of it, as it was read back
@@ -325,12 +325,12 @@ type worked struct {
 
 // doWork does it and prints what was or would be done. Nothing is printed where
 // nothing was found out.
-func (c *cli) doWork(ctx context.Context, w work, owner string, form output) error {
+func (c *cli) doWork(ctx context.Context, w operation, owner string, form output) error {
 	done, left, err := c.work(ctx, w)
 	if err != nil && len(done)+len(left) == 0 {
 		return err
 	}
-	d := worked{Action: w.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left)}
+	d := operationResult{Action: w.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left)}
 	if err == nil && len(left) > 0 {
 		err = exit{exitFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(left), left[0].Key, left[0].Group, left[0].Failed)}
 	}
@@ -352,7 +352,7 @@ func orNone(steps []step) []step {
 	return steps
 }
 
-func (c *cli) printWork(w work, done, left []step) {
+func (c *cli) printWork(w operation, done, left []step) {
 	c.printSteps(done)
 	if len(left) > 0 {
 		c.warn("as they were, or not known:")
@@ -393,7 +393,7 @@ func (c *cli) printSteps(steps []step) {
 }
 
 // entry is what the audit keeps of the work in one target.
-func (w work) entry(owner string, t *outlet, done, left []step, err error) audit.Entry {
+func (w operation) entry(owner string, t *sink, done, left []step, err error) audit.Entry {
 	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Bridge: w.bridge, Subject: orWord(w.bridge, w.gone), Count: len(done), After: w.after}
 	for _, s := range done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
@@ -410,15 +410,15 @@ func (w work) entry(owner string, t *outlet, done, left []step, err error) audit
 	return e
 }
 
-// taking says whose entries a person takes over.
-type taking struct {
+// takeover says whose entries a person takes over.
+type takeover struct {
 	owners []string // as registry.Held.Owner tells them; "" is nobody
 }
 
-func (t *taking) takes(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
+func (t *takeover) takes(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
 
 // pretend returns entries as if those that are taken over were ours already.
-func (t *taking) pretend(held []registry.Held, owner string) []registry.Held {
+func (t *takeover) pretend(held []registry.Held, owner string) []registry.Held {
 	if t == nil || len(t.owners) == 0 {
 		return held
 	}
