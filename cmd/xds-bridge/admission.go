@@ -60,7 +60,7 @@ func (a *admission) wait(ctx context.Context) error {
 		case <-timer.C:
 		}
 		err := a.target.Admit(ctx)
-		if !errors.Is(err, zookeeper.ErrTwin) && !errors.Is(err, zookeeper.ErrOwner) {
+		if !errors.Is(err, zookeeper.ErrDuplicateProcess) && !errors.Is(err, zookeeper.ErrOwner) {
 			a.note(nil)
 			return err //nolint:wrapcheck // runtime names the target
 		}

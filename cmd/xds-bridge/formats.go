@@ -238,18 +238,18 @@ func (s scoped) GroupOf(namespace, group, service string) (registry.Group, bool)
 	return s.nacosFormat.GroupOf(namespace, group, service)
 }
 
-// Alien implements nacos.Jealous.
-func (s scoped) Alien(service string, in metadata.NacosInstance) error {
-	if f, ok := s.nacosFormat.(nacos.Jealous); ok {
-		return f.Alien(service, in) //nolint:wrapcheck // says what the instance is
+// Foreign implements nacos.Exclusive.
+func (s scoped) Foreign(service string, in metadata.NacosInstance) error {
+	if f, ok := s.nacosFormat.(nacos.Exclusive); ok {
+		return f.Foreign(service, in) //nolint:wrapcheck // says what the instance is
 	}
 	return nil
 }
 
-// wide is a scoped format that keeps parts of its groups in configurations.
-type wide struct {
+// multiPath is a scoped format that keeps parts of its groups in configurations.
+type multiPath struct {
 	scoped
-	nacos.Wide
+	nacos.MultiPath
 }
 
 // nacosPlaced is a format within one namespace and group.
@@ -261,8 +261,8 @@ type nacosPlaced interface {
 // placedIn returns a format within one namespace and group.
 func placedIn(f nacosFormat, namespace, group string) nacosPlaced {
 	s := scoped{f, namespace, group}
-	if w, ok := f.(nacos.Wide); ok {
-		return wide{s, w}
+	if w, ok := f.(nacos.MultiPath); ok {
+		return multiPath{s, w}
 	}
 	return s
 }

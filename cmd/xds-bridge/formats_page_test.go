@@ -143,14 +143,14 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value string) {
 	t.Helper()
 	switch f := c.(type) {
-	case zookeeper.Wide:
+	case zookeeper.MultiPath:
 		if path, word := f.Word(e); path != "" {
 			return path, "…," + word
 		}
 		if name, data, err := f.Node(e); err == nil && strings.HasPrefix(name, "/") {
 			return name, string(data)
 		}
-	case nacos.Wide:
+	case nacos.MultiPath:
 		if at, word := f.Config(e); word != "" {
 			return "configuration " + at.ID + ", group " + at.Group, "…," + word
 		} else if at.ID != "" {

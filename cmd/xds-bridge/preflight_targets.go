@@ -204,10 +204,10 @@ func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
 	} else {
 		f.pass("write", "an instance was published and taken back in %s", r.Took.Round(time.Millisecond))
 	}
-	if r.Twin == "" {
+	if r.Duplicate == "" {
 		f.pass("owner", "no other process publishes as this owner")
 	} else {
-		f.warn("owner", "another process publishes as this owner, in "+r.Twin+" for one",
+		f.warn("owner", "another process publishes as this owner, in "+r.Duplicate+" for one",
 			"it is a replica where its configuration is the same; Nacos cannot refuse a second deployment of one owner: give it an owner of its own")
 	}
 }

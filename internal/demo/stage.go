@@ -112,7 +112,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
-		Owner: ownerID, Layouts: []zookeeper.Layout{codec}, Guest: true, Log: s.options.Log,
+		Owner: ownerID, Layouts: []zookeeper.Layout{codec}, Unregistered: true, Log: s.options.Log,
 	})
 	if err != nil {
 		client.Close()

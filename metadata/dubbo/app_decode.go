@@ -38,8 +38,8 @@ func (h *heard) needOf() (string, error) {
 	return s.key(), nil
 }
 
-// needs is Codec.Needs for a form.
-func needs(entries []registry.Entry, parse func(registry.Entry) (heard, error)) []metadata.Ref {
+// dependencies is Codec.Needs for a form.
+func dependencies(entries []registry.Entry, parse func(registry.Entry) (heard, error)) []metadata.Ref {
 	seen := make(map[metadata.Ref]bool)
 	var refs []metadata.Ref
 	for _, e := range entries {
@@ -91,7 +91,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (he
 			return report{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimPrefix(ref.Key, registry.PartPrefix))
 		})
 		all = append(all, some...)
-		ours[e.Group] = ours[e.Group] || !errors.Is(err, errAlien)
+		ours[e.Group] = ours[e.Group] || !errors.Is(err, errForeign)
 		if err != nil {
 			faults = append(faults, metadata.Fault{Entry: e, Err: err})
 		}

@@ -147,14 +147,14 @@ func (z *ZooKeeperApp) reportEntry(e registry.Entry, path string) (registry.Entr
 	return e, metadata.Mark{}
 }
 
-var errAlien = errors.New("is no instance of Dubbo's")
+var errForeign = errors.New("is no instance of Dubbo's")
 
-// Alien says of which other format a node is, nil where it is of this one:
+// Foreign says of which other format a node is, nil where it is of this one:
 // readers of either fail where both are.
-func (*ZooKeeperApp) Alien(name string, data []byte) error {
+func (*ZooKeeperApp) Foreign(name string, data []byte) error {
 	h, err := hearCurator(registry.Entry{Key: name, Value: string(data)})
 	if err == nil && h.metadata == nil {
-		err = errAlien
+		err = errForeign
 	}
 	return err
 }

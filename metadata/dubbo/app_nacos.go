@@ -54,7 +54,9 @@ func (n *NacosApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 func (n *NacosApp) LeftOut(s *registry.Service) error { return n.o.appsLeftOut(s, n) }
 
 // Needs implements metadata.Codec: what the instances provide stands elsewhere.
-func (*NacosApp) Needs(entries []registry.Entry) []metadata.Ref { return needs(entries, hearNacos) }
+func (*NacosApp) Needs(entries []registry.Entry) []metadata.Ref {
+	return dependencies(entries, hearNacos)
+}
 
 // Decode implements metadata.Codec.
 func (*NacosApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault) {
@@ -112,7 +114,7 @@ func hearNacos(e registry.Entry) (heard, error) {
 				return heard{}, errNoRevision
 			}
 		}
-		return heard{}, fmt.Errorf("%w: %w", errAlien, errNoRevision)
+		return heard{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
 	}
 	h := heard{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: registry.Unhealthy}
 	switch {

@@ -56,7 +56,7 @@ func (z *ZooKeeperApp) LeftOut(s *registry.Service) error { return z.o.appsLeftO
 
 // Needs implements metadata.Codec: what the instances provide stands elsewhere.
 func (*ZooKeeperApp) Needs(entries []registry.Entry) []metadata.Ref {
-	return needs(entries, hearCurator)
+	return dependencies(entries, hearCurator)
 }
 
 // Decode implements metadata.Codec.
@@ -131,7 +131,7 @@ func hearCurator(e registry.Entry) (heard, error) {
 		return heard{}, fmt.Errorf("%.80q: %w", e.Value, err)
 	}
 	if c.Payload.Class != instanceClass {
-		return heard{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errAlien)
+		return heard{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errForeign)
 	}
 	h := heard{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
 	if c.Enabled != nil && !*c.Enabled {

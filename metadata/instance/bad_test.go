@@ -158,26 +158,26 @@ func record(t *testing.T, e registry.Entry) {
 	}
 }
 
-// TestAliens: a folder or a service in which another format has entries is
+// TestForeignInstances: a folder or a service in which another format has entries is
 // known as such.
-func TestAliens(t *testing.T) {
+func TestForeignInstances(t *testing.T) {
 	capture := map[string]string{"spring-cloud-zookeeper": "zk-java335-instance-remote-provider", "kratos-zookeeper": "zk-spring-cloud-zookeeper-provider"}
 	each(t, func(t *testing.T, f format) {
 		switch c := f.codec(t, marked()).(type) {
 		case *instance.ZooKeeper:
 			for _, e := range encode(t, c, greeter()) {
-				if name, data, _ := c.Node(e); c.Alien(name, data) != nil {
-					t.Errorf("its own node is another's: %v", c.Alien(name, data))
+				if name, data, _ := c.Node(e); c.Foreign(name, data) != nil {
+					t.Errorf("its own node is another's: %v", c.Foreign(name, data))
 				}
 			}
 			for _, n := range nodes(t, capture[f.name]) {
-				if c.Alien("id", []byte(n)) == nil {
+				if c.Foreign("id", []byte(n)) == nil {
 					t.Errorf("not known as another format's: %s", n)
 				}
 			}
 		case *instance.Nacos:
 			dubbo := metadata.NacosInstance{IP: "10.0.0.1", Port: 1, Metadata: map[string]string{"dubbo.metadata.revision": "1"}}
-			if c.Alien("greeter", dubbo) == nil || c.Alien("greeter", metadata.NacosInstance{IP: "10.0.0.1", Port: 1}) != nil {
+			if c.Foreign("greeter", dubbo) == nil || c.Foreign("greeter", metadata.NacosInstance{IP: "10.0.0.1", Port: 1}) != nil {
 				t.Error("one of Dubbo's application-level discovery is not known as such, or one that says nothing is")
 			}
 		}

@@ -62,7 +62,7 @@ func FuzzDecode(f *testing.F) {
 			e := registry.Entry{Group: registry.Group{Kind: "k", Name: "greeter.grpc"}, Key: key, Value: value}
 			if z, ok := c.(*instance.ZooKeeper); ok {
 				e, _ = z.Entry(e.Group, key, []byte(value))
-				_ = z.Alien(key, []byte(value))
+				_ = z.Foreign(key, []byte(value))
 			}
 			services, faults := c.Decode([]registry.Entry{e}, nil)
 			if len(services)+len(faults) != 1 {

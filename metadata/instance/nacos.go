@@ -76,7 +76,7 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	if err != nil {
 		return Instance{}, err //nolint:wrapcheck // says what was read
 	}
-	if err := alien(n.form.Kind(), e.Group.Name, in.Metadata); err != nil {
+	if err := foreign(n.form.Kind(), e.Group.Name, in.Metadata); err != nil {
 		return Instance{}, err
 	}
 	i := Instance{
@@ -94,9 +94,9 @@ func (n *Nacos) read(e registry.Entry) (Instance, error) {
 	return i, nil
 }
 
-// alien says of which other format an instance is, as far as instances tell
+// foreign says of which other format an instance is, as far as instances tell
 // that of themselves.
-func alien(kind, service string, m map[string]string) error {
+func foreign(kind, service string, m map[string]string) error {
 	of := ""
 	switch {
 	case m["dubbo.metadata.revision"] != "":
@@ -134,8 +134,8 @@ func (n *Nacos) GroupOf(namespace, group, service string) (registry.Group, bool)
 	return n.group(namespace, group, service), ok
 }
 
-// Alien says of which other format an instance is, nil where it is of this
+// Foreign says of which other format an instance is, nil where it is of this
 // one or does not say.
-func (n *Nacos) Alien(service string, in metadata.NacosInstance) error {
-	return alien(n.form.Kind(), service, in.Metadata)
+func (n *Nacos) Foreign(service string, in metadata.NacosInstance) error {
+	return foreign(n.form.Kind(), service, in.Metadata)
 }

@@ -124,13 +124,13 @@ func (z *ZooKeeper) Replaces() metadata.Replacement { return z.form.Replaces() }
 // Named implements zookeeper.Named.
 func (z *ZooKeeper) Named(node string) bool { return z.form.Named(node) }
 
-// Alien implements zookeeper.Jealous.
-func (z *ZooKeeper) Alien(name string, data []byte) error {
+// Foreign implements zookeeper.Exclusive.
+func (z *ZooKeeper) Foreign(name string, data []byte) error {
 	if !z.Named(name) {
 		return fmt.Errorf("is no host and port, and so no instance of %s", z.form.Kind())
 	}
-	if f, ok := z.form.(interface{ Alien(data []byte) error }); ok {
-		return f.Alien(data) //nolint:wrapcheck // says what the node is
+	if f, ok := z.form.(interface{ Foreign(data []byte) error }); ok {
+		return f.Foreign(data) //nolint:wrapcheck // says what the node is
 	}
 	return nil
 }

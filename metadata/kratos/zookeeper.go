@@ -133,9 +133,9 @@ func readEndpoint(s string) (instance.Port, error) {
 	return p, nil
 }
 
-// Alien says of which other format the data of a node is, nil where it is of
+// Foreign says of which other format the data of a node is, nil where it is of
 // this one or cannot be read.
-func (ZooKeeper) Alien(data []byte) error {
+func (ZooKeeper) Foreign(data []byte) error {
 	var other struct {
 		Payload   *json.RawMessage `json:"payload"`
 		Endpoints *json.RawMessage `json:"endpoints"`

@@ -148,9 +148,9 @@ func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
 	return i, nil
 }
 
-// Alien says of which other format the data of a node is, nil where it is of
+// Foreign says of which other format the data of a node is, nil where it is of
 // this one or cannot be read.
-func (ZooKeeper) Alien(data []byte) error {
+func (ZooKeeper) Foreign(data []byte) error {
 	var c curator
 	if err := json.Unmarshal(data, &c); err == nil && c.Payload != nil && c.Payload.Class != class && c.Payload.Class != "" {
 		return fmt.Errorf("is of class %.120q and not of Spring Cloud's", c.Payload.Class)

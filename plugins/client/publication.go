@@ -206,11 +206,11 @@ func each(ctx context.Context, done map[registry.Group]*outcome, do func(context
 // ended without taking it back, or another one lives under the same identity.
 func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Change, error) {
 	provided := w.provided[g]
-	var twin error
+	var duplicate error
 	held = slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool {
 		other := h.Owner == w.owner && !h.Live && !provided[h.Key]
 		if other && len(provided) > 0 {
-			twin = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity)", h.Key, ErrConflict)
+			duplicate = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity)", h.Key, ErrConflict)
 		}
 		return other
 	})
@@ -219,7 +219,7 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 	if len(conflicts) > 0 {
 		return change, fmt.Errorf("%s: %w: it is left as it is", conflicts[0].Key, ErrConflict)
 	}
-	return change, twin
+	return change, duplicate
 }
 
 // follows watches a group for as long as another is in the way in it, so that

@@ -66,7 +66,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 			return nil, err //nolint:wrapcheck // it says zookeeper
 		}
 		target, err := zookeeper.NewTarget(client, zookeeper.TargetOptions{
-			Owner: ownerName(o.Identity), Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Guest: true, Log: log,
+			Owner: ownerName(o.Identity), Layouts: []zookeeper.Layout{codec}, Lifetime: zookeeper.Session, Unregistered: true, Log: log,
 		})
 		if err != nil {
 			client.Close()
@@ -143,10 +143,10 @@ func (s nacosScope) Scopes() []registry.Group {
 	return []registry.Group{{Kind: s.Kind(), Namespace: s.o.Conn.Namespace, Group: s.o.Group}}
 }
 
-// Alien implements nacos.Jealous.
-func (s nacosScope) Alien(service string, in metadata.NacosInstance) error {
-	if f, ok := s.nacosCodec.(nacos.Jealous); ok {
-		return f.Alien(service, in) //nolint:wrapcheck // says what the instance is
+// Foreign implements nacos.Exclusive.
+func (s nacosScope) Foreign(service string, in metadata.NacosInstance) error {
+	if f, ok := s.nacosCodec.(nacos.Exclusive); ok {
+		return f.Foreign(service, in) //nolint:wrapcheck // says what the instance is
 	}
 	return nil
 }

@@ -14,16 +14,16 @@ const checkService = "xds-bridge.preflight"
 
 // A Report is what Check found out.
 type Report struct {
-	Server string        // host:port of the connection
-	Groups int           // of our formats
-	Read   error         // why they cannot be listed, or are shown to nobody: ErrNoNamespace
-	Write  error         // why nothing can be published
-	Took   time.Duration // to publish an instance and take it back
-	Twin   string        // a service in which another process publishes as our owner; empty: none was seen
+	Server    string        // host:port of the connection
+	Groups    int           // of our formats
+	Read      error         // why they cannot be listed, or are shown to nobody: ErrNoNamespace
+	Write     error         // why nothing can be published
+	Took      time.Duration // to publish an instance and take it back
+	Duplicate string        // a service in which another process publishes as our owner; empty: none was seen
 }
 
-// twinsIn is in how many services Check looks for another process.
-const twinsIn = 50
+// duplicatesIn is in how many services Check looks for another process.
+const duplicatesIn = 50
 
 // Check tries what a Target needs while its client runs: it lists what the
 // server holds, and publishes an instance that is not enabled in a service of
@@ -46,14 +46,14 @@ func (t *Target) Check(ctx context.Context) (Report, error) {
 		r.Write = t.client.publish(ctx, k, batch{})
 	}
 	r.Took = time.Since(began)
-	r.Twin = t.twin(ctx, groups)
+	r.Duplicate = t.duplicate(ctx, groups)
 	return r, nil
 }
 
-// twin returns a service that holds something of ours which our connection
+// duplicate returns a service that holds something of ours which our connection
 // does not publish.
-func (t *Target) twin(ctx context.Context, groups []registry.Group) string {
-	for _, g := range groups[:min(len(groups), twinsIn)] {
+func (t *Target) duplicate(ctx context.Context, groups []registry.Group) string {
+	for _, g := range groups[:min(len(groups), duplicatesIn)] {
 		held, err := t.Read(ctx, g)
 		if err != nil {
 			continue // it is only looked for

@@ -11,9 +11,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Wide is implemented by layouts that store parts of a group, which instances
+// MultiPath is implemented by layouts that store parts of a group, which instances
 // refer to, in configurations.
-type Wide interface {
+type MultiPath interface {
 	// Config returns the configuration that stores an entry and, where that is
 	// a list of words of many, the word in it that the entry stands for. It
 	// has no id for an instance.
@@ -35,11 +35,11 @@ func (t *Target) index(g registry.Group) metadata.NacosConfig {
 	}
 }
 
-// wide returns the layout of a group if it has parts.
-func (t *Target) wide(g registry.Group) (Wide, bool) {
+// multiPath returns the layout of a group if it has parts.
+func (t *Target) multiPath(g registry.Group) (MultiPath, bool) {
 	for _, layout := range t.opts.Layouts {
 		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
-			wide, ok := layout.(Wide)
+			wide, ok := layout.(MultiPath)
 			return wide, ok
 		}
 	}
@@ -48,7 +48,7 @@ func (t *Target) wide(g registry.Group) (Wide, bool) {
 
 // parts returns the parts of a group that are ours.
 func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-	wide, ok := t.wide(g)
+	wide, ok := t.multiPath(g)
 	if !ok {
 		return nil, nil
 	}
@@ -85,7 +85,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 }
 
 // part reads one part that is no word.
-func (t *Target) part(ctx context.Context, wide Wide, e registry.Entry) (registry.Held, bool, error) {
+func (t *Target) part(ctx context.Context, wide MultiPath, e registry.Entry) (registry.Held, bool, error) {
 	at, word := wide.Config(e)
 	if at.ID == "" || word != "" {
 		return registry.Held{}, false, nil
@@ -104,7 +104,7 @@ func (t *Target) part(ctx context.Context, wide Wide, e registry.Entry) (registr
 
 // putParts writes the parts that a change brings, before the instances that
 // refer to them, and adds those that the server refuses.
-func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change, refused registry.Refused) error {
+func (t *Target) putParts(ctx context.Context, wide MultiPath, change registry.Change, refused registry.Refused) error {
 	if !slices.ContainsFunc(change.Put, func(w registry.Write) bool { return registry.IsPart(w.New.Key) }) {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (t *Target) putParts(ctx context.Context, wide Wide, change registry.Change
 // deleteParts removes the parts that a change takes back, after the instances
 // that referred to them, and adds those that the server refuses. A word stays:
 // nobody can say who needs it by now.
-func (t *Target) deleteParts(ctx context.Context, wide Wide, change registry.Change, refused registry.Refused) error {
+func (t *Target) deleteParts(ctx context.Context, wide MultiPath, change registry.Change, refused registry.Refused) error {
 	gone := false
 	for _, h := range slices.Backward(change.Delete) {
 		if !registry.IsPart(h.Key) {
@@ -159,7 +159,7 @@ func (t *Target) deleteParts(ctx context.Context, wide Wide, change registry.Cha
 
 // setIndex keeps which parts are ours: those that are wanted, and those that
 // still are to go.
-func (t *Target) setIndex(ctx context.Context, wide Wide, change registry.Change, still []registry.Held) error {
+func (t *Target) setIndex(ctx context.Context, wide MultiPath, change registry.Change, still []registry.Held) error {
 	var keys []string
 	add := func(e registry.Entry) {
 		if at, word := wide.Config(e); at.ID != "" && word == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-var _ nacos.Needy = (*dubbo.NacosApp)(nil)
+var _ nacos.HasDependencies = (*dubbo.NacosApp)(nil)
 
 // applications is Dubbo's application-level format in the group of Nacos that
 // everybody uses.

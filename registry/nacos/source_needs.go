@@ -13,9 +13,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// Needy is a Format whose entries are understood only with what stands in
+// HasDependencies is a Format whose entries are understood only with what stands in
 // configurations, or is known to their providers alone.
-type Needy interface {
+type HasDependencies interface {
 	Format
 
 	// Needs names what has to be read beside the entries.
@@ -44,9 +44,9 @@ func newDocuments(asker dependency.Asker, table *registry.Table) documents {
 
 // depend fetches documents over the current connection from now on.
 func (r *reading) depend() {
-	cn, opts, formats := r.cn, r.opts, make(map[string]Needy)
+	cn, opts, formats := r.cn, r.opts, make(map[string]HasDependencies)
 	for _, f := range opts.Formats {
-		if needy, ok := f.(Needy); ok {
+		if needy, ok := f.(HasDependencies); ok {
 			formats[f.Kind()] = needy
 		}
 	}
@@ -81,7 +81,7 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 // want makes what the instances of a service depend on be fetched.
 func (r *reading) want(w *watched) {
 	for _, h := range w.homes {
-		needy, ok := h.format.(Needy)
+		needy, ok := h.format.(HasDependencies)
 		if !ok {
 			continue
 		}
@@ -120,7 +120,7 @@ func (r *reading) fetched(res dependency.Result) {
 func (r *reading) doubt(w *watched, to map[string]error) {
 	maps.Copy(to, w.refused)
 	for _, h := range w.homes {
-		if needy, ok := h.format.(Needy); ok {
+		if needy, ok := h.format.(HasDependencies); ok {
 			if err := r.documents.set.Unknown(h.group); err != nil {
 				to[metadata.ScopeOf(needy, h.group)] = err
 			}

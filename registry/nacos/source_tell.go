@@ -130,7 +130,7 @@ func (r *reading) take(w *watched, t told) {
 	w.sum, w.count, w.instances = t.sum, len(t.instances), t.instances
 	r.want(w)
 	r.tell(w)
-	if !slices.ContainsFunc(w.homes, home.needy) {
+	if !slices.ContainsFunc(w.homes, home.dependent) {
 		w.instances = nil
 	}
 }
@@ -181,7 +181,7 @@ func (r *reading) decode(w *watched, h home, instances []instance) (blind map[st
 		}
 	}
 	services, faults := h.format.Decode(entries, r.documents.set.Documents(h.group))
-	if needy, ok := h.format.(Needy); ok {
+	if needy, ok := h.format.(HasDependencies); ok {
 		blind = r.documents.set.Blind(faults, needy.Needs)
 	}
 	for _, f := range faults {

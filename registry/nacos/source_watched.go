@@ -58,9 +58,9 @@ type home struct {
 	group  registry.Group
 }
 
-// needy reports whether instances of the format depend on documents.
-func (h home) needy() bool {
-	_, ok := h.format.(Needy)
+// dependent reports whether instances of the format depend on documents.
+func (h home) dependent() bool {
+	_, ok := h.format.(HasDependencies)
 	return ok
 }
 

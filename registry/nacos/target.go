@@ -41,9 +41,9 @@ type Target struct {
 	opts     TargetOptions
 	watching *watching
 
-	mu     sync.Mutex
-	wrote  map[serviceKey]time.Time // when, for reads that have to wait
-	aliens map[registry.Group]error // services in which another format was seen
+	mu        sync.Mutex
+	wrote     map[serviceKey]time.Time // when, for reads that have to wait
+	foreignIn map[registry.Group]error // services in which another format was seen
 }
 
 // NewTarget returns a target that writes through a client.
@@ -56,7 +56,7 @@ func NewTarget(c *Client, o TargetOptions) (*Target, error) {
 	}
 	set(&o.ReadBack, time.Second)
 	return &Target{
-		client: c, opts: o, watching: newWatching(), wrote: make(map[serviceKey]time.Time), aliens: make(map[registry.Group]error),
+		client: c, opts: o, watching: newWatching(), wrote: make(map[serviceKey]time.Time), foreignIn: make(map[registry.Group]error),
 	}, nil
 }
 
@@ -220,7 +220,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 func (t *Target) write(ctx context.Context, change registry.Change) error {
 	refused := t.refuses(change)
 	change = change.Except(refused)
-	wide, hasParts := t.wide(change.Group)
+	wide, hasParts := t.multiPath(change.Group)
 	if hasParts {
 		if err := t.putParts(ctx, wide, change, refused); err != nil {
 			return err
@@ -278,12 +278,12 @@ func (t *Target) mayWrite(change registry.Change) error {
 // server together with all else.
 func (t *Target) refuses(change registry.Change) registry.Refused {
 	refused := make(registry.Refused)
-	alien := t.alien(change.Group)
+	foreign := t.foreign(change.Group)
 	for _, w := range change.Put {
 		if err := checkInstance(w.New); err != nil {
 			refused[w.New.Key] = err
-		} else if w.Old == nil && alien != nil {
-			refused[w.New.Key] = alien
+		} else if w.Old == nil && foreign != nil {
+			refused[w.New.Key] = foreign
 		}
 	}
 	return refused

@@ -189,9 +189,9 @@ func (r *rig) provider(ip, mark string) {
 	r.server.Set(service(greeter), "provider", in)
 }
 
-// TestForeignTwin: where a provider registers the address that we
+// TestDuplicateOfAnother: where a provider registers the address that we
 // registered for it, ours goes, and is not left behind when theirs has gone.
-func TestForeignTwin(t *testing.T) {
+func TestDuplicateOfAnother(t *testing.T) {
 	published := func(t *testing.T) (*rig, *plan.Planner, func()) {
 		t.Helper()
 		r, p := start(t, nacostest.NewServer(), nil), plan.New(mine.Owner)

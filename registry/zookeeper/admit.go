@@ -15,12 +15,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// ErrTwin says that another process writes as the same owner, and ErrOwner
+// ErrDuplicateProcess says that another process writes as the same owner, and ErrOwner
 // that the same bridges wrote as another owner before. Both are for a person
 // to decide; that it was decided is found by asking again.
 var (
-	ErrTwin  = errors.New("another bridge of this owner runs")
-	ErrOwner = errors.New("the owner was changed")
+	ErrDuplicateProcess = errors.New("another bridge of this owner runs")
+	ErrOwner            = errors.New("the owner was changed")
 )
 
 // admission is what is known of whether the target may write at all.
@@ -28,10 +28,10 @@ type admission struct {
 	asking chan struct{} // holds one while somebody asks the server
 
 	// Only who asks touches these.
-	twin    time.Time // since when another process is seen to live; zero: none was
-	gone    time.Time // since when one that was found to live is not seen; zero: it is, or none was found
-	found   bool      // there was another process that may come back after it lost its session
-	earlier bool      // our bridges were found to have written as another owner
+	duplicate time.Time // since when another process is seen to live; zero: none was
+	gone      time.Time // since when one that was found to live is not seen; zero: it is, or none was found
+	found     bool      // there was another process that may come back after it lost its session
+	earlier   bool      // our bridges were found to have written as another owner
 
 	mu      sync.Mutex
 	given   bool
@@ -78,7 +78,7 @@ const admitEvery = 500 * time.Millisecond
 // Admit waits until the target may write: until no other process of the owner
 // lives, and unless the same bridges wrote as another owner before, whose
 // entries would be left behind. It returns nil where that is so or ctx ended,
-// and ErrTwin or ErrOwner where it will not be until a person does something:
+// and ErrDuplicateProcess or ErrOwner where it will not be until a person does something:
 // then writes fail until Admit is called again and finds it done. A server that
 // cannot be reached is waited for.
 func (t *Target) Admit(ctx context.Context) error {
@@ -87,7 +87,7 @@ func (t *Target) Admit(ctx context.Context) error {
 	t.admission.mu.Unlock()
 	for {
 		err := t.admit(ctx)
-		if err == nil || errors.Is(err, ErrTwin) || errors.Is(err, ErrOwner) {
+		if err == nil || errors.Is(err, ErrDuplicateProcess) || errors.Is(err, ErrOwner) {
 			return err
 		}
 		if sleep(ctx, admitEvery); ctx.Err() != nil {
@@ -129,12 +129,12 @@ func (t *Target) ask(ctx context.Context) (wait bool, err error) {
 	if decided, refused := a.decided(); decided {
 		return false, refused
 	}
-	wait, err = t.twin(ctx)
+	wait, err = t.duplicate(ctx)
 	if err == nil && !wait {
 		err = t.predecessor(ctx)
 	}
 	switch {
-	case errors.Is(err, ErrTwin), errors.Is(err, ErrOwner):
+	case errors.Is(err, ErrDuplicateProcess), errors.Is(err, ErrOwner):
 		a.decide(err)
 		return false, err
 	case errors.Is(err, registry.ErrRefused):
@@ -146,9 +146,9 @@ func (t *Target) ask(ctx context.Context) (wait bool, err error) {
 	return false, nil
 }
 
-// twin reports whether to wait for another process's sign of life to go, and
-// returns ErrTwin where it stayed for longer than what a killed one leaves.
-func (t *Target) twin(ctx context.Context) (bool, error) {
+// duplicate reports whether to wait for another process's sign of life to go, and
+// returns ErrDuplicateProcess where it stayed for longer than what a killed one leaves.
+func (t *Target) duplicate(ctx context.Context) (bool, error) {
 	path := t.home() + "/alive"
 	n, err := t.client.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -166,18 +166,18 @@ func (t *Target) twin(ctx context.Context) (bool, error) {
 	}
 	now, patience := time.Now(), max(other.Timeout, state.Timeout)+aliveInterval/2
 	t.admission.gone = time.Time{}
-	if t.admission.twin.IsZero() {
-		t.admission.twin = now
+	if t.admission.duplicate.IsZero() {
+		t.admission.duplicate = now
 		t.opts.Log.Info("another bridge of this owner may be running; nothing is written before its sign of life goes",
 			"host", other.Host, "process", other.Process, "patience", patience)
 	}
 	// A server that takes over from another gives every session its whole time
 	// anew, and cuts our connection.
-	if now.Sub(t.admission.twin) < patience || now.Sub(state.Since) < patience {
+	if now.Sub(t.admission.duplicate) < patience || now.Sub(state.Since) < patience {
 		return true, nil
 	}
 	t.admission.found = true
-	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrTwin, t.opts.Owner, other.Host, other.Process, t.remedy(other))
+	return false, fmt.Errorf("%w: owner %q is alive on host %q as process %d; %s", ErrDuplicateProcess, t.opts.Owner, other.Host, other.Process, t.remedy(other))
 }
 
 // ours reports whether a session of another client is of this process.

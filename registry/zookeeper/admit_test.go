@@ -43,20 +43,20 @@ func TestAdmit(t *testing.T) {
 		alive(t, server, first.State().Session)
 		began, tg := time.Now(), target(t, client)
 		time.AfterFunc(time.Second, func() {
-			if err := tg.Admission(); err == nil || errors.Is(err, zookeeper.ErrTwin) {
+			if err := tg.Admission(); err == nil || errors.Is(err, zookeeper.ErrDuplicateProcess) {
 				t.Errorf("while it waits: %v", err)
 			}
 		})
-		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "elsewhere") {
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "elsewhere") {
 			t.Errorf("%v", err)
 		}
-		if err := tg.Admission(); !errors.Is(err, zookeeper.ErrTwin) {
+		if err := tg.Admission(); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Errorf("refused: %v", err)
 		}
 		if waited := time.Since(began); waited < 10*time.Second || waited > 30*time.Second {
 			t.Errorf("it was decided after %v, want after the time of a session", waited)
 		}
-		if err := tg.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, zookeeper.ErrTwin) || server.Children(folderN(0)) != nil {
+		if err := tg.Write(t.Context(), creating(ours(0, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) || server.Children(folderN(0)) != nil {
 			t.Errorf("written all the same: %v", err)
 		}
 	})
@@ -77,12 +77,12 @@ func TestAdmit(t *testing.T) {
 		defer client.Close()
 		alive(t, server, first.State().Session)
 		tg := target(t, client)
-		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Fatal(err)
 		}
 		server.Expire(first.State().Session)
 		time.AfterFunc(9*time.Second, func() { alive(t, server, again.State().Session) })
-		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Errorf("admitted beside a process that had lost its session: %v", err)
 		}
 		server.Expire(again.State().Session)
@@ -195,7 +195,7 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 			defer client.Close()
 			must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
 			tg := target(t, client)
-			if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+			if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 				t.Errorf("two processes write as one owner: %v", err)
 			}
 			if who, err := tg.Alive(t.Context(), owner); err != nil || who == "" { // as purge, adopt and release ask
@@ -234,10 +234,10 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		defer client.Close()
 		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
 		tg := target(t, client, leased)
-		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "without replicas.lease") {
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "without replicas.lease") {
 			t.Errorf("%v", err)
 		}
-		if err := tg.Write(t.Context(), creating(ours(1, 0, 0))); !errors.Is(err, zookeeper.ErrTwin) {
+		if err := tg.Write(t.Context(), creating(ours(1, 0, 0))); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Errorf("written all the same: %v", err)
 		}
 	})
@@ -256,7 +256,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		defer first.Close()
 		defer client.Close()
 		must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, first.State().Session))
-		if err := target(t, client).Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) || !strings.Contains(err.Error(), "with replicas.lease") {
+		if err := target(t, client).Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) || !strings.Contains(err.Error(), "with replicas.lease") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -270,7 +270,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 			_ = server.PutEphemeral("/xds-bridge/"+owner+"/alive", data, other.State().Session)
 		})
 		tg := target(t, client)
-		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrTwin) {
+		if err := tg.Admit(t.Context()); !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Errorf("admitted beside a replica: %v", err)
 		}
 		server.Expire(other.State().Session)
@@ -320,7 +320,7 @@ func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 		if err := tg.Write(ctx, creating(ours(0, 0, 0))); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if err := <-admitted; !errors.Is(err, zookeeper.ErrTwin) {
+		if err := <-admitted; !errors.Is(err, zookeeper.ErrDuplicateProcess) {
 			t.Error(err)
 		}
 	})

@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	_ zookeeper.Named   = (*instance.ZooKeeper)(nil)
-	_ zookeeper.Jealous = (*instance.ZooKeeper)(nil)
+	_ zookeeper.Named     = (*instance.ZooKeeper)(nil)
+	_ zookeeper.Exclusive = (*instance.ZooKeeper)(nil)
 )
 
 const (

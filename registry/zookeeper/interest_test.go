@@ -143,13 +143,13 @@ func readsWanted(t *testing.T, s *zktest.Server, wish *registry.Interest) *regis
 	return table
 }
 
-func TestAGuestLeavesNothingButItsEntries(t *testing.T) {
+func TestUnregisteredTargetLeavesItsEntriesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		must(t, s.PutEphemeral("/xds-bridge/"+owner+"/alive", []byte("of a bridge"), 4711))
 		before := s.Paths("/xds-bridge")
 		c := dial(t, s)
-		guest := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Guest = true })
+		guest := target(t, c, withSession, func(o *zookeeper.TargetOptions) { o.Unregistered = true })
 		write(t, guest, creating(ours(1, 1, 1)))
 		if left := s.Paths("/xds-bridge"); !slices.Equal(left, before) {
 			t.Errorf("left behind: %v", left)

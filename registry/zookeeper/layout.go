@@ -56,17 +56,17 @@ type Named interface {
 	Named(node string) bool
 }
 
-// Jealous is implemented by layouts whose readers lose a whole folder to one
+// Exclusive is implemented by layouts whose readers lose a whole folder to one
 // node of another format. Nothing is added to a folder that holds one.
-type Jealous interface {
-	// Alien says of which other format a node is, nil where it is of this
+type Exclusive interface {
+	// Foreign says of which other format a node is, nil where it is of this
 	// format or of none.
-	Alien(name string, data []byte) error
+	Foreign(name string, data []byte) error
 }
 
-// Wide is a Layout whose groups have more than one folder: nodes that are
+// MultiPath is a Layout whose groups have more than one folder: nodes that are
 // named by their paths, and words in lists that a group shares with others.
-type Wide interface {
+type MultiPath interface {
 	Layout
 
 	// Beside returns the further folders that hold nodes of a group. Others
@@ -123,7 +123,7 @@ func checkName(name string) error {
 // checkNode is checkName for the name of a node of a layout, which may be a
 // path.
 func checkNode(layout Layout, name string) error {
-	if _, wide := layout.(Wide); wide && strings.HasPrefix(name, "/") {
+	if _, wide := layout.(MultiPath); wide && strings.HasPrefix(name, "/") {
 		name = name[strings.LastIndexByte(name, '/')+1:]
 	}
 	return checkName(name)

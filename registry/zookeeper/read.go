@@ -80,7 +80,7 @@ func (t *Target) read(ctx context.Context, group registry.Group, from lists) ([]
 	if err != nil {
 		return nil, err
 	}
-	t.aliens.see(layout, group, nodes)
+	t.foreign.see(layout, group, nodes)
 	for i := range nodes {
 		t.identify(layout, group, &nodes[i])
 	}

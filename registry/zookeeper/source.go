@@ -198,7 +198,7 @@ func (r *reading) connection(ctx context.Context) error {
 	}
 	r.table.Dialed()
 	r.whole, r.began = false, time.Now()
-	r.fetcher = dependency.NewFetcher(r.needs, time.Now(), dependency.Lane{
+	r.fetcher = dependency.NewFetcher(r.dependencies, time.Now(), dependency.Lane{
 		Limit: r.opts.ReadAhead, Has: func(ref metadata.Ref) bool { return len(r.places(ref)) > 0 }, Fetch: r.stored,
 	})
 	defer r.fetcher.Wait()
@@ -236,13 +236,13 @@ var errRecheck = errors.New("everything is being read anew, as was asked for")
 // it; what runs beside it hands its results over.
 type reading struct {
 	*Source
-	table *registry.Table
-	roots []*root
-	rows  map[registry.Name]*folder // the folder that each row came from
-	needs *dependency.Set
-	await map[string]metadata.Ref // by the path at which a document may come
-	wait  time.Duration           // before the next connection
-	avoid string                  // the server that it is not to be made to
+	table        *registry.Table
+	roots        []*root
+	rows         map[registry.Name]*folder // the folder that each row came from
+	dependencies *dependency.Set
+	await        map[string]metadata.Ref // by the path at which a document may come
+	wait         time.Duration           // before the next connection
+	avoid        string                  // the server that it is not to be made to
 
 	// What holds for one connection.
 	*watcher
@@ -255,7 +255,7 @@ type reading struct {
 func newReading(s *Source, table *registry.Table) *reading {
 	r := &reading{
 		Source: s, table: table, rows: make(map[registry.Name]*folder), await: make(map[string]metadata.Ref),
-		needs: dependency.NewSet(dependency.Options{
+		dependencies: dependency.NewSet(dependency.Options{
 			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: s.opts.Asker, Room: table.Beside,
 		}),
 	}
@@ -341,7 +341,7 @@ func (r *reading) told(ctx context.Context) error {
 	}
 	for _, p := range paths {
 		if ref, ok := r.await[p]; ok {
-			r.needs.Hint(time.Now(), ref)
+			r.dependencies.Hint(time.Now(), ref)
 		}
 	}
 	return nil

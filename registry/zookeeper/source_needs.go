@@ -14,9 +14,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// Needy is a Format whose entries are understood only with what stands
+// HasDependencies is a Format whose entries are understood only with what stands
 // elsewhere.
-type Needy interface {
+type HasDependencies interface {
 	Format
 
 	// Needs names what has to be read beside the entries.
@@ -30,7 +30,7 @@ type Needy interface {
 // places returns where ZooKeeper may store what is needed.
 func (r *reading) places(ref metadata.Ref) []string {
 	for _, root := range r.roots {
-		if needy, ok := root.format.(Needy); ok && root.holds(ref.Group) {
+		if needy, ok := root.format.(HasDependencies); ok && root.holds(ref.Group) {
 			return needy.Places(ref)
 		}
 	}
@@ -88,14 +88,14 @@ func (r *reading) document(ctx context.Context, p string) ([]byte, error) {
 // want makes what a folder's entries need known to the set, and the paths at
 // which it may come to the events.
 func (r *reading) want(f *folder) {
-	needy, ok := f.root.format.(Needy)
+	needy, ok := f.root.format.(HasDependencies)
 	if !ok {
 		return
 	}
 	refs := needy.Needs(f.entries(f, f.known()))
-	r.needs.Want(time.Now(), f.group, refs)
+	r.dependencies.Want(time.Now(), f.group, refs)
 	for _, ref := range refs {
-		if r.needs.Why(ref) == nil {
+		if r.dependencies.Why(ref) == nil {
 			continue
 		}
 		for _, p := range needy.Places(ref) {
@@ -106,12 +106,12 @@ func (r *reading) want(f *folder) {
 
 // understand decodes entries with the documents that they need, as far as these
 // are known, and adds what is unknown for want of others.
-func (r *reading) understand(needy Needy, f *folder, next *told) ([]*registry.Service, []metadata.Fault) {
-	services, faults := needy.Decode(f.entries(f, f.known()), r.needs.Documents(f.group))
-	blind := r.needs.Blind(faults, needy.Needs)
+func (r *reading) understand(needy HasDependencies, f *folder, next *told) ([]*registry.Service, []metadata.Fault) {
+	services, faults := needy.Decode(f.entries(f, f.known()), r.dependencies.Documents(f.group))
+	blind := r.dependencies.Blind(faults, needy.Needs)
 	next.lost = f.told.lost.Next(blind, f.told.services)
 	next.lost.Unknown(blind, next.unknown)
-	if err := r.needs.Unknown(f.group); err != nil {
+	if err := r.dependencies.Unknown(f.group); err != nil {
 		next.unknown[metadata.ScopeOf(needy, f.group)] = err
 	}
 	return services, faults
@@ -121,7 +121,7 @@ func (r *reading) understand(needy Needy, f *folder, next *told) ([]*registry.Se
 func (r *reading) fetch(ctx context.Context, due *time.Timer) {
 	now := time.Now()
 	r.fetcher.Start(ctx, now)
-	if next, ok := r.needs.Next(); ok {
+	if next, ok := r.dependencies.Next(); ok {
 		due.Reset(next.Sub(now))
 	}
 }
@@ -154,7 +154,7 @@ func (r *reading) awaitDocuments(ctx context.Context) error {
 	enough, due := time.NewTimer(patience), time.NewTimer(0)
 	defer enough.Stop()
 	defer due.Stop()
-	for !r.needs.Sought() {
+	for !r.dependencies.Sought() {
 		r.fetch(ctx, due)
 		select {
 		case <-ctx.Done():

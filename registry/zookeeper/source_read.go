@@ -167,7 +167,7 @@ func (r *reading) look(ctx context.Context, j *job, slots chan struct{}) error {
 	if err := r.load(ctx, j, names, slots); err != nil {
 		return err
 	}
-	if _, needy := f.root.format.(Needy); !needy {
+	if _, needy := f.root.format.(HasDependencies); !needy {
 		j.services, j.faults = f.root.format.Decode(j.entries(f, names), nil)
 	}
 	return nil

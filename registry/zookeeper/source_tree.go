@@ -109,7 +109,7 @@ func (r *reading) all(ctx context.Context) error {
 		}
 		gone = append(gone, left...)
 	}
-	maps.DeleteFunc(r.await, func(_ string, ref metadata.Ref) bool { return !r.needs.Wants(ref) })
+	maps.DeleteFunc(r.await, func(_ string, ref metadata.Ref) bool { return !r.dependencies.Wants(ref) })
 	if err := r.awaitDocuments(ctx); err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (r *reading) tell(c change) {
 func (r *reading) decode(f *folder) told {
 	services, faults := f.services, f.faults
 	next := told{skipped: make(map[string]string), unknown: make(map[string]error)}
-	if needy, ok := f.root.format.(Needy); ok {
+	if needy, ok := f.root.format.(HasDependencies); ok {
 		services, faults = r.understand(needy, f, &next)
 	}
 	for _, fault := range faults {
@@ -289,7 +289,7 @@ func (r *reading) forget(f *folder) {
 	delete(f.root.folders, f.path)
 	if f.root.groups[f.group] == f {
 		delete(f.root.groups, f.group)
-		r.needs.Want(time.Now(), f.group, nil)
+		r.dependencies.Want(time.Now(), f.group, nil)
 	}
 }
 

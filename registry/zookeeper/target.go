@@ -59,7 +59,7 @@ type TargetOptions struct {
 	Signer        *metadata.Signer         // nil: marks are not signed, and taken at their word
 	ChildrenLimit int                      // 0: DefaultChildrenLimit
 	DataLimit     int                      // 0: DefaultDataLimit
-	Guest         bool                     // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
+	Unregistered  bool                     // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // under which it may be written, false where it may not; nil: no fence
 	Usage         func(Usage)          // told of the fullest folder whenever that changes, as Target.Usage; may be nil
@@ -74,7 +74,7 @@ type Target struct {
 	owner   string // as marks hold it
 	folders folders
 	sizes   sizes
-	aliens  aliens
+	foreign foreignEntries
 	raised  raised
 	lost    <-chan struct{}
 	ledger  ledger
@@ -104,7 +104,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	}
 	t.opts.Shared = opts.Shared || opts.Fence != nil
 	t.admission.asking = make(chan struct{}, 1)
-	t.ledger.off = opts.Guest
+	t.ledger.off = opts.Unregistered
 	if opts.Lifetime == Session {
 		t.lost = client.replaced
 	}

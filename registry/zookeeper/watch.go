@@ -25,19 +25,19 @@ const (
 	watchRetry = 30 * time.Second
 )
 
-// VerifyAfter implements registry.Verified. A guest reads nothing back.
+// VerifyAfter implements registry.Verified. An unregistered target reads nothing back.
 func (t *Target) VerifyAfter() time.Duration {
-	if t.opts.Guest {
+	if t.opts.Unregistered {
 		return 0
 	}
 	return verifyAfter
 }
 
-// Watch implements registry.Watched, but for a guest, whose groups are read alone.
+// Watch implements registry.Watched, but for an unregistered target, whose groups are read alone.
 // Without a connection for watches a group is read as well; its next reading tries
 // to watch it again.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	if t.opts.Guest {
+	if t.opts.Unregistered {
 		return t.Read(ctx, group)
 	}
 	lists, err := t.client.watching.begin(ctx, group)

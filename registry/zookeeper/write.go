@@ -97,7 +97,7 @@ func (t *Target) checkOwners(change registry.Change) error {
 
 // ready does what has to come before a first write.
 func (t *Target) ready(ctx context.Context) error {
-	if t.opts.Guest { // whose entries tell by their sessions which process they are of
+	if t.opts.Unregistered { // whose entries tell by their sessions which process they are of
 		return nil
 	}
 	for _, step := range []func(context.Context) error{t.admit, t.tighten, t.markSession, t.remember} {
@@ -199,12 +199,12 @@ func (w *writing) name(path string) string {
 // units turns a change into operations, in the order they are to be applied.
 func (w *writing) units(ctx context.Context) ([]unit, error) {
 	var units []unit
-	alien, err := w.alien(ctx)
+	foreign, err := w.foreign(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, put := range w.change.Put {
-		u, err := w.store(ctx, put, alien)
+		u, err := w.store(ctx, put, foreign)
 		switch {
 		case errors.Is(err, registry.ErrRefused):
 			w.refused[put.New.Key] = err
@@ -230,12 +230,12 @@ func (w *writing) units(ctx context.Context) ([]unit, error) {
 	return units, nil
 }
 
-// store returns what stores an entry. Alien is why nothing new may be stored;
+// store returns what stores an entry. Foreign is why nothing new may be stored;
 // nil where it may.
-func (w *writing) store(ctx context.Context, put registry.Write, alien error) (u unit, err error) {
+func (w *writing) store(ctx context.Context, put registry.Write, foreign error) (u unit, err error) {
 	switch {
-	case alien != nil && put.Old == nil:
-		return unit{}, alien
+	case foreign != nil && put.Old == nil:
+		return unit{}, foreign
 	case isWord(w.layout, put.New):
 		u, err = w.addWord(ctx, put.New)
 	default:

@@ -44,7 +44,7 @@ func Backends(t *testing.T, w World) {
 		{"interfaces that are registered one by one add up", x.addUp},
 		{"what nobody provides is empty, and no error", x.empty},
 		{"what a process provided goes with it", x.closed},
-		{"another live process of the same identity is told, and both stay", x.twins},
+		{"another live process of the same identity is told, and both stay", x.duplicates},
 		{"an outage leaves what was known, and it is current again after it", x.outage},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.try(t, consumer) })
@@ -191,7 +191,7 @@ func (x *backends) closed(t testing.TB, consumer *client.Client) {
 	sees(t, consumer, interfaceNamed("api.Closed"))
 }
 
-func (x *backends) twins(t testing.TB, consumer *client.Client) {
+func (x *backends) duplicates(t testing.TB, consumer *client.Client) {
 	if !x.Identities {
 		return
 	}

@@ -70,8 +70,8 @@ func (e *engine) dial() (*link, error) {
 func (e *engine) start(ctx context.Context, l *link) *session {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &session{link: l.take(), mode: e.mode, out: make(chan request), cancel: cancel, started: time.Now()}
-	for _, b := range e.books {
-		s.exchanges = append(s.exchanges, newExchange(b))
+	for _, b := range e.typeStates {
+		s.typeStreams = append(s.typeStreams, newTypeStream(b))
 	}
 	e.group.Go(func() { s.converse(ctx, e.tell) })
 	return s
@@ -104,8 +104,8 @@ func (e *engine) lost(s *session, err error) {
 		return
 	}
 	if s.heard { // closing may take its time
-		for _, b := range e.books {
-			b.topic.lost(err, streamEnded)
+		for _, b := range e.typeStates {
+			b.cached.lost(err, streamEnded)
 		}
 	}
 	e.drop(s)
@@ -162,8 +162,8 @@ func (e *engine) failed(err error) {
 	}
 	e.lastDown = gist(err)
 	e.options.Log.Warn("no stream, the last known state stays", "address", e.options.Address, "err", err)
-	for _, b := range e.books {
-		b.topic.lost(fmt.Errorf("not connected: %w", err), notConnected)
+	for _, b := range e.typeStates {
+		b.cached.lost(fmt.Errorf("not connected: %w", err), notConnected)
 	}
 }
 

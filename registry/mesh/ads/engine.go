@@ -16,7 +16,7 @@ type engine struct {
 	events  chan happening
 	group   sync.WaitGroup // goroutines of sessions
 
-	books         []*book
+	typeStates    []*typeState
 	subscriptions int // made so far
 	epoch         int // of the stream that delivers, or did last
 	connection    int // the number of its link
@@ -46,18 +46,18 @@ func newEngine(o Options, b *board) *engine {
 	return &engine{options: o, board: b, events: make(chan happening), node: o.Node, mode: mode, ping: KeepaliveTime}
 }
 
-// book returns the book of a type, made by make if there is none.
-func (e *engine) book(url string, create func(*ledger) topic) *book {
-	for _, b := range e.books {
+// typeState returns the type state of a type, made by make if there is none.
+func (e *engine) typeState(url string, create func(*ledger) cachedType) *typeState {
+	for _, b := range e.typeStates {
 		if b.ledger.url == url {
 			return b
 		}
 	}
 	l := newLedger(url)
-	b := &book{ledger: l, topic: create(l)}
-	e.books = append(e.books, b)
+	b := &typeState{ledger: l, cached: create(l)}
+	e.typeStates = append(e.typeStates, b)
 	for _, s := range e.sessions() {
-		s.exchanges = append(s.exchanges, newExchange(b))
+		s.typeStreams = append(s.typeStreams, newTypeStream(b))
 	}
 	return b
 }
@@ -113,12 +113,12 @@ func (e *engine) tell(ctx context.Context, h happening) bool {
 
 // spread tells the sessions which names to look at again.
 func (e *engine) spread() {
-	for _, b := range e.books {
+	for _, b := range e.typeStates {
 		if len(b.ledger.changed) == 0 {
 			continue
 		}
 		for _, s := range e.sessions() {
-			x := s.exchange(b.ledger.url)
+			x := s.typeStream(b.ledger.url)
 			for name := range b.ledger.changed {
 				x.dirty[name] = struct{}{}
 			}
@@ -129,13 +129,13 @@ func (e *engine) spread() {
 
 // tidy forgets what nobody wants and no session asks for.
 func (e *engine) tidy() {
-	for _, b := range e.books {
+	for _, b := range e.typeStates {
 		if len(b.ledger.leaving) == 0 {
 			continue
 		}
 		var asked []map[string]struct{}
 		for _, s := range e.sessions() {
-			asked = append(asked, s.exchange(b.ledger.url).told)
+			asked = append(asked, s.typeStream(b.ledger.url).told)
 		}
 		b.ledger.tidy(asked)
 		e.board.setType(b.ledger.url, func(t *TypeState) { t.Resources, t.Unknown = b.ledger.held, b.ledger.unknown })
@@ -169,13 +169,13 @@ func (e *engine) expire(now time.Time) {
 	if s == nil {
 		return
 	}
-	for _, x := range s.exchanges {
-		names := x.lapsed(now)
+	for _, x := range s.typeStreams {
+		names := x.timedOut(now)
 		if len(names) == 0 {
 			continue
 		}
 		e.number(s)
-		x.book.topic.lapse(names, x.frame(s.epoch, s.mode))
+		x.state.cached.timeOut(names, x.response(s.epoch, s.mode))
 		e.publish(x)
 	}
 }
@@ -193,9 +193,9 @@ func (e *engine) next() (time.Time, bool) {
 		times = append(times, e.standby.started.Add(e.patience()))
 	}
 	if e.current != nil {
-		for _, x := range e.current.exchanges {
-			if len(x.lapses) > 0 {
-				times = append(times, x.lapses[0].at)
+		for _, x := range e.current.typeStreams {
+			if len(x.timeouts) > 0 {
+				times = append(times, x.timeouts[0].at)
 			}
 		}
 	}
@@ -207,7 +207,7 @@ func (e *engine) next() (time.Time, bool) {
 
 // asks says whether anything is wanted.
 func (e *engine) asks() bool {
-	return slices.ContainsFunc(e.books, func(b *book) bool { return len(b.ledger.want) > 0 })
+	return slices.ContainsFunc(e.typeStates, func(b *typeState) bool { return len(b.ledger.want) > 0 })
 }
 
 // stop ends all sessions and waits for their goroutines.

@@ -8,21 +8,21 @@ import (
 
 // notes gathers what one message means for each subscription.
 type notes[T any] struct {
-	topic  *topicOf[T]
+	cached *cachedTypeOf[T]
 	epoch  int
 	resync bool
 	events map[*Subscription[T]]*Event[T]
 }
 
-func (t *topicOf[T]) notes(epoch int) *notes[T] {
-	return &notes[T]{topic: t, epoch: epoch, events: map[*Subscription[T]]*Event[T]{}}
+func (t *cachedTypeOf[T]) notes(epoch int) *notes[T] {
+	return &notes[T]{cached: t, epoch: epoch, events: map[*Subscription[T]]*Event[T]{}}
 }
 
 // event returns the event of one subscription.
 func (n *notes[T]) event(s *Subscription[T]) *Event[T] {
 	e := n.events[s]
 	if e == nil {
-		e = &Event[T]{Epoch: n.epoch, Connection: *n.topic.link}
+		e = &Event[T]{Epoch: n.epoch, Connection: *n.cached.link}
 		n.events[s] = e
 	}
 	return e
@@ -30,11 +30,11 @@ func (n *notes[T]) event(s *Subscription[T]) *Event[T] {
 
 // each calls do with the event of every subscription that name concerns.
 func (n *notes[T]) each(name string, do func(e *Event[T])) {
-	for s := range n.topic.all {
+	for s := range n.cached.all {
 		do(n.event(s))
 	}
-	for _, s := range n.topic.named[name] {
-		if _, both := n.topic.all[s]; !both {
+	for _, s := range n.cached.named[name] {
+		if _, both := n.cached.all[s]; !both {
 			do(n.event(s))
 		}
 	}
@@ -70,13 +70,13 @@ func (n *notes[T]) invalid(name string, err error) {
 // nameless tells of a resource whose name could not be read to everybody, since
 // it may be anybody's.
 func (n *notes[T]) nameless(place string, err error) {
-	for _, s := range n.topic.subscribers() {
+	for _, s := range n.cached.subscribers() {
 		put(&n.event(s).Invalid, place, err)
 	}
 }
 
 func (n *notes[T]) complete() {
-	for s := range n.topic.all {
+	for s := range n.cached.all {
 		n.event(s).Complete = true
 	}
 }

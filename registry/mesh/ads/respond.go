@@ -25,18 +25,18 @@ func (e *engine) deliver(s *session, r response) {
 		e.promote(s)
 	}
 	e.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
-	x := s.exchange(r.url)
+	x := s.typeStream(r.url)
 	if x == nil || !x.asked {
 		e.options.Log.Debug("response of a type that was not asked for, ignored", "type", r.url)
 		return
 	}
 	x.nonce = r.nonce
-	l := x.book.ledger
+	l := x.state.ledger
 	if l.idle() {
 		return // a rejection of what was unsubscribed from would crash istiod
 	}
 	x.responses++
-	err := x.book.topic.take(r, x.frame(s.epoch, s.mode))
+	err := x.state.cached.take(r, x.response(s.epoch, s.mode))
 	if err == nil {
 		l.version = r.version
 	} else {
@@ -89,8 +89,8 @@ func (e *engine) number(s *session) {
 }
 
 // publish shows how a type stands.
-func (e *engine) publish(x *exchange) {
-	l := x.book.ledger
+func (e *engine) publish(x *typeStream) {
+	l := x.state.ledger
 	e.board.setType(l.url, func(t *TypeState) {
 		t.Version, t.Nonce, t.Resources, t.Unknown = l.version, x.nonce, l.held, l.unknown
 	})

@@ -37,15 +37,15 @@ type session struct {
 	out    chan request // taken by the sender when it has sent the one before
 	cancel context.CancelFunc
 
-	epoch     int // 0 until something is known by it
-	opened    bool
-	heard     bool // it has delivered a message
-	started   time.Time
-	node      *corev3.Node // to announce; nil until something is sent
-	greeted   bool         // the node was sent
-	exchanges []*exchange  // in the order in which types were first subscribed to
-	ready     *request     // to be handed to the sender
-	of        *exchange    // whose it is
+	epoch       int // 0 until something is known by it
+	opened      bool
+	heard       bool // it has delivered a message
+	started     time.Time
+	node        *corev3.Node  // to announce; nil until something is sent
+	greeted     bool          // the node was sent
+	typeStreams []*typeStream // in the order in which types were first subscribed to
+	ready       *request      // to be handed to the sender
+	of          *typeStream   // whose it is
 }
 
 // happening is what a session's goroutines tell Run's.
@@ -99,10 +99,10 @@ func (s *session) sendAll(ctx context.Context, to stream) {
 	}
 }
 
-// exchange returns the conversation about a type, or nil.
-func (s *session) exchange(url string) *exchange {
-	for _, x := range s.exchanges {
-		if x.book.ledger.url == url {
+// typeStream returns the conversation about a type, or nil.
+func (s *session) typeStream(url string) *typeStream {
+	for _, x := range s.typeStreams {
+		if x.state.ledger.url == url {
 			return x
 		}
 	}
@@ -114,7 +114,7 @@ func (s *session) prepare(node *corev3.Node) {
 	if s.ready != nil {
 		return
 	}
-	for _, x := range s.exchanges {
+	for _, x := range s.typeStreams {
 		r, ok := s.next(x)
 		if !ok {
 			continue
@@ -128,7 +128,7 @@ func (s *session) prepare(node *corev3.Node) {
 	}
 }
 
-func (s *session) next(x *exchange) (request, bool) {
+func (s *session) next(x *typeStream) (request, bool) {
 	if s.mode == StateOfTheWorld {
 		return x.nextWorld()
 	}

@@ -21,9 +21,9 @@ type Subscription[T any] struct {
 	busy   bool // a call of handle is under way
 
 	// Only Run's goroutine touches what follows.
-	id    int
-	topic *topicOf[T]
-	names map[string]struct{}
+	id     int
+	cached *cachedTypeOf[T]
+	names  map[string]struct{}
 }
 
 // Subscribe adds a subscription that asks for nothing yet. All handlers of a
@@ -42,15 +42,15 @@ func Subscribe[T any](c *Client, k Kind[T], handle func(Event[T])) *Subscription
 
 func (s *Subscription[T]) post(do func(*engine)) { s.client.inbox.post(do) }
 
-// join finds the topic of the subscription, or makes it.
+// join finds the cached type of the subscription, or makes it.
 func (s *Subscription[T]) join(e *engine) {
-	b := e.book(s.kind.URL, func(l *ledger) topic { return newTopic(s.kind, l, &e.epoch, &e.connection) })
-	t, ok := b.topic.(*topicOf[T])
+	b := e.typeState(s.kind.URL, func(l *ledger) cachedType { return newCachedType(s.kind, l, &e.epoch, &e.connection) })
+	t, ok := b.cached.(*cachedTypeOf[T])
 	if !ok {
 		panic(fmt.Sprintf("ads: %s: subscribed to as two Go types", s.kind.URL))
 	}
 	e.subscriptions++
-	s.id, s.topic = e.subscriptions, t
+	s.id, s.cached = e.subscriptions, t
 }
 
 // Watch adds names; Wildcard is all. What is known of them already is told at
@@ -144,23 +144,23 @@ func (s *Subscription[T]) watch(names []string) {
 			continue
 		}
 		s.names[name] = struct{}{}
-		s.topic.join(s, name)
+		s.cached.join(s, name)
 		fresh = append(fresh, name)
 	}
-	s.topic.replay(s, fresh)
+	s.cached.replay(s, fresh)
 }
 
 func (s *Subscription[T]) unwatch(names []string) {
 	for _, name := range names {
 		if _, ok := s.names[name]; ok {
 			delete(s.names, name)
-			s.topic.leave(s, name)
+			s.cached.leave(s, name)
 		}
 	}
 }
 
 // join notes that a subscription wants a name.
-func (t *topicOf[T]) join(s *Subscription[T], name string) {
+func (t *cachedTypeOf[T]) join(s *Subscription[T], name string) {
 	t.ledger.add(name)
 	if name == Wildcard {
 		t.all[s] = struct{}{}
@@ -171,7 +171,7 @@ func (t *topicOf[T]) join(s *Subscription[T], name string) {
 
 // leave notes that a subscription wants a name no more. What nobody wants leaves,
 // and with the wildcard all that only it covered.
-func (t *topicOf[T]) leave(s *Subscription[T], name string) {
+func (t *cachedTypeOf[T]) leave(s *Subscription[T], name string) {
 	if name == Wildcard {
 		delete(t.all, s)
 	} else if left := slices.DeleteFunc(t.named[name], func(o *Subscription[T]) bool { return o == s }); len(left) > 0 {
@@ -191,7 +191,7 @@ func (t *topicOf[T]) leave(s *Subscription[T], name string) {
 
 // replay tells a subscription what is known of names, one event per stream that
 // told it.
-func (t *topicOf[T]) replay(s *Subscription[T], names []string) {
+func (t *cachedTypeOf[T]) replay(s *Subscription[T], names []string) {
 	events := map[int]*notes[T]{}
 	at := func(epoch int) *Event[T] {
 		if events[epoch] == nil {

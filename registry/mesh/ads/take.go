@@ -14,8 +14,8 @@ import (
 // maxComplaints bounds what one rejection tells the server, in resources.
 const maxComplaints = 10
 
-// parcel is one resource of a response, read.
-type parcel[T any] struct {
+// payload is one resource of a response, read.
+type payload[T any] struct {
 	name  string
 	raw   raw
 	sum   digest
@@ -26,19 +26,19 @@ type parcel[T any] struct {
 
 // delivery is a response, read and sorted out.
 type delivery[T any] struct {
-	parcels  []parcel[T] // wanted, one per name
+	payloads []payload[T] // wanted, one per name
 	seen     map[string]struct{}
 	faults   map[string]error // by name
 	nameless map[string]error // by place in the response
 	repeats  bool             // a resource came again in the version the server was told
 }
 
-func (t *topicOf[T]) take(r response, f frame) error {
+func (t *cachedTypeOf[T]) take(r response, f rawResponse) error {
 	d := t.open(r, f)
 	n := t.notes(f.epoch)
 	n.resync = f.resync()
-	for i := range d.parcels {
-		t.keep(&d.parcels[i], n, f)
+	for i := range d.payloads {
+		t.keep(&d.payloads[i], n, f)
 	}
 	t.complain(&d, n, f)
 	t.removeNamed(r.removed, &d, n, f)
@@ -57,7 +57,7 @@ func (t *topicOf[T]) take(r response, f frame) error {
 }
 
 // whole says whether a response holds all there is, so that absence means gone.
-func (t *topicOf[T]) whole(f frame) bool {
+func (t *cachedTypeOf[T]) whole(f rawResponse) bool {
 	if f.delta {
 		return f.first && f.wildcard && !f.late
 	}
@@ -66,10 +66,10 @@ func (t *topicOf[T]) whole(f frame) bool {
 
 // open reads a response. What was not asked for is left out; a name that stands
 // twice is a fault, since either could be meant.
-func (t *topicOf[T]) open(r response, f frame) delivery[T] {
+func (t *cachedTypeOf[T]) open(r response, f rawResponse) delivery[T] {
 	all := t.readAll(r.resources)
 	d := delivery[T]{
-		parcels: all[:0], seen: make(map[string]struct{}, len(all)),
+		payloads: all[:0], seen: make(map[string]struct{}, len(all)),
 		faults: map[string]error{}, nameless: map[string]error{},
 	}
 	twice := map[string]struct{}{}
@@ -94,13 +94,13 @@ func (t *topicOf[T]) open(r response, f frame) delivery[T] {
 		case p.err != nil:
 			d.faults[p.name] = p.err
 		case !p.raw.beat:
-			d.parcels = append(d.parcels, p)
+			d.payloads = append(d.payloads, p)
 		}
 	}
 	for name := range twice {
 		d.faults[name] = errors.New("duplicate: the name stands more than once in one response")
 	}
-	d.parcels = slices.DeleteFunc(d.parcels, func(p parcel[T]) bool { return d.faults[p.name] != nil })
+	d.payloads = slices.DeleteFunc(d.payloads, func(p payload[T]) bool { return d.faults[p.name] != nil })
 	return d
 }
 
@@ -109,8 +109,8 @@ const readByOne = 32
 
 // readAll reads resources, many of them on all processors: what is known
 // changes only after that. It returns when all is done.
-func (t *topicOf[T]) readAll(resources []raw) []parcel[T] {
-	parcels := make([]parcel[T], len(resources))
+func (t *cachedTypeOf[T]) readAll(resources []raw) []payload[T] {
+	parcels := make([]payload[T], len(resources))
 	var next atomic.Int64
 	work := func() {
 		for {
@@ -134,8 +134,8 @@ func (t *topicOf[T]) readAll(resources []raw) []parcel[T] {
 }
 
 // read reads one resource, decoding it only if its bytes are new.
-func (t *topicOf[T]) read(r raw) parcel[T] {
-	p := parcel[T]{name: r.name, raw: r, err: r.err}
+func (t *cachedTypeOf[T]) read(r raw) payload[T] {
+	p := payload[T]{name: r.name, raw: r, err: r.err}
 	if r.err != nil || r.beat {
 		return p
 	}
@@ -159,14 +159,14 @@ func (t *topicOf[T]) read(r raw) parcel[T] {
 }
 
 // holds reports whether exactly these bytes are held under a name.
-func (t *topicOf[T]) holds(name string, sum digest) bool {
+func (t *cachedTypeOf[T]) holds(name string, sum digest) bool {
 	r := t.records[name]
 	return r != nil && r.held && r.sum == sum
 }
 
 // decode calls the subscriber's Decode, whose panic costs one resource and not
 // the process: its input comes from outside.
-func (t *topicOf[T]) decode(data []byte) (name string, value T, err error) {
+func (t *cachedTypeOf[T]) decode(data []byte) (name string, value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("decoder panicked: %v", p)
@@ -176,7 +176,7 @@ func (t *topicOf[T]) decode(data []byte) (name string, value T, err error) {
 }
 
 // keep applies one valid resource.
-func (t *topicOf[T]) keep(p *parcel[T], n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) keep(p *payload[T], n *notes[T], f rawResponse) {
 	r := t.record(p.name)
 	news := !p.same || !r.held || r.invalid != nil
 	late := r.epoch != f.epoch || r.unknown != nil
@@ -200,7 +200,7 @@ func (t *topicOf[T]) keep(p *parcel[T], n *notes[T], f frame) {
 }
 
 // complain tells of what could not be read, once for each error.
-func (t *topicOf[T]) complain(d *delivery[T], n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) complain(d *delivery[T], n *notes[T], f rawResponse) {
 	for name, err := range d.faults {
 		r := t.record(name)
 		if r.invalid == nil || r.invalid.Error() != err.Error() {
@@ -221,7 +221,7 @@ func (t *topicOf[T]) complain(d *delivery[T], n *notes[T], f frame) {
 }
 
 // removeNamed applies what a delta response says is not there.
-func (t *topicOf[T]) removeNamed(names []string, d *delivery[T], n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) removeNamed(names []string, d *delivery[T], n *notes[T], f rawResponse) {
 	for _, name := range names {
 		if _, ok := d.seen[name]; ok || !t.ledger.wants(name) {
 			continue
@@ -238,7 +238,7 @@ func (t *topicOf[T]) removeNamed(names []string, d *delivery[T], n *notes[T], f 
 // removeRest applies what a whole response does not hold. In a delta stream the
 // server may leave out what we told it that we hold in its newest version; one
 // that repeats such resources does not look at versions.
-func (t *topicOf[T]) removeRest(d *delivery[T], n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) removeRest(d *delivery[T], n *notes[T], f rawResponse) {
 	for _, name := range slices.Sorted(maps.Keys(t.records)) {
 		r := t.records[name]
 		_, seen := d.seen[name]
@@ -256,7 +256,7 @@ func (t *topicOf[T]) removeRest(d *delivery[T], n *notes[T], f frame) {
 }
 
 // remove notes that there is no such resource.
-func (t *topicOf[T]) remove(name string, n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) remove(name string, n *notes[T], f rawResponse) {
 	r := t.record(name)
 	delete(f.waiting, name)
 	if r.absent {

@@ -32,9 +32,9 @@ func FuzzTake(f *testing.F) {
 			return
 		}
 		l, epoch := newLedger(kind.URL), 1
-		topic := newTopic(kind, l, &epoch, &epoch)
+		topic := newCachedType(kind, l, &epoch, &epoch)
 		l.add(Wildcard)
-		at := frame{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
+		at := rawResponse{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
 		there := raw{name: "there", named: true, data: encoded(t, "there")}
 		if err := topic.take(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
 			t.Fatal(err)

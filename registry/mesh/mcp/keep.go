@@ -39,9 +39,9 @@ const (
 	keepLast   = 5 * time.Second  // for what is still to be kept at the end
 )
 
-// A keeper is what a target knows of its places. One goroutine uses it: first
+// A recordKeeper is what a target knows of its places. One goroutine uses it: first
 // whoever lists the groups, then keep.
-type keeper struct {
+type recordKeeper struct {
 	written [][buckets][sha256.Size]byte // by place: of the texts that are there
 	refused [buckets]bool                // was refused last
 	rounds  int
@@ -56,7 +56,7 @@ type keeper struct {
 // ever, is nothing; one that may be read later is an error, because nothing
 // may be served before it is known.
 func (t *Target) load(ctx context.Context) error {
-	if t.keeper.loaded {
+	if t.recorder.loaded {
 		return nil
 	}
 	from := make(map[registry.Group][]entry)
@@ -83,7 +83,7 @@ func (t *Target) load(ctx context.Context) error {
 		}
 		_ = t.hold(name, all) // what cannot be served is left out
 	}
-	t.keeper.loaded, t.o.Before = true, nil
+	t.recorder.loaded, t.o.Before = true, nil
 	return nil
 }
 
@@ -120,9 +120,9 @@ func (t *Target) loadFrom(ctx context.Context, i int) (map[registry.Group][]entr
 	if p.Name, err = p.before(ctx); err != nil || p.Name == "" {
 		return found, err
 	}
-	own := t.keeper.written[i]
+	own := t.recorder.written[i]
 	found, err = t.loadAs(ctx, i, p)
-	t.keeper.others[i], t.keeper.written[i] = p.Name, own
+	t.recorder.others[i], t.recorder.written[i] = p.Name, own
 	return found, err
 }
 
@@ -147,11 +147,11 @@ func (p Place) before(ctx context.Context) (string, error) {
 // name in whose place one is goes from there, with what was kept under it.
 func (t *Target) list(ctx context.Context) {
 	for i, p := range t.o.Keep {
-		if p.Index == "" || t.keeper.listed[i] || !t.isStored() {
+		if p.Index == "" || t.recorder.listed[i] || !t.isStored() {
 			continue
 		}
-		err := p.replace(ctx, t.keeper.others[i])
-		if t.keeper.listed[i] = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
+		err := p.replace(ctx, t.recorder.others[i])
+		if t.recorder.listed[i] = err == nil || errors.Is(err, registry.ErrRefused); err != nil {
 			t.o.Observe(Observation{Kind: ObservedState, Err: fmt.Errorf("a change of listen would not be noticed: %w", err)})
 		}
 	}
@@ -161,7 +161,7 @@ func (t *Target) list(ctx context.Context) {
 func (t *Target) isStored() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.settled && len(t.dirty) == 0 && !slices.Contains(t.keeper.refused[:], true)
+	return t.settled && len(t.dirty) == 0 && !slices.Contains(t.recorder.refused[:], true)
 }
 
 // replace lists the name of a place, and forgets the one that it had, and once
@@ -202,7 +202,7 @@ func (t *Target) loadAs(ctx context.Context, i int, p Place) (map[registry.Group
 		if err != nil && !errors.Is(err, registry.ErrRefused) {
 			return nil, fmt.Errorf("read what was served before: %w", err)
 		}
-		t.keeper.written[i][b] = sha256.Sum256([]byte(text))
+		t.recorder.written[i][b] = sha256.Sum256([]byte(text))
 		groups, err := decoded(text, err)
 		if err != nil {
 			t.soil(b) // it is replaced

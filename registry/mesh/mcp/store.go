@@ -72,7 +72,7 @@ func (t *Target) keep(ctx context.Context) {
 		case s := <-t.first:
 			t.storeThese(ctx, s)
 		case <-ticker.C:
-			if t.keeper.rounds++; t.keeper.rounds%checkEvery == 0 {
+			if t.recorder.rounds++; t.recorder.rounds%checkEvery == 0 {
 				t.check(ctx)
 			}
 			t.store(ctx)
@@ -87,7 +87,7 @@ func (t *Target) check(ctx context.Context) {
 	if !t.isSettled() {
 		return
 	}
-	for b, refused := range t.keeper.refused {
+	for b, refused := range t.recorder.refused {
 		if refused {
 			t.soil(b)
 		}
@@ -95,8 +95,8 @@ func (t *Target) check(ctx context.Context) {
 	for i, p := range t.o.Keep {
 		for b := range buckets {
 			text, err := p.read(ctx, b)
-			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.keeper.written[i][b] {
-				t.keeper.written[i][b] = sum
+			if sum := sha256.Sum256([]byte(text)); err == nil && sum != t.recorder.written[i][b] {
+				t.recorder.written[i][b] = sum
 				t.agree(text)
 				t.soil(b)
 			}
@@ -159,8 +159,8 @@ func (t *Target) storeBucket(ctx context.Context, b int) {
 
 // unkept takes in what came of keeping a bucket. A refusal is told of once.
 func (t *Target) unkept(b int, failed error) {
-	before, refused := t.keeper.refused[b], errors.Is(failed, registry.ErrRefused)
-	t.keeper.refused[b] = refused
+	before, refused := t.recorder.refused[b], errors.Is(failed, registry.ErrRefused)
+	t.recorder.refused[b] = refused
 	t.setBehind(failed != nil && !refused)
 	if failed != nil && !refused {
 		t.soil(b)
@@ -182,13 +182,13 @@ func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []ke
 		return err
 	}
 	sum := sha256.Sum256([]byte(text))
-	if sum == t.keeper.written[i][b] {
+	if sum == t.recorder.written[i][b] {
 		return nil
 	}
 	if err := p.Recorder.Record(ctx, p.kind(b), recordName, text); err != nil {
 		return fmt.Errorf("record %s: %w", p.kind(b), err)
 	}
-	t.keeper.written[i][b] = sum
+	t.recorder.written[i][b] = sum
 	return nil
 }
 

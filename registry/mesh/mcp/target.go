@@ -63,8 +63,8 @@ type Target struct {
 
 	behind bool // the last record that was to be written was not, or not in time
 
-	keeper keeper
-	first  chan storing // what a push waits for
+	recorder recordKeeper
+	first    chan storing // what a push waits for
 }
 
 // NewTarget returns a target that answers nothing before Settled.
@@ -77,7 +77,7 @@ func NewTarget(o Options) *Target {
 		o: o, groups: make(map[registry.Group]*group), vips: newVIPs(o.VIPs), gone: make(map[registry.Group]time.Time),
 		next: make(chan struct{}), kick: make(chan struct{}, 1), dirty: make(map[int]bool), added: make(map[int]bool),
 		first: make(chan storing),
-		keeper: keeper{
+		recorder: recordKeeper{
 			written: make([][buckets][sha256.Size]byte, len(o.Keep)), listed: make([]bool, len(o.Keep)), others: make([]string, len(o.Keep)),
 		},
 	}

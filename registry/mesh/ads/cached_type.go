@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// topic is one resource type with what is known of it, whatever its resources
+// cachedType is one resource type with what is known of it, whatever its resources
 // are in Go. Only Run's goroutine touches it.
-type topic interface {
+type cachedType interface {
 	// take applies a response and tells the subscribers. The error is what to
 	// reject the response with; what was valid in it is applied all the same.
-	take(r response, f frame) error
-	// lapse tells of names that were asked for and not answered.
-	lapse(names []string, f frame)
+	take(r response, f rawResponse) error
+	// timeout tells of names that were asked for and not answered.
+	timeOut(names []string, f rawResponse)
 	// lost tells of a connection that failed, or of a stream that ended.
 	lost(err error, l loss)
 	// versions returns the held resources and their versions, at most limit
@@ -31,14 +31,14 @@ const (
 	streamEnded              // the stream delivered, and broke
 )
 
-// book is a type in both its forms.
-type book struct {
+// typeState is a type in both its forms.
+type typeState struct {
 	ledger *ledger
-	topic  topic
+	cached cachedType
 }
 
-// frame is where a response or an expiry stands in its stream.
-type frame struct {
+// rawResponse is where a response or an expiry stands in its stream.
+type rawResponse struct {
 	epoch     int
 	delta     bool
 	first     bool // first response of this type on this stream
@@ -52,7 +52,7 @@ type frame struct {
 }
 
 // resync says that removals are found by comparison with an earlier stream.
-func (f frame) resync() bool { return f.first && f.epoch > 1 }
+func (f rawResponse) resync() bool { return f.first && f.epoch > 1 }
 
 // digest tells the bytes of one resource from those of another, so that they
 // need not be kept. It is of this process only.
@@ -68,8 +68,8 @@ func (h hasher) sum(data []byte) digest {
 	return digest{maphash.Bytes(h[0], data), maphash.Bytes(h[1], data)}
 }
 
-// topicOf is a topic whose resources are read as T.
-type topicOf[T any] struct {
+// cachedTypeOf is a cached type whose resources are read as T.
+type cachedTypeOf[T any] struct {
 	kind     Kind[T]
 	ledger   *ledger
 	epoch    *int // of the stream that delivers now
@@ -96,8 +96,8 @@ type record[T any] struct {
 	invalid error // what was wrong with the newest
 }
 
-func newTopic[T any](k Kind[T], l *ledger, epoch, link *int) *topicOf[T] {
-	t := &topicOf[T]{
+func newCachedType[T any](k Kind[T], l *ledger, epoch, link *int) *cachedTypeOf[T] {
+	t := &cachedTypeOf[T]{
 		kind: k, ledger: l, epoch: epoch, link: link,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
 		all: map[*Subscription[T]]struct{}{}, named: map[string][]*Subscription[T]{},
@@ -107,7 +107,7 @@ func newTopic[T any](k Kind[T], l *ledger, epoch, link *int) *topicOf[T] {
 }
 
 // release forgets a name that nobody wants, unless the wildcard covers it.
-func (t *topicOf[T]) release(name string) {
+func (t *cachedTypeOf[T]) release(name string) {
 	if name == Wildcard {
 		t.complete = 0
 	}
@@ -117,7 +117,7 @@ func (t *topicOf[T]) release(name string) {
 	t.forget(name)
 }
 
-func (t *topicOf[T]) record(name string) *record[T] {
+func (t *cachedTypeOf[T]) record(name string) *record[T] {
 	r := t.records[name]
 	if r == nil {
 		r = &record[T]{}
@@ -127,7 +127,7 @@ func (t *topicOf[T]) record(name string) *record[T] {
 }
 
 // forget drops what is known of a name.
-func (t *topicOf[T]) forget(name string) {
+func (t *cachedTypeOf[T]) forget(name string) {
 	if r := t.records[name]; r != nil {
 		t.unhold(r)
 		t.setUnknown(r, nil)
@@ -135,7 +135,7 @@ func (t *topicOf[T]) forget(name string) {
 	}
 }
 
-func (t *topicOf[T]) unhold(r *record[T]) {
+func (t *cachedTypeOf[T]) unhold(r *record[T]) {
 	if r.held {
 		delete(t.sums, r.sum)
 		t.ledger.held--
@@ -144,7 +144,7 @@ func (t *topicOf[T]) unhold(r *record[T]) {
 	r.held, r.value, r.version, r.sum, r.invalid = false, none, "", digest{}, nil
 }
 
-func (t *topicOf[T]) setUnknown(r *record[T], err error) {
+func (t *cachedTypeOf[T]) setUnknown(r *record[T], err error) {
 	if (r.unknown == nil) != (err == nil) {
 		if err == nil {
 			t.ledger.unknown--
@@ -155,7 +155,7 @@ func (t *topicOf[T]) setUnknown(r *record[T], err error) {
 	r.unknown = err
 }
 
-func (t *topicOf[T]) versions(limit int) map[string]string {
+func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
 	versions := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(t.records)) {
 		r := t.records[name]
@@ -170,7 +170,7 @@ func (t *topicOf[T]) versions(limit int) map[string]string {
 	return versions
 }
 
-func (t *topicOf[T]) lost(err error, l loss) {
+func (t *cachedTypeOf[T]) lost(err error, l loss) {
 	n := t.notes(*t.epoch)
 	for _, s := range t.subscribers() {
 		if l == streamEnded {
@@ -183,7 +183,7 @@ func (t *topicOf[T]) lost(err error, l loss) {
 }
 
 // subscribers returns every subscription, in the order they were made.
-func (t *topicOf[T]) subscribers() []*Subscription[T] {
+func (t *cachedTypeOf[T]) subscribers() []*Subscription[T] {
 	set := maps.Clone(t.all)
 	for _, subs := range t.named {
 		for _, s := range subs {
@@ -198,11 +198,11 @@ func byAge[T any](a, b *Subscription[T]) int { return cmp.Compare(a.id, b.id) }
 // errSilent is what an Unknown name is told with.
 var errSilent = errors.New("ads: asked for, and not answered")
 
-func (t *topicOf[T]) lapse(names []string, f frame) {
+func (t *cachedTypeOf[T]) timeOut(names []string, f rawResponse) {
 	n := t.notes(f.epoch)
 	for _, name := range names {
 		if name == Wildcard {
-			t.lapseAll(n, f)
+			t.timeOutAll(n, f)
 			continue
 		}
 		r := t.record(name)
@@ -222,9 +222,9 @@ func (t *topicOf[T]) lapse(names []string, f frame) {
 	n.deliver()
 }
 
-// lapseAll judges a wildcard whose time is up: what was answered late is whole
+// timeOutAll judges a wildcard whose time is up: what was answered late is whole
 // by now, and silence means that all is as it was, or nothing.
-func (t *topicOf[T]) lapseAll(n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) timeOutAll(n *notes[T], f rawResponse) {
 	if f.late && f.answered {
 		t.finish(n, f)
 		return
@@ -252,7 +252,7 @@ func (t *topicOf[T]) lapseAll(n *notes[T], f frame) {
 // current says that silence about a held resource means that it is as it was:
 // the server was told which version we hold and had nothing to add. A server
 // that gives no versions (istiod) cannot mean that.
-func (f frame) current(name string) bool {
+func (f rawResponse) current(name string) bool {
 	if f.delta {
 		return f.presented[name] != ""
 	}
@@ -260,7 +260,7 @@ func (f frame) current(name string) bool {
 }
 
 // finish marks the whole set as told in this epoch.
-func (t *topicOf[T]) finish(n *notes[T], f frame) {
+func (t *cachedTypeOf[T]) finish(n *notes[T], f rawResponse) {
 	if t.complete != f.epoch {
 		t.complete = f.epoch
 		n.complete()

@@ -15,7 +15,7 @@ import (
 // beside returns the paths of our nodes in the other folders of a group. Those
 // of others are not even read: there may be many, and nothing of them matters.
 func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group, from lists) ([]string, error) {
-	wide, ok := layout.(Wide)
+	wide, ok := layout.(MultiPath)
 	if !ok {
 		return nil, nil
 	}
@@ -42,7 +42,7 @@ func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group
 // withWords adds the words that come with entries of ours, as far as they are
 // in their lists.
 func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.Held, from lists) ([]registry.Held, error) {
-	wide, ok := layout.(Wide)
+	wide, ok := layout.(MultiPath)
 	if !ok {
 		return held, nil
 	}
@@ -98,7 +98,7 @@ func words(ctx context.Context, from lists, path string) (wordList, error) {
 
 // isWord reports whether an entry stands for a word in a list.
 func isWord(layout Layout, e registry.Entry) bool {
-	wide, ok := layout.(Wide)
+	wide, ok := layout.(MultiPath)
 	if !ok {
 		return false
 	}
@@ -109,7 +109,7 @@ func isWord(layout Layout, e registry.Entry) bool {
 // addWord returns what adds a word to its list if the list is still as it was
 // read; nothing where the word is there.
 func (w *writing) addWord(ctx context.Context, e registry.Entry) (unit, error) {
-	path, word := w.layout.(Wide).Word(e)
+	path, word := w.layout.(MultiPath).Word(e)
 	if err := checkName(path[strings.LastIndexByte(path, '/')+1:]); err != nil {
 		return unit{}, err
 	}

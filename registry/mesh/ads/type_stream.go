@@ -15,10 +15,10 @@ const (
 	framing  = 16
 )
 
-// exchange is the conversation about one type on one stream: nothing of it
+// typeStream is the conversation about one type on one stream: nothing of it
 // outlives the stream. Only Run's goroutine touches it.
-type exchange struct {
-	book  *book
+type typeStream struct {
+	state *typeState
 	asked bool
 	nonce string // of the last response
 
@@ -34,8 +34,8 @@ type exchange struct {
 	presented map[string]string // versions the server was told we hold
 	version   string            // state of the world: version the server was told we hold
 
-	waiting map[string]struct{} // asked for, no answer yet
-	lapses  []lapse             // when to stop waiting, in order
+	waiting  map[string]struct{} // asked for, no answer yet
+	timeouts []timeout           // when to stop waiting, in order
 }
 
 type answer struct {
@@ -43,14 +43,14 @@ type answer struct {
 	err            error
 }
 
-type lapse struct {
+type timeout struct {
 	at    time.Time
 	names []string
 }
 
-func newExchange(b *book) *exchange {
-	x := &exchange{
-		book: b, told: map[string]struct{}{}, dirty: map[string]struct{}{},
+func newTypeStream(b *typeState) *typeStream {
+	x := &typeStream{
+		state: b, told: map[string]struct{}{}, dirty: map[string]struct{}{},
 		waiting: map[string]struct{}{},
 	}
 	for name := range b.ledger.want {
@@ -62,8 +62,8 @@ func newExchange(b *book) *exchange {
 // nextDelta returns the next message about this type on a delta stream.
 // Acknowledging and subscribing are never one message: istiod ignores a
 // subscription beside a rejection.
-func (x *exchange) nextDelta() (request, bool) {
-	l := x.book.ledger
+func (x *typeStream) nextDelta() (request, bool) {
+	l := x.state.ledger
 	if len(l.want) == 0 {
 		x.answers = nil // a rejection of a type it does not serve us would crash istiod
 	}
@@ -81,7 +81,7 @@ func (x *exchange) nextDelta() (request, bool) {
 		return request{}, false
 	}
 	if !x.asked {
-		r.versions = x.book.topic.versions(maxNames)
+		r.versions = x.state.cached.versions(maxNames)
 		x.presented = r.versions
 	}
 	x.asked = true
@@ -90,14 +90,14 @@ func (x *exchange) nextDelta() (request, bool) {
 
 // settle takes dirty names, up to limit bytes of them, and returns those that
 // the server must be told, sorted.
-func (x *exchange) settle(limit int) (subscribe, unsubscribe []string) {
+func (x *typeStream) settle(limit int) (subscribe, unsubscribe []string) {
 	for _, name := range slices.Sorted(maps.Keys(x.dirty)) {
 		if limit -= len(name) + framing; limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
 			break
 		}
 		delete(x.dirty, name)
 		_, told := x.told[name]
-		wanted := x.book.ledger.want[name] > 0
+		wanted := x.state.ledger.want[name] > 0
 		switch {
 		case wanted && !told:
 			x.told[name] = struct{}{}
@@ -118,8 +118,8 @@ func (x *exchange) settle(limit int) (subscribe, unsubscribe []string) {
 // stream, where each message carries all names. A rejection carries the names of
 // the message before: istiod ignores those beside it, so that a change has to
 // follow in a message of its own.
-func (x *exchange) nextWorld() (request, bool) {
-	l := x.book.ledger
+func (x *typeStream) nextWorld() (request, bool) {
+	l := x.state.ledger
 	if len(l.want) == 0 {
 		x.answers = nil
 		return x.giveUp()
@@ -151,7 +151,7 @@ func (x *exchange) nextWorld() (request, bool) {
 // giveUp returns the message with which a type is unsubscribed from in the state
 // of the world. From everything nobody can unsubscribe who never gave a name:
 // its responses are ignored instead.
-func (x *exchange) giveUp() (request, bool) {
+func (x *typeStream) giveUp() (request, bool) {
 	clear(x.dirty)
 	if len(x.told) == 0 {
 		return request{}, false
@@ -163,19 +163,19 @@ func (x *exchange) giveUp() (request, bool) {
 		x.named = true // to ask again it has to look like a change
 		return request{}, false
 	}
-	return request{url: x.book.ledger.url, nonce: x.nonce, version: x.book.ledger.version}, true
+	return request{url: x.state.ledger.url, nonce: x.nonce, version: x.state.ledger.version}, true
 }
 
 // relist makes the list what is wanted now; it returns what is new in it and
 // whether it changed at all. Everything is an empty list until a name was given:
 // the older way, which every server knows (go-control-plane's SnapshotCache
 // answers an explicit wildcard with nothing, over and over).
-func (x *exchange) relist() (added []string, changed bool) {
+func (x *typeStream) relist() (added []string, changed bool) {
 	added, gone := x.settle(math.MaxInt)
 	if len(added)+len(gone) == 0 {
 		return nil, false
 	}
-	x.list = x.book.ledger.names()
+	x.list = x.state.ledger.names()
 	if !x.named && slices.Equal(x.list, []string{Wildcard}) {
 		x.list = nil
 	} else {
@@ -185,36 +185,36 @@ func (x *exchange) relist() (added []string, changed bool) {
 }
 
 // wait starts the clock for names that were asked for.
-func (x *exchange) wait(names []string, until time.Time) {
+func (x *typeStream) wait(names []string, until time.Time) {
 	if len(names) == 0 {
 		return
 	}
 	for _, name := range names {
 		x.waiting[name] = struct{}{}
 	}
-	x.lapses = append(x.lapses, lapse{at: until, names: names})
+	x.timeouts = append(x.timeouts, timeout{at: until, names: names})
 }
 
-// lapsed returns the names whose time is up, sorted.
-func (x *exchange) lapsed(now time.Time) []string {
+// timedOut returns the names whose time is up, sorted.
+func (x *typeStream) timedOut(now time.Time) []string {
 	var names []string
-	for len(x.lapses) > 0 && !x.lapses[0].at.After(now) {
-		for _, name := range x.lapses[0].names {
+	for len(x.timeouts) > 0 && !x.timeouts[0].at.After(now) {
+		for _, name := range x.timeouts[0].names {
 			if _, ok := x.waiting[name]; ok {
 				delete(x.waiting, name)
 				names = append(names, name)
 			}
 		}
-		x.lapses = x.lapses[1:]
+		x.timeouts = x.timeouts[1:]
 	}
 	slices.Sort(names)
 	return names
 }
 
-// frame says where the conversation stands in the stream numbered epoch.
-func (x *exchange) frame(epoch int, m Mode) frame {
+// response says where the conversation stands in the stream numbered epoch.
+func (x *typeStream) response(epoch int, m Mode) rawResponse {
 	_, wildcard := x.told[Wildcard]
-	return frame{
+	return rawResponse{
 		epoch: epoch, delta: m == Delta, wildcard: wildcard,
 		first: x.responses == 1, silent: x.responses == 0,
 		late: x.late, answered: x.responses > x.base,

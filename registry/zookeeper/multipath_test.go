@@ -18,9 +18,9 @@ import (
 )
 
 var (
-	_ zookeeper.Wide    = (*dubbo.ZooKeeperApp)(nil)
-	_ zookeeper.Jealous = (*dubbo.ZooKeeperApp)(nil)
-	_ zookeeper.Needy   = (*dubbo.ZooKeeperApp)(nil)
+	_ zookeeper.MultiPath       = (*dubbo.ZooKeeperApp)(nil)
+	_ zookeeper.Exclusive       = (*dubbo.ZooKeeperApp)(nil)
+	_ zookeeper.HasDependencies = (*dubbo.ZooKeeperApp)(nil)
 )
 
 func applications(t testing.TB) *dubbo.ZooKeeperApp {

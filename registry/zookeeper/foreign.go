@@ -13,16 +13,16 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// aliens remembers which nodes stood in the folders of jealous layouts when
+// foreignEntries remembers which nodes stood in the folders of exclusive layouts when
 // they were last looked at, and which of them are of another format.
-type aliens struct {
+type foreignEntries struct {
 	mu   sync.Mutex
 	seen map[registry.Group]map[string]error // by the node's name; nil: it does no harm
 }
 
 // see takes in what a folder holds.
-func (a *aliens) see(layout Layout, group registry.Group, nodes []found) {
-	jealous, ok := layout.(Jealous)
+func (a *foreignEntries) see(layout Layout, group registry.Group, nodes []found) {
+	exclusive, ok := layout.(Exclusive)
 	if !ok {
 		return
 	}
@@ -33,7 +33,7 @@ func (a *aliens) see(layout Layout, group registry.Group, nodes []found) {
 		case f.denied != nil:
 			seen[f.name] = nil // of which format it is nobody can tell
 		default:
-			seen[f.name] = jealous.Alien(f.name, f.node.data)
+			seen[f.name] = exclusive.Foreign(f.name, f.node.data)
 		}
 	}
 	a.mu.Lock()
@@ -44,17 +44,17 @@ func (a *aliens) see(layout Layout, group registry.Group, nodes []found) {
 	a.seen[group] = seen
 }
 
-func (a *aliens) of(group registry.Group) map[string]error {
+func (a *foreignEntries) of(group registry.Group) map[string]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.seen[group]
 }
 
-// alien returns why nothing may be added to the folder. It is listed for
+// foreign returns why nothing may be added to the folder. It is listed for
 // that, and what is new in it is read: the folder of a group that was not
 // there before is written to without a reading.
-func (w *writing) alien(ctx context.Context) (alien, err error) {
-	jealous, ok := w.layout.(Jealous)
+func (w *writing) foreign(ctx context.Context) (foreign, err error) {
+	exclusive, ok := w.layout.(Exclusive)
 	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
 		return nil, nil
 	}
@@ -65,11 +65,11 @@ func (w *writing) alien(ctx context.Context) (alien, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.folder, err)
 	}
-	seen := w.target.aliens.of(w.change.Group)
+	seen := w.target.foreign.of(w.change.Group)
 	var fresh []found
 	for _, name := range names {
 		if reason, known := seen[name]; reason != nil {
-			return foreign(name, reason), nil
+			return errForeign(name, reason), nil
 		} else if !known {
 			fresh = append(fresh, found{name: name})
 		}
@@ -81,13 +81,13 @@ func (w *writing) alien(ctx context.Context) (alien, err error) {
 		if f.unread() {
 			continue
 		}
-		if reason := jealous.Alien(f.name, f.node.data); reason != nil {
-			return foreign(f.name, reason), nil
+		if reason := exclusive.Foreign(f.name, f.node.data); reason != nil {
+			return errForeign(f.name, reason), nil
 		}
 	}
 	return nil, nil
 }
 
-func foreign(name string, reason error) error {
+func errForeign(name string, reason error) error {
 	return fmt.Errorf("%w: the folder holds %.80q, which %w: one of the two formats needs another root or service name", registry.ErrRefused, name, reason)
 }

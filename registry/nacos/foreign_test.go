@@ -13,11 +13,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-// jealous is a layout that bears nobody beside it who says of himself that he
+// exclusive is a layout that bears nobody beside it who says of himself that he
 // is another.
-type jealous struct{ layout }
+type exclusive struct{ layout }
 
-func (jealous) Alien(_ string, in metadata.NacosInstance) error {
+func (exclusive) Foreign(_ string, in metadata.NacosInstance) error {
 	if in.Metadata["format"] != "" {
 		return errors.New("is of " + in.Metadata["format"])
 	}
@@ -29,7 +29,7 @@ func (jealous) Alien(_ string, in metadata.NacosInstance) error {
 func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 	bubble(t, "an exclusive format", func(t *testing.T) {
 		r := start(t, nacostest.NewServer(), nil)
-		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: []nacos.Layout{jealous{}}})
+		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: []nacos.Layout{exclusive{}}})
 		if err != nil {
 			t.Fatal(err)
 		}
