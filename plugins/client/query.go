@@ -109,6 +109,10 @@ func queries(s *registry.Service) []Query {
 type Endpoint struct {
 	registry.Endpoint
 	Service *registry.Service
+
+	// Routes say how the mesh divides the calls of the service among subsets; nil
+	// elsewhere and where any endpoint may be called.
+	Routes *routes.Table
 }
 
 // Scheme returns the RPC protocol that the endpoint speaks, empty where it is
@@ -155,10 +159,6 @@ type Snapshot struct {
 	Query     Query
 	Endpoints []Endpoint // those that may be called, by address and service
 
-	// Routes say how the mesh divides calls among subsets, by host address; empty
-	// elsewhere and where any endpoint may be called.
-	Routes map[naming.HostAddress]*routes.Table
-
 	// Err says why the snapshot may be out of date or incomplete; nil while it is
 	// current. Whatever it is, the endpoints are the last known.
 	Err error
@@ -198,16 +198,11 @@ func (s Snapshot) Distinct() []Endpoint {
 // same reports whether two snapshots lead calls to the same places and are both
 // current, or out of date for the same cause.
 func (s Snapshot) same(o Snapshot) bool {
-	if len(s.Routes) != len(o.Routes) || (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) { //nolint:errorlint // causes are sentinels
+	if (s.Err == nil) != (o.Err == nil) || cause(s.Err) != cause(o.Err) { //nolint:errorlint // causes are sentinels
 		return false
 	}
-	for a, t := range s.Routes {
-		if o.Routes[a] != t {
-			return false
-		}
-	}
 	return slices.EqualFunc(s.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
-		return a.Equal(b.Endpoint) && (a.Service == b.Service ||
+		return a.Equal(b.Endpoint) && a.Routes == b.Routes && (a.Service == b.Service ||
 			a.Service.Name == b.Service.Name && a.Service.Protocol == b.Service.Protocol && sameAttributes(a.Service, b.Service))
 	})
 }

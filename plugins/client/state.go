@@ -145,8 +145,9 @@ func (s *state) keep(now Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, ok := s.answers[now.Query]
+	now.Err = errSaved
 	s.answers[now.Query] = a
-	if ok && before.snapshot(now.Query).same(withErr(now, errSaved)) {
+	if ok && before.snapshot(now.Query).same(now) {
 		return
 	}
 	select {
@@ -156,11 +157,6 @@ func (s *state) keep(now Snapshot) {
 }
 
 var errSaved = errors.New("from the state file")
-
-func withErr(s Snapshot, err error) Snapshot {
-	s.Err, s.Routes = err, nil
-	return s
-}
 
 // get returns the last known answer to a query.
 func (s *state) get(q Query) (Snapshot, bool) {

@@ -225,28 +225,25 @@ func (c *Client) why() error {
 	return caused(c.backend.Fault(), ErrUnreachable)
 }
 
-// route adds the routes of the hosts in a snapshot, and watches those of hosts
-// that are new in it.
+// route adds the routes of their hosts to the endpoints of a snapshot, and watches
+// those of hosts that are new in it.
 func (w *Watch) route(s *Snapshot) {
 	r := w.client.routes
 	if r == nil {
 		return
 	}
-	here := make(map[naming.HostAddress]struct{})
-	for _, e := range s.Endpoints {
-		if a, err := naming.ParseHostAddress(string(e.Service.Name)); err == nil {
-			here[a] = struct{}{}
+	here, tables := make(map[naming.HostAddress]struct{}), make(map[registry.Name]*routes.Table)
+	for n, e := range s.Endpoints {
+		name := e.Service.Name
+		if _, seen := tables[name]; !seen {
+			tables[name] = nil
+			if a, err := naming.ParseHostAddress(string(name)); err == nil {
+				here[a], tables[name] = struct{}{}, r.Get(a)
+			}
 		}
+		s.Endpoints[n].Routes = tables[name]
 	}
 	w.follow(here)
-	for a := range here {
-		if t := r.Get(a); t != nil {
-			if s.Routes == nil {
-				s.Routes = make(map[naming.HostAddress]*routes.Table)
-			}
-			s.Routes[a] = t
-		}
-	}
 }
 
 // follow makes the hosts those whose routes are watched; none once it stopped.
@@ -352,14 +349,10 @@ func (c *Client) publishing() error {
 // Latest returns what is known now of an endpoint of an earlier answer, for frameworks
 // that keep what an address came with first. What is no longer there is returned as
 // it was.
-func (c *Client) Latest(e Endpoint) Endpoint { return c.index.latest(e) }
-
-// Routes returns how the mesh divides the calls of a service that is watched among
-// subsets; nil where any endpoint may be called.
-func (c *Client) Routes(service *registry.Service) *routes.Table {
-	a, err := naming.ParseHostAddress(string(service.Name))
-	if err != nil || c.routes == nil {
-		return nil
+func (c *Client) Latest(e Endpoint) Endpoint {
+	now := c.index.latest(e)
+	if a, err := naming.ParseHostAddress(string(now.Service.Name)); err == nil && c.routes != nil {
+		now.Routes = c.routes.Get(a)
 	}
-	return c.routes.Get(a)
+	return now
 }

@@ -140,8 +140,9 @@ func (a applications) GetRequestInstances(names []string, offset, size int) map[
 // registry.ServiceInstance.
 type instance struct {
 	registry.DefaultServiceInstance
-	origin
-	of xds.Interface
+	client   *client.Client
+	endpoint client.Endpoint
+	of       xds.Interface
 }
 
 // instancesIn returns the instances in an answer, each as many times as it provides
@@ -154,7 +155,7 @@ func (a applications) instancesIn(s client.Snapshot, name string) (all []registr
 				all = append(all, &instance{registry.DefaultServiceInstance{
 					ID: e.Address(), ServiceName: name, Host: e.Host, Port: int(e.Port), Weight: int64(e.Weight),
 					Enable: true, Healthy: true, Metadata: describe(key, e.Scheme()),
-				}, origin{a.client, e}, i})
+				}, a.client, e, i})
 			}
 		}
 	}
@@ -163,5 +164,5 @@ func (a applications) instancesIn(s client.Snapshot, name string) (all []registr
 
 // ToURLs implements registry.ServiceInstance.
 func (i *instance) ToURLs(service *info.ServiceInfo) []*common.URL {
-	return []*common.URL{urlOf(i.origin, i.of, service.Protocol)}
+	return []*common.URL{urlOf(i.client, i.endpoint, i.of, service.Protocol)}
 }

@@ -79,7 +79,7 @@ func (r interfaces) notify(of *common.URL, to registry.NotifyListener) func(clie
 	return func(s client.Snapshot) {
 		var all []*registry.ServiceEvent
 		for _, e := range s.Distinct() {
-			if u := urlOf(origin{r.client, e}, interfaceOf(of), of.Protocol); u.Protocol == of.Protocol || of.Protocol == "" {
+			if u := urlOf(r.client, e, interfaceOf(of), of.Protocol); u.Protocol == of.Protocol || of.Protocol == "" {
 				all = append(all, &registry.ServiceEvent{Action: remoting.EventTypeUpdate, Service: u})
 			}
 		}

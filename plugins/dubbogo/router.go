@@ -2,7 +2,6 @@ package dubbogo
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -12,7 +11,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/protocol/result"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 // routing honours the routes of the mesh: a VirtualService that sends a header or a
@@ -41,35 +40,38 @@ func (routing) Notify(all []base.Invoker) {
 // Route implements router.PriorityRouter. The host that gets the call is that of one
 // provider, by weight; its own routes say which of its providers then.
 func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []base.Invoker {
-	one, ok := byWeight(all)
+	chosen, ok := client.Choose(all, weightOf)
 	if !ok {
 		return all
 	}
-	host := one.endpoint.Service
-	subset := one.client.Routes(host).Subset("/"+u.Service()+"/"+call.MethodName(), headersOf(call), rand.Uint64N)
+	one := endpointOf(chosen)
+	if one == nil {
+		return all
+	}
+	subset := one.Subset("/"+u.Service()+"/"+call.MethodName(), headersOf(call))
 	if subset == "" {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(i base.Invoker) bool {
-		at := i.GetURL()
-		o, ok := originOf(at)
-		return !ok || o.endpoint.Service.Name != host.Name || !slices.Contains(strings.Split(at.GetParam(mesh.AttributeSubset, ""), ","), subset)
+		e := endpointOf(i)
+		return e == nil || !e.In(one.Service.Name, subset)
 	})
 }
 
-// byWeight returns the origin of one provider; none where none is from this package.
-func byWeight(all []base.Invoker) (one origin, ok bool) {
-	var total int64
-	for _, i := range all {
-		u := i.GetURL()
-		if o, of := originOf(u); of {
-			weight := max(u.GetParamInt(constant.WeightKey, constant.DefaultWeight), 1)
-			if total += weight; rand.Int64N(total) < weight { //nolint:gosec // spreads load, keeps no secret
-				one, ok = o, true
-			}
-		}
+func weightOf(i base.Invoker) uint64 {
+	if e := endpointOf(i); e != nil {
+		return uint64(e.Share())
 	}
-	return one, ok
+	return 0
+}
+
+// endpointOf returns a provider's endpoint as it is known now; nil where another
+// registry told of it, or it is no more.
+func endpointOf(i base.Invoker) *client.Endpoint {
+	if o := originOf(i.GetURL()); o != nil {
+		return o.now.Load()
+	}
+	return nil
 }
 
 // headersOf returns the attachments of a call as a proxy sees them.

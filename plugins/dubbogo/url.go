@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
@@ -49,21 +50,22 @@ func instanceOf(u *common.URL) (client.Instance, error) {
 	}, nil
 }
 
-// origin is what a provider's URL was made of. The URL carries it as an attribute.
+// origin is what a provider's URL was made of, as it is known now. The URL and its
+// clones carry it as an attribute.
 type origin struct {
-	client   *client.Client
-	endpoint client.Endpoint
+	client *client.Client
+	now    atomic.Pointer[client.Endpoint]
 }
 
-// originOf returns that of a provider's URL; none where another registry told of it,
+// originOf returns that of a provider's URL; nil where another registry told of it,
 // or it is no more.
-func originOf(u *common.URL) (o origin, ok bool) {
+func originOf(u *common.URL) *origin {
 	if u == nil {
-		return o, false
+		return nil
 	}
 	attribute, _ := u.GetAttribute(Name)
-	o, ok = attribute.(origin)
-	return o, ok
+	o, _ := attribute.(*origin)
+	return o
 }
 
 // urlOf returns an endpoint that provides an interface as dubbo-go takes a provider.
@@ -72,8 +74,9 @@ func originOf(u *common.URL) (o origin, ok bool) {
 // Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what
 // it knows it by, only the time in the URL that it was read from is free to tell of a
 // difference. Weight and subsets are none: renew sees to them.
-func urlOf(o origin, of registry.Interface, protocol string) *common.URL {
-	e, params := o.endpoint, make(url.Values)
+func urlOf(c *client.Client, e client.Endpoint, of registry.Interface, protocol string) *common.URL {
+	o, params := &origin{client: c}, make(url.Values)
+	o.now.Store(&e)
 	for name, value := range e.AllAttributes() {
 		params.Set(name, value)
 	}
@@ -95,13 +98,14 @@ func urlOf(o origin, of registry.Interface, protocol string) *common.URL {
 	return u
 }
 
-// renew has a provider's URL tell of the weight and the subsets that it has now.
+// renew has a provider's URL tell what its endpoint is like now.
 func renew(u *common.URL) {
-	o, ok := originOf(u)
-	if !ok {
+	o := originOf(u)
+	if o == nil {
 		return
 	}
-	e := o.client.Latest(o.endpoint)
+	e := o.client.Latest(*o.now.Load())
+	o.now.Store(&e)
 	weight := e.Share()
 	if e.ZeroWeight {
 		weight = 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
 	"google.golang.org/grpc/balancer"
@@ -12,6 +11,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 // ServiceConfig names the balancer, for grpc.WithDefaultServiceConfig. A program
@@ -82,19 +83,29 @@ type ready struct {
 // Pick implements balancer.Picker. The host that gets the call is that of one
 // endpoint, by weight; its own routes say which of its endpoints then.
 func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	one, ok := p.choose(func(ready) bool { return true })
-	if !ok {
+	one, ok := client.Choose(p, ready.weight)
+	switch {
+	case !ok:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	case one.at == nil:
+		return balancer.PickResult{SubConn: one.conn}, nil
 	}
-	subset := one.subset(info)
+	e := one.at.now.Load()
+	subset := e.Subset(info.FullMethodName, headersOf(info.Ctx))
 	if subset == "" {
 		return balancer.PickResult{SubConn: one.conn}, nil
 	}
-	there := func(r ready) bool { return r.at.of(one.at.host()) && r.at.in(subset) }
-	if r, ok := p.choose(there); ok {
+	host := e.Service.Name
+	there := func(r ready) uint64 {
+		if r.at == nil || !r.at.now.Load().In(host, subset) {
+			return 0
+		}
+		return r.weight()
+	}
+	if r, ok := client.Choose(p, there); ok {
 		return balancer.PickResult{SubConn: r.conn}, nil
 	}
-	if one.at.group.awaits(one.at.host(), subset) {
+	if one.at.group.awaits(host, subset) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable // and the call waits
 	}
 	return balancer.PickResult{}, fmt.Errorf("%s: %w: %s", Scheme, errNoSubset, subset)
@@ -102,40 +113,6 @@ func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 
 // errNoSubset is no status: calls that wait for what is ready wait on.
 var errNoSubset = errors.New("the mesh routes the call to a subset that has no endpoint")
-
-// choose returns one of the connections that fit, by weight.
-func (p picker) choose(fits func(ready) bool) (one ready, ok bool) {
-	var total uint64
-	for _, r := range p {
-		if fits(r) {
-			total += r.weight()
-		}
-	}
-	if total == 0 {
-		return one, false
-	}
-	at := rand.Uint64N(total) //nolint:gosec // spreads load, keeps no secret
-	for _, r := range p {
-		if !fits(r) {
-			continue
-		}
-		one = r // the last where a weight changed since they were added up
-		if at < r.weight() {
-			break
-		}
-		at -= r.weight()
-	}
-	return one, true
-}
-
-// subset returns where the routes of the endpoint's host send a call; empty for
-// anywhere.
-func (r ready) subset(info balancer.PickInfo) string {
-	if r.at == nil {
-		return ""
-	}
-	return r.at.now.Load().routes.Subset(info.FullMethodName, headersOf(info.Ctx), rand.Uint64N)
-}
 
 // weight returns the part of the calls that a connection gets.
 func (r ready) weight() uint64 {

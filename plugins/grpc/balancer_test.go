@@ -37,7 +37,7 @@ func newRig(table *routes.Table, endpoints map[string]registry.Endpoint) rig {
 	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
 	for name, e := range endpoints {
 		p := &place{}
-		p.now.Store(&endpoint{client.Endpoint{Endpoint: e, Service: &registry.Service{}}, table})
+		p.now.Store(&client.Endpoint{Endpoint: e, Service: &registry.Service{}, Routes: table})
 		r.places[name] = p
 		info.ReadySCs[conn{name: name}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}} //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 	}
@@ -71,7 +71,7 @@ func TestCallsAreSpreadByWeight(t *testing.T) {
 	if got := r.shares(t); !near(got["a"], 75) || !near(got["b"], 25) {
 		t.Errorf("%v", got)
 	}
-	r.places["b"].now.Store(&endpoint{client.Endpoint{Endpoint: registry.Endpoint{Weight: 30}, Service: &registry.Service{}}, nil})
+	r.places["b"].now.Store(&client.Endpoint{Endpoint: registry.Endpoint{Weight: 30}, Service: &registry.Service{}})
 	if got := r.shares(t); !near(got["a"], 50) {
 		t.Errorf("after a change of weight: %v", got)
 	}
@@ -171,12 +171,10 @@ func (*made) Connect() {}
 func TestACallToASubsetThatIsConnectingWaits(t *testing.T) {
 	cc := &channel{listeners: make(map[string]func(balancer.SubConnState))}
 	f := &follower{places: make(map[string]*place)}
-	host := naming.HostAddress{Host: "a", Port: 80}
+	one, two := of("a", "10.0.0.1", "v1"), of("a", "10.0.0.2", "v2")
+	one.Routes, two.Routes = table("a", "v2"), table("a", "v2")
 	b := NewBalancer().Build(cc, balancer.BuildOptions{})
-	state := f.state(client.Snapshot{
-		Endpoints: []client.Endpoint{of("a", "10.0.0.1", "v1"), of("a", "10.0.0.2", "v2")},
-		Routes:    map[naming.HostAddress]*routes.Table{host: table("a", "v2")},
-	})
+	state := f.state(client.Snapshot{Endpoints: []client.Endpoint{one, two}})
 	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: state}); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +208,9 @@ func TestTheRoutesOfOneHostDoNotRuleAnother(t *testing.T) {
 	info := base.PickerBuildInfo{ReadySCs: make(map[balancer.SubConn]base.SubConnInfo)}
 	for host, subset := range map[string]string{"a": "blue", "b": "green"} {
 		p := &place{}
-		p.now.Store(&endpoint{of(host, host, subset), table(host, subset)})
+		e := of(host, host, subset)
+		e.Routes = table(host, subset)
+		p.now.Store(&e)
 		info.ReadySCs[conn{name: host}] = base.SubConnInfo{Address: resolver.Address{BalancerAttributes: attributes.New(placeKey{}, p)}} //nolint:staticcheck // as the base balancer
 	}
 	if got := (rig{picker: builder{}.Build(info)}).shares(t); !near(got["a"], 50) || !near(got["b"], 50) {

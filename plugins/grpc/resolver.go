@@ -14,18 +14,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
 // Scheme is that of the targets.
@@ -97,7 +93,7 @@ func (f *follower) state(s client.Snapshot) resolver.State {
 		if p == nil {
 			p = &place{group: &f.group}
 		}
-		p.now.Store(&endpoint{Endpoint: e, routes: routesOf(s, e)})
+		p.now.Store(&e)
 		here[address] = p
 		a := resolver.Address{Addr: address, BalancerAttributes: attributes.New(placeKey{}, p)} //nolint:staticcheck // the base balancer hands addresses on, and no endpoints
 		out.Addresses = append(out.Addresses, a)
@@ -109,31 +105,12 @@ func (f *follower) state(s client.Snapshot) resolver.State {
 	return out
 }
 
-func routesOf(s client.Snapshot, e client.Endpoint) *routes.Table {
-	a, err := naming.ParseHostAddress(string(e.Service.Name))
-	if err != nil {
-		return nil
-	}
-	return s.Routes[a]
-}
-
 // place is an address with what is known of it at any time: balancers keep the
 // attributes that an address came with first.
 type place struct {
 	group   *group // all places of the target; nil: it is the only one
-	now     atomic.Pointer[endpoint]
+	now     atomic.Pointer[client.Endpoint]
 	failing atomic.Bool // the last connection to it failed
-}
-
-// host returns the service that the address is of.
-func (p *place) host() registry.Name { return p.now.Load().Service.Name }
-
-// of reports whether the address is of a service.
-func (p *place) of(host registry.Name) bool { return p != nil && p.host() == host }
-
-// in reports whether the address is in a subset of its service.
-func (p *place) in(subset string) bool {
-	return slices.Contains(strings.Split(p.now.Load().Attribute(mesh.AttributeSubset), ","), subset)
 }
 
 // group is all places of one target.
@@ -144,12 +121,7 @@ func (g *group) awaits(host registry.Name, subset string) bool {
 	if g == nil || g.all.Load() == nil {
 		return false
 	}
-	return slices.ContainsFunc(*g.all.Load(), func(p *place) bool { return p.of(host) && p.in(subset) && !p.failing.Load() })
-}
-
-type endpoint struct {
-	client.Endpoint
-	routes *routes.Table
+	return slices.ContainsFunc(*g.all.Load(), func(p *place) bool { return p.now.Load().In(host, subset) && !p.failing.Load() })
 }
 
 type placeKey struct{}
@@ -161,5 +133,5 @@ func Known(a resolver.Address) (client.Endpoint, bool) {
 	if p == nil {
 		return client.Endpoint{}, false
 	}
-	return p.now.Load().Endpoint, true
+	return *p.now.Load(), true
 }
