@@ -117,6 +117,7 @@ type Client struct {
 
 	mu        sync.Mutex
 	instances map[string]Instance   // by name
+	drained   time.Time             // when Deregister waits no longer
 	lingering map[Query]*time.Timer // of what was asked for lately
 	fatal     error                 // a part that ended by itself
 }
@@ -285,13 +286,22 @@ func (c *Client) Register(i Instance) error {
 	for _, one := range i.each() {
 		c.instances[one.name()] = one
 	}
+	c.drained = time.Time{}
 	c.backend.Publisher.Set(slices.Collect(maps.Values(c.instances)))
 	return nil
 }
 
+// drain is how long Deregister waits for consumers at most where nobody says how
+// long, for all that is taken back one after the other.
+const drain = 10 * time.Second
+
 // Deregister takes the interfaces of an instance back and waits until consumers
 // no longer see them, so that it may end without a call lost, or until ctx ends,
-// whose error it returns then. They are taken back all the same.
+// whose error it returns then: where ctx has no deadline, after 10 s for all that is
+// taken back one after the other. They are taken back all the same.
+//
+// A mesh offers an instance for as long as its pod is ready, whatever is taken back:
+// there it waits for the pod to go, as it does when Kubernetes has told it to end.
 func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	c.mu.Lock()
 	there := false
@@ -308,10 +318,25 @@ func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	if !there || c.backend.Source == nil {
 		return nil
 	}
+	ctx, cancel := c.draining(ctx)
+	defer cancel()
 	if err := c.await(ctx, i, func(seen bool) bool { return !seen }); err != nil {
 		return err
 	}
 	return c.settle(ctx)
+}
+
+// draining gives a context without a deadline that of what is taken back together.
+func (c *Client) draining(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded {
+		return ctx, func() {}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.After(c.drained.Add(drain)) {
+		c.drained = now.Add(drain)
+	}
+	return context.WithDeadline(ctx, c.drained)
 }
 
 // settle gives consumers the time to learn what this process knows already.

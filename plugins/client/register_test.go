@@ -439,3 +439,40 @@ func TestNobodyReadsItsGroupsInStep(t *testing.T) {
 		}
 	})
 }
+
+// TestADrainThatNobodyConfirmsEnds: after 10 s where nobody says how long, for all
+// that is taken back one after the other, and anew once something was registered.
+func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		c := start(t, b)
+		several := make([]Instance, 3)
+		for n := range several {
+			several[n] = greeter
+			several[n].Host = fmt.Sprint("10.0.0.", n+1)
+		}
+		for range 2 {
+			for _, i := range several {
+				if err := c.Register(i); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			target.Fail(func(memory.Op, registry.Group) error { return errors.New("connection refused") })
+			began := time.Now()
+			for _, i := range several {
+				if err := c.Deregister(context.Background(), i); !errors.Is(err, ErrUnreachable) {
+					t.Error(err)
+				}
+			}
+			if took := time.Since(began); took != 10*time.Second {
+				t.Errorf("took %s", took)
+			}
+			if left := c.Status().Instances; len(left) > 0 {
+				t.Errorf("still registered: %v", left)
+			}
+			target.Fail(nil)
+			<-time.NewTimer(time.Second).C
+		}
+	})
+}

@@ -25,7 +25,6 @@ type node struct {
 
 	mu      sync.Mutex
 	watches map[listening]*client.Watch // nil once it is destroyed
-	drained time.Time                   // when the last unregistration stops to wait
 }
 
 // listening is a listener with what it is told of.
@@ -35,13 +34,9 @@ type listening struct {
 	to       any
 }
 
-// drain is how long consumers are waited for at most, for all that is unregistered
-// one by one; settle is short, as dubbo-go serves on for a time of its own after that,
+// settle is short, as dubbo-go serves on for a time of its own after it unregistered,
 // consumer-update-wait-time.
-const (
-	drain  = 10 * time.Second
-	settle = 10 * time.Millisecond
-)
+const settle = 10 * time.Millisecond
 
 var errNothing = errors.New("dubbo-go names nothing to register or to listen to")
 
@@ -81,16 +76,9 @@ func (n *node) provides(i client.Instance) bool {
 }
 
 // unregister takes an instance back and waits until no consumer sees it any more, or
-// for as long as drain leaves.
+// for 10 s for all of them together.
 func (n *node) unregister(i client.Instance) {
-	n.mu.Lock()
-	if now := time.Now(); now.After(n.drained.Add(drain)) {
-		n.drained = now.Add(drain)
-	}
-	ctx, cancel := context.WithDeadline(context.Background(), n.drained)
-	n.mu.Unlock()
-	defer cancel()
-	if err := n.client.Deregister(ctx, i); err != nil {
+	if err := n.client.Deregister(context.Background(), i); err != nil {
 		logger.Warnf("unregister %s: it may still be called: %v", i.Address(), err)
 	}
 }

@@ -8,16 +8,12 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/go-kit/kit/sd"
 
 	"github.com/xds-bridge/xds-bridge/metadata/plain"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
-
-// drain is how long Deregister waits for consumers at most.
-const drain = 10 * time.Second
 
 // FromURL is client.FromURL, with plain hosts and ports in place of Dubbo's format.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
@@ -51,9 +47,7 @@ func (r *Registrar) Register() {
 // Deregister implements sd.Registrar. It returns once no consumer sees the
 // instance any more, or after 10 s.
 func (r *Registrar) Deregister() {
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	if err := r.registry.Deregister(ctx, r.instance); err != nil {
+	if err := r.registry.Deregister(context.Background(), r.instance); err != nil {
 		r.log.Error("not deregistered", "instance", r.instance.Address(), "err", err)
 	}
 }

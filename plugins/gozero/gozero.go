@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/zeromicro/go-zero/core/proc"
 	"github.com/zeromicro/go-zero/zrpc"
@@ -19,9 +18,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
-
-// drain is how long a server that ends waits for consumers at most.
-const drain = 10 * time.Second
 
 // FromURL is client.FromURL, with the format of go-zero's own registry in Nacos in
 // place of Dubbo's. In ZooKeeper go-zero has none.
@@ -48,11 +44,7 @@ func Publish(r client.Registry, c zrpc.RpcServerConf) (stop func() error, err er
 	if err := r.Register(i); err != nil {
 		return nil, fmt.Errorf("publish %s: %w", c.Name, err)
 	}
-	stop = func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), drain)
-		defer cancel()
-		return r.Deregister(ctx, i)
-	}
+	stop = func() error { return r.Deregister(context.Background(), i) }
 	proc.AddWrapUpListener(func() { _ = stop() }) // what it took too long for goes with the session
 	return stop, nil
 }

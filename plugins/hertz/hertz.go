@@ -20,9 +20,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// drain is how long Deregister waits for consumers at most.
-const drain = 10 * time.Second
-
 // FromURL is client.FromURL, with the formats of Hertz's own registries in place of
 // Dubbo's.
 func FromURL(text string, log *slog.Logger) (client.Backend, error) {
@@ -56,9 +53,7 @@ func (r *Registry) Deregister(info *hertz.Info) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	if err := r.registry.Deregister(ctx, i); err != nil {
+	if err := r.registry.Deregister(context.Background(), i); err != nil {
 		hlog.Warnf("deregister %s: it may still be called: %v", info.ServiceName, err)
 	}
 	return nil
