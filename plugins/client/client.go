@@ -195,6 +195,18 @@ func (c *Client) run(name string, part func(context.Context) error) {
 	})
 }
 
+// goes has Close wait for a function, which ends with the client; it is not called
+// once the client is closed.
+func (c *Client) goes(do func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() != nil {
+		return false
+	}
+	c.running.Go(do)
+	return true
+}
+
 func (c *Client) failed(err error) {
 	c.mu.Lock()
 	c.fatal = first(c.fatal, err)
@@ -228,7 +240,9 @@ func (c *Client) routed(a naming.HostAddress) {
 // Close takes back what is published, within Options.Grace, and ends everything
 // the client started before it returns. Watches end with ErrClosed.
 func (c *Client) Close() {
-	c.end(ErrClosed)
+	c.mu.Lock()
+	c.end(ErrClosed) // what goes from now on is not waited for
+	c.mu.Unlock()
 	c.running.Wait()
 }
 

@@ -207,22 +207,51 @@ func TestAPanicOfWhoTakesAnAnswerCostsThatAnswer(t *testing.T) {
 		c := open(t, source.backend(), client.Options{})
 		w := c.Watch(greeterKey)
 		var got []string
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			w.Follow(t.Context(), func(s client.Snapshot, err error) {
-				if err == nil {
-					got = append(got, hosts(s))
-					panic("a defect")
-				}
-			})
-		}()
+		w.Follow(func(s client.Snapshot, err error) {
+			if err == nil {
+				got = append(got, hosts(s))
+				panic("a defect")
+			}
+		})
 		source.all(greeter("10.0.0.1"))
 		source.all(greeter("10.0.0.2"))
-		w.Stop()
-		<-ended
+		synctest.Wait()
 		if fmt.Sprint(got) != "[[10.0.0.1] [10.0.0.2]]" {
 			t.Error(got)
+		}
+	})
+}
+
+// TestWhoFollowsIsToldOfTheEnd: of a client's, which waits for what is told, and not of
+// a stop's.
+func TestWhoFollowsIsToldOfTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.backend(), client.Options{})
+		var stopped, closed, late []string
+		noting := func(to *[]string) func(client.Snapshot, error) {
+			return func(s client.Snapshot, err error) {
+				<-time.NewTimer(time.Second).C // Close waits
+				*to = append(*to, fmt.Sprint(hosts(s), err))
+			}
+		}
+		one, two := c.Watch(greeterKey), c.Watch(greeterKey)
+		one.Follow(noting(&stopped))
+		two.Follow(noting(&closed))
+		source.all(greeter("10.0.0.1"))
+		<-time.NewTimer(2 * time.Second).C
+		one.Stop()
+		synctest.Wait()
+		c.Close()
+		c.Watch(greeterKey).Follow(noting(&late))
+		for _, is := range []struct{ got, want []string }{
+			{stopped, []string{"[10.0.0.1]<nil>"}},
+			{closed, []string{"[10.0.0.1]<nil>", "[]closed"}},
+			{late, []string{"[]closed"}},
+		} {
+			if fmt.Sprint(is.got) != fmt.Sprint(is.want) {
+				t.Errorf("%v, want %v", is.got, is.want)
+			}
 		}
 	})
 }

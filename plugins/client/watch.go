@@ -105,22 +105,29 @@ func (w *Watch) ended(ctx context.Context, why error) error {
 // is none, and a mesh for the replicas of istiod before it takes any.
 const patience = 5 * time.Second
 
-// Follow hands every answer to tell until ctx ends or the watch does, which is
-// told as ErrClosed. While there is no first answer, tell is told why every few
-// seconds.
-func (w *Watch) Follow(ctx context.Context, tell func(Snapshot, error)) {
-	for ctx.Err() == nil {
-		limited, cancel := ctx, context.CancelFunc(func() {})
+// Follow hands every answer to tell, in a goroutine that ends with Stop or with Close,
+// which waits for it and is told as ErrClosed. While there is no first answer, tell is
+// told why every few seconds. It returns at once, and is called once, in place of Next.
+func (w *Watch) Follow(tell func(Snapshot, error)) {
+	if !w.client.goes(func() { w.each(tell) }) {
+		w.hand(tell, Snapshot{}, ErrClosed)
+	}
+}
+
+func (w *Watch) each(tell func(Snapshot, error)) {
+	for {
+		limited, cancel := context.Background(), context.CancelFunc(func() {})
 		if !w.told {
-			limited, cancel = context.WithTimeout(ctx, patience)
+			limited, cancel = context.WithTimeout(limited, patience)
 		}
 		s, err := w.Next(limited)
 		cancel()
-		if ctx.Err() != nil {
-			return
+		closed := errors.Is(err, ErrClosed)
+		if closed && w.client.ctx.Err() == nil {
+			return // who stopped it need not be told
 		}
 		w.hand(tell, s, err)
-		if errors.Is(err, ErrClosed) {
+		if closed {
 			return
 		}
 	}

@@ -20,8 +20,7 @@ import (
 type node struct {
 	url     *common.URL
 	client  *client.Client
-	timeout time.Duration  // of a first answer
-	running sync.WaitGroup // what follows an answer
+	timeout time.Duration // of a first answer
 
 	mu      sync.Mutex
 	watches map[listening]*client.Watch // nil once it is destroyed
@@ -65,7 +64,6 @@ func (n *node) Destroy() {
 	n.watches = nil
 	n.mu.Unlock()
 	n.client.Close()
-	n.running.Wait()
 }
 
 // provides reports whether an instance is registered.
@@ -108,12 +106,10 @@ func (n *node) follow(l listening, tell func(client.Snapshot)) error {
 	}
 	w := n.client.Watch(queryOf(l.name))
 	n.watches[l] = w
-	n.running.Go(func() {
-		w.Follow(context.Background(), func(s client.Snapshot, err error) {
-			if err == nil {
-				tell(s)
-			}
-		})
+	w.Follow(func(s client.Snapshot, err error) {
+		if err == nil {
+			tell(s)
+		}
 	})
 	return nil
 }

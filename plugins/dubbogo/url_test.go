@@ -51,7 +51,7 @@ func TestARegistryOfAnAddress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.GetURL() != u || time.Since(began) > time.Second {
+			if r.GetURL() != u || time.Since(began) > 10*time.Second { // the machine may be busy
 				t.Errorf("%s after %s", r.GetURL(), time.Since(began))
 			}
 			r.Destroy()

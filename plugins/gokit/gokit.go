@@ -59,7 +59,7 @@ type Instancer struct {
 	watch   *client.Watch
 	ctx     context.Context //nolint:containedctx // ends with Stop
 	cancel  context.CancelFunc
-	running sync.WaitGroup
+	running sync.WaitGroup // of those that tell observers
 
 	mu        sync.Mutex
 	told      bool
@@ -79,7 +79,7 @@ type observer struct {
 func NewInstancer(r client.Registry, q client.Query) *Instancer {
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &Instancer{watch: r.Watch(q), ctx: ctx, cancel: cancel, observers: make(map[chan<- sd.Event]*observer)}
-	i.running.Go(func() { i.watch.Follow(ctx, i.answered) })
+	i.watch.Follow(i.answered)
 	return i
 }
 

@@ -9,12 +9,10 @@
 package grpc
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc/attributes"
@@ -47,20 +45,17 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	if err != nil {
 		return nil, fmt.Errorf("%s: target: %w", Scheme, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &follower{cc: cc, watch: b.registry.Watch(q), cancel: cancel, places: make(map[string]*place)}
-	r.running.Go(func() { r.watch.Follow(ctx, r.tell) })
+	r := &follower{cc: cc, watch: b.registry.Watch(q), places: make(map[string]*place)}
+	r.watch.Follow(r.tell)
 	return r, nil
 }
 
 // follower hands every answer on.
 type follower struct {
-	cc      resolver.ClientConn
-	watch   *client.Watch
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	places  map[string]*place // by address
-	group   group
+	cc     resolver.ClientConn
+	watch  *client.Watch
+	places map[string]*place // by address
+	group  group
 }
 
 // tell hands an answer on, or why there is none.
@@ -76,11 +71,7 @@ func (f *follower) tell(s client.Snapshot, err error) {
 func (*follower) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Close implements resolver.Resolver.
-func (f *follower) Close() {
-	f.cancel()
-	f.watch.Stop()
-	f.running.Wait()
-}
+func (f *follower) Close() { f.watch.Stop() }
 
 // state returns an answer as gRPC takes it, without a service config: that of the
 // program holds.
