@@ -286,7 +286,7 @@ func (c *Client) Register(i Instance) error {
 		return err
 	}
 	if c.backend.Publisher == nil {
-		return fmt.Errorf("client: %s: a provider needs an identity; add identity=<name> to the registry's URL, or set Identity of its options", c.backend.Kind)
+		return fmt.Errorf("client: %s: a provider needs an identity; set Identity of its options", c.backend.Kind)
 	}
 	if c.ctx.Err() != nil {
 		return ErrClosed

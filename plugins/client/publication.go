@@ -38,6 +38,7 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	timer := time.NewTimer(0)
 	timer.Stop()
 	defer timer.Stop()
+	w.claim()
 	for {
 		if at, ok := w.next(); ok {
 			timer.Reset(time.Until(at))

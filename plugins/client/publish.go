@@ -86,8 +86,13 @@ const (
 	atATime  = 16 // calls
 )
 
-// Run implements Publisher.
+// Run implements Publisher. It connects once there is something to publish.
 func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.wake:
+	}
 	if !p.opened(ctx) {
 		return nil
 	}

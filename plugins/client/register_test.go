@@ -476,3 +476,30 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoProvidesNothingConnectsOnce: what is written needs a connection of its own.
+func TestWhoProvidesNothingConnectsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		publisher, ok := b.Publisher.(*targetPublisher)
+		if !ok {
+			t.Fatalf("%T", b.Publisher)
+		}
+		opened := 0
+		publisher.target = nil
+		publisher.open = func() (registry.Target, error) {
+			opened++
+			return target, nil
+		}
+		c := start(t, b)
+		if _, err := c.Resolve(t.Context(), ByApplication("greeter")); err != nil || opened != 0 {
+			t.Errorf("a consumer: %v, opened %d times", err, opened)
+		}
+		if err := c.Register(greeter); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitVisible(t.Context(), greeter); err != nil || opened != 1 {
+			t.Errorf("a provider: %v, opened %d times", err, opened)
+		}
+	})
+}

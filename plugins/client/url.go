@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	gxnet "github.com/dubbogo/gost/net"
+
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
@@ -29,9 +31,10 @@ import (
 //	nacos://10.2.0.1:8848,10.2.0.2:8848/namespace?group=DEFAULT_GROUP&identity=greeter-1
 //	zookeeper+tls://10.1.0.1:2281?ca=/etc/zookeeper/ca.pem&format=kratos
 //
-// A consumer of ZooKeeper or Nacos needs no identity. Name, namespace and ip of a pod
-// that are left out are those of POD_NAME, POD_NAMESPACE and POD_IP. docs/plugins.md
-// lists the parameters; one that is not known is an error. Log may be nil.
+// Identity, name, namespace and ip that are left out are those of POD_NAME,
+// POD_NAMESPACE and POD_IP, or else, but for the namespace, of this machine and process.
+// docs/plugins.md lists the parameters; one that is not known is an error. Log may be
+// nil.
 func FromURL(text string, log *slog.Logger) (Backend, error) { return Defaults{}.FromURL(text, log) }
 
 // Defaults are the formats of URLs that name none, by the kind of registry; empty:
@@ -133,21 +136,23 @@ func (u *registryURL) done() error {
 }
 
 func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
+	host, _ := os.Hostname()
+	ip, _ := gxnet.GetLocalIP()
 	o := MeshOptions{
 		Address:     u.servers,
 		Credentials: ads.Credentials{TokenFile: u.one("token"), Insecure: u.flag("insecure")},
 		Identity: ads.Identity{
-			Name: cmp.Or(u.one("name"), os.Getenv("POD_NAME")), Namespace: cmp.Or(u.one("namespace"), os.Getenv("POD_NAMESPACE")),
-			IP: cmp.Or(u.one("ip"), os.Getenv("POD_IP")), Domain: u.one("domain"), Cluster: u.one("cluster"),
+			Name: cmp.Or(u.one("name"), os.Getenv("POD_NAME"), host), Namespace: cmp.Or(u.one("namespace"), os.Getenv("POD_NAMESPACE")),
+			IP: cmp.Or(u.one("ip"), os.Getenv("POD_IP"), ip), Domain: u.one("domain"), Cluster: u.one("cluster"),
 		},
 		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
 	}
 	if files != nil {
 		o.Credentials.TLS = &ads.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
 	}
-	if host := u.one("host"); host != "" {
+	if at := u.one("host"); at != "" {
 		var err error
-		o.Host, err = naming.ParseHostAddress(host)
+		o.Host, err = naming.ParseHostAddress(at)
 		u.fault("host", err)
 	}
 	for _, text := range u.many("allow") {
@@ -161,8 +166,14 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 	return Mesh(o)
 }
 
+// identity returns that of this process.
+func (u *registryURL) identity() string {
+	host, _ := os.Hostname()
+	return cmp.Or(u.one("identity"), os.Getenv("POD_NAME"), fmt.Sprintf("%s-%d", host, os.Getpid()))
+}
+
 func (u *registryURL) zooKeeper(files *tlsfile.Files, format string) (Backend, error) {
-	o := ZooKeeperOptions{Format: cmp.Or(u.one("format"), format), Identity: u.one("identity"), Log: u.log}
+	o := ZooKeeperOptions{Format: cmp.Or(u.one("format"), format), Identity: u.identity(), Log: u.log}
 	if u.path != "" {
 		o.Root = "/" + u.path
 	}
@@ -179,7 +190,7 @@ func (u *registryURL) zooKeeper(files *tlsfile.Files, format string) (Backend, e
 }
 
 func (u *registryURL) nacos(files *tlsfile.Files, format string) (Backend, error) {
-	o := NacosOptions{Format: cmp.Or(u.one("format"), format), Group: u.one("group"), Identity: u.one("identity"), Log: u.log}
+	o := NacosOptions{Format: cmp.Or(u.one("format"), format), Group: u.one("group"), Identity: u.identity(), Log: u.log}
 	scheme := "http://"
 	if files != nil {
 		scheme = "https://"

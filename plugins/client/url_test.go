@@ -3,6 +3,7 @@ package client_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
@@ -35,7 +36,8 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 	for text, want := range map[string]string{
 		"127.0.0.1:2181":                                    "://",
 		"etcd://127.0.0.1:2379":                             "want one of mesh, nacos, zookeeper, each also with +tls",
-		"mesh://istiod:15010":                               "ip",
+		"mesh://istiod:15010":                               "namespace",
+		"mesh://istiod:15010?ip=here":                       "ip",
 		"mesh://istiod:15010?" + pod + "&ca=/x":             "no such parameter",
 		"mesh://istiod:15010?" + pod + "&token=/token":      "plaintext",
 		"mesh://istiod:15010?" + pod + "&interval=often":    "interval",
@@ -58,14 +60,18 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 	}
 }
 
-func TestRegister_NamesTheParameterOfAMissingIdentity(t *testing.T) {
-	for _, text := range []string{"zookeeper://127.0.0.1:2181", "nacos://127.0.0.1:8848"} {
-		b, err := client.FromURL(text, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := open(t, b, client.Options{}).Register(at("10.0.0.1", "greeter")); err == nil || !strings.Contains(err.Error(), "identity=") {
-			t.Errorf("%s: %v", text, err)
+// TestAProviderNeedsNotSayWhoItIs: it is its pod, or its machine and process.
+func TestAProviderNeedsNotSayWhoItIs(t *testing.T) {
+	for _, pod := range []string{"", "greeter-1"} {
+		t.Setenv("POD_NAME", pod)
+		for _, text := range []string{"zookeeper://192.0.2.1:2181", "nacos://192.0.2.1:8848", "mesh://192.0.2.1:15010?namespace=shop"} {
+			b, err := client.FromURL(text, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := open(t, b, client.Options{Grace: time.Millisecond}).Register(at("10.0.0.1", "greeter")); err != nil {
+				t.Errorf("%s: %v", text, err)
+			}
 		}
 	}
 }

@@ -3,10 +3,10 @@ package dubbogo
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
@@ -31,31 +31,23 @@ func addressOf(scheme string, u *common.URL) (string, error) {
 		return "", errors.New("password: name the file that holds it as passwordFile in params")
 	}
 	params := make(url.Values)
-	for name, all := range u.GetParams() {
-		switch own, _, _ := strings.Cut(name, "."); {
-		case own == constant.RegistryKey, name == constant.RegistrySimplifiedKey, name == constant.ClientNameKey, name == stateFile, name == backup:
-		default:
-			params[name] = all
-		}
-	}
+	maps.Copy(params, u.GetParams())
+	maps.DeleteFunc(params, func(name string, _ []string) bool {
+		own := []string{constant.RegistrySimplifiedKey, constant.ClientNameKey, stateFile, backup}
+		return name == constant.RegistryKey || strings.HasPrefix(name, constant.RegistryKey+".") || slices.Contains(own, name)
+	})
 	servers, path, _ := strings.Cut(u.Location, "/")
 	servers = strings.Trim(servers+","+u.GetParam(backup, ""), ",")
 	path = cmp.Or(path, strings.Trim(u.Path, "/"))
 	group, namespace := u.GetParam(constant.RegistryGroupKey, ""), u.GetParam(constant.RegistryNamespaceKey, "")
-	host, _ := os.Hostname()
-	told := map[string]string{"identity": cmp.Or(os.Getenv("POD_NAME"), fmt.Sprintf("%s-%d", host, os.Getpid()))}
+	told := map[string]string{"group": group, "username": u.Username}
 	switch kind, _, _ := strings.Cut(scheme, "+"); kind {
 	case "zookeeper":
-		path = cmp.Or(path, strings.Trim(group, "/"))
-		told["user"] = u.Username
+		path, told = cmp.Or(path, strings.Trim(group, "/")), map[string]string{"user": u.Username}
 	case "nacos":
 		path = cmp.Or(path, namespace)
-		told["group"], told["username"] = group, u.Username
 	default:
-		told = map[string]string{
-			"name": cmp.Or(os.Getenv("POD_NAME"), host), "namespace": namespace, "ip": cmp.Or(os.Getenv("POD_IP"), common.GetLocalIp()),
-			"group": group, "username": u.Username,
-		}
+		told["namespace"] = namespace
 	}
 	for name, value := range told {
 		if value != "" && !params.Has(name) {
