@@ -40,6 +40,26 @@ func (e Endpoint) Subset(path string, header func(name string) (string, bool)) s
 	return e.Routes.Subset(path, header, rand.Uint64N)
 }
 
+// Header returns what Subset asks for headers, of maps that hold a text or several for
+// a name in any case. Those of the first map come first.
+func Header(headers ...map[string]any) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		for _, some := range headers {
+			for key, value := range some {
+				if !strings.EqualFold(key, name) {
+					continue
+				}
+				if several, ok := value.([]string); ok {
+					return strings.Join(several, ","), true
+				}
+				text, ok := value.(string)
+				return text, ok
+			}
+		}
+		return "", false
+	}
+}
+
 // In reports whether the endpoint is in a subset of a service.
 func (e Endpoint) In(service registry.Name, subset string) bool {
 	return e.Service.Name == service && slices.Contains(strings.Split(e.Attribute(mesh.AttributeSubset), ","), subset)

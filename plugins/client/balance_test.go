@@ -75,3 +75,12 @@ func TestACallGoesToASubsetOfItsService(t *testing.T) {
 		t.Error("in a subset of another service")
 	}
 }
+
+func TestHeadersAreFoundInAnyCase(t *testing.T) {
+	header := client.Header(map[string]any{"X-Env": []string{"a", "b"}, "x-size": 3}, nil, map[string]any{"x-env": "later", "x-user": "me"})
+	for name, want := range map[string]string{"x-env": "a,b", "X-User": "me", "x-size": "", "x-none": ""} {
+		if got, ok := header(name); got != want || ok != (want != "") {
+			t.Errorf("%s: %q, %v", name, got, ok)
+		}
+	}
+}

@@ -1,42 +1,40 @@
 package dubbogo_test
 
 import (
-	"reflect"
-	"slices"
+	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
-	"dubbo.apache.org/dubbo-go/v3/common/extension"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/registry"
-	gxset "github.com/dubbogo/gost/container/set"
-	"github.com/dubbogo/gost/gof/observer"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 )
 
-// following is a listener of dubbo-go to an application.
+// following is a directory of dubbo-go that is told of an application.
 type following struct {
-	discovery registry.ServiceDiscovery
-	name      string
+	registry registry.Registry
 
 	mu   sync.Mutex
-	last []registry.ServiceInstance
+	last []*common.URL
 }
 
-// Found implements clienttest.Following. dubbo-go is told of each interface of an
-// address by itself.
+// Found implements clienttest.Following.
 func (f *following) Found() ([]clienttest.Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []clienttest.Found
-	for _, i := range f.last {
-		one := clienttest.Found{Address: i.GetAddress(), Weight: int(i.GetWeight())}
-		if !slices.Contains(found, one) {
-			found = append(found, one)
+	for _, u := range f.last {
+		weight, err := strconv.Atoi(u.GetParam(constant.WeightKey, ""))
+		if err != nil {
+			return nil, err
 		}
+		found = append(found, clienttest.Found{Address: u.Location, Weight: weight})
 	}
 	return found, nil
 }
@@ -45,30 +43,28 @@ func (f *following) Found() ([]clienttest.Found, error) {
 func (f *following) Spoil() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, u := range f.last {
+		u.Location = "spoiled"
+	}
 	clear(f.last)
 	f.last = nil
 }
 
 // Stop implements clienttest.Following.
-func (f *following) Stop() { _ = f.discovery.Destroy() }
+func (f *following) Stop() { f.registry.Destroy() }
 
-// OnEvent implements registry.ServiceInstancesChangedListener.
-func (f *following) OnEvent(e observer.Event) error {
+// Notify implements registry.NotifyListener.
+func (*following) Notify(*registry.ServiceEvent) { panic("it is told of whole lists") }
+
+// NotifyAll implements registry.NotifyListener.
+func (f *following) NotifyAll(events []*registry.ServiceEvent, done func()) {
+	defer done()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = e.(*registry.ServiceInstancesChangedEvent).Instances //nolint:forcetypeassert // of its type
-	return nil
-}
-
-// GetServiceNames implements registry.ServiceInstancesChangedListener.
-func (f *following) GetServiceNames() *gxset.HashSet { return gxset.NewSet(f.name) }
-
-func (*following) AddListenerAndNotify(string, registry.NotifyListener) {}
-func (*following) RemoveListener(string)                                {}
-func (*following) Accept(observer.Event) bool                           { return true }
-func (*following) GetPriority() int                                     { return 0 }
-func (*following) GetEventType() reflect.Type {
-	return reflect.TypeFor[*registry.ServiceInstancesChangedEvent]()
+	f.last = nil
+	for _, e := range events {
+		f.last = append(f.last, e.Service)
+	}
 }
 
 // at returns the URL of a registry of a client.
@@ -80,16 +76,16 @@ func at(c *client.Client) *common.URL {
 	return u
 }
 
+// TestAdapter: a consumer names the application that provides.
 func TestAdapter(t *testing.T) {
 	clienttest.Adapters(t, clienttest.Adapter{Follow: func(t testing.TB, r client.Registry, name string) clienttest.Following {
 		t.Helper()
-		d, err := extension.GetServiceDiscovery(at(r.(*client.Client))) //nolint:forcetypeassert // it is one
-		if err != nil {
+		f := &following{registry: open(t, r.(*client.Client))} //nolint:forcetypeassert // it is one
+		u := parsed(t, fmt.Sprintf("grpc://10.0.0.9/api.None?interface=api.None&provided-by=%s&side=consumer", name))
+		if err := f.registry.LoadSubscribeInstances(u, f); err != nil {
 			t.Fatal(err)
 		}
-		f := &following{discovery: d, name: name}
-		f.last = d.GetInstances(name)
-		if err := d.AddListener(f); err != nil {
+		if err := f.registry.Subscribe(u, f); err != nil && !errors.Is(err, client.ErrClosed) {
 			t.Fatal(err)
 		}
 		return f

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
@@ -15,20 +16,11 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// opened returns the client of a registry's URL, which others of its address share.
+// opened returns the client of a registry's URL, which others of its address share. Of
+// the parameters it takes those that are not dubbo-go's own.
 func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, error) {
-	address, err := addressOf(scheme, u)
-	if err != nil {
-		return nil, err
-	}
-	return pool.Open(address, client.Options{StateFile: u.GetParam(stateFile, ""), Settle: settle, Log: Log(slog.LevelInfo)}) //nolint:wrapcheck // it names the parameter
-}
-
-// addressOf returns the URL of a registry as client.FromURL takes it. Parameters that
-// are dubbo-go's own are left out.
-func addressOf(scheme string, u *common.URL) (string, error) {
 	if u.Password != "" {
-		return "", errors.New("password: name the file that holds it as passwordFile in params")
+		return nil, errors.New("password: name the file that holds it as passwordFile in params")
 	}
 	params := make(url.Values)
 	maps.Copy(params, u.GetParams())
@@ -54,8 +46,13 @@ func addressOf(scheme string, u *common.URL) (string, error) {
 			params.Set(name, value)
 		}
 	}
-	return scheme + "://" + servers + "/" + path + "?" + params.Encode(), nil
+	address := scheme + "://" + servers + "/" + path + "?" + params.Encode()
+	return pool.Open(address, client.Options{StateFile: u.GetParam(stateFile, ""), Settle: settle, Log: Log(slog.LevelInfo)}) //nolint:wrapcheck // it names the parameter
 }
+
+// settle is short, as dubbo-go serves on for a time of its own after it unregistered,
+// consumer-update-wait-time.
+const settle = 10 * time.Millisecond
 
 // Parameters of a registry that are not those of client.FromURL.
 const (

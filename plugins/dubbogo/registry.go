@@ -1,88 +1,145 @@
 package dubbogo
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/registry"
 	"dubbo.apache.org/dubbo-go/v3/remoting"
+	"github.com/dubbogo/gost/log/logger"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
-// interfaces is a registry by interface. It implements registry.Registry.
-type interfaces struct{ *node }
+// node is a registry as dubbo-go opens it: anew for each service and each reference,
+// which share the client of its address. It implements registry.Registry.
+type node struct {
+	url      *common.URL
+	client   *client.Client
+	timeout  time.Duration // of a first answer
+	provided sync.Map      // keys of the URLs that are registered
+	watches  sync.Map      // *client.Watch by listening
+}
+
+// listening is a listener with the key of the URL that it is told of.
+type listening struct {
+	key string
+	to  any
+}
+
+var errNothing = errors.New("dubbo-go names nothing to register or to listen to")
+
+// GetURL implements common.Node.
+func (n *node) GetURL() *common.URL { return n.url }
+
+// IsAvailable implements common.Node.
+func (n *node) IsAvailable() bool { return n.client.Status().Available }
+
+// Destroy implements common.Node. It ends everything at the registry's address: what is
+// registered is taken back, and its listeners are told no more once it returns.
+func (n *node) Destroy() { n.client.Close() }
 
 // Register implements registry.Registry. Consumers are not registered. As in
 // dubbo-go's own registries, it is an error to register what is.
-func (r interfaces) Register(u *common.URL) error {
+func (n *node) Register(u *common.URL) error {
 	i, err := instanceOf(u)
-	switch {
-	case err != nil || side(u) == constant.SideConsumer:
+	if err != nil || side(u) == constant.SideConsumer {
 		return err
-	case r.provides(i):
+	}
+	if _, registered := n.provided.Load(u.Key()); registered {
 		return fmt.Errorf("%s is registered already", u.Key())
 	}
-	return r.client.Register(i) //nolint:wrapcheck // it names the instance
+	if err := n.client.Register(i); err != nil {
+		return err //nolint:wrapcheck // it names the instance
+	}
+	n.provided.Store(u.Key(), nil)
+	return nil
 }
 
 // UnRegister implements registry.Registry. It returns once no consumer sees the
 // provider any more, or after 10 s for all of them together.
-func (r interfaces) UnRegister(u *common.URL) error {
+func (n *node) UnRegister(u *common.URL) error {
 	i, err := instanceOf(u)
-	switch {
-	case err != nil || side(u) == constant.SideConsumer:
+	if err != nil || side(u) == constant.SideConsumer {
 		return err
-	case !r.provides(i):
+	}
+	if _, registered := n.provided.LoadAndDelete(u.Key()); !registered {
 		return fmt.Errorf("%s is not registered", u.Key())
 	}
-	r.unregister(i)
+	if err := n.client.Deregister(context.Background(), i); err != nil {
+		logger.Warnf("unregister %s: it may still be called: %v", i.Address(), err)
+	}
 	return nil
 }
 
-// LoadSubscribeInstances implements registry.Registry.
-func (r interfaces) LoadSubscribeInstances(u *common.URL, to registry.NotifyListener) error {
+// LoadSubscribeInstances implements registry.Registry: it waits for a first answer as
+// long as the registry's timeout. That there is none is no error to dubbo-go, which
+// would give up for ever.
+func (n *node) LoadSubscribeInstances(u *common.URL, to registry.NotifyListener) error {
 	if u == nil || to == nil {
 		return errNothing
 	}
-	if s := r.first(keyIn(u).String()); len(s.Endpoints) > 0 {
-		r.notify(u, to)(s)
+	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
+	defer cancel()
+	s, err := n.client.Resolve(ctx, queryOf(u))
+	if err != nil {
+		logger.Warnf("%s: nobody is known yet: %v", u.Service(), err)
+	}
+	if len(s.Endpoints) > 0 {
+		n.notify(u, to, s)
 	}
 	return nil
 }
 
 // Subscribe implements registry.Registry. It returns at once. Providers ask for
 // overrides, of which there are none.
-func (r interfaces) Subscribe(u *common.URL, to registry.NotifyListener) error {
+func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 	if u == nil || to == nil {
 		return errNothing
 	}
 	if side(u) == constant.SideProvider {
 		return nil
 	}
-	return r.follow(listening{keyIn(u).String(), u.Protocol, to}, r.notify(u, to))
-}
-
-// UnSubscribe implements registry.Registry.
-func (r interfaces) UnSubscribe(u *common.URL, to registry.NotifyListener) error {
-	if u == nil {
-		return errNothing
+	if err := n.client.Status().Err; errors.Is(err, client.ErrClosed) {
+		return err //nolint:wrapcheck // it says so
 	}
-	r.unfollow(listening{keyIn(u).String(), u.Protocol, to})
+	w := n.client.Watch(queryOf(u))
+	if _, listens := n.watches.LoadOrStore(listening{u.Key(), to}, w); listens {
+		w.Stop()
+		return nil
+	}
+	w.Follow(func(s client.Snapshot, err error) {
+		if err == nil {
+			n.notify(u, to, s)
+		}
+	})
 	return nil
 }
 
-// notify has a listener told of everything in an answer. What speaks another protocol
-// than the consumer is left out: of a whole list, dubbo-go does not.
-func (r interfaces) notify(of *common.URL, to registry.NotifyListener) func(client.Snapshot) {
-	return func(s client.Snapshot) {
-		var all []*registry.ServiceEvent
-		for _, e := range s.Distinct() {
-			if u := urlOf(r.client, e, interfaceOf(of), of.Protocol); u.Protocol == of.Protocol || of.Protocol == "" {
-				all = append(all, &registry.ServiceEvent{Action: remoting.EventTypeUpdate, Service: u})
-			}
-		}
-		to.NotifyAll(all, func() {})
+// UnSubscribe implements registry.Registry.
+func (n *node) UnSubscribe(u *common.URL, to registry.NotifyListener) error {
+	if u == nil {
+		return errNothing
 	}
+	if w, ok := n.watches.LoadAndDelete(listening{u.Key(), to}); ok {
+		w.(*client.Watch).Stop() //nolint:forcetypeassert // nothing else is stored
+	}
+	return nil
+}
+
+// notify tells a listener of everything in an answer. What speaks another protocol
+// than the consumer is left out: of a whole list, dubbo-go does not.
+func (n *node) notify(of *common.URL, to registry.NotifyListener, s client.Snapshot) {
+	var all []*registry.ServiceEvent
+	for _, e := range s.Distinct() {
+		if u := urlOf(n.client, e, of); u.Protocol == of.Protocol || of.Protocol == "" {
+			all = append(all, &registry.ServiceEvent{Action: remoting.EventTypeUpdate, Service: u})
+		}
+	}
+	to.NotifyAll(all, func() {})
 }

@@ -3,7 +3,6 @@ package dubbogo
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"dubbo.apache.org/dubbo-go/v3/cluster/router"
 	"dubbo.apache.org/dubbo-go/v3/common"
@@ -33,7 +32,10 @@ func (routing) Priority() int64 { return 1000 }
 // is told in place: for another URL dubbo-go would end a provider that calls choose.
 func (routing) Notify(all []base.Invoker) {
 	for _, i := range all {
-		renew(i.GetURL())
+		u := i.GetURL()
+		if o := originOf(u); o != nil {
+			o.renew(u)
+		}
 	}
 }
 
@@ -48,7 +50,8 @@ func (routing) Route(all []base.Invoker, u *common.URL, call base.Invocation) []
 	if one == nil {
 		return all
 	}
-	subset := one.Subset("/"+u.Service()+"/"+call.MethodName(), headersOf(call))
+	ofContext, _ := call.GetAttributeWithDefaultValue(Name, map[string]any(nil)).(map[string]any)
+	subset := one.Subset("/"+u.Service()+"/"+call.MethodName(), client.Header(ofContext, call.Attachments()))
 	if subset == "" {
 		return all
 	}
@@ -72,26 +75,6 @@ func endpointOf(i base.Invoker) *client.Endpoint {
 		return o.now.Load()
 	}
 	return nil
-}
-
-// headersOf returns the attachments of a call as a proxy sees them.
-func headersOf(call base.Invocation) func(name string) (string, bool) {
-	ofContext, _ := call.GetAttributeWithDefaultValue(Name, map[string]any(nil)).(map[string]any)
-	return func(name string) (string, bool) {
-		for _, headers := range []map[string]any{ofContext, call.Attachments()} {
-			for key, value := range headers {
-				if !strings.EqualFold(key, name) {
-					continue
-				}
-				if several, ok := value.([]string); ok {
-					value = strings.Join(several, ",")
-				}
-				text, ok := value.(string)
-				return text, ok
-			}
-		}
-		return "", false
-	}
 }
 
 // Invoke implements cluster.Interceptor.

@@ -17,6 +17,8 @@ import (
 	dclient "dubbo.apache.org/dubbo-go/v3/client"
 	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance"
 	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance/random"
+	"dubbo.apache.org/dubbo-go/v3/common"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	dlogger "dubbo.apache.org/dubbo-go/v3/logger"
 	"dubbo.apache.org/dubbo-go/v3/protocol"
@@ -205,5 +207,31 @@ func TestProvidersAndConsumers(t *testing.T) {
 	go func() { _ = s.Serve() }() // for ever
 	for name, conn := range conns {
 		t.Run(name, func(t *testing.T) { eventually(t, func() error { return greet(t.Context(), conn) }) })
+	}
+}
+
+// byApplication is a registry of applications, as dubbo-go asks it for what provides.
+type byApplication struct{ registry.Registry }
+
+func (byApplication) LoadSubscribeInstances(*common.URL, registry.NotifyListener) error { return nil }
+func (byApplication) Subscribe(*common.URL, registry.NotifyListener) error              { return nil }
+func (byApplication) Register(*common.URL) error                                        { return nil }
+func (byApplication) GetURL() *common.URL                                               { return nil }
+
+// TestOtherRegistriesKeepTheirLevel: one of this package changes its own alone.
+func TestOtherRegistriesKeepTheirLevel(t *testing.T) {
+	opened := 0
+	extension.SetRegistry(constant.ServiceRegistryProtocol, func(*common.URL) (registry.Registry, error) {
+		opened++
+		return byApplication{}, nil
+	})
+	ours := at(member(t, clienttest.New()))
+	for name, want := range map[string]int{ours.Protocol: 0, "elsewhere": 1} {
+		opened = 0
+		u := parsed(t, "service-discovery-registry://"+name+"?registry="+name)
+		u.SubURL = consumer(t)
+		if invoker := extension.GetProtocol(constant.RegistryProtocol).Refer(u); invoker == nil || opened != want {
+			t.Errorf("%s: %v, opened %d on the level of applications", name, invoker, opened)
+		}
 	}
 }

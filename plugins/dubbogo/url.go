@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
-	"net/url"
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -12,7 +12,6 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
@@ -24,7 +23,17 @@ func interfaceOf(u *common.URL) registry.Interface {
 	return registry.Interface{Name: u.Service(), Version: u.Version(), Group: u.Group()}
 }
 
-func keyIn(u *common.URL) naming.ServiceKey { return client.KeyOf(interfaceOf(u)) }
+// queryOf returns what a consumer asks for: who provides its interface, and the
+// instances of the applications that it names as providers.
+func queryOf(u *common.URL) client.Query {
+	all := []client.Query{client.ByKey(client.KeyOf(interfaceOf(u)))}
+	if by := u.GetParam(constant.ProvidedBy, ""); by != "" {
+		for application := range strings.SplitSeq(by, ",") {
+			all = append(all, client.Named(application))
+		}
+	}
+	return client.Any(all...)
+}
 
 // instanceOf returns what dubbo-go tells of a provider. Where it tells no address, or
 // another one is to be registered, that is as dubbo-go's own registries have it.
@@ -74,36 +83,29 @@ func originOf(u *common.URL) *origin {
 // Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what
 // it knows it by, only the time in the URL that it was read from is free to tell of a
 // difference. Weight and subsets are none: renew sees to them.
-func urlOf(c *client.Client, e client.Endpoint, of registry.Interface, protocol string) *common.URL {
-	o, params := &origin{client: c}, make(url.Values)
+func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
+	o, params := &origin{client: c}, e.AllAttributes()
 	o.now.Store(&e)
-	for name, value := range e.AllAttributes() {
-		params.Set(name, value)
-	}
-	for name, value := range map[string]string{
-		constant.InterfaceKey: of.Name, constant.VersionKey: of.Version, constant.GroupKey: of.Group, constant.WeightKey: "", mesh.AttributeSubset: "",
+	maps.Copy(params, map[string]string{
+		constant.InterfaceKey: of.Service(), constant.VersionKey: of.Version(), constant.GroupKey: of.Group(), constant.WeightKey: "", mesh.AttributeSubset: "",
 		constant.ApplicationKey: e.Service.Application, constant.SideKey: constant.SideProvider,
-	} {
-		if params.Del(name); value != "" {
-			params.Set(name, value)
+	})
+	u := common.NewURLWithOptions(
+		common.WithProtocol(cmp.Or(e.Scheme(), of.Protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
+		common.WithPath("/"+of.Service()), common.WithMethods(strings.Split(e.Attribute(constant.MethodsKey), ",")), common.WithAttribute(Name, o),
+	)
+	for name, value := range params {
+		if value != "" {
+			u.SetParam(name, value)
 		}
 	}
-	u := common.NewURLWithOptions(
-		common.WithProtocol(cmp.Or(e.Scheme(), protocol)), common.WithIp(e.Host), common.WithPort(strconv.Itoa(int(e.Port))), common.WithLocation(e.Address()),
-		common.WithPath("/"+of.Name), common.WithMethods(strings.Split(e.Attribute(constant.MethodsKey), ",")), common.WithParams(params),
-		common.WithAttribute(Name, o),
-	)
 	u.PrimitiveURL = fmt.Sprintf("x://x?%s=%x", constant.TimestampKey, sha256.Sum256([]byte(u.String())))
-	renew(u)
+	o.renew(u)
 	return u
 }
 
 // renew has a provider's URL tell what its endpoint is like now.
-func renew(u *common.URL) {
-	o := originOf(u)
-	if o == nil {
-		return
-	}
+func (o *origin) renew(u *common.URL) {
 	e := o.client.Latest(*o.now.Load())
 	o.now.Store(&e)
 	weight := e.Share()
