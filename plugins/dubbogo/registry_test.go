@@ -270,3 +270,25 @@ func TestDestroyEndsEverything(t *testing.T) {
 		}
 	})
 }
+
+// TestOneProviderByTwoRegistriesOfAnAddress: as dubbo-go registers it where
+// registry-type is all, and takes it back by both or by one.
+func TestOneProviderByTwoRegistriesOfAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := member(t, clienttest.New())
+		one, two := open(t, c), open(t, c)
+		u := provider(t, 1, "")
+		if err := errors.Join(one.Register(u), two.Register(u)); err != nil {
+			t.Error(err)
+		}
+		if got := c.Status().Instances; len(got) != 1 {
+			t.Errorf("registered: %v", got)
+		}
+		if err := one.UnRegister(u); err != nil || len(c.Status().Instances) != 0 {
+			t.Errorf("taken back by one: %v, left %v", err, c.Status().Instances)
+		}
+		if err := two.UnRegister(u); err != nil {
+			t.Errorf("by the other: %v", err)
+		}
+	})
+}
