@@ -106,7 +106,7 @@ func (n *node) Subscribe(u *common.URL, to registry.NotifyListener) error {
 		return nil
 	}
 	if err := n.client.Status().Err; errors.Is(err, client.ErrClosed) {
-		return err //nolint:wrapcheck // it says so
+		return err
 	}
 	w := n.client.Watch(queryOf(u))
 	if _, listens := n.watches.LoadOrStore(listening{u.Key(), to}, w); listens {

@@ -214,9 +214,12 @@ func TestProvidersAndConsumers(t *testing.T) {
 type byApplication struct{ registry.Registry }
 
 func (byApplication) LoadSubscribeInstances(*common.URL, registry.NotifyListener) error { return nil }
-func (byApplication) Subscribe(*common.URL, registry.NotifyListener) error              { return nil }
-func (byApplication) Register(*common.URL) error                                        { return nil }
-func (byApplication) GetURL() *common.URL                                               { return nil }
+
+func (byApplication) Subscribe(*common.URL, registry.NotifyListener) error { return nil }
+
+func (byApplication) Register(*common.URL) error { return nil }
+
+func (byApplication) GetURL() *common.URL { return nil }
 
 // TestOtherRegistriesKeepTheirLevel: one of this package changes its own alone.
 func TestOtherRegistriesKeepTheirLevel(t *testing.T) {
