@@ -20,12 +20,12 @@ import (
 // and back.
 type zooKeeperCodec interface {
 	zookeeper.Format
-	Encode(s *registry.Service) ([]registry.Entry, error)
+	encoder
 }
 
 type nacosCodec interface {
 	nacos.Format
-	Encode(s *registry.Service) ([]registry.Entry, error)
+	encoder
 }
 
 // A format is how instances stand in ZooKeeper and Nacos.

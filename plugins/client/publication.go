@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -15,22 +14,35 @@ import (
 )
 
 // publication is what is published, and when each group is looked at next. Only
-// Run's goroutine touches it.
+// Run's goroutine touches it, but for what planning guards.
 type publication struct {
 	*targetPublisher
-	planner  *plan.Planner
-	origins  map[registry.Name]bool             // what was claimed last
-	keys     map[registry.Group][]Query         // what is looked up to see who else is in a group
-	provided map[registry.Group]map[string]bool // by key
-	rivals   map[registry.Group]*Watch          // of groups in which another is in the way
+	origins  map[registry.Name]bool     // what was claimed last
+	keys     map[registry.Group][]Query // what is looked up to see who else is in a group
+	rivals   map[registry.Group]*Watch  // of groups in which another is in the way
 	dirty    map[registry.Group]time.Time
+	underWay map[registry.Group]bool // a call about it is; it is not dirty unless it changed since
+	outcomes chan outcome            // with room for all that are under way
 	fails    map[registry.Group]int
+
+	planning sync.Mutex
+	planner  *plan.Planner
+	provided map[registry.Group]map[string]bool // by key
 
 	watching sync.WaitGroup
 }
 
+func newPublication(p *targetPublisher) *publication {
+	return &publication{
+		targetPublisher: p, planner: plan.New(p.owner), origins: make(map[registry.Name]bool), dirty: make(map[registry.Group]time.Time),
+		rivals: make(map[registry.Group]*Watch), underWay: make(map[registry.Group]bool), outcomes: make(chan outcome, atATime),
+		fails: make(map[registry.Group]int),
+	}
+}
+
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
-	w.fails = make(map[registry.Group]int)
+	var calls sync.WaitGroup
+	defer calls.Wait()
 	var lost <-chan struct{}
 	if s, ok := w.target.(registry.Sessioned); ok {
 		lost = s.Lost()
@@ -40,6 +52,7 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 	defer timer.Stop()
 	w.claim()
 	for {
+		w.due(ctx, &calls)
 		if at, ok := w.next(); ok {
 			timer.Reset(time.Until(at))
 		}
@@ -55,24 +68,30 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 				w.dirty[g] = time.Now()
 			}
 		case <-lost:
+			w.planning.Lock()
 			for _, g := range w.planner.Lost() {
 				w.dirty[g] = time.Now()
 			}
+			w.planning.Unlock()
+		case o := <-w.outcomes:
+			delete(w.underWay, o.group)
+			if ctx.Err() == nil {
+				w.noted(o)
+				w.follows(o) //nolint:contextcheck // a rival is watched until it goes
+			}
 		case <-timer.C:
-			w.due(ctx)
 		}
 	}
 }
 
-// next returns when a group has to be looked at.
-func (w *publication) next() (time.Time, bool) {
-	var first time.Time
-	for _, at := range w.dirty {
-		if first.IsZero() || at.Before(first) {
-			first = at
+// next returns when a group has to be looked at that may be by then.
+func (w *publication) next() (first time.Time, ok bool) {
+	for g, at := range w.dirty {
+		if !w.underWay[g] && (!ok || at.Before(first)) {
+			first, ok = at, true
 		}
 	}
-	return first, !first.IsZero()
+	return first, ok && len(w.underWay) < atATime
 }
 
 // claim takes in what is to be provided.
@@ -80,6 +99,8 @@ func (w *publication) claim() {
 	w.mu.Lock()
 	wanted := w.wanted
 	w.mu.Unlock()
+	w.planning.Lock()
+	defer w.planning.Unlock()
 	var refused error
 	now := make(map[registry.Name]bool, len(wanted))
 	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
@@ -90,7 +111,10 @@ func (w *publication) claim() {
 	}
 	for _, i := range wanted {
 		s := i.service()
-		entries, err := w.encode(s)
+		entries, err := w.codec.Encode(s)
+		if err == nil && len(entries) == 0 {
+			err = w.codec.LeftOut(s)
+		}
 		if err != nil {
 			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err))
 			continue
@@ -114,89 +138,60 @@ func (w *publication) claim() {
 	w.refused(refused)
 }
 
-// due brings the groups in order whose time has come.
-func (w *publication) due(ctx context.Context) {
-	var groups []registry.Group
+// due begins to bring the groups in order whose time has come. One that hangs delays
+// no other, as long as fewer than atATime do.
+func (w *publication) due(ctx context.Context, calls *sync.WaitGroup) {
+	now := time.Now()
 	for g, at := range w.dirty {
-		if !time.Now().Before(at) {
-			groups = append(groups, g)
+		if len(w.underWay) >= atATime || w.underWay[g] || now.Before(at) {
+			continue
 		}
-	}
-	done := w.reconcile(ctx, groups)
-	if ctx.Err() != nil {
-		return
-	}
-	for _, g := range groups {
-		w.noted(g, done[g])
-		w.follows(g, done[g]) //nolint:contextcheck // a rival is watched until it goes
+		delete(w.dirty, g)
+		w.underWay[g] = true
+		calls.Go(func() { w.outcomes <- w.reconcile(ctx, g) })
 	}
 }
 
 // outcome is what came of a group.
 type outcome struct {
-	held   []registry.Held
-	change registry.Change
-	again  time.Duration // when it has to be looked at next; 0: at the pace of retries
-	err    error
+	group registry.Group
+	again time.Duration // when it has to be looked at next; 0: at the pace of retries
+	err   error
 }
 
-// reconcile reads groups and writes what differs, several at a time: one that
-// hangs delays no other.
-func (w *publication) reconcile(ctx context.Context, groups []registry.Group) map[registry.Group]*outcome {
-	done := make(map[registry.Group]*outcome, len(groups))
-	for _, g := range groups {
-		done[g] = &outcome{again: refresh - rand.N(refresh/5)} //nolint:gosec // spreads load, keeps no secret
-	}
-	each(ctx, done, func(ctx context.Context, g registry.Group, o *outcome) (err error) {
-		o.held, err = w.target.Read(ctx, g)
+// reconcile reads a group and writes what differs.
+func (w *publication) reconcile(ctx context.Context, g registry.Group) outcome {
+	var held []registry.Held
+	if err := call(ctx, func(ctx context.Context) (err error) {
+		held, err = w.target.Read(ctx, g)
 		return err //nolint:wrapcheck // Fault names the group
-	})
-	conflicts := make(map[registry.Group]error)
-	for g, o := range done {
-		if o.err == nil {
-			o.change, conflicts[g] = w.plan(g, o.held)
-		}
+	}); err != nil {
+		return outcome{group: g, err: err}
 	}
-	each(ctx, done, func(ctx context.Context, _ registry.Group, o *outcome) error {
-		if o.change.Empty() {
-			return nil
-		}
-		return w.target.Write(ctx, o.change)
-	})
-	for g, o := range done {
-		if o.err != nil {
-			o.again = 0
-			continue
-		}
-		if !o.change.Empty() {
-			w.planner.Applied(o.change)
-			if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
-				o.again = v.VerifyAfter()
-			}
-		}
-		o.err = conflicts[g]
+	w.planning.Lock()
+	change, conflict := w.plan(g, held)
+	w.planning.Unlock()
+	o := outcome{group: g, again: refresh - rand.N(refresh/5), err: conflict} //nolint:gosec // spreads load, keeps no secret
+	if change.Empty() {
+		return o
 	}
-	return done
+	if err := call(ctx, func(ctx context.Context) error { return w.target.Write(ctx, change) }); err != nil {
+		return outcome{group: g, err: err}
+	}
+	w.planning.Lock()
+	w.planner.Applied(change)
+	w.planning.Unlock()
+	if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
+		o.again = v.VerifyAfter()
+	}
+	return o
 }
 
-// each calls do for every group that has not failed, several at a time, each
-// within callTime.
-func each(ctx context.Context, done map[registry.Group]*outcome, do func(context.Context, registry.Group, *outcome) error) {
-	var calls sync.WaitGroup
-	slots := make(chan struct{}, atATime)
-	for g, o := range done {
-		if o.err != nil {
-			continue
-		}
-		slots <- struct{}{}
-		calls.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, callTime)
-			defer cancel()
-			o.err = do(ctx, g, o)
-			<-slots
-		})
-	}
-	calls.Wait()
+// call does something within callTime.
+func call(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	return do(ctx)
 }
 
 // plan returns what has to be written to a group, and why not all that is
@@ -225,8 +220,8 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 
 // follows watches a group for as long as another is in the way in it, so that
 // what is provided takes its place as soon as that goes.
-func (w *publication) follows(g registry.Group, o *outcome) {
-	rival := w.rivals[g]
+func (w *publication) follows(o outcome) {
+	g, rival := o.group, w.rivals[o.group]
 	switch {
 	case !errors.Is(o.err, ErrConflict):
 		if rival != nil {
@@ -250,28 +245,37 @@ func (w *publication) follows(g registry.Group, o *outcome) {
 	}
 }
 
-// noted notes what came of a group.
-func (w *publication) noted(g registry.Group, o *outcome) {
-	again, err := o.again, o.err
+// noted notes what came of a group. One that changed meanwhile is looked at at once.
+func (w *publication) noted(o outcome) {
+	g, again, err := o.group, o.again, o.err
 	before := w.fault(g, err)
 	switch {
 	case err != nil && again == 0:
 		w.fails[g]++
 		again = retryIn(w.fails[g])
-	case w.planner.Drop(g):
+	case w.drops(g):
 		delete(w.dirty, g)
 		delete(w.fails, g)
 		return
 	default:
 		w.fails[g] = 0
 	}
-	w.dirty[g] = time.Now().Add(again)
+	if _, changed := w.dirty[g]; !changed {
+		w.dirty[g] = time.Now().Add(again)
+	}
 	switch {
 	case err != nil && before == nil:
 		w.log.Warn("not published, trying on", "group", g.String(), "err", err)
 	case err == nil && before != nil:
 		w.log.Info("published again", "group", g.String())
 	}
+}
+
+// drops forgets a group in which nothing is provided, if nothing of ours is left.
+func (w *publication) drops(g registry.Group) bool {
+	w.planning.Lock()
+	defer w.planning.Unlock()
+	return w.planner.Drop(g)
 }
 
 // fault records why a group is not as it should be, and returns why it was not
@@ -291,18 +295,36 @@ func (w *publication) fault(g registry.Group, err error) error {
 // withdraw takes everything back, as far as that is done before ctx ends.
 func (w *publication) withdraw(ctx context.Context) {
 	w.claim()
-	for left := slices.Collect(maps.Keys(w.dirty)); len(left) > 0 && ctx.Err() == nil; {
-		done := w.reconcile(ctx, left)
-		left = slices.DeleteFunc(left, func(g registry.Group) bool {
-			err := done[g].err
-			return err == nil || errors.Is(err, registry.ErrRefused) || errors.Is(err, ErrConflict)
-		})
-		if len(left) == 0 {
-			return
+	for g := range w.underWay { // what came of it is not known
+		w.dirty[g] = time.Now()
+	}
+	for len(w.dirty) > 0 && ctx.Err() == nil {
+		w.withdrawOnce(ctx)
+		if len(w.dirty) > 0 {
+			pause(ctx, retryMin)
 		}
-		pause(ctx, retryMin)
 	}
 	if err := ctx.Err(); err != nil {
 		w.log.Warn("not everything was taken back before the time was up; it goes with the session", "err", err)
+	}
+}
+
+// withdrawOnce leaves the groups dirty from which something has to be taken back yet.
+func (w *publication) withdrawOnce(ctx context.Context) {
+	var calls sync.WaitGroup
+	slots, outcomes := make(chan struct{}, atATime), make(chan outcome, len(w.dirty))
+	for g := range w.dirty {
+		slots <- struct{}{}
+		calls.Go(func() {
+			outcomes <- w.reconcile(ctx, g)
+			<-slots
+		})
+	}
+	calls.Wait()
+	close(outcomes)
+	for o := range outcomes {
+		if o.err == nil || errors.Is(o.err, registry.ErrRefused) || errors.Is(o.err, ErrConflict) {
+			delete(w.dirty, o.group)
+		}
 	}
 }

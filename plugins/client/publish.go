@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/bridge/plan"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -17,7 +16,7 @@ import (
 // itself. It looks at the groups of its own instances alone.
 type targetPublisher struct {
 	target registry.Target
-	encode func(*registry.Service) ([]registry.Entry, error)
+	codec  encoder
 	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
 	owner  string                          // as registry.Held.Owner tells it
@@ -34,11 +33,17 @@ type targetPublisher struct {
 	refuse error // why nothing can be written, or not all instances in the format
 }
 
+// encoder is what of metadata.Codec makes the entries of an instance.
+type encoder interface {
+	Encode(s *registry.Service) ([]registry.Entry, error)
+	LeftOut(s *registry.Service) error
+}
+
 func newTargetPublisher(
-	t registry.Target, encode func(*registry.Service) ([]registry.Entry, error), shows func(Instance) []Query, owner string, log *slog.Logger,
+	t registry.Target, codec encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
 ) *targetPublisher {
 	return &targetPublisher{
-		target: t, encode: encode, shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		target: t, codec: codec, shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		faults: make(map[registry.Group]error),
 	}
 }
@@ -105,7 +110,7 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	if p.serve != nil {
 		running.Go(func() { ended <- p.serve(serving) })
 	}
-	w := &publication{targetPublisher: p, planner: plan.New(p.owner), origins: map[registry.Name]bool{}, dirty: map[registry.Group]time.Time{}, rivals: map[registry.Group]*Watch{}}
+	w := newPublication(p)
 	err := w.follow(ctx, ended)
 	for _, watch := range w.rivals {
 		watch.Stop()

@@ -91,7 +91,7 @@ func world(t *testing.T) (*memory.Target, Backend) {
 		default:
 		}
 	}})
-	publisher := newTargetPublisher(target, codec.Encode, byKeys, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
+	publisher := newTargetPublisher(target, codec, byKeys, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
 	return target, Backend{Kind: "memory", Source: &mirror{target, codec, events}, Publisher: publisher}
 }
 
@@ -348,7 +348,7 @@ func TestAnAddressThatBecomesFreeIsTakenAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(target, codec.Encode, byKeys, metadata.NewMark(other, other).Owner, slog.New(slog.DiscardHandler))})
+		before := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(target, codec, byKeys, metadata.NewMark(other, other).Owner, slog.New(slog.DiscardHandler))})
 		if err := before.Register(greeter); err != nil {
 			t.Fatal(err)
 		}
@@ -394,16 +394,50 @@ func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
 		if err := c.Register(i); err != nil {
 			t.Fatal(err)
 		}
-		<-time.NewTimer(callTime + time.Second).C
-		synctest.Wait()
-		n := 0
-		for _, e := range target.Entries() {
-			if strings.HasSuffix(e.Group.String(), "api.Greeter") {
-				n++
+		later := greeter
+		later.Interfaces = []registry.Interface{{Name: "api.Later"}}
+		in := func(name string) (n int) {
+			<-time.NewTimer(time.Second).C
+			synctest.Wait()
+			for _, e := range target.Entries() {
+				if strings.HasSuffix(e.Group.String(), name) {
+					n++
+				}
 			}
+			return n
 		}
-		if n != 1 {
-			t.Errorf("%d entries of the group that does not hang", n)
+		if n := in("api.Greeter"); n != 1 {
+			t.Errorf("%d entries of the group that does not hang, want 1", n)
+		}
+		if err := c.Register(later); err != nil {
+			t.Fatal(err)
+		}
+		if n := in("api.Later"); n != 1 {
+			t.Errorf("%d entries of what is registered meanwhile, want 1", n)
+		}
+		if err := c.Deregister(t.Context(), later); err != nil {
+			t.Error(err)
+		}
+		if n := in("api.Later"); n != 0 {
+			t.Errorf("%d entries of what is taken back meanwhile, want none", n)
+		}
+	})
+}
+
+// TestWhatAFormatHasNoPlaceForIsRefused: nothing is published without a word.
+func TestWhatAFormatHasNoPlaceForIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		codec, err := known()["kitex"].nacos(NacosOptions{Identity: "one"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(memory.New(memory.Options{Mark: ownerOf}), codec, byName, "one", slog.New(slog.DiscardHandler))})
+		if err := c.Register(Instance{Application: "shop", Host: "2001:db8::1", Port: 1, Protocol: "thrift"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := c.Status().Err; !errors.Is(err, ErrInvalid) {
+			t.Errorf("Status().Err = %v, want ErrInvalid", err)
 		}
 	})
 }

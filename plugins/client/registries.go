@@ -59,7 +59,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	}
 	// The connection is made when it is used: nobody closes that of a backend
 	// that no client was made of.
-	p := newTargetPublisher(nil, codec.Encode, b.Shows, markOf(o.Identity).Owner, log)
+	p := newTargetPublisher(nil, codec, b.Shows, markOf(o.Identity).Owner, log)
 	var client *zookeeper.Client
 	p.open = func() (registry.Target, error) {
 		if client, err = zookeeper.Dial(o.Conn); err != nil {
@@ -128,7 +128,7 @@ func Nacos(o NacosOptions) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("nacos: %w", err)
 	}
-	b.Publisher = newTargetPublisher(target, codec.Encode, b.Shows, markOf(o.Identity).Owner, log).served(client.Run)
+	b.Publisher = newTargetPublisher(target, codec, b.Shows, markOf(o.Identity).Owner, log).served(client.Run)
 	return b, nil
 }
 
