@@ -119,7 +119,7 @@ func (r ready) weight() uint64 {
 	if r.at == nil {
 		return 1
 	}
-	return uint64(max(r.at.now.Load().Weight, 1)) // 0 is not told
+	return uint64(r.at.now.Load().Share())
 }
 
 func headersOf(ctx context.Context) func(string) (string, bool) {
