@@ -4,6 +4,7 @@ package hertz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -60,6 +61,9 @@ func (r *Registry) Deregister(info *hertz.Info) error {
 }
 
 func instanceOf(info *hertz.Info) (client.Instance, error) {
+	if info == nil || info.Addr == nil {
+		return client.Instance{}, errors.New("server without an address")
+	}
 	host, port, err := client.Reachable(info.Addr.String())
 	if err != nil {
 		return client.Instance{}, fmt.Errorf("server %s: %w", info.ServiceName, err)

@@ -91,3 +91,12 @@ func TestAServerIsFoundAndGoes(t *testing.T) {
 		}
 	}
 }
+
+func TestAServerWithoutAnAddressIsRefused(t *testing.T) {
+	r := hertz.NewRegistry(member(t, clienttest.New()))
+	for _, info := range []*registry.Info{nil, {ServiceName: "greeter"}} {
+		if r.Register(info) == nil || r.Deregister(info) == nil {
+			t.Errorf("%+v is taken", info)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package kitex
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -65,8 +66,8 @@ func (r *Registry) Deregister(info *kitex.Info) error {
 // instanceOf returns what Kitex tells of a server. Its payload says what it
 // speaks: thrift or protobuf, the latter over gRPC too.
 func instanceOf(info *kitex.Info) (client.Instance, error) {
-	if info.Addr == nil {
-		return client.Instance{}, fmt.Errorf("server %s: no address", info.ServiceName)
+	if info == nil || info.Addr == nil {
+		return client.Instance{}, errors.New("server without an address")
 	}
 	host, port, err := client.Reachable(info.Addr.String())
 	if err != nil {
