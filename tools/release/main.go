@@ -93,7 +93,7 @@ func (r *release) prepare(ctx context.Context, out io.Writer) (err error) {
 	for _, m := range modules {
 		tags = append(tags, m.tag(r.version))
 	}
-	_, err = fmt.Fprintf(out, "%s is prepared in %s. Read git -C %s show, then publish it:\n\n  git -C %s push --atomic <remote> HEAD:main %s\n",
+	_, err = fmt.Fprintf(out, "%s is prepared in %s. Read git -C %s show, then publish it:\n\n  git -C %s push --atomic <remote> HEAD:<branch> %s\n",
 		r.version, r.out, r.clone(), r.clone(), strings.Join(tags, " "))
 	return err //nolint:wrapcheck // it says enough
 }
@@ -116,13 +116,13 @@ func (r *release) check(ctx context.Context) error {
 	if changed != "" {
 		return fmt.Errorf("%s has changes that are not committed:\n%s", r.source, changed)
 	}
-	tags, err := git(ctx, r.source, "tag", "--list", "v*")
+	tags, err := git(ctx, r.source, "tag", "--list", semver.MajorMinor(r.version)+".*")
 	if err != nil {
 		return err
 	}
 	before := strings.Fields(tags)
 	if slices.ContainsFunc(before, func(tag string) bool { return semver.Compare(tag, r.version) >= 0 }) {
-		return fmt.Errorf("%s is not above every released version: %s", r.version, strings.Join(before, " "))
+		return fmt.Errorf("%s is not above every released version of its minor release: %s", r.version, strings.Join(before, " "))
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestReleaseIsPrepared(t *testing.T) {
 func TestWhatIsNotReleased(t *testing.T) {
 	t.Parallel()
 	source := t.TempDir()
-	for _, args := range []string{"init -q", "commit -q --allow-empty -m first", "tag v0.2.0"} {
+	for _, args := range []string{"init -q", "commit -q --allow-empty -m first", "tag v0.1.0", "tag v0.2.1"} {
 		if _, err := git(t.Context(), source, strings.Fields(args)...); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,11 @@ func TestWhatIsNotReleased(t *testing.T) {
 	refused("", "not one of a module")
 	refused("0.3.0", "not one of a module")
 	refused("v2.0.0", "v2 at the end of each module's path")
-	refused("v0.1.9", "not above every released version: v0.2.0")
+	refused("v0.2.0", "not above every released version of its minor release: v0.2.1")
+	patch := &release{version: "v0.1.1", source: source, out: filepath.Join(t.TempDir(), "dist")}
+	if err := patch.check(t.Context()); err != nil {
+		t.Errorf("a patch of the minor release before: %v", err)
+	}
 	if err := os.WriteFile(filepath.Join(source, "new"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
