@@ -179,6 +179,7 @@ type meshPublisher struct {
 	mu     sync.Mutex
 	wanted []Instance
 	own    map[string]error // why the own host address is not known, by address of the instance
+	taken  error            // why an instance is not found by all of its keys
 }
 
 func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *meshPublisher {
@@ -202,6 +203,9 @@ func (p *meshPublisher) Fault() error {
 	defer p.mu.Unlock()
 	for _, address := range slices.Sorted(maps.Keys(p.own)) {
 		return fmt.Errorf("instance at %s: %w", address, p.own[address])
+	}
+	if p.taken != nil {
+		return p.taken
 	}
 	s := p.keys.Status()
 	if s.Err != "" {
@@ -255,16 +259,32 @@ func (p *meshPublisher) follow(ctx context.Context) {
 		wanted := p.wanted
 		p.mu.Unlock()
 		p.locate(ctx, &running, wanted, at, found)
-		hosts := make(map[naming.ServiceKey]naming.HostAddress)
-		for _, i := range wanted {
-			for _, k := range i.Keys() {
-				if a := at[i.Address()].host; a.Host != "" {
-					hosts[k] = a
-				}
-			}
-		}
+		hosts, taken := hostsOf(wanted, at)
+		p.mu.Lock()
+		p.taken = taken
+		p.mu.Unlock()
 		p.keys.Set(hosts)
 	}
+}
+
+// hostsOf returns where each service key is provided, and an error where that is at
+// several: a key leads to one, the first by address.
+func hostsOf(wanted []Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, taken error) {
+	hosts = make(map[naming.ServiceKey]naming.HostAddress)
+	for _, i := range slices.SortedFunc(slices.Values(wanted), func(a, b Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
+		a := at[i.Address()].host
+		if a.Host == "" {
+			continue
+		}
+		for _, k := range i.Keys() {
+			if other, there := hosts[k]; there && other != a {
+				taken = first(taken, fmt.Errorf("instance at %s: %w: %s leads to %s", i.Address(), ErrConflict, k, other))
+				continue
+			}
+			hosts[k] = a
+		}
+	}
+	return hosts, taken
 }
 
 // locate begins to search for addresses that are new, and ends the search for

@@ -239,3 +239,23 @@ func TestMesh_ExpectsTheNameOfTheAddressOfEachReplica(t *testing.T) {
 		}
 	}
 }
+
+// TestHostsOf_OneKeyAtTwoPorts: a key leads to one port, whichever is registered
+// first, and it is told that it does not lead to the other.
+func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
+	t.Parallel()
+	at := make(map[string]*location)
+	var all []Instance
+	for _, port := range []uint16{20001, 20000} {
+		i := Instance{Interfaces: []registry.Interface{{Name: "api.Greeter"}}, Host: "10.0.0.1", Port: port}
+		all = append(all, i)
+		at[i.Address()] = &location{address: i.Address(), host: naming.HostAddress{Host: "greeter.shop", Port: port}}
+	}
+	for range 2 {
+		hosts, taken := hostsOf(all, at)
+		if got := hosts[all[0].Keys()[0]]; got.Port != 20000 || !errors.Is(taken, ErrConflict) {
+			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrConflict", hosts, taken)
+		}
+		slices.Reverse(all)
+	}
+}
