@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -64,23 +65,25 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 		case <-w.wake:
 			w.claim()
 		case <-w.changed:
-			for g := range w.rivals {
-				w.dirty[g] = time.Now()
-			}
+			w.touch(slices.Collect(maps.Keys(w.rivals)))
 		case <-lost:
 			w.planning.Lock()
-			for _, g := range w.planner.Lost() {
-				w.dirty[g] = time.Now()
-			}
+			groups := w.planner.Lost()
 			w.planning.Unlock()
+			w.touch(groups)
 		case o := <-w.outcomes:
 			delete(w.underWay, o.group)
-			if ctx.Err() == nil {
-				w.noted(o)
-				w.follows(o) //nolint:contextcheck // a rival is watched until it goes
-			}
+			w.noted(o)
+			w.follows(o) //nolint:contextcheck // a rival is watched until it goes
 		case <-timer.C:
 		}
+	}
+}
+
+// touch has groups looked at at once.
+func (w *publication) touch(groups []registry.Group) {
+	for _, g := range groups {
+		w.dirty[g] = time.Now()
 	}
 }
 
@@ -104,11 +107,6 @@ func (w *publication) claim() {
 	var refused error
 	now := make(map[registry.Name]bool, len(wanted))
 	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
-	touched := func(groups []registry.Group) {
-		for _, g := range groups {
-			w.dirty[g] = time.Now()
-		}
-	}
 	for _, i := range wanted {
 		s := i.service()
 		entries, err := w.codec.Encode(s)
@@ -127,11 +125,11 @@ func (w *publication) claim() {
 			w.provided[e.Group][e.Key] = true
 			w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
 		}
-		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
+		w.touch(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
 	}
 	for name := range w.origins {
 		if !now[name] {
-			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Told, nil))
+			w.touch(w.planner.Claim(plan.Origin{Service: name}, plan.Told, nil))
 		}
 	}
 	w.origins = now
