@@ -1,7 +1,7 @@
 // Command dubbogo is an application of the real dubbo-go of the version in
 // go.mod, for tests:
 //
-//	dubbogo provide PORT[@WEIGHT] [PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]]  answers on the port, and registers nowhere or there
+//	dubbogo provide HOST:PORT[@WEIGHT] [PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]]  answers there, and registers nowhere or in the registry
 //	dubbogo consume PROTOCOL REGISTRY ADDRESS DISCOVERY NAMESPACE [NAME=VALUE...]         calls all the time
 //
 // PROTOCOL is tri or dubbo, REGISTRY zookeeper, nacos or one that an import adds,
@@ -20,10 +20,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -34,6 +34,8 @@ import (
 	"dubbo.apache.org/dubbo-go/v3"
 	"dubbo.apache.org/dubbo-go/v3/client"
 	"dubbo.apache.org/dubbo-go/v3/cluster/loadbalance"
+	"dubbo.apache.org/dubbo-go/v3/common"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	"dubbo.apache.org/dubbo-go/v3/global"
 	"dubbo.apache.org/dubbo-go/v3/logger"
@@ -42,7 +44,10 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/server"
 )
 
-const service = "org.bridge.demo.GreetService"
+const (
+	service = "org.bridge.demo.GreetService"
+	method  = "sayHello"
+)
 
 func main() {
 	var err error
@@ -65,8 +70,19 @@ func main() {
 // Greeter answers with its port.
 type Greeter struct{ port string }
 
-// Greet is the one method.
-func (g *Greeter) Greet(context.Context, string) (string, error) { return g.port, nil } //nolint:unparam // dubbo-go's form
+// SayHello is the one method.
+func (g *Greeter) SayHello(_ context.Context, name string) (string, error) { //nolint:unparam // dubbo-go's form
+	return "hello " + name + " from " + g.port, nil
+}
+
+// described is the service as Java has it: for triple, dubbo-go would otherwise take
+// the method's name in Go.
+func described(g *Greeter) *common.ServiceInfo {
+	return &common.ServiceInfo{InterfaceName: service, Methods: []common.MethodInfo{{
+		Name: method, Type: constant.CallUnary, ReqInitFunc: func() any { return []any{new(string)} },
+		MethodFunc: func(ctx context.Context, args []any, _ any) (any, error) { return g.SayHello(ctx, args[0].(string)) },
+	}}}
+}
 
 // Reference names the service.
 func (*Greeter) Reference() string { return service }
@@ -88,7 +104,11 @@ func registered(args []string) (dubbo.InstanceOption, error) {
 
 func provide(text, speaks string, at []string) error {
 	log.SetOutput(io.Discard) // a line for each call
-	text, told, _ := strings.Cut(text, "@")
+	address, told, _ := strings.Cut(text, "@")
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
 	port, err := strconv.Atoi(text)
 	if err != nil {
 		return err
@@ -109,11 +129,12 @@ func provide(text, speaks string, at []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := instance.NewServer(server.SetServerProvider(provider), server.WithServerProtocol(protocol.WithProtocol(speaks), protocol.WithIp("127.0.0.1"), protocol.WithPort(port)))
+	s, err := instance.NewServer(server.SetServerProvider(provider), server.WithServerProtocol(protocol.WithProtocol(speaks), protocol.WithIp(host), protocol.WithPort(port)))
 	if err != nil {
 		return err
 	}
-	if err := s.RegisterService(&Greeter{text}, server.WithInterface(service)); err != nil {
+	g := &Greeter{text}
+	if err := s.Register(g, described(g), server.WithInterface(service), server.WithSerialization(constant.Hessian2Serialization)); err != nil {
 		return err
 	}
 	return s.Serve()
@@ -134,7 +155,7 @@ func consume(speaks string, at []string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := c.NewService(&Greeter{}, client.WithInterface(service), client.WithProtocol(speaks), client.WithLoadBalance("watching"), client.WithRequestTimeout(5*time.Second))
+	conn, err := c.DialWithInfo(service, &client.ClientInfo{InterfaceName: service, MethodNames: []string{method}}, client.WithSerialization(constant.Hessian2Serialization), client.WithProtocol(speaks), client.WithLoadBalance("watching"), client.WithRequestTimeout(5*time.Second))
 	if err != nil {
 		return err
 	}
@@ -149,16 +170,18 @@ func consume(speaks string, at []string) error {
 // (RouterChain.Route), whoever removed the provider.
 func greet(ctx context.Context, conn *client.Connection) (port string, err error) {
 	const tries = 3
+	var answer string
 	for range tries {
 		panicked := false
 		func() {
 			defer func() { panicked = recover() != nil }()
-			err = conn.CallUnary(ctx, []any{"bob"}, &port, "Greet")
+			err = conn.CallUnary(ctx, []any{"bob"}, &answer, method)
 		}()
+		port, known := strings.CutPrefix(answer, "hello bob from ")
 		switch {
 		case panicked:
-		case err == nil && port == "":
-			return "", errors.New("an empty answer")
+		case err == nil && !known:
+			return "", fmt.Errorf("answer %q", answer)
 		default:
 			return port, err
 		}

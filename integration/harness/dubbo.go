@@ -1,8 +1,11 @@
 package harness
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +22,7 @@ const DubboInterface = "org.bridge.demo.GreetService"
 type Dubbo struct {
 	*java
 
+	http      int // the port at which it makes calls
 	mu        sync.Mutex
 	addresses [][]string
 	colors    []string
@@ -40,7 +44,7 @@ func StartDubbo(t testing.TB) *Dubbo {
 func StartDubboOf(t testing.TB, version string) *Dubbo {
 	t.Helper()
 	d := new(Dubbo)
-	d.java = startJava(t, version, []string{"-Xmx384m"}, d.note)
+	d.java = startJava(t, version, []string{"-Xmx384m", "-Dsun.net.httpserver.nodelay=true"}, d.note)
 	return d
 }
 
@@ -134,6 +138,62 @@ func (c Consumer) callEach(t testing.TB, ports []int) error {
 	}
 	slices.Sort(ports)
 	return Same(slices.Sorted(maps.Keys(answered)), ports)
+}
+
+// Load makes calls all the time, until the test ends. As those of dubbo-go, the ones
+// that fail before the first answer do not count.
+func (c Consumer) Load(t testing.TB) *Tally {
+	t.Helper()
+	if c.dubbo.http == 0 {
+		c.dubbo.http = FreePort(t)
+		_, err := c.dubbo.command(t, "serve", strconv.Itoa(c.dubbo.http))
+		must(t, err)
+	}
+	var workers sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); workers.Wait() })
+	l, url := &Tally{calls: make(map[int]int)}, fmt.Sprintf("http://127.0.0.1:%d/call/%s/bob", c.dubbo.http, c.id)
+	for range 4 { // as many as it serves at a time
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				answer, err := page(ctx, url)
+				if ctx.Err() == nil {
+					l.took(strings.TrimSpace(answer), err)
+				}
+				<-time.After(4 * time.Millisecond)
+			}
+		})
+	}
+	return l
+}
+
+// page returns what a page says, whatever its status.
+func page(ctx context.Context, url string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return string(text), err
+}
+
+// took counts one call.
+func (c *Tally) took(answer string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var port int
+	if _, none := fmt.Sscanf(answer, "hello bob from %d", &port); err == nil && none == nil {
+		c.calls[port]++
+	} else if len(c.calls) > 0 {
+		c.failed = append(c.failed, fmt.Sprint(answer, err))
+	}
 }
 
 // Addresses returns the list that a registry handed last to a consumer of this

@@ -18,17 +18,23 @@ import (
 func StartDubboGo(t testing.TB) int {
 	t.Helper()
 	port := FreePort(t)
-	text := strconv.Itoa(port)
-	Start(t, Command{Name: "dubbogo-" + text, Path: installed(t, "dubbogo"), Args: []string{"provide", text}})
-	Eventually(t, startTime, "dubbo-go listens on "+text, func() error { return listens(t, "127.0.0.1:"+text) })
+	address := "127.0.0.1:" + strconv.Itoa(port)
+	Start(t, Command{Name: "dubbogo-" + strconv.Itoa(port), Path: installed(t, "dubbogo"), Args: []string{"provide", address}})
+	Eventually(t, startTime, "dubbo-go listens on "+address, func() error { return listens(t, address) })
 	return port
 }
 
 // DubboGoConsumer is a consumer of real dubbo-go that calls DubboInterface all
 // the time.
 type DubboGoConsumer struct {
+	Tally
+
+	seen []string // one after the other: what it might call
+}
+
+// Tally is what became of the calls of a consumer.
+type Tally struct {
 	mu     sync.Mutex
-	seen   []string // one after the other: what it might call
 	failed []string
 	calls  map[int]int // answered so far, by port
 }
@@ -60,7 +66,7 @@ func referDubboGo(t testing.TB, at ...string) *DubboGoConsumer {
 // arguments from the protocol on.
 func ReferDubboGoBy(t testing.TB, binary string, at ...string) *DubboGoConsumer {
 	t.Helper()
-	c := &DubboGoConsumer{calls: make(map[int]int)}
+	c := &DubboGoConsumer{Tally: Tally{calls: make(map[int]int)}}
 	in, out := io.Pipe()
 	Start(t, Command{Name: "dubbogo-" + at[1], Path: binary, Args: append([]string{"consume"}, at...), Stdout: out})
 	read := make(chan struct{})
@@ -113,14 +119,14 @@ func (c *DubboGoConsumer) Seen() []string {
 }
 
 // Failed returns the errors of the calls that failed after the first answer.
-func (c *DubboGoConsumer) Failed() []string {
+func (c *Tally) Failed() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.failed)
 }
 
 // Calls returns how many calls each port has answered so far.
-func (c *DubboGoConsumer) Calls() map[int]int {
+func (c *Tally) Calls() map[int]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.calls)

@@ -1,9 +1,11 @@
 package plugins_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -50,23 +52,65 @@ func buildDubboGo(t *testing.T) string {
 // place is a registry as dubbo-go's configuration names it.
 type place []string // protocol, address, level, namespace, parameters
 
+// java returns the same registry as Java Dubbo knows it.
+func (p place) java() string {
+	text := p[0] + "://" + p[1]
+	if p[3] != "" {
+		text += "?namespace=" + p[3]
+	}
+	return text
+}
+
+// by returns the same registry on a level.
+func (p place) by(level string) place { return append(place{p[0], p[1], level}, p[3:]...) }
+
+// places are registries as dubbo-go's own and ours know them.
+func places() map[string]func(*testing.T) (own, ours place) {
+	return map[string]func(*testing.T) (own, ours place){
+		"ZooKeeper": func(t *testing.T) (own, ours place) {
+			t.Helper()
+			z := harness.StartZooKeeper(t)
+			return place{"zookeeper", z.Address, "interface", ""}, place{"xdsbridge-zookeeper", z.Address, "interface", ""}
+		},
+		"Nacos 2": func(t *testing.T) (own, ours place) { t.Helper(); return nacosPlaces(t, 2) },
+		"Nacos 3": func(t *testing.T) (own, ours place) { t.Helper(); return nacosPlaces(t, 3) },
+	}
+}
+
 // dubboGo is what the application of dubbo-go runs with.
 type dubboGo struct {
 	binary, speaks string
+	host           string // at which it provides; empty: loopback
 	weight         string // of what it provides, with @ before it; empty: none is told
 }
 
 func (d dubboGo) provide(t *testing.T, at place) (port int, p *harness.Process) {
 	t.Helper()
 	port = harness.FreePort(t)
-	p = harness.Start(t, harness.Command{Name: "provider-" + strconv.Itoa(port), Path: d.binary, Args: append([]string{"provide", strconv.Itoa(port) + d.weight, d.speaks}, at...)})
-	harness.Eventually(t, soon, "it listens", func() error { return harness.Listens(t, address(port)) })
+	listen := net.JoinHostPort(cmp.Or(d.host, "127.0.0.1"), strconv.Itoa(port))
+	p = harness.Start(t, harness.Command{Name: "provider-" + strconv.Itoa(port), Path: d.binary, Args: append([]string{"provide", listen + d.weight, d.speaks}, at...)})
+	harness.Eventually(t, soon, "it listens", func() error { return harness.Listens(t, listen) })
 	return port, p
+}
+
+// caller is a consumer that calls all the time.
+type caller interface {
+	Calls() map[int]int // that were answered, by port
+	Failed() []string   // after the first answer
+}
+
+// noneFailed fails the test where a call of a consumer failed.
+func noneFailed(t *testing.T, name string, c caller) {
+	t.Helper()
+	t.Logf("%s: %v", name, c.Calls())
+	if failed := c.Failed(); len(failed) > 0 {
+		t.Errorf("%s: %d calls failed, of %v answered; the first: %s", name, len(failed), c.Calls(), failed[0])
+	}
 }
 
 // called waits until of a hundred calls in a row each of these ports answers some,
 // and no other any.
-func called(t *testing.T, c *harness.DubboGoConsumer, ports ...int) {
+func called(t *testing.T, c caller, ports ...int) {
 	t.Helper()
 	want := make(map[int]bool)
 	for _, port := range ports {
@@ -98,20 +142,11 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
 	binary := buildDubboGo(t)
-	for name, start := range map[string]func(*testing.T) (own, ours place){
-		"ZooKeeper": func(t *testing.T) (own, ours place) {
-			t.Helper()
-			z := harness.StartZooKeeper(t)
-			return place{"zookeeper", z.Address, "interface", ""}, place{"xdsbridge-zookeeper", z.Address, "", ""}
-		},
-		"Nacos 2": func(t *testing.T) (own, ours place) { t.Helper(); return nacosPlaces(t, 2) },
-		"Nacos 3": func(t *testing.T) (own, ours place) { t.Helper(); return nacosPlaces(t, 3) },
-	} {
+	for name, start := range places() {
 		for _, speaks := range []string{"tri", "dubbo"} {
 			t.Run(name+" "+speaks, func(t *testing.T) {
 				t.Parallel()
 				own, ours := start(t)
-				level := func(by string) place { return append(place{ours[0], ours[1], by}, ours[3:]...) }
 				d := dubboGo{binary: binary, speaks: speaks}
 				consumers := make(map[string]*harness.DubboGoConsumer)
 				refer := func(name string, at place) {
@@ -124,15 +159,15 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 						called(t, c, ports...)
 					}
 				}
-				refer("by interface", level("interface"))
-				refer("by application", level("application"))
-				first, plugin := d.provide(t, level("interface"))
+				refer("by interface", ours)
+				refer("by application", ours.by("application"))
+				first, plugin := d.provide(t, ours)
 				all("with the plugin by interface", first)
 				refer("their own", own)                    // which ends where its registry is not there yet, as their provider does
 				all("with the plugin by interface", first) // dubbo-go's own may never see what comes while it subscribes
 				theirs, ends := d.provide(t, own)
 				all("with dubbo-go's own", theirs, first)
-				second, _ := d.provide(t, level("application"))
+				second, _ := d.provide(t, ours.by("application"))
 				all("with the plugin by application", theirs, first, second)
 				if speaks == "dubbo" {
 					return // a call by it may hang for ever where its provider goes, with dubbo-go's own registries as well
@@ -151,9 +186,7 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 				all("back with dubbo-go's own", theirs, first, second)
 				leaves("the one with the plugin ends", plugin, theirs, second)
 				for name, c := range consumers {
-					if failed := c.Failed(); len(failed) > 0 {
-						t.Errorf("%s: %d calls failed, of %v answered; the first: %s", name, len(failed), c.Calls(), failed[0])
-					}
+					noneFailed(t, name, c)
 				}
 			})
 		}
@@ -240,7 +273,7 @@ func inMesh(i *harness.Istiod, registry, level, pod string) place {
 func TestDubboGoThroughTheBridge(t *testing.T) {
 	t.Parallel()
 	// The mesh tells weights; beside them, dubbo-go calls nobody who tells none.
-	d, z, m := dubboGo{buildDubboGo(t), "tri", "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)
+	d, z, m := dubboGo{binary: buildDubboGo(t), speaks: "tri", weight: "@100"}, harness.StartZooKeeper(t), harness.NewMesh(t)
 	listen, xds, debug := harness.Address(t), harness.Address(t), harness.Address(t)
 	m.From(listen)
 	bridge := harness.ConfiguredBridge(t, fmt.Sprintf(`owner: integration
@@ -283,7 +316,7 @@ bridges:
 
 // divided waits until of four thousand calls in a row a port answers a share, within
 // five points.
-func divided(t *testing.T, c *harness.DubboGoConsumer, port, percent int) {
+func divided(t *testing.T, c caller, port, percent int) {
 	t.Helper()
 	before := c.Calls()
 	harness.Eventually(t, soon, fmt.Sprintf("%d answers %d %% of the calls", port, percent), func() error {
@@ -307,5 +340,5 @@ func nacosPlaces(t *testing.T, version int) (own, ours place) {
 	t.Helper()
 	n := harness.SharedNacos(t, version)
 	at := strings.TrimPrefix(n.URL, "http://")
-	return place{"nacos", at, "interface", n.Namespace}, place{"xdsbridge-nacos", at, "", n.Namespace}
+	return place{"nacos", at, "interface", n.Namespace}, place{"xdsbridge-nacos", at, "interface", n.Namespace}
 }
