@@ -3,7 +3,6 @@ package harness
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -151,14 +150,18 @@ func (c Consumer) Load(t testing.TB) *Tally {
 	}
 	var workers sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() { cancel(); workers.Wait() })
-	l, url := &Tally{calls: make(map[int]int)}, fmt.Sprintf("http://127.0.0.1:%d/call/%s/bob", c.dubbo.http, c.id)
-	for range 4 { // as many as it serves at a time
+	const most = 4 // it serves no more at a time
+	client := &http.Client{Timeout: httpTime, Transport: &http.Transport{MaxIdleConnsPerHost: most}}
+	t.Cleanup(func() { cancel(); workers.Wait(); client.CloseIdleConnections() })
+	l := &Tally{calls: make(map[int]int)}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/call/%s/bob", c.dubbo.http, c.id), http.NoBody)
+	must(t, err)
+	for range most {
 		workers.Go(func() {
 			for ctx.Err() == nil {
-				answer, err := page(ctx, url)
+				status, body, err := answer(client, req.Clone(ctx))
 				if ctx.Err() == nil {
-					l.took(strings.TrimSpace(answer), err)
+					l.took(status, body, err)
 				}
 				<-time.After(4 * time.Millisecond)
 			}
@@ -167,32 +170,15 @@ func (c Consumer) Load(t testing.TB) *Tally {
 	return l
 }
 
-// page returns what a page says, whatever its status.
-func page(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	return string(text), err
-}
-
 // took counts one call.
-func (c *Tally) took(answer string, err error) {
+func (c *Tally) took(status int, answer string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var port int
-	if _, none := fmt.Sscanf(answer, "hello bob from %d", &port); err == nil && none == nil {
+	if _, none := fmt.Sscanf(answer, "hello bob from %d", &port); err == nil && status == http.StatusOK && none == nil {
 		c.calls[port]++
 	} else if len(c.calls) > 0 {
-		c.failed = append(c.failed, fmt.Sprint(answer, err))
+		c.failed = append(c.failed, fmt.Sprint(status, answer, err))
 	}
 }
 

@@ -3,7 +3,6 @@ package harness
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -109,14 +108,9 @@ func (e *Envoy) Get(t testing.TB, host string) (string, error) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+e.HTTP+"/", http.NoBody)
 	must(t, err)
 	request.Host = host
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
+	status, body, err := answer(&http.Client{Timeout: httpTime}, request)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s through envoy: status %d: %s", host, status, body)
 	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s through envoy: %s: %s", host, response.Status, body)
-	}
-	return string(body), err
+	return body, err
 }

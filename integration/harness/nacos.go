@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -267,28 +266,22 @@ func (n *Nacos) token(t testing.TB) string {
 	form := url.Values{"username": {NacosUser}, "password": {NacosPassword}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.URL+"/nacos/v1/auth/login?"+form.Encode(), nil)
 	must(t, err)
-	res, err := http.DefaultClient.Do(req)
+	_, body, err := answer(&http.Client{Timeout: httpTime}, req)
 	must(t, err)
-	defer res.Body.Close()
-	var answer struct {
+	var login struct {
 		AccessToken string `json:"accessToken"`
 	}
-	must(t, json.NewDecoder(res.Body).Decode(&answer))
-	return answer.AccessToken
+	must(t, json.Unmarshal([]byte(body), &login))
+	return login.AccessToken
 }
 
 // answered returns an error where a request was not answered with 200.
 func answered(req *http.Request) error {
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
+	status, body, err := answer(&http.Client{Timeout: httpTime}, req)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("%s: status %d: %s", req.URL.Path, status, body)
 	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 300))
-		return fmt.Errorf("%s: status %d: %s", req.URL.Path, res.StatusCode, text)
-	}
-	return nil
+	return err
 }
 
 // NacosProxy is a proxy before both ports of a Nacos.

@@ -175,6 +175,7 @@ func Run(t testing.TB, path string, args ...string) (code int, stdout, stderr st
 	var out, errOut strings.Builder
 	cmd := exec.CommandContext(t.Context(), path, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
+	cmd.WaitDelay = time.Second // for pipes that what it started holds open
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		t.Fatalf("run %s: %v", path, err)
 	}
