@@ -10,8 +10,8 @@ import (
 
 // TestDubboGoWithJava: an application of dubbo-go with the plugin and one of Java
 // Dubbo with its own registry call each other, by both protocols. Calls are divided by
-// weight, whichever of the two has the larger one, and none fails while the providers
-// are replaced one by one.
+// weight, whichever of the two has the larger one, and none fails by triple while
+// providers of both end and are replaced.
 func TestDubboGoWithJava(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
@@ -26,11 +26,11 @@ func TestDubboGoWithJava(t *testing.T) {
 					return dubboGo{binary, speaks, host, "@" + strconv.Itoa(weight)}.provide(t, ours)
 				}
 				inJava := func(weight int) (port int) {
-					return java.Provide(t, speaks, "host="+host, "registry="+own.java(), "weight="+strconv.Itoa(weight), "param.warmup=1")
+					return java.Provide(t, speaks, "host="+host, "registry="+own.java(), "register=all", "weight="+strconv.Itoa(weight), "param.warmup=1")
 				}
 				consumers := map[string]caller{
 					"dubbo-go": harness.ReferDubboGoBy(t, binary, append([]string{speaks}, ours...)...),
-					"Java":     java.ReferAt(t, "consumer", own.java(), "protocol="+speaks).Load(t),
+					"Java":     java.ReferAt(t, "consumer", own.java(), "protocol="+speaks, "migration=FORCE_INTERFACE").Load(t),
 				}
 				all := func(what string, do func(caller)) {
 					t.Helper()
@@ -40,20 +40,24 @@ func TestDubboGoWithJava(t *testing.T) {
 					}
 				}
 				of := func(ports ...int) func(caller) { return func(c caller) { called(t, c, ports...) } }
+				mostly := func(port int) func(caller) { return func(c caller) { divided(t, c, port, 75) } }
 				oneInGo, ends := inGo(100)
-				all("dubbo-go's provider is called by", of(oneInGo))
+				all("one of dubbo-go is called by", of(oneInGo))
 				oneInJava := inJava(300)
-				all("Java's larger one too", func(c caller) { divided(t, c, oneInJava, 75) })
-				twoInGo, _ := inGo(900)
-				java.StopProvider(t, oneInJava)
-				all("Java's is replaced by a larger one of dubbo-go, called by", func(c caller) { divided(t, c, twoInGo, 90) })
-				twoInJava := inJava(300)
-				ends.Signal(t, syscall.SIGTERM)
-				all("dubbo-go's is replaced by a smaller one of Java, called by", func(c caller) { divided(t, c, twoInGo, 75) })
-				if code := ends.Wait(t, drained); code != 0 {
-					t.Errorf("the provider ended with %d", code)
+				all("a larger one of Java is called by", mostly(oneInJava))
+				twoInGo, _ := inGo(1200)
+				all("a still larger one of dubbo-go is called by", mostly(twoInGo))
+				if speaks == "tri" { // where a provider of dubbo goes, dubbo-go may wait for an answer for ever, see docs/plugins/dubbogo.md
+					java.StopProvider(t, oneInJava)
+					all("Java's ends, called by", of(oneInGo, twoInGo))
+					twoInJava := inJava(1200)
+					all("another one takes its place, called by", of(oneInGo, twoInGo, twoInJava))
+					ends.Signal(t, syscall.SIGTERM)
+					all("the first one of dubbo-go ends, called by", of(twoInGo, twoInJava))
+					if code := ends.Wait(t, drained); code != 0 {
+						t.Errorf("the provider ended with %d", code)
+					}
 				}
-				all("both are called by", of(twoInGo, twoInJava))
 				for name, c := range consumers {
 					noneFailed(t, name, c)
 				}
