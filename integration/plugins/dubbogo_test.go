@@ -194,12 +194,23 @@ func TestDubboGoWithItsOwnRegistries(t *testing.T) {
 }
 
 // TestDubboGoInTheMesh: an application of dubbo-go whose registry is istiod, under the
-// name that it had until 3.3.0 and on both levels. Its service keys are published,
-// and a VirtualService divides its calls.
+// name that it had until 3.3.0 and on both levels, by both protocols. Its service keys
+// are published, a VirtualService divides its calls, and a provider of Java Dubbo in
+// another pod of the service is called too, by its weight.
 func TestDubboGoInTheMesh(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	d := dubboGo{binary: buildDubboGo(t), speaks: "tri"}
+	binary := buildDubboGo(t)
+	for _, speaks := range []string{"tri", "dubbo"} {
+		t.Run(speaks, func(t *testing.T) {
+			t.Parallel()
+			inTheMesh(t, dubboGo{binary: binary, speaks: speaks})
+		})
+	}
+}
+
+func inTheMesh(t *testing.T, d dubboGo) {
+	t.Helper()
 	at, ok := startMesh(t).(mesh)
 	if !ok {
 		t.Fatal("no mesh")
@@ -252,13 +263,17 @@ func TestDubboGoInTheMesh(t *testing.T) {
 	ends.Signal(t, syscall.SIGTERM)
 	at.Apply(t, weighed)
 	all(second)
+	inJava := harness.StartDubbo(t).Provide(t, d.speaks)
+	weighed.Endpoints = append(weighed.Endpoints, harness.Endpoint{Address: "127.0.0.1", Port: inJava, Weight: 3, Labels: map[string]string{"version": "v2"}})
+	at.Apply(t, weighed)
+	for _, c := range consumers {
+		divided(t, c, inJava, 75)
+	}
 	if code := ends.Wait(t, drained); code != 0 {
 		t.Errorf("the provider ended with %d", code)
 	}
 	for _, c := range consumers {
-		if failed := c.Failed(); len(failed) > 0 {
-			t.Errorf("%d calls failed, of %v answered; the first: %s", len(failed), c.Calls(), failed[0])
-		}
+		noneFailed(t, "a consumer", c)
 	}
 }
 
@@ -307,11 +322,8 @@ bridges:
 	outside, _ := d.provide(t, own)
 	called(t, far, inside, outside)
 	called(t, near, inside, outside)
-	for _, c := range []*harness.DubboGoConsumer{far, near} {
-		if failed := c.Failed(); len(failed) > 0 {
-			t.Errorf("%d calls failed, of %v answered; the first: %s", len(failed), c.Calls(), failed[0])
-		}
-	}
+	noneFailed(t, "far", far)
+	noneFailed(t, "near", near)
 }
 
 // divided waits until of four thousand calls in a row a port answers a share, within

@@ -163,6 +163,33 @@ func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
 	}
 }
 
+// TestWeightsInTheMesh: calls are divided by the weights that the mesh gives to
+// endpoints.
+func TestWeightsInTheMesh(t *testing.T) {
+	harness.Long(t)
+	t.Parallel()
+	plugins, at := build(t), startMesh(t)
+	m, ok := at.(mesh)
+	if !ok {
+		t.Fatal("no mesh")
+	}
+	for _, f := range peers("ZooKeeper") {
+		t.Run(f, func(t *testing.T) {
+			t.Parallel()
+			s := &service{framework: f, binary: plugins[f], at: at}
+			s.call(t, at, "client", plugins[f], time.Millisecond)
+			s.serve(t)
+			s.serve(t)
+			s.awaitCalls(t)
+			endpoints := harness.Local(s.ports()...)
+			endpoints[0].Weight, endpoints[1].Weight = 3, 1
+			m.Apply(t, harness.Service{Host: s.name() + ".shop.svc.cluster.local", Port: 80, Endpoints: endpoints})
+			s.clients[0].divided(t, s.servers[0].port, 75)
+			s.checkNoneFailed(t)
+		})
+	}
+}
+
 // awaitTold waits until the framework's own registry, and the client that our
 // plugins have, tell these weights and tags.
 func (s *service) awaitTold(t *testing.T, all ...told) {

@@ -34,7 +34,8 @@ func formats() map[string]client.Defaults {
 
 // TestServersAndClientsFindEachOther: of each framework a client finds a
 // server, then a second one; the registry is restarted; a third one comes and
-// the second one goes. From its first answer on no call of any client fails.
+// the second one goes; but for the gate, the others are replaced one by one then. From
+// its first answer on no call of any client fails.
 // Which registry it is says one line of configuration.
 func TestServersAndClientsFindEachOther(t *testing.T) {
 	t.Parallel()
@@ -70,6 +71,14 @@ func TestServersAndClientsFindEachOther(t *testing.T) {
 			each("the second one is told to end", func(s *service) { ended[s.framework] = s.retire(t, 1) })
 			each("it ends", func(s *service) { s.awaitEnd(t, ended[s.framework]) })
 			each("the others are called on", func(s *service) { s.awaitCalls(t) })
+			if !testing.Short() {
+				for range services[0].servers {
+					each("one is replaced", func(s *service) { ended[s.framework] = s.retire(t, 0) })
+					each("it ends", func(s *service) { s.awaitEnd(t, ended[s.framework]) })
+					each("another one", func(s *service) { s.serve(t) })
+					each("is called", func(s *service) { s.awaitCalls(t) })
+				}
+			}
 			each("nobody noticed", func(s *service) { s.checkNoneFailed(t) })
 			conforms(t, at)
 		})
