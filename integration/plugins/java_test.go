@@ -28,9 +28,10 @@ func TestDubboGoWithJava(t *testing.T) {
 				inJava := func(weight int) (port int) {
 					return java.Provide(t, speaks, "host="+host, "registry="+own.java(), "register=all", "weight="+strconv.Itoa(weight), "param.warmup=1")
 				}
+				// With no retries, Java fails what is under way at a provider that goes, be it one of Java.
 				consumers := map[string]caller{
 					"dubbo-go": harness.ReferDubboGoBy(t, binary, append([]string{speaks}, ours...)...),
-					"Java":     java.ReferAt(t, "consumer", own.java(), "protocol="+speaks, "migration=FORCE_INTERFACE").Load(t),
+					"Java":     java.ReferAt(t, "consumer", own.java(), "protocol="+speaks, "migration=FORCE_INTERFACE", "retries=2").Load(t),
 				}
 				all := func(what string, do func(caller)) {
 					t.Helper()

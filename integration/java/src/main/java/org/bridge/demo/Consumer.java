@@ -26,7 +26,7 @@ final class Consumer implements AutoCloseable {
         reference.setProvidedBy(settings.get("provided-by"));
         reference.setCheck(false);
         reference.setTimeout(15_000); // a busy machine may take seconds
-        reference.setRetries(0);
+        reference.setRetries(Integer.valueOf(settings.get("retries", "0")));
         if (settings.get("migration") != null) {
             reference.setParameters(new HashMap<>(Map.of("migration.step", settings.get("migration"))));
         }

@@ -16,7 +16,7 @@ import org.bridge.console.Console;
  * <pre>
  * provide ID PROTOCOL PORT [host=IP] [version=V] [group=G] [registry=URL] [app=NAME] [register=interface|instance|all]
  *         [metadata=local|remote] [weight=N] [tag=T] [param.NAME=VALUE]...
- * refer ID REGISTRY-URL [version=V] [group=G] [protocol=P] [provided-by=APP] [migration=STEP]
+ * refer ID REGISTRY-URL [version=V] [group=G] [protocol=P] [provided-by=APP] [migration=STEP] [retries=N]
  * call ID TEXT
  * serve PORT
  * stop ID
