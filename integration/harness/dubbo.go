@@ -158,12 +158,14 @@ func (c Consumer) Load(t testing.TB) *Tally {
 	must(t, err)
 	for range most {
 		workers.Go(func() {
+			pace := time.NewTicker(4 * time.Millisecond)
+			defer pace.Stop()
 			for ctx.Err() == nil {
 				status, body, err := answer(client, req.Clone(ctx))
 				if ctx.Err() == nil {
 					l.took(status, body, err)
 				}
-				<-time.After(4 * time.Millisecond)
+				<-pace.C
 			}
 		})
 	}
