@@ -7,8 +7,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// doubts are the endpoints that were known when the registry went away and that
-// it has not told of since it is back. One that was restarted fills up as
+// doubts are the endpoints that were known when the registry went away, or that the
+// state file had, and that it has not told of since it is back. One that was restarted fills up as
 // providers come back one by one: what is not there yet is not gone. An endpoint
 // that is told of once more is in doubt no longer, and goes when it is told to.
 //
@@ -67,6 +67,14 @@ func (d *doubts) renew(services map[registry.Name]*registry.Service) {
 			return d.current-d.began[at] < renewals*d.time
 		})
 	}
+}
+
+// add doubts one endpoint more.
+func (d *doubts) add(e Endpoint) {
+	more := *e.Service
+	more.Endpoints = []registry.Endpoint{e.Endpoint}
+	d.confirm(more.Name, &more) // it is there once
+	d.endpoints[more.Name] = d.with(more.Name, &more)
 }
 
 // confirm drops what a service is told to have.

@@ -29,6 +29,8 @@ type finding struct {
 	stale    error               // why all of it may be out of date
 	hidden   error               // why something of it cannot be told
 	synced   bool                // the source told of everything at least once
+	doubted  bool                // nothing of it was told but what is in doubt
+	whole    bool                // it is everything: the source told of it at least once
 }
 
 func newIndex(t *registry.Table, doubt time.Duration) *index {
@@ -77,10 +79,10 @@ func (x *index) drain() {
 }
 
 // learn takes in how far the table may be relied on, and returns whether that is
-// different and whether an outage is over.
+// different and whether an outage is over, that before the first reading included.
 func (x *index) learn(d registry.Delta) (differs, back bool) {
 	differs = x.known.Synced != d.Synced || (x.known.Stale == nil) != (d.Stale == nil) || len(d.Scopes) > 0
-	back = x.known.Synced && d.Stale == nil && (x.known.Stale != nil || x.known.Outages != d.Outages)
+	back = d.Synced && d.Stale == nil && (!x.known.Synced || x.known.Stale != nil || x.known.Outages != d.Outages)
 	x.known = d.Knowledge
 	return differs, back
 }
@@ -117,8 +119,10 @@ func (x *index) find(q Query) finding {
 	for _, one := range q.each() {
 		maps.Copy(names, x.answers[one])
 	}
-	x.doubts.names(q, names)
-	f := finding{stale: x.known.Stale, synced: x.known.Synced}
+	f := finding{stale: x.known.Stale, synced: x.known.Synced, doubted: len(names) == 0}
+	if f.synced { // until then the state file itself answers
+		x.doubts.names(q, names)
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		f.services = append(f.services, x.doubts.with(name, x.services[name]))
 		hidden, _ := registry.Covering(x.known.Unknown, name)
@@ -128,6 +132,20 @@ func (x *index) find(q Query) finding {
 		f.hidden = x.concealed()
 	}
 	return f
+}
+
+// doubt keeps what the state file answered with until the registry has been there
+// for long: one that was restarted fills up as providers come back one by one.
+func (x *index) doubt(saved Snapshot) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.doubts.over() {
+		return
+	}
+	for _, e := range saved.Endpoints {
+		x.doubts.add(e)
+		x.doubts.confirm(e.Service.Name, x.services[e.Service.Name])
+	}
 }
 
 // latest returns an endpoint as it is known now, or as it was.

@@ -61,9 +61,13 @@ func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 			t.Replace(func(func(*registry.Service) bool) {})
 		}
 		synctest.Wait()
-		s, err := c.Resolve(t.Context(), greeterKey)
-		if err != nil || hosts(s) != "[10.0.0.1]" || !errors.Is(s.Err, client.ErrDenied) || s.Since.IsZero() {
-			t.Errorf("a start with everything denied: %s, %v, %s, %v", hosts(s), s.Err, s.Since, err)
+		for _, when := range []string{"a start with everything denied", "long after it"} {
+			s, err := c.Resolve(t.Context(), greeterKey)
+			if err != nil || hosts(s) != "[10.0.0.1]" || !errors.Is(s.Err, client.ErrDenied) || s.Since.IsZero() {
+				t.Errorf("%s: %s, %v, %s, %v", when, hosts(s), s.Err, s.Since, err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 		c.Close()
 		data, _ := os.ReadFile(file)
@@ -104,4 +108,55 @@ func TestTheStateFileHasAnAge(t *testing.T) {
 			c.Close()
 		}
 	})
+}
+
+// TestARegistryThatComesBackEmptyTakesNothingOfTheStateFile: providers come back one
+// by one, after a start without it as after an outage.
+func TestARegistryThatComesBackEmptyTakesNothingOfTheStateFile(t *testing.T) {
+	const doubt, both = 15 * time.Second, "[10.0.0.1 10.0.0.2]"
+	for name, backend := range map[string]func(*told) client.Backend{
+		"a source of everything":        (*told).backend,
+		"a source of what is asked for": (*told).choosy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := client.Options{Doubt: doubt, StateFile: filepath.Join(t.TempDir(), "state.json")}
+				start := func() (*told, *client.Client, *client.Watch) {
+					source := newTold()
+					c := open(t, backend(source), o)
+					source.away(errors.New("connection refused"))
+					return source, c, c.Watch(greeterKey)
+				}
+				source, c, w := start()
+				source.all(greeter("10.0.0.1", "10.0.0.2"))
+				next(t, w)
+				c.Close()
+				for range 2 {
+					source, c, w = start()
+					if s := next(t, w); hosts(s) != both || s.Since.IsZero() {
+						t.Errorf("a start without the registry: %s of %s", hosts(s), s.Since)
+					}
+					source.all()
+					if s := next(t, w); hosts(s) != both || s.Err != nil {
+						t.Errorf("back and empty: %s, %v", hosts(s), s.Err)
+					}
+					time.Sleep(doubt / 3)
+					c.Close()
+				}
+				source, c, w = start()
+				next(t, w)
+				source.all(greeter("10.0.0.2"))
+				time.Sleep(doubt - time.Second)
+				synctest.Wait()
+				if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != both {
+					t.Errorf("back for less than the doubt: %s, %v", hosts(s), err)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if s, err := c.Resolve(t.Context(), greeterKey); err != nil || hosts(s) != "[10.0.0.2]" {
+					t.Errorf("back for the doubt: %s, %v", hosts(s), err)
+				}
+			})
+		})
+	}
 }

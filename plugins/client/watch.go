@@ -158,14 +158,21 @@ func (w *Watch) wait(ctx context.Context) {
 // look returns the answer as it is, or why none is known.
 func (w *Watch) look() (Snapshot, error) {
 	c := w.client
-	s, whole, more := c.answer(w.query, w.names)
+	s, found, more := c.answer(w.query, w.names)
 	w.more = more
 	w.route(&s)
-	if whole || len(s.Endpoints) > 0 && (w.told || w.query.by == byHost || s.Err != nil) {
-		return s, nil //nolint:nilerr // or a part, for as long as the rest cannot be told; why is the snapshot's
+	if found.whole {
+		return s, nil
+	}
+	saved, ok := c.state.get(w.query)
+	ok = ok && (!w.told || !w.last.Since.IsZero())
+	part := len(s.Endpoints) > 0 && (w.told || w.query.by == byHost || s.Err != nil)
+	if part && (!ok || !found.doubted) {
+		return s, nil // for as long as the rest cannot be told; why is the snapshot's
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
-	if saved, ok := c.state.get(w.query); ok && (!w.told || !w.last.Since.IsZero()) {
+	if ok {
+		c.index.doubt(saved)
 		saved.Err = why
 		return saved, nil
 	}
@@ -173,12 +180,12 @@ func (w *Watch) look() (Snapshot, error) {
 }
 
 // answer returns what is known of a query whose names the source was asked for,
-// and whether that is everything. What the source told of is asked first: the
-// table shows it from then on. More is closed when the source tells more.
-func (c *Client) answer(q Query, names []string) (s Snapshot, whole bool, more <-chan struct{}) {
+// and how it was found. What the source told of is asked first: the table shows it
+// from then on. More is closed when the source tells more.
+func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, more <-chan struct{}) {
 	told := c.backend.Interest.Answer(names...)
 	c.index.drain()
-	found := c.index.find(q)
+	found = c.index.find(q)
 	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, told.Err), ErrUnknown))}
 	for _, x := range found.services {
 		for _, e := range x.Endpoints {
@@ -187,10 +194,10 @@ func (c *Client) answer(q Query, names []string) (s Snapshot, whole bool, more <
 			}
 		}
 	}
-	if whole = c.whole(told, found); whole {
+	if found.whole = c.whole(told, found); found.whole {
 		c.state.keep(s)
 	}
-	return s, whole, told.More
+	return s, found, told.More
 }
 
 // confirm has the state know that what is watched is still as it says.
@@ -218,7 +225,7 @@ func (c *Client) whole(told registry.Answer, found finding) bool {
 	if c.backend.Interest != nil {
 		return told.Told
 	}
-	return found.synced && (found.hidden == nil || len(found.services) > 0)
+	return found.synced && (found.hidden == nil || !found.doubted)
 }
 
 // why says why the registry cannot be read; nil where it can.
