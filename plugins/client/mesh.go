@@ -278,7 +278,7 @@ func hostsOf(wanted []Instance, at map[string]*location) (hosts map[naming.Servi
 		}
 		for _, k := range i.Keys() {
 			if other, there := hosts[k]; there && other != a {
-				taken = first(taken, fmt.Errorf("instance at %s: %w: %s leads to %s", i.Address(), ErrConflict, k, other))
+				taken = first(taken, fmt.Errorf("instance at %s: %w: %s is published at %s and not at %s too", i.Address(), ErrInvalid, k, other, a))
 				continue
 			}
 			hosts[k] = a
