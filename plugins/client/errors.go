@@ -7,6 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/locate"
+	"github.com/xds-bridge/xds-bridge/registry/nacos"
 )
 
 // The causes that an application may want to tell apart. An error of Resolve,
@@ -70,7 +71,7 @@ func caused(err, other error) error {
 		other = ErrOwnAddressUnknown
 	case debugRefused(err):
 		other = ErrDebugRefused
-	case errors.Is(err, registry.ErrRefused):
+	case errors.Is(err, registry.ErrRefused), errors.Is(err, nacos.ErrDenied):
 		other = ErrDenied
 	}
 	return fmt.Errorf("%w: %w", other, err)

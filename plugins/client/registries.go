@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -115,7 +116,13 @@ func Nacos(o NacosOptions) (Backend, error) {
 	}
 	b := Backend{
 		Kind: "nacos", Source: source, Interest: interest, Names: form.services, Shows: form.shows,
-		Fault: func() error { return unreachable(source.State().LastError) },
+		Fault: func() error {
+			s := source.State()
+			if errors.Is(s.Login.Err, nacos.ErrDenied) && !s.Connected {
+				return caused(s.Login.Err, ErrUnreachable)
+			}
+			return unreachable(s.LastError)
+		},
 	}
 	if o.Identity == "" {
 		return b, nil
