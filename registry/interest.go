@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -160,6 +161,22 @@ func sameError(a, b error) bool {
 		return a == nil && b == nil
 	}
 	return a.Error() == b.Error()
+}
+
+// Err returns why a name that is wanted cannot be told now, the first in order; nil
+// where all can.
+func (i *Interest) Err() error {
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(i.names)) {
+		if err := i.names[name].err; err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // Answer is what a source said of some names.

@@ -249,7 +249,7 @@ func (c *Client) Close() {
 // Status is how a client stands.
 type Status struct {
 	Available bool       // the registry was read at least once and is connected to
-	Err       error      // why not, or why something is not published
+	Err       error      // why not, or why something is not published or that is asked for not told
 	Instances []Instance // what is registered, each interface by itself
 }
 
@@ -274,7 +274,10 @@ func (c *Client) fault() error {
 	if err == nil && c.backend.Publisher != nil {
 		err = c.backend.Publisher.Fault()
 	}
-	return err //nolint:wrapcheck // the backend says what is wrong
+	if err == nil {
+		err = caused(c.backend.Interest.Err(), ErrUnknown)
+	}
+	return err
 }
 
 // Register publishes an instance from now on, whatever becomes of connections.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,6 +253,29 @@ func TestWhoFollowsIsToldOfTheEnd(t *testing.T) {
 			if fmt.Sprint(is.got) != fmt.Sprint(is.want) {
 				t.Errorf("%v, want %v", is.got, is.want)
 			}
+		}
+	})
+}
+
+// TestADenialIsWaitedOutAndShown: what is denied now may be told before ctx ends.
+func TestADenialIsWaitedOutAndShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newTold()
+		c := open(t, source.choosy(), client.Options{})
+		source.all()
+		ended := make(chan error, 1)
+		go func() { ended <- c.WaitVisible(t.Context(), at("10.0.0.1", "api.Greeter")) }()
+		synctest.Wait()
+		source.deny(greeterKey)
+		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) || !strings.Contains(err.Error(), "api.Greeter") {
+			t.Errorf("what is watched is denied: %v", err)
+		}
+		source.all(greeter("10.0.0.1"))
+		if err := <-ended; err != nil {
+			t.Errorf("no longer denied: %v", err)
+		}
+		if err := c.Status().Err; err != nil {
+			t.Errorf("nothing is denied: %v", err)
 		}
 	})
 }

@@ -339,6 +339,9 @@ func (c *Client) awaitQuery(ctx context.Context, q Query, i Instance, enough fun
 	defer w.Stop()
 	for {
 		s, err := w.Next(ctx)
+		if errors.Is(err, ErrDenied) && ctx.Err() == nil {
+			continue // it may be told before ctx ends
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", q, first(c.publishing(), err))
 		}
