@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -53,6 +54,9 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	if err != nil {
 		return Backend{}, fmt.Errorf("registry %s: %w", scheme, err)
 	}
+	if strings.Contains(servers, "@") {
+		return Backend{}, fmt.Errorf("registry %s: servers: want host:port alone; a user is a parameter, and a password a file", naming.Quote(scheme))
+	}
 	u := &registryURL{servers: servers, path: path, values: values, log: log, taken: make(map[string]bool)}
 	makers := map[string]func(files *tlsfile.Files) (Backend, error){
 		"mesh":      u.mesh,
@@ -68,6 +72,7 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	var files *tlsfile.Files
 	if secure {
 		files = &tlsfile.Files{CA: u.one("ca"), Cert: u.one("cert"), Key: u.one("key"), ServerName: u.one("serverName")}
+		u.together("cert", files.Cert, "key", files.Key)
 	}
 	b, err := maker(files)
 	if err != nil {
@@ -113,8 +118,21 @@ func (u *registryURL) duration(name string) time.Duration {
 		return 0
 	}
 	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = fmt.Errorf("%s is negative", d)
+	}
 	u.fault(name, err)
 	return d
+}
+
+// together faults one of two parameters that is given without the other.
+func (u *registryURL) together(one, is, other, as string) {
+	switch {
+	case is != "" && as == "":
+		u.fault(other, fmt.Errorf("missing beside %s", one))
+	case is == "" && as != "":
+		u.fault(one, fmt.Errorf("missing beside %s", other))
+	}
 }
 
 func (u *registryURL) flag(name string) bool {
@@ -146,6 +164,14 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 			IP: cmp.Or(u.one("ip"), os.Getenv("POD_IP"), ip), Domain: u.one("domain"), Cluster: u.one("cluster"),
 		},
 		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
+	}
+	if u.path != "" {
+		u.fault("path", errors.New("a mesh has none"))
+	}
+	for _, at := range o.DebugAddresses {
+		if host, port, err := net.SplitHostPort(at); err != nil || host == "" || port == "" {
+			u.fault("debug", fmt.Errorf("%s: want host:port", naming.Quote(at)))
+		}
 	}
 	if files != nil {
 		o.Credentials.TLS = &ads.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
@@ -179,6 +205,7 @@ func (u *registryURL) zooKeeper(files *tlsfile.Files, format string) (Backend, e
 	}
 	o.Conn.Servers, o.Conn.Log = strings.Split(u.servers, ","), u.log
 	o.Conn.User, o.Conn.PasswordFile = u.one("user"), u.one("passwordFile")
+	u.together("user", o.Conn.User, "passwordFile", o.Conn.PasswordFile)
 	o.Conn.SessionTimeout = u.duration("sessionTimeout")
 	if files != nil {
 		o.Conn.TLS = &zookeeper.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
@@ -201,7 +228,9 @@ func (u *registryURL) nacos(files *tlsfile.Files, format string) (Backend, error
 	}
 	o.Conn.Namespace, o.Conn.Log = u.path, u.log
 	o.Conn.Username = u.one("username")
-	if file := u.one("passwordFile"); file != "" {
+	file := u.one("passwordFile")
+	u.together("username", o.Conn.Username, "passwordFile", file)
+	if file != "" {
 		o.Conn.Password = func() (string, error) {
 			text, err := os.ReadFile(file)
 			return strings.TrimSpace(string(text)), err

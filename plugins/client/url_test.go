@@ -52,6 +52,19 @@ func TestWhatIsWrongWithAURLIsSaid(t *testing.T) {
 		"zookeeper://127.0.0.1:2181?sessionTimeout=forever": "sessionTimeout",
 		"zookeeper://?%zz":                                  "zz",
 		"nacos://127.0.0.1:8848?identiy=greeter-1":          "identiy",
+		"mesh://istiod:15010/path?" + pod:                   "path: a mesh has none",
+		"mesh://istiod:15010?" + pod + "&debug=":            "debug: \"\": want host:port",
+		"mesh://istiod:15010?" + pod + "&debug=istiod":      "debug: \"istiod\": want host:port",
+		"mesh://istiod:15010?" + pod + "&interval=-1s":      "interval: -1s is negative",
+		"zookeeper://127.0.0.1:2181?sessionTimeout=-5s":     "sessionTimeout: -5s is negative",
+		"zookeeper://127.0.0.1:2181?user=shop":              "passwordFile: missing beside user",
+		"zookeeper://127.0.0.1:2181?passwordFile=/password": "user: missing beside passwordFile",
+		"zookeeper://shop:secret@127.0.0.1:2181":            "servers: want host:port alone",
+		"zookeeper+tls://127.0.0.1:2281?cert=/cert.pem":     "key: missing beside cert",
+		"nacos+tls://127.0.0.1:8848?key=/key.pem":           "cert: missing beside key",
+		"nacos://shop:secret@127.0.0.1:8848":                "servers: want host:port alone",
+		"nacos://127.0.0.1:8848?username=shop":              "passwordFile: missing beside username",
+		"nacos://127.0.0.1:8848?passwordFile=/password":     "username: missing beside passwordFile",
 	} {
 		_, err := client.FromURL(text, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
