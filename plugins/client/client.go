@@ -74,7 +74,8 @@ type watching interface {
 // Options tune a Client.
 type Options struct {
 	// StateFile keeps the last known answers, so that an application that starts
-	// while its registry is away has something to call; empty: none.
+	// while its registry is away has something to call; empty: none. Each client needs
+	// a file of its own: of two that share one each erases the answers of the other.
 	StateFile string
 
 	// StateAge is how old an answer of the state file may be to be used: since the
