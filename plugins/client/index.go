@@ -81,7 +81,8 @@ func (x *index) drain() {
 // learn takes in how far the table may be relied on, and returns whether that is
 // different and whether an outage is over, that before the first reading included.
 func (x *index) learn(d registry.Delta) (differs, back bool) {
-	differs = x.known.Synced != d.Synced || (x.known.Stale == nil) != (d.Stale == nil) || len(d.Scopes) > 0
+	was, is := caused(x.known.Stale, ErrUnreachable), caused(d.Stale, ErrUnreachable)
+	differs = x.known.Synced != d.Synced || cause(was) != cause(is) || len(d.Scopes) > 0 //nolint:errorlint // causes are sentinels
 	back = d.Synced && d.Stale == nil && (!x.known.Synced || x.known.Stale != nil || x.known.Outages != d.Outages)
 	x.known = d.Knowledge
 	return differs, back

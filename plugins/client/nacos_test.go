@@ -41,7 +41,7 @@ func TestAWrongPasswordIsDenied(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if _, err := c.Resolve(ctx, greeterKey); !errors.Is(err, client.ErrDenied) {
+		if _, err := c.Resolve(ctx, greeterKey); !errors.Is(err, client.ErrDenied) || ctx.Err() != nil {
 			t.Errorf("Resolve: %v", err)
 		}
 		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) {
