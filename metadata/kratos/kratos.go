@@ -4,7 +4,6 @@
 package kratos
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
@@ -39,20 +38,16 @@ func ownWeight(i instance.Instance) map[string]string {
 	return m
 }
 
-// takeWeight reads the weight that metadata tells.
-func takeWeight(i *instance.Instance) error {
-	text, told := i.Metadata[keyWeight]
+// takeWeight reads the weight that metadata tells. One that consumers cannot
+// read is not told, as it is for them.
+func takeWeight(i *instance.Instance) {
+	w, err := strconv.ParseInt(i.Metadata[keyWeight], 10, 64)
 	delete(i.Metadata, keyWeight)
-	if !told {
-		return nil
+	if err != nil {
+		return
 	}
-	w, err := strconv.ParseInt(text, 10, 64)
-	switch {
-	case err != nil || w < 0:
-		return fmt.Errorf("%s %.20q is no weight", keyWeight, text)
-	case w == 0:
+	if w <= 0 {
 		i.Health = registry.Disabled
 	}
 	i.Share = convert.Kratos().Share(float64(w))
-	return nil
 }

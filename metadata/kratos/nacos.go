@@ -46,7 +46,8 @@ func (Nacos) Take(i *instance.Instance) error {
 	}
 	i.Ports[0].Protocol = scheme
 	delete(i.Metadata, keyKind)
-	return takeWeight(i)
+	takeWeight(i)
+	return nil
 }
 
 // Scale implements instance.RecordForm.

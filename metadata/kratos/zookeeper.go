@@ -61,7 +61,10 @@ func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
 func (ZooKeeper) Replaces() metadata.Replacement { return metadata.Recreated }
 
 // Take implements instance.Form.
-func (ZooKeeper) Take(i *instance.Instance) error { return takeWeight(i) }
+func (ZooKeeper) Take(i *instance.Instance) error {
+	takeWeight(i)
+	return nil
+}
 
 // Write implements instance.NodeForm.
 func (ZooKeeper) Write(i instance.Instance) string {
@@ -104,12 +107,16 @@ func (ZooKeeper) Read(_ string, data []byte) (instance.Instance, error) {
 		}
 		i.Metadata[keyVersion] = n.Version
 	}
+	var bad error
 	for _, e := range n.Endpoints {
-		p, err := readEndpoint(e)
-		if err != nil {
-			return instance.Instance{}, err
+		if p, err := readEndpoint(e); err != nil {
+			bad = err
+		} else {
+			i.Ports = append(i.Ports, p)
 		}
-		i.Ports = append(i.Ports, p)
+	}
+	if len(i.Ports) == 0 {
+		return instance.Instance{}, bad
 	}
 	instance.SortPorts(i.Ports)
 	return i, nil

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	klog "github.com/go-kratos/kratos/v2/log"
 	kratos "github.com/go-kratos/kratos/v2/registry"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
@@ -52,9 +53,14 @@ func FromURL(text string, log *slog.Logger) (client.Backend, error) {
 // New returns a registry over a client, which stays the caller's.
 func New(r client.Registry) *Registry { return &Registry{r} }
 
-// Register implements registry.Registrar.
+// Register implements registry.Registrar. Endpoints that are no IP address and
+// port, such as a broker's, are left out and logged while there are others.
 func (r *Registry) Register(_ context.Context, s *kratos.ServiceInstance) error {
 	instances, err := instancesOf(s)
+	if err != nil && len(instances) > 0 {
+		klog.Warnf("register without what consumers cannot be told: %v", err)
+		err = nil
+	}
 	for _, i := range instances {
 		err = errors.Join(err, r.registry.Register(i))
 	}
@@ -65,6 +71,9 @@ func (r *Registry) Register(_ context.Context, s *kratos.ServiceInstance) error 
 // instance any more, or ctx ends.
 func (r *Registry) Deregister(ctx context.Context, s *kratos.ServiceInstance) error {
 	instances, err := instancesOf(s)
+	if len(instances) > 0 {
+		err = nil // the others were left out by Register too
+	}
 	for _, i := range instances {
 		err = errors.Join(err, r.registry.Deregister(ctx, i))
 	}
@@ -91,8 +100,8 @@ func instancesOf(s *kratos.ServiceInstance) (all []client.Instance, err error) {
 		if i.Metadata == nil {
 			i.Metadata = make(map[string]string)
 		}
-		if w, bad := strconv.ParseUint(i.Metadata[metaWeight], 10, 32); bad == nil && w > 0 {
-			i.Weight = convert.Kratos().Share(float64(w))
+		if w, bad := strconv.ParseUint(i.Metadata[metaWeight], 10, 32); bad == nil {
+			i.Weight = convert.Kratos().Share(max(float64(w), convert.Kratos().Min)) // 0 would be as not told
 			delete(i.Metadata, metaWeight)
 		}
 		if s.Version != "" {
@@ -157,9 +166,12 @@ func (w *watcher) Stop() error {
 func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 	byID := make(map[string]*kratos.ServiceInstance)
 	for _, e := range s.Callable() {
-		id := e.Attribute(metaID)
-		if id == "" {
-			id = e.Address()
+		endpoint, scheme := endpointOf(e)
+		id := cmp.Or(e.Attribute(metaID), e.Address())
+		if byID[id] != nil && slices.ContainsFunc(byID[id].Endpoints, func(other string) bool {
+			return other != endpoint && strings.HasPrefix(other, scheme+"://")
+		}) {
+			id = e.Address() // clients call one endpoint of each scheme, and two processes may have one ID
 		}
 		if byID[id] == nil {
 			meta := e.AllAttributes()
@@ -173,7 +185,7 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 			}
 			byID[id] = &kratos.ServiceInstance{ID: id, Name: name, Version: version, Metadata: meta}
 		}
-		byID[id].Endpoints = append(byID[id].Endpoints, endpointOf(e))
+		byID[id].Endpoints = append(byID[id].Endpoints, endpoint)
 	}
 	all := slices.Collect(maps.Values(byID))
 	for _, i := range all {
@@ -186,19 +198,19 @@ func servicesOf(name string, s client.Snapshot) []*kratos.ServiceInstance {
 
 // endpointOf returns the URL of an endpoint, with the scheme that its server was
 // registered with. What names none speaks grpc, as a mesh does not say.
-func endpointOf(e client.Endpoint) string {
-	scheme := "grpc"
+func endpointOf(e client.Endpoint) (endpoint, scheme string) {
+	scheme = "grpc"
 	for _, i := range e.Service.Interfaces {
 		if at := strings.LastIndexByte(i.Name, '.'); slices.Contains(format.Schemes(), i.Name[at+1:]) {
 			scheme = i.Name[at+1:]
 		}
 	}
-	if p := e.Scheme(); slices.Contains(format.Schemes(), p) {
+	if p := convert.Scheme(e.Scheme()); p != "" && p != "tcp" { // which plain has where none is told
 		scheme = p
 	}
 	u := url.URL{Scheme: scheme, Host: e.Address()}
 	if e.Attribute(metaSecure) == "true" {
 		u.RawQuery = "isSecure=true"
 	}
-	return u.String()
+	return u.String(), scheme
 }

@@ -3,6 +3,7 @@ package kratos_test
 import (
 	"context"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func member(t *testing.T, r *clienttest.Registry) *xkratos.Registry {
@@ -107,5 +110,127 @@ func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
 	}
 	if err := provider.Register(t.Context(), &registry.ServiceInstance{Name: "greeter", Endpoints: []string{"grpc://nowhere"}}); err == nil {
 		t.Error("an endpoint without a port is taken")
+	}
+}
+
+// TestTwoServersOfOneIDAreBothFound: clients of Kratos call one endpoint of each
+// scheme of an instance.
+func TestTwoServersOfOneIDAreBothFound(t *testing.T) {
+	r := clienttest.New()
+	for _, endpoint := range []string{"grpc://10.0.0.1:9000", "grpc://10.0.0.1:9001"} {
+		if err := member(t, r).Register(t.Context(), &registry.ServiceInstance{ID: "host", Name: "greeter", Endpoints: []string{endpoint}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := member(t, r).Watch(t.Context(), "greeter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Stop() }()
+	for {
+		found, err := w.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		endpoints := 0
+		for _, i := range found {
+			endpoints += len(i.Endpoints)
+		}
+		if endpoints < 2 {
+			continue // the second is on its way
+		}
+		if len(found) != 2 || found[0].ID != "10.0.0.1:9001" || found[1].ID != "host" {
+			t.Errorf("two servers are %d instances, the first %+v", len(found), found[0])
+		}
+		return
+	}
+}
+
+func ensembleMember(t *testing.T, s *zktest.Server, identity string) *xkratos.Registry {
+	t.Helper()
+	b, err := client.ZooKeeper(client.ZooKeeperOptions{
+		Format: "kratos", Identity: identity, Conn: zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(b, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return xkratos.New(c)
+}
+
+// TestWhatClientsOfKratosCallIsFound: nodes as Kratos' own registry makes them, of
+// which its own clients call the endpoint for grpc.
+func TestWhatClientsOfKratosCallIsFound(t *testing.T) {
+	for name, data := range map[string]string{
+		"a weight that is no number": `"metadata":{"weight":"high"},"endpoints":["grpc://10.0.0.1:9000"]`,
+		"a weight with a fraction":   `"metadata":{"weight":"1.5"},"endpoints":["grpc://10.0.0.1:9000"]`,
+		"a broker beside":            `"metadata":null,"endpoints":["grpc://10.0.0.1:9000","kafka://broker:9092"]`,
+		"an endpoint without a port": `"metadata":null,"endpoints":["asynq://10.0.0.1","grpc://10.0.0.1:9000"]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := zktest.New(zktest.Options{})
+			t.Cleanup(func() { _ = s.Close() })
+			if err := s.PutEphemeral("/microservices/greeter/a", []byte(`{"id":"a","name":"greeter","version":"",`+data+`}`), 4711); err != nil {
+				t.Fatal(err)
+			}
+			found, err := ensembleMember(t, s, "").GetService(t.Context(), "greeter")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var callable []string
+			for _, i := range found {
+				for _, e := range i.Endpoints {
+					if strings.HasPrefix(e, "grpc://") {
+						callable = append(callable, e)
+					}
+				}
+			}
+			if len(callable) != 1 || callable[0] != "grpc://10.0.0.1:9000" {
+				t.Errorf("found %v", callable)
+			}
+		})
+	}
+}
+
+// TestAServerBesideThatCannotBeToldIsLeftOut: Kratos ends an application whose
+// registration fails.
+func TestAServerBesideThatCannotBeToldIsLeftOut(t *testing.T) {
+	r := clienttest.New()
+	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000", "kafka://broker:9092"}}
+	provider := member(t, r)
+	if err := provider.Register(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	w, err := member(t, r).Watch(t.Context(), "greeter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Stop() }()
+	if found, err := w.Next(); err != nil || len(found) != 1 || len(found[0].Endpoints) != 1 {
+		t.Errorf("found %v, %v", found, err)
+	}
+	if err := provider.Deregister(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAServerOfWeightZeroGetsTheLeast: Kratos' format has 0 for one that is not there.
+func TestAServerOfWeightZeroGetsTheLeast(t *testing.T) {
+	r := clienttest.New()
+	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Metadata: map[string]string{"weight": "0"}, Endpoints: []string{"grpc://10.0.0.1:9000"}}
+	if err := member(t, r).Register(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	w, err := member(t, r).Watch(t.Context(), "greeter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Stop() }()
+	if found, err := w.Next(); err != nil || found[0].Metadata["weight"] != "1" {
+		t.Errorf("found %+v, %v", found, err)
 	}
 }
