@@ -307,12 +307,13 @@ provider of Dubbo whose weight is 0 keeps it in Dubbo's formats, and has the lea
 | dubbo-interface, dubbo-application | 100 | 0 | 1,000,000 | 100 | no calls while others have a weight; as absent where dubbo-go says so of itself |
 | spring-cloud, gozero, plain in Nacos | 1.0 | 0.01 | 10,000 | 1.0 | disabled |
 | kratos | 100 | 1 | 1,000,000 (Nacos: 10,000) | 100 | disabled |
-| hertz | 10 | 1 | 1,000,000 (Nacos: 10,000) | 10 | as absent |
+| hertz | 10 | 1 | 1,000,000 (Nacos: 10,000) | 10 | as absent (Nacos: disabled) |
 | kitex | 10 | 1 | 1,000,000 (Nacos: 10,000) | disabled | disabled |
 
 Dubbo's weight is always written, because Java looks at no weights where its first provider has none. At application level in
 Nacos the instance has it too, of at least 1 and at most 10,000, because dubbo-go from 3.3.1 on looks there; in ZooKeeper it looks at
-no weights at that level. Kratos' consumers that watch a service see the weight in the metadata alone. Spring Cloud has no
+no weights at that level. An instance that has 0 as its weight in Nacos itself, as an operator may set it there, is disabled in every
+format. Kratos' consumers that watch a service see the weight in the metadata alone. Spring Cloud has no
 weight in ZooKeeper; the mesh's own stands in ` + "`endPointWeight`" + ` in every format.
 
 ## Metadata
