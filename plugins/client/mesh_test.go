@@ -253,8 +253,8 @@ func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 	}
 	for range 2 {
 		hosts, taken := hostsOf(all, at)
-		if got := hosts[all[0].Keys()[0]]; got.Port != 20000 || !errors.Is(taken, ErrConflict) {
-			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrConflict", hosts, taken)
+		if got := hosts[all[0].Keys()[0]]; got.Port != 20000 || !errors.Is(taken, ErrInvalid) {
+			t.Errorf("hostsOf = %v, %v, want port 20000 and ErrInvalid", hosts, taken)
 		}
 		slices.Reverse(all)
 	}

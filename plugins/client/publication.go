@@ -15,48 +15,41 @@ import (
 )
 
 // publication is what is published, and when each group is looked at next. Only
-// Run's goroutine touches it, but for what planning guards.
+// Run's goroutine touches it. Beside that run the calls, at most one for a group.
 type publication struct {
 	*targetPublisher
-	origins  map[registry.Name]bool     // what was claimed last
-	keys     map[registry.Group][]Query // what is looked up to see who else is in a group
-	rivals   map[registry.Group]*Watch  // of groups in which another is in the way
-	dirty    map[registry.Group]time.Time
-	underWay map[registry.Group]bool // a call about it is; it is not dirty unless it changed since
-	outcomes chan outcome            // with room for all that are under way
-	fails    map[registry.Group]int
-
-	planning sync.Mutex
 	planner  *plan.Planner
+	origins  map[registry.Name]bool             // what was claimed last
+	keys     map[registry.Group][]Query         // what is looked up to see who else is in a group
 	provided map[registry.Group]map[string]bool // by key
+	rivals   map[registry.Group]*Watch          // of groups in which another is in the way
+	dirty    map[registry.Group]time.Time
+	calling  map[registry.Group]bool // a call for it is under way
+	outcomes chan outcome
+	timer    *time.Timer // until the next group is looked at
+	fails    map[registry.Group]int
 
 	watching sync.WaitGroup
 }
 
 func newPublication(p *targetPublisher) *publication {
 	return &publication{
-		targetPublisher: p, planner: plan.New(p.owner), origins: make(map[registry.Name]bool), dirty: make(map[registry.Group]time.Time),
-		rivals: make(map[registry.Group]*Watch), underWay: make(map[registry.Group]bool), outcomes: make(chan outcome, atATime),
+		targetPublisher: p, planner: plan.New(p.owner), origins: make(map[registry.Name]bool),
+		rivals: make(map[registry.Group]*Watch), dirty: make(map[registry.Group]time.Time),
+		calling: make(map[registry.Group]bool), outcomes: make(chan outcome), timer: time.NewTimer(0),
 		fails: make(map[registry.Group]int),
 	}
 }
 
+// follow publishes until ctx or the connection ends. Calls may be under way when it
+// returns, whose time is over.
 func (w *publication) follow(ctx context.Context, ended <-chan error) error {
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	var lost <-chan struct{}
-	if s, ok := w.target.(registry.Sessioned); ok {
-		lost = s.Lost()
-	}
-	timer := time.NewTimer(0)
-	timer.Stop()
-	defer timer.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost, others := w.signals()
 	w.claim()
 	for {
-		w.due(ctx, &calls)
-		if at, ok := w.next(); ok {
-			timer.Reset(time.Until(at))
-		}
+		w.begin(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -65,36 +58,65 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 		case <-w.wake:
 			w.claim()
 		case <-w.changed:
-			w.touch(slices.Collect(maps.Keys(w.rivals)))
+			for g := range w.rivals {
+				w.dirty[g] = time.Now()
+			}
+		case <-others:
+			w.disturbed()
 		case <-lost:
-			w.planning.Lock()
-			groups := w.planner.Lost()
-			w.planning.Unlock()
-			w.touch(groups)
+			w.all()
 		case o := <-w.outcomes:
-			delete(w.underWay, o.group)
-			w.noted(o)
-			w.follows(o) //nolint:contextcheck // a rival is watched until it goes
-		case <-timer.C:
+			w.settle(ctx, o)
+		case <-w.timer.C:
 		}
 	}
 }
 
-// touch has groups looked at at once.
-func (w *publication) touch(groups []registry.Group) {
-	for _, g := range groups {
+// signals returns what is ready after the target lost a session, and after others
+// changed a group.
+func (w *publication) signals() (lost, others <-chan struct{}) {
+	if s, ok := w.target.(registry.Sessioned); ok {
+		lost = s.Lost()
+	}
+	if watched, ok := w.target.(registry.Watched); ok {
+		others = watched.Changed()
+	}
+	return lost, others
+}
+
+// disturbed has the groups looked at that others changed.
+func (w *publication) disturbed() {
+	if watched, ok := w.target.(registry.Watched); ok {
+		for _, g := range watched.Changes() {
+			w.dirty[g] = time.Now().Add(spread(gather))
+		}
+	}
+}
+
+// all has every group looked at.
+func (w *publication) all() {
+	for g := range w.planner.Groups() {
 		w.dirty[g] = time.Now()
 	}
 }
 
-// next returns when a group has to be looked at that may be by then.
-func (w *publication) next() (first time.Time, ok bool) {
-	for g, at := range w.dirty {
-		if !w.underWay[g] && (!ok || at.Before(first)) {
-			first, ok = at, true
+// begin begins to read the groups whose time has come, in that order, and sets the
+// timer for the next one.
+func (w *publication) begin(ctx context.Context) {
+	w.timer.Stop()
+	for _, g := range slices.SortedFunc(maps.Keys(w.dirty), func(a, b registry.Group) int { return w.dirty[a].Compare(w.dirty[b]) }) {
+		switch at := w.dirty[g]; {
+		case w.calling[g]:
+		case len(w.calling) == atATime:
+			return // an outcome comes first
+		case time.Now().Before(at):
+			w.timer.Reset(time.Until(at))
+			return
+		default:
+			delete(w.dirty, g)
+			w.call(ctx, outcome{group: g})
 		}
 	}
-	return first, ok && len(w.underWay) < atATime
 }
 
 // claim takes in what is to be provided.
@@ -102,16 +124,19 @@ func (w *publication) claim() {
 	w.mu.Lock()
 	wanted := w.wanted
 	w.mu.Unlock()
-	w.planning.Lock()
-	defer w.planning.Unlock()
 	var refused error
 	now := make(map[registry.Name]bool, len(wanted))
 	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
+	touched := func(groups []registry.Group) {
+		for _, g := range groups {
+			w.dirty[g] = time.Now()
+		}
+	}
 	for _, i := range wanted {
 		s := i.service()
 		entries, err := w.codec.Encode(s)
-		if err == nil && len(entries) == 0 {
-			err = w.codec.LeftOut(s)
+		if len(entries) == 0 {
+			err = first(err, w.codec.LeftOut(s))
 		}
 		if err != nil {
 			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err))
@@ -125,92 +150,87 @@ func (w *publication) claim() {
 			w.provided[e.Group][e.Key] = true
 			w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
 		}
-		w.touch(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
+		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
 	}
 	for name := range w.origins {
 		if !now[name] {
-			w.touch(w.planner.Claim(plan.Origin{Service: name}, plan.Told, nil))
+			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Told, nil))
 		}
 	}
 	w.origins = now
 	w.refused(refused)
 }
 
-// due begins to bring the groups in order whose time has come. One that hangs delays
-// no other, as long as fewer than atATime do.
-func (w *publication) due(ctx context.Context, calls *sync.WaitGroup) {
-	now := time.Now()
-	for g, at := range w.dirty {
-		if len(w.underWay) >= atATime || w.underWay[g] || now.Before(at) {
-			continue
-		}
-		delete(w.dirty, g)
-		w.underWay[g] = true
-		calls.Go(func() { w.outcomes <- w.reconcile(ctx, g) })
-	}
-}
-
-// outcome is what came of a group.
+// outcome is what came of a call for a group: of its reading or, where there is a
+// change, of writing that.
 type outcome struct {
-	group registry.Group
-	again time.Duration // when it has to be looked at next; 0: at the pace of retries
-	err   error
+	group    registry.Group
+	held     []registry.Held
+	change   registry.Change
+	conflict error // why not all that is provided could be written
+	err      error
 }
 
-// reconcile reads a group and writes what differs.
-func (w *publication) reconcile(ctx context.Context, g registry.Group) outcome {
-	var held []registry.Held
-	if err := call(ctx, func(ctx context.Context) (err error) {
-		held, err = w.target.Read(ctx, g)
-		return err //nolint:wrapcheck // Fault names the group
-	}); err != nil {
-		return outcome{group: g, err: err}
+// call reads or writes a group within callTime.
+func (w *publication) call(ctx context.Context, o outcome) {
+	w.calling[o.group] = true
+	read := w.target.Read
+	if watched, ok := w.target.(registry.Watched); ok && w.planner.Concerns(o.group) {
+		read = watched.Watch // what is of no concern is read, which ends its watch
 	}
-	w.planning.Lock()
-	change, conflict := w.plan(g, held)
-	w.planning.Unlock()
-	o := outcome{group: g, again: refresh - rand.N(refresh/5), err: conflict} //nolint:gosec // spreads load, keeps no secret
-	if change.Empty() {
-		return o
-	}
-	if err := call(ctx, func(ctx context.Context) error { return w.target.Write(ctx, change) }); err != nil {
-		return outcome{group: g, err: err}
-	}
-	w.planning.Lock()
-	w.planner.Applied(change)
-	w.planning.Unlock()
-	if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
-		o.again = v.VerifyAfter()
-	}
-	return o
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, callTime)
+		defer cancel()
+		if o.change.Empty() {
+			o.held, o.err = read(ctx, o.group)
+		} else {
+			o.err = w.target.Write(ctx, o.change)
+		}
+		w.outcomes <- o
+	}()
 }
 
-// call does something within callTime.
-func call(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	return do(ctx)
+// settle takes in what came of a call, and writes what has to be after a reading.
+func (w *publication) settle(ctx context.Context, o outcome) {
+	delete(w.calling, o.group)
+	switch {
+	case o.err != nil:
+	case o.change.Empty():
+		if o.change, o.conflict = w.plan(o.group, o.held); !o.change.Empty() {
+			w.call(ctx, o)
+			return
+		}
+	default:
+		w.planner.Applied(o.change)
+	}
+	w.noted(o)
+	w.follows(o.group, first(o.err, o.conflict)) //nolint:contextcheck // a rival is watched until it goes
 }
 
 // plan returns what has to be written to a group, and why not all that is
 // provided can be.
 //
-// What another session holds in our name is left alone, unless it is at an
-// address that we provide: it goes with that session. Either the process before
-// ended without taking it back, or another one lives under the same identity.
+// What another session holds in our name is left alone: it goes with that session.
+// Either the process before ended without taking it back, or another one lives under
+// the same identity. Where a target keeps apart what each session publishes, ours is
+// published beside it.
 func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Change, error) {
 	provided := w.provided[g]
+	_, apart := w.target.(registry.Shared)
 	var duplicate error
-	held = slices.DeleteFunc(slices.Clone(held), func(h registry.Held) bool {
-		other := h.Owner == w.owner && !h.Live && !provided[h.Key]
-		if other && len(provided) > 0 {
+	held = slices.Clone(held)
+	for n, h := range held {
+		if h.Owner != w.owner || h.Live || apart && provided[h.Key] {
+			continue
+		}
+		held[n].Owner += "/other" // behind ours in order, so that neither of two gives way
+		if len(provided) > 0 {
 			duplicate = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity)", h.Key, ErrConflict)
 		}
-		return other
-	})
+	}
 	w.planner.Observe(g, held)
 	change, conflicts := w.planner.Change(g)
-	if len(conflicts) > 0 {
+	if len(conflicts) > 0 && duplicate == nil {
 		return change, fmt.Errorf("%s: %w: it is left as it is", conflicts[0].Key, ErrConflict)
 	}
 	return change, duplicate
@@ -218,10 +238,10 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 
 // follows watches a group for as long as another is in the way in it, so that
 // what is provided takes its place as soon as that goes.
-func (w *publication) follows(o outcome) {
-	g, rival := o.group, w.rivals[o.group]
+func (w *publication) follows(g registry.Group, err error) {
+	rival := w.rivals[g]
 	switch {
-	case !errors.Is(o.err, ErrConflict):
+	case !errors.Is(err, ErrConflict):
 		if rival != nil {
 			rival.Stop()
 			delete(w.rivals, g)
@@ -243,23 +263,18 @@ func (w *publication) follows(o outcome) {
 	}
 }
 
-// noted notes what came of a group. One that changed meanwhile is looked at at once.
+// noted notes what came of a group, and when it is looked at next: no later than
+// somebody asked for meanwhile.
 func (w *publication) noted(o outcome) {
-	g, again, err := o.group, o.again, o.err
+	g, err := o.group, first(o.err, o.conflict)
 	before := w.fault(g, err)
-	switch {
-	case err != nil && again == 0:
+	if o.err != nil {
 		w.fails[g]++
-		again = retryIn(w.fails[g])
-	case w.drops(g):
-		delete(w.dirty, g)
-		delete(w.fails, g)
+	} else if delete(w.fails, g); w.planner.Drop(g) {
 		return
-	default:
-		w.fails[g] = 0
 	}
-	if _, changed := w.dirty[g]; !changed {
-		w.dirty[g] = time.Now().Add(again)
+	if _, asked := w.dirty[g]; !asked {
+		w.dirty[g] = time.Now().Add(w.pace(o))
 	}
 	switch {
 	case err != nil && before == nil:
@@ -269,11 +284,26 @@ func (w *publication) noted(o outcome) {
 	}
 }
 
-// drops forgets a group in which nothing is provided, if nothing of ours is left.
-func (w *publication) drops(g registry.Group) bool {
-	w.planning.Lock()
-	defer w.planning.Unlock()
-	return w.planner.Drop(g)
+// pace returns how long after a call its group is looked at again.
+func (w *publication) pace(o outcome) time.Duration {
+	if o.err != nil {
+		return retryIn(w.fails[o.group])
+	}
+	if o.change.Empty() {
+		return spread(refresh)
+	}
+	if v, ok := w.target.(registry.Verified); ok && v.VerifyAfter() > 0 {
+		return v.VerifyAfter()
+	}
+	if _, ok := w.target.(registry.Watched); ok {
+		return spread(gather) // a write may end the watch
+	}
+	return spread(refresh)
+}
+
+// spread shortens a time by up to a fifth, so that processes do not act in step.
+func spread(d time.Duration) time.Duration {
+	return d - rand.N(d/5) //nolint:gosec // spreads load, keeps no secret
 }
 
 // fault records why a group is not as it should be, and returns why it was not
@@ -290,39 +320,31 @@ func (w *publication) fault(g registry.Group, err error) error {
 	return before
 }
 
-// withdraw takes everything back, as far as that is done before ctx ends.
+// withdraw takes everything back, as far as that is done before ctx ends, and ends
+// the calls under way.
 func (w *publication) withdraw(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer w.timer.Stop()
 	w.claim()
-	for g := range w.underWay { // what came of it is not known
-		w.dirty[g] = time.Now()
-	}
-	for len(w.dirty) > 0 && ctx.Err() == nil {
-		w.withdrawOnce(ctx)
-		if len(w.dirty) > 0 {
-			pause(ctx, retryMin)
+	w.all()
+	clear(w.fails)
+	for len(w.dirty)+len(w.calling) > 0 && ctx.Err() == nil {
+		w.begin(ctx)
+		select {
+		case <-ctx.Done():
+		case o := <-w.outcomes:
+			w.settle(ctx, o)
+			if errors.Is(o.err, registry.ErrRefused) {
+				delete(w.dirty, o.group)
+			}
+		case <-w.timer.C:
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		w.log.Warn("not everything was taken back before the time was up; it goes with the session", "err", err)
 	}
-}
-
-// withdrawOnce leaves the groups dirty from which something has to be taken back yet.
-func (w *publication) withdrawOnce(ctx context.Context) {
-	var calls sync.WaitGroup
-	slots, outcomes := make(chan struct{}, atATime), make(chan outcome, len(w.dirty))
-	for g := range w.dirty {
-		slots <- struct{}{}
-		calls.Go(func() {
-			outcomes <- w.reconcile(ctx, g)
-			<-slots
-		})
-	}
-	calls.Wait()
-	close(outcomes)
-	for o := range outcomes {
-		if o.err == nil || errors.Is(o.err, registry.ErrRefused) || errors.Is(o.err, ErrConflict) {
-			delete(w.dirty, o.group)
-		}
+	cancel()
+	for len(w.calling) > 0 {
+		delete(w.calling, (<-w.outcomes).group)
 	}
 }

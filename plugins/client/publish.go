@@ -33,7 +33,7 @@ type targetPublisher struct {
 	refuse error // why nothing can be written, or not all instances in the format
 }
 
-// encoder is what of metadata.Codec makes the entries of an instance.
+// encoder is what a publisher needs of a metadata.Codec.
 type encoder interface {
 	Encode(s *registry.Service) ([]registry.Entry, error)
 	LeftOut(s *registry.Service) error
@@ -87,6 +87,7 @@ const (
 	retryMin = 200 * time.Millisecond
 	retryMax = 10 * time.Second
 	refresh  = time.Minute
+	gather   = time.Second // changes of others
 	callTime = 15 * time.Second
 	atATime  = 16 // calls
 )

@@ -17,6 +17,8 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
@@ -394,50 +396,84 @@ func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
 		if err := c.Register(i); err != nil {
 			t.Fatal(err)
 		}
-		later := greeter
-		later.Interfaces = []registry.Interface{{Name: "api.Later"}}
-		in := func(name string) (n int) {
-			<-time.NewTimer(time.Second).C
-			synctest.Wait()
-			for _, e := range target.Entries() {
-				if strings.HasSuffix(e.Group.String(), name) {
-					n++
-				}
+		<-time.NewTimer(callTime + time.Second).C
+		synctest.Wait()
+		n := 0
+		for _, e := range target.Entries() {
+			if strings.HasSuffix(e.Group.String(), "api.Greeter") {
+				n++
 			}
-			return n
 		}
-		if n := in("api.Greeter"); n != 1 {
-			t.Errorf("%d entries of the group that does not hang, want 1", n)
-		}
-		if err := c.Register(later); err != nil {
-			t.Fatal(err)
-		}
-		if n := in("api.Later"); n != 1 {
-			t.Errorf("%d entries of what is registered meanwhile, want 1", n)
-		}
-		if err := c.Deregister(t.Context(), later); err != nil {
-			t.Error(err)
-		}
-		if n := in("api.Later"); n != 0 {
-			t.Errorf("%d entries of what is taken back meanwhile, want none", n)
+		if n != 1 {
+			t.Errorf("%d entries of the group that does not hang", n)
 		}
 	})
 }
 
-// TestWhatAFormatHasNoPlaceForIsRefused: nothing is published without a word.
-func TestWhatAFormatHasNoPlaceForIsRefused(t *testing.T) {
+// TestAGroupThatHangsDelaysNothingLater: what is registered, taken back and closed
+// while a call for another group hangs.
+func TestAGroupThatHangsDelaysNothingLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		codec, err := known()["kitex"].nacos(NacosOptions{Identity: "one"})
+		target, b := world(t)
+		b.Source = nil
+		c := start(t, b)
+		target.Fail(func(_ memory.Op, g registry.Group) error {
+			if strings.Contains(g.String(), "api.Slow") {
+				<-time.NewTimer(callTime).C
+				return context.DeadlineExceeded
+			}
+			return nil
+		})
+		of := func(name string) Instance {
+			i := greeter
+			i.Interfaces = []registry.Interface{{Name: name}}
+			return i
+		}
+		began := time.Now()
+		for n, step := range []func(Instance) error{
+			c.Register, func(i Instance) error { return c.Deregister(t.Context(), i) }, c.Register,
+		} {
+			if err := first(c.Register(of("api.Slow")), step(of("api.Greeter"))); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if got, want := len(target.Entries()), (n+1)%2; got != want {
+				t.Errorf("step %d: %d entries, want %d", n, got, want)
+			}
+		}
+		go c.Close()
+		synctest.Wait()
+		if left := target.Entries(); len(left) > 0 || time.Since(began) > 0 {
+			t.Errorf("left after %s: %v", time.Since(began), left)
+		}
+	})
+}
+
+// TestWhatAFormatLeavesOutIsTold: with the reason, and what is beside it is published.
+func TestWhatAFormatLeavesOutIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, b := world(t)
+		codec, err := formats.Plains()["kitex"].Nacos(instance.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := start(t, Backend{Kind: "memory", Publisher: newTargetPublisher(memory.New(memory.Options{Mark: ownerOf}), codec, byName, "one", slog.New(slog.DiscardHandler))})
-		if err := c.Register(Instance{Application: "shop", Host: "2001:db8::1", Port: 1, Protocol: "thrift"}); err != nil {
+		b.Publisher = newTargetPublisher(target, codec, byName, metadata.NewMark(self, self).Owner, slog.New(slog.DiscardHandler))
+		c := start(t, b)
+		six := Instance{Application: "greeter", Host: "fd00::1", Port: 20000, Protocol: "thrift"}
+		four := six
+		four.Host = "10.0.0.1"
+		if err := first(c.Register(six), c.Register(four)); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
-		if err := c.Status().Err; !errors.Is(err, ErrInvalid) {
-			t.Errorf("Status().Err = %v, want ErrInvalid", err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, err := range []error{c.WaitVisible(ctx, six), c.Status().Err} {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "greeter@[fd00::1]:20000: "+ErrInvalid.Error()+": ") {
+				t.Error(err)
+			}
+		}
+		if n := len(target.Entries()); n != 1 {
+			t.Errorf("%d entries, want that of the other instance", n)
 		}
 	})
 }

@@ -159,6 +159,39 @@ func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 	})
 }
 
+// TestWhatGoesIsWrittenAgainAtOnce: whoever deletes it, and after the process from
+// which it took its address and identity over.
+func TestWhatGoesIsWrittenAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		before, consumer := process(t, s, "greeter"), process(t, s, "")
+		const folder = "/dubbo/greeter/providers"
+		there := func(what string) {
+			t.Helper()
+			time.Sleep(3 * time.Second)
+			if got, err := ask(consumer, "greeter", time.Second); got != "[10.0.0.1]" {
+				t.Errorf("%s: %s, %v", what, got, err)
+			}
+		}
+		_ = before.Register(at("10.0.0.1", "greeter"))
+		there("registered")
+		s.Delete(folder + "/" + s.Children(folder)[0])
+		there("deleted")
+		held, _ := s.Get(folder + "/" + s.Children(folder)[0])
+		after := process(t, s, "greeter")
+		_ = after.Register(at("10.0.0.1", "greeter"))
+		time.Sleep(10 * time.Minute)
+		if now, _ := s.Get(folder + "/" + s.Children(folder)[0]); now.Stat.EphemeralOwner != held.Stat.EphemeralOwner {
+			t.Error("the entry of a live session was replaced")
+		}
+		before.Close()
+		there("handed over")
+		if err := after.Status().Err; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestARestartWithinTheSessionIsInTheListWhenItEnds: a process was killed and
 // started again at its address before its session ended.
 func TestARestartWithinTheSessionIsInTheListWhenItEnds(t *testing.T) {

@@ -25,21 +25,13 @@ const (
 	watchRetry = 30 * time.Second
 )
 
-// VerifyAfter implements registry.Verified. An unregistered target reads nothing back.
-func (t *Target) VerifyAfter() time.Duration {
-	if t.opts.Unregistered {
-		return 0
-	}
-	return verifyAfter
-}
+// VerifyAfter implements registry.Verified.
+func (*Target) VerifyAfter() time.Duration { return verifyAfter }
 
-// Watch implements registry.Watched, but for an unregistered target, whose groups are read alone.
+// Watch implements registry.Watched.
 // Without a connection for watches a group is read as well; its next reading tries
 // to watch it again.
 func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.Held, error) {
-	if t.opts.Unregistered {
-		return t.Read(ctx, group)
-	}
 	lists, err := t.client.watching.begin(ctx, group)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", group, err)
