@@ -140,6 +140,7 @@ func New(b Backend, o Options) (*Client, error) {
 	o.StateAge = orElse(o.StateAge, 24*time.Hour)
 	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
+	limit(c.table, b.Source)
 	c.index = newIndex(c.table, o.Doubt)
 	c.index.hides = b.Interest == nil
 	c.state = openState(o)
@@ -155,6 +156,15 @@ func New(b Backend, o Options) (*Client, error) {
 	}
 	c.start()
 	return c, nil
+}
+
+// limit bounds what a registry can make a client hold.
+func limit(t *registry.Table, source registry.Source) {
+	var recheck func()
+	if s, ok := source.(interface{ Recheck() }); ok {
+		recheck = s.Recheck
+	}
+	t.Limit(registry.Limits{Services: 100_000, Endpoints: 1_000_000, Bytes: 128 << 20}, recheck)
 }
 
 func orElse(d, other time.Duration) time.Duration {

@@ -26,7 +26,8 @@ var (
 	ErrDenied = errors.New("the registry denies it")
 
 	// ErrUnknown says that the registry is reached and has not told yet, or
-	// cannot.
+	// cannot, or told of more than a client holds: 100,000 services, 1,000,000
+	// endpoints or 128 MiB, the bounds of a bridge.
 	ErrUnknown = errors.New("not known yet")
 
 	// ErrConflict says that another live process provides the same, or uses the
@@ -73,6 +74,8 @@ func caused(err, other error) error {
 		other = ErrDebugRefused
 	case errors.Is(err, registry.ErrRefused), errors.Is(err, nacos.ErrDenied):
 		other = ErrDenied
+	case errors.Is(err, registry.ErrLimit):
+		other = ErrUnknown
 	}
 	return fmt.Errorf("%w: %w", other, err)
 }

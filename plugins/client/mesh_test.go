@@ -259,3 +259,42 @@ func TestHostsOf_OneKeyAtTwoPorts(t *testing.T) {
 		slices.Reverse(all)
 	}
 }
+
+// TestClient_BoundsWhatARegistryTells: what does not fit stays out, which is no answer
+// that it is not there, until there is room.
+func TestClient_BoundsWhatARegistryTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := make(steps)
+		c := start(t, Backend{Kind: "mesh", Source: source})
+		half := registry.Attributes{"note": strings.Repeat("x", 65<<20)}
+		service := func(host string) *registry.Service {
+			return &registry.Service{
+				Name: registry.Name(host), Attributes: half,
+				Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 80, Health: registry.Healthy}},
+			}
+		}
+		one, two := service("one.shop.svc.cluster.local:80"), service("two.shop.svc.cluster.local:80")
+		ask := func(s *registry.Service) (Snapshot, error) {
+			a, err := naming.ParseHostAddress(string(s.Name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return c.Resolve(ctx, ByHost(a))
+		}
+		source <- func(t *registry.Table) { t.Replace(slices.Values([]*registry.Service{one, two})) }
+		synctest.Wait()
+		if got, err := ask(one); err != nil || len(got.Endpoints) != 1 {
+			t.Errorf("Resolve(%s) = %v, %v, want one endpoint", one.Name, got.Endpoints, err)
+		}
+		if got, err := ask(two); !errors.Is(err, ErrUnknown) || !errors.Is(err, registry.ErrLimit) {
+			t.Errorf("Resolve(%s) = %v, %v, want ErrUnknown of ErrLimit", two.Name, got.Endpoints, err)
+		}
+		source <- func(t *registry.Table) { t.Replace(slices.Values([]*registry.Service{two})) }
+		synctest.Wait()
+		if got, err := ask(two); err != nil || len(got.Endpoints) != 1 {
+			t.Errorf("Resolve(%s) = %v, %v, want one endpoint once there is room", two.Name, got.Endpoints, err)
+		}
+	})
+}

@@ -222,6 +222,9 @@ func (c *Client) names(q Query) []string {
 // whole reports whether what was found is everything: the source told of it at
 // least once, whether it can now or not.
 func (c *Client) whole(told registry.Answer, found finding) bool {
+	if found.doubted && errors.Is(found.stale, registry.ErrLimit) {
+		return false // it may be what does not fit
+	}
 	if c.backend.Interest != nil {
 		return told.Told
 	}
