@@ -47,10 +47,9 @@ type SourceOptions struct {
 	Interest *registry.Interest // names of services, in place of listing them; nil: all
 	Asker    dependency.Asker   // gets what entries need and Nacos does not store; nil: nobody can be asked
 
-	OfferZeroWeight bool          // else an instance of weight 0 counts as disabled
-	ListInterval    time.Duration // between lists of the names; 0: 5 s
-	VerifyInterval  time.Duration // within which each service is asked for once more without a cause; 0: 60 s
-	ReadAhead       int           // requests under way at a time; 0: 64
+	ListInterval   time.Duration // between lists of the names; 0: 5 s
+	VerifyInterval time.Duration // within which each service is asked for once more without a cause; 0: 60 s
+	ReadAhead      int           // requests under way at a time; 0: 64
 }
 
 // Source tells a table what providers register in Nacos. It lists the names

@@ -110,13 +110,6 @@ func TestSource(t *testing.T) {
 				}
 			},
 		},
-		"weight 0 is offered where that is asked for": {
-			tune: func(_ *nacos.Options, o *nacos.SourceOptions) { o.OfferZeroWeight = true },
-			before: func(r *readRig) {
-				r.server.Set(named("api.A"), "p", instanceOf("api.A", "10.0.0.3", func(i *model.Instance) { i.Weight = 0 }))
-			},
-			then: func(t *testing.T, r *readRig) { r.tells(t, "api.A=10.0.0.3") },
-		},
 		"persistent instances are read as ephemeral ones are": {
 			before: func(r *readRig) {
 				r.server.Set(named("api.A"), "p", instanceOf("api.A", "10.0.0.1", func(i *model.Instance) { i.Ephemeral = false }))

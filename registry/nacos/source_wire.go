@@ -56,7 +56,7 @@ func (s *Source) instance(h model.Instance) instance {
 		return instance{key: clip(key), fault: errors.New("no such port")}
 	}
 	in := fromModel(h)
-	in.Enabled = in.Weight > 0 || s.opts.OfferZeroWeight
+	in.Enabled = in.Weight > 0
 	return instance{key: in.Key(), text: in.String()}
 }
 
