@@ -26,7 +26,7 @@ func TestDubboGoWithJava(t *testing.T) {
 					return dubboGo{binary, speaks, host, "@" + strconv.Itoa(weight)}.provide(t, ours)
 				}
 				inJava := func(weight int) (port int) {
-					return java.Provide(t, speaks, "host="+host, "registry="+own.java(), "register=all", "weight="+strconv.Itoa(weight), "param.warmup=1")
+					return java.Provide(t, speaks, "host="+host, "registry="+own.java(), "register=all", "weight="+strconv.Itoa(weight), "param.warmup=1", "drain=3000")
 				}
 				// With no retries, Java fails what is under way at a provider that goes, be it one of Java.
 				consumers := map[string]caller{
@@ -38,6 +38,7 @@ func TestDubboGoWithJava(t *testing.T) {
 					for name, c := range consumers {
 						t.Log(what, name)
 						do(c)
+						noneFailed(t, name, c)
 					}
 				}
 				of := func(ports ...int) func(caller) { return func(c caller) { called(t, c, ports...) } }
@@ -58,9 +59,7 @@ func TestDubboGoWithJava(t *testing.T) {
 					if code := ends.Wait(t, drained); code != 0 {
 						t.Errorf("the provider ended with %d", code)
 					}
-				}
-				for name, c := range consumers {
-					noneFailed(t, name, c)
+					all("once it has ended, called by", of(twoInGo, twoInJava))
 				}
 			})
 		}

@@ -5,13 +5,16 @@ import org.apache.dubbo.config.ProtocolConfig;
 import org.apache.dubbo.config.RegistryConfig;
 import org.apache.dubbo.config.ServiceConfig;
 import org.apache.dubbo.config.bootstrap.DubboBootstrap;
+import org.apache.dubbo.qos.command.impl.Offline;
 import org.apache.dubbo.rpc.model.FrameworkModel;
 
 /** One provider of GreetService on one port, in a Dubbo framework of its own. */
 final class Provider implements AutoCloseable {
     private final FrameworkModel framework = new FrameworkModel();
+    private final String drain; // milliseconds between leaving the registry and the end
 
     Provider(String protocol, int port, Settings settings) {
+        drain = settings.get("drain", "0");
         ApplicationConfig application = new ApplicationConfig(settings.get("app", "demo-provider"));
         application.setQosEnable(false);
         application.setRegisterMode(settings.get("register", "interface"));
@@ -36,7 +39,10 @@ final class Provider implements AutoCloseable {
     }
 
     @Override
-    public void close() {
+    public void close() throws InterruptedException {
+        // Dubbo itself takes no more calls at once, whether consumers have left or not.
+        new Offline(framework).offline(".*");
+        Thread.sleep(Long.parseLong(drain));
         framework.destroy();
     }
 }
