@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -255,7 +256,7 @@ func flagsPage(root *cobra.Command) string {
 		if cmd.Name() == "help" || cmd.Name() == "completion" {
 			continue
 		}
-		fmt.Fprintf(&b, "\n## xds-bridge %s\n\n%s\n", cmd.Use, orWord(cmd.Long, cmd.Short+"."))
+		fmt.Fprintf(&b, "\n## xds-bridge %s\n\n%s\n", cmd.Use, cmp.Or(cmd.Long, cmd.Short+"."))
 		flags(cmd.LocalNonPersistentFlags())
 	}
 	return b.String()

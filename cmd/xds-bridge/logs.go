@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"slices"
 	"time"
@@ -16,7 +17,7 @@ import (
 // and its level, which may be changed while it is used. A quiet one logs errors
 // alone.
 func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, error) { //nolint:revive // a plan is quiet, a run is not
-	level, format := orWord(c.logLevel, l.Level), orWord(c.logFormat, l.Format)
+	level, format := cmp.Or(c.logLevel, l.Level), cmp.Or(c.logFormat, l.Format)
 	if quiet && c.logLevel == "" {
 		level = "error" // what matters is said at the end
 	}
@@ -43,8 +44,8 @@ func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, er
 // relevel makes the level what the configuration says by now, unless flags say
 // otherwise.
 func (c *cli) relevel(least *slog.LevelVar, l config.Log) {
-	level := orWord(c.logLevel, l.Level)
-	if least.UnmarshalText([]byte(level)) == nil && orWord(c.logFormat, l.Format) == "gost" {
+	level := cmp.Or(c.logLevel, l.Level)
+	if least.UnmarshalText([]byte(level)) == nil && cmp.Or(c.logFormat, l.Format) == "gost" {
 		gost.SetLoggerLevel(level)
 	}
 }

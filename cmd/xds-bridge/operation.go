@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ func (c *cli) work(ctx context.Context, w operation) (done, left []step, err err
 	if w.taking == nil {
 		w.taking = &takeover{}
 	}
-	if err := checkOwner(orWord(w.owner, w.gone)); err != nil {
+	if err := checkOwner(cmp.Or(w.owner, w.gone)); err != nil {
 		return nil, nil, err
 	}
 	cfg, err := c.load()
@@ -382,7 +383,7 @@ func (c *cli) printSteps(steps []step) {
 			c.say("%s", at)
 			where = at
 		}
-		c.show(red, "  - %s", orWord(s.Old, s.Key))
+		c.show(red, "  - %s", cmp.Or(s.Old, s.Key))
 		if s.New != "" {
 			c.show(green, "  + %s", s.New)
 		}
@@ -394,7 +395,7 @@ func (c *cli) printSteps(steps []step) {
 
 // entry is what the audit keeps of the work in one target.
 func (w operation) entry(owner string, t *sink, done, left []step, err error) audit.Entry {
-	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Bridge: w.bridge, Subject: orWord(w.bridge, w.gone), Count: len(done), After: w.after}
+	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Bridge: w.bridge, Subject: cmp.Or(w.bridge, w.gone), Count: len(done), After: w.after}
 	for _, s := range done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -226,10 +227,10 @@ func (s step) lines() []painted {
 	case s.Held != "":
 		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", keyWord(s.Key), s.Held)}}
 	case s.Op == "create":
-		return []painted{{green, "  + " + orWord(s.New, s.Key)}}
+		return []painted{{green, "  + " + cmp.Or(s.New, s.Key)}}
 	case s.Op == "update":
-		return []painted{{red, "  - " + orWord(s.Old, s.Key)}, {green, "  + " + orWord(s.New, s.Key)}}
+		return []painted{{red, "  - " + cmp.Or(s.Old, s.Key)}, {green, "  + " + cmp.Or(s.New, s.Key)}}
 	default:
-		return []painted{{red, "  - " + orWord(s.Old, s.Key)}}
+		return []painted{{red, "  - " + cmp.Or(s.Old, s.Key)}}
 	}
 }

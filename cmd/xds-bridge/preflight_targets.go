@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func checkZooKeeper(cfg *config.Config, at sinkKey, target *zookeeper.Target) fu
 			f.pass("list", "the folders of all formats")
 		}
 		if r.Write != nil {
-			user := orWord(z.User, "anybody, since no user is set")
+			user := cmp.Or(z.User, "anybody, since no user is set")
 			f.fail("write", r.Write, "let "+user+" create and delete under /xds-bridge and the root of each format")
 			return
 		}
@@ -187,8 +188,8 @@ func (f *findings) plaintext(tls *config.TLS, user string, servers []string, rem
 
 // nacosAccess tells what we may do in the namespace.
 func (f *findings) nacosAccess(n *config.Nacos, r nacos.Report) {
-	user := orWord(n.Username, "anonymous clients")
-	namespace := orWord(n.Namespace, "public")
+	user := cmp.Or(n.Username, "anonymous clients")
+	namespace := cmp.Or(n.Namespace, "public")
 	switch {
 	case errors.Is(r.Read, nacos.ErrNoNamespace):
 		f.fail("list", r.Read, namespaceRemedy)

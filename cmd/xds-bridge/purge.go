@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ func (c *cli) purge(ctx context.Context, o purgeOptions) error {
 		if err != nil {
 			return err
 		}
-		w.owner = orWord(o.owner, cfg.Owner)
+		w.owner = cmp.Or(o.owner, cfg.Owner)
 		w.gone = w.owner
 		configured := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return isOf(x.Name, o.bridge) })
 		if !configured && metadata.OwnerMark(w.owner) == metadata.OwnerMark(cfg.Owner) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ type keptID struct {
 func newRegistryID(name, given string, kept *keptID, log *slog.Logger) *registryID {
 	w := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
 	if given != "" || kept == nil {
-		w.settle(orWord(given, name))
+		w.settle(cmp.Or(given, name))
 	}
 	return w
 }
@@ -185,7 +186,7 @@ func (w *registryID) learn(kept, where string, refused error) {
 			"peer", w.name, "where", where, "err", refused)
 		w.settle(w.name)
 	default:
-		w.settle(orWord(kept, w.name)) // none in a dry run, before a first run
+		w.settle(cmp.Or(kept, w.name)) // none in a dry run, before a first run
 	}
 }
 

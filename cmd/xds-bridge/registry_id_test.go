@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,8 +120,8 @@ func TestIDIsLookedAfter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
 				var mu sync.Mutex // of what the registry keeps, and since when
-				kept, wiped := orWord(tt.given, "k1"), time.Time{}
-				w := newRegistryID("zk", tt.given, &keptID{where: "here", offer: orWord(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
+				kept, wiped := cmp.Or(tt.given, "k1"), time.Time{}
+				w := newRegistryID("zk", tt.given, &keptID{where: "here", offer: cmp.Or(tt.given, "o1"), ask: func(_ context.Context, offer string) (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					switch {

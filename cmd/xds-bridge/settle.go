@@ -124,10 +124,3 @@ func waiting(st bridge.Status) bool {
 	}
 	return false
 }
-
-func orWord(s, word string) string {
-	if s == "" {
-		return word
-	}
-	return s
-}

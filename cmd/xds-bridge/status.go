@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -158,7 +159,7 @@ func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 		default:
 			until = ", until the next reading"
 		}
-		c.warn("%s %s%s since %s%s%s", orWord(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
+		c.warn("%s %s%s since %s%s%s", cmp.Or(x.Peer, string(x.Direction)), x.Name, of(x.Bridge), ago(now, x.Since), until, colon(brief(x.Detail)))
 	}
 }
 
@@ -180,7 +181,7 @@ func (c *cli) printServices(d admin.Document) error {
 	t := newTable(c.out, "BRIDGE", "SERVICE", "REASON", "CLAIMED", "LAST WRITE", "DETAIL")
 	for _, l := range d.Loops {
 		for _, s := range l.Services {
-			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(orWord(s.Detail, s.LastError)))
+			t.row(s.Bridge, string(s.Service), string(s.Reason), strconv.Itoa(s.Entries), ago(d.Time, s.LastWrite), brief(cmp.Or(s.Detail, s.LastError)))
 		}
 	}
 	if err := t.end(); err != nil {
@@ -210,7 +211,7 @@ func readiness(d admin.Document) string {
 		if !c.Lasts() {
 			continue
 		}
-		what := orWord(c.Peer, string(c.Direction)) + " " + string(c.Name)
+		what := cmp.Or(c.Peer, string(c.Direction)) + " " + string(c.Name)
 		if !slices.Contains(why, what) {
 			why = append(why, what)
 		}
@@ -235,9 +236,9 @@ func stateWord(d admin.Document, of admin.Direction, peer string) string {
 }
 
 func sourceDetail(s admin.Source) string {
-	detail := orWord(s.Stale, s.LastError)
+	detail := cmp.Or(s.Stale, s.LastError)
 	if detail == "" && s.Mapping != nil {
-		detail = orWord(s.Mapping.LastError, fmt.Sprintf("%d service keys by %s", s.Mapping.Keys, s.Mapping.From))
+		detail = cmp.Or(s.Mapping.LastError, fmt.Sprintf("%d service keys by %s", s.Mapping.Keys, s.Mapping.From))
 	}
 	return detail
 }
@@ -257,12 +258,12 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 			detail += " as " + t.Login.Username
 		}
 		if t.Kind != "mesh" && (!t.Connected || t.LastError != "") {
-			detail = orWord(t.LastError, "not connected yet")
+			detail = cmp.Or(t.LastError, "not connected yet")
 		}
 		if t.Login != nil && t.Login.LastError != "" {
 			detail = t.Login.LastError
 		}
-		return orWord(l.LastError, detail)
+		return cmp.Or(l.LastError, detail)
 	}
 	return l.LastError
 }
@@ -278,7 +279,7 @@ func ago(now, at time.Time) string {
 // readBy says who reads a target that serves.
 func readBy(t admin.TargetPeer) string {
 	if len(t.Readers) == 0 {
-		return "read by nobody: " + orWord(t.LastError, "configSources of an istiod has to name this address")
+		return "read by nobody: " + cmp.Or(t.LastError, "configSources of an istiod has to name this address")
 	}
 	names := make([]string, 0, len(t.Readers))
 	for _, r := range t.Readers {

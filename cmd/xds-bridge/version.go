@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	goruntime "runtime"
 	"runtime/debug"
 
@@ -21,10 +22,10 @@ func thisBuild() build {
 	b := build{Version: "unknown", Go: goruntime.Version(), Platform: goruntime.GOOS + "/" + goruntime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		b.Version = orWord(version, b.Version)
+		b.Version = cmp.Or(version, b.Version)
 		return b
 	}
-	if b.Version = orWord(version, info.Main.Version); b.Version == "" || b.Version == "(devel)" {
+	if b.Version = cmp.Or(version, info.Main.Version); b.Version == "" || b.Version == "(devel)" {
 		b.Version = "development"
 	}
 	for _, s := range info.Settings {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -71,7 +72,7 @@ func (c *cli) built(w buildOptions) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Owner = orWord(w.owner, cfg.Owner)
+	cfg.Owner = cmp.Or(w.owner, cfg.Owner)
 	log, level, err := c.logger(cfg.Log, w.quiet)
 	if err != nil {
 		return nil, err

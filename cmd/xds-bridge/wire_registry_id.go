@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -41,7 +42,7 @@ func (b *builder) joined(name string) *registryID {
 	}
 	kept := b.keptID(name, r)
 	if kept != nil && !b.dryRun {
-		kept.offer = orWord(given, rand.Text())
+		kept.offer = cmp.Or(given, rand.Text())
 	}
 	key := text(identity(r))
 	if b.before != nil {

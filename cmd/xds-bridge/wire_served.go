@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,9 +102,9 @@ func (b *builder) recorder(name string, s *servedRecords) (registry.Recorder, er
 func (b *builder) recordRight(name string) string {
 	switch r := b.cfg.Registries[name]; {
 	case r.ZooKeeper != nil:
-		return "let " + orWord(r.ZooKeeper.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
+		return "let " + cmp.Or(r.ZooKeeper.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
 	case r.Nacos != nil:
-		return "let " + orWord(r.Nacos.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + orWord(r.Nacos.Namespace, "public")
+		return "let " + cmp.Or(r.Nacos.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(r.Nacos.Namespace, "public")
 	}
 	return ""
 }
