@@ -65,7 +65,7 @@ func (a *admission) wait(ctx context.Context) error {
 			return err //nolint:wrapcheck // runtime names the target
 		}
 		if time.Now().Before(a.fatal) {
-			return exit{exitUsage, err}
+			return &Error{CauseUsage, err}
 		}
 		a.note(err)
 		timer.Reset(a.retry)

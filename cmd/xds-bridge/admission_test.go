@@ -144,7 +144,7 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			w := newWorld(t)
 			other, both := w.second()
 			do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
-			c := &cli{out: &buffer{}, err: &buffer{}, env: lookup(nil), file: w.file("config.yaml", both("shop"))}
+			c := &Program{LogOutput: &buffer{}, Env: lookup(nil), File: w.file("config.yaml", both("shop"))}
 			h, err := c.runtime(buildOptions{})
 			if err != nil {
 				t.Fatal(err)

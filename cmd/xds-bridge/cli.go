@@ -46,7 +46,7 @@ func execute(ctx context.Context, c *cli, args []string) int {
 // withFile returns a text in which the commands that are to be tried name the
 // configuration that was given.
 func (c *cli) withFile(text string) string {
-	flags := c.sameBridge(clientOptions{})
+	flags := c.sameBridge(ClientOptions{})
 	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
 }
 
@@ -169,13 +169,13 @@ func environmentName(f *pflag.Flag) string {
 	return ""
 }
 
-// load reads the configuration that the flags name.
-func (c *cli) load() (*config.Config, error) {
-	cfg, err := config.Load(c.file, c.env)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // faults say file and line themselves
+// program returns the program for the configuration that the flags name.
+func (c *cli) program() *Program {
+	return &Program{
+		File: c.file, Env: c.env, Build: ReadBuild(version), Hangup: c.hup,
+		LogOutput: c.err, LogLevel: c.logLevel, LogFormat: c.logFormat,
+		Note: func(line string) { c.note("%s", line) },
 	}
-	return cfg, nil
 }
 
 // noArgs refuses arguments in one line.

@@ -30,7 +30,7 @@ func TestShortcuts(t *testing.T) {
 	t.Parallel()
 	do(t, "--check", "-f", smallest).want(t, exitOK, "smallest.yaml: valid")
 	do(t, "--version").want(t, exitOK, "xds-bridge ")
-	var b build
+	var b Build
 	if err := json.Unmarshal([]byte(do(t, "version", "-o", "json").out), &b); err != nil || b.Go == "" {
 		t.Errorf("%+v, %v", b, err)
 	}
@@ -155,8 +155,8 @@ func TestTerminalIsSafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.printWhy(admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
-	c.printFindings([]finding{{Peer: evil, Check: evil, Outcome: failed, Detail: evil, Fix: evil}})
-	c.printPlan(difference{Changes: []step{{Op: "create", Group: evil, New: evil}}})
+	c.printFindings([]Finding{{Peer: evil, Check: evil, Outcome: Failed, Detail: evil, Fix: evil}})
+	c.printPlan(&Difference{Changes: []Step{{Op: "create", Group: evil, New: evil}}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
 		t.Errorf("printed %q", s)
 	}

@@ -67,12 +67,12 @@ func TestAPrintedCommandIsOfTheSameBridge(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		file string
-		o    clientOptions
+		o    ClientOptions
 	}{
-		"":                                {defaultConfig, clientOptions{}},
-		" -f a.yaml":                      {"a.yaml", clientOptions{}},
-		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", clientOptions{}},
-		" --admin '[::1]:9901' --owner s": {defaultConfig, clientOptions{admin: "[::1]:9901", owner: "s"}},
+		"":                                {defaultConfig, ClientOptions{}},
+		" -f a.yaml":                      {"a.yaml", ClientOptions{}},
+		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", ClientOptions{}},
+		" --admin '[::1]:9901' --owner s": {defaultConfig, ClientOptions{Address: "[::1]:9901", Owner: "s"}},
 	} {
 		if got := (&cli{file: c.file}).sameBridge(c.o); got != want {
 			t.Errorf("it is %q, want %q", got, want)

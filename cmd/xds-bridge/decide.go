@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +20,7 @@ func (c *cli) denyCommand() *cobra.Command {
 }
 
 func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
-	var o clientOptions
+	var o ClientOptions
 	var form output
 	var of string
 	cmd := &cobra.Command{
@@ -44,18 +43,22 @@ func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
 
 // decide gives one decision on several holds, each by itself, and returns the
 // first error.
-func (c *cli) decide(ctx context.Context, o clientOptions, form output, verb string, ids []string) error {
-	client, err := c.client(o)
+func (c *cli) decide(ctx context.Context, o ClientOptions, form output, verb string, ids []string) error {
+	client, err := c.program().Client(o)
 	if err != nil {
 		return err
 	}
-	if client.owner == "" && o.admin == "" {
+	if client.Owner == "" && o.Address == "" {
 		return usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
+	}
+	give := client.Approve
+	if verb == "deny" {
+		give = client.Deny
 	}
 	made := []admin.Decision{}
 	for _, id := range ids {
-		var d admin.Decision
-		if failed := client.post(ctx, "/api/v1/holds/"+url.PathEscape(id)+"/"+verb, struct{}{}, &d); failed != nil {
+		d, failed := give(ctx, id)
+		if failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}

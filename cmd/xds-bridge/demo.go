@@ -48,7 +48,7 @@ func (c *cli) demo(ctx context.Context, o demoOptions) error {
 	if o.zookeeper != "" && o.nacos != "" {
 		return usage("demo writes to one registry: give --zookeeper or --nacos")
 	}
-	log, _, err := c.logger(config.Log{Level: "warn", Format: "text"}, false)
+	log, err := c.program().Logger(config.Log{Level: "warn", Format: "text"})
 	if err != nil {
 		return err
 	}

@@ -17,29 +17,10 @@ const (
 	exitHeld        = 5 // a guard holds deletions back
 )
 
-// exit is an error that decides the exit code. Without an error of its own
-// nothing is printed: what is to be said was said.
-type exit struct {
-	code int
-	err  error
-}
+// exit is an exit code with nothing to print: what is to be said was said.
+type exit struct{ code int }
 
-func (e exit) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit code %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e exit) Unwrap() error { return e.err }
-
-func usage(format string, args ...any) error {
-	return exit{exitUsage, fmt.Errorf(format, args...)}
-}
-
-func unreachable(format string, args ...any) error {
-	return exit{exitUnreachable, fmt.Errorf(format, args...)}
-}
+func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
 // codeOf returns the exit code that an error of a command stands for.
 func codeOf(ctx context.Context, err error) int {
@@ -52,6 +33,16 @@ func codeOf(ctx context.Context, err error) int {
 	if e, ok := errors.AsType[exit](err); ok {
 		return e.code
 	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		switch e.Cause {
+		case CauseUsage:
+			return exitUsage
+		case CauseUnreachable:
+			return exitUnreachable
+		case CauseFindings:
+		}
+		return exitFindings
+	}
 	if _, ok := errors.AsType[config.Faults](err); ok {
 		return exitUsage
 	}
@@ -63,6 +54,6 @@ func codeOf(ctx context.Context, err error) int {
 
 // silent reports whether an error has nothing to print.
 func silent(err error) bool {
-	e, ok := errors.AsType[exit](err)
-	return ok && e.err == nil
+	_, ok := errors.AsType[exit](err)
+	return ok
 }

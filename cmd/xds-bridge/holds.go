@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 )
 
 func (c *cli) holdsCommand() *cobra.Command {
-	var o clientOptions
+	var o ClientOptions
 	var form output
 	var of string
 	cmd := &cobra.Command{
@@ -33,13 +32,13 @@ func (c *cli) holdsCommand() *cobra.Command {
 }
 
 // holds lists what is held back, of one bridge where one is named.
-func (c *cli) holds(ctx context.Context, o clientOptions, form output, of string) error {
-	client, err := c.client(o)
+func (c *cli) holds(ctx context.Context, o ClientOptions, form output, of string) error {
+	client, err := c.program().Client(o)
 	if err != nil {
 		return err
 	}
-	var page admin.Page[admin.Hold]
-	if err := client.get(ctx, "/api/v1/holds", &page); err != nil {
+	page, err := client.Holds(ctx)
+	if err != nil {
 		return err
 	}
 	if of != "" {
@@ -52,7 +51,7 @@ func (c *cli) holds(ctx context.Context, o clientOptions, form output, of string
 		c.printHolds(page.Items, c.sameBridge(o))
 	}
 	if err == nil && slices.ContainsFunc(page.Items, func(h admin.Hold) bool { return !h.Denied }) {
-		err = exit{code: exitHeld}
+		err = exit{exitHeld}
 	}
 	return err
 }
@@ -103,7 +102,7 @@ func (c *cli) printHolds(holds []admin.Hold, flags string) {
 }
 
 func (c *cli) eventsCommand() *cobra.Command {
-	var o clientOptions
+	var o ClientOptions
 	var form output
 	after := int64(0)
 	cmd := &cobra.Command{
@@ -112,12 +111,12 @@ func (c *cli) eventsCommand() *cobra.Command {
 			"ends, denials, conflicts, entries that others changed, what was refused, what was\n" +
 			"written and why, and conditions of status that began or ended.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client(o)
+			client, err := c.program().Client(o)
 			if err != nil {
 				return err
 			}
-			var page admin.Page[admin.Event]
-			if err := client.get(cmd.Context(), "/api/v1/events?after="+strconv.FormatInt(after, 10), &page); err != nil {
+			page, err := client.Events(cmd.Context(), after)
+			if err != nil {
 				return err
 			}
 			if form == outputJSON {

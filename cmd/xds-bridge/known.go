@@ -15,7 +15,7 @@ import (
 
 // workedOnOwner does the work, and fails if nothing was found of an owner whom
 // nobody knows: neither the configuration, nor a target, nor the mark of an entry.
-func (h *runtime) workedOnOwner(ctx context.Context, w operation, outlets []*sink, configured string) (done, left []step, err error) {
+func (h *runtime) workedOnOwner(ctx context.Context, w operation, outlets []*sink, configured string) (done, left []Step, err error) {
 	names, ok, err := remembered(ctx, outlets) // before the work, which ends in that the owner is forgotten
 	if err != nil {
 		return nil, nil, err
@@ -61,5 +61,5 @@ func unknownOwner(owner string, known []string) error {
 	if near := naming.Near(owner, known, 1); len(near) > 0 {
 		hint = ", did you mean " + strconv.Quote(near[0]) + "?"
 	}
-	return exit{exitFindings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint)}
+	return &Error{CauseFindings, fmt.Errorf("no owner %q is known, and no entry bears its mark%s", owner, hint)}
 }

@@ -13,12 +13,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/redact"
 )
 
+// Logger returns a logger as a configuration says, unless flags say otherwise.
+func (p *Program) Logger(l config.Log) (*slog.Logger, error) {
+	log, _, err := p.logger(l, false)
+	return log, err
+}
+
 // logger returns the logger of the configuration, unless flags say otherwise,
 // and its level, which may be changed while it is used. A quiet one logs errors
 // alone.
-func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, error) { //nolint:revive // a plan is quiet, a run is not
-	level, format := cmp.Or(c.logLevel, l.Level), cmp.Or(c.logFormat, l.Format)
-	if quiet && c.logLevel == "" {
+func (p *Program) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, error) { //nolint:revive // a plan is quiet, a run is not
+	level, format := cmp.Or(p.LogLevel, l.Level), cmp.Or(p.LogFormat, l.Format)
+	if quiet && p.LogLevel == "" {
 		level = "error" // what matters is said at the end
 	}
 	least := new(slog.LevelVar)
@@ -29,9 +35,9 @@ func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, er
 	var lines slog.Handler
 	switch format {
 	case "text":
-		lines = slog.NewTextHandler(c.err, options)
+		lines = slog.NewTextHandler(p.LogOutput, options)
 	case "json":
-		lines = slog.NewJSONHandler(c.err, options)
+		lines = slog.NewJSONHandler(p.LogOutput, options)
 	case "gost":
 		gost.SetLoggerLevel(level)
 		lines = gostlog.New(func() gostlog.Logger { return gost.GetLogger() }, least)
@@ -43,9 +49,9 @@ func (c *cli) logger(l config.Log, quiet bool) (*slog.Logger, *slog.LevelVar, er
 
 // relevel makes the level what the configuration says by now, unless flags say
 // otherwise.
-func (c *cli) relevel(least *slog.LevelVar, l config.Log) {
-	level := cmp.Or(c.logLevel, l.Level)
-	if least.UnmarshalText([]byte(level)) == nil && cmp.Or(c.logFormat, l.Format) == "gost" {
+func (p *Program) relevel(least *slog.LevelVar, l config.Log) {
+	level := cmp.Or(p.LogLevel, l.Level)
+	if least.UnmarshalText([]byte(level)) == nil && cmp.Or(p.LogFormat, l.Format) == "gost" {
 		gost.SetLoggerLevel(level)
 	}
 }

@@ -106,7 +106,7 @@ func TestPlan(t *testing.T) {
 	before := w.touched()
 	r := do(t, "plan", "-o", "json", "-f", file)
 	r.want(t, exitFindings)
-	var d difference
+	var d Difference
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		t.Fatal(err)
 	}

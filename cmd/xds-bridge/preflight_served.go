@@ -58,9 +58,9 @@ func (f *findings) reader(ctx context.Context, cfg *config.Config, at sinkKey, r
 	address := cfg.Registries[at.registry].Istiod.Address
 	switch {
 	case running != nil && len(running.Readers) > 0:
-		f.pass(check, "%s", readBy(*running))
+		f.pass(check, "%s", running.ReadBy())
 	case running != nil:
-		f.warn(check, readBy(*running), fix)
+		f.warn(check, running.ReadBy(), fix)
 	default:
 		if err := reach(ctx, address); err != nil {
 			f.warn(check, err.Error(), "check istiod.address; an istiod that starts before the bridge ends, and starts again")
@@ -79,15 +79,15 @@ func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}
-	a := newAdminClient(cfg.Admin.Address, askRunning)
-	a.owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
+	a := newClient(cfg.Admin.Address, askRunning)
+	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
 	if cfg.Admin.TLS != nil {
 		if err := a.secure(cfg.Admin); err != nil {
 			return nil, err
 		}
 	}
-	var d admin.Document
-	if err := a.get(ctx, "/api/v1/status", &d); err != nil {
+	d, err := a.Status(ctx)
+	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(d.Targets, func(t admin.TargetPeer) bool { return t.Name == at.String() })

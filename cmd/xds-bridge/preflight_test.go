@@ -118,7 +118,7 @@ func TestPreflightTellsSourceAndTargetApart(t *testing.T) {
 	both = w.file("both.yaml", strings.Replace(w.text(both), "import:", "mapping: { from: none }, import:", 1))
 	r := do(t, "preflight", "-f", both)
 	r.want(t, exitOK, "source zk\n", "target zk\n", "registry zk\n", "source mesh\n", "target mesh\n", "asking mesh, zk\n")
-	var all []finding
+	var all []Finding
 	if err := json.Unmarshal([]byte(do(t, "preflight", "-o", "json", "-f", both).out), &all); err != nil {
 		t.Fatal(err)
 	}

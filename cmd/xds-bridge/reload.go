@@ -39,7 +39,7 @@ func (k *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
 
 // next makes the runtime that the file asks for, which does not run yet.
 func (k *supervisor) next(ctx context.Context) (*builder, error) {
-	cfg, err := k.cli.usable()
+	cfg, err := k.program.usable()
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (k *supervisor) move(ctx context.Context, by *builder) {
 			k.tune(ctx, o)
 		}
 	}
-	k.cli.relevel(k.builder.level, next.cfg.Log)
+	k.program.relevel(k.builder.level, next.cfg.Log)
 	inputs, targets := next.shown()
 	k.server.Show(next.owner, inputs, targets)
 	for _, name := range before.names() {
@@ -159,7 +159,7 @@ func (k *supervisor) tell(ctx context.Context, r admin.Reload) {
 	h.events.Add(event)
 	h.audit.Record(ctx, audit.Entry{
 		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.owner,
-		Count: len(r.Changed), After: event.What + colon(strings.Join(r.Changed, "; ")), Error: strings.Join(r.Faults, "; "),
+		Count: len(r.Changed), After: strings.TrimSuffix(event.What+": "+strings.Join(r.Changed, "; "), ": "), Error: strings.Join(r.Faults, "; "),
 	})
 }
 

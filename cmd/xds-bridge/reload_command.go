@@ -9,7 +9,7 @@ import (
 )
 
 func (c *cli) reloadCommand() *cobra.Command {
-	var o clientOptions
+	var o ClientOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
@@ -24,15 +24,15 @@ func (c *cli) reloadCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) reload(ctx context.Context, o clientOptions, form output) error {
-	o.timeout = max(o.timeout, reloadWait)
-	o.any = true // it reads its own file, in which the owner may be what changed
-	client, err := c.client(o)
+func (c *cli) reload(ctx context.Context, o ClientOptions, form output) error {
+	o.Timeout = max(o.Timeout, ReloadWait)
+	o.AnyOwner = true // it reads its own file, in which the owner may be what changed
+	client, err := c.program().Client(o)
 	if err != nil {
 		return err
 	}
-	var r admin.Reload
-	if err := client.post(ctx, "/api/v1/reload", struct{}{}, &r); err != nil {
+	r, err := client.Reload(ctx)
+	if err != nil {
 		return err
 	}
 	if form == outputJSON {
@@ -43,7 +43,7 @@ func (c *cli) reload(ctx context.Context, o clientOptions, form output) error {
 		c.printReload(r)
 	}
 	if !r.OK {
-		return exit{code: exitUsage}
+		return exit{exitUsage}
 	}
 	return nil
 }

@@ -405,7 +405,7 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 func TestARefusedFileLeavesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := &cli{file: w.config(fileOptions{bridge: quick}), out: io.Discard, err: io.Discard, env: lookup(nil)}
+	c := &Program{File: w.config(fileOptions{bridge: quick}), LogOutput: io.Discard, Env: lookup(nil)}
 	b, err := c.built(buildOptions{quiet: true})
 	if err != nil {
 		t.Fatal(err)
@@ -413,8 +413,8 @@ func TestARefusedFileLeavesNothing(t *testing.T) {
 	defer b.runtime.close()
 	cfg, feeds := b.cfg, maps.Clone(b.sourceTables)
 	w.config(fileOptions{bridge: quick, zk: `, user: shop, passwordFile: nowhere`})
-	w.replaced(c.file, "from: mesh,", "from: other,")
-	w.replaced(c.file, "  mesh:", "  other:")
+	w.replaced(c.File, "from: mesh,", "from: other,")
+	w.replaced(c.File, "  mesh:", "  other:")
 	refused, err := c.load()
 	if err != nil {
 		t.Fatal(err)

@@ -37,35 +37,16 @@ func (c *cli) run(ctx context.Context, o runOptions) error {
 	case o.once && o.dryRun:
 		return c.plan(ctx, planOptions{output: outputText, timeout: o.timeout})
 	case o.once:
-		return c.once(ctx, o.timeout)
-	}
-	b, err := c.built(buildOptions{dryRun: o.dryRun, joins: !o.dryRun}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return err
-	}
-	return c.keep(ctx, b)
-}
-
-// once brings everything in step and exits.
-func (c *cli) once(ctx context.Context, timeout time.Duration) error {
-	h, err := c.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
-	if err != nil {
-		return err
-	}
-	defer h.close()
-	if h.cfg.Replicas.Shared() {
-		return usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
-	}
-	for _, o := range h.sinks {
-		if o.kind == "nacos" {
-			return usage("run --once into %s: what it wrote would go with it, since Nacos keeps an instance only as long as its publisher's connection; use run", o.name)
+		statuses, err := c.program().RunOnce(ctx, o.timeout)
+		if err != nil {
+			return err
 		}
+		return c.reckon(statuses)
+	case o.dryRun:
+		return c.program().DryRun(ctx)
+	default:
+		return c.program().Run(ctx)
 	}
-	statuses, err := h.settle(ctx, timeout)
-	if err != nil {
-		return err
-	}
-	return c.reckon(statuses)
 }
 
 // reckon says what a single pass came to, and gives it its exit code.
@@ -94,7 +75,7 @@ func (c *cli) reckon(statuses []bridge.Status) error {
 		c.say("%s: %d entries of ours, %d of others, %d conflicts, %d holds", st.Target, st.Owned, st.Foreign, len(st.Conflicts), st.Counts.Holds)
 	}
 	if code != exitOK {
-		return exit{code: code}
+		return exit{code}
 	}
 	return nil
 }

@@ -12,6 +12,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
+// RunOnce brings everything in step, and returns how each target stands then.
+func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
+	h, err := p.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	if h.cfg.Replicas.Shared() {
+		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
+	}
+	for _, o := range h.sinks {
+		if o.kind == "nacos" {
+			return nil, usage("run --once into %s: what it wrote would go with it, since Nacos keeps an instance only as long as its publisher's connection; use run", o.name)
+		}
+	}
+	return h.settle(ctx, timeout)
+}
+
 // settle runs a runtime until nothing is left to do but what only an event can
 // move, and returns how the loops stand then. An error of exit code 4 says
 // what was missing at the timeout.
@@ -63,12 +81,12 @@ func (h *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx) //nolint:wrapcheck // the signal itself
-	case errors.As(err, new(exit)):
+	case errors.As(err, new(*Error)):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return unreachable("not complete after %s: %s", timeout, h.missing(statuses))
 	}
-	return exit{exitFindings, err}
+	return &Error{CauseFindings, err}
 }
 
 // missing says on one line what a runtime that did not settle waits for.

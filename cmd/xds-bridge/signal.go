@@ -25,7 +25,7 @@ func (c *cli) hangUp(verb string) error {
 	signal.Reset(syscall.SIGHUP)
 	select {
 	case <-c.hup: // before that
-		return exit{code: signalled{syscall.SIGHUP}.code()}
+		return exit{signalled{syscall.SIGHUP}.code()}
 	default:
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func (c *cli) statusCommand() *cobra.Command {
-	var o clientOptions
+	var o ClientOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
@@ -31,13 +31,13 @@ func (c *cli) statusCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) status(ctx context.Context, o clientOptions, form output) error {
-	client, err := c.client(o)
+func (c *cli) status(ctx context.Context, o ClientOptions, form output) error {
+	client, err := c.program().Client(o)
 	if err != nil {
 		return err
 	}
-	var d admin.Document
-	if err := client.get(ctx, "/api/v1/status", &d); err != nil {
+	d, err := client.Status(ctx)
+	if err != nil {
 		return err
 	}
 	if form == outputJSON {
@@ -66,7 +66,7 @@ func verdictOf(d admin.Document) error {
 		}
 	}
 	if code != exitOK {
-		return exit{code: code}
+		return exit{code}
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func targetDetail(d admin.Document, l bridge.Status) string {
 		}
 		detail := "connected to " + t.Server
 		if t.Kind == "mesh" {
-			detail = readBy(t)
+			detail = t.ReadBy()
 		}
 		if t.Login != nil {
 			detail += " as " + t.Login.Username
@@ -274,16 +274,4 @@ func ago(now, at time.Time) string {
 		return "-"
 	}
 	return now.Sub(at).Truncate(100*time.Millisecond).String() + " ago"
-}
-
-// readBy says who reads a target that serves.
-func readBy(t admin.TargetPeer) string {
-	if len(t.Readers) == 0 {
-		return "read by nobody: " + cmp.Or(t.LastError, "configSources of an istiod has to name this address")
-	}
-	names := make([]string, 0, len(t.Readers))
-	for _, r := range t.Readers {
-		names = append(names, r.Address)
-	}
-	return fmt.Sprintf("read by %d: %s", len(t.Readers), strings.Join(names, ", "))
 }

@@ -16,7 +16,7 @@ import (
 // supervisor runs a runtime, and the one that each change of the configuration
 // makes of it. One goroutine, that of keep, owns all but last.
 type supervisor struct {
-	cli     *cli
+	program *Program
 	builder *builder
 	runtime *runtime
 	life    *lifecycle
@@ -32,24 +32,32 @@ type supervisor struct {
 // ask is a request to read the configuration again.
 type ask chan admin.Reload
 
-// keep runs what the configuration says until ctx ends, which is no fault.
-func (c *cli) keep(ctx context.Context, b *builder) error {
+// Run keeps the registries in step until ctx ends, which is no fault.
+func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOptions{joins: true}) }
+
+// DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.
+func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
+
+func (p *Program) run(ctx context.Context, w buildOptions) error {
+	b, err := p.built(w) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return err
+	}
 	h := b.runtime
-	k := &supervisor{cli: c, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), file: b.file, left: make(map[sinkKey]config.Registry)}
+	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), file: b.file, left: make(map[sinkKey]config.Registry)}
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {
 		h.close()
-		return exit{exitUsage, err}
+		return &Error{CauseUsage, err}
 	}
-	v := thisBuild()
-	h.log.Info("started", "version", v.Version, "config", c.file, "peers", strings.Join(h.names(), ", "))
+	h.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(h.names(), ", "))
 	h.log.Info("listening", "telemetry", address(k.server.TelemetryAddr()), "admin", address(k.server.AdminAddr()))
-	err := k.run(ctx)
-	if e, ok := errors.AsType[exit](err); ok {
-		return exit{e.code, err}
+	err = k.run(ctx)
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{e.Cause, err}
 	}
 	if err != nil {
-		return exit{exitFindings, err}
+		return &Error{CauseFindings, err}
 	}
 	k.runtime.log.Info("stopped", "entries", k.runtime.stays())
 	return nil
@@ -91,7 +99,7 @@ func (k *supervisor) run(ctx context.Context) error {
 			k.life.handed(x, k.runtime)
 		case a := <-k.asks:
 			a <- k.reload(base, "request")
-		case <-k.cli.hup:
+		case <-k.program.Hangup:
 			k.reload(base, "signal")
 		case <-look.C:
 			if k.runtime.cfg.Reload.Interval > 0 && k.file.changed() {
@@ -114,7 +122,7 @@ func (k *supervisor) interval() time.Duration {
 func (k *supervisor) listen(ctx context.Context) error {
 	h := k.runtime
 	o := admin.Options{
-		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: thisBuild().Version, Owner: h.owner,
+		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: k.program.Build.Version, Owner: h.owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
 		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.replicas.shown(), Secure: secured(h.cfg.Admin),
 	}
@@ -154,12 +162,12 @@ func (o *sink) told() func() admin.TargetState {
 	}
 }
 
-// patience with a reload that is under way before another is refused.
-const reloadWait = 25 * time.Second
+// ReloadWait is how long a reload may take, one that is under way before it included.
+const ReloadWait = 25 * time.Second
 
 // ask has the configuration read again, after a reload that is under way.
 func (k *supervisor) ask(ctx context.Context) (admin.Reload, error) {
-	ctx, cancel := context.WithTimeout(ctx, reloadWait)
+	ctx, cancel := context.WithTimeout(ctx, ReloadWait)
 	defer cancel()
 	a := make(ask, 1)
 	select {

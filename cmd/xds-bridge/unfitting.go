@@ -12,8 +12,8 @@ import (
 
 // unfitting returns the settings of bridges whose patterns fit no service of
 // their source, which nobody would be told of otherwise.
-func (h *runtime) unfitting() []complaint {
-	var all []complaint
+func (h *runtime) unfitting() []Remark {
+	var all []Remark
 	for i, x := range h.cfg.Bridges {
 		in := h.source(x.From)
 		if in == nil {
@@ -29,7 +29,7 @@ func (h *runtime) unfitting() []complaint {
 			if host, why := fitsLeftOut(pattern, in.table.Skipped()); host != "" {
 				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.text, host, why)
 			}
-			all = append(all, complaint{fmt.Sprintf("bridges[%d].%s", i, p.path), reason})
+			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.path), reason})
 		}
 	}
 	return all

@@ -8,9 +8,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// unsupported returns what a valid configuration asks for that this version
+// Unsupported returns what a valid configuration asks for that this version
 // cannot do.
-func unsupported(cfg *config.Config) config.Faults {
+func Unsupported(cfg *config.Config) config.Faults {
 	if cfg == nil {
 		return nil
 	}

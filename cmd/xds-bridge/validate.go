@@ -52,7 +52,7 @@ func (c *cli) validate(o validateOptions) error {
 			return err
 		}
 		if len(all) > 0 {
-			return exit{code: exitUsage}
+			return exit{exitUsage}
 		}
 		return nil
 	}
@@ -82,5 +82,5 @@ func (c *cli) check(file string, skip bool) (faults, warnings config.Faults) { /
 		c.note("%s names files that this machine does not have as they are to be; where they are on another give --skip-files", file)
 		faults = append(faults, missing...)
 	}
-	return append(faults, unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
+	return append(faults, Unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,7 @@ import (
 )
 
 func (c *cli) whyCommand() *cobra.Command {
-	var o clientOptions
+	var o ClientOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
@@ -34,16 +33,16 @@ func (c *cli) whyCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) why(ctx context.Context, o clientOptions, form output, service string) error {
+func (c *cli) why(ctx context.Context, o ClientOptions, form output, service string) error {
 	if strings.TrimSpace(service) == "" {
 		return usage("why takes the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
 	}
-	client, err := c.client(o)
+	client, err := c.program().Client(o)
 	if err != nil {
 		return err
 	}
-	var w admin.Why
-	if err := client.get(ctx, "/api/v1/services/"+url.PathEscape(service), &w); err != nil {
+	w, err := client.Why(ctx, service)
+	if err != nil {
 		return err
 	}
 	if form == outputJSON {

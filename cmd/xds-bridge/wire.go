@@ -56,8 +56,8 @@ type builder struct {
 
 // runtime makes the configuration that the flags name into a runtime that does
 // not run yet. It connects to nobody.
-func (c *cli) runtime(w buildOptions) (*runtime, error) {
-	b, err := c.built(w)
+func (p *Program) runtime(w buildOptions) (*runtime, error) {
+	b, err := p.built(w)
 	if err != nil {
 		return nil, err
 	}
@@ -65,27 +65,26 @@ func (c *cli) runtime(w buildOptions) (*runtime, error) {
 }
 
 // built returns a runtime with what made it.
-func (c *cli) built(w buildOptions) (*builder, error) {
-	file := watched{path: c.file}
+func (p *Program) built(w buildOptions) (*builder, error) {
+	file := watched{path: p.File}
 	file.taken() // before it is read: what it says from then on is a change
-	cfg, err := c.usable()
+	cfg, err := p.usable()
 	if err != nil {
 		return nil, err
 	}
 	cfg.Owner = cmp.Or(w.owner, cfg.Owner)
-	log, level, err := c.logger(cfg.Log, w.quiet)
+	log, level, err := p.logger(cfg.Log, w.quiet)
 	if err != nil {
 		return nil, err
 	}
-	v := thisBuild()
 	b := &builder{
 		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, listeners: newListeners(), file: file,
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
-		sourceTables: make(map[string]*sourceTable), metrics: metrics.New(metrics.Build{Version: v.Version, Revision: v.Revision}),
+		sourceTables: make(map[string]*sourceTable), metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
 	}
 	if w.joins {
 		if b.replicas, err = b.replica(cfg); err != nil {
-			return nil, exit{exitUsage, err}
+			return nil, &Error{CauseUsage, err}
 		}
 	}
 	made, err := b.next(cfg, nil)
@@ -97,14 +96,23 @@ func (c *cli) built(w buildOptions) (*builder, error) {
 	return made, nil
 }
 
+// load reads the configuration.
+func (p *Program) load() (*config.Config, error) {
+	cfg, err := config.Load(p.File, p.Env)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // faults say file and line themselves
+	}
+	return cfg, nil
+}
+
 // usable returns the configuration that the flags name, or everything that
 // is wrong with it.
-func (c *cli) usable() (*config.Config, error) {
-	cfg, err := c.load()
+func (p *Program) usable() (*config.Config, error) {
+	cfg, err := p.load()
 	if err != nil {
 		return nil, err
 	}
-	if faults := append(cfg.CheckFiles(), unsupported(cfg)...); len(faults) > 0 {
+	if faults := append(cfg.CheckFiles(), Unsupported(cfg)...); len(faults) > 0 {
 		return nil, faults
 	}
 	return cfg, nil
@@ -124,7 +132,7 @@ func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*build
 	}
 	if err := next.build(); err != nil {
 		next.runtime.closeBut(standing)
-		return nil, exit{exitUsage, err}
+		return nil, &Error{CauseUsage, err}
 	}
 	next.onMove, next.before, next.stand = append(next.onMove, next.runtime.configure), nil, nil
 	return &next, nil

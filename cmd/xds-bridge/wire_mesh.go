@@ -37,7 +37,7 @@ func (b *builder) mesh(name string, m *config.Istiod) (*boundSource, error) {
 		return nil, err
 	}
 	for _, x := range b.cfg.Bridges {
-		if x.From == name { // unsupported sees to it that they agree
+		if x.From == name { // Unsupported sees to it that they agree
 			o.Allow = x.Select.Allow
 			if x.Select.SkipMutualTLS {
 				o.MutualTLS = mesh.SkipMutualTLS

@@ -1,6 +1,9 @@
 package admin
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
@@ -91,6 +94,18 @@ type TargetPeer struct {
 	Name string `json:"name"` // as the configuration calls it
 	Kind string `json:"kind"` // zookeeper, nacos
 	TargetState
+}
+
+// ReadBy says who reads a target that serves.
+func (t TargetPeer) ReadBy() string {
+	if len(t.Readers) == 0 {
+		return "read by nobody: " + cmp.Or(t.LastError, "configSources of an istiod has to name this address")
+	}
+	names := make([]string, 0, len(t.Readers))
+	for _, r := range t.Readers {
+		names = append(names, r.Address)
+	}
+	return fmt.Sprintf("read by %d: %s", len(t.Readers), strings.Join(names, ", "))
 }
 
 // TargetState is what only a target itself can say.
