@@ -19,28 +19,14 @@ import (
 
 // Project turns a service into the entries that the target should hold for
 // it. It must be pure, and is called from several goroutines. An error leaves
-// the service's entries as they are, unless it is a *LeftOut, which stands
-// beside the entries.
+// the service's entries as they are, unless it is a *registry.LeftOut, which
+// stands beside the entries.
 type Project func(*registry.Service) ([]registry.Entry, error)
-
-// LeftOut says what a Project left out of the entries that it returns, and
-// why.
-type LeftOut struct {
-	Reason error
-	All    Reason // what the service is whose every endpoint was left out; empty: what its entries say
-}
-
-// Error returns the reason.
-func (l *LeftOut) Error() string { return "left out: " + l.Reason.Error() }
-
-// Unwrap returns the reason.
-func (l *LeftOut) Unwrap() error { return l.Reason }
 
 // Bridge is one configured way from a table to the target of a Loop.
 type Bridge struct {
 	Name    string
 	Table   *registry.Table
-	Select  func(*registry.Service) error // why a service is left out; nil takes all; as pure as Project
 	Project Project
 	Policy  Policy
 	Guard   Guard

@@ -179,12 +179,12 @@ func TestHold(t *testing.T) {
 				s.stop()
 				next := newStory(t).bridge("b", bridge.DefaultGuard())
 				next.target = s.target
-				next.bridges[0].Select = func(sv *registry.Service) error {
+				next.bridges[0].Project = selected(func(sv *registry.Service) error {
 					if i, err := strconv.Atoi(string(sv.Name[1:])); err != nil || i >= n {
 						return errors.New("not selected")
 					}
 					return nil
-				}
+				})
 				next.starts().has(fleet(20, 2)...).in(2 * time.Minute).holdsN(40).hold()
 				return next.dials(fleet(20, 2)...).in(time.Hour)
 			}

@@ -162,12 +162,12 @@ func TestLoop(t *testing.T) {
 		},
 		"what is not offered, and what is not selected, claims nothing and says so": func(t *testing.T) {
 			s := newStory(t).bridge("b", speed)
-			s.bridges[0].Select = func(s *registry.Service) error {
+			s.bridges[0].Project = selected(func(s *registry.Service) error {
 				if s.Name == "x" {
 					return errDown
 				}
 				return nil
-			}
+			})
 			ill := service("ill", "10.0.0.1:80")
 			ill.Endpoints[0].Health = registry.Draining
 			s.starts().has(ill, service("x", "10.0.0.2:80")).holds()

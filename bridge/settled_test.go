@@ -204,7 +204,7 @@ func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 			s := newStory(t).bridge("a", speed)
 			s.bridges[0].Project = func(sv *registry.Service) ([]registry.Entry, error) {
 				entries, err := perService(sv)
-				return entries, errors.Join(err, &bridge.LeftOut{Reason: errors.New("too long: zz")})
+				return entries, errors.Join(err, &registry.LeftOut{Reason: errors.New("too long: zz")})
 			}
 			s.starts().has(service("x", "10.0.0.1:80")).in(time.Second)
 			s.holds("x 10.0.0.1:80").reason("x", bridge.ReasonSynced, "too long: zz")
@@ -216,7 +216,7 @@ func TestWhatIsLeftOutIsShownBesideWhatIsWritten(t *testing.T) {
 				if sv.Endpoints[0].Host != "127.0.0.1" {
 					return entries, err
 				}
-				return nil, &bridge.LeftOut{Reason: errors.New("loopback address"), All: bridge.ReasonInvalid}
+				return nil, &registry.LeftOut{Reason: errors.New("loopback address"), All: registry.Unreachable}
 			}
 			s.starts().has(service("x", "10.0.0.1:80"), service("y", "10.0.0.2:80")).in(time.Second)
 			s.holds("x 10.0.0.1:80", "y 10.0.0.2:80")

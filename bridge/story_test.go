@@ -28,6 +28,16 @@ var errDown = errors.New("down")
 
 func group(name string) registry.Group { return registry.Group{Kind: "test", Name: name} }
 
+// selected is perService of those services for which refuse says nothing.
+func selected(refuse func(*registry.Service) error) bridge.Project {
+	return func(s *registry.Service) ([]registry.Entry, error) {
+		if err := refuse(s); err != nil {
+			return nil, &registry.LeftOut{Reason: err, All: registry.Excluded}
+		}
+		return perService(s)
+	}
+}
+
 // perService writes one entry per offered endpoint into the group of its
 // service.
 func perService(s *registry.Service) ([]registry.Entry, error) {

@@ -149,15 +149,10 @@ func (w *way) project(s *registry.Service) ([]registry.Entry, service, error) {
 	if s == nil {
 		return nil, service{gone: true}, nil
 	}
-	if w.Select != nil {
-		if why := text(w.Select(s)); why != "" {
-			return nil, service{reason: ReasonExcluded, detail: why}, nil
-		}
-	}
 	entries, err := w.Project(s)
 	reason, detail := Reason(""), ""
-	if left := (*LeftOut)(nil); errors.As(err, &left) {
-		reason, detail, err = left.All, left.Error(), nil
+	if left, ok := errors.AsType[*registry.LeftOut](err); ok {
+		reason, detail, err = Reason(left.All), left.Error(), nil
 	}
 	switch {
 	case err != nil:

@@ -2,21 +2,26 @@ package metadata
 
 import "github.com/xds-bridge/xds-bridge/registry"
 
+// An Encoder is the half of a Codec that writes.
+type Encoder interface {
+	// Kind is the name of the format, the Kind of its groups.
+	Kind() string
+
+	// Encode returns every entry that the format should hold for a service;
+	// endpoints that are not Offered have none. The error is a *registry.LeftOut
+	// beside them, one line each, where the format cannot hold all of it. Any other
+	// stands where a service that has interfaces and offered endpoints would come
+	// out with no entry at all, so that nothing is deleted for a reason that lies
+	// in the format.
+	Encode(s *registry.Service) ([]registry.Entry, error)
+}
+
 // A Codec translates between services and what one format stores for them.
 // It is pure: the same input gives the same bytes on every replica, inputs
 // come back unchanged, outputs are in the order of Entry.Compare. An
 // implementation is safe for use by many goroutines.
 type Codec interface {
-	// Encode returns every entry that the format should hold for a service.
-	// Endpoints that are not Offered, and whatever LeftOut names, have none. It
-	// fails only where a service that has interfaces and offered endpoints would
-	// come out with no entry at all, so that nothing is deleted for a reason
-	// that lies in the format.
-	Encode(s *registry.Service) ([]registry.Entry, error)
-
-	// LeftOut says which parts of a service Encode leaves out because the format
-	// cannot hold them, and why, one line each; nil where there are none.
-	LeftOut(s *registry.Service) error
+	Encoder
 
 	// Needs names what has to be read beside the entries before they can be
 	// decoded.

@@ -35,6 +35,19 @@ func Fails(reasons []error) bool {
 	})
 }
 
+// Encoded returns what an Encoder does that wrote these entries of a service,
+// and left that out.
+func Encoded(s *registry.Service, entries []registry.Entry, left []error) ([]registry.Entry, error) {
+	reason := errors.Join(left...)
+	switch {
+	case reason == nil:
+		return entries, nil
+	case len(entries) == 0 && Fails(left):
+		return nil, fmt.Errorf("%s: %w", s.Name, reason)
+	}
+	return entries, &registry.LeftOut{Reason: reason}
+}
+
 // Reserved counts, by key, the endpoints of a service whose metadata has a key
 // that the consumers of a format read something else into.
 type Reserved map[string]int

@@ -74,9 +74,9 @@ func (p spot) speaks() []string {
 }
 
 // codec makes the codec of a place, with an option of its format.
-func (p spot) codec(t *testing.T, tags bool) codec {
+func (p spot) codec(t *testing.T, tags bool) metadata.Encoder {
 	t.Helper()
-	var c codec
+	var c metadata.Encoder
 	var err error
 	if p.format == "mesh" {
 		hosts := naming.MeshHosts{Registry: "zk", Suffix: "registry.internal"}
@@ -97,7 +97,7 @@ func (p spot) codec(t *testing.T, tags bool) codec {
 }
 
 // register returns what a framework's own registrar stores of a provider.
-func (p spot) register(t *testing.T, c codec, s said) (entries, extras []registry.Entry) {
+func (p spot) register(t *testing.T, c metadata.Encoder, s said) (entries, extras []registry.Entry) {
 	t.Helper()
 	var value string
 	var g registry.Group

@@ -137,7 +137,7 @@ const (
 
 // cross registers a provider at one place as its framework does, and looks at
 // it at another as consumers do.
-func (f field) cross(t *testing.T, codecs func(spot, bool) codec, from, to spot) cell {
+func (f field) cross(t *testing.T, codecs func(spot, bool) metadata.Encoder, from, to spot) cell {
 	t.Helper()
 	for _, protocol := range from.speaks() {
 		if f.protocol != "" && protocol != f.protocol {
@@ -155,8 +155,10 @@ func (f field) cross(t *testing.T, codecs func(spot, bool) codec, from, to spot)
 		if len(service.Interfaces) == 0 && to.dubbo() { // which a rule of names gives it
 			service.Interfaces = []registry.Interface{{Name: interfaceName}}
 		}
-		written, err := target.Encode(&service)
-		left := errors.Join(err, target.LeftOut(&service))
+		written, left := target.Encode(&service)
+		if beside, ok := errors.AsType[*registry.LeftOut](left); ok {
+			left = beside.Reason
+		}
 		if f.protocol == "" && left != nil && strings.Contains(left.Error(), "which consumers of this format do not") {
 			continue
 		}
@@ -222,11 +224,11 @@ func TestFields(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString(fieldsHead)
-	made := make(map[spot]map[bool]codec)
+	made := make(map[spot]map[bool]metadata.Encoder)
 	for _, p := range spots() {
-		made[p] = map[bool]codec{false: p.codec(t, false), true: p.codec(t, true)}
+		made[p] = map[bool]metadata.Encoder{false: p.codec(t, false), true: p.codec(t, true)}
 	}
-	codecs := func(p spot, tags bool) codec { return made[p][tags] }
+	codecs := func(p spot, tags bool) metadata.Encoder { return made[p][tags] }
 	var tables []string
 	users := make(map[string][]string) // names of fields by their table
 	for _, f := range fields() {
@@ -273,7 +275,7 @@ func (r row) agrees(o row) bool {
 
 // table is the part of the page that a field has. Places whose providers' word
 // becomes the same are one row.
-func (f field) table(t *testing.T, codecs func(spot, bool) codec) string {
+func (f field) table(t *testing.T, codecs func(spot, bool) metadata.Encoder) string {
 	t.Helper()
 	var rows []row
 	for _, from := range spots() {

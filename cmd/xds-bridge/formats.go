@@ -171,10 +171,10 @@ type placedUse[T any] struct {
 
 // written makes the formats in which bridges write a registry: the codecs of
 // each bridge, and each place once, former ones last.
-func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge, former []use, how func(use) (T, error)) (codecs [][]codec, places []placedUse[T], err error) {
+func written[T metadata.Codec](b *builder, name string, bridges []config.Bridge, former []use, how func(use) (T, error)) (codecs [][]metadata.Encoder, places []placedUse[T], err error) {
 	seen := make(map[string]bool)
 	for _, x := range bridges {
-		var own []codec
+		var own []metadata.Encoder
 		for _, f := range x.Formats {
 			u := use{bridge: x, format: f, registry: name}
 			c, err := how(u)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -127,7 +128,7 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 		return
 	}
 	entries, err := c.Encode(sample())
-	if err != nil {
+	if _, beside := errors.AsType[*registry.LeftOut](err); err != nil && !beside {
 		t.Fatal(err)
 	}
 	fmt.Fprintf(b, "\n%s:\n\n```\n", kind)

@@ -14,6 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -68,7 +69,7 @@ type targetConnection struct {
 // boundTarget is a target over a connection, and what goes with it.
 type boundTarget struct {
 	target  registry.Target
-	codecs  [][]codec // of each bridge
+	codecs  [][]metadata.Encoder // of each bridge
 	check   func(context.Context, *findings)
 	beside  func(context.Context) error // runs beside the loop; nil where nothing has to
 	entry   *admission                  // whether it may write; nil where it always may

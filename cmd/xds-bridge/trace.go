@@ -19,13 +19,13 @@ type trace struct {
 	mesh   bool
 	keyed  *registry.Group // of that place, without a name; nil: there is none
 	hosts  naming.MeshHosts
-	codecs []codec
+	codecs []metadata.Encoder
 }
 
 // trace returns what reads from the entries of a bridge where they came from.
 // Elsewhere names do not tell: an application may provide any interface, and
 // one of two places may have what the other has.
-func (b *builder) trace(x config.Bridge, codecs []codec) trace {
+func (b *builder) trace(x config.Bridge, codecs []metadata.Encoder) trace {
 	from, to := b.cfg.Registries[x.From], b.cfg.Registries[x.To]
 	if from.Istiod != nil {
 		return trace{mesh: true}
@@ -64,7 +64,7 @@ func (t trace) Origin(e registry.Entry) registry.Name {
 }
 
 // provides returns the one interface that an entry provides.
-func provides(c codec, e registry.Entry) (registry.Interface, bool) {
+func provides(c metadata.Encoder, e registry.Entry) (registry.Interface, bool) {
 	d, ok := c.(metadata.Codec)
 	if !ok {
 		return registry.Interface{}, false

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -37,7 +38,7 @@ func (h *runtime) unfitting() []Remark {
 
 func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) bool {
 	for _, sv := range services {
-		if matches(p, sv) {
+		if metadata.Matches(p, sv) {
 			return true
 		}
 	}
@@ -48,7 +49,7 @@ func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) boo
 // its source leaves out, and why it does; empty where there is none.
 func fitsLeftOut(p naming.Pattern, skipped map[string]string) (host, why string) {
 	for _, host := range slices.Sorted(maps.Keys(skipped)) {
-		if fits, _ := matchesHost(p, host); fits {
+		if fits, _ := metadata.MatchesHost(p, host); fits {
 			return host, skipped[host]
 		}
 	}

@@ -323,26 +323,19 @@ func callTimeout(r config.Registry) time.Duration {
 	return 0
 }
 
-// codec is what turns services into the entries of one format of one bridge.
-type codec interface {
-	Encode(s *registry.Service) ([]registry.Entry, error)
-	LeftOut(s *registry.Service) error
-}
-
 // bridges makes the bridges of one loop; codecs are those of each.
-func (b *builder) bridges(bridges []config.Bridge, codecs [][]codec) ([]bridge.Bridge, error) {
+func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
 	all := make([]bridge.Bridge, 0, len(bridges))
 	for i, x := range bridges {
 		from, to := b.registryID(x.From), b.registryID(x.To)
-		chosen, err := b.selection(x)
+		p, err := b.projection(x, codecs[i])
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, bridge.Bridge{
 			Name: x.Name, Table: b.sourceTable(x.From).table, Recheck: b.sourceTable(x.From).recheck,
 			Begin: b.sourceTable(x.From).begin(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
-			Select: chosen, Project: project(b.reach(x), routeBetween(from, to), rules(x.Metadata), b.signerFor(x), b.inFormats(x, codecs[i])),
-			Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
+			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
 		})
 	}
 	return all, nil
@@ -350,12 +343,12 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]codec) ([]bridge.B
 
 // yields returns what tells the entries of a bridge whose protocol is a guess; nil
 // where none is.
-func (b *builder) yields(x config.Bridge, codecs []codec) func(registry.Entry) bool {
+func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
 	if b.cfg.Registries[x.From].Istiod == nil {
 		return nil // other registries tell it
 	}
 	return func(e registry.Entry) bool {
-		return slices.ContainsFunc(codecs, func(c codec) bool {
+		return slices.ContainsFunc(codecs, func(c metadata.Encoder) bool {
 			z, ok := c.(*dubbo.ZooKeeper)
 			return ok && z.Guessed(e)
 		})

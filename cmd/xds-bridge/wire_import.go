@@ -70,8 +70,8 @@ func (b *builder) served(at sinkKey, m *config.Istiod) (*targetConnection, error
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh.
-func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][]codec, error) {
-	var codecs [][]codec
+func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+	var codecs [][]metadata.Encoder
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
 			Hosts:     meshHosts(x, m),
@@ -81,7 +81,7 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 		if err != nil {
 			return nil, fmt.Errorf("bridge %s: %w", x.Name, err)
 		}
-		codecs = append(codecs, []codec{c})
+		codecs = append(codecs, []metadata.Encoder{c})
 	}
 	return codecs, nil
 }

@@ -18,7 +18,7 @@ func (s *stage) nacosTarget(mark metadata.Mark) (registry.Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	s.encode = codec.Encode
+	s.format = codec
 	s.folder = func(g registry.Group) (string, error) { return g.Name, nil }
 	if s.nacos, err = nacos.New(nacos.Options{Servers: []string{s.options.Nacos}, Log: s.options.Log}); err != nil {
 		return nil, fmt.Errorf("demo: --nacos: %w", err)

@@ -32,7 +32,7 @@ type stage struct {
 	istiod  *istiod
 	table   *registry.Table
 	source  *mesh.Source
-	encode  bridge.Project
+	format  metadata.Encoder
 	folder  func(registry.Group) (string, error) // how consumers call a group
 	journal *journal
 	loop    *bridge.Loop
@@ -60,7 +60,7 @@ func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error)
 		return s, err
 	}
 	s.loop, err = bridge.New(s.journal, []bridge.Bridge{{
-		Name: bridgeName, Table: s.table, Project: s.encode, Guard: bridge.DefaultGuard(),
+		Name: bridgeName, Table: s.table, Project: (&metadata.Projection{Formats: []metadata.Encoder{s.format}}).Entries, Guard: bridge.DefaultGuard(),
 	}}, bridge.Options{
 		Target: "demo", Owner: mark.Owner, Quiet: 50 * time.Millisecond, MaxQuiet: time.Second,
 		Retry: registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}, Log: o.Log,
@@ -103,7 +103,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	s.encode, s.folder = codec.Encode, codec.Folder
+	s.format, s.folder = codec, codec.Folder
 	if s.options.ZooKeeper == "" {
 		return memory.New(memory.Options{Owner: mark.Owner}), nil
 	}

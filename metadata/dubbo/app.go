@@ -203,8 +203,9 @@ type appForm interface {
 	checkMapping(iface string) error
 }
 
-// render turns the claims of a service into entries by a form.
-func (o *Options) renderApps(s *registry.Service, form appForm) (entries []registry.Entry, left []error) {
+// encodeApps is Codec.Encode for a form.
+func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
+	var entries []registry.Entry
 	claims, interfaces, left := o.claims(s, form)
 	for _, c := range claims {
 		part, err := o.renderApp(s, c, interfaces, form)
@@ -212,7 +213,7 @@ func (o *Options) renderApps(s *registry.Service, form appForm) (entries []regis
 		left = append(left, err...)
 	}
 	slices.SortFunc(entries, registry.Entry.Compare)
-	return entries, left
+	return metadata.Encoded(s, entries, left) //nolint:wrapcheck // the error names the service
 }
 
 func (*Options) renderApp(s *registry.Service, c *claim, interfaces []registry.Interface, form appForm) (entries []registry.Entry, left []error) {
@@ -244,19 +245,6 @@ func (*Options) renderApp(s *registry.Service, c *claim, interfaces []registry.I
 		}
 	}
 	return entries, left
-}
-
-func (o *Options) encodeApps(s *registry.Service, form appForm) ([]registry.Entry, error) {
-	entries, left := o.renderApps(s, form)
-	if len(entries) == 0 && metadata.Fails(left) {
-		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
-	}
-	return entries, nil
-}
-
-func (o *Options) appsLeftOut(s *registry.Service, form appForm) error {
-	_, left := o.renderApps(s, form)
-	return errors.Join(left...)
 }
 
 // distinction is what tells instances of one application and address apart

@@ -50,9 +50,6 @@ func (n *NacosApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return n.o.encodeApps(s, n)
 }
 
-// LeftOut implements metadata.Codec.
-func (n *NacosApp) LeftOut(s *registry.Service) error { return n.o.appsLeftOut(s, n) }
-
 // Needs implements metadata.Codec: what the instances provide stands elsewhere.
 func (*NacosApp) Needs(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, hearNacos)

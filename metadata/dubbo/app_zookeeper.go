@@ -51,9 +51,6 @@ func (z *ZooKeeperApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encodeApps(s, z)
 }
 
-// LeftOut implements metadata.Codec.
-func (z *ZooKeeperApp) LeftOut(s *registry.Service) error { return z.o.appsLeftOut(s, z) }
-
 // Needs implements metadata.Codec: what the instances provide stands elsewhere.
 func (*ZooKeeperApp) Needs(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, hearCurator)

@@ -124,7 +124,7 @@ func TestATagHidesAProviderUnlessItIsWanted(t *testing.T) {
 	if got := text(encode(t, z, services[0])); got != "" {
 		t.Errorf("written: %s", got)
 	}
-	if err := z.LeftOut(services[0]); err == nil || !strings.Contains(err.Error(), "tags: true") {
+	if err := leftOut(z, services[0]); err == nil || !strings.Contains(err.Error(), "tags: true") {
 		t.Errorf("left out: %v", err)
 	}
 	if got := text(encode(t, zookeeper(t, dubbo.Options{Tags: true}), services[0])); !strings.Contains(got, "dubbo.tag=gray") {

@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -183,8 +182,8 @@ func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 	return orElse(e.Attributes[key], s.Attributes[key])
 }
 
-// render turns the providers of a service into entries by a form.
-func (o *Options) render(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, []error) {
+// encode is Codec.Encode for a form.
+func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, error) {
 	all, left := o.providers(s)
 	entries := make([]registry.Entry, 0, len(all))
 	for _, p := range all {
@@ -203,19 +202,10 @@ func (o *Options) render(s *registry.Service, form func(provider) (registry.Entr
 		}
 		return sameKey(a, b)
 	})
-	return entries, left
+	return metadata.Encoded(s, entries, left) //nolint:wrapcheck // the error names the service
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
-
-// encode is Codec.Encode for a form.
-func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, error) {
-	entries, left := o.render(s, form)
-	if len(entries) == 0 && metadata.Fails(left) {
-		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
-	}
-	return entries, nil
-}
 
 // tooMuch is the note about parameters that found no room.
 func tooMuch(p provider, limit int, dropped []string) error {
@@ -224,10 +214,4 @@ func tooMuch(p provider, limit int, dropped []string) error {
 	}
 	return fmt.Errorf("%s://%s: metadata over %d bytes or not UTF-8, left out: %.200q",
 		p.protocol, hostPort(p.host, p.port), limit, strings.Join(dropped, ", "))
-}
-
-// leftOut is Codec.LeftOut for a form.
-func (o *Options) leftOut(s *registry.Service, form func(provider) (registry.Entry, error)) error {
-	_, left := o.render(s, form)
-	return errors.Join(left...)
 }

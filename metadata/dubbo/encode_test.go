@@ -27,7 +27,7 @@ func TestGoldenEncode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "encode-"+name, text(encode(t, c, greeter())))
-			err := c.LeftOut(greeter())
+			err := leftOut(c, greeter())
 			if name == "nacos" {
 				if err == nil || !strings.Contains(err.Error(), "greeter.example.com:20880: Nacos takes IP addresses only") {
 					t.Errorf("left out: %v", err)

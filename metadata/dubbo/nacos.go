@@ -44,9 +44,6 @@ func NewNacos(o Options) (*Nacos, error) {
 // Encode implements metadata.Codec.
 func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.o.encode(s, n.entry) }
 
-// LeftOut implements metadata.Codec.
-func (n *Nacos) LeftOut(s *registry.Service) error { return n.o.leftOut(s, n.entry) }
-
 // Needs implements metadata.Codec: the format needs nothing else.
 func (*Nacos) Needs([]registry.Entry) []metadata.Ref { return nil }
 

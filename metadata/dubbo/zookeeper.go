@@ -56,9 +56,6 @@ func (z *ZooKeeper) Guessed(e registry.Entry) bool {
 	return z.o.ruled(splitName(registry.Name(host))) == ""
 }
 
-// LeftOut implements metadata.Codec.
-func (z *ZooKeeper) LeftOut(s *registry.Service) error { return z.o.leftOut(s, z.entry) }
-
 // Needs implements metadata.Codec: the format needs nothing else.
 func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
 

@@ -97,7 +97,7 @@ func TestTagsOnlyWhereAskedFor(t *testing.T) {
 		if entries := encode(t, c, s); len(entries) != 0 {
 			t.Errorf("written: %v", entries)
 		}
-		if err := c.LeftOut(s); err == nil || !strings.Contains(err.Error(), `10.0.0.1:1: has tag "gray"`) || !strings.Contains(err.Error(), "tags: true") {
+		if err := leftOut(c, s); err == nil || !strings.Contains(err.Error(), `10.0.0.1:1: has tag "gray"`) || !strings.Contains(err.Error(), "tags: true") {
 			t.Errorf("left out: %v", err)
 		}
 		s.Endpoints = append(s.Endpoints, registry.Endpoint{Host: "10.0.0.2", Port: 1})
@@ -173,7 +173,7 @@ func TestWhatConsumersDoNotSpeak(t *testing.T) {
 		s := one(registry.Endpoint{Host: "10.0.0.1", Port: 1, Protocol: "dubbo"})
 		c := f.codec(t, marked())
 		got := encode(t, c, s)
-		if left := c.LeftOut(s); len(got) == 0 && left == nil || len(got) == 1 && left != nil {
+		if left := leftOut(c, s); len(got) == 0 && left == nil || len(got) == 1 && left != nil {
 			t.Errorf("wrote %v, left out %v", got, left)
 		}
 	})

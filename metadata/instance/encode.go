@@ -1,7 +1,6 @@
 package instance
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,17 +30,15 @@ type site struct {
 }
 
 // instances returns what is to be written for a service and why the rest is
-// left out; failed tells which of that lies in the service and not in what
-// consumers of the format speak.
-func (c *codec) instances(s *registry.Service) (all []Instance, left []error, failed bool) {
+// left out.
+func (c *codec) instances(s *registry.Service) (all []Instance, left []error) {
 	sites, left := c.sites(s)
 	if len(sites) == 0 {
-		return nil, left, metadata.Fails(left)
+		return nil, left
 	}
-	failed = metadata.Fails(left)
 	name, err := c.o.Names.Of(s)
 	if err != nil {
-		return nil, append(left, err), failed || !errors.Is(err, errNameless)
+		return nil, append(left, err)
 	}
 	sites = join(c.form, sites)
 	for i := range sites {
@@ -51,11 +48,9 @@ func (c *codec) instances(s *registry.Service) (all []Instance, left []error, fa
 		}
 		if len(in.Ports) > 0 {
 			all = append(all, in)
-		} else {
-			failed = true
 		}
 	}
-	return all, left, failed
+	return all, left
 }
 
 func (c *codec) sites(s *registry.Service) (all []site, left []error) {
@@ -166,7 +161,8 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 	dropped := fit(must, st.may, c.limit)
 	i.Metadata = must
 	if len(dropped) > 0 {
-		return i, fmt.Errorf("%s: metadata over %d bytes, not UTF-8 or there already, left out: %.200q", i.Key(), c.limit, strings.Join(dropped, ", "))
+		return i, &metadata.Unfit{Reason: fmt.Sprintf("%s: metadata over %d bytes, not UTF-8 or there already, left out: %.200q",
+			i.Key(), c.limit, strings.Join(dropped, ", "))}
 	}
 	return i, nil
 }
@@ -238,35 +234,25 @@ func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 	return s.Attributes[key]
 }
 
-// render turns a service into entries by the form of a registry.
-func (c *codec) render(s *registry.Service, write func(Instance) (registry.Entry, error)) (entries []registry.Entry, left []error, failed bool) {
-	all, left, failed := c.instances(s)
+// encode is Codec.Encode for the form of a registry.
+func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry, error)) ([]registry.Entry, error) {
+	all, left := c.instances(s)
+	entries := make([]registry.Entry, 0, len(all))
 	for _, i := range all {
 		e, err := write(i)
 		if err != nil {
-			left, failed = append(left, err), failed || metadata.Fails([]error{err})
+			left = append(left, err)
 			continue
 		}
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, registry.Entry.Compare)
-	return slices.CompactFunc(entries, sameKey), left, failed
+	if len(entries) > 0 || !metadata.Fails(left) {
+		for i, err := range left {
+			left[i] = fmt.Errorf("%s: %w", c.form.Kind(), err)
+		}
+	}
+	return metadata.Encoded(s, slices.CompactFunc(entries, sameKey), left) //nolint:wrapcheck // the error names the service
 }
 
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
-
-func (c *codec) encode(s *registry.Service, write func(Instance) (registry.Entry, error)) ([]registry.Entry, error) {
-	entries, left, failed := c.render(s, write)
-	if len(entries) == 0 && failed {
-		return nil, fmt.Errorf("%s: %w", s.Name, errors.Join(left...))
-	}
-	return entries, nil
-}
-
-func (c *codec) leftOut(s *registry.Service, write func(Instance) (registry.Entry, error)) error {
-	_, left, _ := c.render(s, write)
-	for i, err := range left {
-		left[i] = fmt.Errorf("%s: %w", c.form.Kind(), err)
-	}
-	return errors.Join(left...)
-}

@@ -46,7 +46,7 @@ func TestPlainServicesByRule(t *testing.T) {
 			"gozero-nacos": "[2001:db8::1]:8080: clients of", "kitex-nacos": "[2001:db8::1]:8080: clients of",
 			"spring-cloud-zookeeper": "weight left out of 1 endpoint",
 		}[f.name]
-		if err := c.LeftOut(greeter()); (err != nil) != (left != "") || err != nil && !strings.Contains(err.Error(), left) {
+		if err := leftOut(c, greeter()); (err != nil) != (left != "") || err != nil && !strings.Contains(err.Error(), left) {
 			t.Errorf("left out: %v", err)
 		}
 		golden(t, f.name, got)

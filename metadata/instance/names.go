@@ -8,6 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -27,7 +28,7 @@ type NameRule struct {
 	Service string         // a * stands for what the star of Host stands for
 }
 
-var errNameless = errors.New("has no application and no rule names it; write a rule with a service into names")
+var errNameless = &metadata.Unfit{Reason: "has no application and no rule names it; write a rule with a service into names"}
 
 // Of returns the name of a service.
 func (n Names) Of(s *registry.Service) (string, error) {

@@ -43,9 +43,6 @@ func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.encode(s, z.entry)
 }
 
-// LeftOut implements metadata.Codec.
-func (z *ZooKeeper) LeftOut(s *registry.Service) error { return z.leftOut(s, z.entry) }
-
 // Needs implements metadata.Codec: the format needs nothing else.
 func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
 

@@ -41,7 +41,10 @@ func New(o Options) (*Codec, error) {
 	return &Codec{o: o}, nil
 }
 
-// Encode implements metadata.Codec.
+// Kind returns the format's name, the Kind of its groups.
+func (*Codec) Kind() string { return Kind }
+
+// Encode implements metadata.Encoder.
 func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 	byProtocol, refused := c.endpoints(s)
 	if len(byProtocol) == 0 {
@@ -66,13 +69,7 @@ func (c *Codec) Encode(s *registry.Service) ([]registry.Entry, error) {
 		return nil, refused
 	}
 	slices.SortFunc(out, registry.Entry.Compare)
-	return out, nil
-}
-
-// LeftOut implements metadata.Codec.
-func (c *Codec) LeftOut(s *registry.Service) error {
-	_, refused := c.endpoints(s)
-	return errors.Join(refused, metadata.PathNote(s, "mesh"))
+	return metadata.Encoded(s, out, []error{refused, metadata.PathNote(s, "mesh")}) //nolint:wrapcheck // says what is left out
 }
 
 // meshNames returns what a service is called in the mesh.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
@@ -20,12 +21,12 @@ import (
 // and back.
 type zooKeeperCodec interface {
 	zookeeper.Format
-	encoder
+	metadata.Encoder
 }
 
 type nacosCodec interface {
 	nacos.Format
-	encoder
+	metadata.Encoder
 }
 
 // A format is how instances stand in ZooKeeper and Nacos.

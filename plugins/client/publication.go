@@ -135,10 +135,10 @@ func (w *publication) claim() {
 	for _, i := range wanted {
 		s := i.service()
 		entries, err := w.codec.Encode(s)
-		if len(entries) == 0 {
-			err = first(err, w.codec.LeftOut(s))
+		if left, ok := errors.AsType[*registry.LeftOut](err); ok {
+			err = left.Reason
 		}
-		if err != nil {
+		if err != nil && len(entries) == 0 {
 			refused = errors.Join(refused, fmt.Errorf("instance %s: %w: %w", i.id(), ErrInvalid, err))
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -16,7 +17,7 @@ import (
 // itself. It looks at the groups of its own instances alone.
 type targetPublisher struct {
 	target registry.Target
-	codec  encoder
+	codec  metadata.Encoder
 	open   func() (registry.Target, error) // makes the target, asked until it does; nil: it is there
 	serve  func(context.Context) error     // keeps the connection; nil: nothing has to
 	owner  string                          // as registry.Held.Owner tells it
@@ -33,14 +34,8 @@ type targetPublisher struct {
 	refuse error // why nothing can be written, or not all instances in the format
 }
 
-// encoder is what a publisher needs of a metadata.Codec.
-type encoder interface {
-	Encode(s *registry.Service) ([]registry.Entry, error)
-	LeftOut(s *registry.Service) error
-}
-
 func newTargetPublisher(
-	t registry.Target, codec encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
+	t registry.Target, codec metadata.Encoder, shows func(Instance) []Query, owner string, log *slog.Logger,
 ) *targetPublisher {
 	return &targetPublisher{
 		target: t, codec: codec, shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),

@@ -1,8 +1,9 @@
-package main
+package metadata_test
 
 import (
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -40,10 +41,10 @@ func TestSelectionOfServicesOfRegistries(t *testing.T) {
 				t.Fatal(err)
 			}
 			patterns := []naming.Pattern{p}
-			if err := leftOut(tt.of, patterns, nil, nil); (err == nil) != tt.takes {
+			if err := (metadata.Selection{Include: patterns}).Refuse(tt.of); (err == nil) != tt.takes {
 				t.Errorf("included: %v", err)
 			}
-			if err := leftOut(tt.of, nil, patterns, nil); (err != nil) != tt.takes {
+			if err := (metadata.Selection{Exclude: patterns}).Refuse(tt.of); (err != nil) != tt.takes {
 				t.Errorf("excluded: %v", err)
 			}
 		})
