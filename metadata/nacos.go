@@ -63,7 +63,8 @@ func (i NacosInstance) String() string {
 		i.Cluster = DefaultNacosCluster
 	}
 	if i.plain() {
-		return string(i.append(make([]byte, 0, 512)))
+		var room [2 * MaxNacosMetadata]byte
+		return string(i.append(room[:0]))
 	}
 	i.Metadata = validText(i.Metadata)
 	var b bytes.Buffer

@@ -55,7 +55,10 @@ func (i NacosInstance) append(b []byte) []byte {
 	b = strconv.AppendBool(append(b, nacosEnabled...), i.Enabled)
 	b = strconv.AppendBool(append(b, nacosEphemeral...), i.Ephemeral)
 	b = append(append(append(b, nacosCluster...), i.Cluster...), nacosMetadata...)
-	for n, k := range slices.Sorted(maps.Keys(i.Metadata)) {
+	var room [32]string
+	keys := slices.AppendSeq(room[:0], maps.Keys(i.Metadata))
+	slices.Sort(keys)
+	for n, k := range keys {
 		if n > 0 {
 			b = append(b, ',')
 		}

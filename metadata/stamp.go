@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"hash/fnv"
 	"strconv"
 	"strings"
 )
@@ -34,10 +33,18 @@ func Stamp(url string) string {
 		return url
 	}
 	before, after := url[:from], url[from+len(NoStamp):]
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(before)) // never fails
-	_, _ = h.Write([]byte(after))
-	return before + strconv.FormatUint(firstStamp+h.Sum64()%stamps, 10) + after
+	return before + strconv.FormatUint(firstStamp+fnv64a(before, after)%stamps, 10) + after
+}
+
+// fnv64a is the hash of hash/fnv over texts, without a copy of them.
+func fnv64a(texts ...string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, t := range texts {
+		for i := range len(t) {
+			h = (h ^ uint64(t[i])) * 1099511628211
+		}
+	}
+	return h
 }
 
 // stampIn returns where the stamp of a URL begins, -1 where it has none. The &

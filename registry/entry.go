@@ -62,6 +62,9 @@ func IsEndpoint(key string) bool { return key != HeadKey && !IsPart(key) }
 
 // Compare orders entries by group and key, the order that all output follows.
 func (e Entry) Compare(o Entry) int {
+	if e.Group == o.Group { // as nearly always
+		return cmp.Compare(e.Key, o.Key)
+	}
 	return cmp.Or(e.Group.Compare(o.Group), cmp.Compare(e.Key, o.Key))
 }
 

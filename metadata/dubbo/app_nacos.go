@@ -82,7 +82,7 @@ func (n *NacosApp) instance(s *registry.Service, app string, in *instance) (regi
 	if d := distinction(s); d != "" {
 		i.Cluster = clusterPrefix + d
 	}
-	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.String()}, errors.Join(onlyJava(in.host, in.port), in.tooMuch(n.o.MaxMetadata, dropped))
+	return registry.Entry{Group: n.group(app), Key: i.Key(), Value: i.String()}, errors.Join(onlyJava(hostPort(in.host, in.port)), in.tooMuch(n.o.MaxMetadata, dropped))
 }
 
 func (n *NacosApp) reports(app, revision, text string) []registry.Entry {

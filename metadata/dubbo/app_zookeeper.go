@@ -102,7 +102,7 @@ func (z *ZooKeeperApp) instance(s *registry.Service, app string, in *instance) (
 }
 
 func (in *instance) tooMuch(limit int, dropped []string) error {
-	return tooMuch(provider{protocol: in.protocols[0].protocol, host: in.host, port: in.port}, limit, dropped)
+	return tooMuch(in.protocols[0].protocol, hostPort(in.host, in.port), limit, dropped)
 }
 
 func (z *ZooKeeperApp) reports(app, revision, text string) []registry.Entry {

@@ -2,7 +2,6 @@ package dubbo
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ type provider struct {
 	protocol string
 	host     string
 	port     uint16
+	address  string // host and port
 	iface    registry.Interface
 	path     string  // at which it serves the interface
 	must     []param // what makes it the provider it is
@@ -27,33 +27,20 @@ type provider struct {
 // service share.
 type site struct {
 	protocol string
+	address  string
 	mark     string
 	endpoint *registry.Endpoint
 	tag      string // where tags are written
 	may      []param
 }
 
-// providers returns what is to be written for a service, and why the rest is
-// left out.
-func (o *Options) providers(s *registry.Service) (all []provider, left []error) {
-	sites, left := o.sites(s, func(string) bool { return false })
-	for _, iface := range s.Interfaces {
-		if err := checkInterface(iface); err != nil {
-			left = append(left, err)
-			continue
-		}
-		for i := range sites {
-			all = append(all, o.provider(s, iface, &sites[i]))
-		}
-	}
-	return all, left
-}
-
 func (o *Options) sites(s *registry.Service, taken func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
-	seen := make(map[string]struct{}, len(s.Endpoints))
+	type place struct{ protocol, address string }
+	seen := make(map[place]struct{}, len(s.Endpoints))
+	all = make([]site, 0, len(s.Endpoints))
 	unsaid := make(metadata.Reserved)
 	for i := range s.Endpoints {
 		e := &s.Endpoints[i]
@@ -65,12 +52,12 @@ func (o *Options) sites(s *registry.Service, taken func(key string) bool) (all [
 			left = append(left, err)
 			continue
 		}
-		key := st.protocol + "://" + hostPort(e.Host, e.Port)
-		if _, ok := seen[key]; ok {
-			left = append(left, fmt.Errorf("endpoint %s is there twice", key))
+		at := place{st.protocol, st.address}
+		if _, ok := seen[at]; ok {
+			left = append(left, fmt.Errorf("endpoint %s://%s is there twice", st.protocol, st.address))
 			continue
 		}
-		seen[key] = struct{}{}
+		seen[at] = struct{}{}
 		o.users(s, &st, taken, unsaid)
 		all = append(all, st)
 	}
@@ -92,7 +79,7 @@ func (o *Options) site(s *registry.Service, e *registry.Endpoint) (site, error) 
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	st := site{protocol: protocol, mark: mark, endpoint: e, tag: attribute(s, e, paramTag), may: o.may(s, e)}
+	st := site{protocol: protocol, address: hostPort(e.Host, e.Port), mark: mark, endpoint: e, tag: attribute(s, e, paramTag), may: o.may(s, e)}
 	if st.tag != "" && !o.Tags {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), metadata.Tagged(st.tag))
 	}
@@ -104,10 +91,13 @@ func (o *Options) markOf(s *registry.Service, e *registry.Endpoint) (string, err
 	return o.Mark.Of(s, e) //nolint:wrapcheck // says what is wrong
 }
 
-func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site) provider {
+// provider returns a provider. What room holds is overwritten.
+func (o *Options) provider(s *registry.Service, iface registry.Interface, st *site, room []param) provider {
 	e := st.endpoint
-	p := provider{protocol: st.protocol, host: e.Host, port: e.Port, iface: iface, path: orElse(e.URLPath, iface.Name), may: st.may}
-	p.must = make([]param, 0, 8+len(o.Params)+len(st.may))
+	p := provider{
+		protocol: st.protocol, host: e.Host, port: e.Port, address: st.address, iface: iface, path: orElse(e.URLPath, iface.Name),
+		must: room[:0], may: st.may,
+	}
 	add := func(key, value string) {
 		if value != "" {
 			p.must = append(p.must, param{key, value})
@@ -151,21 +141,27 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 // users adds to a site what its endpoint tells that the model has no field for,
 // and counts what consumers of Dubbo read something else into.
 func (o *Options) users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
-	e := st.endpoint
-	all := make(registry.Attributes, len(s.Attributes)+len(e.Attributes))
-	maps.Copy(all, s.Attributes)
-	maps.Copy(all, e.Attributes)
-	mesh := all[paramMeshHost] != ""
-	for _, k := range slices.Sorted(maps.Keys(all)) {
+	mesh := attribute(s, st.endpoint, paramMeshHost) != ""
+	from := len(st.may)
+	add := func(k, v string) {
 		_, fixed := o.Params[k]
 		switch {
-		case all[k] == "" || ofModel(k) || fixed || mesh && k == paramMeshTLS:
+		case v == "" || ofModel(k) || fixed || mesh && k == paramMeshTLS:
 		case reserved(k) || volatile(k) || taken(k):
 			left[k]++
 		default:
-			st.may = append(st.may, param{k, all[k]})
+			st.may = append(st.may, param{k, v})
 		}
 	}
+	for k, v := range s.Attributes {
+		if _, own := st.endpoint.Attributes[k]; !own {
+			add(k, v)
+		}
+	}
+	for k, v := range st.endpoint.Attributes {
+		add(k, v)
+	}
+	slices.SortFunc(st.may[from:], param.compare)
 }
 
 // ofModel reports whether a key tells of a field of the model, or of a mesh.
@@ -184,15 +180,22 @@ func attribute(s *registry.Service, e *registry.Endpoint, key string) string {
 
 // encode is Codec.Encode for a form.
 func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entry, error)) ([]registry.Entry, error) {
-	all, left := o.providers(s)
-	entries := make([]registry.Entry, 0, len(all))
-	for _, p := range all {
-		e, err := form(p)
-		if err != nil {
+	sites, left := o.sites(s, func(string) bool { return false })
+	entries := make([]registry.Entry, 0, len(sites)*len(s.Interfaces))
+	room := make([]param, 0, 64) // of all providers, one after the other
+	for _, iface := range s.Interfaces {
+		if err := checkInterface(iface); err != nil {
 			left = append(left, err)
+			continue
 		}
-		if e.Key != "" {
-			entries = append(entries, e)
+		for i := range sites {
+			e, err := form(o.provider(s, iface, &sites[i], room))
+			if err != nil {
+				left = append(left, err)
+			}
+			if e.Key != "" {
+				entries = append(entries, e)
+			}
 		}
 	}
 	slices.SortFunc(entries, registry.Entry.Compare)
@@ -208,10 +211,10 @@ func (o *Options) encode(s *registry.Service, form func(provider) (registry.Entr
 func sameKey(a, b registry.Entry) bool { return a.Group == b.Group && a.Key == b.Key }
 
 // tooMuch is the note about parameters that found no room.
-func tooMuch(p provider, limit int, dropped []string) error {
+func tooMuch(protocol, address string, limit int, dropped []string) error {
 	if len(dropped) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s://%s: metadata over %d bytes or not UTF-8, left out: %.200q",
-		p.protocol, hostPort(p.host, p.port), limit, strings.Join(dropped, ", "))
+		protocol, address, limit, strings.Join(dropped, ", "))
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -65,9 +64,9 @@ func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metada
 func (n *Nacos) entry(p provider) (registry.Entry, error) {
 	key := serviceKey(p.iface)
 	if _, err := netip.ParseAddr(p.host); err != nil {
-		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", hostPort(p.host, p.port))
+		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", p.address)
 	}
-	must := slices.Concat(p.must, []param{{paramProtocol, p.protocol}, {paramPath, p.path}})
+	must := append(p.must, param{paramProtocol, p.protocol}, param{paramPath, p.path})
 	if size := sizeOf(must); size > n.o.MaxMetadata {
 		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, size, n.o.MaxMetadata)
 	}
@@ -80,16 +79,16 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 		i.Metadata[q.key] = q.value
 	}
 	return registry.Entry{Group: n.group(key), Key: i.Key(), Value: i.String()},
-		errors.Join(onlyJava(p.host, p.port), tooMuch(p, n.o.MaxMetadata, dropped))
+		errors.Join(onlyJava(p.address), tooMuch(p.protocol, p.address, n.o.MaxMetadata, dropped))
 }
 
 // onlyJava tells of an address that not all consumers can call: dubbo-go joins
 // host and port with a colon alone where Nacos told them.
-func onlyJava(host string, port uint16) error {
-	if !strings.Contains(host, ":") {
+func onlyJava(address string) error {
+	if !strings.HasPrefix(address, "[") {
 		return nil
 	}
-	return &metadata.Unfit{Reason: "endpoint " + hostPort(host, port) + " is written for Java alone: dubbo-go cannot call an IPv6 address that Nacos tells"}
+	return &metadata.Unfit{Reason: "endpoint " + address + " is written for Java alone: dubbo-go cannot call an IPv6 address that Nacos tells"}
 }
 
 func (n *Nacos) group(name string) registry.Group {

@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -36,6 +35,8 @@ const (
 )
 
 type param struct{ key, value string }
+
+func (p param) compare(o param) int { return strings.Compare(p.key, o.key) }
 
 // reserved reports whether the codec itself writes a parameter, from fields
 // of the model.
@@ -81,7 +82,7 @@ func fit(must, may []param, limit int) (all []param, dropped []string) {
 		size += n
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b param) int { return cmp.Compare(a.key, b.key) })
+	slices.SortFunc(all, param.compare)
 	return all, dropped
 }
 

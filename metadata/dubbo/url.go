@@ -16,10 +16,10 @@ import (
 // its consumers as it is written and dubbo-go decodes.
 func formatURL(p provider, params []param) string {
 	var b strings.Builder
-	b.Grow(len(p.protocol) + len(p.host) + len(p.path) + sizeOf(params) + 2*len(params) + 16)
+	b.Grow(len(p.protocol) + len(p.address) + len(p.path) + sizeOf(params) + 2*len(params) + 16)
 	b.WriteString(p.protocol)
 	b.WriteString("://")
-	b.WriteString(hostPort(p.host, p.port))
+	b.WriteString(p.address)
 	b.WriteByte('/')
 	b.WriteString(p.path)
 	sep := byte('?')

@@ -84,9 +84,9 @@ func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
 	params, dropped := fit(p.must, p.may, z.o.MaxMetadata)
 	return registry.Entry{
 		Group: z.group(p.iface.Name),
-		Key:   instanceKey(p.protocol, hostPort(p.host, p.port), p.iface),
+		Key:   instanceKey(p.protocol, p.address, p.iface),
 		Value: metadata.Stamp(formatURL(p, params)),
-	}, tooMuch(p, z.o.MaxMetadata, dropped)
+	}, tooMuch(p.protocol, p.address, z.o.MaxMetadata, dropped)
 }
 
 func readURL(e registry.Entry) (*found, error) {
@@ -116,12 +116,14 @@ func (z *ZooKeeper) group(iface string) registry.Group {
 // instanceKey identifies a provider in the folder of an interface: one
 // address may provide several groups and versions of it.
 func instanceKey(protocol, address string, i registry.Interface) string {
-	key, sep := protocol+"://"+address, "?"
-	if i.Group != "" {
-		key, sep = key+sep+"group="+i.Group, "&"
-	}
-	if i.Version != "" {
-		key += sep + "version=" + i.Version
+	key := protocol + "://" + address
+	switch {
+	case i.Group != "" && i.Version != "":
+		return key + "?group=" + i.Group + "&version=" + i.Version
+	case i.Group != "":
+		return key + "?group=" + i.Group
+	case i.Version != "":
+		return key + "?version=" + i.Version
 	}
 	return key
 }
