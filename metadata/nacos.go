@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,13 +66,7 @@ func (i NacosInstance) String() string {
 		return string(i.append(room[:0]))
 	}
 	i.Metadata = validText(i.Metadata)
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(i); err != nil {
-		panic(err) // strings, numbers and a map of strings; the weight is checked where it comes in
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return JSON(i)
 }
 
 // validText returns metadata that JSON keeps as it is, never nil.

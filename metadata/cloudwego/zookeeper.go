@@ -1,11 +1,9 @@
 package cloudwego
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
@@ -54,13 +52,7 @@ func (ZooKeeper) Write(i instance.Instance) string {
 	weight := int(convert.CloudWeGo().Of(i.Share))
 	n := node{Weight: &weight, Tags: maps.Clone(i.Metadata), Mark: i.Metadata[metadata.MarkKey]}
 	delete(n.Tags, metadata.MarkKey)
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(n); err != nil {
-		panic(err) // strings, a number and a map of strings
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return metadata.JSON(n)
 }
 
 // Read implements instance.NodeForm.

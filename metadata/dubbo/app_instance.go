@@ -33,7 +33,7 @@ func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
 	for _, p := range in.protocols {
 		ports = append(ports, port{int(in.port), p.protocol})
 	}
-	must := []param{{metaEndpoints, marshal(ports)}, {metaRevision, in.revision}, {metaStorage, storageRemote}}
+	must := []param{{metaEndpoints, metadata.JSON(ports)}, {metaRevision, in.revision}, {metaStorage, storageRemote}}
 	if in.mark != "" {
 		must = append(must, param{metadata.MarkKey, in.mark})
 	}

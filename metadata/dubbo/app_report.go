@@ -1,7 +1,6 @@
 package dubbo
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,8 +48,8 @@ func (o *Options) report(app string, interfaces []registry.Interface, in *instan
 			}
 		}
 	}
-	r.Revision = o.Mark.Owner + o.Mark.Bridge + revisionSign + metadata.Fingerprint(marshal(r), revisionHash)
-	return r.Revision, marshal(r)
+	r.Revision = o.Mark.Owner + o.Mark.Bridge + revisionSign + metadata.Fingerprint(metadata.JSON(r), revisionHash)
+	return r.Revision, metadata.JSON(r)
 }
 
 func (o *Options) reportParams(app string, i registry.Interface, in *instance) map[string]string {
@@ -96,17 +95,6 @@ func ourRevision(revision string) (metadata.Mark, bool) {
 	}
 	m, err := metadata.ParseMark(mark)
 	return m, err == nil && m.Path == ""
-}
-
-// marshal writes JSON as both languages read it, without HTML escapes.
-func marshal(v any) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(err) // strings and numbers alone
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // The reasons why a document cannot be used.

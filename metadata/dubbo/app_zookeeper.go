@@ -98,7 +98,7 @@ func (z *ZooKeeperApp) instance(s *registry.Service, app string, in *instance) (
 		Name: app, ID: id, Address: in.host, Port: in.port,
 		Payload: payload{Class: instanceClass, ID: id, Name: app, Metadata: meta},
 	}
-	return registry.Entry{Group: z.group(app), Key: id, Value: marshal(c)}, in.tooMuch(z.o.MaxMetadata, dropped)
+	return registry.Entry{Group: z.group(app), Key: id, Value: metadata.JSON(c)}, in.tooMuch(z.o.MaxMetadata, dropped)
 }
 
 func (in *instance) tooMuch(limit int, dropped []string) error {

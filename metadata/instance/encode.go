@@ -26,7 +26,7 @@ type site struct {
 	ports    []Port
 	mark     string
 	may      []pair // most useful first
-	user     registry.Attributes
+	user     map[string]string
 }
 
 // instances returns what is to be written for a service and why the rest is
@@ -72,13 +72,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 			continue
 		}
 		seen[st.ports[0]] = struct{}{}
-		for k := range st.user {
-			if c.reserved(k) {
-				reserved[k]++
-			}
-		}
-		maps.DeleteFunc(st.user, func(k, _ string) bool { return c.reserved(k) })
-		st.may = append(st.may, sortedPairs(st.user)...)
+		c.users(s, &st, reserved)
 		all = append(all, st)
 	}
 	for _, err := range []error{reserved.Note(c.form.Kind()), metadata.PathNote(s, c.form.Kind()), c.weightNote(s, all)} {
@@ -138,21 +132,19 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	if err != nil {
 		return site{}, fmt.Errorf("endpoint %s: %w", e.Address(), err)
 	}
-	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e), user: user(s, e)}, nil
+	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e)}, nil
 }
 
 // instance renders a site. An error beside an instance tells of metadata that
 // was left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
 	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user}
-	must := c.form.Own(i)
-	if must == nil {
-		must = make(map[string]string, len(st.may)+1)
-	}
+	must := make(map[string]string, len(st.may)+4)
+	maps.Copy(must, c.form.Own(i))
 	if st.mark != "" {
 		must[metadata.MarkKey] = st.mark
 	}
-	if n := sizeOf(must); n > c.limit {
+	if n := metadata.SizeOf(must); n > c.limit {
 		return Instance{}, fmt.Errorf("endpoint %s: metadata of %d bytes, at most %d", i.Key(), n, c.limit)
 	}
 	if len(i.Ports) > 1 { // which are of one instance by being written as one
@@ -171,7 +163,7 @@ func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, 
 // returns the keys that found no room, that JSON could not hold, or that say
 // something else already.
 func fit(all map[string]string, may []pair, limit int) (dropped []string) {
-	size := sizeOf(all)
+	size := metadata.SizeOf(all)
 	for _, p := range may {
 		n := len(p.key) + len(p.value)
 		have, there := all[p.key]
@@ -215,15 +207,34 @@ func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 	return all
 }
 
-// user returns the metadata that is none of the model's, and so of whoever
-// registered the endpoint.
-func user(s *registry.Service, e *registry.Endpoint) registry.Attributes {
-	all := make(registry.Attributes, len(s.Attributes)+len(e.Attributes))
-	maps.Copy(all, s.Attributes)
-	maps.Copy(all, e.Attributes)
-	mesh := all[keyMeshHost] != ""
-	maps.DeleteFunc(all, func(k, v string) bool { return v == "" || ofModel(k) || mesh && k == keyTLS })
-	return all
+// users adds to a site the metadata that is none of the model's, and so of
+// whoever registered the endpoint, and counts what consumers read something
+// else into.
+func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
+	mesh := attribute(s, st.endpoint, keyMeshHost) != ""
+	from := len(st.may)
+	add := func(k, v string) {
+		switch {
+		case v == "" || ofModel(k) || mesh && k == keyTLS:
+		case c.reserved(k):
+			left[k]++
+		default:
+			if st.user == nil {
+				st.user = make(map[string]string, len(s.Attributes)+len(st.endpoint.Attributes))
+			}
+			st.user[k] = v
+			st.may = append(st.may, pair{k, v})
+		}
+	}
+	for k, v := range s.Attributes {
+		if _, own := st.endpoint.Attributes[k]; !own {
+			add(k, v)
+		}
+	}
+	for k, v := range st.endpoint.Attributes {
+		add(k, v)
+	}
+	slices.SortFunc(st.may[from:], func(a, b pair) int { return strings.Compare(a.key, b.key) })
 }
 
 // attribute returns what an endpoint says of itself, or else its service.

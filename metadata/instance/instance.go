@@ -6,7 +6,6 @@ package instance
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -161,22 +160,6 @@ func merge(a, b []pair) []pair {
 
 // pair is one key of metadata.
 type pair struct{ key, value string }
-
-func sizeOf(m map[string]string) int {
-	n := 0
-	for k, v := range m {
-		n += len(k) + len(v)
-	}
-	return n
-}
-
-func sortedPairs(m map[string]string) []pair {
-	out := make([]pair, 0, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, pair{k, m[k]})
-	}
-	return out
-}
 
 // The keys that tell a protocol for which a format has no place: a word that
 // users have too, and one of our own where they do.

@@ -1,7 +1,6 @@
 package kratos
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,13 +73,7 @@ func (ZooKeeper) Write(i instance.Instance) string {
 		n.Endpoints = append(n.Endpoints, convert.Scheme(p.Protocol)+"://"+address(p))
 	}
 	slices.Sort(n.Endpoints)
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(n); err != nil {
-		panic(err) // strings and a map of strings
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return metadata.JSON(n)
 }
 
 func address(p instance.Port) string { return instance.Instance{Ports: []instance.Port{p}}.Key() }

@@ -3,7 +3,6 @@
 package plain
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
@@ -105,13 +104,7 @@ func (ZooKeeper) Reserved(string) bool { return false }
 func (ZooKeeper) Write(i instance.Instance) string {
 	p := i.Ports[0]
 	n := node{Host: p.Host, Port: p.Port, Protocol: p.Protocol, Weight: convert.Nacos().Of(i.Share), Metadata: i.Metadata}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(n); err != nil {
-		panic(err) // strings, numbers and a map of strings
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return metadata.JSON(n)
 }
 
 // Replaces implements instance.NodeForm.

@@ -143,7 +143,7 @@ func (c *Codec) group(s *registry.Service, name naming.MeshName, endpoints []reg
 		header.Keys = []string{name.Key.String()}
 	}
 	out := make([]registry.Entry, 0, 1+len(endpoints))
-	out = append(out, registry.Entry{Group: g, Key: HeaderKey, Value: encode(header)})
+	out = append(out, registry.Entry{Group: g, Key: HeaderKey, Value: metadata.JSON(header)})
 	seen := make(map[string]bool, len(endpoints))
 	for _, e := range endpoints {
 		if !seen[e.Key] {

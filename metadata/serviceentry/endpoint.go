@@ -3,6 +3,8 @@ package serviceentry
 import (
 	"strconv"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
 // Endpoint is one endpoint of a ServiceEntry, as the value of its entry has
@@ -26,7 +28,7 @@ const (
 
 func (e *Endpoint) encode() string {
 	if len(e.Labels) > 0 || !plain(e.Address) || !plain(e.Locality) {
-		return encode(e)
+		return metadata.JSON(e)
 	}
 	return string(e.append(make([]byte, 0, 128)))
 }

@@ -3,7 +3,6 @@ package serviceentry
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -65,16 +64,6 @@ func Parse(group registry.Group, entries []registry.Entry) (Resource, error) {
 		}
 	}
 	return r, refused.Err()
-}
-
-func encode(v any) string {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(err) // of strings and numbers alone
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func decode(e registry.Entry, into any) error {

@@ -1,7 +1,6 @@
 package springcloud
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,13 +102,7 @@ func (ZooKeeper) Write(i instance.Instance) string {
 	if convert.Secure(first.Protocol) {
 		c.SSLPort = &first.Port
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(c); err != nil {
-		panic(err) // strings, numbers and a map of strings
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return metadata.JSON(c)
 }
 
 // host puts an IPv6 address in brackets: consumers paste it into a URI.
