@@ -143,7 +143,7 @@ func (o *Options) may(s *registry.Service, e *registry.Endpoint) []param {
 func (o *Options) users(s *registry.Service, st *site, taken func(key string) bool, left metadata.Reserved) {
 	mesh := attribute(s, st.endpoint, paramMeshHost) != ""
 	from := len(st.may)
-	add := func(k, v string) {
+	for k, v := range metadata.Attributes(s, st.endpoint) {
 		_, fixed := o.Params[k]
 		switch {
 		case v == "" || ofModel(k) || fixed || mesh && k == paramMeshTLS:
@@ -152,14 +152,6 @@ func (o *Options) users(s *registry.Service, st *site, taken func(key string) bo
 		default:
 			st.may = append(st.may, param{k, v})
 		}
-	}
-	for k, v := range s.Attributes {
-		if _, own := st.endpoint.Attributes[k]; !own {
-			add(k, v)
-		}
-	}
-	for k, v := range st.endpoint.Attributes {
-		add(k, v)
 	}
 	slices.SortFunc(st.may[from:], param.compare)
 }

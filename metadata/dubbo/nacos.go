@@ -66,11 +66,11 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 	if _, err := netip.ParseAddr(p.host); err != nil {
 		return registry.Entry{}, fmt.Errorf("endpoint %s: Nacos takes IP addresses only", p.address)
 	}
-	must := append(p.must, param{paramProtocol, p.protocol}, param{paramPath, p.path})
-	if size := sizeOf(must); size > n.o.MaxMetadata {
+	p.must = append(p.must, param{paramProtocol, p.protocol}, param{paramPath, p.path})
+	if size := sizeOf(p.must); size > n.o.MaxMetadata {
 		return registry.Entry{}, fmt.Errorf("%s: metadata of %d bytes, at most %d", p.iface.Name, size, n.o.MaxMetadata)
 	}
-	params, dropped := fit(must, p.may, n.o.MaxMetadata)
+	params, dropped := fit(p.must, p.may, n.o.MaxMetadata)
 	i := metadata.NacosInstance{
 		IP: p.host, Port: p.port, Weight: 1, Enabled: true, Healthy: true, Ephemeral: true,
 		Cluster: metadata.DefaultNacosCluster, Metadata: make(map[string]string, len(params)),

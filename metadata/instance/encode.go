@@ -213,7 +213,7 @@ func (c *codec) may(s *registry.Service, e *registry.Endpoint) []pair {
 func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
 	mesh := attribute(s, st.endpoint, keyMeshHost) != ""
 	from := len(st.may)
-	add := func(k, v string) {
+	for k, v := range metadata.Attributes(s, st.endpoint) {
 		switch {
 		case v == "" || ofModel(k) || mesh && k == keyTLS:
 		case c.reserved(k):
@@ -225,14 +225,6 @@ func (c *codec) users(s *registry.Service, st *site, left metadata.Reserved) {
 			st.user[k] = v
 			st.may = append(st.may, pair{k, v})
 		}
-	}
-	for k, v := range s.Attributes {
-		if _, own := st.endpoint.Attributes[k]; !own {
-			add(k, v)
-		}
-	}
-	for k, v := range st.endpoint.Attributes {
-		add(k, v)
 	}
 	slices.SortFunc(st.may[from:], func(a, b pair) int { return strings.Compare(a.key, b.key) })
 }
