@@ -41,24 +41,36 @@ func at(host string, port uint16) registry.Endpoint {
 	return registry.Endpoint{Host: host, Port: port, Weight: 100}
 }
 
+// resource is a whole ServiceEntry.
+type resource struct {
+	Namespace, Name string
+	serviceentry.Header
+	Endpoints []serviceentry.Endpoint
+}
+
 // resources returns what a service becomes, by host.
-func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []serviceentry.Resource {
+func resources(t testing.TB, c *serviceentry.Codec, s *registry.Service) []resource {
 	t.Helper()
 	entries, err := c.Encode(s)
 	if fails(err) {
 		t.Fatal(err)
 	}
-	var out []serviceentry.Resource
-	for len(entries) > 0 {
-		n := 0
-		for n < len(entries) && entries[n].Group == entries[0].Group {
-			n++
+	var out []resource
+	for _, e := range entries {
+		if e.Key == serviceentry.HeaderKey {
+			header, err := serviceentry.ParseHeader(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, resource{Namespace: e.Group.Namespace, Name: e.Group.Name, Header: header})
+			continue
 		}
-		r, err := serviceentry.Parse(entries[0].Group, entries[:n])
+		endpoint, err := serviceentry.ParseEndpoint(e)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, entries = append(out, r), entries[n:]
+		last := &out[len(out)-1]
+		last.Endpoints = append(last.Endpoints, endpoint)
 	}
 	return out
 }
@@ -274,7 +286,7 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-func check(t *testing.T, r serviceentry.Resource) {
+func check(t *testing.T, r resource) {
 	t.Helper()
 	if !options().Hosts.Has(r.Host) || len(r.Host) > 253 || strings.ToLower(r.Host) != r.Host {
 		t.Fatalf("host %q", r.Host)

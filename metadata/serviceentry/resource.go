@@ -31,39 +31,23 @@ type Port struct {
 	Protocol string `json:"protocol"` // istio's
 }
 
-// Resource is a whole ServiceEntry.
-type Resource struct {
-	Namespace string
-	Name      string
-	Header
-	Endpoints []Endpoint // in the order of their keys
+// ParseHeader reads the entry of a service. It fails where that is not in the form
+// that a Codec writes.
+func ParseHeader(e registry.Entry) (Header, error) {
+	var h Header
+	err := decode(e, &h)
+	return h, err
 }
 
-// Parse makes a resource of the entries of one group, which are in the order
-// of Entry.Compare. It fails where the header is missing or anything is not in
-// the form that a Codec writes; endpoints that are not are a registry.Refused.
-func Parse(group registry.Group, entries []registry.Entry) (Resource, error) {
-	r := Resource{Namespace: group.Namespace, Name: group.Name}
-	if len(entries) == 0 || entries[0].Key != HeaderKey {
-		return Resource{}, fmt.Errorf("%s: endpoints without their service", group)
+// ParseEndpoint reads the entry of an endpoint, as ParseHeader does.
+func ParseEndpoint(e registry.Entry) (Endpoint, error) {
+	var plain Endpoint
+	if plain.read(e.Value) {
+		return plain, nil
 	}
-	if err := decode(entries[0], &r.Header); err != nil {
-		return Resource{}, err
-	}
-	r.Endpoints = make([]Endpoint, len(entries)-1)
-	var refused registry.Refused
-	for i, e := range entries[1:] {
-		if r.Endpoints[i].read(e.Value) {
-			continue
-		}
-		if err := decode(e, &r.Endpoints[i]); err != nil {
-			if refused == nil {
-				refused = make(registry.Refused)
-			}
-			refused[e.Key] = err
-		}
-	}
-	return r, refused.Err()
+	var other Endpoint // on the heap, as any that reflection sees
+	err := decode(e, &other)
+	return other, err
 }
 
 func decode(e registry.Entry, into any) error {

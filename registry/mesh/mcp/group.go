@@ -1,12 +1,10 @@
 package mcp
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
+	"strings"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -22,22 +20,25 @@ type entry struct {
 	Value string `json:"v"`
 }
 
-// hold makes entries all that a group holds. Where they make no resource the
+func (e entry) compare(o entry) int { return strings.Compare(e.Key, o.Key) }
+
+// in returns an entry as others know it.
+func (e entry) in(name registry.Group) registry.Entry {
+	return registry.Entry{Group: name, Key: e.Key, Value: e.Value}
+}
+
+// hold makes entries, which are by key, all that a group holds. Where they make no resource the
 // group stays as it was. To read and encode them is nearly all there is to do
 // and needs no lock: nobody else changes the group meanwhile, as registry.Target
 // has it.
-func (t *Target) hold(name registry.Group, entries map[string]string) error {
+func (t *Target) hold(name registry.Group, entries []entry) error {
 	if len(entries) == 0 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.drop(name)
 		return nil
 	}
-	compact := make([]entry, 0, len(entries))
-	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		compact = append(compact, entry{key, entries[key]})
-	}
-	parsed, err := parse(name, compact)
+	parsed, err := parse(name, entries)
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 		if g.resource == nil {
 			t.added[g.bucket] = true
 		}
-		g.entries = compact
+		g.entries = entries
 		t.served.replace(g, r)
 		t.touch(name)
 	case g.resource == nil:
@@ -58,15 +59,6 @@ func (t *Target) hold(name registry.Group, entries map[string]string) error {
 		t.drop(name)
 	}
 	return err
-}
-
-// parse reads the entries of a group, which are by key.
-func parse(name registry.Group, entries []entry) (serviceentry.Resource, error) {
-	list := make([]registry.Entry, len(entries))
-	for i, e := range entries {
-		list[i] = registry.Entry{Group: name, Key: e.Key, Value: e.Value}
-	}
-	return serviceentry.Parse(name, list) //nolint:wrapcheck // it names the group already
 }
 
 // group returns a group, which it makes where there is none. The caller holds
@@ -101,7 +93,7 @@ func (t *Target) touch(name registry.Group) {
 
 // address returns the address of a group, none where it wants none or there is
 // none left.
-func (t *Target) address(name registry.Group, r serviceentry.Resource) netip.Addr {
+func (t *Target) address(name registry.Group, r spec) netip.Addr {
 	if r.VIP == "" || !t.o.VIPs.IsValid() {
 		return netip.Addr{}
 	}

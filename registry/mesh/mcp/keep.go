@@ -77,11 +77,7 @@ func (t *Target) load(ctx context.Context) error {
 		from = t.o.Before.all()
 	}
 	for name, entries := range from {
-		all := make(map[string]string, len(entries))
-		for _, e := range entries {
-			all[e.Key] = e.Value
-		}
-		_ = t.hold(name, all) // what cannot be served is left out
+		_ = t.hold(name, entries) // what cannot be served is left out
 	}
 	t.recorder.loaded, t.o.Before = true, nil
 	return nil
@@ -212,6 +208,7 @@ func (t *Target) loadAs(ctx context.Context, i int, p Place) (map[registry.Group
 			if g.Gone != 0 {
 				t.wasGone(g.Group, time.Unix(g.Gone, 0))
 			} else if bucketOf(g.Group) == b && (p.Has == nil || p.Has(g.Group)) {
+				slices.SortFunc(g.Entries, entry.compare) // as whoever writes them has them
 				found[g.Group] = g.Entries
 			}
 		}

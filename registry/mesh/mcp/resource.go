@@ -17,6 +17,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // created is the creation time of every resource. Without one istiod takes
@@ -39,9 +40,30 @@ type resource struct {
 	host     naming.HostAddress  // where that is
 }
 
+// A spec is a resource without its address.
+type spec struct {
+	group registry.Group
+	serviceentry.Header
+	endpoints []byte // as they go over the wire
+}
+
+// parse reads the entries of a group, which are by key.
+func parse(name registry.Group, entries []entry) (spec, error) {
+	if len(entries) == 0 || entries[0].Key != serviceentry.HeaderKey {
+		return spec{}, fmt.Errorf("%s: endpoints without their service", name)
+	}
+	s := spec{group: name}
+	var err error
+	if s.Header, err = serviceentry.ParseHeader(entries[0].in(name)); err != nil {
+		return spec{}, err //nolint:wrapcheck // it names the group already
+	}
+	s.endpoints, err = endpoints(name, entries[1:], s.Port.Name)
+	return s, err
+}
+
 // encode returns a resource with the given address, which may be empty.
-func encode(r serviceentry.Resource, vip netip.Addr) (*resource, error) {
-	spec := &networking.ServiceEntry{
+func encode(r spec, vip netip.Addr) (*resource, error) {
+	body := &networking.ServiceEntry{
 		Hosts:      []string{r.Host},
 		Location:   networking.ServiceEntry_MESH_INTERNAL,
 		Resolution: networking.ServiceEntry_STATIC,
@@ -49,28 +71,28 @@ func encode(r serviceentry.Resource, vip netip.Addr) (*resource, error) {
 		Ports:      []*networking.ServicePort{{Number: uint32(r.Port.Number), Name: r.Port.Name, Protocol: r.Port.Protocol}},
 	}
 	if r.External {
-		spec.Location = networking.ServiceEntry_MESH_EXTERNAL
+		body.Location = networking.ServiceEntry_MESH_EXTERNAL
 	}
 	if vip.IsValid() {
-		spec.Addresses = []string{vip.String()}
+		body.Addresses = []string{vip.String()}
 	}
-	return wrap(r, spec)
+	return wrap(r, body)
 }
 
-func wrap(r serviceentry.Resource, spec *networking.ServiceEntry) (*resource, error) {
+func wrap(r spec, entry *networking.ServiceEntry) (*resource, error) {
 	deterministic := proto.MarshalOptions{Deterministic: true}
-	body, err := deterministic.Marshal(spec)
+	body, err := deterministic.Marshal(entry)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", r.Name, err)
+		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
-	body = appendEndpoints(body, r)
+	body = append(body, r.endpoints...)
 	meta := &mcpv1.Metadata{
-		Name: r.Namespace + "/" + r.Name, CreateTime: timestamppb.New(created()),
+		Name: r.group.Namespace + "/" + r.group.Name, CreateTime: timestamppb.New(created()),
 		Labels: r.Labels, Annotations: r.Annotations,
 	}
 	head, err := deterministic.Marshal(meta)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", r.Name, err)
+		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
 	sum := sha256.Sum256(append(head, body...))
 	meta.Version = hex.EncodeToString(sum[:8])
@@ -78,7 +100,7 @@ func wrap(r serviceentry.Resource, spec *networking.ServiceEntry) (*resource, er
 		Metadata: meta, Body: &anypb.Any{TypeUrl: "type.googleapis.com/istio.networking.v1alpha3.ServiceEntry", Value: body},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", r.Name, err)
+		return nil, fmt.Errorf("encode %s: %w", r.group.Name, err)
 	}
 	return &resource{
 		name: meta.GetName(), version: meta.GetVersion(), sum: binary.BigEndian.Uint64(sum[:8]), revision: r.Labels[revisionLabel],
@@ -87,7 +109,7 @@ func wrap(r serviceentry.Resource, spec *networking.ServiceEntry) (*resource, er
 	}, nil
 }
 
-func keysOf(r serviceentry.Resource) []naming.ServiceKey {
+func keysOf(r spec) []naming.ServiceKey {
 	keys := make([]naming.ServiceKey, 0, len(r.Keys))
 	for _, text := range r.Keys {
 		if k, err := naming.ParseServiceKey(text); err == nil { // the codec wrote it

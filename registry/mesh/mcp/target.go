@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,7 @@ func (t *Target) Read(_ context.Context, name registry.Group) ([]registry.Held, 
 	}
 	var out []registry.Held
 	for _, e := range g.entries {
-		out = append(out, registry.Held{Entry: registry.Entry{Group: name, Key: e.Key, Value: e.Value}, Owner: t.o.Owner, Live: true})
+		out = append(out, registry.Held{Entry: e.in(name), Owner: t.o.Owner, Live: true})
 	}
 	return out, nil
 }
@@ -135,33 +136,47 @@ func (t *Target) apply(c registry.Change) error {
 	return nil
 }
 
-// with returns the entries of a group as a change makes them.
-func (t *Target) with(c registry.Change) (map[string]string, error) {
+// with returns the entries of a group as a change makes them, by key.
+func (t *Target) with(c registry.Change) ([]entry, error) {
+	var held []entry // which are never written again
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	entries := make(map[string]string, len(c.Want))
 	if g := t.groups[c.Group]; g != nil {
-		for _, e := range g.entries {
-			entries[e.Key] = e.Value
-		}
+		held = g.entries
 	}
-	if err := conditions(entries, c); err != nil {
+	t.mu.Unlock()
+	if err := conditions(held, c); err != nil {
 		return nil, err
 	}
+	changed := make(map[string]bool, len(c.Put)+len(c.Delete))
+	entries := make([]entry, 0, len(held)+len(c.Put))
 	for _, w := range c.Put {
-		entries[w.New.Key] = w.New.Value
+		changed[w.New.Key] = true
+		entries = append(entries, entry{w.New.Key, w.New.Value})
 	}
 	for _, h := range c.Delete {
-		delete(entries, h.Key)
+		changed[h.Key] = true
 	}
+	for _, e := range held {
+		if !changed[e.Key] {
+			entries = append(entries, e)
+		}
+	}
+	slices.SortFunc(entries, entry.compare)
 	return entries, nil
 }
 
 // conditions reports whether everything that the change replaces or deletes
 // is still as it was held, or already as it should be.
-func conditions(entries map[string]string, c registry.Change) error {
+func conditions(held []entry, c registry.Change) error {
+	of := func(key string) (value string, there bool) {
+		at, there := slices.BinarySearchFunc(held, key, func(e entry, key string) int { return strings.Compare(e.Key, key) })
+		if !there {
+			return "", false
+		}
+		return held[at].Value, true
+	}
 	for _, w := range c.Put {
-		value, there := entries[w.New.Key]
+		value, there := of(w.New.Key)
 		switch {
 		case there && value == w.New.Value: // a repetition
 		case w.Old == nil && there, w.Old != nil && (!there || value != w.Old.Value):
@@ -169,7 +184,7 @@ func conditions(entries map[string]string, c registry.Change) error {
 		}
 	}
 	for _, h := range c.Delete {
-		if value, there := entries[h.Key]; there && value != h.Value {
+		if value, there := of(h.Key); there && value != h.Value {
 			return fmt.Errorf("write %s: entry %q: %w", c.Group, h.Key, registry.ErrConflict)
 		}
 	}
