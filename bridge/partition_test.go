@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestPartitions(t *testing.T) {
@@ -40,7 +40,7 @@ func TestPartitions(t *testing.T) {
 // the same address into one ZooKeeper.
 func TestTwoDeploymentsOfOneService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := zktest.New(zktest.Options{})
+		server := zkfake.New(zkfake.Options{})
 		defer server.Close() //nolint:errcheck // it has no listener
 		tables := make(map[string]*registry.Table)
 		loops := make(map[string]*bridge.Loop)
@@ -75,7 +75,7 @@ func TestTwoDeploymentsOfOneService(t *testing.T) {
 // same addresses before either can see what the other wrote.
 func TestTwoOwnersThatBeginAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := zktest.New(zktest.Options{})
+		server := zkfake.New(zkfake.Options{})
 		defer server.Close() //nolint:errcheck // it has no listener
 		const addresses = 30
 		one := shared()
@@ -135,7 +135,7 @@ func shared() *registry.Service {
 }
 
 // into runs the loop of an owner that writes a table to a ZooKeeper.
-func into(t *testing.T, server *zktest.Server, owner string, table *registry.Table) *bridge.Loop {
+func into(t *testing.T, server *zkfake.Server, owner string, table *registry.Table) *bridge.Loop {
 	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark(owner, "b")})
 	if err != nil {
@@ -145,7 +145,7 @@ func into(t *testing.T, server *zktest.Server, owner string, table *registry.Tab
 }
 
 // intoAs runs a loop that writes a table to a ZooKeeper by a codec.
-func intoAs(t *testing.T, server *zktest.Server, opts zookeeper.TargetOptions, codec metadata.Codec, table *registry.Table) *bridge.Loop {
+func intoAs(t *testing.T, server *zkfake.Server, opts zookeeper.TargetOptions, codec metadata.Codec, table *registry.Table) *bridge.Loop {
 	t.Helper()
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"server:2181"}, Dial: server.Dial})
 	if err != nil {

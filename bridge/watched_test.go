@@ -9,26 +9,26 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // TestLoop_OtherWriters shows what others do to a ZooKeeper that is written to, and
 // that it is as it was within a second, with the default refresh of five minutes.
 func TestLoop_OtherWriters(t *testing.T) {
 	const folder = "/dubbo/api.Shared/providers"
-	for name, happens := range map[string]func(*zktest.Server){
-		"delete an entry": func(s *zktest.Server) { s.Delete(folder + "/" + s.Children(folder)[0]) },
-		"delete a folder": func(s *zktest.Server) { s.Delete(folder) },
-		"delete the root": func(s *zktest.Server) { s.Delete("/dubbo") },
-		"delete just after a write": func(s *zktest.Server) {
+	for name, happens := range map[string]func(*zkfake.Server){
+		"delete an entry": func(s *zkfake.Server) { s.Delete(folder + "/" + s.Children(folder)[0]) },
+		"delete a folder": func(s *zkfake.Server) { s.Delete(folder) },
+		"delete the root": func(s *zkfake.Server) { s.Delete("/dubbo") },
+		"delete just after a write": func(s *zkfake.Server) {
 			time.Sleep(time.Millisecond)
 			s.Delete("/dubbo")
 		},
-		"delete again and again": func(s *zktest.Server) {
+		"delete again and again": func(s *zkfake.Server) {
 			for range 30 {
 				time.Sleep(300 * time.Millisecond)
 				s.Delete(folder)
@@ -37,7 +37,7 @@ func TestLoop_OtherWriters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := zktest.New(zktest.Options{})
+				server := zkfake.New(zkfake.Options{})
 				defer server.Close() //nolint:errcheck // it has no listener
 				table := registry.NewTable()
 				loop := into(t, server, "first", table)
@@ -65,7 +65,7 @@ func TestLoop_OtherWriters(t *testing.T) {
 	}
 	t.Run("give way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			server := zktest.New(zktest.Options{})
+			server := zkfake.New(zkfake.Options{})
 			defer server.Close() //nolint:errcheck // it has no listener
 			tables := make(map[string]*registry.Table)
 			for _, owner := range []string{"first", "second"} {
@@ -94,13 +94,13 @@ func TestLoop_OtherWriters(t *testing.T) {
 func TestLoop_AnInstanceOfAnotherThatFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const folder = "/dubbo/api.Shared/providers"
-		server := zktest.New(zktest.Options{})
+		server := zkfake.New(zkfake.Options{})
 		defer server.Close() //nolint:errcheck // it has no listener
 		table := registry.NewTable()
 		loop := into(t, server, "first", table)
 		table.Replace(slices.Values([]*registry.Service{shared()}))
 		time.Sleep(time.Minute)
-		before := server.Count(zktest.OpGetChildren2)
+		before := server.Count(zkfake.OpGetChildren2)
 		for range 400 {
 			if err := server.Put(folder+"/another", nil); err != nil {
 				t.Fatal(err)
@@ -109,7 +109,7 @@ func TestLoop_AnInstanceOfAnotherThatFlaps(t *testing.T) {
 			server.Delete(folder + "/another")
 			time.Sleep(5 * time.Millisecond)
 		}
-		if n := server.Count(zktest.OpGetChildren2) - before; n < 10 || n > 25 {
+		if n := server.Count(zkfake.OpGetChildren2) - before; n < 10 || n > 25 {
 			t.Errorf("listed %d times in ten seconds, want twice a second", n)
 		}
 		if st := loop.Status(); !st.InSync() {
@@ -128,7 +128,7 @@ func TestLoop_AnInstanceOfAnotherThatFlaps(t *testing.T) {
 func TestLoop_OtherWritersOfAFullFolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const folder = "/dubbo/api.Shared/providers"
-		server := zktest.New(zktest.Options{})
+		server := zkfake.New(zkfake.Options{})
 		defer server.Close() //nolint:errcheck // it has no listener
 		codec, err := dubbo.NewZooKeeper(dubbo.Options{Mark: metadata.NewMark("first", "b")})
 		if err != nil {
@@ -161,7 +161,7 @@ func TestLoop_OtherWritersOfAnApplication(t *testing.T) {
 	for _, gone := range []string{"/services", "/dubbo", "/dubbo/metadata", "/dubbo/shop", "/dubbo/mapping", "/dubbo/mapping/api.Shared"} {
 		t.Run("delete "+gone, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := zktest.New(zktest.Options{})
+				server := zkfake.New(zkfake.Options{})
 				defer server.Close() //nolint:errcheck // it has no listener
 				codec, err := dubbo.NewZooKeeperApp(dubbo.Options{Mark: metadata.NewMark("first", "b")})
 				if err != nil {

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 // second returns a configuration of an owner that leads into a second
 // ZooKeeper too, and that ZooKeeper.
-func (w *world) second() (other *zktest.Server, both func(owner string) string) {
+func (w *world) second() (other *zkfake.Server, both func(owner string) string) {
 	w.t.Helper()
-	other = zktest.New(zktest.Options{})
+	other = zkfake.New(zkfake.Options{})
 	at, err := other.Listen(w.t.Context(), "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
@@ -119,7 +119,7 @@ func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
-	if err := w.zk.SetACL("/xds-bridge/shop", zktest.WorldACL(zktest.PermRead)); err != nil {
+	if err := w.zk.SetACL("/xds-bridge/shop", zkfake.WorldACL(zkfake.PermRead)); err != nil {
 		t.Fatal(err)
 	}
 	w.start(file)

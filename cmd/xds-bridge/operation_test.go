@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // What another process publishes into a Nacos only that one can take back.
@@ -36,7 +36,7 @@ func TestWorkOnAZooKeeperThatIsAwayStatesNothing(t *testing.T) {
 	w := newWorld(t)
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
-	w.zk.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+	w.zk.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 	for _, verb := range [][]string{{"purge", "--owner", "shop"}, {"release", "--owner", "shop"}, {"adopt", "--from", "bank"}} {
 		for _, form := range []string{"text", "json"} {
 			for _, yes := range []string{"--yes=false", "--yes"} {
@@ -59,7 +59,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	w.publish(map[string]string{"providers:api.Orders:1.0:": orders, "providers:api.Greeter:1.0:": greeter})
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK, "3 entries of ours")
-	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zktest.WorldACL(zktest.PermRead)); err != nil {
+	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zkfake.WorldACL(zkfake.PermRead)); err != nil {
 		t.Fatal(err)
 	}
 	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "3 entries of owner shop would be deleted")
@@ -75,7 +75,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	if n := len(w.providers("api.Orders")) + len(w.providers("api.Greeter")); n != 1 {
 		t.Errorf("%d are left", n)
 	}
-	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zktest.WorldACL(zktest.PermAll)); err != nil {
+	if err := w.zk.SetACL("/dubbo/api.Greeter/providers", zkfake.WorldACL(zkfake.PermAll)); err != nil {
 		t.Fatal(err)
 	}
 	do(t, "purge", "--owner", "shop", "--yes", "-f", file).want(t, exitOK, "1 entries of owner shop: deleted.")

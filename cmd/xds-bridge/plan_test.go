@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 // What may not be read will not be read within any timeout.
@@ -13,7 +13,7 @@ func TestPlanNamesWhatItMayNotReadAtOnce(t *testing.T) {
 	file := w.config(fileOptions{bridge: quick})
 	do(t, "run", "--once", "-f", file).want(t, exitOK)
 	for _, path := range []string{"/dubbo/api.Orders/providers", "/dubbo"} {
-		if err := w.zk.SetACL(path, zktest.WorldACL(zktest.PermCreate)); err != nil {
+		if err := w.zk.SetACL(path, zkfake.WorldACL(zkfake.PermCreate)); err != nil {
 			t.Fatal(err)
 		}
 		do(t, "plan", "--timeout", "10m", "-f", file).want(t, exitFindings, "refused", "check user, passwordFile and the ACL")

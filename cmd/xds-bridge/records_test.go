@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // TestARegistryThatMayOnlyBeRead: a bridge into a mesh works without the right
@@ -27,7 +27,7 @@ func TestARegistryThatMayOnlyBeRead(t *testing.T) {
 	}
 	w.zk.Delete("/xds-bridge/shop")
 	w.zk.Delete("/xds-bridge")
-	if err := w.zk.SetACL("/", zktest.WorldACL(zktest.PermRead)); err != nil {
+	if err := w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermRead)); err != nil {
 		t.Fatal(err)
 	}
 	do(t, "preflight", "-f", file).want(t, exitOK, "‼ records in zk", "a restart will take all that is served for new", "create, write and delete below /xds-bridge/shop")

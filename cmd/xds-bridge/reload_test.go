@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/internal/porttest"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // lastReload returns how the last reload went, as status has it.
@@ -294,7 +294,7 @@ func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 	sameNodes(t, before, w.touched())
 	w.replaced(file, "localhost:"+port, w.zkAt+"/app")
 	do(t, "reload", "-f", file).want(t, exitUsage, "another registry")
-	other := zktest.New(zktest.Options{})
+	other := zkfake.New(zkfake.Options{})
 	at, err := other.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestAnotherEnsembleIsAnotherPlace(t *testing.T) {
 func TestARemovedEndKeepsItsEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	other := zktest.New(zktest.Options{})
+	other := zkfake.New(zkfake.Options{})
 	at, err := other.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 // TestFromOneToTwoReplicasThereIsOneWriter: replicas.lease is added to
@@ -83,15 +83,15 @@ func (w *world) elsewhere() (session int64) {
 func (w *world) writers() func() []int64 {
 	var mu sync.Mutex
 	var all []int64
-	w.zk.SetFault(func(r zktest.Request) zktest.Fault {
-		if r.Op == zktest.OpMulti && strings.Contains(strings.Join(r.Paths, " "), "/dubbo/") {
+	w.zk.SetFault(func(r zkfake.Request) zkfake.Fault {
+		if r.Op == zkfake.OpMulti && strings.Contains(strings.Join(r.Paths, " "), "/dubbo/") {
 			mu.Lock()
 			defer mu.Unlock()
 			if !slices.Contains(all, r.Session) {
 				all = append(all, r.Session)
 			}
 		}
-		return zktest.Fault{}
+		return zkfake.Fault{}
 	})
 	return func() []int64 {
 		mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestReadiness(t *testing.T) {
@@ -130,7 +130,7 @@ func TestStatusOfATargetThatIsAway(t *testing.T) {
 	file := w.config(fileOptions{bridge: quick})
 	w.start(file)
 	eventually(t, "in step", func() bool { return do(t, "status", "-f", file).code == exitOK })
-	w.zk.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+	w.zk.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 	w.zk.DropConnections()
 	eventually(t, "status says that the target is away", func() bool {
 		r := do(t, "status", "-f", file)
@@ -239,12 +239,12 @@ func TestPreflightNamesARootThatDoesNotExist(t *testing.T) {
 func TestPreflightNamesRightsThatASourceLacks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if err := errors.Join(w.zk.Put("/dubbo/api.Orders", nil), w.zk.SetACL("/", zktest.WorldACL(zktest.PermRead))); err != nil {
+	if err := errors.Join(w.zk.Put("/dubbo/api.Orders", nil), w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermRead))); err != nil {
 		t.Fatal(err)
 	}
 	r := do(t, "preflight", "-f", w.waysIn("127.0.0.1:0", ""))
 	r.want(t, exitOK, "‼ id: make /xds-bridge: refused", "let our user read and make /xds-bridge/id")
-	if err := w.zk.SetACL("/", zktest.WorldACL(zktest.PermAll)); err != nil {
+	if err := w.zk.SetACL("/", zkfake.WorldACL(zkfake.PermAll)); err != nil {
 		t.Fatal(err)
 	}
 	if r := do(t, "preflight", "-f", w.waysIn("127.0.0.1:0", "")); r.code != exitOK || !strings.Contains(r.out, "√ id: none is kept yet") {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 // TestSecretsOfProvidersAreNotShown: what providers register with a
@@ -17,7 +17,7 @@ import (
 func TestSecretsOfProvidersAreNotShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	far := zktest.New(zktest.Options{})
+	far := zkfake.New(zkfake.Options{})
 	farAt, err := far.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

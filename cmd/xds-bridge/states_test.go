@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/internal/statustest"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // commands asks a bridge in this process.
@@ -83,7 +83,7 @@ func TestStatesInOneProcess(t *testing.T) {
 			return file, r
 		},
 		"the lease out of reach": func(t *testing.T, w *world) (string, running) {
-			locks := zktest.New(zktest.Options{})
+			locks := zkfake.New(zkfake.Options{})
 			at, err := locks.Listen(t.Context(), "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)

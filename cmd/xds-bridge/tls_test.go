@@ -26,8 +26,8 @@ import (
 	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // certificate returns a certificate of its own for a name, and that in PEM.
@@ -52,7 +52,7 @@ func certificate(t *testing.T, name string) (tls.Certificate, string) {
 // tlsWorld is the mesh and another ZooKeeper over TLS, of istiod.istio-system.svc.
 type tlsWorld struct {
 	xds, zkAt string // addresses
-	zk        *zktest.Server
+	zk        *zkfake.Server
 	ca, token string // files
 }
 
@@ -83,7 +83,7 @@ func (w *world) overTLS(token string) tlsWorld {
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) })
-	zk := zktest.New(zktest.Options{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}})
+	zk := zkfake.New(zkfake.Options{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}})
 	zkAt, err := zk.Listen(w.t.Context(), "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // What an entry says of itself tells which service may keep it.
@@ -109,7 +109,7 @@ func codecsOf(t *testing.T, b *builder, x config.Bridge) []metadata.Encoder {
 func TestADeniedFolderKeepsItsOwnLeftovers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	other := zktest.New(zktest.Options{})
+	other := zkfake.New(zkfake.Options{})
 	at, err := other.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ log: { format: json }
 	eventually(t, "all is copied", has("api.A", "api.B", "api.C"))
 	inStep(t, file)
 	r.stop()
-	if err := w.zk.SetACL("/dubbo/api.B/providers", []zktest.ACL{{Perms: 0, Scheme: "world", ID: "anyone"}}); err != nil {
+	if err := w.zk.SetACL("/dubbo/api.B/providers", []zkfake.ACL{{Perms: 0, Scheme: "world", ID: "anyone"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.zk.Delete(provider("api.A"))

@@ -25,8 +25,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // world is a mesh and a ZooKeeper in this process, and a configuration that
@@ -34,7 +34,7 @@ import (
 type world struct {
 	t     *testing.T
 	mesh  *adstest.Server
-	zk    *zktest.Server
+	zk    *zkfake.Server
 	debug *httptest.Server
 	dir   string
 	xds   string // address
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, mesh: adstest.NewServer(), zk: zktest.New(zktest.Options{}), dir: dir, since: time.Now().Add(-time.Hour), keys: map[string]string{"providers:api.Orders:1.0:": orders}}
+	w := &world{t: t, mesh: adstest.NewServer(), zk: zkfake.New(zkfake.Options{}), dir: dir, since: time.Now().Add(-time.Hour), keys: map[string]string{"providers:api.Orders:1.0:": orders}}
 	w.offer(orders, "10.0.0.1", "10.0.0.2")
 	w.debug = httptest.NewServer(http.HandlerFunc(w.adsz))
 	server := grpc.NewServer(adstest.ServerOptions()...)

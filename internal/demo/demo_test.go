@@ -15,7 +15,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/demo"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -149,7 +149,7 @@ func TestLive(t *testing.T) {
 }
 
 func TestZooKeeper(t *testing.T) {
-	server := zktest.New(zktest.Options{})
+	server := zkfake.New(zkfake.Options{})
 	address, err := server.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -13,26 +13,26 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
-func ensemble(t *testing.T) *zktest.Server {
+func ensemble(t *testing.T) *zkfake.Server {
 	t.Helper()
-	s := zktest.New(zktest.Options{})
+	s := zkfake.New(zkfake.Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
-func process(t *testing.T, s *zktest.Server, identity string) *client.Client {
+func process(t *testing.T, s *zkfake.Server, identity string) *client.Client {
 	t.Helper()
 	return formatted(t, s, identity, "")
 }
 
 // formatted is a process that uses a format.
-func formatted(t *testing.T, s *zktest.Server, identity, format string) *client.Client {
+func formatted(t *testing.T, s *zkfake.Server, identity, format string) *client.Client {
 	t.Helper()
 	b, err := client.ZooKeeper(client.ZooKeeperOptions{
 		Conn:     zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second},
@@ -65,13 +65,13 @@ func TestAFolderThatIsDeniedIsNotEmpty(t *testing.T) {
 		_ = provider.Register(at("10.0.0.1", "greeter"))
 		_ = provider.Register(at("10.0.0.1", "secret"))
 		time.Sleep(2 * time.Second)
-		s.SetFault(func(r zktest.Request) zktest.Fault {
+		s.SetFault(func(r zkfake.Request) zkfake.Fault {
 			for _, p := range r.Paths {
 				if strings.Contains(p, "secret") {
-					return zktest.Fault{Code: -102}
+					return zkfake.Fault{Code: -102}
 				}
 			}
-			return zktest.Fault{}
+			return zkfake.Fault{}
 		})
 		got, err := ask(consumer, "greeter", time.Second)
 		t.Logf("greeter: %s %v", got, err)
@@ -93,7 +93,7 @@ func TestAnOutageOfZooKeeperLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing
 		w := consumer.Watch(client.ByInterface("greeter", "", ""))
 		defer w.Stop()
 		next(t, w)
-		s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+		s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 		time.Sleep(30 * time.Second)
 		got, err := ask(consumer, "greeter", 5*time.Second)
 		t.Logf("away: %s %v", got, err)
@@ -113,13 +113,13 @@ func TestAFolderThatIsReadSlowlyDelaysNoOther(t *testing.T) {
 		w := consumer.Watch(client.ByInterface("greeter", "", ""))
 		defer w.Stop()
 		next(t, w)
-		s.SetFault(func(r zktest.Request) zktest.Fault {
+		s.SetFault(func(r zkfake.Request) zkfake.Fault {
 			for _, p := range r.Paths {
 				if strings.Contains(p, "other") {
-					return zktest.Fault{Delay: 3 * time.Second}
+					return zkfake.Fault{Delay: 3 * time.Second}
 				}
 			}
-			return zktest.Fault{}
+			return zkfake.Fault{}
 		})
 		other := consumer.Watch(client.ByInterface("other", "", ""))
 		defer other.Stop()

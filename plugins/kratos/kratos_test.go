@@ -13,11 +13,11 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func member(t *testing.T, r *clienttest.Registry) *xkratos.Registry {
@@ -146,7 +146,7 @@ func TestTwoServersOfOneIDAreBothFound(t *testing.T) {
 	}
 }
 
-func ensembleMember(t *testing.T, s *zktest.Server, identity string) *xkratos.Registry {
+func ensembleMember(t *testing.T, s *zkfake.Server, identity string) *xkratos.Registry {
 	t.Helper()
 	b, err := client.ZooKeeper(client.ZooKeeperOptions{
 		Format: "kratos", Identity: identity, Conn: zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial},
@@ -172,7 +172,7 @@ func TestWhatClientsOfKratosCallIsFound(t *testing.T) {
 		"an endpoint without a port": `"metadata":null,"endpoints":["asynq://10.0.0.1","grpc://10.0.0.1:9000"]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := zktest.New(zktest.Options{})
+			s := zkfake.New(zkfake.Options{})
 			t.Cleanup(func() { _ = s.Close() })
 			if err := s.PutEphemeral("/microservices/greeter/a", []byte(`{"id":"a","name":"greeter","version":"",`+data+`}`), 4711); err != nil {
 				t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func file(t testing.TB, path, text string) string {
@@ -35,7 +35,7 @@ func TestDigest(t *testing.T) {
 	password := file(t, filepath.Join(t.TempDir(), "password"), "first\n")
 	user := func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }
 	private := func(o *zookeeper.TargetOptions) { o.Access = zookeeper.Private }
-	inTime(t, "what is private is refused to others and not absent", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what is private is refused to others and not absent", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		write(t, target(t, client, private), creating(ours(0, 0, 0)))
@@ -49,7 +49,7 @@ func TestDigest(t *testing.T) {
 		}
 		write(t, target(t, others), creating(ours(1, 0, 0))) // beside it all is open
 	})
-	inTime(t, "the user is told on every connection, before anything else", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "the user is told on every connection, before anything else", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
@@ -61,17 +61,17 @@ func TestDigest(t *testing.T) {
 				t.Errorf("held: %v", held)
 			}
 		}
-		if got := server.Count(zktest.OpAuth); got != 4 {
+		if got := server.Count(zkfake.OpAuth); got != 4 {
 			t.Errorf("%d times, want 4", got)
 		}
 	})
-	inTime(t, "a password that changes in its file serves from the next refusal on", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a password that changes in its file serves from the next refusal on", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, user)
 		defer client.Close()
 		target := target(t, client, private)
 		write(t, target, creating(ours(0, 0, 0)))
 		session := client.State().Session
-		must(t, server.SetACL(folderN(0), zktest.DigestACL(zktest.PermAll, "bridge", "second")))
+		must(t, server.SetACL(folderN(0), zkfake.DigestACL(zkfake.PermAll, "bridge", "second")))
 		file(t, password, "second")
 		defer file(t, password, "first")
 		if _, err := target.Read(t.Context(), groupN(0)); !errors.Is(err, registry.ErrRefused) {
@@ -195,7 +195,7 @@ func TestTLS(t *testing.T) {
 	must(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(right.cert)
-	server := zktest.New(zktest.Options{TLS: &tls.Config{
+	server := zkfake.New(zkfake.Options{TLS: &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
 	}})
 	address, err := server.Listen(t.Context(), "127.0.0.1:0")
@@ -224,7 +224,7 @@ func TestTLS(t *testing.T) {
 	file(t, caFile, pemOf("CERTIFICATE", right.cert.Raw))
 	right.files(t, dir, "bridge")
 	write(t, target, creating(ours(0, 0, 0)))
-	if report, err := target.Check(t.Context()); err != nil || report.Version != zktest.Version || report.Write != nil {
+	if report, err := target.Check(t.Context()); err != nil || report.Version != zkfake.Version || report.Write != nil {
 		t.Errorf("%+v, %v", report, err)
 	}
 	if host, _, _ := net.SplitHostPort(client.State().Server); host != "127.0.0.1" {
@@ -264,12 +264,12 @@ func TestARecordThatIsDeniedCostsItself(t *testing.T) {
 	if err := target.Record(t.Context(), "decisions", "d", strings.Repeat("x", zookeeper.DefaultDataLimit)); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("a record as large as the limit: %v", err)
 	}
-	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zktest.WorldACL(zktest.PermWrite)))
+	must(t, server.SetACL("/xds-bridge/shop/decisions/b", zkfake.WorldACL(zkfake.PermWrite)))
 	all, err := target.Records(t.Context(), "decisions")
 	if !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "decisions/b") || len(all) != 2 || all["a"] != "text of a" || all["c"] != "text of c" {
 		t.Errorf("%v, %v", all, err)
 	}
-	must(t, server.SetACL("/xds-bridge/shop/decisions", zktest.WorldACL(zktest.PermWrite)))
+	must(t, server.SetACL("/xds-bridge/shop/decisions", zkfake.WorldACL(zkfake.PermWrite)))
 	if all, err := target.Records(t.Context(), "decisions"); !errors.Is(err, registry.ErrRefused) || all != nil {
 		t.Errorf("%v, %v", all, err)
 	}

@@ -13,19 +13,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // alive is what another process of the owner shows.
-func alive(t testing.TB, server *zktest.Server, session int64) {
+func alive(t testing.TB, server *zkfake.Server, session int64) {
 	t.Helper()
 	data := fmt.Sprintf(`{"host":%q,"process":%d,"timeout":%d}`, "elsewhere", 7, 10*time.Second)
 	must(t, server.PutEphemeral("/xds-bridge/"+owner+"/alive", []byte(data), session))
 }
 
 // session opens a session of another process.
-func session(t testing.TB, server *zktest.Server) *zookeeper.Client {
+func session(t testing.TB, server *zkfake.Server) *zookeeper.Client {
 	t.Helper()
 	c := dial(t, server, func(o *zookeeper.Options) { o.SessionTimeout = 10 * time.Second })
 	if _, err := target(t, c).Groups(t.Context()); err != nil {
@@ -36,7 +36,7 @@ func session(t testing.TB, server *zktest.Server) *zookeeper.Client {
 
 func TestAdmit(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a second process of the owner is refused, and writes nothing", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a second process of the owner is refused, and writes nothing", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -60,7 +60,7 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("written all the same: %v", err)
 		}
 	})
-	inTime(t, "one that was killed elsewhere is waited for", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "one that was killed elsewhere is waited for", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -70,7 +70,7 @@ func TestAdmit(t *testing.T) {
 		must(t, tg.Admit(t.Context()))
 		must(t, tg.Admission())
 	})
-	inTime(t, "one that was refused is admitted when the other has gone for good, and not when it lost its session", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "one that was refused is admitted when the other has gone for good, and not when it lost its session", func(t *testing.T, server *zkfake.Server) {
 		first, again, client := session(t, server), session(t, server), dial(t, server)
 		defer first.Close()
 		defer again.Close()
@@ -89,7 +89,7 @@ func TestAdmit(t *testing.T) {
 		must(t, tg.Admit(t.Context()))
 		must(t, tg.Write(t.Context(), creating(ours(0, 0, 0))))
 	})
-	inTime(t, "another session of this process is no other process, though the system does not say which is which", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "another session of this process is no other process, though the system does not say which is which", func(t *testing.T, server *zkfake.Server) {
 		before, client := session(t, server), dial(t, server)
 		defer before.Close()
 		defer client.Close()
@@ -102,7 +102,7 @@ func TestAdmit(t *testing.T) {
 			t.Error("it waited")
 		}
 	})
-	inTime(t, "leases may allow it", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "leases may allow it", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -116,14 +116,14 @@ func TestAdmit(t *testing.T) {
 }
 
 // lifeOf returns what this process would show of itself, after a change.
-func lifeOf(t testing.TB, server *zktest.Server, change map[string]any) []byte {
+func lifeOf(t testing.TB, server *zkfake.Server, change map[string]any) []byte {
 	t.Helper()
 	const path = "/xds-bridge/" + owner + "/alive"
 	client := dial(t, server)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); target(t, client).KeepAlive(ctx) }()
-	var shown zktest.Node
+	var shown zkfake.Node
 	for there := false; !there; time.Sleep(time.Millisecond) {
 		shown, there = server.Get(path)
 	}
@@ -188,7 +188,7 @@ func TestAdmit_ADuplicateOfTheSameHostName(t *testing.T) {
 		"our number, where a system does not say who it is":    {"system": "", "started": ""},
 		"the process that started it, which runs, and is ours": {"process": os.Getppid(), "started": ""},
 	} {
-		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
 			data := lifeOf(t, server, change)
 			first, client := session(t, server), dial(t, server)
 			defer first.Close()
@@ -215,7 +215,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 			return zookeeper.Fence{Term: 7, Holder: "us"}, true
 		}
 	}
-	runs := func(t *testing.T, server *zktest.Server, tune ...func(*zookeeper.TargetOptions)) (end func()) {
+	runs := func(t *testing.T, server *zkfake.Server, tune ...func(*zookeeper.TargetOptions)) (end func()) {
 		t.Helper()
 		client := dial(t, server)
 		tg := target(t, client, tune...)
@@ -227,7 +227,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		synctest.Wait()
 		return func() { cancel(); <-ended; client.Close() }
 	}
-	inTime(t, "one with a lease is refused beside one without, and told what to do", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "one with a lease is refused beside one without, and told what to do", func(t *testing.T, server *zkfake.Server) {
 		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -241,7 +241,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 			t.Errorf("written all the same: %v", err)
 		}
 	})
-	inTime(t, "one with a lease waits for one without that is killed", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "one with a lease waits for one without that is killed", func(t *testing.T, server *zkfake.Server) {
 		data := lifeOf(t, server, map[string]any{"system": "elsewhere"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -250,7 +250,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 		time.AfterFunc(8*time.Second, func() { server.Expire(first.State().Session) })
 		must(t, target(t, client, leased).Admit(t.Context()))
 	})
-	inTime(t, "one without a lease is refused beside replicas", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "one without a lease is refused beside replicas", func(t *testing.T, server *zkfake.Server) {
 		data := lifeOf(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
@@ -260,7 +260,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-	inTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "one without a lease waits where the next of several replicas has not shown yet that it lives", func(t *testing.T, server *zkfake.Server) {
 		runs(t, server, leased)() // the one that showed it for all ends
 		data := lifeOf(t, server, map[string]any{"system": "elsewhere", "writes": "shared"})
 		other, client := session(t, server), dial(t, server)
@@ -290,7 +290,7 @@ func TestAdmit_BetweenOneReplicaAndTwo(t *testing.T) {
 // killed is no duplicate, although its session outlives its timeout.
 func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a leader change in the middle of the wait", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -305,7 +305,7 @@ func TestAdmit_ANewLeaderGivesSessionsTheirTimeAnew(t *testing.T) {
 // that waits for the duplicate, longer than its context lets it.
 func TestAdmit_AWriteGivesUpInTime(t *testing.T) {
 	t.Parallel()
-	inTime(t, "beside a start that waits", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "beside a start that waits", func(t *testing.T, server *zkfake.Server) {
 		first, client := session(t, server), dial(t, server)
 		defer first.Close()
 		defer client.Close()
@@ -333,7 +333,7 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 	}
 	const same = "mesh-to-zk from mesh into /test"
 	for name, tt := range map[string]struct {
-		before func(t *testing.T, s *zktest.Server)
+		before func(t *testing.T, s *zkfake.Server)
 		now    func(*zookeeper.TargetOptions)
 		want   error
 	}{
@@ -341,8 +341,8 @@ func TestAdmit_AnOwnerThatWasChangedIsRefused(t *testing.T) {
 		"not at all":                {now: as(owner, same)},
 		"one bridge of two":         {now: as("shpo", "other", same), want: zookeeper.ErrOwner},
 		"another bridge":            {now: as("bank", "bank-to-zk from mesh into /test")},
-		"for one that wrote before": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) { must(t, s.Put("/xds-bridge/bank/bridges", nil)) }},
-		"while the other lives": {now: as("bank", same), before: func(t *testing.T, s *zktest.Server) {
+		"for one that wrote before": {now: as("bank", same), before: func(t *testing.T, s *zkfake.Server) { must(t, s.Put("/xds-bridge/bank/bridges", nil)) }},
+		"while the other lives": {now: as("bank", same), before: func(t *testing.T, s *zkfake.Server) {
 			alive(t, s, session(t, s).State().Session)
 		}},
 	} {

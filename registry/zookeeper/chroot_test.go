@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // TestAChroot shows that everything that is done over a client lies below the
@@ -17,7 +17,7 @@ import (
 func TestAChroot(t *testing.T) {
 	t.Parallel()
 	below := func(o *zookeeper.Options) { o.Servers = []string{"one:2181", "two:2181/a/b"} }
-	outside := func(t *testing.T, s *zktest.Server) {
+	outside := func(t *testing.T, s *zkfake.Server) {
 		t.Helper()
 		for _, p := range s.Paths("/") {
 			if p != "/a" && p != "/a/b" && !strings.HasPrefix(p, "/a/b/") {
@@ -26,7 +26,7 @@ func TestAChroot(t *testing.T) {
 		}
 	}
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){"names": func(*zookeeper.TargetOptions) {}, "data": withData} {
-		inTime(t, "a target, "+name, func(t *testing.T, s *zktest.Server) {
+		inTime(t, "a target, "+name, func(t *testing.T, s *zkfake.Server) {
 			client := dial(t, s, below)
 			defer client.Close()
 			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"b"} })
@@ -53,7 +53,7 @@ func TestAChroot(t *testing.T) {
 			outside(t, s)
 		})
 	}
-	inTime(t, "a record of replicas", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a record of replicas", func(t *testing.T, s *zkfake.Server) {
 		client := dial(t, s, below)
 		defer client.Close()
 		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
@@ -67,7 +67,7 @@ func TestAChroot(t *testing.T) {
 		}
 		outside(t, s)
 	})
-	inTime(t, "a source follows changes", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a source follows changes", func(t *testing.T, s *zkfake.Server) {
 		iface, err := dubbo.NewZooKeeper(dubbo.Options{})
 		must(t, err)
 		o := zookeeper.Options{Dial: s.Dial, SessionTimeout: 10 * time.Second}

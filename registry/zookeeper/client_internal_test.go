@@ -4,12 +4,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
 	t.Parallel()
-	server := zktest.New(zktest.Options{})
+	server := zkfake.New(zkfake.Options{})
 	client, err := Dial(Options{Servers: []string{"server:2181"}, Dial: server.Dial})
 	if err != nil {
 		t.Fatal(err)

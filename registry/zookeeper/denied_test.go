@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // deny stores an entry as another client does who lets nobody else read it.
-func deny(t *testing.T, server *zktest.Server, e registry.Entry) {
+func deny(t *testing.T, server *zkfake.Server, e registry.Entry) {
 	t.Helper()
 	path, data := pathOf(t, layout{data: true}, e)
 	must(t, server.Put(path, data))
@@ -25,8 +25,8 @@ func deny(t *testing.T, server *zktest.Server, e registry.Entry) {
 // bridge, and may keep their nodes to themselves.
 func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]func(*testing.T, *zktest.Server){
-		"its neighbours are read, added and deleted": func(t *testing.T, server *zktest.Server) {
+	for name, test := range map[string]func(*testing.T, *zkfake.Server){
+		"its neighbours are read, added and deleted": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withData)
 			write(t, to, creating(ours(1, 1, 1)))
 			deny(t, server, theirs(1, 9, 1))
@@ -41,7 +41,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 				t.Errorf("held: %+v", held)
 			}
 		},
-		"an entry of ours that would have its name is refused": func(t *testing.T, server *zktest.Server) {
+		"an entry of ours that would have its name is refused": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withData)
 			deny(t, server, theirs(1, 9, 1))
 			err := to.Write(t.Context(), creating(ours(1, 1, 1), ours(1, 9, 1)))
@@ -53,7 +53,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 				t.Errorf("held: %+v", held)
 			}
 		},
-		"one that may be ours fails the group": func(t *testing.T, server *zktest.Server) {
+		"one that may be ours fails the group": func(t *testing.T, server *zkfake.Server) {
 			must(t, server.Put(folderN(1), nil))
 			password := file(t, filepath.Join(t.TempDir(), "password"), "first")
 			owned := target(t, dial(t, server, func(o *zookeeper.Options) { o.User, o.PasswordFile = "bridge", password }),
@@ -66,7 +66,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 				t.Errorf("held: %+v", held)
 			}
 		},
-		"of which format it is does not matter to a layout that stands no other": func(t *testing.T, server *zktest.Server) {
+		"of which format it is does not matter to a layout that stands no other": func(t *testing.T, server *zkfake.Server) {
 			must(t, server.Put("/services/shop/10.0.0.9:1", nil))
 			must(t, server.SetACL("/services/shop/10.0.0.9:1", nobody))
 			to, want := target(t, dial(t, server), withApplications(t)), shop(t, 1, "10.0.0.1")
@@ -77,7 +77,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 				t.Errorf("held: %+v", held)
 			}
 		},
-		"a list of words is refused to the word": func(t *testing.T, server *zktest.Server) {
+		"a list of words is refused to the word": func(t *testing.T, server *zkfake.Server) {
 			to := target(t, dial(t, server), withApplications(t))
 			must(t, server.Put("/dubbo/mapping/api.A", []byte("other")))
 			must(t, server.SetACL("/dubbo/mapping/api.A", nobody))
@@ -91,7 +91,7 @@ func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 				t.Errorf("held: %+v", held)
 			}
 		},
-		"its key is told by its name": func(t *testing.T, server *zktest.Server) {
+		"its key is told by its name": func(t *testing.T, server *zkfake.Server) {
 			cloud, err := springcloud.NewZooKeeper(instance.Options{Protocol: "http", Root: "/spring"})
 			must(t, err)
 			g, _ := cloud.Group("/spring/orders")

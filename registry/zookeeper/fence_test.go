@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // fenced returns an option that gives a target the right to write.
@@ -53,7 +53,7 @@ func TestF04_AFencedWriteChangesNothing(t *testing.T) {
 // TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt: what is under way from the
 // earlier one comes too late, although it saw neither.
 func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
-	inTime(t, "the earlier is delayed", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "the earlier is delayed", func(t *testing.T, server *zkfake.Server) {
 		must(t, server.Put("/xds-bridge/shop/fence", []byte("6 c")))
 		early, late := zookeeper.Fence{Term: 7, Holder: "a"}, zookeeper.Fence{Term: 8, Holder: "b"}
 		slow, quick := dial(t, server), dial(t, server)
@@ -64,11 +64,11 @@ func TestFence_OfTwoThatRaiseAtOnceTheLaterTermHasIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		session := slow.State().Session
-		server.SetFault(func(r zktest.Request) zktest.Fault {
-			if r.Session == session && r.Op == zktest.OpMulti {
-				return zktest.Fault{Delay: time.Second}
+		server.SetFault(func(r zkfake.Request) zkfake.Fault {
+			if r.Session == session && r.Op == zkfake.OpMulti {
+				return zkfake.Fault{Delay: time.Second}
 			}
-			return zktest.Fault{}
+			return zkfake.Fault{}
 		})
 		time.AfterFunc(500*time.Millisecond, func() {
 			if _, err := target(t, quick, fenced(&late, nil)).Read(t.Context(), groupN(0)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
@@ -19,7 +20,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 var (
@@ -59,7 +59,7 @@ func everything(t *testing.T) []zookeeper.Format {
 }
 
 // readsAll runs a source of every format until the test ends.
-func readsAll(t *testing.T, s *zktest.Server) *registry.Table {
+func readsAll(t *testing.T, s *zkfake.Server) *registry.Table {
 	t.Helper()
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
 	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: everything(t)})
@@ -188,7 +188,7 @@ func TestDataOfOthersIsNotAskedFor(t *testing.T) {
 		kitex := target(t, dial(t, s), func(o *zookeeper.TargetOptions) { o.Layouts = []zookeeper.Layout{z} })
 		groups, err := kitex.Groups(t.Context())
 		must(t, err)
-		before := s.Count(zktest.OpGetData)
+		before := s.Count(zkfake.OpGetData)
 		for _, g := range groups {
 			for _, h := range read(t, kitex, g) {
 				if h.Owner != "" {
@@ -196,7 +196,7 @@ func TestDataOfOthersIsNotAskedFor(t *testing.T) {
 				}
 			}
 		}
-		if n := s.Count(zktest.OpGetData) - before; n > 2 { // whether entries of ours may be ephemeral
+		if n := s.Count(zkfake.OpGetData) - before; n > 2 { // whether entries of ours may be ephemeral
 			t.Errorf("%d nodes were read", n)
 		}
 	})

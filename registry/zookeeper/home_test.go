@@ -9,15 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	const alive = "/xds-bridge/shop/alive"
-	inTime(t, "the node is there while the bridge lives, and again after a lost session", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "the node is there while the bridge lives, and again after a lost session", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client)
@@ -35,25 +35,25 @@ func TestKeepAlive(t *testing.T) {
 		cancel()
 		<-done
 	})
-	inTime(t, "that it may not be shown is told, until it may", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "that it may not be shown is told, until it may", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put("/xds-bridge/shop", nil))
-		must(t, server.SetACL("/xds-bridge/shop", zktest.WorldACL(zktest.PermRead)))
+		must(t, server.SetACL("/xds-bridge/shop", zkfake.WorldACL(zkfake.PermRead)))
 		target, ctx := target(t, client), t.Context()
 		go target.KeepAlive(ctx)
 		time.Sleep(time.Second)
 		if err := target.Hidden(); !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), alive) {
 			t.Errorf("refused: %v", err)
 		}
-		must(t, server.SetACL("/xds-bridge/shop", zktest.WorldACL(zktest.PermAll)))
+		must(t, server.SetACL("/xds-bridge/shop", zkfake.WorldACL(zkfake.PermAll)))
 		time.Sleep(15 * time.Second)
 		must(t, target.Hidden())
-		server.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+		server.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 		time.Sleep(time.Minute)
 		must(t, target.Hidden()) // that nobody can be reached is said elsewhere
 	})
-	inTime(t, "of two bridges of one owner the other takes over", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "of two bridges of one owner the other takes over", func(t *testing.T, server *zkfake.Server) {
 		var clients []*zookeeper.Client
 		ctx, cancel := context.WithCancel(t.Context())
 		for range 2 {
@@ -74,12 +74,12 @@ func TestKeepAlive(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	inTime(t, "all is well, and nothing is left behind", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "all is well, and nothing is left behind", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server, func(o *zookeeper.Options) { o.SessionTimeout = time.Hour })
 		defer client.Close()
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
-		want := zookeeper.Report{Server: "server:2181", Version: zktest.Version, Asked: time.Hour, Granted: 40 * time.Second}
+		want := zookeeper.Report{Server: "server:2181", Version: zkfake.Version, Asked: time.Hour, Granted: 40 * time.Second}
 		if report != want {
 			t.Errorf("%+v, want %+v", report, want)
 		}
@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 	})
-	inTime(t, "what was there before stays", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what was there before stays", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		for _, there := range []string{"/xds-bridge", "/xds-bridge/id", "/xds-bridge/shop"} {
@@ -100,33 +100,33 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	})
-	inTime(t, "what may be made and not deleted is no fault", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what may be made and not deleted is no fault", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
-		must(t, server.SetACL("/", zktest.WorldACL(zktest.PermRead|zktest.PermCreate)))
+		must(t, server.SetACL("/", zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		if left := server.Paths("/"); report.Write != nil || strings.Join(left, " ") != "/xds-bridge" {
 			t.Errorf("%+v, left: %q", report, left)
 		}
 	})
-	inTime(t, "what is denied is said", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what is denied is said", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))
-		must(t, server.SetACL(root, zktest.DigestACL(zktest.PermAll, "someone", "else")))
-		must(t, server.SetACL("/", zktest.WorldACL(zktest.PermRead)))
+		must(t, server.SetACL(root, zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
+		must(t, server.SetACL("/", zkfake.WorldACL(zkfake.PermRead)))
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		if !errors.Is(report.Read, registry.ErrRefused) || !errors.Is(report.Write, registry.ErrRefused) {
 			t.Errorf("%+v", report)
 		}
 	})
-	inTime(t, "a root in which nothing can be made is said, though /xds-bridge is ours", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a root in which nothing can be made is said, though /xds-bridge is ours", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Put(root, nil))
-		must(t, server.SetACL(root, zktest.WorldACL(zktest.PermRead)))
+		must(t, server.SetACL(root, zkfake.WorldACL(zkfake.PermRead)))
 		report, err := target(t, client).Check(t.Context())
 		must(t, err)
 		if report.Read != nil || !errors.Is(report.Write, registry.ErrRefused) || !strings.Contains(report.Write.Error(), "make "+root+"/") {
@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 	})
-	inTime(t, "without a server there is no report", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "without a server there is no report", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		must(t, server.Close())
@@ -148,7 +148,7 @@ func TestCheck(t *testing.T) {
 
 func TestState_IsTold(t *testing.T) {
 	t.Parallel()
-	inTime(t, "every change of the session comes once", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "every change of the session comes once", func(t *testing.T, server *zkfake.Server) {
 		var told []zookeeper.State
 		client := dial(t, server, func(o *zookeeper.Options) {
 			o.Observe = func(s zookeeper.State) { told = append(told, s) }

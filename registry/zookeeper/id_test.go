@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestID(t *testing.T) {
@@ -59,7 +59,7 @@ func TestID(t *testing.T) {
 			t.Errorf("an empty id: %v", err)
 		}
 		locked := serve(t)
-		must(t, locked.SetACL("/", zktest.WorldACL(zktest.PermRead)))
+		must(t, locked.SetACL("/", zkfake.WorldACL(zkfake.PermRead)))
 		if _, err := dial(t, locked).ID(t.Context(), "x", zookeeper.Open); !errors.Is(err, registry.ErrRefused) {
 			t.Errorf("who may only read: %v", err)
 		}

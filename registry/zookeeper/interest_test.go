@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestOnlyWhatIsWantedIsRead(t *testing.T) {
@@ -114,16 +114,16 @@ func TestAWishCostsWhatItIsFor(t *testing.T) {
 }
 
 // requests returns how many requests of a source a server took.
-func requests(s *zktest.Server) int {
+func requests(s *zkfake.Server) int {
 	n := 0
-	for _, op := range []zktest.Op{zktest.OpGetChildren, zktest.OpGetChildren2, zktest.OpExists, zktest.OpGetData} {
+	for _, op := range []zkfake.Op{zkfake.OpGetChildren, zkfake.OpGetChildren2, zkfake.OpExists, zkfake.OpGetData} {
 		n += s.Count(op)
 	}
 	return n
 }
 
 // readsWanted runs a Dubbo source of what is wanted until the test ends.
-func readsWanted(t *testing.T, s *zktest.Server, wish *registry.Interest) *registry.Table {
+func readsWanted(t *testing.T, s *zkfake.Server, wish *registry.Interest) *registry.Table {
 	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)

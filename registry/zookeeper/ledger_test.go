@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // codec is Dubbo's own format, whose values are URLs.
@@ -35,7 +35,7 @@ func greeter(t testing.TB, n int) []registry.Entry {
 
 // strip takes the mark of an entry off as another tool would: it stores the
 // URL anew without what it does not know.
-func strip(t testing.TB, server *zktest.Server, e registry.Entry) {
+func strip(t testing.TB, server *zkfake.Server, e registry.Entry) {
 	t.Helper()
 	marked, _ := pathOf(t, codec(t), e)
 	bare, _ := pathOf(t, codec(t), metadata.Bare(e))
@@ -84,26 +84,26 @@ func TestLedger_AnEntryWithoutItsMarkIsNeitherOrphanedNorWrittenTwice(t *testing
 
 func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
 	t.Parallel()
-	ledgerOf := func(s *zktest.Server) string {
+	ledgerOf := func(s *zkfake.Server) string {
 		return "/xds-bridge/" + owner + "/ledger/" + s.Children("/xds-bridge/" + owner + "/ledger")[0]
 	}
 	for name, tt := range map[string]struct {
 		signed bool
-		act    func(t *testing.T, s *zktest.Server, e registry.Entry)
+		act    func(t *testing.T, s *zkfake.Server, e registry.Entry)
 	}{
-		"it is missing": {act: func(_ *testing.T, s *zktest.Server, _ registry.Entry) { s.Delete("/xds-bridge") }},
-		"it is damaged": {act: func(t *testing.T, s *zktest.Server, _ registry.Entry) {
+		"it is missing": {act: func(_ *testing.T, s *zkfake.Server, _ registry.Entry) { s.Delete("/xds-bridge") }},
+		"it is damaged": {act: func(t *testing.T, s *zkfake.Server, _ registry.Entry) {
 			must(t, s.Put(ledgerOf(s), []byte("not what it was, and of no length that it could be")))
 		}},
-		"it is cut short": {act: func(t *testing.T, s *zktest.Server, _ registry.Entry) {
+		"it is cut short": {act: func(t *testing.T, s *zkfake.Server, _ registry.Entry) {
 			must(t, s.Put(ledgerOf(s), []byte{1, 2, 3}))
 		}},
-		"the entry has another value": {act: func(t *testing.T, s *zktest.Server, e registry.Entry) {
+		"the entry has another value": {act: func(t *testing.T, s *zkfake.Server, e registry.Entry) {
 			path, _ := pathOf(t, codec(t), metadata.Bare(e))
 			s.Delete(path)
 			must(t, s.Put(path+"%26weight%3D7", nil))
 		}},
-		"a provider holds the entry itself": {act: func(t *testing.T, s *zktest.Server, e registry.Entry) {
+		"a provider holds the entry itself": {act: func(t *testing.T, s *zkfake.Server, e registry.Entry) {
 			provider := dial(t, s)
 			if _, err := target(t, provider).Check(t.Context()); err != nil { // so that it has a session
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestLedger_OnlyAddsToWhatTheMarksSay(t *testing.T) {
 			s.Delete(path)
 			must(t, s.PutEphemeral(path, nil, provider.State().Session))
 		}},
-		"it was made without the key": {signed: true, act: func(t *testing.T, s *zktest.Server, e registry.Entry) {
+		"it was made without the key": {signed: true, act: func(t *testing.T, s *zkfake.Server, e registry.Entry) {
 			tag := (*metadata.Signer)(nil).Tags(e)[0]
 			must(t, s.Put(ledgerOf(s), tag[:]))
 		}},
@@ -170,7 +170,7 @@ func TestLedger_WhereItMayNotBeWrittenEntriesAre(t *testing.T) {
 			t.Parallel()
 			server, entries := serve(t), greeter(t, 2)
 			must(t, server.Put(path, nil))
-			must(t, server.SetACL(path, zktest.DigestACL(zktest.PermAll, "someone", "else")))
+			must(t, server.SetACL(path, zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 			tg := target(t, dial(t, server), withDubbo(t, nil))
 			write(t, tg, creating(entries...))
 			if held := read(t, tg, entries[0].Group); len(held) != 2 {

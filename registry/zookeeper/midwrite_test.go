@@ -7,19 +7,19 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // slowWrites makes every transaction that touches the tests' root take a
 // second before it is done.
-func slowWrites(server *zktest.Server) {
-	server.SetFault(func(r zktest.Request) zktest.Fault {
-		if r.Op == zktest.OpMulti && strings.Contains(strings.Join(r.Paths, " "), root) {
-			return zktest.Fault{Delay: time.Second}
+func slowWrites(server *zkfake.Server) {
+	server.SetFault(func(r zkfake.Request) zkfake.Fault {
+		if r.Op == zkfake.OpMulti && strings.Contains(strings.Join(r.Paths, " "), root) {
+			return zkfake.Fault{Delay: time.Second}
 		}
-		return zktest.Fault{}
+		return zkfake.Fault{}
 	})
 }
 
@@ -33,7 +33,7 @@ func TestFence_ALeaseThatIsLostInTheMiddleOfAWrite(t *testing.T) {
 		"it is told a moment late": {true, true, false},
 		"it is not told":           {true, true, true},
 	} {
-		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
 			fence, asked := zookeeper.Fence{Term: 7, Holder: "a"}, 0
 			client, other := dial(t, server), dial(t, server)
 			defer client.Close()
@@ -78,14 +78,14 @@ func TestWrite_WhatChangesInTheMiddleOfAWriteIsKept(t *testing.T) {
 			return registry.Change{Group: h.Group, Delete: []registry.Held{h}}
 		},
 	} {
-		for how, meddle := range map[string]func(*zktest.Server, string) error{
-			"its data was changed": func(s *zktest.Server, path string) error { return s.Put(path, []byte("another's")) },
-			"it was made anew, as a provider does that finds its node taken": func(s *zktest.Server, path string) error {
+		for how, meddle := range map[string]func(*zkfake.Server, string) error{
+			"its data was changed": func(s *zkfake.Server, path string) error { return s.Put(path, []byte("another's")) },
+			"it was made anew, as a provider does that finds its node taken": func(s *zkfake.Server, path string) error {
 				s.Delete(path)
 				return s.Put(path, []byte("another's")) // the first version of a node, as ours was
 			},
 		} {
-			inTime(t, name+": "+how, func(t *testing.T, server *zktest.Server) {
+			inTime(t, name+": "+how, func(t *testing.T, server *zkfake.Server) {
 				client := dial(t, server)
 				defer client.Close()
 				tg := target(t, client, withData)
@@ -126,13 +126,13 @@ func TestLedger_AChangeThatEndsInTheMiddle(t *testing.T) {
 		t.Fatalf("%d deleted", len(change.Delete))
 	}
 	parts := 0
-	server.SetFault(func(r zktest.Request) zktest.Fault {
-		if r.Op == zktest.OpMulti && strings.Contains(strings.Join(r.Paths, " "), "api.Greeter") {
+	server.SetFault(func(r zkfake.Request) zkfake.Fault {
+		if r.Op == zkfake.OpMulti && strings.Contains(strings.Join(r.Paths, " "), "api.Greeter") {
 			if parts++; parts > 1 {
-				return zktest.Fault{Cut: zktest.CutBefore}
+				return zkfake.Fault{Cut: zkfake.CutBefore}
 			}
 		}
-		return zktest.Fault{}
+		return zkfake.Fault{}
 	})
 	if err := tg.Write(t.Context(), change); err == nil {
 		t.Fatal("the second part was done")

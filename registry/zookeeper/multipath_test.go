@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 var (
@@ -155,7 +155,7 @@ func (a asks) Ask(ctx context.Context, ref metadata.Ref) (string, error) { retur
 func (asks) Same(metadata.Ref) string { return "" }
 
 // readsApplications runs a source of applications until the test ends.
-func readsApplications(t *testing.T, s *zktest.Server, asker dependency.Asker) *registry.Table {
+func readsApplications(t *testing.T, s *zkfake.Server, asker dependency.Asker) *registry.Table {
 	t.Helper()
 	conn := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
 	source, err := zookeeper.NewSource(conn, zookeeper.SourceOptions{Formats: []zookeeper.Format{applications(t)}, Asker: asker})
@@ -290,14 +290,14 @@ func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 }
 
 func TestTarget_ChangesOfListsBesideAFolder(t *testing.T) {
-	for name, happens := range map[string]func(*zktest.Server){
-		"a document goes":          func(s *zktest.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
-		"dubbo-go's documents go":  func(s *zktest.Server) { s.Delete("/dubbo/shop") },
-		"a list goes":              func(s *zktest.Server) { s.Delete("/dubbo/mapping/api.A") },
-		"a word is taken off":      func(s *zktest.Server) { _ = s.Put("/dubbo/mapping/api.B", []byte("other")) },
-		"all lists of words go":    func(s *zktest.Server) { s.Delete("/dubbo/mapping") },
-		"everything goes":          func(s *zktest.Server) { s.Delete("/dubbo"); s.Delete("/services") },
-		"another's document comes": func(s *zktest.Server) { _ = s.Put("/dubbo/metadata/shop/r1", nil) },
+	for name, happens := range map[string]func(*zkfake.Server){
+		"a document goes":          func(s *zkfake.Server) { s.Delete("/dubbo/metadata/shop/" + s.Children("/dubbo/metadata/shop")[0]) },
+		"dubbo-go's documents go":  func(s *zkfake.Server) { s.Delete("/dubbo/shop") },
+		"a list goes":              func(s *zkfake.Server) { s.Delete("/dubbo/mapping/api.A") },
+		"a word is taken off":      func(s *zkfake.Server) { _ = s.Put("/dubbo/mapping/api.B", []byte("other")) },
+		"all lists of words go":    func(s *zkfake.Server) { s.Delete("/dubbo/mapping") },
+		"everything goes":          func(s *zkfake.Server) { s.Delete("/dubbo"); s.Delete("/services") },
+		"another's document comes": func(s *zkfake.Server) { _ = s.Put("/dubbo/metadata/shop/r1", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

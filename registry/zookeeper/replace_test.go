@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 var _ registry.Overlapping = (*zookeeper.Target)(nil)
@@ -31,7 +31,7 @@ func beside(old registry.Held, next registry.Entry) registry.Change {
 // beginning of the next, though both are one transaction.
 func TestReplace_Overlapping(t *testing.T) {
 	t.Parallel()
-	start := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zktest.Server, *zookeeper.Target, []registry.Held) {
+	start := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zkfake.Server, *zookeeper.Target, []registry.Held) {
 		t.Helper()
 		server := serve(t)
 		tg := target(t, dial(t, server), append(tune, withOverlap)...)

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // retryInterval is how long a client rests between two connections at most,
@@ -27,20 +27,20 @@ func TestAServerThatComesBackWithLess(t *testing.T) {
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
 	}
 	for name, tune := range lifetimes {
-		inTime(t, "wiped: "+name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, "wiped: "+name, func(t *testing.T, server *zkfake.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			tg := target(t, client, tune, func(o *zookeeper.TargetOptions) { o.Bridges = []string{"a bridge"} })
 			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
 			before := server.Paths("/")
-			server.Restore(zktest.Snapshot{})
+			server.Restore(zkfake.Snapshot{})
 			comesBack(t, client, tg, 0)
 			write(t, tg, creating(ours(0, 0, 0), ours(0, 1, 0)))
 			if after := server.Paths("/"); fmt.Sprint(after) != fmt.Sprint(before) {
 				t.Errorf("%v was written before, %v after", before, after)
 			}
 		})
-		inTime(t, "restored from a snapshot in which the session is: "+name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, "restored from a snapshot in which the session is: "+name, func(t *testing.T, server *zkfake.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			tg := target(t, client, tune)
@@ -51,25 +51,25 @@ func TestAServerThatComesBackWithLess(t *testing.T) {
 			comesBack(t, client, tg, 1)
 		})
 	}
-	inTime(t, "the record of the replicas", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "the record of the replicas", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		record, err := zookeeper.NewRecord(client, owner, "zk", zookeeper.Open)
 		must(t, err)
 		must(t, record.Save(t.Context(), []byte("one"), ""))
-		server.Restore(zktest.Snapshot{})
+		server.Restore(zkfake.Snapshot{})
 		later(retryInterval)
 		if data, version, err := record.Load(t.Context()); err != nil || data != nil || version != "" {
 			t.Errorf("%q %q %v", data, version, err)
 		}
 		must(t, record.Save(t.Context(), []byte("two"), ""))
 	})
-	inTime(t, "the registry's own id", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "the registry's own id", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		_, err := client.ID(t.Context(), "first", zookeeper.Open)
 		must(t, err)
-		server.Restore(zktest.Snapshot{})
+		server.Restore(zkfake.Snapshot{})
 		synctest.Wait()
 		if id, err := client.ID(t.Context(), "second", zookeeper.Open); err != nil || id != "second" {
 			t.Errorf("%q, %v", id, err)
@@ -112,7 +112,7 @@ func TestAServerThatHangsUp(t *testing.T) {
 		"each time":                           func(string) bool { return true },
 		"one that lags: the other has it all": func(address string) bool { return strings.HasPrefix(address, "lags") },
 	} {
-		inTime(t, name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, name, func(t *testing.T, server *zkfake.Server) {
 			var broken atomic.Bool
 			client, err := zookeeper.Dial(zookeeper.Options{
 				Servers: []string{"lags", "leads"}, SessionTimeout: 40 * time.Second,

@@ -8,18 +8,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // inTime runs a test in virtual time, with a server in memory.
-func inTime(t *testing.T, name string, test func(*testing.T, *zktest.Server)) {
+func inTime(t *testing.T, name string, test func(*testing.T, *zkfake.Server)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			t.Helper()
-			server := zktest.New(zktest.Options{})
+			server := zkfake.New(zkfake.Options{})
 			defer server.Close() //nolint:errcheck // it has no listener
 			test(t, server)
 		})
@@ -37,7 +37,7 @@ func ready(c <-chan struct{}) bool {
 
 func TestConnection(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a short cut keeps the session and the nodes", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a short cut keeps the session and the nodes", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
@@ -54,7 +54,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v, %d changes", held, server.Changes()-changes)
 		}
 	})
-	inTime(t, "a lost session is told once, and what went is written anew once", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a lost session is told once, and what went is written anew once", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client, withSession)
@@ -73,7 +73,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 	})
-	inTime(t, "a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a node that the old session still holds is replaced, as it is ours", func(t *testing.T, server *zkfake.Server) {
 		old := dial(t, server)
 		defer old.Close()
 		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
@@ -93,7 +93,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 	})
-	inTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a persistent bridge takes over what a session still holds", func(t *testing.T, server *zkfake.Server) {
 		old := dial(t, server)
 		defer old.Close()
 		write(t, target(t, old, withSession), creating(ours(0, 0, 0)))
@@ -110,7 +110,7 @@ func TestConnection(t *testing.T) {
 			t.Errorf("%+v", held)
 		}
 	})
-	inTime(t, "what changed during a cut is in the first reading after it", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "what changed during a cut is in the first reading after it", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		defer client.Close()
 		target := target(t, client)
@@ -126,16 +126,16 @@ func TestConnection(t *testing.T) {
 	for name, tune := range map[string]func(*zookeeper.TargetOptions){
 		"persistent": func(*zookeeper.TargetOptions) {}, "session": withSession, "data": withData,
 	} {
-		inTime(t, "a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zktest.Server) {
+		inTime(t, "a create whose answer is lost is found by its owner: "+name, func(t *testing.T, server *zkfake.Server) {
 			client := dial(t, server)
 			defer client.Close()
 			target := target(t, client, tune)
 			write(t, target, creating(ours(1, 0, 0))) // the marker of the session is written
-			server.SetFault(func(r zktest.Request) zktest.Fault {
-				if r.Op == zktest.OpMulti {
-					return zktest.Fault{Cut: zktest.CutAfter}
+			server.SetFault(func(r zkfake.Request) zkfake.Fault {
+				if r.Op == zkfake.OpMulti {
+					return zkfake.Fault{Cut: zkfake.CutAfter}
 				}
-				return zktest.Fault{}
+				return zkfake.Fault{}
 			})
 			if err := target.Write(t.Context(), creating(ours(0, 0, 0))); err == nil || errors.Is(err, registry.ErrConflict) || errors.Is(err, registry.ErrRefused) {
 				t.Fatalf("%v, want an unknown result", err)
@@ -156,7 +156,7 @@ func TestConnection(t *testing.T) {
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a call waits no longer than its context, and says why", func(t *testing.T, _ *zktest.Server) {
+	inTime(t, "a call waits no longer than its context, and says why", func(t *testing.T, _ *zkfake.Server) {
 		refuse := func(context.Context, string, string) (netConn, error) { return nil, errors.New("connection refused") }
 		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"one", "two:1"}, Dial: refuse})
 		must(t, err)
@@ -169,7 +169,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
 	})
-	inTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "a server that never answers is given up after the dial timeout", func(t *testing.T, server *zkfake.Server) {
 		tries := 0
 		silent := func(ctx context.Context, network, address string) (netConn, error) {
 			if tries++; tries == 1 {
@@ -188,7 +188,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("took %s", took)
 		}
 	})
-	inTime(t, "what does not speak ZooKeeper is told, and no room is made for it", func(t *testing.T, _ *zktest.Server) {
+	inTime(t, "what does not speak ZooKeeper is told, and no room is made for it", func(t *testing.T, _ *zkfake.Server) {
 		http := func(context.Context, string, string) (netConn, error) {
 			ours, theirs := pipe()
 			go func() {
@@ -206,7 +206,7 @@ func TestUnreachable(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	inTime(t, "an answer beyond the limit is an error, not a shorter list", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "an answer beyond the limit is an error, not a shorter list", func(t *testing.T, server *zkfake.Server) {
 		write(t, target(t, dial(t, server)), creating(many(0, 0, 300)...))
 		client := dial(t, server, func(o *zookeeper.Options) { o.ReceiveLimit = 4096 })
 		defer client.Close()
@@ -226,15 +226,15 @@ func TestUnreachable(t *testing.T) {
 
 func TestClose_EndsEverythingInEveryState(t *testing.T) {
 	t.Parallel()
-	inTime(t, "connected, with a call under way", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "connected, with a call under way", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		target := target(t, client)
 		read(t, target, groupN(0))
-		server.SetFault(func(r zktest.Request) zktest.Fault {
-			if r.Op == zktest.OpGetChildren2 {
-				return zktest.Fault{Delay: time.Minute}
+		server.SetFault(func(r zkfake.Request) zkfake.Fault {
+			if r.Op == zkfake.OpGetChildren2 {
+				return zkfake.Fault{Delay: time.Minute}
 			}
-			return zktest.Fault{}
+			return zkfake.Fault{}
 		})
 		done := make(chan error)
 		go func() {
@@ -251,7 +251,7 @@ func TestClose_EndsEverythingInEveryState(t *testing.T) {
 			t.Error("no error after")
 		}
 	})
-	inTime(t, "connected: the session ends with it", func(t *testing.T, server *zktest.Server) {
+	inTime(t, "connected: the session ends with it", func(t *testing.T, server *zkfake.Server) {
 		client := dial(t, server)
 		write(t, target(t, client, withSession), creating(ours(0, 0, 0)))
 		client.Close()
@@ -259,7 +259,7 @@ func TestClose_EndsEverythingInEveryState(t *testing.T) {
 			t.Errorf("%v, %v", server.Sessions(), server.Children(folderN(0)))
 		}
 	})
-	inTime(t, "never connected", func(t *testing.T, _ *zktest.Server) {
+	inTime(t, "never connected", func(t *testing.T, _ *zkfake.Server) {
 		hang := func(ctx context.Context, _, _ string) (netConn, error) { <-ctx.Done(); return nil, ctx.Err() }
 		client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{"a"}, Dial: hang})
 		must(t, err)

@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestSource_Conformance(t *testing.T) {
-	for name, fixture := range map[string]func(*testing.T, *zktest.Server) registrytest.SourceFixture{
+	for name, fixture := range map[string]func(*testing.T, *zkfake.Server) registrytest.SourceFixture{
 		"interfaces": interfacesFixture, "applications": applicationsFixture,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestSource_Conformance(t *testing.T) {
 }
 
 // connected completes a fixture by what is the same for every format.
-func connected(t *testing.T, s *zktest.Server, f *registrytest.SourceFixture) {
+func connected(t *testing.T, s *zkfake.Server, f *registrytest.SourceFixture) {
 	t.Helper()
 	var dials atomic.Int32
 	var away atomic.Bool
@@ -73,7 +73,7 @@ func neverAnswers(ctx context.Context, _ metadata.Ref) (string, error) {
 }
 
 // outgrows makes the list of a folder larger than an answer may be.
-func outgrows(t *testing.T, s *zktest.Server, folder string) func() {
+func outgrows(t *testing.T, s *zkfake.Server, folder string) func() {
 	t.Helper()
 	var all []string
 	for i := range 1 + receiveLimit/200 {
@@ -89,14 +89,14 @@ func outgrows(t *testing.T, s *zktest.Server, folder string) func() {
 
 // denies makes a node unreadable by something that a watch of its parent or of
 // itself tells, and returns what takes that back.
-func denies(t *testing.T, s *zktest.Server, p string, noticed func()) func() {
+func denies(t *testing.T, s *zkfake.Server, p string, noticed func()) func() {
 	t.Helper()
 	must(t, s.SetACL(p, nobody))
 	noticed()
-	return func() { must(t, s.SetACL(p, zktest.WorldACL(zktest.PermAll))) }
+	return func() { must(t, s.SetACL(p, zkfake.WorldACL(zkfake.PermAll))) }
 }
 
-func interfacesFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixture {
+func interfacesFixture(_ *testing.T, s *zkfake.Server) registrytest.SourceFixture {
 	iface := func(n int) string { return fmt.Sprint("api.S", n) }
 	return registrytest.SourceFixture{
 		Name: func(n int) registry.Name { return registry.Name("dubbo-interface:/dubbo/providers:" + iface(n) + "::") },
@@ -134,7 +134,7 @@ func interfacesFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixtur
 	}
 }
 
-func applicationsFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixture {
+func applicationsFixture(_ *testing.T, s *zkfake.Server) registrytest.SourceFixture {
 	app := func(n int) string { return fmt.Sprint("s", n) }
 	folder := func(n int) string { return "/services/" + app(n) }
 	return registrytest.SourceFixture{
@@ -195,7 +195,7 @@ func applicationsFixture(_ *testing.T, s *zktest.Server) registrytest.SourceFixt
 }
 
 // only deletes what is in a folder but for some, where there are any.
-func only(s *zktest.Server, folder string, some int, keep func(name string) bool) {
+func only(s *zkfake.Server, folder string, some int, keep func(name string) bool) {
 	for _, name := range s.Children(folder) {
 		if some > 0 && !keep(name) && name != "not%20a%20url" && name != "%7B%22id%22%3A1%7D" && name != "dubbo%3A%2F%2F" {
 			s.Delete(folder + "/" + name)

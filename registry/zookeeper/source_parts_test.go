@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // three are formats with two roots, one of which two of them share.
@@ -31,7 +31,7 @@ func three(t testing.TB) []zookeeper.Format {
 }
 
 // reading runs a source until the test ends.
-func reading(t *testing.T, s *zktest.Server, tune ...func(*zookeeper.SourceOptions)) *registry.Table {
+func reading(t *testing.T, s *zkfake.Server, tune ...func(*zookeeper.SourceOptions)) *registry.Table {
 	t.Helper()
 	opts := zookeeper.SourceOptions{Formats: three(t)}
 	for _, f := range tune {
@@ -54,7 +54,7 @@ func reading(t *testing.T, s *zktest.Server, tune ...func(*zookeeper.SourceOptio
 }
 
 // application stores an instance, and what it provides: api.<application>.
-func application(t *testing.T, s *zktest.Server, app, ip, revision string) {
+func application(t *testing.T, s *zkfake.Server, app, ip, revision string) {
 	t.Helper()
 	must(t, s.Put("/dubbo/metadata/"+app+"/"+revision, report(app, revision)))
 	instanceOf(t, s, app, ip, revision)
@@ -64,12 +64,12 @@ func report(app, revision string) []byte {
 	return fmt.Appendf(nil, `{"app":%q,"revision":%q,"services":{"api.%[1]s:tri":{"name":"api.%[3]s","path":"api.%[3]s","protocol":"tri","params":{}}}}`, app, revision, app)
 }
 
-func instanceOf(t *testing.T, s *zktest.Server, app, ip, revision string) {
+func instanceOf(t *testing.T, s *zkfake.Server, app, ip, revision string) {
 	t.Helper()
 	must(t, s.Put("/services/"+app+"/"+ip+":1", []byte(strings.NewReplacer("10.0.0.1", ip, "shop", app, `"r1"`, `"`+revision+`"`).Replace(shopInstance))))
 }
 
-func spring(t *testing.T, s *zktest.Server, app string, n int) {
+func spring(t *testing.T, s *zkfake.Server, app string, n int) {
 	t.Helper()
 	must(t, s.Put(fmt.Sprintf("/spring/%s/u%d", app, n), []byte(strings.ReplaceAll(fmt.Sprintf(springNode, n), "orders", app))))
 }
@@ -79,11 +79,11 @@ func unknowns(table *registry.Table) []string {
 	return slices.Sorted(maps.Keys(knowledge(table).Unknown))
 }
 
-var nobody = zktest.DigestACL(zktest.PermAll, "someone", "else")
+var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 
 // goesOn fails the test unless everything that is not of a failing part is told
 // of, known and followed.
-func goesOn(t *testing.T, s *zktest.Server, table *registry.Table, failing ...string) {
+func goesOn(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...string) {
 	t.Helper()
 	register(t, s, "api.live", "10.0.9.1:1")
 	application(t, s, "live", "10.0.9.2", "r1")
@@ -110,8 +110,8 @@ func goesOn(t *testing.T, s *zktest.Server, table *registry.Table, failing ...st
 
 func TestWhatCannotBeReadCostsItself(t *testing.T) {
 	const api = registry.Name("dubbo-interface:/dubbo/providers:api.A::")
-	for name, test := range map[string]func(t *testing.T, s *zktest.Server, table *registry.Table){
-		"a revision that is no name": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+	for name, test := range map[string]func(t *testing.T, s *zkfake.Server, table *registry.Table){
+		"a revision that is no name": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			instanceOf(t, s, "shop", "10.6.6.6", "..")
 			later(time.Minute)
 			if why := table.Skipped()["dubbo-application:/services/shop 10.6.6.6:1"]; !strings.Contains(why, "..") {
@@ -119,7 +119,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			}
 			goesOn(t, s, table)
 		},
-		"a document that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a document that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/dubbo/metadata/secret/r1", report("secret", "r1")))
 			must(t, s.SetACL("/dubbo/metadata/secret/r1", nobody))
 			instanceOf(t, s, "secret", "10.6.6.6", "r1")
@@ -127,13 +127,13 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			if err := knowledge(table).Of("dubbo-application:/services/secret/providers:api.secret::"); err == nil || !strings.Contains(err.Error(), "ACL") {
 				t.Errorf("unknown for %v", err)
 			}
-			must(t, s.SetACL("/dubbo/metadata/secret/r1", zktest.WorldACL(zktest.PermAll)))
+			must(t, s.SetACL("/dubbo/metadata/secret/r1", zkfake.WorldACL(zkfake.PermAll)))
 			later(31 * time.Second)
 			if got := unknowns(table); len(got) > 0 {
 				t.Errorf("unknown when it may be read: %q", got)
 			}
 		},
-		"a document that is late, of which the provider lives": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a document that is late, of which the provider lives": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
 			instanceOf(t, s, "shop", "10.0.0.2", "r2")
 			later(6 * time.Minute) // all is read anew meanwhile
@@ -152,7 +152,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("%+v, %v", row, knowledge(table).Of(shop))
 			}
 		},
-		"a new revision of a provider that can never be had": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a new revision of a provider that can never be had": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			const shop = registry.Name("dubbo-application:/services/shop/providers:api.shop::")
 			must(t, s.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1")))) // nobody is asked here
 			for range 3 {
@@ -174,7 +174,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("unknown when it may be read: %q", got)
 			}
 		},
-		"a root that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a root that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.SetACL("/spring", nobody))
 			spring(t, s, "cart", 3)
 			goesOn(t, s, table, "spring-cloud:/spring/")
@@ -182,13 +182,13 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Error("what was never listed is known to be absent")
 			}
 			spring(t, s, "orders", 4) // its own folder may be read
-			must(t, s.SetACL("/spring", zktest.WorldACL(zktest.PermAll)))
+			must(t, s.SetACL("/spring", zkfake.WorldACL(zkfake.PermAll)))
 			later(20 * time.Second)
 			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || rows["spring-cloud:/spring/cart"] == nil || len(rows["spring-cloud:/spring/orders"].Endpoints) != 3 {
 				t.Errorf("%v, unknown %v", rows, k.Unknown)
 			}
 		},
-		"a root that is denied from the start of a connection": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a root that is denied from the start of a connection": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.SetACL("/spring", nobody))
 			s.DropConnections()
 			goesOn(t, s, table, "spring-cloud:/spring/")
@@ -196,7 +196,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("%+v", row)
 			}
 		},
-		"a root of which the list is larger than an answer may be": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a root of which the list is larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			mend := outgrows(t, s, "/spring")
 			goesOn(t, s, table, "spring-cloud:/spring/")
 			if err := knowledge(table).Of("spring-cloud:/spring/orders"); err == nil || !strings.Contains(err.Error(), "limits.maxReceive") {
@@ -210,17 +210,17 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("unknown when it may be read: %q", got)
 			}
 		},
-		"a folder of which the list is larger than an answer may be": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a folder of which the list is larger than an answer may be": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			mend := outgrows(t, s, "/spring/orders")
 			var mu sync.Mutex
 			lists := 0
-			s.SetFault(func(r zktest.Request) zktest.Fault {
+			s.SetFault(func(r zkfake.Request) zkfake.Fault {
 				mu.Lock()
 				defer mu.Unlock()
 				if slices.Contains(r.Paths, "/spring/orders") {
 					lists++
 				}
-				return zktest.Fault{}
+				return zkfake.Fault{}
 			})
 			later(time.Hour)
 			mu.Lock()
@@ -235,7 +235,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("unknown when it may be read: %q", got)
 			}
 		},
-		"a root that went, as container nodes do": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a root that went, as container nodes do": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			s.Delete("/spring/orders/u1")
 			s.Delete("/spring/orders/u2")
 			later(time.Minute)
@@ -249,23 +249,23 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("%v, unknown %v", rows, k.Unknown)
 			}
 		},
-		"a root that went at once": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a root that went at once": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			s.Delete("/spring")
 			goesOn(t, s, table, "spring-cloud:/spring/")
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 2 {
 				t.Errorf("%+v", row)
 			}
 		},
-		"a root that goes while its folders are being read": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a root that goes while its folders are being read": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			reached := make(chan struct{})
 			var once bool
-			s.SetFault(func(r zktest.Request) zktest.Fault {
+			s.SetFault(func(r zkfake.Request) zkfake.Fault {
 				if !once && len(r.Paths) == 1 && r.Paths[0] == "/spring/orders" {
 					once = true
 					close(reached)
-					return zktest.Fault{Delay: time.Second}
+					return zkfake.Fault{Delay: time.Second}
 				}
-				return zktest.Fault{}
+				return zkfake.Fault{}
 			})
 			<-reached // everything is read again
 			s.Delete("/spring")
@@ -274,7 +274,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 				t.Errorf("%+v", row)
 			}
 		},
-		"a node that is denied": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a node that is denied": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put("/spring/orders/u7", nil))
 			must(t, s.SetACL("/spring/orders/u7", nobody))
 			spring(t, s, "orders", 3)
@@ -282,14 +282,14 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 3 {
 				t.Errorf("its neighbours are not followed: %+v", row)
 			}
-			must(t, s.SetACL("/spring/orders/u7", zktest.WorldACL(zktest.PermAll)))
+			must(t, s.SetACL("/spring/orders/u7", zkfake.WorldACL(zkfake.PermAll)))
 			spring(t, s, "orders", 7)
 			later(20 * time.Second)
 			if row := table.Get("spring-cloud:/spring/orders"); len(row.Endpoints) != 4 || len(unknowns(table)) > 0 {
 				t.Errorf("%+v, unknown %q", row, unknowns(table))
 			}
 		},
-		"a denied folder that went while nobody was connected": func(t *testing.T, s *zktest.Server, table *registry.Table) {
+		"a denied folder that went while nobody was connected": func(t *testing.T, s *zkfake.Server, table *registry.Table) {
 			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
 			later(time.Second)
 			must(t, s.SetACL(providers("api.A"), nobody))
@@ -298,7 +298,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			if k := knowledge(table); k.Of(api) == nil || len(table.Skipped()) != 1 {
 				t.Fatalf("knowledge %+v, skipped %v", k, table.Skipped())
 			}
-			s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
 			later(time.Second)
 			s.Delete("/dubbo/api.A")
@@ -310,7 +310,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			}
 		},
 	} {
-		inTime(t, name, func(t *testing.T, s *zktest.Server) {
+		inTime(t, name, func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			application(t, s, "shop", "10.0.0.1", "r1")
 			spring(t, s, "orders", 1)
@@ -326,7 +326,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 }
 
 func TestProvidersThatDoNotAnswerDelayNothingElse(t *testing.T) {
-	inTime(t, "200 of them", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "200 of them", func(t *testing.T, s *zkfake.Server) {
 		for i := range 200 {
 			ip := fmt.Sprintf("10.1.0.%d", i)
 			must(t, s.Put(fmt.Sprintf("/services/dead%d/%s:1", i, ip), []byte(strings.ReplaceAll(localInstance(ip), "shop", fmt.Sprint("dead", i)))))

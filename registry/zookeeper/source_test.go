@@ -12,10 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 var _ zookeeper.Format = (*dubbo.ZooKeeper)(nil)
@@ -26,7 +26,7 @@ func provider(iface, address string) string {
 	return providers(iface) + "/" + url.QueryEscape("dubbo://"+address+"/"+iface+"?application=app&interface="+iface+"&side=provider")
 }
 
-func register(t *testing.T, s *zktest.Server, iface string, addresses ...string) {
+func register(t *testing.T, s *zkfake.Server, iface string, addresses ...string) {
 	t.Helper()
 	for _, a := range addresses {
 		must(t, s.Put(provider(iface, a), nil))
@@ -34,12 +34,12 @@ func register(t *testing.T, s *zktest.Server, iface string, addresses ...string)
 }
 
 // reads runs a Dubbo source until the test ends.
-func reads(t *testing.T, s *zktest.Server) *registry.Table {
+func reads(t *testing.T, s *zkfake.Server) *registry.Table {
 	t.Helper()
 	return readsAndLogs(t, s, nil)
 }
 
-func readsAndLogs(t *testing.T, s *zktest.Server, log *slog.Logger) *registry.Table {
+func readsAndLogs(t *testing.T, s *zkfake.Server, log *slog.Logger) *registry.Table {
 	t.Helper()
 	codec, err := dubbo.NewZooKeeper(dubbo.Options{})
 	must(t, err)
@@ -94,8 +94,8 @@ func later(d time.Duration) {
 }
 
 func TestSource(t *testing.T) {
-	for name, test := range map[string]func(t *testing.T, s *zktest.Server){
-		"what is registered is told, once all of it was read": func(t *testing.T, s *zktest.Server) {
+	for name, test := range map[string]func(t *testing.T, s *zkfake.Server){
+		"what is registered is told, once all of it was read": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:20880", "10.0.0.2:20880")
 			register(t, s, "api.B", "10.0.0.3:20880")
 			table := reads(t, s)
@@ -108,7 +108,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"an empty registry is known to be empty": func(t *testing.T, s *zktest.Server) {
+		"an empty registry is known to be empty": func(t *testing.T, s *zkfake.Server) {
 			table := reads(t, s)
 			later(time.Second)
 			tells(t, table)
@@ -116,7 +116,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"endpoints and interfaces come and go": func(t *testing.T, s *zktest.Server) {
+		"endpoints and interfaces come and go": func(t *testing.T, s *zkfake.Server) {
 			table := reads(t, s)
 			later(time.Second)
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
@@ -134,7 +134,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.2:1")
 		},
-		"a service that lost its last endpoint is known to have none": func(t *testing.T, s *zktest.Server) {
+		"a service that lost its last endpoint is known to have none": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -145,7 +145,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.9:1")
 		},
-		"and is that after a connection was lost too, until its folder goes": func(t *testing.T, s *zktest.Server) {
+		"and is that after a connection was lost too, until its folder goes": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := reads(t, s)
@@ -169,7 +169,7 @@ func TestSource(t *testing.T) {
 			later(10 * time.Second)
 			tells(t, table, "api.B=")
 		},
-		"an interface whose folder is made later is found": func(t *testing.T, s *zktest.Server) {
+		"an interface whose folder is made later is found": func(t *testing.T, s *zkfake.Server) {
 			must(t, s.Put("/dubbo/api.A/consumers", nil))
 			table := reads(t, s)
 			later(time.Second)
@@ -178,7 +178,7 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.1:1")
 		},
-		"what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zktest.Server) {
+		"what changed while disconnected is seen after the reconnect": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1", "10.0.0.2:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -195,11 +195,11 @@ func TestSource(t *testing.T) {
 				}
 			}
 		},
-		"without a server everything stays, and is stale": func(t *testing.T, s *zktest.Server) {
+		"without a server everything stays, and is stale": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
-			s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
 			later(10 * time.Minute)
 			tells(t, table, "api.A=10.0.0.1:1")
@@ -212,7 +212,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"a new session reads and watches everything again": func(t *testing.T, s *zktest.Server) {
+		"a new session reads and watches everything again": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
@@ -224,17 +224,17 @@ func TestSource(t *testing.T) {
 			later(time.Second)
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.2:1")
 		},
-		"a subtree that is denied stays as it was and is unknown, others go on": func(t *testing.T, s *zktest.Server) {
+		"a subtree that is denied stays as it was and is unknown, others go on": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			register(t, s, "api.B", "10.0.0.2:1")
 			table := reads(t, s)
 			later(time.Second)
 			const noAuth = -102
-			s.SetFault(func(r zktest.Request) zktest.Fault {
+			s.SetFault(func(r zkfake.Request) zkfake.Fault {
 				if len(r.Paths) == 1 && strings.HasPrefix(r.Paths[0], "/dubbo/api.A/") {
-					return zktest.Fault{Code: noAuth}
+					return zkfake.Fault{Code: noAuth}
 				}
-				return zktest.Fault{}
+				return zkfake.Fault{}
 			})
 			register(t, s, "api.A", "10.0.0.9:1")
 			register(t, s, "api.B", "10.0.0.3:1")
@@ -251,11 +251,11 @@ func TestSource(t *testing.T) {
 			later(20 * time.Second) // long before everything is read again
 			tells(t, table, "api.A=10.0.0.1:1,10.0.0.9:1", "api.B=10.0.0.2:1,10.0.0.3:1")
 		},
-		"a root that vanished holds all that it held": func(t *testing.T, s *zktest.Server) {
+		"a root that vanished holds all that it held": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			table := reads(t, s)
 			later(time.Second)
-			s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+			s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 			s.DropConnections()
 			later(time.Second)
 			for _, p := range []string{provider("api.A", "10.0.0.1:1"), providers("api.A"), "/dubbo/api.A", "/dubbo"} {
@@ -273,7 +273,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("knowledge %+v", k)
 			}
 		},
-		"a root that does not exist is warned of once, and read once it does": func(t *testing.T, s *zktest.Server) {
+		"a root that does not exist is warned of once, and read once it does": func(t *testing.T, s *zkfake.Server) {
 			var log strings.Builder
 			table := readsAndLogs(t, s, slog.New(slog.NewTextHandler(&log, nil)))
 			later(time.Hour)
@@ -284,7 +284,7 @@ func TestSource(t *testing.T) {
 				t.Errorf("%d warnings: %s", n, log.String())
 			}
 		},
-		"one node that is no provider costs that node": func(t *testing.T, s *zktest.Server) {
+		"one node that is no provider costs that node": func(t *testing.T, s *zkfake.Server) {
 			register(t, s, "api.A", "10.0.0.1:1")
 			must(t, s.Put(providers("api.A")+"/not%20a%20url", nil))
 			must(t, s.Put(providers("api.A")+"/%7B%22id%22%3A1%7D", nil))
@@ -300,16 +300,16 @@ func TestSource(t *testing.T) {
 				t.Errorf("%d inputs skipped, want 1: %v", n, table.Skipped())
 			}
 		},
-		"a steady registry is not read again and again": func(t *testing.T, s *zktest.Server) {
+		"a steady registry is not read again and again": func(t *testing.T, s *zkfake.Server) {
 			for i := range 100 {
 				register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
 			}
 			table := reads(t, s)
 			later(time.Second)
-			before := s.Count(zktest.OpGetChildren2) + s.Count(zktest.OpGetChildren)
+			before := s.Count(zkfake.OpGetChildren2) + s.Count(zkfake.OpGetChildren)
 			register(t, s, "api.S7", "10.0.0.2:1")
 			later(time.Minute)
-			if n := s.Count(zktest.OpGetChildren2) + s.Count(zktest.OpGetChildren) - before; n != 1 {
+			if n := s.Count(zkfake.OpGetChildren2) + s.Count(zkfake.OpGetChildren) - before; n != 1 {
 				t.Errorf("one change cost %d reads", n)
 			}
 			if n := len(told(table)); n != 100 {

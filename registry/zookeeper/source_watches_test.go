@@ -9,16 +9,16 @@ import (
 	"testing"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // TestTimeCostsNothingThatStays: the library keeps a channel for each
 // time that a watch is armed, until it fires.
 func TestTimeCostsNothingThatStays(t *testing.T) {
-	fill := func(t *testing.T, s *zktest.Server) {
+	fill := func(t *testing.T, s *zkfake.Server) {
 		for i := range 20 {
 			register(t, s, fmt.Sprintf("api.S%d", i), "10.0.0.1:1")
 			application(t, s, fmt.Sprintf("app%d", i), "10.0.0.1", "r1")
@@ -26,7 +26,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 		}
 	}
 	// costs fails the test where hours add watches, or goroutines.
-	costs := func(t *testing.T, s *zktest.Server, spare int, hours func()) {
+	costs := func(t *testing.T, s *zkfake.Server, spare int, hours func()) {
 		later(10 * time.Minute)
 		watches, again := s.Watches()
 		goroutines := runtime.NumGoroutine()
@@ -43,7 +43,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			t.Errorf("%d goroutines, there were %d", n, goroutines)
 		}
 	}
-	inTime(t, "hours in which nothing happens", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "hours in which nothing happens", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
 		table := reading(t, s)
 		costs(t, s, 0, func() { later(registrytest.Long()) })
@@ -51,7 +51,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			t.Errorf("%d services", len(rows))
 		}
 	})
-	inTime(t, "hours of changes", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "hours of changes", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
 		table := reading(t, s)
 		minutes := int(registrytest.Long() / time.Minute / 2)
@@ -76,7 +76,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 			t.Errorf("%d services", len(rows))
 		}
 	})
-	inTime(t, "wishes that change for hours", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "wishes that change for hours", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
 		wish := registry.NewInterest()
 		wish.Add("api.S1", "app1", "spring1")
@@ -96,7 +96,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 }
 
 func TestAChangeCostsWhatChanged(t *testing.T) {
-	inTime(t, "one of 500", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "one of 500", func(t *testing.T, s *zkfake.Server) {
 		const n = 500
 		for i := range n {
 			application(t, s, "shop", fmt.Sprintf("10.0.%d.%d", i/250, i%250), "r1")
@@ -122,7 +122,7 @@ func TestAChangeCostsWhatChanged(t *testing.T) {
 }
 
 func TestOnlyANewConnectionConfirms(t *testing.T) {
-	inTime(t, "two servers", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "two servers", func(t *testing.T, s *zkfake.Server) {
 		var dialed []string
 		conn := zookeeper.Options{Servers: []string{"a:2181", "b:2181/app"}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dialed = append(dialed, address)
@@ -152,7 +152,7 @@ func TestOnlyANewConnectionConfirms(t *testing.T) {
 }
 
 func TestAFollowerThatLagsIsNotBelieved(t *testing.T) {
-	inTime(t, "one provider behind", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "one provider behind", func(t *testing.T, s *zkfake.Server) {
 		register(t, s, "api.A", "10.0.0.1:1")
 		s.Lag()
 		register(t, s, "api.A", "10.0.0.2:1")

@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 // TestWhatTheBridgeKeepsForItselfIsItsOwn shows that nobody else may delete
@@ -20,9 +20,9 @@ import (
 func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, access := range map[string]zookeeper.Access{"private": zookeeper.Private, "read-only": zookeeper.ReadOnly} {
-		for when, before := range map[string]func(*testing.T, *zktest.Server){
-			"made new": func(*testing.T, *zktest.Server) {},
-			"made by a version before": func(t *testing.T, s *zktest.Server) {
+		for when, before := range map[string]func(*testing.T, *zkfake.Server){
+			"made new": func(*testing.T, *zkfake.Server) {},
+			"made by a version before": func(t *testing.T, s *zkfake.Server) {
 				t.Helper()
 				must(t, s.Put("/xds-bridge/"+owner+"/ledger", nil))
 				must(t, s.Put("/xds-bridge/"+owner+"/fence", []byte("3 us")))
@@ -63,7 +63,7 @@ func TestWhatTheBridgeKeepsForItselfIsItsOwn(t *testing.T) {
 }
 
 // stranger is a client without a user.
-func stranger(t *testing.T, s *zktest.Server) *zk.Conn {
+func stranger(t *testing.T, s *zkfake.Server) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect([]string{"127.0.0.1:2181"}, 10*time.Second, zk.WithLogInfo(false),
 		zk.WithDialer(func(network, address string, _ time.Duration) (net.Conn, error) {

@@ -10,40 +10,40 @@ import (
 	"testing/synctest"
 	"time"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func TestTarget_Changes(t *testing.T) {
 	cases := map[string]struct {
-		happens func(t *testing.T, s *zktest.Server, write func(registry.Change))
+		happens func(t *testing.T, s *zkfake.Server, write func(registry.Change))
 		want    []registry.Group
 	}{
-		"a write of ours": {want: []registry.Group{groupN(0)}, happens: func(_ *testing.T, _ *zktest.Server, write func(registry.Change)) {
+		"a write of ours": {want: []registry.Group{groupN(0)}, happens: func(_ *testing.T, _ *zkfake.Server, write func(registry.Change)) {
 			write(creating(ours(0, 2, 0)))
 		}},
-		"an entry that another deletes": {want: []registry.Group{groupN(0)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"an entry that another deletes": {want: []registry.Group{groupN(0)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			path, _ := pathOf(t, layout{}, ours(0, 1, 0))
 			s.Delete(path)
 		}},
-		"an entry that another adds": {want: []registry.Group{groupN(1)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"an entry that another adds": {want: []registry.Group{groupN(1)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			path, _ := pathOf(t, layout{}, theirs(1, 3, 0))
 			must(t, s.Put(path, nil))
 		}},
-		"a folder that was not there": {want: []registry.Group{groupN(2)}, happens: func(t *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"a folder that was not there": {want: []registry.Group{groupN(2)}, happens: func(t *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			path, _ := pathOf(t, layout{}, theirs(2, 3, 0))
 			must(t, s.Put(path, nil))
 		}},
-		"all of it": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"all of it": {want: []registry.Group{groupN(0), groupN(1)}, happens: func(_ *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			s.Delete(root)
 		}},
-		"the session": {want: []registry.Group{groupN(0), groupN(1), groupN(2)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"the session": {want: []registry.Group{groupN(0), groupN(1), groupN(2)}, happens: func(_ *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			for _, id := range s.Sessions() {
 				s.Expire(id)
 			}
 		}},
-		"the connections": {want: []registry.Group{groupN(0), groupN(1), groupN(2)}, happens: func(_ *testing.T, s *zktest.Server, _ func(registry.Change)) {
+		"the connections": {want: []registry.Group{groupN(0), groupN(1), groupN(2)}, happens: func(_ *testing.T, s *zkfake.Server, _ func(registry.Change)) {
 			s.DropConnections()
 		}},
 	}

@@ -9,11 +9,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 var _ zookeeper.Layout = (*dubbo.ZooKeeper)(nil)
@@ -106,9 +106,9 @@ func must(t testing.TB, err error) {
 }
 
 // serve starts a server that lives as long as the test.
-func serve(t testing.TB) *zktest.Server {
+func serve(t testing.TB) *zkfake.Server {
 	t.Helper()
-	s := zktest.New(zktest.Options{})
+	s := zkfake.New(zkfake.Options{})
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -118,7 +118,7 @@ func serve(t testing.TB) *zktest.Server {
 }
 
 // dial connects to a server for as long as the test lives.
-func dial(t testing.TB, s *zktest.Server, tune ...func(*zookeeper.Options)) *zookeeper.Client {
+func dial(t testing.TB, s *zkfake.Server, tune ...func(*zookeeper.Options)) *zookeeper.Client {
 	t.Helper()
 	opts := zookeeper.Options{Servers: []string{"server:2181"}, Dial: s.Dial, SessionTimeout: 10 * time.Second}
 	for _, f := range tune {

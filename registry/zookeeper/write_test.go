@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
 )
 
 func many(n, from, to int) []registry.Entry {
@@ -27,7 +27,7 @@ func TestWrite_OneTransactionMakesFoldersAndNodes(t *testing.T) {
 	target := target(t, dial(t, server))
 	write(t, target, creating(many(0, 0, 10)...))
 	write(t, target, creating(many(1, 0, 10)...))
-	if got := server.Count(zktest.OpMulti); got != 2 {
+	if got := server.Count(zkfake.OpMulti); got != 2 {
 		t.Errorf("%d transactions, want one per group", got)
 	}
 	if got := server.Changes(); got != 2 {
@@ -65,11 +65,11 @@ func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 	write(t, tg, creating(many(0, 0, 150)...))
 	old := read(t, tg, groupN(0))
 	fewest, biggest := 150, 0
-	server.SetFault(func(r zktest.Request) zktest.Fault {
-		if r.Op == zktest.OpMulti {
+	server.SetFault(func(r zkfake.Request) zkfake.Fault {
+		if r.Op == zkfake.OpMulti {
 			biggest = max(biggest, len(r.Paths))
 		}
-		return zktest.Fault{}
+		return zkfake.Fault{}
 	})
 	change := creating(many(0, 200, 350)...)
 	change.Delete = old
@@ -78,15 +78,15 @@ func TestWrite_LargeChangesAreSplitAndStoreBeforeTheyDelete(t *testing.T) {
 	// finishes.
 	for cut := 1; ; cut++ {
 		seen := 0
-		server.SetFault(func(r zktest.Request) zktest.Fault {
-			if r.Op != zktest.OpMulti {
-				return zktest.Fault{}
+		server.SetFault(func(r zkfake.Request) zkfake.Fault {
+			if r.Op != zkfake.OpMulti {
+				return zkfake.Fault{}
 			}
 			biggest = max(biggest, len(r.Paths))
 			if seen++; seen == 2 {
-				return zktest.Fault{Cut: zktest.CutBefore}
+				return zkfake.Fault{Cut: zkfake.CutBefore}
 			}
-			return zktest.Fault{}
+			return zkfake.Fault{}
 		})
 		again := target(t, dial(t, server)) // a new process
 		err := again.Write(t.Context(), difference(read(t, again, groupN(0)), change.Want))
@@ -362,7 +362,7 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 	for n := range 3 {
 		write(t, target, creating(ours(n, 0, 0)))
 	}
-	must(t, server.SetACL(folderN(1), zktest.DigestACL(zktest.PermAll, "someone", "else")))
+	must(t, server.SetACL(folderN(1), zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 	groups, err := target.Groups(t.Context())
 	must(t, err)
 	if len(groups) != 3 {
@@ -378,7 +378,7 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 	if held := read(t, target, groupN(2)); len(held) != 2 {
 		t.Errorf("the others do not go on: %v", held)
 	}
-	must(t, server.SetACL(root, zktest.DigestACL(zktest.PermAll, "someone", "else")))
+	must(t, server.SetACL(root, zkfake.DigestACL(zkfake.PermAll, "someone", "else")))
 	if groups, err := target.Groups(t.Context()); !errors.Is(err, registry.ErrRefused) {
 		t.Errorf("groups of a denied root: %v, %v", groups, err)
 	}
@@ -388,7 +388,7 @@ func TestWrite_AccessIsDenied(t *testing.T) {
 // operation is named, and that all else of the change is written.
 func TestWrite_RefusedKeys(t *testing.T) {
 	t.Parallel()
-	world := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zktest.Server, *zookeeper.Target, registry.Change) {
+	world := func(t *testing.T, tune ...func(*zookeeper.TargetOptions)) (*zkfake.Server, *zookeeper.Target, registry.Change) {
 		t.Helper()
 		server := serve(t)
 		tg := target(t, dial(t, server), tune...)
@@ -412,26 +412,26 @@ func TestWrite_RefusedKeys(t *testing.T) {
 	t.Run("who may not delete still makes nodes", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t)
-		must(t, server.SetACL(folderN(0), zktest.WorldACL(zktest.PermRead|zktest.PermCreate)))
-		before := server.Count(zktest.OpMulti)
+		must(t, server.SetACL(folderN(0), zkfake.WorldACL(zkfake.PermRead|zkfake.PermCreate)))
+		before := server.Count(zkfake.OpMulti)
 		r := refused(t, tg, change, 100) // a replacement deletes the node before
 		if names := server.Children(folderN(0)); r.Has(ours(0, 200, 0).Key) || len(names) != 300 {
 			t.Errorf("%d nodes, %v", len(names), r)
 		}
-		if n := server.Count(zktest.OpMulti) - before; n > 6 {
+		if n := server.Count(zkfake.OpMulti) - before; n > 6 {
 			t.Errorf("%d transactions", n)
 		}
 	})
 	t.Run("who may not make nodes deletes none with them", func(t *testing.T) {
 		t.Parallel()
 		server, tg, change := world(t)
-		must(t, server.SetACL(folderN(0), zktest.WorldACL(zktest.PermRead|zktest.PermDelete)))
-		before := server.Count(zktest.OpMulti)
+		must(t, server.SetACL(folderN(0), zkfake.WorldACL(zkfake.PermRead|zkfake.PermDelete)))
+		before := server.Count(zkfake.OpMulti)
 		_ = refused(t, tg, change, 200)
 		if names := server.Children(folderN(0)); len(names) != 150 {
 			t.Errorf("%d nodes", len(names))
 		}
-		if n := server.Count(zktest.OpMulti) - before; n > 2 {
+		if n := server.Count(zkfake.OpMulti) - before; n > 2 {
 			t.Errorf("%d transactions", n)
 		}
 	})
@@ -440,7 +440,7 @@ func TestWrite_RefusedKeys(t *testing.T) {
 		server, tg, change := world(t, withData)
 		for i := range 20 { // more than a transaction is put together anew for other reasons
 			path, _ := pathOf(t, layout{data: true}, change.Put[150+i].New)
-			must(t, server.SetACL(path, zktest.WorldACL(zktest.PermRead)))
+			must(t, server.SetACL(path, zkfake.WorldACL(zkfake.PermRead)))
 		}
 		r := refused(t, tg, change, 20)
 		held := read(t, tg, groupN(0))

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/mod/modfile"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 // TestAFreshApplicationFetchesEachPlugin plays a release: an application outside
@@ -36,7 +36,7 @@ func TestAFreshApplicationFetchesEachPlugin(t *testing.T) {
 	}
 	t.Run("the binary knows its version and has its modules listed", func(t *testing.T) { checkBinary(t, dist) })
 
-	zookeeper := zktest.New(zktest.Options{})
+	zookeeper := zkfake.New(zkfake.Options{})
 	t.Cleanup(func() { _ = zookeeper.Close() })
 	address, err := zookeeper.Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-package zktest
+package zookeeper
 
 import (
 	"crypto/sha1" //nolint:gosec // the digest scheme of ZooKeeper is defined by it

@@ -1,4 +1,4 @@
-package zktest_test
+package zookeeper_test
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"go.uber.org/goleak"
 
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper/zktest"
+	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,12 +27,12 @@ func must(t testing.TB, err error) {
 }
 
 // inTime runs a test in virtual time, with a server in memory.
-func inTime(t *testing.T, name string, test func(*testing.T, *zktest.Server)) {
+func inTime(t *testing.T, name string, test func(*testing.T, *zkfake.Server)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			t.Helper()
-			server := zktest.New(zktest.Options{})
+			server := zkfake.New(zkfake.Options{})
 			defer server.Close() //nolint:errcheck // it has no listener
 			test(t, server)
 		})
@@ -43,7 +43,7 @@ type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
 
-func connect(t testing.TB, s *zktest.Server) *zk.Conn {
+func connect(t testing.TB, s *zkfake.Server) *zk.Conn {
 	t.Helper()
 	dial := func(network, address string, _ time.Duration) (net.Conn, error) {
 		return s.Dial(t.Context(), network, address)
@@ -57,7 +57,7 @@ var open = zk.WorldACL(zk.PermAll)
 
 func TestServer_Nodes(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a node is created, read, set, listed and deleted", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a node is created, read, set, listed and deleted", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		_, err := c.Create("/a", []byte("1"), 0, open)
@@ -93,7 +93,7 @@ func TestServer_Nodes(t *testing.T) {
 			t.Errorf("%v, %v", ok, err)
 		}
 	})
-	inTime(t, "sequential nodes get numbers, ephemeral ones no children", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "sequential nodes get numbers, ephemeral ones no children", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		first, err := c.Create("/n-", nil, zk.FlagSequence, open)
@@ -107,7 +107,7 @@ func TestServer_Nodes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	inTime(t, "a transaction is all or nothing", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a transaction is all or nothing", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		must(t, s.Put("/a", []byte("1")))
@@ -126,7 +126,7 @@ func TestServer_Nodes(t *testing.T) {
 		must(t, err)
 	})
 	for _, p := range []string{"", "a", "/a/", "//a", "/a/../b", "/.", "/a\x00", "/\x1f", "/😀", "/\ue000", "/\ufffe", "/\xff"} {
-		if err := zktest.New(zktest.Options{}).Put(p, nil); !errors.Is(err, zktest.ErrNode) {
+		if err := zkfake.New(zkfake.Options{}).Put(p, nil); !errors.Is(err, zkfake.ErrNode) {
 			t.Errorf("%q: %v", p, err)
 		}
 	}
@@ -136,7 +136,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestServer_Sessions(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a silent session ends after its timeout, with its nodes", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a silent session ends after its timeout, with its nodes", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		_, err := c.Create("/e", nil, zk.FlagEphemeral, open)
@@ -145,14 +145,14 @@ func TestServer_Sessions(t *testing.T) {
 		if len(s.Children("/")) != 1 {
 			t.Fatal("gone while it lived")
 		}
-		s.SetFault(func(zktest.Request) zktest.Fault { return zktest.Fault{Cut: zktest.CutBefore} })
+		s.SetFault(func(zkfake.Request) zkfake.Fault { return zkfake.Fault{Cut: zkfake.CutBefore} })
 		s.DropConnections()
 		time.Sleep(9 * time.Second)
 		if len(s.Sessions()) != 1 {
 			t.Error("gone too soon")
 		}
 	})
-	inTime(t, "an expired session is refused, and another begins", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "an expired session is refused, and another begins", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		_, _, err := c.Exists("/")
@@ -165,7 +165,7 @@ func TestServer_Sessions(t *testing.T) {
 			t.Errorf("%v, %#x", err, c.SessionID())
 		}
 	})
-	inTime(t, "one that has seen more than the server has is hung up on, as by a real server", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "one that has seen more than the server has is hung up on, as by a real server", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		must(t, s.Put("/before", nil))
@@ -188,7 +188,7 @@ func TestServer_Sessions(t *testing.T) {
 			t.Errorf("refused though the server has as much by now: %v", err)
 		}
 	})
-	inTime(t, "watches are told once, and of what was missed", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "watches are told once, and of what was missed", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		must(t, s.Put("/a", nil))
@@ -226,7 +226,7 @@ func TestServer_Sessions(t *testing.T) {
 
 func TestServer_ACLs(t *testing.T) {
 	t.Parallel()
-	inTime(t, "digest and auth let the user in and nobody else", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "digest and auth let the user in and nobody else", func(t *testing.T, s *zkfake.Server) {
 		c, other := connect(t, s), connect(t, s)
 		defer c.Close()
 		defer other.Close()
@@ -264,31 +264,31 @@ func second2[T, U any](_ T, _ U, err error) error { return err }
 
 func TestServer_Faults(t *testing.T) {
 	t.Parallel()
-	inTime(t, "a request is delayed, denied, cut before or after", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a request is delayed, denied, cut before or after", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
-		fault := zktest.Fault{Delay: time.Second}
-		s.SetFault(func(r zktest.Request) zktest.Fault {
-			if r.Op == zktest.OpCreate {
+		fault := zkfake.Fault{Delay: time.Second}
+		s.SetFault(func(r zkfake.Request) zkfake.Fault {
+			if r.Op == zkfake.OpCreate {
 				return fault
 			}
-			return zktest.Fault{}
+			return zkfake.Fault{}
 		})
 		start := time.Now()
 		_, err := c.Create("/delayed", nil, 0, open)
 		if err != nil || time.Since(start) != time.Second {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
-		fault = zktest.Fault{Code: -102}
+		fault = zkfake.Fault{Code: -102}
 		if _, err := c.Create("/denied", nil, 0, open); !errors.Is(err, zk.ErrNoAuth) {
 			t.Error(err)
 		}
-		fault = zktest.Fault{Cut: zktest.CutBefore}
+		fault = zkfake.Fault{Cut: zkfake.CutBefore}
 		if _, err := c.Create("/before", nil, 0, open); !errors.Is(err, zk.ErrConnectionClosed) {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Second) // until it is connected again: a request before that may be given up
-		fault = zktest.Fault{Cut: zktest.CutAfter}
+		fault = zkfake.Fault{Cut: zkfake.CutAfter}
 		if _, err := c.Create("/after", nil, 0, open); !errors.Is(err, zk.ErrConnectionClosed) {
 			t.Error(err)
 		}
@@ -296,7 +296,7 @@ func TestServer_Faults(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
-	inTime(t, "a packet beyond the limit cuts the connection", func(t *testing.T, s *zktest.Server) {
+	inTime(t, "a packet beyond the limit cuts the connection", func(t *testing.T, s *zkfake.Server) {
 		c := connect(t, s)
 		defer c.Close()
 		if _, err := c.Create("/a", make([]byte, 1<<20), 0, open); err == nil || len(s.Children("/")) != 0 {
@@ -307,11 +307,11 @@ func TestServer_Faults(t *testing.T) {
 
 func TestServer_Words(t *testing.T) {
 	t.Parallel()
-	server := zktest.New(zktest.Options{})
+	server := zkfake.New(zkfake.Options{})
 	address, err := server.Listen(t.Context(), "127.0.0.1:0")
 	must(t, err)
 	defer server.Close() //nolint:errcheck // checked below
-	for word, want := range map[string]string{"ruok": "imok", "srvr": "Zookeeper version: " + zktest.Version} {
+	for word, want := range map[string]string{"ruok": "imok", "srvr": "Zookeeper version: " + zkfake.Version} {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		must(t, err)
 		_, err = io.WriteString(conn, word)
@@ -341,7 +341,7 @@ func FuzzServer(f *testing.F) {
 		if len(b) > 1<<16 {
 			return
 		}
-		server := zktest.New(zktest.Options{})
+		server := zkfake.New(zkfake.Options{})
 		conn, err := server.Dial(t.Context(), "", "")
 		must(t, err)
 		go io.Copy(io.Discard, conn) //nolint:errcheck // whatever it says

@@ -1,4 +1,4 @@
-package zktest
+package zookeeper
 
 // watch remembers that the connection is to be told once of a change. The
 // caller holds the server's lock, as all here.
