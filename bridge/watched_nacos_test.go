@@ -14,14 +14,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-var sharedInNacos = nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Shared::"}
+var sharedInNacos = nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Shared::"}
 
 // TestLoop_OtherWritersInNacos shows what others do to a Nacos that is written to,
 // and that it is as it was within a second, with the default refresh of five
@@ -32,35 +32,35 @@ func TestLoop_OtherWritersInNacos(t *testing.T) {
 		Metadata: map[string]string{"protocol": "tri", "category": "providers", "path": "api.Shared"},
 	}
 	for name, c := range map[string]struct {
-		before  func(*nacostest.Server) // our loop starts
-		happens func(*nacostest.Server)
+		before  func(*nacosfake.Server) // our loop starts
+		happens func(*nacosfake.Server)
 		writes  int
 	}{
 		"give way": {
-			before:  func(s *nacostest.Server) { s.Set(sharedInNacos, "app", others) },
-			happens: func(s *nacostest.Server) { s.Set(sharedInNacos, "app") },
+			before:  func(s *nacosfake.Server) { s.Set(sharedInNacos, "app", others) },
+			happens: func(s *nacosfake.Server) { s.Set(sharedInNacos, "app") },
 			writes:  1,
 		},
 		"give way after the connection was lost": {
-			before: func(s *nacostest.Server) { s.Set(sharedInNacos, "app", others) },
-			happens: func(s *nacostest.Server) {
+			before: func(s *nacosfake.Server) { s.Set(sharedInNacos, "app", others) },
+			happens: func(s *nacosfake.Server) {
 				s.Drop()
 				time.Sleep(time.Minute)
 				s.Set(sharedInNacos, "app")
 			},
 			writes: 1,
 		},
-		"remove the service": {happens: func(s *nacostest.Server) { s.Remove(sharedInNacos) }, writes: 1},
-		"register beside ours": {happens: func(s *nacostest.Server) {
+		"remove the service": {happens: func(s *nacosfake.Server) { s.Remove(sharedInNacos) }, writes: 1},
+		"register beside ours": {happens: func(s *nacosfake.Server) {
 			beside := others
 			beside.Ip = "10.0.0.9"
 			s.Set(sharedInNacos, "app", beside)
 		}},
-		"nothing": {happens: func(*nacostest.Server) {}},
+		"nothing": {happens: func(*nacosfake.Server) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server := nacostest.NewServer()
+				server := nacosfake.NewServer()
 				if c.before != nil {
 					c.before(server)
 				}
@@ -105,7 +105,7 @@ func TestLoop_AnEditInNacosStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, table := nacostest.NewServer(), registry.NewTable()
+				server, table := nacosfake.NewServer(), registry.NewTable()
 				loop := intoNacos(t, server, table)
 				table.Replace(slices.Values([]*registry.Service{shared()}))
 				time.Sleep(70 * time.Second)
@@ -133,9 +133,9 @@ func TestLoop_AnEditInNacosStays(t *testing.T) {
 // until it changes.
 func TestLoop_WatchesNoServiceOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := nacostest.NewServer()
-		another := func(n int) nacostest.Service {
-			return nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Another" + strconv.Itoa(n) + "::"}
+		server := nacosfake.NewServer()
+		another := func(n int) nacosfake.Service {
+			return nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Another" + strconv.Itoa(n) + "::"}
 		}
 		const services = 20
 		register := func(port uint64) {
@@ -161,7 +161,7 @@ func TestLoop_WatchesNoServiceOfOthers(t *testing.T) {
 }
 
 // oursIn reports whether the shared service has an instance of ours as it is to be.
-func oursIn(s *nacostest.Server) bool {
+func oursIn(s *nacosfake.Server) bool {
 	return slices.ContainsFunc(s.Instances(sharedInNacos), func(in model.Instance) bool {
 		return strings.Contains(in.Metadata[metadata.MarkKey], metadata.NewMark("first", "b").Owner) && in.Enable && in.Weight == 1
 	})
@@ -176,7 +176,7 @@ func (inNacos) Scopes() []registry.Group {
 }
 
 // intoNacos runs a loop that writes a table to a Nacos.
-func intoNacos(t *testing.T, server *nacostest.Server, table *registry.Table) *bridge.Loop {
+func intoNacos(t *testing.T, server *nacosfake.Server, table *registry.Table) *bridge.Loop {
 	t.Helper()
 	rpc, web := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 	server.Serve(rpc, web)

@@ -14,24 +14,24 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
 // nacosWorld is a world whose bridge leads into a Nacos in this process.
 type nacosWorld struct {
 	*world
-	nacos *nacostest.Server
+	nacos *nacosfake.Server
 	at    string // its URL
 }
 
 func newNacosWorld(t *testing.T, user string) *nacosWorld {
 	t.Helper()
-	server := nacostest.NewServer()
+	server := nacosfake.NewServer()
 	server.User, server.Password = user, "secret"
 	return serveNacos(t, server)
 }
 
-func serveNacos(t *testing.T, server *nacostest.Server) *nacosWorld {
+func serveNacos(t *testing.T, server *nacosfake.Server) *nacosWorld {
 	t.Helper()
 	w := &nacosWorld{world: newWorld(t), nacos: server}
 	web, rpc := nacosPorts(t)
@@ -93,8 +93,8 @@ func (w *nacosWorld) login(password string) string {
 	return fmt.Sprintf(", username: nacos, passwordFile: %q", w.file("password", password+"\n"))
 }
 
-func nacosService(iface string) nacostest.Service {
-	return nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:" + iface + ":1.0:"}
+func nacosService(iface string) nacosfake.Service {
+	return nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:" + iface + ":1.0:"}
 }
 
 // addresses returns who provides an interface, as everybody sees it.
@@ -174,7 +174,7 @@ func TestNacos(t *testing.T) {
 	})
 	t.Run("plan beside the bridge shows only what differs", func(t *testing.T) {
 		do(t, "plan", "-f", file).want(t, exitOK, "2 are equal and held by another connection", "Nothing differs.")
-		w.nacos.Fail(func(r nacostest.Request) (int, string) {
+		w.nacos.Fail(func(r nacosfake.Request) (int, string) {
 			if r.Type == "BatchInstanceRequest" {
 				return 500, "out of order"
 			}
@@ -226,7 +226,7 @@ func TestNacos(t *testing.T) {
 }
 
 // batchOf returns the instances of a batch as they were sent.
-func batchOf(t *testing.T, r nacostest.Request) string {
+func batchOf(t *testing.T, r nacosfake.Request) string {
 	t.Helper()
 	var b struct{ Instances json.RawMessage }
 	if err := json.Unmarshal(r.Body, &b); err != nil {
@@ -261,7 +261,7 @@ func TestNacosBadInput(t *testing.T) {
 			w.await("api.Pay", "10.0.2.1")
 			w.await("api.Orders", "10.0.0.1", "10.0.0.2")
 			eventually(t, "in step", func() bool { return statusOf(t, file).InSync })
-			w.nacos.Fail(func(r nacostest.Request) (int, string) {
+			w.nacos.Fail(func(r nacosfake.Request) (int, string) {
 				if strings.Contains(string(r.Body), "api.Pay") && r.Type == "BatchInstanceRequest" {
 					return tt.code, tt.message
 				}
@@ -334,7 +334,7 @@ func TestNacosAccess(t *testing.T) {
 	t.Run("a namespace that our user may not touch is one clear line, and nothing is deleted", func(t *testing.T) {
 		t.Parallel()
 		w := newNacosWorld(t, "")
-		w.nacos.Fail(func(r nacostest.Request) (int, string) {
+		w.nacos.Fail(func(r nacosfake.Request) (int, string) {
 			if strings.Contains(string(r.Body), `"namespace":"theirs"`) {
 				return 403, "authorization failed!"
 			}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
 // Each kind of error has its own remedy.
@@ -76,7 +76,7 @@ func TestPlanTellsTheGuardFromWhatIsUnknown(t *testing.T) {
 // A namespace that does not exist is a fault, where the servers say so.
 func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
 	t.Parallel()
-	server := nacostest.NewServer()
+	server := nacosfake.NewServer()
 	server.Namespaces = map[string]string{"": "public", "5f3c": "Production"}
 	w := serveNacos(t, server)
 	for _, conf := range []func(string) string{w.conf, w.source} {

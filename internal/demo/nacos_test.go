@@ -11,11 +11,11 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/internal/demo"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
 // serveNacos serves on a free port and on the one 1000 above it.
-func serveNacos(t *testing.T, s *nacostest.Server) string {
+func serveNacos(t *testing.T, s *nacosfake.Server) string {
 	t.Helper()
 	var config net.ListenConfig
 	for range 100 {
@@ -37,11 +37,11 @@ func serveNacos(t *testing.T, s *nacostest.Server) string {
 }
 
 func TestNacos(t *testing.T) {
-	server := nacostest.NewServer()
+	server := nacosfake.NewServer()
 	address := serveNacos(t, server)
-	greeter := nacostest.Service{Group: "xds-bridge-demo", Name: "providers:api.Greeter::"}
-	used := nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Greeter::"}
-	for _, service := range []nacostest.Service{greeter, used} {
+	greeter := nacosfake.Service{Group: "xds-bridge-demo", Name: "providers:api.Greeter::"}
+	used := nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:api.Greeter::"}
+	for _, service := range []nacosfake.Service{greeter, used} {
 		server.Set(service, "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
 	}
 

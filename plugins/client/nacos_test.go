@@ -11,15 +11,15 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // TestAWrongPasswordIsDenied: the server is reached and refuses.
 func TestAWrongPasswordIsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, rpc, web := nacostest.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
+		s, rpc, web := nacosfake.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 		s.User, s.Password = "shop", "right"
 		s.Serve(rpc, web)
 		t.Cleanup(s.Close)

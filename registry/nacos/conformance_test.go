@@ -12,10 +12,10 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
@@ -63,7 +63,7 @@ func TestTarget_Conformance(t *testing.T) {
 
 func fixture(t *testing.T, user string) registrytest.Fixture {
 	t.Helper()
-	server := nacostest.NewServer()
+	server := nacosfake.NewServer()
 	server.Lag, server.User, server.Password = 100*time.Microsecond, user, "secret"
 	r := start(t, server, func(o *nacos.Options) {
 		o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -79,7 +79,7 @@ func fixture(t *testing.T, user string) registrytest.Fixture {
 	return registrytest.Fixture{
 		Cut: func(*testing.T) {
 			var once sync.Once
-			server.Lose(func(q nacostest.Request) bool {
+			server.Lose(func(q nacosfake.Request) bool {
 				cut := false
 				if q.Type == "BatchInstanceRequest" {
 					once.Do(func() { cut = true; server.Drop() })

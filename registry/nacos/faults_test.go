@@ -10,8 +10,8 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
@@ -29,7 +29,7 @@ func (r *rig) batches(t *testing.T) int {
 }
 
 // stored returns the instances of a batch, byte for byte as they were sent.
-func stored(t *testing.T, r nacostest.Request) string {
+func stored(t *testing.T, r nacosfake.Request) string {
 	t.Helper()
 	var b struct {
 		Instances json.RawMessage `json:"instances"`
@@ -43,7 +43,7 @@ func stored(t *testing.T, r nacostest.Request) string {
 func TestRestarts(t *testing.T) {
 	both := []registry.Entry{entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine)}
 	bubble(t, "a publisher that dies takes its set along, and its successor brings it back once", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, both...)
 		r.stop()
 		synctest.Wait()
@@ -56,7 +56,7 @@ func TestRestarts(t *testing.T) {
 		}
 	})
 	bubble(t, "with two publishers of the same records either may die, and nobody sees it", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, both...)
 		first := r.stop
 		_, r.target, _ = r.connect(t, nil)
@@ -77,7 +77,7 @@ func TestRestarts(t *testing.T) {
 		}
 	})
 	bubble(t, "what changed while we were away is one batch with the new set", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, both...)
 		r.stop()
 		time.Sleep(time.Hour)
@@ -89,7 +89,7 @@ func TestRestarts(t *testing.T) {
 		}
 	})
 	bubble(t, "what is already published is not sent again", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		want := entry(greeter, "10.0.0.1", mine)
 		r.write(t, want)
 		if err := r.target.Write(t.Context(), registry.Change{Group: greeter, Want: []registry.Entry{want}}); err != nil {
@@ -103,7 +103,7 @@ func TestRestarts(t *testing.T) {
 
 func TestConnection(t *testing.T) {
 	bubble(t, "a lost connection is told, and everything can be written once more", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Drop()
 		<-r.target.Lost()
@@ -115,7 +115,7 @@ func TestConnection(t *testing.T) {
 		}
 	})
 	bubble(t, "a server that wants the connection gone keeps what it holds until the next one wrote it", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Reset()
 		<-r.target.Lost()
@@ -132,9 +132,9 @@ func TestConnection(t *testing.T) {
 		}
 	})
 	bubble(t, "a server that wants the connection gone and then dies is a lost connection", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
-		r.server.Fail(func(nacostest.Request) (int, string) { return 300, "starting" })
+		r.server.Fail(func(nacosfake.Request) (int, string) { return 300, "starting" })
 		r.server.Reset()
 		time.Sleep(time.Minute)
 		if !r.client.State().Connected {
@@ -156,7 +156,7 @@ func TestConnection(t *testing.T) {
 // TestReconnecting leaves nothing behind, however often.
 func TestReconnecting(t *testing.T) {
 	bubble(t, "a hundred lost connections leave no goroutine behind", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		turn := func() int {
 			r.write(t, entry(greeter, "10.0.0.1", mine))
 			r.server.Drop()
@@ -177,10 +177,10 @@ func TestReconnecting(t *testing.T) {
 		}
 	})
 	bubble(t, "a connection that ends while nothing is written is told of within seconds", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		time.Sleep(time.Hour)
-		r.server.Fail(func(nacostest.Request) (int, string) { return 300, "starting" })
+		r.server.Fail(func(nacosfake.Request) (int, string) { return 300, "starting" })
 		r.server.Drop()
 		time.Sleep(time.Second)
 		if s := r.client.State(); s.Connected || s.Lost != 1 || s.LastError == "" || time.Since(s.Since) > time.Second {
@@ -196,7 +196,7 @@ func TestReconnecting(t *testing.T) {
 
 func TestServerLosesData(t *testing.T) {
 	bubble(t, "a server that comes back empty is no reason to delete, and gets everything again", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Forget()
 		r.server.Drop()
@@ -208,7 +208,7 @@ func TestServerLosesData(t *testing.T) {
 		}
 	})
 	bubble(t, "a set that the server forgot is found missing and written again", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Forget()
 		if held := r.read(t); len(held) != 0 {
@@ -218,7 +218,7 @@ func TestServerLosesData(t *testing.T) {
 		r.expect(t, "10.0.0.1")
 	})
 	bubble(t, "a change that no push tells of is seen by the next reading", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
 		if n := len(r.server.Requests("SubscribeServiceRequest")); n != 0 {
@@ -229,7 +229,7 @@ func TestServerLosesData(t *testing.T) {
 		}
 	})
 	bubble(t, "a server whose clock jumps changes nothing", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		for i, skew := range []time.Duration{0, time.Minute, -time.Minute, -24 * time.Hour} {
 			r.server.Skew(skew)
 			want := entry(greeter, "10.0.0.1", mine, "n", string(rune('a'+i)))
@@ -240,9 +240,9 @@ func TestServerLosesData(t *testing.T) {
 		}
 	})
 	bubble(t, "a batch whose answer was lost is found by reading, and is there once", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		want := entry(greeter, "10.0.0.1", mine)
-		r.server.Lose(func(q nacostest.Request) bool { return q.Type == "BatchInstanceRequest" })
+		r.server.Lose(func(q nacosfake.Request) bool { return q.Type == "BatchInstanceRequest" })
 		if err := r.target.Write(t.Context(), change(greeter, want)); err == nil {
 			t.Fatal("a write without an answer succeeded")
 		}
@@ -261,9 +261,9 @@ func TestServerLosesData(t *testing.T) {
 
 func TestDeadConnectionIsNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
-		r.server.Fail(func(nacostest.Request) (int, string) { return 500, "frozen" })
+		r.server.Fail(func(nacosfake.Request) (int, string) { return 500, "frozen" })
 		time.Sleep(20 * time.Second)
 		if r.client.State().Connected {
 			t.Error("still taken for connected after four failed health checks")
@@ -282,7 +282,7 @@ func TestDeadConnectionIsNoticed(t *testing.T) {
 
 func TestPushesAreAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.server.Reset()
 		time.Sleep(time.Second)
@@ -296,7 +296,7 @@ func TestPushesAreAcknowledged(t *testing.T) {
 // choose among them by their ids.
 func TestInstancesHaveIDs(t *testing.T) {
 	bubble(t, "each instance has the id that a server gives one that is published alone", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "2001:db8::1", mine))
 		var sent []struct {
 			InstanceID string `json:"instanceId"`

@@ -7,10 +7,10 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // exclusive is a layout that bears nobody beside it who says of himself that he
@@ -28,7 +28,7 @@ func (exclusive) Foreign(_ string, in metadata.NacosInstance) error {
 // is, and goes when it has to.
 func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {
 	bubble(t, "an exclusive format", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		target, err := nacos.NewTarget(r.client, nacos.TargetOptions{Owner: mine.Owner, Layouts: []nacos.Layout{exclusive{}}})
 		if err != nil {
 			t.Fatal(err)

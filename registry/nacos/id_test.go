@@ -8,18 +8,18 @@ import (
 	"sync/atomic"
 	"testing"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
-var idConfig = nacostest.Config{Group: nacos.IDGroup, DataID: nacos.IDData}
+var idConfig = nacosfake.Config{Group: nacos.IDGroup, DataID: nacos.IDData}
 
 func TestID(t *testing.T) {
 	t.Parallel()
 	t.Run("it is made once, and stays", func(t *testing.T) {
 		t.Parallel()
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		for _, tt := range []struct{ offer, want string }{{"", ""}, {"first", "first"}, {"second", "first"}, {"", "first"}} {
 			if got, err := r.client.ID(t.Context(), tt.offer); got != tt.want || err != nil {
 				t.Errorf("offered %q: %q, %v, want %q", tt.offer, got, err, tt.want)
@@ -28,7 +28,7 @@ func TestID(t *testing.T) {
 	})
 	t.Run("each namespace has its own, and public has one however it is named", func(t *testing.T) {
 		t.Parallel()
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		for _, tt := range []struct{ namespace, offer, want string }{{"", "a", "a"}, {"public", "b", "a"}, {"theirs", "c", "c"}} {
 			client, _, _ := r.connect(t, func(o *nacos.Options) { o.Namespace = tt.namespace })
 			if got, err := client.ID(t.Context(), tt.offer); got != tt.want || err != nil {
@@ -38,10 +38,10 @@ func TestID(t *testing.T) {
 	})
 	t.Run("of two that come first at the same time one wins", func(t *testing.T) {
 		t.Parallel()
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		r := start(t, server, nil)
 		var once sync.Once
-		server.Fail(func(q nacostest.Request) (int, string) {
+		server.Fail(func(q nacosfake.Request) (int, string) {
 			if q.Type == "ConfigPublishRequest" {
 				once.Do(func() { server.SetConfig(idConfig, "theirs") })
 			}
@@ -53,11 +53,11 @@ func TestID(t *testing.T) {
 	})
 	t.Run("one that is just being written is waited for", func(t *testing.T) {
 		t.Parallel()
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		r := start(t, server, nil)
 		server.SetConfig(idConfig, "theirs")
 		var asked atomic.Int32
-		server.Fail(func(q nacostest.Request) (int, string) {
+		server.Fail(func(q nacosfake.Request) (int, string) {
 			if q.Type == "ConfigQueryRequest" && asked.Add(1) <= 3 {
 				return 400, "requested file is being modified, please try later."
 			}
@@ -79,9 +79,9 @@ func TestID(t *testing.T) {
 	} {
 		t.Run("one that "+name, func(t *testing.T) {
 			t.Parallel()
-			server := nacostest.NewServer()
+			server := nacosfake.NewServer()
 			r := start(t, server, nil)
-			server.Fail(func(q nacostest.Request) (int, string) {
+			server.Fail(func(q nacosfake.Request) (int, string) {
 				if q.Type == tt.op {
 					return tt.code, "answer " + strconv.Itoa(tt.code)
 				}

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 func TestOnlyWhatIsWantedIsSubscribed(t *testing.T) {
@@ -56,7 +56,7 @@ func TestANameThatCannotBeReadHidesNoOther(t *testing.T) {
 		r.register("api.Slow", "10.0.0.2")
 		r.register("api.Secret", "10.0.0.3")
 		code := map[string]int{"api.Slow": 500, "api.Secret": 403}
-		r.server.Fail(func(q nacostest.Request) (int, string) {
+		r.server.Fail(func(q nacosfake.Request) (int, string) {
 			for name, code := range code {
 				if q.Type == "SubscribeServiceRequest" && strings.Contains(string(q.Body), name) {
 					return code, "no"
@@ -103,7 +103,7 @@ func TestANameThatIsWantedAgainWhileItIsLeftIsTold(t *testing.T) {
 			later(time.Second)
 			r.tells(t, "api.A=10.0.0.1")
 			again := false
-			r.server.Fail(func(q nacostest.Request) (int, string) {
+			r.server.Fail(func(q nacosfake.Request) (int, string) {
 				if !again && q.Type == "SubscribeServiceRequest" && strings.Contains(string(q.Body), `"subscribe":false`) {
 					again = true
 					wish.Add(name)

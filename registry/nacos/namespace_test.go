@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // TestNamespaceThatDoesNotExist: a server takes what is written there, so that
@@ -21,7 +21,7 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 		"the server tells of no one": {listed: map[string]string{}},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			server := nacostest.NewServer()
+			server := nacosfake.NewServer()
 			server.Namespaces = tt.listed
 			r := start(t, server, func(o *nacos.Options) { o.Namespace = "Test" })
 			r.write(t, entry(greeter, "10.0.0.1", mine))

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"testing"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 var _ nacos.HasDependencies = (*dubbo.NacosApp)(nil)
@@ -64,9 +64,9 @@ func entriesOf(t *testing.T, target *nacos.Target, g registry.Group) []registry.
 }
 
 func TestAnApplicationInNacos(t *testing.T) {
-	mapping := nacostest.Config{Group: "mapping", DataID: "api.A"}
+	mapping := nacosfake.Config{Group: "mapping", DataID: "api.A"}
 	bubble(t, "what is written is what is read, and words of others stay", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		target := appTarget(t, r)
 		r.server.SetConfig(mapping, "other")
 		want := shop(t)
@@ -88,7 +88,7 @@ func TestAnApplicationInNacos(t *testing.T) {
 			t.Errorf("mapping %q", text)
 		}
 		revision, _ := strings.CutPrefix(want[1].Key, "#metadata/")
-		document := nacostest.Config{Group: revision, DataID: "shop"}
+		document := nacosfake.Config{Group: revision, DataID: "shop"}
 		if r.server.Config(document) != want[1].Value {
 			t.Errorf("document %q", r.server.Config(document))
 		}
@@ -100,11 +100,11 @@ func TestAnApplicationInNacos(t *testing.T) {
 		}
 	})
 	bubble(t, "a mapping that another changes meanwhile is a conflict, and nothing of his is lost", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		target := appTarget(t, r)
 		r.server.SetConfig(mapping, "other")
 		var once sync.Once
-		r.server.Fail(func(q nacostest.Request) (int, string) {
+		r.server.Fail(func(q nacosfake.Request) (int, string) {
 			if q.Type == "ConfigPublishRequest" && strings.Contains(string(q.Body), `"mapping"`) {
 				once.Do(func() { r.server.SetConfig(mapping, "other,third") })
 			}
@@ -141,7 +141,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 		return entries[i].Key
 	}
 	bubble(t, "the old revision is ours still where the instances of the new one are not taken", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		target := appTarget(t, r)
 		first, second := shop(t), shop(t, registry.Interface{Name: "api.B"})
 		g := first[0].Group
@@ -171,10 +171,10 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 		}
 	})
 	bubble(t, "a document whose confirmation is lost is ours", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		target := appTarget(t, r)
 		want := shop(t)
-		r.server.Lose(func(q nacostest.Request) bool {
+		r.server.Lose(func(q nacosfake.Request) bool {
 			return q.Type == "ConfigPublishRequest" && strings.Contains(string(q.Body), "revision") // the document
 		})
 		if err := target.Write(t.Context(), change(want[0].Group, want...)); err == nil {
@@ -191,7 +191,7 @@ func TestPartsAreKnownAsOurs(t *testing.T) {
 // a document that may not be removed stays known as ours.
 func TestAPartThatIsRefusedIsNamed(t *testing.T) {
 	bubble(t, "a document", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		target, want := appTarget(t, r), shop(t)
 		g, doc := want[0].Group, want[1].Key
 		wantRefused := func(err error) {

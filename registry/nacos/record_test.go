@@ -7,16 +7,16 @@ import (
 	"sync"
 	"testing"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 var _ registry.Recorder = (*nacos.Target)(nil)
 
 func TestRecords(t *testing.T) {
 	bubble(t, "what several keep at the same time is all kept, and outlives their connections", func(t *testing.T) {
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		a := start(t, server, nil)
 		beside := func() *rig {
 			b := &rig{server: server, rpc: a.rpc, web: a.web}
@@ -47,9 +47,9 @@ func TestRecords(t *testing.T) {
 		}
 	})
 	bubble(t, "what another tool wrote there is an error and stays", func(t *testing.T) {
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		r := start(t, server, nil)
-		at := nacostest.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".decisions"}
+		at := nacosfake.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".decisions"}
 		server.SetConfig(at, "key=value")
 		if _, err := r.target.Records(t.Context(), "decisions"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
@@ -59,9 +59,9 @@ func TestRecords(t *testing.T) {
 		}
 	})
 	bubble(t, "who may not write configurations is told", func(t *testing.T) {
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		r := start(t, server, nil)
-		server.Fail(func(q nacostest.Request) (int, string) {
+		server.Fail(func(q nacosfake.Request) (int, string) {
 			if q.Type == "ConfigPublishRequest" {
 				return 403, "no right"
 			}
@@ -74,7 +74,7 @@ func TestRecords(t *testing.T) {
 			t.Error(err)
 		}
 		server.Fail(nil)
-		at := nacostest.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".preflight"}
+		at := nacosfake.Config{Group: "xds-bridge", DataID: "xds-bridge." + mine.Owner + ".preflight"}
 		if err := r.target.TryRecord(t.Context()); err != nil || server.Config(at) != "" {
 			t.Errorf("%v; left is %q", err, server.Config(at))
 		}

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 func TestRefusalsAreErrors(t *testing.T) {
@@ -24,9 +24,9 @@ func TestRefusalsAreErrors(t *testing.T) {
 		"invalid":        {400, registry.ErrRefused, true},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			r := start(t, nacostest.NewServer(), nil)
+			r := start(t, nacosfake.NewServer(), nil)
 			r.write(t, entry(greeter, "10.0.0.1", mine))
-			r.server.Fail(func(q nacostest.Request) (int, string) {
+			r.server.Fail(func(q nacosfake.Request) (int, string) {
 				if q.Type == "HealthCheckRequest" {
 					return 0, ""
 				}
@@ -54,8 +54,8 @@ func TestLogin(t *testing.T) {
 	withUser := func(o *nacos.Options) {
 		o.Username, o.Password = "nacos", func() (string, error) { return "secret\n", nil }
 	}
-	server := func(ttl time.Duration) *nacostest.Server {
-		s := nacostest.NewServer()
+	server := func(ttl time.Duration) *nacosfake.Server {
+		s := nacosfake.NewServer()
 		s.User, s.Password, s.TokenTTL = "nacos", "secret", ttl
 		return s
 	}

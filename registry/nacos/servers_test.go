@@ -21,8 +21,8 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 func TestServers(t *testing.T) {
@@ -45,7 +45,7 @@ func TestServers(t *testing.T) {
 		"two of three servers do not answer at all": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 25 * time.Second},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			s := nacostest.NewServer()
+			s := nacosfake.NewServer()
 			s.User, s.Password = "nacos", "secret"
 			r := &rig{server: s, rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
 			s.Serve(r.rpc, r.web)
@@ -141,7 +141,7 @@ func trust(file string) func() (*tls.Config, error) {
 func TestTLS(t *testing.T) {
 	secured := func(t *testing.T, a *authority, host, file string) *rig {
 		t.Helper()
-		s := nacostest.NewServer()
+		s := nacosfake.NewServer()
 		s.User, s.Password = "nacos", "secret"
 		r := &rig{server: s, rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
 		cfg := a.server(t, host)

@@ -13,11 +13,11 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
@@ -50,7 +50,7 @@ type suiteRig struct {
 	dials atomic.Int32
 
 	mu      sync.Mutex
-	failing map[string]nacostest.Fault // by what the body of a request holds
+	failing map[string]nacosfake.Fault // by what the body of a request holds
 }
 
 // receiveLimit has room for everything in the suite but what is made too large.
@@ -59,7 +59,7 @@ const receiveLimit = 64 << 10
 func newSuiteRig(t *testing.T) *suiteRig {
 	t.Helper()
 	t.Cleanup(func() { later(time.Minute) }) // what is slow ends
-	r := &suiteRig{failing: make(map[string]nacostest.Fault)}
+	r := &suiteRig{failing: make(map[string]nacosfake.Fault)}
 	interfaces, err := dubbo.NewNacos(dubbo.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -87,9 +87,9 @@ func newSuiteRig(t *testing.T) *suiteRig {
 			return "", errors.New("no answer")
 		})
 	})
-	r.server.Fail(func(q nacostest.Request) (int, string) {
+	r.server.Fail(func(q nacosfake.Request) (int, string) {
 		r.mu.Lock()
-		var fault nacostest.Fault
+		var fault nacosfake.Fault
 		for part, f := range r.failing {
 			if strings.Contains(string(q.Body), part) {
 				fault = f
@@ -106,7 +106,7 @@ func newSuiteRig(t *testing.T) *suiteRig {
 
 // fails makes requests fail of which the body holds something, and returns what
 // takes that back.
-func (r *suiteRig) fails(part string, fault nacostest.Fault) func() {
+func (r *suiteRig) fails(part string, fault nacosfake.Fault) func() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failing[part] = fault
@@ -117,17 +117,17 @@ func (r *suiteRig) fails(part string, fault nacostest.Fault) func() {
 	}
 }
 
-func answers(code int) nacostest.Fault {
-	return func(nacostest.Request) (int, string) { return code, "refused by the test" }
+func answers(code int) nacosfake.Fault {
+	return func(nacosfake.Request) (int, string) { return code, "refused by the test" }
 }
 
-func slowly(nacostest.Request) (int, string) {
+func slowly(nacosfake.Request) (int, string) {
 	time.Sleep(20 * time.Second)
 	return 0, ""
 }
 
 // serviceFaults make the requests for a service fail.
-func (r *suiteRig) serviceFaults(at func(n int) nacostest.Service) map[string]func(*testing.T, int) func() {
+func (r *suiteRig) serviceFaults(at func(n int) nacosfake.Service) map[string]func(*testing.T, int) func() {
 	faults := map[string]func(*testing.T, int) func(){
 		"an oversized answer": func(_ *testing.T, n int) func() {
 			var many []model.Instance
@@ -141,7 +141,7 @@ func (r *suiteRig) serviceFaults(at func(n int) nacostest.Service) map[string]fu
 			return func() { r.server.Set(at(n), "many") }
 		},
 	}
-	for name, fault := range map[string]nacostest.Fault{
+	for name, fault := range map[string]nacosfake.Fault{
 		"denied": answers(403), "broken": answers(500), "slow": slowly,
 	} {
 		faults[name] = func(_ *testing.T, n int) func() { return r.fails(`"`+at(n).Name+`"`, fault) }
@@ -149,7 +149,7 @@ func (r *suiteRig) serviceFaults(at func(n int) nacostest.Service) map[string]fu
 	return faults
 }
 
-func (r *suiteRig) set(sv nacostest.Service, hosts []string, instance func(host string) model.Instance) {
+func (r *suiteRig) set(sv nacosfake.Service, hosts []string, instance func(host string) model.Instance) {
 	if len(hosts) == 0 {
 		r.server.Remove(sv)
 		return
@@ -163,7 +163,7 @@ func (r *suiteRig) set(sv nacostest.Service, hosts []string, instance func(host 
 
 func interfacesFixture(r *suiteRig) registrytest.SourceFixture {
 	iface := func(n int) string { return fmt.Sprintf("api.S%d", n) }
-	at := func(n int) nacostest.Service { return named(iface(n)) }
+	at := func(n int) nacosfake.Service { return named(iface(n)) }
 	return registrytest.SourceFixture{
 		Name: func(n int) registry.Name {
 			return registry.Name("dubbo-interface:@DEFAULT_GROUP/" + at(n).Name)
@@ -183,9 +183,9 @@ func interfacesFixture(r *suiteRig) registrytest.SourceFixture {
 
 func applicationsFixture(r *suiteRig) registrytest.SourceFixture {
 	app := func(n int) string { return fmt.Sprintf("s%d", n) }
-	at := func(n int) nacostest.Service { return nacostest.Service{Group: "DEFAULT_GROUP", Name: app(n)} }
+	at := func(n int) nacosfake.Service { return nacosfake.Service{Group: "DEFAULT_GROUP", Name: app(n)} }
 	store := func(n int, revision string) {
-		r.server.SetConfig(nacostest.Config{Group: revision, DataID: app(n)}, strings.NewReplacer(`"shop"`, `"`+app(n)+`"`, "api.Shop", "api."+app(n)).Replace(document(revision)))
+		r.server.SetConfig(nacosfake.Config{Group: revision, DataID: app(n)}, strings.NewReplacer(`"shop"`, `"`+app(n)+`"`, "api.Shop", "api."+app(n)).Replace(document(revision)))
 	}
 	with := func(n int, host, revision string) func() {
 		r.server.Set(at(n), host, shopInstance(host, revision))
@@ -194,7 +194,7 @@ func applicationsFixture(r *suiteRig) registrytest.SourceFixture {
 	faults := r.serviceFaults(at)
 	faults["a document that is not stored"] = func(_ *testing.T, n int) func() { return with(n, "10.9.9.1", "late") }
 	faults["a provider that does not answer"] = func(_ *testing.T, n int) func() { return with(n, "10.9.9.2", "own") }
-	for name, fault := range map[string]nacostest.Fault{
+	for name, fault := range map[string]nacosfake.Fault{
 		"a denied document": answers(403), "a document that cannot be read": answers(500), "a slow document": slowly,
 	} {
 		faults[name] = func(_ *testing.T, n int) func() {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 func TestSourceRefused(t *testing.T) {
@@ -23,7 +23,7 @@ func TestSourceRefused(t *testing.T) {
 		"access that is taken away leaves everything as it was, unknown": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Fail(func(q nacostest.Request) (int, string) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
 					if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
 						return denied, "user not found!"
 					}
@@ -102,7 +102,7 @@ func TestSourceRefused(t *testing.T) {
 		"a server that throttles is left alone for longer each time, and nothing goes": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Fail(func(q nacostest.Request) (int, string) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
 					if strings.HasPrefix(q.Type, "Service") || strings.HasPrefix(q.Type, "Subscribe") {
 						return busy, "OVER_THRESHOLD"
 					}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
 func two(r *readRig) {
@@ -47,7 +47,7 @@ func TestSourceOutages(t *testing.T) {
 		"a server that takes connections and answers nothing makes everything stale": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Fail(func(nacostest.Request) (int, string) {
+				r.server.Fail(func(nacosfake.Request) (int, string) {
 					time.Sleep(time.Hour)
 					return 500, "too late"
 				})
@@ -93,7 +93,7 @@ func TestSourceOutages(t *testing.T) {
 				for range 5 {
 					later(time.Second)
 					empty.LastRefTime = uint64(time.Now().UnixMilli())
-					r.server.Send(nacostest.Push{Service: named("api.B"), Info: empty})
+					r.server.Send(nacosfake.Push{Service: named("api.B"), Info: empty})
 					later(time.Millisecond)
 					r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
 				}

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
 func TestSourceLists(t *testing.T) {
@@ -32,7 +32,7 @@ func TestSourceLists(t *testing.T) {
 			before: func(r *readRig) {
 				seven(r)
 				var once atomic.Bool
-				r.server.Fail(func(q nacostest.Request) (int, string) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
 					if q.Type == "ServiceListRequest" && strings.Contains(string(q.Body), `"pageNo":2`) && !once.Swap(true) {
 						r.register("api.First", "10.0.0.1")
 					}
@@ -50,7 +50,7 @@ func TestSourceLists(t *testing.T) {
 			before: seven,
 			then: func(t *testing.T, r *readRig) {
 				var n atomic.Int32
-				r.server.Fail(func(q nacostest.Request) (int, string) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
 					if q.Type == "ServiceListRequest" && strings.Contains(string(q.Body), `"pageNo":2`) {
 						if n.Add(1)%2 == 0 {
 							r.register("api.Flaps", "10.0.0.1")

@@ -12,12 +12,12 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // A shopRig is a source of applications and the providers of one, each at an
@@ -49,7 +49,7 @@ func (r shopRig) provide(providers ...string) {
 		ip, revision, _ := strings.Cut(p, "/")
 		all = append(all, shopInstance(ip, revision))
 	}
-	r.server.Set(nacostest.Service{Group: "DEFAULT_GROUP", Name: "shop"}, "providers", all...)
+	r.server.Set(nacosfake.Service{Group: "DEFAULT_GROUP", Name: "shop"}, "providers", all...)
 }
 
 // shopInstance is what a provider registers that stores its document, or keeps
@@ -73,7 +73,7 @@ func document(revision string) string {
 }
 
 func (r shopRig) store(revision string) {
-	r.server.SetConfig(nacostest.Config{Group: revision, DataID: "shop"}, document(revision))
+	r.server.SetConfig(nacosfake.Config{Group: revision, DataID: "shop"}, document(revision))
 }
 
 // why returns why what the application provides cannot be told, empty where it
@@ -143,7 +143,7 @@ func TestDocuments(t *testing.T) {
 		later(time.Second)
 		reader := r.table.Reader()
 		reader.Drain()
-		r.server.Fail(func(q nacostest.Request) (int, string) {
+		r.server.Fail(func(q nacosfake.Request) (int, string) {
 			if q.Type == "ConfigQueryRequest" {
 				time.Sleep(3 * time.Second)
 			}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
 func TestSourceClocks(t *testing.T) {
@@ -61,7 +61,7 @@ func TestSourcePushes(t *testing.T) {
 		"a push that is lost is made up for within a minute": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(nacostest.Push) []nacostest.Push { return nil })
+				r.server.Post(func(nacosfake.Push) []nacosfake.Push { return nil })
 				r.register("api.A", "10.0.0.9")
 				r.register("api.B")
 				later(62 * time.Second)
@@ -74,7 +74,7 @@ func TestSourcePushes(t *testing.T) {
 		"a service without instances is asked for once more soon: it may have been listed before it could be read": {
 			before: func(r *readRig) { r.register("api.A") },
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(nacostest.Push) []nacostest.Push { return nil })
+				r.server.Post(func(nacosfake.Push) []nacosfake.Push { return nil })
 				later(6 * time.Second)
 				if n := len(r.server.Requests("SubscribeServiceRequest")); n != 2 {
 					t.Errorf("asked for %d times, want 2", n)
@@ -94,7 +94,7 @@ func TestSourcePushes(t *testing.T) {
 		"pushes that are repeated": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(p nacostest.Push) []nacostest.Push { return []nacostest.Push{p, p, p} })
+				r.server.Post(func(p nacosfake.Push) []nacosfake.Push { return []nacosfake.Push{p, p, p} })
 				later(time.Second)
 				asked := len(r.server.Requests("SubscribeServiceRequest"))
 				r.register("api.A", "10.0.0.9")
@@ -108,8 +108,8 @@ func TestSourcePushes(t *testing.T) {
 		"pushes in the wrong order": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				var held []nacostest.Push
-				r.server.Post(func(p nacostest.Push) []nacostest.Push {
+				var held []nacosfake.Push
+				r.server.Post(func(p nacosfake.Push) []nacosfake.Push {
 					held = append(held, p)
 					return nil
 				})
@@ -129,8 +129,8 @@ func TestSourcePushes(t *testing.T) {
 		"two pushes of one millisecond, the newer one first": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				var held []nacostest.Push
-				r.server.Post(func(p nacostest.Push) []nacostest.Push {
+				var held []nacosfake.Push
+				r.server.Post(func(p nacosfake.Push) []nacosfake.Push {
 					held = append(held, p)
 					return nil
 				})
@@ -152,7 +152,7 @@ func TestSourcePushes(t *testing.T) {
 				}
 				asked := len(r.server.Requests("SubscribeServiceRequest"))
 				for range 1000 {
-					r.server.Send(nacostest.Push{Service: named("api.A"), Info: old})
+					r.server.Send(nacosfake.Push{Service: named("api.A"), Info: old})
 					later(10 * time.Millisecond)
 				}
 				r.tells(t, "api.A=10.0.0.1,10.0.0.2", "api.B=10.0.0.3")
@@ -164,8 +164,8 @@ func TestSourcePushes(t *testing.T) {
 		"a push that cannot be read costs that push": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Post(func(p nacostest.Push) []nacostest.Push {
-					return []nacostest.Push{{Service: p.Service, Info: model.Service{Name: "another"}}, p}
+				r.server.Post(func(p nacosfake.Push) []nacosfake.Push {
+					return []nacosfake.Push{{Service: p.Service, Info: model.Service{Name: "another"}}, p}
 				})
 				r.register("api.A", "10.0.0.9")
 				later(time.Second)
@@ -175,7 +175,7 @@ func TestSourcePushes(t *testing.T) {
 		"an answer that takes its time does not keep others waiting": {
 			before: two,
 			then: func(t *testing.T, r *readRig) {
-				r.server.Fail(func(q nacostest.Request) (int, string) {
+				r.server.Fail(func(q nacosfake.Request) (int, string) {
 					if strings.Contains(string(q.Body), "api.Slow") {
 						time.Sleep(4 * time.Second)
 					}

@@ -9,22 +9,22 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // A cluster is a source that reads one of two servers, and the other one.
 type cluster struct {
 	*readRig
 	reader *registry.Reader
-	other  *nacostest.Server
+	other  *nacosfake.Server
 }
 
 // newCluster returns a cluster of which both servers hold the same, read.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{other: nacostest.NewServer()}
+	c := &cluster{other: nacosfake.NewServer()}
 	rpc := bufconn.Listen(1 << 20)
 	c.other.Serve(rpc, nil)
 	t.Cleanup(c.other.Close)

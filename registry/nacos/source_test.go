@@ -7,10 +7,10 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // reading is a test of a source that has read what the first function did.
@@ -124,7 +124,7 @@ func TestSource(t *testing.T) {
 			before: func(r *readRig) {
 				r.register("api.A", "10.0.0.1")
 				r.register("internal.B", "10.0.0.2")
-				r.registerAt(nacostest.Service{Group: "DEFAULT_GROUP", Name: "spring-shop"}, "x", "10.0.0.3")
+				r.registerAt(nacosfake.Service{Group: "DEFAULT_GROUP", Name: "spring-shop"}, "x", "10.0.0.3")
 			},
 			then: func(t *testing.T, r *readRig) {
 				r.tells(t, "api.A=10.0.0.1")
@@ -138,14 +138,14 @@ func TestSource(t *testing.T) {
 				o.Scopes = []nacos.Scope{{}, {Namespace: "blue"}, {Namespace: "blue", Group: "G"}}
 			},
 			before: func(r *readRig) {
-				r.registerAt(nacostest.Service{Namespace: "", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.1")
-				r.registerAt(nacostest.Service{Namespace: "blue", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.2")
-				r.registerAt(nacostest.Service{Namespace: "blue", Group: "G", Name: "providers:api.A::"}, "api.A", "10.0.0.3")
-				r.registerAt(nacostest.Service{Namespace: "red", Group: "G", Name: "providers:api.A::"}, "api.A", "10.0.0.4")
+				r.registerAt(nacosfake.Service{Namespace: "", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.1")
+				r.registerAt(nacosfake.Service{Namespace: "blue", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.2")
+				r.registerAt(nacosfake.Service{Namespace: "blue", Group: "G", Name: "providers:api.A::"}, "api.A", "10.0.0.3")
+				r.registerAt(nacosfake.Service{Namespace: "red", Group: "G", Name: "providers:api.A::"}, "api.A", "10.0.0.4")
 			},
 			then: func(t *testing.T, r *readRig) {
 				r.tells(t, "api.A=10.0.0.1", "api.A=10.0.0.2", "api.A=10.0.0.3")
-				r.registerAt(nacostest.Service{Namespace: "blue", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.9")
+				r.registerAt(nacosfake.Service{Namespace: "blue", Group: "DEFAULT_GROUP", Name: "providers:api.A::"}, "api.A", "10.0.0.9")
 				later(2 * time.Second)
 				r.tells(t, "api.A=10.0.0.1", "api.A=10.0.0.3", "api.A=10.0.0.9")
 			},

@@ -17,17 +17,17 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 	"google.golang.org/grpc/test/bufconn"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 var _ nacos.Format = (*dubbo.Nacos)(nil)
 
 // A readRig is a server in memory, a source that reads it and its table.
 type readRig struct {
-	server *nacostest.Server
+	server *nacosfake.Server
 	source *nacos.Source
 	table  *registry.Table
 	stop   func()
@@ -43,7 +43,7 @@ type tuning func(*nacos.Options, *nacos.SourceOptions)
 // the test.
 func newReadRig(t *testing.T, tune ...tuning) *readRig {
 	t.Helper()
-	r := &readRig{server: nacostest.NewServer(), table: registry.NewTable(), rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
+	r := &readRig{server: nacosfake.NewServer(), table: registry.NewTable(), rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
 	r.server.Serve(r.rpc, r.web)
 	t.Cleanup(func() { r.server.Close() })
 	codec, err := dubbo.NewNacos(dubbo.Options{})
@@ -93,12 +93,12 @@ func (r *readRig) dial(ctx context.Context, _, address string) (net.Conn, error)
 // restart replaces the server by one without data.
 func (r *readRig) restart() {
 	r.server.Close()
-	r.server, r.rpc, r.web = nacostest.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
+	r.server, r.rpc, r.web = nacosfake.NewServer(), bufconn.Listen(1<<20), bufconn.Listen(1<<20)
 	r.server.Serve(r.rpc, r.web)
 }
 
-func named(iface string) nacostest.Service {
-	return nacostest.Service{Group: "DEFAULT_GROUP", Name: "providers:" + iface + "::"}
+func named(iface string) nacosfake.Service {
+	return nacosfake.Service{Group: "DEFAULT_GROUP", Name: "providers:" + iface + "::"}
 }
 
 // instanceOf is what a Dubbo provider registers.
@@ -116,7 +116,7 @@ func instanceOf(iface, ip string, change ...func(*model.Instance)) model.Instanc
 // register makes addresses all that providers of an interface register.
 func (r *readRig) register(iface string, ips ...string) { r.registerAt(named(iface), iface, ips...) }
 
-func (r *readRig) registerAt(sv nacostest.Service, iface string, ips ...string) {
+func (r *readRig) registerAt(sv nacosfake.Service, iface string, ips ...string) {
 	var all []model.Instance
 	for _, ip := range ips {
 		all = append(all, instanceOf(iface, ip))
@@ -183,8 +183,8 @@ func later(d time.Duration) {
 }
 
 // refuse fails requests of a type for services that a name is part of.
-func refuse(kind, part string, code int) nacostest.Fault {
-	return func(r nacostest.Request) (int, string) {
+func refuse(kind, part string, code int) nacosfake.Fault {
+	return func(r nacosfake.Request) (int, string) {
 		if r.Type == kind && strings.Contains(string(r.Body), part) {
 			return code, "refused by the test"
 		}

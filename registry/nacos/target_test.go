@@ -10,15 +10,15 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 func TestTarget(t *testing.T) {
 	bubble(t, "the namespace that is left empty is public, where everybody else looks", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.read(t)
 		for _, kind := range []string{"BatchInstanceRequest", "ServiceQueryRequest"} {
@@ -30,7 +30,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "a batch is the whole set, and nothing of it is lost on the way", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		want := []registry.Entry{entry(greeter, "10.0.0.1", mine, "weight", "100", "path", "api.Greeter"), entry(greeter, "10.0.0.2", mine)}
 		r.write(t, want...)
 		held := r.read(t)
@@ -48,7 +48,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "one of two goes, and the other never blinks", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
 		r.write(t, entry(greeter, "10.0.0.2", mine))
 		r.expect(t, "10.0.0.2")
@@ -57,7 +57,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "ours go, and those of others stay", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.server.Set(service(greeter), "app", model.Instance{Ip: "10.9.9.9", Port: 1, Enable: true, Healthy: true, Ephemeral: true})
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.expect(t, "10.0.0.1", "10.9.9.9")
@@ -71,7 +71,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "what another connection of ours publishes is not deleted by saying nothing, and is not said to be", func(t *testing.T) {
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		a := start(t, server, nil)
 		b := &rig{server: server, rpc: a.rpc, web: a.web}
 		b.client, b.target, b.stop = a.connect(t, nil)
@@ -105,7 +105,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "one instance with 64 kB of metadata does not cost its neighbours", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
 		err := r.target.Write(t.Context(), change(greeter, big, entry(greeter, "10.0.0.2", mine)))
 		if !errors.Is(err, registry.ErrRefused) || !errors.Is(err, metadata.ErrNacosLimit) || !strings.Contains(err.Error(), "10.0.0.1:20000") {
@@ -114,7 +114,7 @@ func TestTarget(t *testing.T) {
 		r.expect(t, "10.0.0.2")
 	})
 	bubble(t, "an update over the limit keeps what is there, and costs its neighbours nothing", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine), entry(greeter, "10.0.0.2", mine))
 		held := r.read(t)
 		big := entry(greeter, "10.0.0.1", mine, "blob", strings.Repeat("x", 64<<10))
@@ -128,7 +128,7 @@ func TestTarget(t *testing.T) {
 		r.expect(t, "10.0.0.1", "10.0.0.3")
 	})
 	bubble(t, "a name that Nacos refuses is never sent", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		for _, name := range []string{"", "a b", "a@@b", "a\x00b", "名", strings.Repeat("a", 600)} {
 			g := registry.Group{Kind: format, Group: "DEFAULT_GROUP", Name: name}
 			if err := r.target.Write(t.Context(), change(g, entry(g, "10.0.0.1", mine))); !errors.Is(err, registry.ErrRefused) {
@@ -140,7 +140,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "reads wait until the server has caught up with the last write", func(t *testing.T) {
-		server := nacostest.NewServer()
+		server := nacosfake.NewServer()
 		server.Lag = 600 * time.Millisecond
 		r := start(t, server, nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -150,7 +150,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "an address that another owner publishes too is shown as ours and as theirs", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.provider("10.0.0.1", theirs.String())
 		var owners []string
@@ -162,7 +162,7 @@ func TestTarget(t *testing.T) {
 		}
 	})
 	bubble(t, "the services of a server that pages are listed", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), nil)
+		r := start(t, nacosfake.NewServer(), nil)
 		r.server.PageLimit = 2
 		for i := range 5 {
 			g := groupN(i)
@@ -194,7 +194,7 @@ func (r *rig) provider(ip, mark string) {
 func TestDuplicateOfAnother(t *testing.T) {
 	published := func(t *testing.T) (*rig, *plan.Planner, func()) {
 		t.Helper()
-		r, p := start(t, nacostest.NewServer(), nil), plan.New(mine.Owner)
+		r, p := start(t, nacosfake.NewServer(), nil), plan.New(mine.Owner)
 		turn := func() {
 			p.Observe(greeter, r.read(t))
 			c, _ := p.Change(greeter)

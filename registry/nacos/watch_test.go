@@ -7,9 +7,9 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 // anothers returns an instance that another client registers.
@@ -68,7 +68,7 @@ func TestTarget_Changes(t *testing.T) {
 	}
 	for name, c := range cases {
 		bubble(t, name, func(t *testing.T) {
-			r := start(t, nacostest.NewServer(), nil)
+			r := start(t, nacosfake.NewServer(), nil)
 			changed := r.target.Changed()
 			r.server.Set(service(greeter), "app", anothers(rival))
 			r.write(t, entry(greeter, "10.0.0.1", mine))
@@ -100,7 +100,7 @@ func TestTarget_Changes(t *testing.T) {
 // end the connection that all else is published on.
 func TestTarget_WatchTooLarge(t *testing.T) {
 	bubble(t, "a service of more than a message", func(t *testing.T) {
-		r := start(t, nacostest.NewServer(), func(o *nacos.Options) { o.MaxReceive = 4096 })
+		r := start(t, nacosfake.NewServer(), func(o *nacos.Options) { o.MaxReceive = 4096 })
 		r.target.Changed()
 		r.write(t, entry(greeter, "10.0.0.1", mine))
 		r.watch(t)

@@ -12,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/test/bufconn"
 
+	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/nacos/nacostest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,8 +39,8 @@ var (
 	theirs  = metadata.NewMark("another", "mesh-to-nacos")
 )
 
-func service(g registry.Group) nacostest.Service {
-	return nacostest.Service{Namespace: g.Namespace, Group: g.Group, Name: g.Name}
+func service(g registry.Group) nacosfake.Service {
+	return nacosfake.Service{Namespace: g.Namespace, Group: g.Group, Name: g.Name}
 }
 
 func entry(g registry.Group, ip string, mark metadata.Mark, extra ...string) registry.Entry {
@@ -67,7 +67,7 @@ func layouts() []nacos.Layout { return []nacos.Layout{layout{}} }
 
 // A rig is a server in memory and a target that writes to it.
 type rig struct {
-	server *nacostest.Server
+	server *nacosfake.Server
 	client *nacos.Client
 	target *nacos.Target
 	stop   func() // ends the client
@@ -76,7 +76,7 @@ type rig struct {
 }
 
 // start serves and connects a target, which ends with the test.
-func start(t *testing.T, server *nacostest.Server, tune func(*nacos.Options)) *rig {
+func start(t *testing.T, server *nacosfake.Server, tune func(*nacos.Options)) *rig {
 	t.Helper()
 	r := &rig{server: server, rpc: bufconn.Listen(1 << 20), web: bufconn.Listen(1 << 20)}
 	server.Serve(r.rpc, r.web)

@@ -1,4 +1,4 @@
-package nacostest
+package nacos
 
 import (
 	"crypto/md5" //nolint:gosec // what servers compare configurations by

@@ -1,10 +1,13 @@
-// Package nacostest is a Nacos server in memory that behaves as a real one
+// Package nacos is a Nacos server in memory that behaves as a real one
 // does where a bridge can tell the difference: one publication per connection
 // and service, publications that end with their connection, reads that lag,
 // acknowledged pushes, tokens. It can be told to fail in the ways that a real
-// server cannot be made to. It writes no files and starts no goroutine but
-// those of its listener.
-package nacostest
+// server cannot be made to.
+//
+// It is one server, keeps nothing on disk, checks no instance's health and serves
+// HTTP for logins and the list of namespaces alone. It starts no goroutine but
+// those of its listeners.
+package nacos
 
 import (
 	"context"

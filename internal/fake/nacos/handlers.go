@@ -1,4 +1,4 @@
-package nacostest
+package nacos
 
 import (
 	"context"
