@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // TestDecode measures what a response costs beside a client that only
@@ -76,7 +76,7 @@ func whole(ctx context.Context, t *testing.T, f *fleet, taken func()) {
 	check(t, err)
 	source, err := mesh.New(mesh.Options{
 		ADS: ads.Options{Address: f.address, Node: node, Observe: func(o ads.Observation) {
-			if o.Kind == ads.Acknowledged && o.Type == adstest.EndpointType {
+			if o.Kind == ads.Acknowledged && o.Type == istiodfake.EndpointType {
 				taken()
 			}
 		}},
@@ -96,19 +96,19 @@ func bare(ctx context.Context, t *testing.T, f *fleet, taken func()) {
 	check(t, err)
 	node, err := ads.Identity{Type: "router", IP: "127.0.0.1", Name: "bare", Namespace: "istio-system"}.Node()
 	check(t, err)
-	check(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: adstest.ClusterType}))
+	check(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: istiodfake.ClusterType}))
 	var names []string
 	for i := range f.services {
 		names = append(names, clusterName(i))
 	}
-	check(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: adstest.EndpointType, ResourceNamesSubscribe: names}))
+	check(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: istiodfake.EndpointType, ResourceNamesSubscribe: names}))
 	for {
 		r, err := stream.Recv()
 		if err != nil {
 			return // the end
 		}
 		check(t, stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}))
-		if r.GetTypeUrl() == adstest.EndpointType {
+		if r.GetTypeUrl() == istiodfake.EndpointType {
 			taken()
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 // perService is the number of endpoints of each service.
@@ -23,7 +23,7 @@ const perService = 10
 // fleet is a mesh of many services behind an xDS server on loopback.
 type fleet struct {
 	services int
-	server   *adstest.Server
+	server   *istiodfake.Server
 	address  string
 }
 
@@ -34,13 +34,13 @@ func newFleet(t *testing.T, services int) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{services: services, server: adstest.NewServer(), address: l.Addr().String()}
+	f := &fleet{services: services, server: istiodfake.NewServer(), address: l.Addr().String()}
 	var all []proto.Message
 	for i := range services {
 		all = append(all, f.cluster(i), f.assignment(i, 1))
 	}
 	f.server.Set(all...)
-	g := grpc.NewServer(adstest.ServerOptions()...)
+	g := grpc.NewServer(istiodfake.ServerOptions()...)
 	f.server.Register(g)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()

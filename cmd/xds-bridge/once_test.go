@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 func TestOnce(t *testing.T) {
@@ -154,7 +154,7 @@ func TestOnlyNeededEndpointsAreAsked(t *testing.T) {
 	w.offer(greeter, "10.0.1.1")
 	asked := func() []string {
 		var names []string
-		for _, r := range w.mesh.Requests(adstest.EndpointType) {
+		for _, r := range w.mesh.Requests(istiodfake.EndpointType) {
 			names = append(names, r.Subscribe...)
 		}
 		return names
@@ -203,7 +203,7 @@ func TestUnreachablePeers(t *testing.T) {
 		t.Run(name+" without a source", func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.mesh.Refuse(adstest.ErrNotReady)
+			w.mesh.Refuse(istiodfake.ErrNotReady)
 			patiently(t, append(args, "-f", w.config(fileOptions{})), exitUnreachable, "source mesh", "not ready")
 		})
 	}

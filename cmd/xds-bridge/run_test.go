@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.mesh.Refuse(adstest.ErrNotReady)
+	w.mesh.Refuse(istiodfake.ErrNotReady)
 	r := w.start(w.config(fileOptions{}))
 	if code, body := r.probe(t, "/livez"); code != http.StatusOK {
 		t.Errorf("/livez before the first snapshot: %d %s", code, body)
@@ -34,7 +34,7 @@ func TestReadiness(t *testing.T) {
 	w.mesh.Refuse(nil)
 	eventually(t, "/readyz", func() bool { code, _ := r.probe(t, "/readyz"); return code == http.StatusOK })
 
-	w.mesh.Refuse(adstest.ErrNotReady) // an outage afterwards shows in status alone
+	w.mesh.Refuse(istiodfake.ErrNotReady) // an outage afterwards shows in status alone
 	w.mesh.Drop(nil)
 	if code, body := r.probe(t, "/readyz"); code != http.StatusOK {
 		t.Errorf("/readyz in an outage: %d %s", code, body)

@@ -26,8 +26,8 @@ import (
 	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // certificate returns a certificate of its own for a name, and that in PEM.
@@ -61,7 +61,7 @@ type tlsWorld struct {
 func (w *world) overTLS(token string) tlsWorld {
 	w.t.Helper()
 	cert, ca := certificate(w.t, "istiod.istio-system.svc")
-	server := grpc.NewServer(append(adstest.ServerOptions(), grpc.Creds(credentials.NewServerTLSFromCert(&cert)))...)
+	server := grpc.NewServer(append(istiodfake.ServerOptions(), grpc.Creds(credentials.NewServerTLSFromCert(&cert)))...)
 	w.mesh.Register(server)
 	w.mesh.Authorize(func(ctx context.Context) error {
 		if p, _ := peer.FromContext(ctx); p == nil || p.AuthInfo == nil {

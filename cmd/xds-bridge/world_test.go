@@ -25,15 +25,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // world is a mesh and a ZooKeeper in this process, and a configuration that
 // leads from one to the other.
 type world struct {
 	t     *testing.T
-	mesh  *adstest.Server
+	mesh  *istiodfake.Server
 	zk    *zkfake.Server
 	debug *httptest.Server
 	dir   string
@@ -57,10 +57,10 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, mesh: adstest.NewServer(), zk: zkfake.New(zkfake.Options{}), dir: dir, since: time.Now().Add(-time.Hour), keys: map[string]string{"providers:api.Orders:1.0:": orders}}
+	w := &world{t: t, mesh: istiodfake.NewServer(), zk: zkfake.New(zkfake.Options{}), dir: dir, since: time.Now().Add(-time.Hour), keys: map[string]string{"providers:api.Orders:1.0:": orders}}
 	w.offer(orders, "10.0.0.1", "10.0.0.2")
 	w.debug = httptest.NewServer(http.HandlerFunc(w.adsz))
-	server := grpc.NewServer(adstest.ServerOptions()...)
+	server := grpc.NewServer(istiodfake.ServerOptions()...)
 	w.mesh.Register(server)
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -48,6 +48,7 @@ var layers = map[string]layer{
 	"./plugins/...":             {own: `^(` + adapters + `|registry/(mesh|zookeeper|nacos)(/.*)?|bridge/plan|internal/gostlog|plugins/.*)$`, sdk: `^(google.golang.org/(grpc$|protobuf/)|github.com/dubbogo/gost/)`},
 	"./docs":                    {own: `^docs$`, sdk: none},
 	"./examples":                {own: `^examples$`, sdk: none},
+	"./internal/fake/istiod":    {own: `^internal/fake/istiod$`, sdk: `^(google.golang.org/(grpc|protobuf|genproto)|github.com/envoyproxy/go-control-plane)`},
 	"./internal/fake/nacos":     {own: `^internal/fake/nacos$`, sdk: `^(google.golang.org/(grpc|protobuf)|github.com/nacos-group/nacos-sdk-go)`},
 	"./internal/fake/zookeeper": {own: `^internal/fake/zookeeper$`, sdk: none},
 	"./internal/...":            {own: `^(registry|metadata|naming|bridge|config|internal|examples)(/.*)?$`, sdk: ``},

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 // istiod is the embedded mesh: discovery and debug API on loopback, as a
 // client of istiod finds them.
 type istiod struct {
-	server *adstest.Server
+	server *istiodfake.Server
 	xds    net.Listener
 	debug  net.Listener
 
@@ -41,14 +41,14 @@ func newIstiod(ctx context.Context, m *meshFile) (*istiod, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded mesh: %w", err), xds.Close())
 	}
-	i := &istiod{server: adstest.NewServer(), xds: xds, debug: debug, mesh: m, up: time.Now().Add(-time.Hour)}
+	i := &istiod{server: istiodfake.NewServer(), xds: xds, debug: debug, mesh: m, up: time.Now().Add(-time.Hour)}
 	i.push()
 	return i, nil
 }
 
 // run serves until ctx ends, and returns after all that it started has ended.
 func (i *istiod) run(ctx context.Context) error {
-	discovery := grpc.NewServer(adstest.ServerOptions()...)
+	discovery := grpc.NewServer(istiodfake.ServerOptions()...)
 	i.server.Register(discovery)
 	api := &http.Server{Handler: i.api(), ReadHeaderTimeout: 5 * time.Second}
 	var running sync.WaitGroup

@@ -19,21 +19,21 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	source "github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
 // serveMesh has an istiod in memory answer until the test ends, and returns what
 // dials it.
-func serveMesh(t *testing.T, server *adstest.Server) func(context.Context, string) (net.Conn, error) {
+func serveMesh(t *testing.T, server *istiodfake.Server) func(context.Context, string) (net.Conn, error) {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	g := grpc.NewServer(adstest.ServerOptions()...)
+	g := grpc.NewServer(istiodfake.ServerOptions()...)
 	server.Register(g)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
@@ -48,7 +48,7 @@ func serveMesh(t *testing.T, server *adstest.Server) func(context.Context, strin
 
 // meshOf runs a publisher against an istiod in memory until the test ends, and
 // returns what it logs.
-func meshOf(t *testing.T, server *adstest.Server, watch func(Query) *Watch) (*meshPublisher, *strings.Builder) {
+func meshOf(t *testing.T, server *istiodfake.Server, watch func(Query) *Watch) (*meshPublisher, *strings.Builder) {
 	t.Helper()
 	dial := serveMesh(t, server)
 	node, err := ads.Identity{Type: "sidecar", IP: "10.0.0.1", Name: "greeter-1", Namespace: "shop"}.Node()
@@ -102,7 +102,7 @@ func (clusterIP) LookupHost(context.Context, string) ([]string, error) {
 
 func TestMesh_ReadsAndPublishesAtEachReplicaOfIstiod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := adstest.NewServer()
+		server := istiodfake.NewServer()
 		server.Set(service("outbound|15012||istiod.istio-system.svc.cluster.local",
 			netip.MustParseAddrPort("10.0.0.11:15012"), netip.MustParseAddrPort("10.0.0.12:15012"))...)
 		dial := serveMesh(t, server)
@@ -151,7 +151,7 @@ func TestMesh_ReadsAndPublishesAtEachReplicaOfIstiod(t *testing.T) {
 // of its Service and HTTP at one that no Service has.
 func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := adstest.NewServer()
+		server := istiodfake.NewServer()
 		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", netip.MustParseAddrPort("10.0.0.1:8080"))...)
 		p, log := meshOf(t, server, nil)
 		good := Instance{Application: "greeter", Host: "10.0.0.1", Port: 8080, Protocol: "grpc"}
@@ -193,7 +193,7 @@ func (s steps) Run(ctx context.Context, t *registry.Table) error {
 func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := netip.MustParseAddrPort("10.0.0.1:8080")
-		server := adstest.NewServer()
+		server := istiodfake.NewServer()
 		server.Set(service("outbound|80||greeter.shop.svc.cluster.local", at)...)
 		source := make(steps)
 		c := start(t, Backend{Kind: "mesh", Source: source})
@@ -214,7 +214,7 @@ func TestAServiceThatGetsAnotherNameIsFoundAgain(t *testing.T) {
 		if strings.Contains(log.String(), "anew") {
 			t.Errorf("searched for anew though it was back:\n%s", log)
 		}
-		server.Remove(adstest.ClusterType, "outbound|80||greeter.shop.svc.cluster.local")
+		server.Remove(istiodfake.ClusterType, "outbound|80||greeter.shop.svc.cluster.local")
 		server.Set(service("outbound|80||welcome.shop.svc.cluster.local", at)...)
 		tell("welcome.shop.svc.cluster.local:80", registry.Endpoint{Host: "10.0.0.1", Port: 8080})
 		<-time.NewTimer(2 * leftFor).C

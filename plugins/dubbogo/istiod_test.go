@@ -24,12 +24,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 // istiod is one within the process.
 type istiod struct {
-	*adstest.Server
+	*istiodfake.Server
 	xds, debug string // addresses
 }
 
@@ -39,8 +39,8 @@ func serveIstiod(t *testing.T) istiod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := istiod{Server: adstest.NewServer(), xds: l.Addr().String()}
-	discovery := grpc.NewServer(adstest.ServerOptions()...)
+	i := istiod{Server: istiodfake.NewServer(), xds: l.Addr().String()}
+	discovery := grpc.NewServer(istiodfake.ServerOptions()...)
 	i.Register(discovery)
 	go func() { _ = discovery.Serve(l) }() // until it is stopped
 	t.Cleanup(discovery.Stop)

@@ -16,23 +16,23 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
 const (
-	cds = adstest.ClusterType
-	eds = adstest.EndpointType
+	cds = istiodfake.ClusterType
+	eds = istiodfake.EndpointType
 )
 
 // bed is an istiod, a mapping and a source that watches both.
 type bed struct {
 	t       *testing.T
-	istiod  *adstest.Server
+	istiod  *istiodfake.Server
 	mapping *mapper
 	source  *mesh.Source
 	table   *registry.Table
@@ -111,9 +111,9 @@ func inBoth(t *testing.T, story func(b *bed)) {
 }
 
 // reach serves an istiod until the test ends, and returns the way to it.
-func reach(t *testing.T, s *adstest.Server) *network {
+func reach(t *testing.T, s *istiodfake.Server) *network {
 	t.Helper()
-	server := grpc.NewServer(adstest.ServerOptions()...)
+	server := grpc.NewServer(istiodfake.ServerOptions()...)
 	s.Register(server)
 	n := &network{lis: bufconn.Listen(1 << 20)}
 	served := make(chan struct{})
@@ -131,7 +131,7 @@ func reach(t *testing.T, s *adstest.Server) *network {
 // newBed returns a bed whose source was not started.
 func newBed(t *testing.T, change ...func(*mesh.Options)) *bed {
 	t.Helper()
-	b := &bed{t: t, istiod: adstest.NewServer(), table: registry.NewTable(), mapping: &mapper{snapshots: make(chan debug.Snapshot)}}
+	b := &bed{t: t, istiod: istiodfake.NewServer(), table: registry.NewTable(), mapping: &mapper{snapshots: make(chan debug.Snapshot)}}
 	b.net = reach(t, b.istiod)
 	node, err := ads.Identity{Type: "router", IP: "10.0.0.1", Name: "bridge-0", Namespace: "istio-system"}.Node()
 	if err != nil {

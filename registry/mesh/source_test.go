@@ -20,10 +20,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
@@ -546,7 +546,7 @@ func TestSilenceAboutEndpointsIsUnknown(t *testing.T) {
 func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
-		b.istiod.Alter(func(a *adstest.Answer) {
+		b.istiod.Alter(func(a *istiodfake.Answer) {
 			for _, r := range a.Resources {
 				if r.GetName() == "outbound|1||a.b" && a.Type == eds {
 					r.Resource = &anypb.Any{TypeUrl: eds, Value: []byte{0xff}}
@@ -576,7 +576,7 @@ func TestAResourceThatCannotBeReadCostsItself(t *testing.T) {
 func TestWrappedResourcesAreUnwrapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.StateOfTheWorld })
-		b.istiod.Alter(func(a *adstest.Answer) {
+		b.istiod.Alter(func(a *istiodfake.Answer) {
 			for _, r := range a.Resources {
 				wrapped, err := anypb.New(&discoveryv3.Resource{Name: r.GetName(), Resource: r.GetResource()})
 				if err != nil {
@@ -593,7 +593,7 @@ func TestAClusterThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, func(o *mesh.Options) { o.ADS.Mode = ads.Delta })
 		b.running()
-		b.istiod.Alter(func(a *adstest.Answer) {
+		b.istiod.Alter(func(a *istiodfake.Answer) {
 			for _, r := range a.Resources {
 				if a.Type == cds && (r.GetName() == "outbound|1||a.b" || r.GetName() == "outbound|1||g.h") {
 					r.Resource = &anypb.Any{TypeUrl: cds, Value: []byte{0xff}}
@@ -697,7 +697,7 @@ func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 
 // twoReplicas is a mesh of two istiods, by address, behind a Service whose own
 // address leads to the first.
-func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods map[string]*adstest.Server) {
+func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods map[string]*istiodfake.Server) {
 	t.Helper()
 	var ways map[string]*network
 	b = newBed(t, append([]func(*mesh.Options){func(o *mesh.Options) {
@@ -712,8 +712,8 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 		o.Istiod = address(t, "istiod.istio-system.svc.cluster.local:15014")
 		o.Replicas = func([]string) {}
 	}}, change...)...)
-	other := adstest.NewServer()
-	for _, s := range []*adstest.Server{b.istiod, other} {
+	other := istiodfake.NewServer()
+	for _, s := range []*istiodfake.Server{b.istiod, other} {
 		for _, name := range []string{"outbound|1||a.b", "outbound|1||c.d"} {
 			s.Set(edsCluster(name), loadOf(name, "10.0.0.1"))
 		}
@@ -721,7 +721,7 @@ func twoReplicas(t *testing.T, change ...func(*mesh.Options)) (b *bed, istiods m
 		s.Set(edsCluster(replicas), load(replicas, endpoint("10.9.0.1", 15014), endpoint("10.9.0.2", 15014)))
 	}
 	ways = map[string]*network{"10.9.0.1": b.net, "10.96.0.1": b.net, "10.9.0.2": reach(t, other)}
-	return b, map[string]*adstest.Server{"10.9.0.1": b.istiod, "10.9.0.2": other}
+	return b, map[string]*istiodfake.Server{"10.9.0.1": b.istiod, "10.9.0.2": other}
 }
 
 // TestAWrongReplicaDoesNotConfirmItself: what it lost sight of is there again

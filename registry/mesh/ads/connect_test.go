@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // witness keeps observations.
@@ -86,7 +86,7 @@ func TestConnecting(t *testing.T) {
 		"waits grow by 1.6, a fifth more or less, up to the cap, and start anew after a message": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
-			s.Refuse(adstest.ErrNotReady)
+			s.Refuse(istiodfake.ErrNotReady)
 			w := &witness{}
 			c := connect(t, n, w.observe)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -98,8 +98,8 @@ func TestConnecting(t *testing.T) {
 			in(31 * time.Second)
 			equal(t, "held", v.names(), "a")
 			is(t, "attempts shown", c.State().Attempts, 0)
-			s.Refuse(adstest.ErrNotReady)
-			s.Drop(adstest.ErrNotReady)
+			s.Refuse(istiodfake.ErrNotReady)
+			s.Drop(istiodfake.ErrNotReady)
 			in(time.Second)
 			is(t, "first wait again", w.failures()[len(failures)].Delay <= 1200*time.Millisecond, true)
 		},
@@ -137,7 +137,7 @@ func TestConnecting(t *testing.T) {
 		"a server that is not ready is asked until it is": func(t *testing.T) {
 			s, n := istiod(t)
 			s.Set(cluster("a", 1))
-			s.Refuse(adstest.ErrNotReady)
+			s.Refuse(istiodfake.ErrNotReady)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			in(30 * time.Second)
@@ -194,7 +194,7 @@ func TestConnecting(t *testing.T) {
 			for _, m := range variants() {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1))
-				s.Refuse(adstest.ErrRateLimit)
+				s.Refuse(istiodfake.ErrRateLimit)
 				w, other := &witness{}, &witness{}
 				c := connect(t, n, w.observe, speaking(m))
 				v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -325,9 +325,9 @@ func TestConnecting(t *testing.T) {
 			is(t, "streams", s.Streams(), 1)
 		},
 		"a connection that the server ends for its age is replaced without a word": func(t *testing.T) {
-			s := adstest.NewServer()
+			s := istiodfake.NewServer()
 			s.Set(cluster("a", 1))
-			n := serve(t, func(g *grpc.Server) { s.Register(g) }, append(adstest.ServerOptions(),
+			n := serve(t, func(g *grpc.Server) { s.Register(g) }, append(istiodfake.ServerOptions(),
 				grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 10 * time.Minute, MaxConnectionAgeGrace: time.Second}))...)
 			c := connect(t, n)
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
@@ -347,7 +347,7 @@ func TestConnecting(t *testing.T) {
 				s, n := istiod(t)
 				s.Set(cluster("a", 1), cluster("good", 1))
 				random := rand.New(rand.NewPCG(1, 1))
-				s.Alter(func(a *adstest.Answer) {
+				s.Alter(func(a *istiodfake.Answer) {
 					body := proto.CloneOf(a.Resources[0].GetResource())
 					for range 1 + random.IntN(3) {
 						body.Value[random.IntN(len(body.GetValue()))] = byte(random.IntN(256))
@@ -378,7 +378,7 @@ func TestConnecting(t *testing.T) {
 			settle()
 			v.heard()
 			n.cut(errors.New("no route to host"))
-			s.Drop(adstest.ErrNotReady)
+			s.Drop(istiodfake.ErrNotReady)
 			in(time.Minute)
 			s.Remove(cds, "b")
 			n.heal()
@@ -397,7 +397,7 @@ func TestConnecting(t *testing.T) {
 			settle()
 			v.heard()
 			s.Withhold(cds, "b")
-			s.Drop(adstest.ErrNotReady)
+			s.Drop(istiodfake.ErrNotReady)
 			in(2 * time.Second)
 			e := v.one(t)
 			equal(t, "removed", e.Removed, "b")

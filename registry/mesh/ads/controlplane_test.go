@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // plane is a control plane that can be told what there is.
@@ -57,7 +57,7 @@ func (l linears) set(t *testing.T, _ string, resources ...proto.Message) {
 		update, gone := map[string]types.Resource{}, []string{}
 		for _, m := range resources {
 			if isOf(m) {
-				update[adstest.NameOf(m)] = m
+				update[istiodfake.NameOf(m)] = m
 			}
 		}
 		for name, old := range c.GetResources() {
@@ -99,7 +99,7 @@ func controlPlane(t *testing.T, c cache.Cache) *network {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	s := server.NewServer(ctx, c, nil)
-	return serve(t, func(g *grpc.Server) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s) }, adstest.ServerOptions()...)
+	return serve(t, func(g *grpc.Server) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s) }, istiodfake.ServerOptions()...)
 }
 
 func TestGoControlPlane(t *testing.T) {
@@ -193,7 +193,7 @@ func TestFakeIstiod(t *testing.T) {
 		s.Push()
 		settle()
 		v.none(t)
-		s.Drop(adstest.ErrNotReady)
+		s.Drop(istiodfake.ErrNotReady)
 		in(2 * time.Second)
 		e := v.one(t)
 		equal(t, "confirmed", e.Confirmed, "b")

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // askingDelta starts a client that wants all clusters in delta and returns its
@@ -404,7 +404,7 @@ func TestDelta(t *testing.T) {
 			settle()
 			v.heard()
 			s.Mute()
-			s.Drop(adstest.ErrNotReady)
+			s.Drop(istiodfake.ErrNotReady)
 			in(20 * time.Second)
 			e := v.one(t)
 			equal(t, "unknown", keys(e.Unknown), "*")

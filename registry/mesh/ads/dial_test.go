@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // TestDial opens a stream of one's own, as the mapping's reader does.
 func TestDial(t *testing.T) {
-	s := adstest.NewServer()
+	s := istiodfake.NewServer()
 	s.Debug(func(ctx context.Context, name string) ([]byte, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		if !slices.Equal(md.Get("authorization"), []string{"Bearer secret"}) {
@@ -41,7 +41,7 @@ func TestDial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: adstest.DebugType, ResourceNames: []string{"adsz"}}); err != nil {
+	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node(), TypeUrl: istiodfake.DebugType, ResourceNames: []string{"adsz"}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := stream.Recv()

@@ -20,13 +20,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 const (
-	cds = adstest.ClusterType
-	eds = adstest.EndpointType
+	cds = istiodfake.ClusterType
+	eds = istiodfake.EndpointType
 )
 
 // variants are the two protocols, for stories that both have to tell.
@@ -184,10 +184,10 @@ func serve(t *testing.T, register func(*grpc.Server), o ...grpc.ServerOption) *n
 }
 
 // istiod runs the fake.
-func istiod(t *testing.T) (*adstest.Server, *network) {
+func istiod(t *testing.T) (*istiodfake.Server, *network) {
 	t.Helper()
-	s := adstest.NewServer()
-	return s, serve(t, func(g *grpc.Server) { s.Register(g) }, adstest.ServerOptions()...)
+	s := istiodfake.NewServer()
+	return s, serve(t, func(g *grpc.Server) { s.Register(g) }, istiodfake.ServerOptions()...)
 }
 
 func node() *corev3.Node { return named("bridge-0") }
@@ -375,10 +375,10 @@ func is[T comparable](t *testing.T, what string, got, want T) {
 }
 
 // obedient checks that the server had nothing to complain of.
-func obedient(t *testing.T, s *adstest.Server) {
+func obedient(t *testing.T, s *istiodfake.Server) {
 	t.Helper()
 	for _, r := range s.Requests("") {
-		if r.Verdict == adstest.Crash || r.Verdict == adstest.Mismatch {
+		if r.Verdict == istiodfake.Crash || r.Verdict == istiodfake.Mismatch {
 			t.Errorf("%s: %+v", r.Verdict, r)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // TestNode is about a node that changes while the client runs.
@@ -56,7 +56,7 @@ func TestNode(t *testing.T) {
 			v, _ := watch(c, clusters(nil), ads.Wildcard)
 			settle()
 			v.heard()
-			s.Refuse(adstest.ErrRateLimit)
+			s.Refuse(istiodfake.ErrRateLimit)
 			c.SetNode(named("other"))
 			in(10 * time.Second)
 			is(t, "connected", c.State().Connected, true)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 // script is a server that does nothing by itself: the test reads each request
@@ -26,7 +26,7 @@ func scripted(t *testing.T) (*script, *network) {
 		worlds: make(chan *talk[*discoveryv3.DiscoveryRequest, *discoveryv3.DiscoveryResponse], 100),
 		deltas: make(chan *talk[*discoveryv3.DeltaDiscoveryRequest, *discoveryv3.DeltaDiscoveryResponse], 100),
 	}
-	return s, serve(t, func(g *grpc.Server) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s) }, adstest.ServerOptions()...)
+	return s, serve(t, func(g *grpc.Server) { discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s) }, istiodfake.ServerOptions()...)
 }
 
 func (s *script) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {

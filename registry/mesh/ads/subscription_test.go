@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 func TestSubscriptions(t *testing.T) {
@@ -246,7 +246,7 @@ func TestSubscriptions(t *testing.T) {
 
 func TestManySubscribers(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	s := adstest.NewServer()
+	s := istiodfake.NewServer()
 	s.Set(cluster("a", 1), load("a", "10.0.0.1"))
 	address, stop := listen(t, s)
 	defer stop()
@@ -291,7 +291,7 @@ func TestEndsWithoutLeak(t *testing.T) {
 	for name, m := range variants() {
 		t.Run(name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
-			s := adstest.NewServer()
+			s := istiodfake.NewServer()
 			s.Set(cluster("a", 1))
 			address, stop := listen(t, s)
 			defer stop()
@@ -322,10 +322,10 @@ func TestEndsWithoutLeak(t *testing.T) {
 
 // TestAStartThatFailsLeavesNothing: the bubble waits for every goroutine.
 func TestAStartThatFailsLeavesNothing(t *testing.T) {
-	failures := map[string]func(*adstest.Server, *network){
-		"nobody answers":   func(_ *adstest.Server, n *network) { n.cut(errors.New("no route")) },
-		"it is not ready":  func(s *adstest.Server, _ *network) { s.Refuse(adstest.ErrNotReady) },
-		"nothing is heard": func(_ *adstest.Server, n *network) { n.freeze() },
+	failures := map[string]func(*istiodfake.Server, *network){
+		"nobody answers":   func(_ *istiodfake.Server, n *network) { n.cut(errors.New("no route")) },
+		"it is not ready":  func(s *istiodfake.Server, _ *network) { s.Refuse(istiodfake.ErrNotReady) },
+		"nothing is heard": func(_ *istiodfake.Server, n *network) { n.freeze() },
 	}
 	for name, fail := range failures {
 		t.Run(name, func(t *testing.T) {
@@ -389,13 +389,13 @@ func TestEndsWhileConnecting(t *testing.T) {
 }
 
 // listen serves the fake over TCP.
-func listen(t *testing.T, s *adstest.Server) (address string, stop func()) {
+func listen(t *testing.T, s *istiodfake.Server) (address string, stop func()) {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer(adstest.ServerOptions()...)
+	g := grpc.NewServer(istiodfake.ServerOptions()...)
 	s.Register(g)
 	done := make(chan struct{})
 	go func() {

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 )
 
 // authority signs certificates.
@@ -87,7 +87,7 @@ func (a *authority) make(t *testing.T, template *x509.Certificate) *authority {
 
 // secured is an istiod behind TLS whose certificate can be replaced.
 type secured struct {
-	*adstest.Server
+	*istiodfake.Server
 	network *network
 
 	mu     sync.Mutex
@@ -98,7 +98,7 @@ type secured struct {
 
 func newSecured(t *testing.T) *secured {
 	t.Helper()
-	s := &secured{Server: adstest.NewServer()}
+	s := &secured{Server: istiodfake.NewServer()}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func newSecured(t *testing.T) *secured {
 		}
 		return c, nil
 	}}
-	s.network = serve(t, func(g *grpc.Server) { s.Register(g) }, append(adstest.ServerOptions(), grpc.Creds(credentials.NewTLS(config)))...)
+	s.network = serve(t, func(g *grpc.Server) { s.Register(g) }, append(istiodfake.ServerOptions(), grpc.Creds(credentials.NewTLS(config)))...)
 	s.Set(cluster("a", 1))
 	return s
 }

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/naming"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
@@ -117,7 +117,7 @@ func TestKeysOfOneIstiod(t *testing.T) {
 				in(time.Second)
 			}
 			for _, r := range i.Requests("") {
-				if r.Type != adstest.ClusterType || len(r.Subscribe) != 0 {
+				if r.Type != istiodfake.ClusterType || len(r.Subscribe) != 0 {
 					t.Errorf("asked for %s %q", r.Type, r.Subscribe)
 				}
 			}

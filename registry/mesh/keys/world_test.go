@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
 )
 
@@ -32,7 +32,7 @@ func in(d time.Duration) {
 
 // istiod is a fake istiod that counts the connections it accepted and has open.
 type istiod struct {
-	*adstest.Server
+	*istiodfake.Server
 	*bufconn.Listener
 
 	mu             sync.Mutex
@@ -42,8 +42,8 @@ type istiod struct {
 
 func startIstiod(t *testing.T) *istiod {
 	t.Helper()
-	i := &istiod{Server: adstest.NewServer(), Listener: bufconn.Listen(1 << 20)}
-	server := grpc.NewServer(adstest.ServerOptions()...)
+	i := &istiod{Server: istiodfake.NewServer(), Listener: bufconn.Listen(1 << 20)}
+	server := grpc.NewServer(istiodfake.ServerOptions()...)
 	i.Register(server)
 	var group sync.WaitGroup
 	group.Go(func() { _ = server.Serve(i) })

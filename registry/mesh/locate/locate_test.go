@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/test/bufconn"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/locate"
 )
 
@@ -48,7 +48,7 @@ func assignment(name string, at ...string) *endpointv3.ClusterLoadAssignment {
 
 // shop is a mesh in which the process at 10.0.0.1:8080 is in two services of its
 // namespace, in one of another namespace, and beside one of its own port.
-func shop(s *adstest.Server) {
+func shop(s *istiodfake.Server) {
 	for name, at := range map[string][]string{
 		"outbound|80||zebra.shop.svc.cluster.local":   {"10.0.0.1:8080"},
 		"outbound|80||greeter.shop.svc.cluster.local": {"10.0.0.9:8080", "10.0.0.1:8080"},
@@ -61,12 +61,12 @@ func shop(s *adstest.Server) {
 }
 
 // world runs a story with a fake istiod, in virtual time.
-func world(t *testing.T, story func(t *testing.T, s *adstest.Server, o locate.Options)) {
+func world(t *testing.T, story func(t *testing.T, s *istiodfake.Server, o locate.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		server := adstest.NewServer()
+		server := istiodfake.NewServer()
 		l := bufconn.Listen(1 << 20)
-		g := grpc.NewServer(adstest.ServerOptions()...)
+		g := grpc.NewServer(istiodfake.ServerOptions()...)
 		server.Register(g)
 		served := make(chan error, 1)
 		go func() { served <- g.Serve(l) }()
@@ -88,7 +88,7 @@ func world(t *testing.T, story func(t *testing.T, s *adstest.Server, o locate.Op
 }
 
 func TestTheOwnServiceIsFound(t *testing.T) {
-	world(t, func(t *testing.T, s *adstest.Server, o locate.Options) {
+	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		shop(s)
 		for range 5 {
 			a, err := locate.Find(t.Context(), o)
@@ -108,7 +108,7 @@ func TestTheOwnServiceIsFound(t *testing.T) {
 }
 
 func TestAServiceThatComesLaterIsFound(t *testing.T) {
-	world(t, func(t *testing.T, s *adstest.Server, o locate.Options) {
+	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		told := make(chan error, 100)
 		o.Tell = func(err error) { told <- err }
 		found := make(chan naming.HostAddress, 1)
@@ -132,7 +132,7 @@ func TestAServiceThatComesLaterIsFound(t *testing.T) {
 }
 
 func TestWhyTheOwnServiceIsNotFound(t *testing.T) {
-	world(t, func(t *testing.T, s *adstest.Server, o locate.Options) {
+	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		shop(s)
 		o.IP = netip.MustParseAddr("10.0.0.200")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

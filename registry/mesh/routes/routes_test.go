@@ -18,9 +18,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/routes"
 )
 
@@ -236,11 +236,11 @@ func TestRoutesAreReadForWhoIsWatchedAlone(t *testing.T) {
 }
 
 // istiod is a fake one in memory, and how it is dialled.
-func istiod(t *testing.T) (*adstest.Server, func(context.Context, string) (net.Conn, error)) {
+func istiod(t *testing.T) (*istiodfake.Server, func(context.Context, string) (net.Conn, error)) {
 	t.Helper()
-	server := adstest.NewServer()
+	server := istiodfake.NewServer()
 	l := bufconn.Listen(1 << 20)
-	g := grpc.NewServer(adstest.ServerOptions()...)
+	g := grpc.NewServer(istiodfake.ServerOptions()...)
 	server.Register(g)
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()

@@ -1,4 +1,4 @@
-package adstest_test
+package istiod_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads/adstest"
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 // step is one request and what istiod does about it.
@@ -30,42 +30,42 @@ type step struct {
 	err     bool
 	id      string // of the node, if bad is set
 	bad     bool
-	verdict adstest.Verdict
+	verdict istiodfake.Verdict
 	answer  []string // names in the answer; nil for no answer
 	also    []string // endpoints that follow
 }
 
 const (
-	cds = adstest.ClusterType
-	eds = adstest.EndpointType
+	cds = istiodfake.ClusterType
+	eds = istiodfake.EndpointType
 )
 
 // TestStateOfTheWorld is istiod's ShouldRespond as a table.
 func TestStateOfTheWorld(t *testing.T) {
-	first := step{url: eds, names: []string{"a"}, verdict: adstest.Initial, answer: []string{"a"}}
-	all := step{url: cds, verdict: adstest.Initial, answer: []string{"a", "b"}}
+	first := step{url: eds, names: []string{"a"}, verdict: istiodfake.Initial, answer: []string{"a"}}
+	all := step{url: cds, verdict: istiodfake.Initial, answer: []string{"a", "b"}}
 	for name, steps := range map[string][]step{
-		"a first request is answered whatever its nonce": {{url: cds, nonce: "garbage", verdict: adstest.Initial, answer: []string{"a", "b"}}},
-		"an acknowledgement is not answered":             {all, {url: cds, nonce: "last", verdict: adstest.Acknowledgement}},
-		"a rejection is recorded":                        {all, {url: cds, nonce: "last", err: true, verdict: adstest.Rejection}},
-		"a rejection of what is not watched would crash": {all, {url: eds, nonce: "x", err: true, verdict: adstest.Crash}},
+		"a first request is answered whatever its nonce": {{url: cds, nonce: "garbage", verdict: istiodfake.Initial, answer: []string{"a", "b"}}},
+		"an acknowledgement is not answered":             {all, {url: cds, nonce: "last", verdict: istiodfake.Acknowledgement}},
+		"a rejection is recorded":                        {all, {url: cds, nonce: "last", err: true, verdict: istiodfake.Rejection}},
+		"a rejection of what is not watched would crash": {all, {url: eds, nonce: "x", err: true, verdict: istiodfake.Crash}},
 		"the names beside a rejection are ignored": {
 			first,
-			{url: eds, names: []string{"a", "b"}, nonce: "last", err: true, verdict: adstest.Rejection},
-			{url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement},
+			{url: eds, names: []string{"a", "b"}, nonce: "last", err: true, verdict: istiodfake.Rejection},
+			{url: eds, names: []string{"a"}, nonce: "last", verdict: istiodfake.Acknowledgement},
 		},
 		"a stale request is ignored with its names": {
 			first,
-			{url: eds, names: []string{"a", "b"}, nonce: "old", verdict: adstest.Stale},
-			{url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement},
+			{url: eds, names: []string{"a", "b"}, nonce: "old", verdict: istiodfake.Stale},
+			{url: eds, names: []string{"a"}, nonce: "last", verdict: istiodfake.Acknowledgement},
 		},
-		"a request without a nonce starts anew":     {first, {url: eds, names: []string{"b"}, verdict: adstest.Initial, answer: []string{"b"}}},
-		"only added endpoints are answered":         {first, {url: eds, names: []string{"a", "b"}, nonce: "last", verdict: adstest.Change, answer: []string{"b"}}},
-		"removed endpoint names are not answered":   {first, {url: eds, names: []string{"c"}, nonce: "last", verdict: adstest.Change, answer: []string{"c"}}, {url: eds, names: []string{"c"}, nonce: "last", verdict: adstest.Acknowledgement}},
-		"cluster names that change are answered":    {all, {url: cds, names: []string{"*"}, nonce: "last", verdict: adstest.Change, answer: []string{"a", "b"}}},
-		"no endpoint names unsubscribe":             {first, {url: eds, nonce: "last", verdict: adstest.Unsubscription}, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Initial, answer: []string{"a"}}},
-		"endpoints are answered after new clusters": {first, all, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Forced, answer: []string{"a"}}, {url: eds, names: []string{"a"}, nonce: "last", verdict: adstest.Acknowledgement}},
-		"endpoints that do not exist are empty":     {{url: eds, names: []string{"nowhere"}, verdict: adstest.Initial, answer: []string{"nowhere"}}},
+		"a request without a nonce starts anew":     {first, {url: eds, names: []string{"b"}, verdict: istiodfake.Initial, answer: []string{"b"}}},
+		"only added endpoints are answered":         {first, {url: eds, names: []string{"a", "b"}, nonce: "last", verdict: istiodfake.Change, answer: []string{"b"}}},
+		"removed endpoint names are not answered":   {first, {url: eds, names: []string{"c"}, nonce: "last", verdict: istiodfake.Change, answer: []string{"c"}}, {url: eds, names: []string{"c"}, nonce: "last", verdict: istiodfake.Acknowledgement}},
+		"cluster names that change are answered":    {all, {url: cds, names: []string{"*"}, nonce: "last", verdict: istiodfake.Change, answer: []string{"a", "b"}}},
+		"no endpoint names unsubscribe":             {first, {url: eds, nonce: "last", verdict: istiodfake.Unsubscription}, {url: eds, names: []string{"a"}, nonce: "last", verdict: istiodfake.Initial, answer: []string{"a"}}},
+		"endpoints are answered after new clusters": {first, all, {url: eds, names: []string{"a"}, nonce: "last", verdict: istiodfake.Forced, answer: []string{"a"}}, {url: eds, names: []string{"a"}, nonce: "last", verdict: istiodfake.Acknowledgement}},
+		"endpoints that do not exist are empty":     {{url: eds, names: []string{"nowhere"}, verdict: istiodfake.Initial, answer: []string{"nowhere"}}},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, (*client).speakWorld, steps) }) })
 	}
@@ -73,19 +73,19 @@ func TestStateOfTheWorld(t *testing.T) {
 
 // TestDelta is istiod's shouldRespondDelta as a table.
 func TestDelta(t *testing.T) {
-	first := step{url: eds, names: []string{"a"}, verdict: adstest.Initial, answer: []string{"a"}}
-	all := step{url: cds, names: []string{"*"}, verdict: adstest.Initial, answer: []string{"a", "b"}}
+	first := step{url: eds, names: []string{"a"}, verdict: istiodfake.Initial, answer: []string{"a"}}
+	all := step{url: cds, names: []string{"*"}, verdict: istiodfake.Initial, answer: []string{"a", "b"}}
 	for name, steps := range map[string][]step{
 		"a first request is answered":               {all},
-		"an acknowledgement is not answered":        {all, {url: cds, nonce: "last", verdict: adstest.Acknowledgement}},
-		"a stale acknowledgement is ignored":        {all, {url: cds, nonce: "old", verdict: adstest.Stale}},
-		"a rejection of what is not watched":        {{url: eds, nonce: "x", err: true, verdict: adstest.Crash}},
-		"names beside a rejection are ignored":      {first, {url: eds, names: []string{"b"}, nonce: "last", err: true, verdict: adstest.Rejection}, {url: eds, names: []string{"b"}, verdict: adstest.Change, answer: []string{"b"}}},
-		"a name is added":                           {first, {url: eds, names: []string{"b"}, verdict: adstest.Change, answer: []string{"b"}}},
-		"a name is given up":                        {first, {url: eds, gone: []string{"a"}, verdict: adstest.Change}},
-		"names in an acknowledgement are a mistake": {first, {url: eds, names: []string{"b"}, nonce: "last", verdict: adstest.Mismatch, answer: []string{"b"}}},
-		"nothing new without a nonce is a mistake":  {first, {url: eds, names: []string{"a"}, verdict: adstest.Mismatch}},
-		"endpoints follow clusters":                 {first, {url: cds, names: []string{"*"}, verdict: adstest.Initial, answer: []string{"a", "b"}, also: []string{"a"}}},
+		"an acknowledgement is not answered":        {all, {url: cds, nonce: "last", verdict: istiodfake.Acknowledgement}},
+		"a stale acknowledgement is ignored":        {all, {url: cds, nonce: "old", verdict: istiodfake.Stale}},
+		"a rejection of what is not watched":        {{url: eds, nonce: "x", err: true, verdict: istiodfake.Crash}},
+		"names beside a rejection are ignored":      {first, {url: eds, names: []string{"b"}, nonce: "last", err: true, verdict: istiodfake.Rejection}, {url: eds, names: []string{"b"}, verdict: istiodfake.Change, answer: []string{"b"}}},
+		"a name is added":                           {first, {url: eds, names: []string{"b"}, verdict: istiodfake.Change, answer: []string{"b"}}},
+		"a name is given up":                        {first, {url: eds, gone: []string{"a"}, verdict: istiodfake.Change}},
+		"names in an acknowledgement are a mistake": {first, {url: eds, names: []string{"b"}, nonce: "last", verdict: istiodfake.Mismatch, answer: []string{"b"}}},
+		"nothing new without a nonce is a mistake":  {first, {url: eds, names: []string{"a"}, verdict: istiodfake.Mismatch}},
+		"endpoints follow clusters":                 {first, {url: cds, names: []string{"*"}, verdict: istiodfake.Initial, answer: []string{"a", "b"}, also: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { walk(t, (*client).speakDelta, steps) }) })
 	}
@@ -94,7 +94,7 @@ func TestDelta(t *testing.T) {
 // walk takes the steps on one stream.
 func walk(t *testing.T, speak variant, steps []step) {
 	t.Helper()
-	s := adstest.NewServer()
+	s := istiodfake.NewServer()
 	s.Set(&clusterv3.Cluster{Name: "a"}, &clusterv3.Cluster{Name: "b"}, &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
 	stream := dial(t, s, speak)
 	last := map[string]string{}
@@ -156,10 +156,10 @@ func node(x step) *corev3.Node {
 // variant opens a stream of one variant.
 type variant func(*client, *testing.T, discoveryv3.AggregatedDiscoveryServiceClient)
 
-func dial(t *testing.T, s *adstest.Server, speak variant) *client {
+func dial(t *testing.T, s *istiodfake.Server, speak variant) *client {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
-	g := grpc.NewServer(adstest.ServerOptions()...)
+	g := grpc.NewServer(istiodfake.ServerOptions()...)
 	s.Register(g)
 	served := make(chan struct{})
 	go func() {
@@ -212,7 +212,7 @@ func (c *client) speakWorld(t *testing.T, ads discoveryv3.AggregatedDiscoverySer
 					a.names = append(a.names, string(res.GetValue()))
 					continue
 				}
-				a.names = append(a.names, adstest.NameOf(m))
+				a.names = append(a.names, istiodfake.NameOf(m))
 			}
 			c.answers <- a
 		}
@@ -249,7 +249,7 @@ func (c *client) speakDelta(t *testing.T, ads discoveryv3.AggregatedDiscoverySer
 
 func TestDebug(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := adstest.NewServer()
+		s := istiodfake.NewServer()
 		s.Debug(func(_ context.Context, name string) ([]byte, error) {
 			if name != "adsz" {
 				return nil, status.Errorf(codes.PermissionDenied, "not yours")
@@ -258,14 +258,14 @@ func TestDebug(t *testing.T) {
 		})
 		c := dial(t, s, (*client).speakWorld)
 		for range 2 { // an acknowledgement is a request and is answered too
-			c.send(step{url: adstest.DebugType, names: []string{"adsz"}})
+			c.send(step{url: istiodfake.DebugType, names: []string{"adsz"}})
 			synctest.Wait()
-			c.expect(t, adstest.DebugType, []string{`{"totalClients":1}`}, map[string]string{})
+			c.expect(t, istiodfake.DebugType, []string{`{"totalClients":1}`}, map[string]string{})
 		}
 		if n := len(s.Connections()); n != 1 {
 			t.Fatalf("%d connections, want one", n)
 		}
-		c.send(step{url: adstest.DebugType, names: []string{"syncz"}})
+		c.send(step{url: istiodfake.DebugType, names: []string{"syncz"}})
 		synctest.Wait()
 		if err := <-c.err; status.Code(err) != codes.PermissionDenied {
 			t.Fatalf("a refused debug request ends the stream: %v", err)
@@ -279,7 +279,7 @@ func TestNodesAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := dial(t, adstest.NewServer(), (*client).speakWorld)
+				c := dial(t, istiodfake.NewServer(), (*client).speakWorld)
 				c.send(step{url: cds, id: id, bad: true})
 				synctest.Wait()
 				if err := <-c.err; status.Code(err) != codes.InvalidArgument {
@@ -291,7 +291,7 @@ func TestNodesAreRefused(t *testing.T) {
 }
 
 func TestContents(t *testing.T) {
-	s := adstest.NewServer()
+	s := istiodfake.NewServer()
 	s.SetNamed("odd", &clusterv3.Cluster{Name: "other"})
 	s.Set(&clusterv3.Cluster{Name: "a"}, &endpointv3.ClusterLoadAssignment{ClusterName: "a"})
 	if got := s.Names(cds); !slices.Equal(got, []string{"a", "odd"}) {

@@ -1,4 +1,4 @@
-package adstest
+package istiod
 
 import (
 	"fmt"
@@ -93,7 +93,7 @@ func (s *Server) SetNamed(name string, m proto.Message) {
 func (s *Server) put(name string, m proto.Message) {
 	body, err := anypb.New(m)
 	if err != nil {
-		panic(fmt.Sprintf("adstest: %s: %v", name, err)) // only an invalid message does this
+		panic(fmt.Sprintf("fake istiod: %s: %v", name, err)) // only an invalid message does this
 	}
 	if s.resources[body.GetTypeUrl()] == nil {
 		s.resources[body.GetTypeUrl()] = map[string]*anypb.Any{}

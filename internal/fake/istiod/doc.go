@@ -1,10 +1,12 @@
-// Package adstest is an istiod without a mesh: an aggregated discovery server
+// Package istiod is an istiod without a mesh: an aggregated discovery server
 // that holds whatever resources it is given and speaks exactly as istiod does, in
 // both variants. It ignores stale nonces and the names beside them, pushes
 // endpoints one by one, answers unknown endpoints with empty ones, and refuses
 // clients as istiod would. Its faults make it break in the ways that have been
 // seen. It is the demo's mesh and the tests' counterpart.
 //
+// It watches no cluster and computes no resources, and it serves no debug API.
+//
 // The rules are those of istio's pkg/xds/server.go and pilot/pkg/xds/delta.go as
 // of August 2026.
-package adstest
+package istiod

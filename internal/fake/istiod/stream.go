@@ -1,4 +1,4 @@
-package adstest
+package istiod
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"

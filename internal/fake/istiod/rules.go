@@ -1,4 +1,4 @@
-package adstest
+package istiod
 
 import (
 	"maps"
