@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 // crowded is a target in which another owner registered under a key of ours,

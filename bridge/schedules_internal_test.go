@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/bridge/guard"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 var errAway = errors.New("away")

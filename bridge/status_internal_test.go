@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 var errBad = errors.New("bad")

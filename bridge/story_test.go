@@ -18,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,6 +1,6 @@
-// Package memory is a registry held in memory: the target of dry runs, of the
-// demo and of tests. It keeps the contract of registry.Target to the letter,
-// and nothing outlives the process.
+// Package memory is a registry held in memory: the target of the demo and of
+// tests. It keeps the contract of registry.Target to the letter. It speaks no
+// protocol, and nothing outlives the process.
 package memory
 
 import (
