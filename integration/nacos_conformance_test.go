@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
 // nacosPassesTheSuite runs the suite of all targets against a real server,
@@ -24,7 +24,7 @@ import (
 func nacosPassesTheSuite(t *testing.T, options func() nacos.Options) {
 	t.Helper()
 	namespaces := 0 // each test has one of its own: servers keep empty services for a minute
-	registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+	conformance.Target(t, func(t *testing.T) conformance.Fixture {
 		t.Helper()
 		namespaces++
 		o := options()
@@ -114,7 +114,7 @@ func nacosRefuses(t *testing.T, server *harness.Nacos) {
 
 // nacosFixture is a target in a namespace of its own, and another owner's
 // connection beside it.
-func nacosFixture(t *testing.T, o nacos.Options) registrytest.Fixture {
+func nacosFixture(t *testing.T, o nacos.Options) conformance.Fixture {
 	t.Helper()
 	group := func(n int) registry.Group {
 		g := nacosGroup("service" + strconv.Itoa(n))
@@ -141,7 +141,7 @@ func nacosFixture(t *testing.T, o nacos.Options) registrytest.Fixture {
 		return target
 	}
 	other := connect("another")
-	return registrytest.Fixture{
+	return conformance.Fixture{
 		Target: connect("me"), Owner: metadata.NewMark("me", "b").Owner,
 		Group: group, Entry: entry("me"), Foreign: entry("another"),
 		Hostile: func(text string) registry.Entry {

@@ -52,7 +52,7 @@ func (zookeeperData) Entry(g registry.Group, name string, data []byte) (registry
 }
 
 // zookeeperFormat makes the entries of a format; the numbers are those of
-// registrytest.
+// package conformance.
 type zookeeperFormat struct {
 	layout  zookeeper.Layout
 	group   func(n int) registry.Group

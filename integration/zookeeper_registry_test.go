@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -23,7 +23,7 @@ func TestZooKeeperTarget_Conformance(t *testing.T) {
 	var roots atomic.Int32
 	for name, lifetime := range map[string]zookeeper.Lifetime{"persistent": zookeeper.Persistent, "session": zookeeper.Session} {
 		t.Run(name, func(t *testing.T) {
-			registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+			conformance.Target(t, func(t *testing.T) conformance.Fixture {
 				t.Helper()
 				return zookeeperFixture(t, server, fmt.Sprintf("/root%d", roots.Add(1)), lifetime)
 			})
@@ -31,7 +31,7 @@ func TestZooKeeperTarget_Conformance(t *testing.T) {
 	}
 }
 
-func zookeeperFixture(t *testing.T, server *harness.ZooKeeper, root string, lifetime zookeeper.Lifetime) registrytest.Fixture {
+func zookeeperFixture(t *testing.T, server *harness.ZooKeeper, root string, lifetime zookeeper.Lifetime) conformance.Fixture {
 	t.Helper()
 	client, err := zookeeper.Dial(zookeeper.Options{Servers: []string{server.Address}})
 	if err != nil {
@@ -48,7 +48,7 @@ func zookeeperFixture(t *testing.T, server *harness.ZooKeeper, root string, life
 	entry := func(c *dubbo.ZooKeeper) func(n, i, v int) registry.Entry {
 		return func(n, i, v int) registry.Entry { return provider(t, c, n, i, v) }
 	}
-	f := registrytest.Fixture{
+	f := conformance.Fixture{
 		Target: target, Owner: metadata.NewMark("shop", "").Owner,
 		Group: func(n int) registry.Group { return provider(t, ours, n, 0, 0).Group },
 		Entry: entry(ours), Foreign: entry(theirs),

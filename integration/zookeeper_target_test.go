@@ -13,9 +13,9 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -34,7 +34,7 @@ func TestZooKeeperTarget_ConformanceWithData(t *testing.T) {
 		"of the session": {[]func(*zookeeper.TargetOptions){zookeeperSession}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+			conformance.Target(t, func(t *testing.T) conformance.Fixture {
 				t.Helper()
 				for _, root := range []string{"/data", "/xds-bridge"} {
 					deleteTree(t, znodes, root)
@@ -57,10 +57,10 @@ func deleteTree(t testing.TB, znodes *harness.Znodes, root string) {
 	}
 }
 
-func dataFixture(t *testing.T, address string, znodes *harness.Znodes, tune []func(*zookeeper.TargetOptions)) registrytest.Fixture {
+func dataFixture(t *testing.T, address string, znodes *harness.Znodes, tune []func(*zookeeper.TargetOptions)) conformance.Fixture {
 	t.Helper()
 	f := dataFormat()
-	fixture := registrytest.Fixture{
+	fixture := conformance.Fixture{
 		Single: true,
 		Target: zookeeperTarget(t, zookeeperClient(t, zookeeper.Options{Servers: []string{address}}), f, tune...),
 		Owner:  metadata.NewMark(zookeeperOwner, "").Owner,

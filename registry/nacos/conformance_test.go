@@ -12,11 +12,11 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
 func groupN(n int) registry.Group {
@@ -53,7 +53,7 @@ func TestTarget_Conformance(t *testing.T) {
 	for name, user := range map[string]string{"without a login": "", "with a login, lists in pages": "nacos"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+			conformance.Target(t, func(t *testing.T) conformance.Fixture {
 				t.Helper()
 				return fixture(t, user)
 			})
@@ -61,7 +61,7 @@ func TestTarget_Conformance(t *testing.T) {
 	}
 }
 
-func fixture(t *testing.T, user string) registrytest.Fixture {
+func fixture(t *testing.T, user string) conformance.Fixture {
 	t.Helper()
 	server := nacosfake.NewServer()
 	server.Lag, server.User, server.Password = 100*time.Microsecond, user, "secret"
@@ -76,7 +76,7 @@ func fixture(t *testing.T, user string) registrytest.Fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return registrytest.Fixture{
+	return conformance.Fixture{
 		Cut: func(*testing.T) {
 			var once sync.Once
 			server.Lose(func(q nacosfake.Request) bool {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
 // batches returns how many batches the server took in, and fails the test
@@ -169,7 +169,7 @@ func TestReconnecting(t *testing.T) {
 		for range 100 {
 			turn()
 		}
-		if after := turn(); after > before+registrytest.Comings {
+		if after := turn(); after > before+conformance.Comings {
 			t.Errorf("%d goroutines after a hundred reconnects, %d before", after, before)
 		}
 		if n := r.server.Connections(); n != 1 {

@@ -13,20 +13,20 @@ import (
 
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
 func TestSource_Conformance(t *testing.T) {
-	for name, fixture := range map[string]func(*suiteRig) registrytest.SourceFixture{
+	for name, fixture := range map[string]func(*suiteRig) conformance.SourceFixture{
 		"interfaces": interfacesFixture, "applications": applicationsFixture,
 	} {
 		t.Run(name, func(t *testing.T) {
-			registrytest.Source(t, func(t *testing.T) registrytest.SourceFixture {
+			conformance.Source(t, func(t *testing.T) conformance.SourceFixture {
 				t.Helper()
 				r := newSuiteRig(t)
 				f := fixture(r)
@@ -161,10 +161,10 @@ func (r *suiteRig) set(sv nacosfake.Service, hosts []string, instance func(host 
 	r.server.Set(sv, "providers", all...)
 }
 
-func interfacesFixture(r *suiteRig) registrytest.SourceFixture {
+func interfacesFixture(r *suiteRig) conformance.SourceFixture {
 	iface := func(n int) string { return fmt.Sprintf("api.S%d", n) }
 	at := func(n int) nacosfake.Service { return named(iface(n)) }
-	return registrytest.SourceFixture{
+	return conformance.SourceFixture{
 		Name: func(n int) registry.Name {
 			return registry.Name("dubbo-interface:@DEFAULT_GROUP/" + at(n).Name)
 		},
@@ -181,7 +181,7 @@ func interfacesFixture(r *suiteRig) registrytest.SourceFixture {
 	}
 }
 
-func applicationsFixture(r *suiteRig) registrytest.SourceFixture {
+func applicationsFixture(r *suiteRig) conformance.SourceFixture {
 	app := func(n int) string { return fmt.Sprintf("s%d", n) }
 	at := func(n int) nacosfake.Service { return nacosfake.Service{Group: "DEFAULT_GROUP", Name: app(n)} }
 	store := func(n int, revision string) {
@@ -204,7 +204,7 @@ func applicationsFixture(r *suiteRig) registrytest.SourceFixture {
 			return func() { mend(); gone() }
 		}
 	}
-	return registrytest.SourceFixture{
+	return conformance.SourceFixture{
 		Name: func(n int) registry.Name {
 			return registry.Name("dubbo-application:@DEFAULT_GROUP/" + app(n) + "/providers:api." + app(n) + "::")
 		},

@@ -3,9 +3,9 @@ package zookeeper_test
 import (
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -22,7 +22,7 @@ func TestTarget_Conformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			registrytest.Target(t, func(t *testing.T) registrytest.Fixture {
+			conformance.Target(t, func(t *testing.T) conformance.Fixture {
 				t.Helper()
 				return fixture(t, tt.layout, tt.life)
 			})
@@ -30,7 +30,7 @@ func TestTarget_Conformance(t *testing.T) {
 	}
 }
 
-func fixture(t *testing.T, l layout, life zookeeper.Lifetime) registrytest.Fixture {
+func fixture(t *testing.T, l layout, life zookeeper.Lifetime) conformance.Fixture {
 	t.Helper()
 	server := serve(t)
 	client := dial(t, server)
@@ -43,7 +43,7 @@ func fixture(t *testing.T, l layout, life zookeeper.Lifetime) registrytest.Fixtu
 			must(t, server.Put(path, data))
 		}
 	}
-	return registrytest.Fixture{
+	return conformance.Fixture{
 		Target: target(t, client, func(o *zookeeper.TargetOptions) {
 			o.Layouts, o.Lifetime = []zookeeper.Layout{l}, life
 		}),

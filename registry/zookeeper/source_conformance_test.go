@@ -11,19 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 func TestSource_Conformance(t *testing.T) {
-	for name, fixture := range map[string]func(*testing.T, *zkfake.Server) registrytest.SourceFixture{
+	for name, fixture := range map[string]func(*testing.T, *zkfake.Server) conformance.SourceFixture{
 		"interfaces": interfacesFixture, "applications": applicationsFixture,
 	} {
 		t.Run(name, func(t *testing.T) {
-			registrytest.Source(t, func(t *testing.T) registrytest.SourceFixture {
+			conformance.Source(t, func(t *testing.T) conformance.SourceFixture {
 				t.Helper()
 				s := serve(t)
 				f := fixture(t, s)
@@ -35,7 +35,7 @@ func TestSource_Conformance(t *testing.T) {
 }
 
 // connected completes a fixture by what is the same for every format.
-func connected(t *testing.T, s *zkfake.Server, f *registrytest.SourceFixture) {
+func connected(t *testing.T, s *zkfake.Server, f *conformance.SourceFixture) {
 	t.Helper()
 	var dials atomic.Int32
 	var away atomic.Bool
@@ -96,9 +96,9 @@ func denies(t *testing.T, s *zkfake.Server, p string, noticed func()) func() {
 	return func() { must(t, s.SetACL(p, zkfake.WorldACL(zkfake.PermAll))) }
 }
 
-func interfacesFixture(_ *testing.T, s *zkfake.Server) registrytest.SourceFixture {
+func interfacesFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture {
 	iface := func(n int) string { return fmt.Sprint("api.S", n) }
-	return registrytest.SourceFixture{
+	return conformance.SourceFixture{
 		Name: func(n int) registry.Name { return registry.Name("dubbo-interface:/dubbo/providers:" + iface(n) + "::") },
 		Set: func(t *testing.T, n int, hosts ...string) {
 			t.Helper()
@@ -134,10 +134,10 @@ func interfacesFixture(_ *testing.T, s *zkfake.Server) registrytest.SourceFixtur
 	}
 }
 
-func applicationsFixture(_ *testing.T, s *zkfake.Server) registrytest.SourceFixture {
+func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture {
 	app := func(n int) string { return fmt.Sprint("s", n) }
 	folder := func(n int) string { return "/services/" + app(n) }
-	return registrytest.SourceFixture{
+	return conformance.SourceFixture{
 		Name: func(n int) registry.Name {
 			return registry.Name("dubbo-application:" + folder(n) + "/providers:api." + app(n) + "::")
 		},

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -39,14 +39,14 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 		if after > watches+spare {
 			t.Errorf("%d watches, there were %d", after, watches)
 		}
-		if n := runtime.NumGoroutine(); n > goroutines+registrytest.Comings {
+		if n := runtime.NumGoroutine(); n > goroutines+conformance.Comings {
 			t.Errorf("%d goroutines, there were %d", n, goroutines)
 		}
 	}
 	inTime(t, "hours in which nothing happens", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
 		table := reading(t, s)
-		costs(t, s, 0, func() { later(registrytest.Long()) })
+		costs(t, s, 0, func() { later(conformance.Long()) })
 		if rows, _ := table.Snapshot(); len(rows) != 60 {
 			t.Errorf("%d services", len(rows))
 		}
@@ -54,7 +54,7 @@ func TestTimeCostsNothingThatStays(t *testing.T) {
 	inTime(t, "hours of changes", func(t *testing.T, s *zkfake.Server) {
 		fill(t, s)
 		table := reading(t, s)
-		minutes := int(registrytest.Long() / time.Minute / 2)
+		minutes := int(conformance.Long() / time.Minute / 2)
 		costs(t, s, 0, func() {
 			for i := range minutes {
 				spring(t, s, "spring7", 1)                                  // written again

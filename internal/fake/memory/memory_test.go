@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
 	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/registrytest"
 )
 
 func group(n int) registry.Group {
@@ -33,9 +33,9 @@ func mark(e registry.Entry) string {
 
 func TestTarget_Conformance(t *testing.T) {
 	t.Parallel()
-	registrytest.Target(t, func(*testing.T) registrytest.Fixture {
+	conformance.Target(t, func(*testing.T) conformance.Fixture {
 		target := memory.New(memory.Options{Owner: "us", Mark: mark})
-		return registrytest.Fixture{
+		return conformance.Fixture{
 			Target: target, Owner: "us", Group: group, Entry: entry("us"), Foreign: entry("them"),
 			Hostile: func(text string) registry.Entry {
 				return registry.Entry{Group: group(0), Key: "key" + text, Value: text + " by us"}

@@ -1,4 +1,4 @@
-package registrytest
+package conformance
 
 import (
 	"context"

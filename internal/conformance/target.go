@@ -1,6 +1,7 @@
-// Package registrytest is what every implementation of registry.Target has to
-// pass, be it a real registry, a fake of one or a map in memory.
-package registrytest
+// Package conformance is what every implementation of registry.Target and of
+// registry.Source has to pass, be it a real registry, a fake of one or a map in
+// memory. It starts no server: fixtures do.
+package conformance
 
 import (
 	"slices"
