@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/integration/harness"
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
 // registry is where servers and clients meet.
@@ -117,7 +117,7 @@ func (n nacos) start(t testing.TB) {
 func conforms(t *testing.T, at registry) {
 	t.Helper()
 	_, inMesh := at.(mesh)
-	clienttest.Backends(t, clienttest.World{
+	plugin.Backends(t, plugin.World{
 		Member: func(t testing.TB, identity string) client.Backend {
 			t.Helper()
 			b, err := client.FromURL(at.url(identity), nil)

@@ -4,14 +4,15 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
 // The suite's own registry keeps what it asks of real ones.
 func TestTheRegistryOfTests_Conformance(t *testing.T) {
-	r := clienttest.New()
-	clienttest.Backends(t, clienttest.World{
+	r := clientfake.New()
+	plugin.Backends(t, plugin.World{
 		Member: func(testing.TB, string) client.Backend { return r.Backend() },
 		Break:  func(testing.TB) { r.Down(errors.New("connection refused")) },
 		Heal:   func(testing.TB) { r.Down(nil) },

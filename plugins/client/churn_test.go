@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
 // TestTenThousandSubscriptions has ten thousand subscriptions and
@@ -20,7 +20,7 @@ import (
 // after that sees what is there.
 func TestTenThousandSubscriptions(t *testing.T) {
 	const at, rounds = 10_000, 3
-	r := clienttest.New()
+	r := clientfake.New()
 	c := open(t, r.Backend(), client.Options{Linger: time.Millisecond, Settle: time.Nanosecond})
 	if err := c.Register(provider(0)); err != nil {
 		t.Fatal(err)

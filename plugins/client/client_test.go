@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -364,7 +364,7 @@ func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
 // address came with first.
 func TestAnEndpointOfAnEarlierAnswerIsKnownAsItIsNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		world := clienttest.New()
+		world := clientfake.New()
 		c := open(t, world.Backend(), client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
 		defer c.Close()
 		i := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 80, Protocol: "tri", Weight: 30}

@@ -11,8 +11,8 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/registry"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 )
 
@@ -24,22 +24,22 @@ type following struct {
 	last []*common.URL
 }
 
-// Found implements clienttest.Following.
-func (f *following) Found() ([]clienttest.Found, error) {
+// Found implements plugin.Following.
+func (f *following) Found() ([]plugin.Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []clienttest.Found
+	var found []plugin.Found
 	for _, u := range f.last {
 		weight, err := strconv.Atoi(u.GetParam(constant.WeightKey, ""))
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, clienttest.Found{Address: u.Location, Weight: weight})
+		found = append(found, plugin.Found{Address: u.Location, Weight: weight})
 	}
 	return found, nil
 }
 
-// Spoil implements clienttest.Following.
+// Spoil implements plugin.Following.
 func (f *following) Spoil() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,7 +50,7 @@ func (f *following) Spoil() {
 	f.last = nil
 }
 
-// Stop implements clienttest.Following.
+// Stop implements plugin.Following.
 func (f *following) Stop() { f.registry.Destroy() }
 
 // Notify implements registry.NotifyListener.
@@ -78,7 +78,7 @@ func at(c *client.Client) *common.URL {
 
 // TestAdapter: a consumer names the application that provides.
 func TestAdapter(t *testing.T) {
-	clienttest.Adapters(t, clienttest.Adapter{Follow: func(t testing.TB, r client.Registry, name string) clienttest.Following {
+	plugin.Adapters(t, plugin.Adapter{Follow: func(t testing.TB, r client.Registry, name string) plugin.Following {
 		t.Helper()
 		f := &following{registry: open(t, r.(*client.Client))} //nolint:forcetypeassert // it is one
 		u := parsed(t, fmt.Sprintf("grpc://10.0.0.9/api.None?interface=api.None&provided-by=%s&side=consumer", name))

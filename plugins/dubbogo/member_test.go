@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 )
 
-func member(t testing.TB, r *clienttest.Registry) *client.Client {
+func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
 }

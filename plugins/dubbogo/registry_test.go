@@ -16,8 +16,8 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	"dubbo.apache.org/dubbo-go/v3/registry"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xds "github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -92,7 +92,7 @@ func (h *heard) known() map[string]bool {
 // goes.
 func TestListenersAreToldOfEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		world := clienttest.New()
+		world := clientfake.New()
 		providers, consumers := open(t, member(t, world)), open(t, member(t, world))
 		register := func(u *common.URL) {
 			t.Helper()
@@ -147,7 +147,7 @@ func TestListenersAreToldOfEverything(t *testing.T) {
 // TestRegistrationsThatAreNone: as dubbo-go's own registries take them, but for
 // panics.
 func TestRegistrationsThatAreNone(t *testing.T) {
-	r := open(t, member(t, clienttest.New()))
+	r := open(t, member(t, clientfake.New()))
 	one, h := provider(t, 1, ""), new(heard)
 	if err := r.Register(one); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestRegistrationsThatAreNone(t *testing.T) {
 // TestADrainThatNobodyConfirmsEnds: for all providers of a process together.
 func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		world := clienttest.New()
+		world := clientfake.New()
 		c := member(t, world)
 		r := open(t, c)
 		for n := range 5 {
@@ -215,7 +215,7 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 
 // TestOnlyWhatTheConsumerSpeaks: a list is taken as it is, whatever it holds.
 func TestOnlyWhatTheConsumerSpeaks(t *testing.T) {
-	c := member(t, clienttest.New())
+	c := member(t, clientfake.New())
 	for n, protocol := range []string{"tri", "dubbo"} {
 		i := client.Instance{
 			Application: "greeter", Interfaces: []xds.Interface{{Name: "api.Greeter"}}, Host: fmt.Sprintf("10.0.0.%d", n+1), Port: 20000, Protocol: protocol,
@@ -236,7 +236,7 @@ func TestOnlyWhatTheConsumerSpeaks(t *testing.T) {
 // TestDestroyEndsEverything: whichever of the registries of an address it is.
 func TestDestroyEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		world := clienttest.New()
+		world := clientfake.New()
 		c, others := member(t, world), open(t, member(t, world))
 		u := at(c)
 		one, err := extension.GetRegistry(u.Protocol, u)
@@ -275,7 +275,7 @@ func TestDestroyEndsEverything(t *testing.T) {
 // registry-type is all, and takes it back by both or by one.
 func TestOneProviderByTwoRegistriesOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := member(t, clienttest.New())
+		c := member(t, clientfake.New())
 		one, two := open(t, c), open(t, c)
 		u := provider(t, 1, "")
 		if err := errors.Join(one.Register(u), two.Register(u)); err != nil {

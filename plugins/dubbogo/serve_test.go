@@ -26,8 +26,8 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/registry"
 	"dubbo.apache.org/dubbo-go/v3/server"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 	xds "github.com/xds-bridge/xds-bridge/registry"
 )
@@ -59,7 +59,7 @@ func levels() map[string]registry.Option {
 
 // meets makes one more process that meets others in a registry, whose client ends
 // with the test program: dubbo-go goes on with it.
-func meets(t testing.TB, r *clienttest.Registry, name string) *client.Client {
+func meets(t testing.TB, r *clientfake.Registry, name string) *client.Client {
 	t.Helper()
 	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
 	if err != nil {
@@ -145,7 +145,7 @@ func TestDubboGoBalancesByWeight(t *testing.T) {
 					}
 				}}
 			})
-			world, service := clienttest.New(), "api.Weighed."+level
+			world, service := clientfake.New(), "api.Weighed."+level
 			heavy, light := freePort(t), freePort(t)
 			provider := member(t, world)
 			for port, weight := range map[int]uint32{heavy: 30, light: 10} {
@@ -185,7 +185,7 @@ func TestProvidersAndConsumers(t *testing.T) {
 	conns := make(map[string]*dclient.Connection)
 	var o []dubbo.InstanceOption
 	for level, by := range levels() {
-		world := clienttest.New()
+		world := clientfake.New()
 		meets(t, world, "provider-"+level)
 		meets(t, world, "consumer-"+level)
 		o = append(o, dubbo.WithRegistry(registry.WithID(level), registry.WithAddress("provider-"+level+"://provider-"+level), by))
@@ -228,7 +228,7 @@ func TestOtherRegistriesKeepTheirLevel(t *testing.T) {
 		opened++
 		return byApplication{}, nil
 	})
-	ours := at(member(t, clienttest.New()))
+	ours := at(member(t, clientfake.New()))
 	for name, want := range map[string]int{ours.Protocol: 0, "elsewhere": 1} {
 		opened = 0
 		u := parsed(t, "service-discovery-registry://"+name+"?registry="+name)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-kit/kit/sd"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
@@ -21,22 +21,22 @@ type following struct {
 	last sd.Event
 }
 
-// Found implements clienttest.Following.
-func (f *following) Found() ([]clienttest.Found, error) {
+// Found implements plugin.Following.
+func (f *following) Found() ([]plugin.Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	select {
 	case f.last = <-f.events:
 	default:
 	}
-	var found []clienttest.Found
+	var found []plugin.Found
 	for _, address := range f.last.Instances {
-		found = append(found, clienttest.Found{Address: address})
+		found = append(found, plugin.Found{Address: address})
 	}
 	return found, f.last.Err
 }
 
-// Spoil implements clienttest.Following.
+// Spoil implements plugin.Following.
 func (f *following) Spoil() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,14 +46,14 @@ func (f *following) Spoil() {
 	}
 }
 
-// Stop implements clienttest.Following.
+// Stop implements plugin.Following.
 func (f *following) Stop() {
 	f.instancer.Deregister(f.events)
 	f.instancer.Stop()
 }
 
 func TestAdapter(t *testing.T) {
-	clienttest.Adapters(t, clienttest.Adapter{Follow: func(_ testing.TB, r client.Registry, name string) clienttest.Following {
+	plugin.Adapters(t, plugin.Adapter{Follow: func(_ testing.TB, r client.Registry, name string) plugin.Following {
 		f := &following{instancer: gokit.NewInstancer(r, client.Named(name)), events: make(chan sd.Event)}
 		f.instancer.Register(f.events)
 		return f

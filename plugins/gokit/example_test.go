@@ -7,15 +7,15 @@ import (
 
 	"github.com/go-kit/kit/sd"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
 // An instance that is registered, and what an instancer tells of it.
 func Example() {
 	// In place of gokit.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
-	backend := clienttest.New().Backend()
+	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)

@@ -13,14 +13,14 @@ import (
 	"github.com/go-kit/kit/sd/lb"
 	"github.com/go-kit/log"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-func member(t *testing.T, r *clienttest.Registry) *client.Client {
+func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{})
+	return clientfake.Member(t, r, client.Options{})
 }
 
 func greeter(host string) client.Instance {
@@ -29,7 +29,7 @@ func greeter(host string) client.Instance {
 
 // TestInstancesComeAndGo has Go kit's own endpointer and balancer follow them.
 func TestInstancesComeAndGo(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	providers := member(t, r)
 	one, two := gokit.NewRegistrar(providers, greeter("10.0.0.1"), nil), gokit.NewRegistrar(providers, greeter("10.0.0.2"), nil)
 	one.Register()
@@ -76,7 +76,7 @@ func await(t *testing.T, events <-chan sd.Event, want ...string) {
 }
 
 func TestWhyNothingIsKnownIsSaid(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	r.Down(errors.New("the registry is away"))
 	instancer := gokit.NewInstancer(member(t, r), client.Named("greeter"))
 	defer instancer.Stop()

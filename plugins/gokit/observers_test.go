@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-kit/kit/sd"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
@@ -17,7 +17,7 @@ import (
 // instances in place (sd/endpoint_cache.go updateCache), and its own instancers
 // copy each event for that (sd/internal/instance/cache.go copyEvent).
 func TestEachObserverHasItsOwnSlice(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	providers := member(t, r)
 	for n := range 2 {
 		if err := providers.Register(greeter(fmt.Sprintf("10.0.0.%d", n+1))); err != nil {
@@ -42,7 +42,7 @@ func TestEachObserverHasItsOwnSlice(t *testing.T) {
 
 // TestStopWaitsForNoObserver: of a channel that nobody reads.
 func TestStopWaitsForNoObserver(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	providers := member(t, r)
 	if err := providers.Register(greeter("10.0.0.1")); err != nil {
 		t.Fatal(err)

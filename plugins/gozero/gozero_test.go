@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/gozero"
 )
 
-func member(t *testing.T, r *clienttest.Registry) *client.Client {
+func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{})
+	return clientfake.Member(t, r, client.Options{})
 }
 
 // freeAddress returns an address on loopback that nobody listens on.
@@ -35,7 +35,7 @@ func freeAddress(t *testing.T) string {
 // TestAServerIsFoundAndGoes has a real server of zrpc publish itself and a real
 // client of zrpc call it by its name.
 func TestAServerIsFoundAndGoes(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	conf := zrpc.RpcServerConf{ListenOn: freeAddress(t)}
 	conf.Name = "greeter.rpc"
 	server, err := zrpc.NewServer(conf, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, health.NewServer()) })

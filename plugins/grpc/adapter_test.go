@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
@@ -39,19 +39,19 @@ func (f *following) ReportError(err error) {
 	f.err = err
 }
 
-// Found implements clienttest.Following.
-func (f *following) Found() ([]clienttest.Found, error) {
+// Found implements plugin.Following.
+func (f *following) Found() ([]plugin.Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []clienttest.Found
+	var found []plugin.Found
 	for _, a := range f.last.Addresses {
 		known, _ := xgrpc.Known(a)
-		found = append(found, clienttest.Found{Address: a.Addr, Weight: int(known.Weight)})
+		found = append(found, plugin.Found{Address: a.Addr, Weight: int(known.Weight)})
 	}
 	return found, f.err
 }
 
-// Spoil implements clienttest.Following.
+// Spoil implements plugin.Following.
 func (f *following) Spoil() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,11 +60,11 @@ func (f *following) Spoil() {
 	clear(f.last.Endpoints)
 }
 
-// Stop implements clienttest.Following. gRPC closes a resolver once.
+// Stop implements plugin.Following. gRPC closes a resolver once.
 func (f *following) Stop() { f.stop.Do(f.resolver.Close) }
 
 func TestAdapter(t *testing.T) {
-	clienttest.Adapters(t, clienttest.Adapter{Follow: func(t testing.TB, r client.Registry, name string) clienttest.Following {
+	plugin.Adapters(t, plugin.Adapter{Follow: func(t testing.TB, r client.Registry, name string) plugin.Following {
 		f := &following{}
 		built, err := xgrpc.NewBuilder(r).Build(resolver.Target{URL: url.URL{Scheme: xgrpc.Scheme, Path: "/" + name}}, f, resolver.BuildOptions{})
 		if err != nil {

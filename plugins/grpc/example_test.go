@@ -11,15 +11,15 @@ import (
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
 // A server that is found by its name.
 func Example() {
 	// In place of client.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
-	backend := clienttest.New().Backend()
+	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)

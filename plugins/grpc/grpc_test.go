@@ -16,15 +16,15 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xgrpc "github.com/xds-bridge/xds-bridge/plugins/grpc"
 )
 
 // member is a client of one process in a registry.
-func member(t testing.TB, r *clienttest.Registry) *client.Client {
+func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{})
+	return clientfake.Member(t, r, client.Options{})
 }
 
 // provide starts a server and returns it as an instance.
@@ -91,7 +91,7 @@ func answers(t *testing.T, h healthpb.HealthClient, want ...client.Instance) {
 }
 
 func TestAServerIsFoundByNameAndKey(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	one, two := provide(t), provide(t)
 	providers := member(t, r)
 	if err := providers.Register(one); err != nil {
@@ -115,7 +115,7 @@ func TestAServerIsFoundByNameAndKey(t *testing.T) {
 }
 
 func TestWhyNobodyAnswersIsSaid(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	r.Down(errors.New("the registry is away"))
 	h := dial(t, member(t, r), "xdsbridge:///greeter")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app/client/discovery"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
@@ -22,8 +22,8 @@ type following struct {
 	last discovery.Result
 }
 
-// Found implements clienttest.Following.
-func (f *following) Found() ([]clienttest.Found, error) {
+// Found implements plugin.Following.
+func (f *following) Found() ([]plugin.Found, error) {
 	result, err := f.resolver.Resolve(context.Background(), f.name)
 	if err != nil {
 		return nil, err
@@ -31,14 +31,14 @@ func (f *following) Found() ([]clienttest.Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = result
-	var found []clienttest.Found
+	var found []plugin.Found
 	for _, i := range result.Instances {
-		found = append(found, clienttest.Found{Address: i.Address().String(), Weight: i.Weight()})
+		found = append(found, plugin.Found{Address: i.Address().String(), Weight: i.Weight()})
 	}
 	return found, nil
 }
 
-// Spoil implements clienttest.Following.
+// Spoil implements plugin.Following.
 func (f *following) Spoil() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,11 +46,11 @@ func (f *following) Spoil() {
 	clear(f.last.Instances)
 }
 
-// Stop implements clienttest.Following: nothing goes on between two questions.
+// Stop implements plugin.Following: nothing goes on between two questions.
 func (*following) Stop() {}
 
 func TestAdapter(t *testing.T) {
-	clienttest.Adapters(t, clienttest.Adapter{Follow: func(_ testing.TB, r client.Registry, name string) clienttest.Following {
+	plugin.Adapters(t, plugin.Adapter{Follow: func(_ testing.TB, r client.Registry, name string) plugin.Following {
 		return &following{resolver: hertz.NewResolver(r), name: name}
 	}})
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cloudwego/hertz/pkg/app/server/registry"
 
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
@@ -21,7 +21,7 @@ func info() *registry.Info {
 // Deregister returns an error.
 func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := clienttest.New()
+		r := clientfake.New()
 		c := member(t, r)
 		h := hertz.NewRegistry(c)
 		if err := h.Register(info()); err != nil {
@@ -46,7 +46,7 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 // weight 0.
 func TestAnInstanceWithoutAWeightIsCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := clienttest.New()
+		r := clientfake.New()
 		if err := hertz.NewRegistry(member(t, r)).Register(info()); err != nil {
 			t.Fatal(err)
 		}

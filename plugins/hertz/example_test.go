@@ -13,15 +13,15 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server/registry"
 	"github.com/cloudwego/hertz/pkg/common/config"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
 // A server that is found by the name in its URL.
 func Example() {
 	// In place of hertz.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
-	backend := clienttest.New().Backend()
+	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)

@@ -13,20 +13,20 @@ import (
 	"github.com/cloudwego/hertz/pkg/app/server/registry"
 	"github.com/cloudwego/hertz/pkg/common/config"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 )
 
-func member(t *testing.T, r *clienttest.Registry) *client.Client {
+func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{})
+	return clientfake.Member(t, r, client.Options{})
 }
 
 // TestAServerIsFoundAndGoes has a real server of Hertz register and a real
 // client of Hertz call it by its name.
 func TestAServerIsFoundAndGoes(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestAServerIsFoundAndGoes(t *testing.T) {
 }
 
 func TestAServerWithoutAnAddressIsRefused(t *testing.T) {
-	r := hertz.NewRegistry(member(t, clienttest.New()))
+	r := hertz.NewRegistry(member(t, clientfake.New()))
 	for _, info := range []*registry.Info{nil, {ServiceName: "greeter"}} {
 		if r.Register(info) == nil || r.Deregister(info) == nil {
 			t.Errorf("%+v is taken", info)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/hertz"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -15,7 +15,7 @@ import (
 // TestOneAddressIsGivenOnce: one process with two interfaces would be
 // two of three instances for Hertz' balancer.
 func TestOneAddressIsGivenOnce(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	c, err := client.New(r.Backend(), client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestOneAddressIsGivenOnce(t *testing.T) {
 // TestANameThatIsNotKnownKeepsHertzForASecond: Hertz refreshes all names in
 // one goroutine, without a time of its own.
 func TestANameThatIsNotKnownKeepsHertzForASecond(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	r.Down(errors.New("connection refused"))
 	c, err := client.New(r.Backend(), client.Options{})
 	if err != nil {

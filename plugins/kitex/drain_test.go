@@ -10,7 +10,7 @@ import (
 	"github.com/cloudwego/kitex/pkg/discovery"
 	"github.com/cloudwego/kitex/pkg/registry"
 
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/kitex"
 )
 
@@ -22,7 +22,7 @@ func info() *registry.Info {
 // server.
 func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := clienttest.New()
+		r := clientfake.New()
 		c := member(t, r)
 		h := kitex.NewRegistry(c)
 		if err := h.Register(info()); err != nil {
@@ -47,7 +47,7 @@ func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 // weight 0.
 func TestAnInstanceWithoutAWeightIsCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := clienttest.New()
+		r := clientfake.New()
 		if err := kitex.NewRegistry(member(t, r)).Register(info()); err != nil {
 			t.Fatal(err)
 		}

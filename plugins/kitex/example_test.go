@@ -10,8 +10,8 @@ import (
 	kitex "github.com/cloudwego/kitex/pkg/registry"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xkitex "github.com/xds-bridge/xds-bridge/plugins/kitex"
 )
 
@@ -19,7 +19,7 @@ import (
 // xkitex.Discovery.
 func Example() {
 	// In place of xkitex.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
-	backend := clienttest.New().Backend()
+	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		log.Fatal(err)

@@ -14,15 +14,15 @@ import (
 	"github.com/cloudwego/kitex/server"
 	"github.com/cloudwego/kitex/server/genericserver"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/kitex"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-func member(t *testing.T, r *clienttest.Registry) *client.Client {
+func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{Settle: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond})
 }
 
 func codec(t *testing.T) generic.Generic {
@@ -61,7 +61,7 @@ func await(t *testing.T, w *client.Watch, n int) {
 // TestRegistry_ServerAndClient has a real server of Kitex register, and a real client
 // of Kitex call it by its name.
 func TestRegistry_ServerAndClient(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestRegistry_BadAddress(t *testing.T) {
 		"of a socket": {ServiceName: "greeter", Addr: &net.UnixAddr{Name: "/run/greeter", Net: "unix"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := kitex.NewRegistry(member(t, clienttest.New()))
+			r := kitex.NewRegistry(member(t, clientfake.New()))
 			if r.Register(info) == nil || r.Deregister(info) == nil {
 				t.Error("no error that tells of the address")
 			}
@@ -116,7 +116,7 @@ func TestRegistry_BadAddress(t *testing.T) {
 }
 
 func TestResolver_OneAddressOfTwoInterfaces(t *testing.T) {
-	c := member(t, clienttest.New())
+	c := member(t, clientfake.New())
 	one := client.Instance{Application: "greeter", Interfaces: []registry.Interface{{Name: "api.A"}, {Name: "api.B"}}, Host: "10.0.0.1", Port: 80, Protocol: "thrift"}
 	if err := c.Register(one); err != nil {
 		t.Fatal(err)

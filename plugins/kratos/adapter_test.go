@@ -10,8 +10,8 @@ import (
 
 	kratos "github.com/go-kratos/kratos/v2/registry"
 
+	"github.com/xds-bridge/xds-bridge/internal/conformance/plugin"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 )
 
@@ -38,11 +38,11 @@ func (f *following) follow() {
 	}
 }
 
-// Found implements clienttest.Following.
-func (f *following) Found() ([]clienttest.Found, error) {
+// Found implements plugin.Following.
+func (f *following) Found() ([]plugin.Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []clienttest.Found
+	var found []plugin.Found
 	for _, i := range f.last {
 		for _, text := range i.Endpoints {
 			u, err := url.Parse(text)
@@ -50,13 +50,13 @@ func (f *following) Found() ([]clienttest.Found, error) {
 				return nil, err
 			}
 			weight, _ := strconv.Atoi(i.Metadata["weight"]) // 0: it is told none
-			found = append(found, clienttest.Found{Address: u.Host, Weight: weight})
+			found = append(found, plugin.Found{Address: u.Host, Weight: weight})
 		}
 	}
 	return found, f.err
 }
 
-// Spoil implements clienttest.Following.
+// Spoil implements plugin.Following.
 func (f *following) Spoil() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +67,7 @@ func (f *following) Spoil() {
 	slices.Reverse(f.last)
 }
 
-// Stop implements clienttest.Following.
+// Stop implements plugin.Following.
 func (f *following) Stop() {
 	f.end()
 	_ = f.watcher.Stop()
@@ -75,7 +75,7 @@ func (f *following) Stop() {
 }
 
 func TestAdapter(t *testing.T) {
-	clienttest.Adapters(t, clienttest.Adapter{Follow: func(t testing.TB, r client.Registry, name string) clienttest.Following {
+	plugin.Adapters(t, plugin.Adapter{Follow: func(t testing.TB, r client.Registry, name string) plugin.Following {
 		ctx, end := context.WithCancel(context.Background())
 		w, err := xkratos.New(r).Watch(ctx, name)
 		if err != nil {

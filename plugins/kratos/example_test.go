@@ -11,15 +11,15 @@ import (
 	"github.com/go-kratos/kratos/v2/transport/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 )
 
 // An application that is found by its name.
 func Example() {
 	// In place of xkratos.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
-	backend := clienttest.New().Backend()
+	backend := clientfake.New().Backend()
 	c, err := client.New(backend, client.Options{})
 	if err != nil {
 		stdlog.Fatal(err)

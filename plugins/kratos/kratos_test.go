@@ -13,22 +13,22 @@ import (
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	xkratos "github.com/xds-bridge/xds-bridge/plugins/kratos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-func member(t *testing.T, r *clienttest.Registry) *xkratos.Registry {
+func member(t *testing.T, r *clientfake.Registry) *xkratos.Registry {
 	t.Helper()
-	return xkratos.New(clienttest.Member(t, r, client.Options{}))
+	return xkratos.New(clientfake.Member(t, r, client.Options{}))
 }
 
 // TestAnApplicationIsFoundAndGoes has a real application of Kratos register and
 // a real client of Kratos call it by its name.
 func TestAnApplicationIsFoundAndGoes(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"))
 	app := kratos.New(kratos.Name("greeter"), kratos.Version("v1"), kratos.Metadata(map[string]string{"team": "shop"}),
 		kratos.Server(server), kratos.Registrar(member(t, r)))
@@ -81,7 +81,7 @@ func TestAnApplicationIsFoundAndGoes(t *testing.T) {
 }
 
 func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	provider, consumer := member(t, r), member(t, r)
 	both := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000?isSecure=true", "http://10.0.0.1:8000"}}
 	if err := provider.Register(t.Context(), both); err != nil {
@@ -116,7 +116,7 @@ func TestTheEndpointsOfAnInstanceStayTogether(t *testing.T) {
 // TestTwoServersOfOneIDAreBothFound: clients of Kratos call one endpoint of each
 // scheme of an instance.
 func TestTwoServersOfOneIDAreBothFound(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	for _, endpoint := range []string{"grpc://10.0.0.1:9000", "grpc://10.0.0.1:9001"} {
 		if err := member(t, r).Register(t.Context(), &registry.ServiceInstance{ID: "host", Name: "greeter", Endpoints: []string{endpoint}}); err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestWhatClientsOfKratosCallIsFound(t *testing.T) {
 // TestAServerBesideThatCannotBeToldIsLeftOut: Kratos ends an application whose
 // registration fails.
 func TestAServerBesideThatCannotBeToldIsLeftOut(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Endpoints: []string{"grpc://10.0.0.1:9000", "kafka://broker:9092"}}
 	provider := member(t, r)
 	if err := provider.Register(t.Context(), s); err != nil {
@@ -220,7 +220,7 @@ func TestAServerBesideThatCannotBeToldIsLeftOut(t *testing.T) {
 
 // TestAServerOfWeightZeroGetsTheLeast: Kratos' format has 0 for one that is not there.
 func TestAServerOfWeightZeroGetsTheLeast(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	s := &registry.ServiceInstance{ID: "1", Name: "greeter", Metadata: map[string]string{"weight": "0"}, Endpoints: []string{"grpc://10.0.0.1:9000"}}
 	if err := member(t, r).Register(t.Context(), s); err != nil {
 		t.Fatal(err)

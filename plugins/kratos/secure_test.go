@@ -9,13 +9,13 @@ import (
 	kratos "github.com/go-kratos/kratos/v2"
 	kgrpc "github.com/go-kratos/kratos/v2/transport/grpc"
 
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 )
 
 // TestASecureServerKeepsItsScheme: Kratos 2.8 tells a server with TLS as
 // grpcs://, and its resolver takes no other for a client with TLS.
 func TestASecureServerKeepsItsScheme(t *testing.T) {
-	r := clienttest.New()
+	r := clientfake.New()
 	server := kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"), kgrpc.TLSConfig(&tls.Config{MinVersion: tls.VersionTLS12}))
 	app := kratos.New(kratos.Name("greeter"), kratos.Server(server), kratos.Registrar(member(t, r)))
 	ended := make(chan error, 1)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
-	"github.com/xds-bridge/xds-bridge/plugins/client/clienttest"
 	"github.com/xds-bridge/xds-bridge/plugins/internal/example"
 )
 
@@ -17,7 +17,7 @@ import (
 // told to end, which the client has to learn of.
 func Try(t *testing.T, p example.Program) {
 	t.Helper()
-	registry := clienttest.New()
+	registry := clientfake.New()
 	at := example.Place{Service: "greeter", Address: freeAddress(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -55,9 +55,9 @@ func Try(t *testing.T, p example.Program) {
 	}
 }
 
-func member(t *testing.T, r *clienttest.Registry) *client.Client {
+func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clienttest.Member(t, r, client.Options{Settle: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond})
 }
 
 // freeAddress returns an address on loopback that nobody listens on.

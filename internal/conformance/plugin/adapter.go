@@ -1,4 +1,6 @@
-package clienttest
+// Package plugin is what every adapter of an RPC framework and every backend of
+// the client has to pass. It calls no framework: the adapter under test does.
+package plugin
 
 import (
 	"errors"
@@ -7,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	clientfake "github.com/xds-bridge/xds-bridge/internal/fake/client"
 	"github.com/xds-bridge/xds-bridge/plugins/client"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -55,7 +58,7 @@ func Adapters(t *testing.T, a Adapter) {
 		"a name that nobody provides is followed until it is there": appears,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := New()
+			r := clientfake.New()
 			try(t, &trial{a, r, member(t, r), member(t, r)})
 		})
 	}
@@ -65,24 +68,13 @@ func Adapters(t *testing.T, a Adapter) {
 // consumes.
 type trial struct {
 	Adapter
-	registry            *Registry
+	registry            *clientfake.Registry
 	providers, consumer *client.Client
 }
 
-// Member returns a client of the registry that ends with the test.
-func Member(t testing.TB, r *Registry, o client.Options) *client.Client {
+func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	c, err := client.New(r.Backend(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
-
-func member(t testing.TB, r *Registry) *client.Client {
-	t.Helper()
-	return Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
 }
 
 const adapted = "greeter"

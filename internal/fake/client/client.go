@@ -1,13 +1,14 @@
-// Package clienttest is a registry within the process, for tests and examples of
-// plugins: several clients share it as processes share a real one. Nothing
-// outlives the process.
-package clienttest
+// Package client is a registry within the process, for tests and examples of
+// plugins: several clients share it as processes share a real one. It speaks no
+// protocol, refuses nothing, and nothing outlives the process.
+package client
 
 import (
 	"context"
 	"maps"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/plugins/client"
@@ -31,6 +32,17 @@ func New() *Registry {
 // Backend returns the backend of one more process.
 func (r *Registry) Backend() client.Backend {
 	return client.Backend{Kind: "memory", Source: source{r}, Publisher: &publisher{r}}
+}
+
+// Member returns a client of the registry that ends with the test.
+func Member(t testing.TB, r *Registry, o client.Options) *client.Client {
+	t.Helper()
+	c, err := client.New(r.Backend(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
 }
 
 // Down makes the registry unreachable for consumers, and reachable again with
