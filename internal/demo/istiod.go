@@ -2,13 +2,10 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +47,7 @@ func newIstiod(ctx context.Context, m *meshFile) (*istiod, error) {
 func (i *istiod) run(ctx context.Context) error {
 	discovery := grpc.NewServer(istiodfake.ServerOptions()...)
 	i.server.Register(discovery)
-	api := &http.Server{Handler: i.api(), ReadHeaderTimeout: 5 * time.Second}
+	api := &http.Server{Handler: http.HandlerFunc(i.debugAPI), ReadHeaderTimeout: 5 * time.Second}
 	var running sync.WaitGroup
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- discovery.Serve(i.xds) })
@@ -66,39 +63,18 @@ func (i *istiod) run(ctx context.Context) error {
 	return err
 }
 
-// api answers as istiod does on its debug port to callers on loopback.
-func (i *istiod) api() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /debug/adsz", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, slices.DeleteFunc(i.clients(), func(c client) bool {
-			return !strings.Contains(c.ConnectionID, r.URL.Query().Get("proxyID"))
-		}))
-	})
-	mux.HandleFunc("GET /debug/connections", func(w http.ResponseWriter, _ *http.Request) {
-		clients := i.clients()
-		for n := range clients {
-			clients[n].Metadata = clientMetadata{}
-		}
-		answer(w, clients)
-	})
-	return mux
-}
-
-func answer(w http.ResponseWriter, clients []client) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(struct {
-		Total   int      `json:"totalClients"`
-		Clients []client `json:"clients"`
-	}{len(clients), clients})
+// debugAPI answers as istiod does on its debug port to callers on loopback.
+func (i *istiod) debugAPI(w http.ResponseWriter, r *http.Request) {
+	istiodfake.ServeDebug(w, r, i.clients())
 }
 
 // clients returns the providers of the mesh and who is really connected.
-func (i *istiod) clients() []client {
+func (i *istiod) clients() []istiodfake.Client {
 	i.mu.Lock()
 	list := i.mesh.clients(i.up)
 	i.mu.Unlock()
 	for _, c := range i.server.Connections() {
-		list = append(list, client{ConnectionID: c.ID, ConnectedAt: c.ConnectedAt, Address: c.Address})
+		list = append(list, istiodfake.Client{ID: c.ID, ConnectedAt: c.ConnectedAt, Address: c.Address})
 	}
 	return list
 }

@@ -14,6 +14,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
 // The resources are those that istiod makes of such a mesh for a router node,
@@ -153,26 +155,10 @@ func healthOf(word string) (corev3.HealthStatus, bool) {
 	}
 }
 
-// client is one client of istiod as its debug API shows it.
-type client struct {
-	ConnectionID string         `json:"connectionId"`
-	ConnectedAt  time.Time      `json:"connectedAt"`
-	Address      string         `json:"address"`
-	Metadata     clientMetadata `json:"metadata,omitzero"`
-}
-
-type clientMetadata struct {
-	Labels    map[string]string `json:"LABELS,omitempty"`
-	Namespace string            `json:"NAMESPACE,omitempty"`
-}
-
-// IsZero reports whether nothing is known of the client but its connection.
-func (m clientMetadata) IsZero() bool { return len(m.Labels) == 0 && m.Namespace == "" }
-
 // clients returns one client for each service that publishes keys: the
 // provider, connected since the given time.
-func (m *meshFile) clients(since time.Time) []client {
-	list := []client{}
+func (m *meshFile) clients(since time.Time) []istiodfake.Client {
+	var list []istiodfake.Client
 	for i, s := range m.Services {
 		if len(s.Keys) == 0 {
 			continue
@@ -187,9 +173,9 @@ func (m *meshFile) clients(since time.Time) []client {
 			panic(err) // a map of strings is always JSON
 		}
 		name, namespace := s.names()
-		list = append(list, client{
-			ConnectionID: fmt.Sprintf("%s-0.%s-%d", name, namespace, i+1), ConnectedAt: since, Address: "10.244.0.1:40000",
-			Metadata: clientMetadata{Namespace: namespace, Labels: map[string]string{"app": name, "DUBBO_GO": string(label)}},
+		list = append(list, istiodfake.Client{
+			ID: fmt.Sprintf("%s-0.%s-%d", name, namespace, i+1), ConnectedAt: since, Address: "10.244.0.1:40000",
+			Metadata: map[string]any{"NAMESPACE": namespace, "LABELS": map[string]string{"app": name, "DUBBO_GO": string(label)}},
 		})
 	}
 	return list

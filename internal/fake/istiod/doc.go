@@ -5,7 +5,8 @@
 // clients as istiod would. Its faults make it break in the ways that have been
 // seen. It is the demo's mesh and the tests' counterpart.
 //
-// It watches no cluster and computes no resources, and it serves no debug API.
+// It watches no cluster and computes no resources. The debug API shows the clients
+// that it is given.
 //
 // The rules are those of istio's pkg/xds/server.go and pilot/pkg/xds/delta.go as
 // of August 2026.

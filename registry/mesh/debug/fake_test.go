@@ -2,7 +2,6 @@ package debug_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
@@ -26,27 +26,16 @@ const (
 	oneB = `{"` + keyB + `":"b.shop.svc.cluster.local:20000"}`
 )
 
-// fakeClient is a client as istiod shows it.
-type fakeClient struct {
-	ID          string            `json:"connectionId"`
-	ConnectedAt time.Time         `json:"connectedAt"`
-	Address     string            `json:"address,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Metadata    map[string]any    `json:"metadata,omitempty"`
-
-	Watches map[string][]string `json:"watches,omitempty"`
-}
-
 // fakeIstiod answers the debug API by istiod's rules.
 type fakeIstiod struct {
 	mu      sync.Mutex
-	clients map[string]fakeClient
+	clients map[string]istiodfake.Client
 	counter int
 	asked   []string
 	answer  func(w http.ResponseWriter, r *http.Request) bool // answers itself and says so, or nil
 }
 
-func newIstiod() *fakeIstiod { return &fakeIstiod{clients: make(map[string]fakeClient)} }
+func newIstiod() *fakeIstiod { return &fakeIstiod{clients: make(map[string]istiodfake.Client)} }
 
 // connect adds a connection of a node that publishes a value, and returns its
 // id.
@@ -59,7 +48,7 @@ func (f *fakeIstiod) connectWith(node string, metadata map[string]any) string {
 	defer f.mu.Unlock()
 	f.counter++
 	id := fmt.Sprintf("%s-%d", node, f.counter)
-	f.clients[id] = fakeClient{ID: id, ConnectedAt: time.Now(), Address: "10.0.0.1:1", Metadata: metadata}
+	f.clients[id] = istiodfake.Client{ID: id, ConnectedAt: time.Now(), Address: "10.0.0.1:1", Metadata: metadata}
 	return id
 }
 
@@ -112,44 +101,14 @@ func (f *fakeIstiod) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer != nil && answer(w, r) {
 		return
 	}
-	body, code := f.page(strings.TrimPrefix(r.URL.RequestURI(), "/debug/"))
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = w.Write([]byte(body))
+	istiodfake.ServeDebug(w, r, f.list())
 }
 
-// page is the answer to adsz and connections over either transport.
-func (f *fakeIstiod) page(query string) (string, int) {
+// list returns the clients in the order of their IDs.
+func (f *fakeIstiod) list() []istiodfake.Client {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	page, filter, _ := strings.Cut(query, "?proxyID=")
-	var listed []fakeClient
-	for _, id := range slices.Sorted(maps.Keys(f.clients)) {
-		c := f.clients[id]
-		if page == "connections" {
-			c.Metadata, c.Watches = nil, nil
-		}
-		if strings.Contains(id, filter) {
-			listed = append(listed, c)
-		}
-	}
-	if filter != "" {
-		if len(listed) == 0 {
-			return "Proxy not connected to this Pilot instance. It may be connected to another instance.", http.StatusNotFound
-		}
-		listed = listed[:1]
-	}
-	if page != "adsz" && page != "connections" {
-		return "404 page not found", http.StatusNotFound
-	}
-	text, err := json.Marshal(struct {
-		Total   int          `json:"totalClients"`
-		Clients []fakeClient `json:"clients,omitempty"`
-	}{len(listed), listed})
-	if err != nil {
-		panic(err)
-	}
-	return string(text), http.StatusOK
+	return slices.SortedFunc(maps.Values(f.clients), func(a, b istiodfake.Client) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // network is an in-memory network of HTTP servers.

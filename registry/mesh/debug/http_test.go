@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
@@ -388,8 +389,8 @@ func TestSingles(t *testing.T) {
 	run("an answer about another client is not taken for this one's", func(t *testing.T, f *fakeIstiod, w *watcher) {
 		f.connect("z-x.shop", oneA) // z-x.shop-201; its id contains that of the next
 		f.mu.Lock()
-		f.clients["x.shop-20"] = fakeClient{ID: "x.shop-20", ConnectedAt: time.Now(), Metadata: f.clients["z-x.shop-201"].Metadata}
-		f.clients["w-x.shop-20"] = fakeClient{ID: "w-x.shop-20", ConnectedAt: time.Now()}
+		f.clients["x.shop-20"] = istiodfake.Client{ID: "x.shop-20", ConnectedAt: time.Now(), Metadata: f.clients["z-x.shop-201"].Metadata}
+		f.clients["w-x.shop-20"] = istiodfake.Client{ID: "w-x.shop-20", ConnectedAt: time.Now()}
 		f.mu.Unlock()
 		in(5 * time.Second)
 		expect(t, w, "A a, B b")

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
@@ -65,12 +66,12 @@ func (f *fakeADS) StreamAggregatedResources(stream discovery.AggregatedDiscovery
 		case request.GetTypeUrl() != "istio.io/debug" || len(request.GetResourceNames()) != 1:
 			return status.Error(codes.InvalidArgument, "exactly one debug request is required")
 		}
-		page, _ := f.pages.page(request.GetResourceNames()[0])
+		page, _ := istiodfake.DebugPage(request.GetResourceNames()[0], f.pages.list())
 		// A stray answer of another type is not what was asked for.
 		_ = stream.Send(&discovery.DiscoveryResponse{TypeUrl: "other"})
 		if err := stream.Send(&discovery.DiscoveryResponse{
 			TypeUrl: "istio.io/debug", Nonce: "n", VersionInfo: "v",
-			Resources: []*anypb.Any{{TypeUrl: "istio.io/debug", Value: []byte(page)}},
+			Resources: []*anypb.Any{{TypeUrl: "istio.io/debug", Value: page}},
 		}); err != nil {
 			return err
 		}
@@ -224,7 +225,7 @@ func TestXDS(t *testing.T) {
 		if got := last.GetResourceNames(); !slices.Equal(got, []string{"adsz?proxyID=a.shop-101"}) {
 			t.Errorf("asked %v", got)
 		}
-		if text, code := f.pages.page("adsz?proxyID=gone-1"); code != http.StatusNotFound {
+		if text, code := istiodfake.DebugPage("adsz?proxyID=gone-1", f.pages.list()); code != http.StatusNotFound {
 			t.Errorf("the fake says %s", text)
 		}
 	})
