@@ -53,8 +53,12 @@ func (x *index) drain() {
 	if back {
 		x.doubts.renew(x.services)
 	}
+	apart := make(map[registry.Name]*registry.Service)
 	for name, row := range d.Rows {
 		before, now := x.services[name], row.Service
+		if before != nil && !back && untold(d, name) {
+			apart[name] = before
+		}
 		for _, q := range slices.Concat(queries(before), queries(now)) {
 			maps.Copy(woken, x.watches[q])
 		}
@@ -63,7 +67,10 @@ func (x *index) drain() {
 			x.doubts.confirm(name, now)
 		}
 	}
-	if back { // what it has not told of since stays in doubt
+	if len(apart) > 0 {
+		x.doubts.renew(apart)
+	}
+	if back || len(apart) > 0 { // what it has not told of since stays in doubt
 		for name := range x.doubts.endpoints {
 			x.doubts.confirm(name, x.services[name])
 		}
@@ -76,6 +83,14 @@ func (x *index) drain() {
 	for w := range woken {
 		w.signal()
 	}
+}
+
+// untold reports whether a service was found otherwise once the registry could tell of
+// it again, such as after the root above it had gone. Who is gone since may come back.
+func untold(d registry.Delta, name registry.Name) bool {
+	_, unknown := registry.Covering(d.Unknown, name)
+	_, ended := registry.Covering(d.Scopes, name)
+	return d.Stale == nil && (ended || unknown && d.Rows[name].Found)
 }
 
 // learn takes in how far the table may be relied on, and returns whether that is

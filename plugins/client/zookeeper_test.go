@@ -315,3 +315,42 @@ func TestStatus_TellsTheLastDialError(t *testing.T) {
 		}
 	})
 }
+
+// TestARootThatComesBackTakesNothingAway: a ZooKeeper was restarted without its data,
+// and one provider is back before the other.
+func TestARootThatComesBackTakesNothingAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := ensemble(t)
+		empty := s.Snapshot()
+		provider, consumer := process(t, s, "greeter"), process(t, s, "")
+		if err := provider.Register(at("10.0.0.1", "greeter")); err != nil {
+			t.Fatal(err)
+		}
+		const folder = "/dubbo/greeter/providers/"
+		<-time.NewTimer(time.Second).C
+		synctest.Wait()
+		other := strings.Replace(s.Children(strings.TrimSuffix(folder, "/"))[0], "10.0.0.1", "10.0.0.2", 1)
+		if err := s.Put(folder+other, nil); err != nil {
+			t.Fatal(err)
+		}
+		w := consumer.Watch(client.ByInterface("greeter", "", ""))
+		defer w.Stop()
+		for got := ""; got != "[10.0.0.1 10.0.0.2]"; {
+			got = hosts(next(t, w))
+		}
+		s.Restore(empty)
+		began := time.Now()
+		for {
+			got := next(t, w)
+			if hosts(got) == "[10.0.0.1]" {
+				break
+			}
+			if hosts(got) != "[10.0.0.1 10.0.0.2]" {
+				t.Fatalf("%s after %s", hosts(got), time.Since(began))
+			}
+		}
+		if kept := time.Since(began); kept < 15*time.Second || kept > time.Minute {
+			t.Errorf("what had not come back was kept for %s, want 15 s", kept)
+		}
+	})
+}
