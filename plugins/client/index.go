@@ -46,34 +46,17 @@ func (x *index) drain() {
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
 	told, back := x.learn(d)
+	x.renew(d, back)
 	woken := make(map[*Watch]struct{})
-	if d.Stale != nil {
-		x.doubts.pause()
-	}
-	if back {
-		x.doubts.renew(x.services)
-	}
-	apart := make(map[registry.Name]*registry.Service)
 	for name, row := range d.Rows {
 		before, now := x.services[name], row.Service
-		if before != nil && !back && untold(d, name) {
-			apart[name] = before
-		}
 		for _, q := range slices.Concat(queries(before), queries(now)) {
 			maps.Copy(woken, x.watches[q])
 		}
 		x.replace(name, before, now)
-		if !back {
-			x.doubts.confirm(name, now)
-		}
 	}
-	if len(apart) > 0 {
-		x.doubts.renew(apart)
-	}
-	if back || len(apart) > 0 { // what it has not told of since stays in doubt
-		for name := range x.doubts.endpoints {
-			x.doubts.confirm(name, x.services[name])
-		}
+	for name := range x.doubts.endpoints { // what it has not told of since stays in doubt
+		x.doubts.confirm(name, x.services[name])
 	}
 	if told || back { // it concerns everybody
 		for _, all := range x.watches {
@@ -85,12 +68,27 @@ func (x *index) drain() {
 	}
 }
 
-// untold reports whether a service was found otherwise once the registry could tell of
-// it again, such as after the root above it had gone. Who is gone since may come back.
-func untold(d registry.Delta, name registry.Name) bool {
-	_, unknown := registry.Covering(d.Unknown, name)
-	_, ended := registry.Covering(d.Scopes, name)
-	return d.Stale == nil && (ended || unknown && d.Rows[name].Found)
+// renew doubts what is known from before an outage, or from before the registry could
+// not tell of it, such as while the root above it had gone.
+func (x *index) renew(d registry.Delta, back bool) {
+	switch {
+	case d.Stale != nil:
+		x.doubts.pause()
+	case back:
+		x.doubts.renew(x.services)
+	default:
+		found := make(map[registry.Name]*registry.Service)
+		for name, row := range d.Rows {
+			_, unknown := registry.Covering(d.Unknown, name)
+			_, ended := registry.Covering(d.Scopes, name)
+			if s := x.services[name]; s != nil && (ended || unknown && row.Found) {
+				found[name] = s
+			}
+		}
+		if len(found) > 0 {
+			x.doubts.renew(found)
+		}
+	}
 }
 
 // learn takes in how far the table may be relied on, and returns whether that is

@@ -34,11 +34,11 @@ type instance struct {
 // instances alone and pushes all of them, so the others are left out of both.
 // Of several instances of one address, as connections that overlap publish
 // them, one that may be called counts.
-func (s *Source) read(info *model.Service) told {
+func (*Source) read(info *model.Service) told {
 	t := told{stamp: info.LastRefTime}
 	for _, h := range info.Hosts {
 		if h.Enable {
-			t.instances = append(t.instances, s.instance(h))
+			t.instances = append(t.instances, toInstance(h))
 		}
 	}
 	slices.SortFunc(t.instances, func(a, b instance) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.text, b.text)) })
@@ -50,7 +50,7 @@ func (s *Source) read(info *model.Service) told {
 	return t
 }
 
-func (s *Source) instance(h model.Instance) instance {
+func toInstance(h model.Instance) instance {
 	key := net.JoinHostPort(h.Ip, strconv.FormatUint(h.Port, 10))
 	if h.Port > math.MaxUint16 {
 		return instance{key: clip(key), fault: errors.New("no such port")}
