@@ -43,7 +43,7 @@ func main() {
 func serve(c *client.Client, address string) error {
 	server := grpc.NewServer(grpc.Address(address)) // with a health service; add the one that protoc generated
 	return kratos.New(kratos.Name("greeter"), kratos.Server(server),
-		kratos.Registrar(xkratos.New(c)), kratos.RegistrarTimeout(30*time.Second)).Run()
+		kratos.Registrar(xkratos.New(c)), kratos.RegistrarTimeout(10*time.Second)).Run()
 }
 
 func call(c *client.Client) error {
