@@ -225,7 +225,7 @@ func (w *publication) plan(g registry.Group, held []registry.Held) (registry.Cha
 		}
 		held[n].Owner += "/other" // behind ours in order, so that neither of two gives way
 		if len(provided) > 0 {
-			duplicate = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity)", h.Key, ErrConflict)
+			duplicate = fmt.Errorf("%s: %w: it has the same identity; give each process its own (identity), or wait for the session of the one before to end", h.Key, ErrConflict)
 		}
 	}
 	w.planner.Observe(g, held)

@@ -147,7 +147,7 @@ func TestTwoLiveProcessesOfOneIdentityLeaveEachOtherAlone(t *testing.T) {
 			}
 		}
 		for _, c := range []*client.Client{one, two} {
-			if err := c.Status().Err; !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "identity") {
+			if err := c.Status().Err; !errors.Is(err, client.ErrConflict) || !strings.Contains(err.Error(), "(identity), or wait for the session of the one before to end") {
 				t.Errorf("status: %v", err)
 			}
 		}
