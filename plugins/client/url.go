@@ -141,7 +141,9 @@ func (u *registryURL) flag(name string) bool {
 		return false
 	}
 	on, err := strconv.ParseBool(text)
-	u.fault(name, err)
+	if err != nil {
+		u.fault(name, fmt.Errorf("%s: want true or false", naming.Quote(text)))
+	}
 	return on
 }
 
@@ -167,6 +169,9 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 	}
 	if u.path != "" {
 		u.fault("path", errors.New("a mesh has none"))
+	}
+	if o.Identity.Namespace == "" {
+		u.fault("namespace", errors.New("missing; write namespace=, or set $POD_NAMESPACE"))
 	}
 	for _, at := range o.DebugAddresses {
 		if host, port, err := net.SplitHostPort(at); err != nil || host == "" || port == "" {

@@ -39,24 +39,24 @@ func (f Files) Server() (*tls.Config, error) {
 	return config, nil
 }
 
-// Config reads the files for a client. The errors name them and the settings
-// they come from.
+// Config reads the files for a client. The errors name them, and no setting: a
+// plugin's URL calls it otherwise than the configuration of the bridge.
 func (f Files) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
 	if f.CA != "" {
 		pem, err := os.ReadFile(f.CA)
 		if err != nil {
-			return nil, fmt.Errorf("tls.caFile: %w", err)
+			return nil, fmt.Errorf("CA file: %w", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("tls.caFile: %s holds no certificate in PEM form", f.CA)
+			return nil, fmt.Errorf("CA file: %s holds no certificate in PEM form", f.CA)
 		}
 	}
 	if f.Cert != "" || f.Key != "" {
 		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
 		if err != nil {
-			return nil, fmt.Errorf("tls.certFile and tls.keyFile: %w", err)
+			return nil, fmt.Errorf("certificate and key files: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

@@ -34,11 +34,11 @@ func TestFilesThatDoNotServe(t *testing.T) {
 		files tlsfile.Files
 		says  string
 	}{
-		"no authorities":              {tlsfile.Files{CA: garbage + ".none"}, "tls.caFile: open " + garbage + ".none"},
-		"authorities that are none":   {tlsfile.Files{CA: garbage}, "tls.caFile: " + garbage + " holds no certificate"},
-		"a certificate that is none":  {tlsfile.Files{Cert: garbage, Key: garbage}, "tls.certFile and tls.keyFile"},
-		"a certificate without a key": {tlsfile.Files{Cert: garbage}, "tls.certFile and tls.keyFile"},
-		"a key without a certificate": {tlsfile.Files{Key: garbage}, "tls.certFile and tls.keyFile"},
+		"no authorities":              {tlsfile.Files{CA: garbage + ".none"}, "CA file: open " + garbage + ".none"},
+		"authorities that are none":   {tlsfile.Files{CA: garbage}, "CA file: " + garbage + " holds no certificate"},
+		"a certificate that is none":  {tlsfile.Files{Cert: garbage, Key: garbage}, "certificate and key files: "},
+		"a certificate without a key": {tlsfile.Files{Cert: garbage}, "certificate and key files: "},
+		"a key without a certificate": {tlsfile.Files{Key: garbage}, "certificate and key files: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if config, err := c.files.Config(); err == nil || config != nil || !strings.Contains(err.Error(), c.says) {

@@ -95,9 +95,9 @@ func TestOptions_FaultsAreToldAtOnce(t *testing.T) {
 		"a path that is none":  {zookeeper.Options{Servers: []string{"a:1/chroot//x"}}, `"a:1/chroot//x": the chroot is no path`},
 		"a path in the middle": {zookeeper.Options{Servers: []string{"a:1/chroot", "b:1"}}, `"a:1/chroot" is not host:port`},
 		"no password file":     {zookeeper.Options{Servers: []string{"a"}, User: "u", PasswordFile: garbage + ".none"}, "passwordFile: open"},
-		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage + ".none"}}, "tls.caFile: open"},
+		"no CA":                {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage + ".none"}}, "CA file: open"},
 		"a CA that is none":    {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CAFile: garbage}}, "holds no certificate"},
-		"a key that is none":   {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CertFile: garbage, KeyFile: garbage}}, "tls.certFile and tls.keyFile"},
+		"a key that is none":   {zookeeper.Options{Servers: []string{"a"}, TLS: &zookeeper.TLS{CertFile: garbage, KeyFile: garbage}}, "certificate and key files"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

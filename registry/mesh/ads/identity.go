@@ -1,7 +1,6 @@
 package ads
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -32,8 +31,10 @@ func (i Identity) Node() (*corev3.Node, error) {
 			return nil, fmt.Errorf("node: %s %q: holds a ~", field, value)
 		}
 	}
-	if i.Type == "" || i.Name == "" || i.Namespace == "" {
-		return nil, errors.New("node: type, name and namespace are required")
+	for _, required := range [][2]string{{"type", i.Type}, {"name", i.Name}, {"namespace", i.Namespace}} {
+		if required[1] == "" {
+			return nil, fmt.Errorf("node: %s: missing", required[0])
+		}
 	}
 	domain := i.Domain
 	if domain == "" {

@@ -440,10 +440,11 @@ func TestIdentity(t *testing.T) {
 		identity ads.Identity
 		says     string
 	}{
-		"no address":  {ads.Identity{Type: "router", Name: "a", Namespace: "b"}, "ip"},
-		"no name":     {ads.Identity{Type: "router", IP: "::1", Namespace: "b"}, "required"},
-		"a separator": {ads.Identity{Type: "router", IP: "::1", Name: "a~b", Namespace: "b"}, "~"},
-		"a bad label": {ads.Identity{Type: "router", IP: "::1", Name: "a", Namespace: "b", Labels: map[string]any{"x": struct{}{}}}, "labels"},
+		"no address":   {ads.Identity{Type: "router", Name: "a", Namespace: "b"}, "ip"},
+		"no name":      {ads.Identity{Type: "router", IP: "::1", Namespace: "b"}, "node: name: missing"},
+		"no namespace": {ads.Identity{Type: "router", IP: "::1", Name: "a"}, "node: namespace: missing"},
+		"a separator":  {ads.Identity{Type: "router", IP: "::1", Name: "a~b", Namespace: "b"}, "~"},
+		"a bad label":  {ads.Identity{Type: "router", IP: "::1", Name: "a", Namespace: "b", Labels: map[string]any{"x": struct{}{}}}, "labels"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := c.identity.Node(); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -34,7 +34,7 @@ func (c Cause) Remedy() string {
 	remedies := map[Cause]string{
 		NoReplicas:   "check the address of istiod",
 		Unreachable:  "check that istiod runs and that no network policy closes its debug port (15014, 8080; over xDS 15012)",
-		Unauthorized: "set tokenFile to a service account token of audience istio-ca; over xDS use the TLS port, 15012",
+		Unauthorized: "give a token file with a service account token of audience istio-ca; over xDS use the TLS port, 15012",
 		Forbidden:    "run in istiod's root namespace (istio-system), or set DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES of istiod to the namespace of the token",
 		NotServed:    "set ENABLE_DEBUG_ON_HTTP=true of istiod, or read the mapping over xDS",
 		Refused:      "see the log of istiod",
@@ -42,7 +42,7 @@ func (c Cause) Remedy() string {
 		Truncated:    "check what lies between here and istiod; the next reading may do",
 		TooLarge:     "raise istiod.mapping.maxAnswer",
 		Slow:         "raise the timeout of the mapping, or check the load of istiod",
-		NoToken:      "check tokenFile and who may read it",
+		NoToken:      "check the token file and who may read it",
 		Plaintext:    "read the mapping over xDS with TLS, or set insecure: true where the network is trusted",
 	}
 	return remedies[c]

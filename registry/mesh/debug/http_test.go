@@ -43,7 +43,7 @@ func TestBadAnswers(t *testing.T) {
 		cause  debug.Cause
 		says   string
 	}{
-		"401":                              {answerWith(401), debug.Unauthorized, "tokenFile"},
+		"401":                              {answerWith(401), debug.Unauthorized, "give a token file"},
 		"403":                              {answerWith(403), debug.Forbidden, "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES"},
 		"403 names the other remedy":       {answerWith(403), debug.Forbidden, "root namespace"},
 		"404":                              {answerWith(404), debug.NotServed, "ENABLE_DEBUG_ON_HTTP"},

@@ -91,7 +91,7 @@ func (r *replica) explain(err error) error {
 	remedy := "check that istiod answers there"
 	switch status.Code(err) {
 	case codes.Unauthenticated:
-		remedy = "set tokenFile or a client certificate that istiod knows"
+		remedy = "give a token file or a client certificate that istiod knows"
 	case codes.PermissionDenied:
 		remedy = "set node.namespace to the namespace of the token or certificate"
 	case codes.InvalidArgument:
