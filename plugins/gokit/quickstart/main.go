@@ -29,6 +29,11 @@ import (
 )
 
 func main() {
+	serving := len(os.Args) == 4 && os.Args[1] == "serve"
+	if !serving && (len(os.Args) != 3 || os.Args[1] != "call") {
+		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
+		os.Exit(2)
+	}
 	backend, err := gokit.FromURL(os.Args[2], slog.Default())
 	if err != nil {
 		log.Fatal(err)
@@ -37,7 +42,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if os.Args[1] == "serve" {
+	if serving {
 		err = serve(c, os.Args[3])
 	} else {
 		err = call(c)
@@ -54,11 +59,7 @@ func serve(c *client.Client, address string) error {
 		return err
 	}
 	hello := func(context.Context, any) (any, error) { return "hello", nil }
-	write := func(_ context.Context, w http.ResponseWriter, answer any) error {
-		_, err := fmt.Fprint(w, answer)
-		return err
-	}
-	server := &http.Server{Addr: address, Handler: kit.NewServer(hello, kit.NopRequestDecoder, write), ReadHeaderTimeout: time.Second}
+	server := &http.Server{Addr: address, Handler: kit.NewServer(hello, kit.NopRequestDecoder, kit.EncodeJSONResponse), ReadHeaderTimeout: time.Second}
 	registrar := gokit.NewRegistrar(c, client.Instance{Application: "greeter", Host: host, Port: port, Protocol: "http"}, slog.Default())
 	registrar.Register()
 	drained := make(chan error, 1)

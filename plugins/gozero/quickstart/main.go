@@ -21,6 +21,11 @@ import (
 )
 
 func main() {
+	serving := len(os.Args) == 4 && os.Args[1] == "serve"
+	if !serving && (len(os.Args) != 3 || os.Args[1] != "call") {
+		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
+		os.Exit(2)
+	}
 	backend, err := gozero.FromURL(os.Args[2], slog.Default())
 	if err != nil {
 		log.Fatal(err)
@@ -29,7 +34,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if os.Args[1] == "serve" {
+	if serving {
 		err = serve(c, os.Args[3])
 	} else {
 		err = call(c)
