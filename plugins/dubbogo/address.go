@@ -47,8 +47,12 @@ func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, er
 		}
 	}
 	address := scheme + "://" + servers + "/" + path + "?" + params.Encode()
-	return pool.Open(address, client.Options{StateFile: u.GetParam(stateFile, ""), Settle: settle, Log: Log(slog.LevelInfo)}) //nolint:wrapcheck // it names the parameter
+	return pool.Open(address, client.Options{StateFile: u.GetParam(stateFile, ""), Settle: settle, Grace: grace, Log: Log(slog.LevelInfo)}) //nolint:wrapcheck // it names the parameter
 }
+
+// grace is short, as dubbo-go takes its servers down before it closes clients, and once
+// more, which panics, a step-timeout of 3 s later.
+const grace = time.Second
 
 // settle is short, as dubbo-go serves on for a time of its own after it unregistered,
 // consumer-update-wait-time.

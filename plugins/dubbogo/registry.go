@@ -62,7 +62,8 @@ func (n *node) Register(u *common.URL) error {
 }
 
 // UnRegister implements registry.Registry. It returns once no consumer sees the
-// provider any more, or after 10 s for all of them together.
+// provider any more, or after 10 s for all of them together, at once where the registry
+// is out of reach.
 func (n *node) UnRegister(u *common.URL) error {
 	i, err := instanceOf(u)
 	if err != nil || side(u) == constant.SideConsumer {
@@ -71,7 +72,12 @@ func (n *node) UnRegister(u *common.URL) error {
 	if _, registered := n.provided.LoadAndDelete(u.Key()); !registered {
 		return fmt.Errorf("%s is not registered", u.Key())
 	}
-	if err := n.client.Deregister(context.Background(), i); err != nil {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if errors.Is(n.client.Status().Err, client.ErrUnreachable) {
+		cancel() // nobody could tell that it is gone
+	}
+	if err := n.client.Deregister(ctx, i); err != nil {
 		logger.Warnf("unregister %s: it may still be called: %v", i.Address(), err)
 	}
 	return nil

@@ -185,32 +185,48 @@ func TestRegistrationsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestADrainThatNobodyConfirmsEnds: for all providers of a process together.
-func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		world := clientfake.New()
-		c := member(t, world)
-		r := open(t, c)
-		for n := range 5 {
-			if err := r.Register(provider(t, n+1, "")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		world.Down(errors.New("the registry is away"))
-		began := time.Now()
-		for n := range 5 {
-			if err := r.UnRegister(provider(t, n+1, "")); err != nil {
-				t.Error(err)
-			}
-		}
-		if took := time.Since(began); took != 10*time.Second {
-			t.Errorf("took %s", took)
-		}
-		if left := c.Status().Instances; len(left) > 0 {
-			t.Errorf("still published: %v", left)
-		}
-	})
+// TestADrainEnds: for all providers of a process together, and at once where the
+// registry is known to be out of reach.
+func TestADrainEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		obstruct func(*clientfake.Registry, registry.Registry) error
+		want     time.Duration
+	}{
+		"another provides the same": {func(_ *clientfake.Registry, other registry.Registry) error { return other.Register(provider(t, 1, "")) }, 10 * time.Second},
+		"the registry is away": {func(world *clientfake.Registry, _ registry.Registry) error {
+			world.Down(errors.New("the registry is away"))
+			return nil
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				world := clientfake.New()
+				own := member(t, world)
+				r, other := open(t, own), open(t, member(t, world))
+				for n := range 5 {
+					if err := r.Register(provider(t, n+1, "")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := c.obstruct(world, other); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				began := time.Now()
+				for n := range 5 {
+					if err := r.UnRegister(provider(t, n+1, "")); err != nil {
+						t.Error(err)
+					}
+				}
+				if took := time.Since(began).Truncate(time.Second); took != c.want {
+					t.Errorf("took %s", took)
+				}
+				if left := own.Status().Instances; len(left) > 0 {
+					t.Errorf("still published: %v", left)
+				}
+			})
+		})
+	}
 }
 
 // TestOnlyWhatTheConsumerSpeaks: a list is taken as it is, whatever it holds.

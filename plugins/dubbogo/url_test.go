@@ -1,8 +1,10 @@
 package dubbogo_test
 
 import (
+	"crypto/rand"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
@@ -39,6 +41,7 @@ func TestARegistryOfAnAddress(t *testing.T) {
 		"ZooKeeper by TLS": {Address: "xdsbridge-zookeeper+tls://192.0.2.1:2281", Params: map[string]string{"ca": "/none"}},
 		"its root":         {Address: "xdsbridge-zookeeper://192.0.2.1:2181/dubbo"},
 		"several of it":    {Address: "xdsbridge-zookeeper://192.0.2.1:2181", Params: map[string]string{"backup": "192.0.2.2:2181,192.0.2.3:2181"}},
+		"in its address":   {Address: "xdsbridge-zookeeper://192.0.2.1:2181,192.0.2.2:2181"},
 		"Nacos":            {Address: "xdsbridge-nacos://192.0.2.1:8848", Group: "DEFAULT_GROUP", Namespace: "shop"},
 		"with a state":     {Address: "xds://192.0.2.1:15010", Params: map[string]string{"stateFile": "/none"}},
 		"told who it is":   {Address: "xds://192.0.2.1:15010", Params: map[string]string{"name": "a", "namespace": "b", "ip": "10.0.0.2"}},
@@ -57,6 +60,32 @@ func TestARegistryOfAnAddress(t *testing.T) {
 			r.Destroy()
 		})
 	}
+}
+
+// TestARegistryOutOfReachIsLeftInTime: before dubbo-go takes its servers down for a
+// second time, a step-timeout of 3 s after it did first, and panics.
+func TestARegistryOutOfReachIsLeftInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuses := config.RegistryConfig{Address: "xdsbridge-zookeeper://127.0.0.1:1", Params: map[string]string{"identity": rand.Text()}}
+		u := opened(t, refuses)
+		r, err := extension.GetRegistry(u.Protocol, u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := provider(t, 1, "")
+		if err := r.Register(one); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // virtual
+		began := time.Now()
+		if err := r.UnRegister(one); err != nil {
+			t.Error(err)
+		}
+		r.Destroy()
+		if took := time.Since(began); took >= 3*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
 }
 
 // TestAFaultIsNamed: by one error when dubbo-go opens the registry.
