@@ -46,17 +46,12 @@ func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, er
 			params.Set(name, value)
 		}
 	}
-	address := scheme + "://" + servers + "/" + path + "?" + params.Encode()
-	return pool.Open(address, client.Options{StateFile: u.GetParam(stateFile, ""), Settle: settle, Grace: grace, Log: Log(slog.LevelInfo)}) //nolint:wrapcheck // it names the parameter
+	// Settle is short, as dubbo-go serves on for consumer-update-wait-time after it unregistered.
+	// So is Grace: dubbo-go takes its servers down before it closes clients, and once more,
+	// which panics, a step-timeout of 3 s later.
+	o := client.Options{StateFile: u.GetParam(stateFile, ""), Settle: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo)}
+	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o) //nolint:wrapcheck // it names the parameter
 }
-
-// grace is short, as dubbo-go takes its servers down before it closes clients, and once
-// more, which panics, a step-timeout of 3 s later.
-const grace = time.Second
-
-// settle is short, as dubbo-go serves on for a time of its own after it unregistered,
-// consumer-update-wait-time.
-const settle = 10 * time.Millisecond
 
 // Parameters of a registry that are not those of client.FromURL.
 const (

@@ -36,8 +36,8 @@ import (
 )
 
 func main() {
-	app, err := dubbo.NewInstance(dubbo.WithName("greeter"),
-		dubbo.WithRegistry(registry.WithAddress(os.Args[2]), registry.WithRegisterInterface()))
+	app, err := dubbo.NewInstance(dubbo.WithName("greeter"), dubbo.WithRemoteMetadata(), // no metadata service
+		dubbo.WithRegistry(registry.WithAddress(os.Args[2]), registry.WithRegisterInterface(), registry.WithoutUseAsMetaReport()))
 	if err != nil {
 		log.Fatal(err)
 	}
