@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 )
@@ -127,44 +125,4 @@ func TestThatItCannotBeSeenToLiveIsShown(t *testing.T) {
 		said := do(t, "status", "-f", file)
 		return said.code == exitFindings && strings.Contains(said.out, "not in step: zk failing\n") && strings.Contains(said.out, "a second bridge of this owner is not refused")
 	})
-}
-
-// TestARefusalEndsAProcessOnlyAtItsStart shows both sides of the time that
-// counts as the start.
-func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		since time.Duration // its start
-		ends  bool
-	}{
-		"at the start": {0, true},
-		"of a registry that was out of reach till then": {starting + time.Second, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			other, both := w.second()
-			do(t, "run", "--once", "-f", w.file("before.yaml", both("shpo"))).want(t, exitOK)
-			c := &Program{LogOutput: &buffer{}, Env: lookup(nil), File: w.file("config.yaml", both("shop"))}
-			h, err := c.runtime(buildOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer h.close()
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			a := h.sink(sinkKey{registry: "zk2"}).entry
-			a.fatal = a.fatal.Add(-tc.since)
-			ended := make(chan error, 1)
-			go func() { ended <- a.alive(ctx) }()
-			if !tc.ends {
-				eventually(t, "it is told", func() bool { return strings.Contains(a.fault(), `"shpo"`) })
-				other.Delete("/xds-bridge/shpo/bridges")
-				eventually(t, "it is admitted", func() bool { _, lives := other.Get("/xds-bridge/shop/alive"); return lives && a.fault() == "" })
-				cancel()
-			}
-			if err := <-ended; (codeOf(t.Context(), err) == exitUsage) != tc.ends {
-				t.Errorf("it ended with %v", err)
-			}
-		})
-	}
 }

@@ -1,9 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
+)
 
 func (c *cli) adoptCommand() *cobra.Command {
-	var o AdoptOptions
+	var o app.AdoptOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Take entries over as our own", Args: noArgs,

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 // defaultConfig is where packages and images put the configuration.
@@ -46,7 +47,7 @@ func execute(ctx context.Context, c *cli, args []string) int {
 // withFile returns a text in which the commands that are to be tried name the
 // configuration that was given.
 func (c *cli) withFile(text string) string {
-	flags := c.sameBridge(ClientOptions{})
+	flags := c.sameBridge(app.ClientOptions{})
 	return strings.NewReplacer("xds-bridge adopt --", "xds-bridge adopt"+flags+" --", "xds-bridge release --", "xds-bridge release"+flags+" --").Replace(text)
 }
 
@@ -170,9 +171,9 @@ func environmentName(f *pflag.Flag) string {
 }
 
 // program returns the program for the configuration that the flags name.
-func (c *cli) program() *Program {
-	return &Program{
-		File: c.file, Env: c.env, Build: ReadBuild(version), Hangup: c.hup,
+func (c *cli) program() *app.Program {
+	return &app.Program{
+		File: c.file, Env: c.env, Build: app.ReadBuild(version), Hangup: c.hup,
 		LogOutput: c.err, LogLevel: c.logLevel, LogFormat: c.logFormat,
 		Note: func(line string) { c.note("%s", line) },
 	}

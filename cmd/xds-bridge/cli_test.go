@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/xds-bridge/xds-bridge/bridge"
-	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 func jwt(payload string) string {
@@ -30,7 +30,7 @@ func TestShortcuts(t *testing.T) {
 	t.Parallel()
 	do(t, "--check", "-f", smallest).want(t, exitOK, "smallest.yaml: valid")
 	do(t, "--version").want(t, exitOK, "xds-bridge ")
-	var b Build
+	var b app.Build
 	if err := json.Unmarshal([]byte(do(t, "version", "-o", "json").out), &b); err != nil || b.Go == "" {
 		t.Errorf("%+v, %v", b, err)
 	}
@@ -155,8 +155,8 @@ func TestTerminalIsSafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.printWhy(admin.Why{Sources: []admin.Seen{{Source: evil, Keys: []string{evil}, Endpoints: []admin.Endpoint{{Address: evil}}}}})
-	c.printFindings([]Finding{{Peer: evil, Check: evil, Outcome: Failed, Detail: evil, Fix: evil}})
-	c.printPlan(&Difference{Changes: []Step{{Op: "create", Group: evil, New: evil}}})
+	c.printFindings([]app.Finding{{Peer: evil, Check: evil, Outcome: app.Failed, Detail: evil, Fix: evil}})
+	c.printPlan(&app.Difference{Changes: []app.Step{{Op: "create", Group: evil, New: evil}}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07\u202e") || !strings.Contains(s, `evil\x1b]0;owned\a`) {
 		t.Errorf("printed %q", s)
 	}
@@ -205,18 +205,6 @@ func TestColor(t *testing.T) {
 				t.Errorf("coloured: %v", got)
 			}
 		})
-	}
-}
-
-// The guard of a file that says nothing is the one that the bridge documents.
-func TestGuardDefaults(t *testing.T) {
-	t.Parallel()
-	cfg, err := config.Load(smallest, lookup(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := guard(cfg.Bridges[0].Guard), bridge.DefaultGuard(); got != want {
-		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 

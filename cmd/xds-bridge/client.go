@@ -6,9 +6,11 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-func clientFlags(cmd *cobra.Command, o *ClientOptions) {
+func clientFlags(cmd *cobra.Command, o *app.ClientOptions) {
 	cmd.Flags().StringVar(&o.Address, "admin", "", "host:port of the running bridge's status API; by default what the configuration says")
 	cmd.Flags().StringVar(&o.Owner, "owner", "", "the owner of the bridge that is asked; by default what the configuration says")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for an answer")
@@ -16,7 +18,7 @@ func clientFlags(cmd *cobra.Command, o *ClientOptions) {
 
 // sameBridge returns the flags by which another command asks the same bridge,
 // with a space before each.
-func (c *cli) sameBridge(o ClientOptions) string {
+func (c *cli) sameBridge(o app.ClientOptions) string {
 	file := c.file
 	if file == defaultConfig {
 		file = ""

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 // Whoever edits a file looks at what runs, and a probe must not end it.
@@ -67,12 +69,12 @@ func TestAPrintedCommandIsOfTheSameBridge(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		file string
-		o    ClientOptions
+		o    app.ClientOptions
 	}{
-		"":                                {defaultConfig, ClientOptions{}},
-		" -f a.yaml":                      {"a.yaml", ClientOptions{}},
-		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", ClientOptions{}},
-		" --admin '[::1]:9901' --owner s": {defaultConfig, ClientOptions{Address: "[::1]:9901", Owner: "s"}},
+		"":                                {defaultConfig, app.ClientOptions{}},
+		" -f a.yaml":                      {"a.yaml", app.ClientOptions{}},
+		` -f 'my bridge'\''s.yaml'`:       {"my bridge's.yaml", app.ClientOptions{}},
+		" --admin '[::1]:9901' --owner s": {defaultConfig, app.ClientOptions{Address: "[::1]:9901", Owner: "s"}},
 	} {
 		if got := (&cli{file: c.file}).sameBridge(c.o); got != want {
 			t.Errorf("it is %q, want %q", got, want)

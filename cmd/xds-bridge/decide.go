@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 func (c *cli) approveCommand() *cobra.Command {
@@ -20,7 +21,7 @@ func (c *cli) denyCommand() *cobra.Command {
 }
 
 func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
-	var o ClientOptions
+	var o app.ClientOptions
 	var form output
 	var of string
 	cmd := &cobra.Command{
@@ -43,7 +44,7 @@ func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
 
 // decide gives one decision on several holds, each by itself, and returns the
 // first error.
-func (c *cli) decide(ctx context.Context, o ClientOptions, form output, verb string, ids []string) error {
+func (c *cli) decide(ctx context.Context, o app.ClientOptions, form output, verb string, ids []string) error {
 	client, err := c.program().Client(o)
 	if err != nil {
 		return err

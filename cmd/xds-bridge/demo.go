@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/internal/demo"
 )
 
@@ -63,7 +64,7 @@ func (c *cli) demo(ctx context.Context, o demoOptions) error {
 	}
 	switch err := demo.Run(ctx, options); {
 	case errors.Is(err, demo.ErrUnreachable):
-		return unreachable("demo: %w", err)
+		return &app.Error{Cause: app.CauseUnreachable, Err: fmt.Errorf("demo: %w", err)}
 	case err != nil:
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 // The exit codes. A signal's are 130 and 143.
@@ -22,6 +23,10 @@ type exit struct{ code int }
 
 func (e exit) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
+func usage(format string, args ...any) error {
+	return &app.Error{Cause: app.CauseUsage, Err: fmt.Errorf(format, args...)}
+}
+
 // codeOf returns the exit code that an error of a command stands for.
 func codeOf(ctx context.Context, err error) int {
 	if err == nil {
@@ -33,13 +38,13 @@ func codeOf(ctx context.Context, err error) int {
 	if e, ok := errors.AsType[exit](err); ok {
 		return e.code
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*app.Error](err); ok {
 		switch e.Cause {
-		case CauseUsage:
+		case app.CauseUsage:
 			return exitUsage
-		case CauseUnreachable:
+		case app.CauseUnreachable:
 			return exitUnreachable
-		case CauseFindings:
+		case app.CauseFindings:
 		}
 		return exitFindings
 	}

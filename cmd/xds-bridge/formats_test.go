@@ -5,24 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/xds-bridge/xds-bridge/config"
 )
-
-// TestEveryFormatOfTheConfigurationIsThere: what config allows has a line in
-// forms, and the other way round.
-func TestEveryFormatOfTheConfigurationIsThere(t *testing.T) {
-	t.Parallel()
-	schema, err := config.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range forms() {
-		if !strings.Contains(string(schema), `"`+name+`"`) {
-			t.Errorf("config knows no format %s", name)
-		}
-	}
-}
 
 // severalFormats is the world's mesh in ZooKeeper, in several formats at once.
 func (w *world) severalFormats(formats, names string) string {
@@ -98,35 +81,6 @@ func TestTwoServicesOfOneName(t *testing.T) {
 	})
 	if got := w.zk.Children("/services/greeter"); !slices.Equal(got, []string{"xdsb-10.0.0.7:20880"}) {
 		t.Errorf("the folder holds %q", got)
-	}
-}
-
-// TestWhoSharesAName: what is copied from a registry does, what a mesh has two
-// of does not, and a place has one answer for all that write to it.
-func TestWhoSharesAName(t *testing.T) {
-	t.Parallel()
-	const registries = `owner: shop
-registries:
-  mesh: { istiod: { address: "istiod:15010" } }
-  zk: { zookeeper: { servers: ["zk:2181"] } }
-  n: { nacos: { servers: ["http://n:8848"] } }
-bridges:
-`
-	for bridges, want := range map[string]bool{
-		"  - { name: a, from: mesh, to: zk, formats: [kratos] }":                                                                            false,
-		"  - { name: a, from: mesh, to: zk, formats: [{ format: kratos, join: true }] }":                                                    true,
-		"  - { name: a, from: n, to: zk, formats: [kratos] }":                                                                               true,
-		"  - { name: a, from: mesh, to: zk, formats: [kratos] }\n  - { name: b, from: n, to: zk, formats: [kratos] }":                       true,
-		"  - { name: a, from: mesh, to: zk, formats: [kratos] }\n  - { name: b, from: n, to: zk, formats: [{ format: kratos, root: /k }] }": false,
-	} {
-		cfg, err := config.Parse("test.yaml", []byte(registries+bridges), lookup(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := &builder{cfg: cfg}
-		if got := b.joins(use{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: "zk"}); got != want {
-			t.Errorf("%s: %v", bridges, got)
-		}
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 func (c *cli) healthcheckCommand() *cobra.Command {
-	var o HealthOptions
+	var o app.HealthOptions
 	cmd := &cobra.Command{
 		Use: "healthcheck", Short: "Ask the running bridge whether it lives", Args: noArgs,
 		Long: "healthcheck asks /livez of the running bridge, for containers without a shell.\n" +

@@ -11,11 +11,12 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func (c *cli) holdsCommand() *cobra.Command {
-	var o ClientOptions
+	var o app.ClientOptions
 	var form output
 	var of string
 	cmd := &cobra.Command{
@@ -32,7 +33,7 @@ func (c *cli) holdsCommand() *cobra.Command {
 }
 
 // holds lists what is held back, of one bridge where one is named.
-func (c *cli) holds(ctx context.Context, o ClientOptions, form output, of string) error {
+func (c *cli) holds(ctx context.Context, o app.ClientOptions, form output, of string) error {
 	client, err := c.program().Client(o)
 	if err != nil {
 		return err
@@ -42,7 +43,7 @@ func (c *cli) holds(ctx context.Context, o ClientOptions, form output, of string
 		return err
 	}
 	if of != "" {
-		page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !isOf(h.Bridge, of) })
+		page.Items = slices.DeleteFunc(page.Items, func(h admin.Hold) bool { return !app.SameBridge(h.Bridge, of) })
 		page.Total = len(page.Items)
 	}
 	if form == outputJSON {
@@ -102,7 +103,7 @@ func (c *cli) printHolds(holds []admin.Hold, flags string) {
 }
 
 func (c *cli) eventsCommand() *cobra.Command {
-	var o ClientOptions
+	var o app.ClientOptions
 	var form output
 	after := int64(0)
 	cmd := &cobra.Command{

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	istiodfake "github.com/xds-bridge/xds-bridge/internal/fake/istiod"
 )
 
@@ -106,7 +107,7 @@ func TestPlan(t *testing.T) {
 	before := w.touched()
 	r := do(t, "plan", "-o", "json", "-f", file)
 	r.want(t, exitFindings)
-	var d Difference
+	var d app.Difference
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		t.Fatal(err)
 	}

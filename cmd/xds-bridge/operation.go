@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
-func operationFlags(cmd *cobra.Command, o *OperationOptions, form *output, yes string) {
+func operationFlags(cmd *cobra.Command, o *app.OperationOptions, form *output, yes string) {
 	outputFlag(cmd, form)
 	cmd.Flags().StringVar(&o.Target, "target", "", "only this registry of the configuration")
 	cmd.Flags().BoolVar(&o.Yes, "yes", false, yes+"; without it nothing is written")
@@ -16,7 +18,7 @@ func operationFlags(cmd *cobra.Command, o *OperationOptions, form *output, yes s
 
 // operated prints what was or would be done. Nothing is printed where nothing was
 // found out.
-func (c *cli) operated(d *Operation, err error, form output) error {
+func (c *cli) operated(d *app.Operation, err error, form output) error {
 	if d == nil {
 		return err
 	}
@@ -30,7 +32,7 @@ func (c *cli) operated(d *Operation, err error, form output) error {
 	return err
 }
 
-func (c *cli) printWork(d *Operation) {
+func (c *cli) printWork(d *app.Operation) {
 	done, left := d.Entries, d.Left
 	c.printSteps(done)
 	if len(left) > 0 {
@@ -54,7 +56,7 @@ func (c *cli) printWork(d *Operation) {
 	}
 }
 
-func (c *cli) printSteps(steps []Step) {
+func (c *cli) printSteps(steps []app.Step) {
 	where := ""
 	for _, s := range steps {
 		if at := s.Target + "  " + s.Group; at != where {

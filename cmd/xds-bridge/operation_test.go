@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	zkfake "github.com/xds-bridge/xds-bridge/internal/fake/zookeeper"
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
@@ -65,7 +66,7 @@ func TestWhatCouldNotBePurgedIsNamed(t *testing.T) {
 	do(t, "purge", "--owner", "shop", "-f", file).want(t, exitOK, "3 entries of owner shop would be deleted")
 	r := do(t, "purge", "--owner", "shop", "--yes", "-o", "json", "-f", file)
 	r.want(t, exitFindings, "not done, or not known to be: 1 entries; the first is tri://10.0.1.1:20880")
-	var d Operation
+	var d app.Operation
 	if err := json.Unmarshal([]byte(r.out), &d); err != nil {
 		t.Fatalf("%v\n%s", err, r.out)
 	}

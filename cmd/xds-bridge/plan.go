@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 type planOptions struct {
@@ -44,7 +46,7 @@ func (c *cli) plan(ctx context.Context, o planOptions) error {
 	return err
 }
 
-func (c *cli) printPlan(d *Difference) {
+func (c *cli) printPlan(d *app.Difference) {
 	where := ""
 	for _, s := range d.Changes {
 		if at := s.Target + "  " + s.Group; at != where {
@@ -89,7 +91,7 @@ type painted struct {
 }
 
 // lines returns a step as it is shown.
-func lines(s Step) []painted {
+func lines(s app.Step) []painted {
 	switch {
 	case s.Held != "":
 		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", keyWord(s.Key), s.Held)}}

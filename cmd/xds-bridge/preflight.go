@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 type preflightOptions struct {
@@ -40,7 +42,7 @@ func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
 	}
 	code := exitOK
 	for _, f := range all {
-		if f.Outcome == Failed && code == exitOK {
+		if f.Outcome == app.Failed && code == exitOK {
 			code = exitFindings
 		}
 		if f.Away {
@@ -53,7 +55,7 @@ func (c *cli) preflight(ctx context.Context, o preflightOptions) error {
 	return nil
 }
 
-func (c *cli) printFindings(all []Finding) {
+func (c *cli) printFindings(all []app.Finding) {
 	heading := ""
 	for _, f := range all {
 		if h := string(f.Role) + " " + f.Peer; h != heading {
@@ -62,11 +64,11 @@ func (c *cli) printFindings(all []Finding) {
 		}
 		sign, how := "√", green
 		switch f.Outcome {
-		case Warned:
+		case app.Warned:
 			sign, how = "‼", yellow
-		case Failed:
+		case app.Failed:
 			sign, how = "×", red
-		case Passed:
+		case app.Passed:
 		}
 		c.show(how, "  %s %s%s", sign, f.Check, c.withFile(colon(f.Detail)))
 		if f.Fix != "" {

@@ -1,9 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
+)
 
 func (c *cli) purgeCommand() *cobra.Command {
-	var o PurgeOptions
+	var o app.PurgeOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete everything that one owner or one bridge wrote", Args: noArgs,

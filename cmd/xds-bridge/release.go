@@ -1,9 +1,13 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
+)
 
 func (c *cli) releaseCommand() *cobra.Command {
-	var o ReleaseOptions
+	var o app.ReleaseOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody", Args: noArgs,

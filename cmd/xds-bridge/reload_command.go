@@ -6,10 +6,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 func (c *cli) reloadCommand() *cobra.Command {
-	var o ClientOptions
+	var o app.ClientOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the running bridge read its configuration again", Args: noArgs,
@@ -24,8 +25,8 @@ func (c *cli) reloadCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) reload(ctx context.Context, o ClientOptions, form output) error {
-	o.Timeout = max(o.Timeout, ReloadWait)
+func (c *cli) reload(ctx context.Context, o app.ClientOptions, form output) error {
+	o.Timeout = max(o.Timeout, app.ReloadWait)
 	o.AnyOwner = true // it reads its own file, in which the owner may be what changed
 	client, err := c.program().Client(o)
 	if err != nil {

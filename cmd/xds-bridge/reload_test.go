@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -397,33 +395,6 @@ func TestAReloadOfSelectAndNames(t *testing.T) {
 	eventually(t, "greeter is there under its new name", func() bool { return len(w.zk.Children("/microservices/after")) == 2 })
 	if all := w.zk.Children("/microservices/before"); len(all) > 0 {
 		t.Errorf("neither file exports greeter as before: %v", all)
-	}
-}
-
-// TestARefusedFileLeavesNothing shows that a file of which no runtime can be made
-// leaves what makes runtimes as it was.
-func TestARefusedFileLeavesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	c := &Program{File: w.config(fileOptions{bridge: quick}), LogOutput: io.Discard, Env: lookup(nil)}
-	b, err := c.built(buildOptions{quiet: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.runtime.close()
-	cfg, feeds := b.cfg, maps.Clone(b.sourceTables)
-	w.config(fileOptions{bridge: quick, zk: `, user: shop, passwordFile: nowhere`})
-	w.replaced(c.File, "from: mesh,", "from: other,")
-	w.replaced(c.File, "  mesh:", "  other:")
-	refused, err := c.load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.next(refused, nil); err == nil {
-		t.Fatal("a file without the password was taken")
-	}
-	if b.cfg != cfg || b.runtime.cfg != cfg || !maps.Equal(b.sourceTables, feeds) {
-		t.Errorf("of the refused file are left: owner %s, feeds %v", b.cfg.Owner, slices.Collect(maps.Keys(b.sourceTables)))
 	}
 }
 

@@ -22,6 +22,9 @@ type removing struct {
 	trail       string
 }
 
+// secondMark is what the second bridge is called once it is not configured.
+const secondMark = "mark:2or"
+
 // second returns the line of the second bridge.
 func second(formats string) string {
 	return "bridges:\n  - { name: second, from: mesh, to: zk, formats: [" + formats + "], select: { include: [\"greeter.*\"] }, names: [{ host: \"greeter.*\", service: greeter }]" + quick + " }\n"
@@ -101,18 +104,18 @@ func TestPurgeOfABridge(t *testing.T) {
 	r.elsewhere()
 	do(t, "purge", "--bridge", "second", "--yes", "-f", r.file).want(t, exitUsage, "a bridge of owner shop still runs", "stop it first")
 	r.with("")
-	do(t, "reload", "-f", r.file).want(t, exitOK, "bridge second: leaves zk; its entries there are held for approval as those of "+bridgeMark("second"))
-	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge "+bridgeMark("second")+" is not configured", "4 held by the guard")
+	do(t, "reload", "-f", r.file).want(t, exitOK, "bridge second: leaves zk; its entries there are held for approval as those of "+secondMark)
+	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge "+secondMark+" is not configured", "4 held by the guard")
 	do(t, "purge", "--bridge", "third", "--yes", "-f", r.file).want(t, exitOK, "There is nothing of bridge third of owner shop to purge.")
 	do(t, "purge", "--bridge", "second at kratos:/", "--yes", "-f", r.file).want(t, exitUsage, "is no bridge")
 	do(t, "purge", "--bridge", "second", "--owner", "else", "--yes", "-f", r.file).want(t, exitFindings, `no owner "else" is known`)
 	do(t, "purge", "--bridge", "second", "-f", r.file).want(t, exitOK, "4 entries of bridge second of owner shop would be deleted; give --yes")
 	r.left(t, 2, 2)
-	do(t, "purge", "--bridge", bridgeMark("second"), "--yes", "-f", r.file).want(t, exitOK, "4 entries of bridge "+bridgeMark("second")+" of owner shop: deleted.")
+	do(t, "purge", "--bridge", secondMark, "--yes", "-f", r.file).want(t, exitOK, "4 entries of bridge "+secondMark+" of owner shop: deleted.")
 	r.left(t, 0, 0)
 	inStep(t, r.file)
 	do(t, "plan", "-f", r.file).want(t, exitOK, "Nothing differs.")
-	if text, err := os.ReadFile(r.trail); err != nil || !strings.Contains(string(text), `"action":"purge","owner":"shop","target":"zk","bridge":"`+bridgeMark("second")) {
+	if text, err := os.ReadFile(r.trail); err != nil || !strings.Contains(string(text), `"action":"purge","owner":"shop","target":"zk","bridge":"`+secondMark) {
 		t.Errorf("the audit does not tell of it: %s, %v", text, err)
 	}
 	if _, known := r.zk.Get("/xds-bridge/shop/alive"); !known {
@@ -145,8 +148,8 @@ func TestARemovedBridgeIsHeldUntilAPersonDecides(t *testing.T) {
 		held                 int
 		end                  func(r *removing, t *testing.T, id string)
 	}{
-		"a bridge by a reload, denied":      {"reload", "", bridgeMark("second"), 4, (*removing).denied},
-		"a bridge by a restart, approved":   {"restart", "", bridgeMark("second"), 4, (*removing).approved},
+		"a bridge by a reload, denied":      {"reload", "", secondMark, 4, (*removing).denied},
+		"a bridge by a restart, approved":   {"restart", "", secondMark, 4, (*removing).approved},
 		"a format by a reload, approved":    {"reload", "dubbo-interface", format, 2, (*removing).approved},
 		"a format by a restart, configured": {"restart", "dubbo-interface", format, 2, (*removing).configured},
 	} {
@@ -175,13 +178,13 @@ func TestALeftoverOfARenamedBridgeIsHeld(t *testing.T) {
 	r.stop()
 	r.offer(greeter, "10.0.1.1")
 	r.file = r.world.file("config.yaml", strings.Replace(r.first, "bridges:\n", strings.Replace(second("dubbo-interface, kratos"), "name: second", "name: renamed", 1), 1))
-	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge "+bridgeMark("second")+" is not configured", "2 to update", "2 held by the guard")
+	do(t, "plan", "-f", r.file).want(t, exitFindings, "held: bridge "+secondMark+" is not configured", "2 to update", "2 held by the guard")
 	if testing.Short() {
 		t.Skip("a guard that no bridge sets waits for a minute")
 	}
 	r.running = r.start(r.file)
 	eventually(t, "it is held", func() bool { return do(t, "status", "-f", r.file).code == exitHeld })
-	do(t, "status", "-f", r.file).want(t, exitHeld, "zk held", "bridge "+bridgeMark("second")+" is not configured")
+	do(t, "status", "-f", r.file).want(t, exitHeld, "zk held", "bridge "+secondMark+" is not configured")
 	do(t, "holds", "-f", r.file).want(t, exitHeld, "10.0.1.2")
 	if _, metrics := r.probe(t, "/metrics"); !strings.Contains(metrics, `xdsbridge_guard_holds{peer="zk"} 1`) {
 		t.Error("no metric tells of it")

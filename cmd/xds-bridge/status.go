@@ -13,10 +13,11 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 func (c *cli) statusCommand() *cobra.Command {
-	var o ClientOptions
+	var o app.ClientOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running bridge knows and does", Args: noArgs,
@@ -31,7 +32,7 @@ func (c *cli) statusCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) status(ctx context.Context, o ClientOptions, form output) error {
+func (c *cli) status(ctx context.Context, o app.ClientOptions, form output) error {
 	client, err := c.program().Client(o)
 	if err != nil {
 		return err

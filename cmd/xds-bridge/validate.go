@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 type validateOptions struct {
@@ -82,5 +83,5 @@ func (c *cli) check(file string, skip bool) (faults, warnings config.Faults) { /
 		c.note("%s names files that this machine does not have as they are to be; where they are on another give --skip-files", file)
 		faults = append(faults, missing...)
 	}
-	return append(faults, Unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
+	return append(faults, app.Unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
 }

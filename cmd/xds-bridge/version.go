@@ -4,6 +4,8 @@ import (
 	"cmp"
 
 	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 func (c *cli) versionCommand() *cobra.Command {
@@ -17,7 +19,7 @@ func (c *cli) versionCommand() *cobra.Command {
 }
 
 func (c *cli) version(o output) error {
-	b := ReadBuild(version)
+	b := app.ReadBuild(version)
 	if o == outputJSON {
 		return c.document(b)
 	}

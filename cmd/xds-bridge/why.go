@@ -11,11 +11,12 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/app"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 func (c *cli) whyCommand() *cobra.Command {
-	var o ClientOptions
+	var o app.ClientOptions
 	var form output
 	cmd := &cobra.Command{
 		Use: "why SERVICE", Short: "Explain where a service comes from and where it went", Args: oneArg("service"),
@@ -33,7 +34,7 @@ func (c *cli) whyCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) why(ctx context.Context, o ClientOptions, form output, service string) error {
+func (c *cli) why(ctx context.Context, o app.ClientOptions, form output, service string) error {
 	if strings.TrimSpace(service) == "" {
 		return usage("why takes the name of a service, found an empty one; write fqdn:port, an interface or a service key, as status lists them")
 	}

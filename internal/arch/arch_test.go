@@ -92,6 +92,16 @@ func TestEveryPackageHasALayer(t *testing.T) {
 	}
 }
 
+// TestCommandsOnlyPrint keeps all but flags and text out of cmd.
+func TestCommandsOnlyPrint(t *testing.T) {
+	allowed := regexp.MustCompile(`^(config|bridge|registry|internal/(app|admin|demo|redact))$`)
+	for _, path := range list(t, "-f", "{{join .Imports \"\\n\"}}", "./cmd/...") {
+		if name, ours := strings.CutPrefix(path, module); ours && !allowed.MatchString(name) {
+			t.Errorf("cmd imports %s", name)
+		}
+	}
+}
+
 func keys() []string {
 	var patterns []string
 	for p := range layers {

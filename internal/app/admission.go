@@ -1,0 +1,129 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// starting is how long a process counts as one that starts. Within it a
+// refusal ends the process, since whoever started it is there to read why. A
+// registry that was out of reach may refuse later, and a reload may add one
+// that does: nobody is there then, and what works for others goes on.
+const starting = 5 * time.Minute
+
+// An admission asks whether a ZooKeeper target may be written to, again and
+// again where it is refused, and says what came of it. The nil admission is
+// that of a target that always may.
+type admission struct {
+	target *zookeeper.Target
+	fatal  time.Time     // until then a refusal ends the process; zero: it never does
+	retry  time.Duration // after which it is asked again
+	peer   string
+	log    *slog.Logger
+	tell   func(bridge.Event)
+	back   chan<- struct{} // made ready when a refusal ended: a person may have changed much
+
+	mu      sync.Mutex
+	refused error // why it may not be written to; nil: it may, or that is not known yet
+}
+
+// admission returns what asks whether a target may be written to.
+func (b *builder) admission(name string, target *zookeeper.Target) *admission {
+	a := &admission{
+		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), peer: name,
+		log: b.log.With("component", "zookeeper", "peer", name), tell: b.events.Add,
+	}
+	if b.before == nil {
+		a.fatal = time.Now().Add(starting)
+	}
+	return a
+}
+
+// wait returns once the target may be written to or ctx ended; an error ends
+// the process.
+func (a *admission) wait(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		err := a.target.Admit(ctx)
+		if !errors.Is(err, zookeeper.ErrDuplicateProcess) && !errors.Is(err, zookeeper.ErrOwner) {
+			a.note(nil)
+			return err //nolint:wrapcheck // runtime names the target
+		}
+		if time.Now().Before(a.fatal) {
+			return &Error{CauseUsage, err}
+		}
+		a.note(err)
+		timer.Reset(a.retry)
+	}
+}
+
+// note says that a refusal began or ended, each once.
+func (a *admission) note(refused error) {
+	a.mu.Lock()
+	before := a.refused
+	a.refused = refused
+	a.mu.Unlock()
+	switch {
+	case refused != nil && before == nil:
+		a.log.Error("the target may not be written to; it is tried again, and other targets go on", "err", refused, "every", a.retry)
+		a.tell(bridge.Event{
+			Time: time.Now(), Kind: bridge.EventRefused, Target: a.peer, What: "nothing may be written to the target",
+			Why: refused.Error(), Release: "when a try succeeds; there is one every " + a.retry.String(),
+		})
+	case refused == nil && before != nil:
+		a.log.Info("the target may be written to by now")
+		poke(a.back)
+	}
+}
+
+// fault says why the target may not be written to, empty where it may.
+func (a *admission) fault() string {
+	if a == nil {
+		return ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.refused == nil {
+		return ""
+	}
+	return a.refused.Error()
+}
+
+// lacks says what the target waits for before it may be written to, or that others
+// do not see that it is; empty if neither, or if fault says why it may not be.
+func (a *admission) lacks() string {
+	if a.fault() != "" {
+		return ""
+	}
+	if err := a.target.Admission(); err != nil {
+		return err.Error()
+	}
+	if err := a.target.Hidden(); err != nil {
+		return "a second bridge of this owner is not refused, since it cannot be shown that this one lives: " + err.Error()
+	}
+	return ""
+}
+
+// alive keeps the sign of life of the target, once it may be written to.
+func (a *admission) alive(ctx context.Context) error {
+	if err := a.wait(ctx); err != nil {
+		return err
+	}
+	a.target.KeepAlive(ctx)
+	return nil
+}

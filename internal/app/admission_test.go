@@ -1,0 +1,61 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestARefusalEndsAProcessOnlyAtItsStart shows both sides of the time that
+// counts as the start.
+func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		since time.Duration // its start
+		ends  bool
+	}{
+		"at the start": {0, true},
+		"of a registry that was out of reach till then": {starting + time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnsembles(t)
+			if _, err := e.program("shpo", "").RunOnce(t.Context(), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			h, err := e.program("shop", "").runtime(buildOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.close()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			a := h.sink(sinkKey{registry: "zk2"}).entry
+			a.fatal = a.fatal.Add(-tc.since)
+			ended := make(chan error, 1)
+			go func() { ended <- a.alive(ctx) }()
+			if !tc.ends {
+				eventually(t, "it is told", func() bool { return strings.Contains(a.fault(), `"shpo"`) })
+				e.to.Delete("/xds-bridge/shpo/bridges")
+				eventually(t, "it is admitted", func() bool { _, lives := e.to.Get("/xds-bridge/shop/alive"); return lives && a.fault() == "" })
+				cancel()
+			}
+			err = <-ended
+			if caused, ok := errors.AsType[*Error](err); ok != tc.ends || ok && caused.Cause != CauseUsage {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(3 * time.Minute)
+	for began := time.Now(); !ok(); began = time.Now() {
+		if began.After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(max(5*time.Millisecond, min(4*time.Since(began), 200*time.Millisecond))) // a look needs the processor too
+	}
+}

@@ -1,0 +1,190 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// PurgeOptions say whose entries go.
+type PurgeOptions struct {
+	Owner  string // empty: that of the configuration
+	Bridge string // empty: all of the owner's
+	OperationOptions
+}
+
+// Purge deletes everything that an owner or a bridge wrote.
+func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error) {
+	if o.Owner == "" && o.Bridge == "" {
+		return nil, usage("purge needs --owner or --bridge, whose entries have to go")
+	}
+	w := operation{action: "purge", after: "deleted", owner: o.Owner, gone: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
+	if o.Bridge != "" {
+		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, markPrefix), ": ") {
+			return nil, usage("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
+		}
+		cfg, err := p.load()
+		if err != nil {
+			return nil, err
+		}
+		w.owner = cmp.Or(o.Owner, cfg.Owner)
+		w.gone = w.owner
+		configured := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return SameBridge(x.Name, o.Bridge) })
+		if !configured && metadata.OwnerMark(w.owner) == metadata.OwnerMark(cfg.Owner) {
+			w.gone = "" // nobody writes them again
+		}
+	}
+	mark := metadata.OwnerMark(w.owner)
+	w.change = func(g registry.Group, held []registry.Held) registry.Change {
+		return registry.Change{Group: g, Delete: slices.DeleteFunc(held, func(h registry.Held) bool {
+			return h.Owner != mark || o.Bridge != "" && !wrote(o.Bridge, h.Entry)
+		})}
+	}
+	return p.doWork(ctx, w, w.owner)
+}
+
+// ReleaseOptions say whose entries are left to nobody.
+type ReleaseOptions struct {
+	Owner string
+	OperationOptions
+}
+
+// Release takes the marks of an owner off its entries, which stay.
+func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, error) {
+	if o.Owner == "" {
+		return nil, usage("release needs --owner, the owner whose marks have to go")
+	}
+	mark := metadata.OwnerMark(o.Owner)
+	owners := append(metadata.Disowned(mark), mark)
+	released := &takeover{owners: owners}
+	return p.doWork(ctx, operation{
+		action: "release", after: "left to nobody", owner: o.Owner, gone: o.Owner,
+		lasting: true, OperationOptions: o.OperationOptions, taking: released,
+		change: func(g registry.Group, held []registry.Held) registry.Change {
+			change := registry.Change{Group: g}
+			for _, h := range held {
+				if released.takes(h.Owner) {
+					change.Put = append(change.Put, registry.Write{New: metadata.Bare(h.Entry), Old: &h})
+				}
+			}
+			return change
+		},
+	}, o.Owner)
+}
+
+// AdoptOptions say which entries are taken over; one of the first three is set.
+type AdoptOptions struct {
+	From               string // an owner
+	Unsigned, Unmarked bool
+	OperationOptions
+}
+
+// Adopt puts the mark of the configuration's owner on entries of others.
+func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error) {
+	cfg, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	signs, _, err := signer(cfg.OwnerKeys)
+	if err != nil {
+		return nil, usage("ownerKeyFile: %w", err)
+	}
+	a := &adoption{
+		takeover: &takeover{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
+		wanted: make(map[registry.Entry]registry.Entry),
+	}
+	w := operation{
+		action: "adopt", after: "marked as owner " + cfg.Owner, gone: o.From,
+		lasting: true, OperationOptions: o.OperationOptions, taking: a.takeover, change: a.change,
+	}
+	switch way := o.way(); {
+	case way == "from" && o.From != cfg.Owner:
+		a.owners = []string{metadata.OwnerMark(o.From)}
+	case way == "unsigned" && signs != nil:
+		a.owners = metadata.Disowned(a.owner)
+	case way == "unsigned":
+		return nil, usage("adopt --unsigned is for entries from before ownerKeyFile was set; it is not set")
+	case way == "unmarked":
+		a.owners, w.prepare = []string{""}, a.plan
+	default:
+		return nil, usage("adopt needs one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
+	}
+	return p.doWork(ctx, w, cfg.Owner)
+}
+
+// way returns the one flag that says what is adopted; empty where it is not one.
+func (o AdoptOptions) way() string {
+	var ways []string
+	for way, set := range map[string]bool{"from": o.From != "", "unsigned": o.Unsigned, "unmarked": o.Unmarked} {
+		if set {
+			ways = append(ways, way)
+		}
+	}
+	if len(ways) != 1 {
+		return ""
+	}
+	return ways[0]
+}
+
+// An adoption puts our mark on entries.
+type adoption struct {
+	*takeover
+	owner  string // ours, as registry.Held.Owner tells it
+	signer *metadata.Signer
+	wanted map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
+}
+
+// plan finds out which entries without a mark are what we would write but for
+// it.
+func (a *adoption) plan(ctx context.Context, h *runtime) error {
+	for _, t := range h.sinks {
+		plans, _, err := t.loop.Plan(ctx)
+		if err != nil {
+			return unreachable("target %s: not everything could be read: %w", t.name, err)
+		}
+		for _, p := range plans {
+			for _, w := range p.Change.Put {
+				if w.Old != nil && metadata.Bare(w.Old.Entry).Value == metadata.Bare(w.New).Value {
+					a.wanted[w.Old.Entry] = w.New
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (a *adoption) change(g registry.Group, held []registry.Held) registry.Change {
+	change := registry.Change{Group: g}
+	for _, h := range held {
+		if h.Owner == a.owner {
+			change.Want = append(change.Want, h.Entry)
+			continue
+		}
+		if next, ok := a.ours(h); ok {
+			change.Put = append(change.Put, registry.Write{New: next, Old: &h})
+			change.Want = append(change.Want, next)
+		}
+	}
+	return change
+}
+
+// ours returns an entry as ours, false where it is not taken over.
+func (a *adoption) ours(h registry.Held) (registry.Entry, bool) {
+	if !a.takes(h.Owner) {
+		return registry.Entry{}, false
+	}
+	if h.Owner == "" {
+		next, ok := a.wanted[h.Entry]
+		return next, ok
+	}
+	next := metadata.Remark(h.Entry, func(m metadata.Mark) metadata.Mark {
+		m.Owner, m.Signature = a.owner, ""
+		return m
+	})
+	return a.signer.Sign(next), true
+}

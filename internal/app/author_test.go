@@ -1,0 +1,50 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// TestAuthor shows whom an entry of ours belongs to, by its mark and its place.
+func TestAuthor(t *testing.T) {
+	t.Parallel()
+	b := &builder{cfg: &config.Config{
+		Registries: map[string]config.Registry{"zk": {ZooKeeper: &config.ZooKeeper{}}, "mesh": {Istiod: &config.Istiod{}}},
+		Bridges: []config.Bridge{
+			{Name: "orders", To: "zk", Formats: []config.Format{{Format: "dubbo-interface", Root: "/dubbo"}}},
+			{Name: "back", To: "mesh", Listen: ":15010", Formats: []config.Format{{Format: "dubbo-interface", Root: "/dubbo"}}},
+		},
+	}}
+	written := func(by, kind, root string) registry.Entry {
+		return registry.Entry{
+			Group: registry.Group{Kind: kind, Namespace: root, Name: "api.A"},
+			Value: "dubbo://10.0.0.1:20880/api.A?side=provider&xdsb=" + metadata.NewMark("me", by).String(),
+		}
+	}
+	for name, test := range map[string]struct {
+		at         sinkKey
+		entry      registry.Entry
+		of, author string
+	}{
+		"a bridge that writes the place":          {sinkKey{registry: "zk"}, written("orders", "dubbo-interface", "/dubbo"), "orders", "orders"},
+		"a bridge that writes another root":       {sinkKey{registry: "zk"}, written("orders", "dubbo-interface", "/other"), "orders", "orders at dubbo-interface:/other/"},
+		"a bridge that writes another format":     {sinkKey{registry: "zk"}, written("orders", "kratos", "/dubbo"), "orders", "orders at kratos:/dubbo/"},
+		"a bridge that is not configured":         {sinkKey{registry: "zk"}, written("gone", "dubbo-interface", "/dubbo"), "gone", bridgeMark("gone")},
+		"a bridge that leads to another registry": {sinkKey{registry: "zk"}, written("back", "dubbo-interface", "/dubbo"), "back", bridgeMark("back")},
+		"what is served has no place":             {sinkKey{"mesh", ":15010"}, written("back", "service-entry", ""), "back", "back"},
+		"an entry without a mark":                 {sinkKey{registry: "zk"}, registry.Entry{Value: "dubbo://10.0.0.1:20880/api.A"}, "", ""},
+	} {
+		author := b.author(test.at)(test.entry)
+		if author != test.author {
+			t.Errorf("%s: %q, want %q", name, author, test.author)
+		}
+		for _, bridge := range []string{"orders", "back", "gone"} {
+			if SameBridge(author, bridge) != (bridge == test.of) {
+				t.Errorf("%s: whether %q is bridge %s", name, author, bridge)
+			}
+		}
+	}
+}

@@ -1,0 +1,394 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/internal/metrics"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// buildOptions says how a configuration is made into a runtime.
+type buildOptions struct {
+	dryRun bool      // targets are read, and nothing is written
+	quiet  bool      // only warnings are logged
+	joins  bool      // it takes its part among replicas, where there are to be several
+	owner  string    // in place of the configuration's; empty: that one
+	byHand *takeover // entries are changed by a person's word, beside any bridge that runs; nil: they are not
+}
+
+// builder makes a runtime. The one after each change of the configuration is made
+// by a builder of its own, which takes over what did not change, and takes the
+// place of the one before it once its runtime runs. This package knows every
+// adapter; nothing else does.
+type builder struct {
+	cfg          *config.Config
+	log          *slog.Logger
+	level        *slog.LevelVar
+	metrics      *metrics.Metrics
+	signer       *metadata.Signer // nil: marks are not signed
+	signed       string           // which keys it signs with, as a text that changes with them
+	events       *admin.Events
+	audit        *audit.Log
+	byHand       *takeover // see buildOptions
+	dryRun       bool
+	listeners    *listeners
+	file         watched                 // the configuration, as it was read first
+	runtime      *runtime                // that is being made
+	before       *runtime                // that runs while this one is made; nil: none does
+	stand        []*targetConnection     // that are up while it is made, also such as the runtime before has no more
+	sourceTables map[string]*sourceTable // of the registries that are read
+
+	replicas *elections // as one of which this process runs; nil: it is alone
+	onMove   []func()   // what to do to parts of the runtime before once the next one runs
+}
+
+// runtime makes the configuration that the flags name into a runtime that does
+// not run yet. It connects to nobody.
+func (p *Program) runtime(w buildOptions) (*runtime, error) {
+	b, err := p.built(w)
+	if err != nil {
+		return nil, err
+	}
+	return b.runtime, nil
+}
+
+// built returns a runtime with what made it.
+func (p *Program) built(w buildOptions) (*builder, error) {
+	file := watched{path: p.File}
+	file.taken() // before it is read: what it says from then on is a change
+	cfg, err := p.usable()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Owner = cmp.Or(w.owner, cfg.Owner)
+	log, level, err := p.logger(cfg.Log, w.quiet)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{
+		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, listeners: newListeners(), file: file,
+		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
+		sourceTables: make(map[string]*sourceTable), metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
+	}
+	if w.joins {
+		if b.replicas, err = b.replica(cfg); err != nil {
+			return nil, &Error{CauseUsage, err}
+		}
+	}
+	made, err := b.next(cfg, nil)
+	if err != nil {
+		b.replicas.close()
+		return nil, err
+	}
+	made.runtime.configure()
+	return made, nil
+}
+
+// load reads the configuration.
+func (p *Program) load() (*config.Config, error) {
+	cfg, err := config.Load(p.File, p.Env)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // faults say file and line themselves
+	}
+	return cfg, nil
+}
+
+// usable returns the configuration that the flags name, or everything that
+// is wrong with it.
+func (p *Program) usable() (*config.Config, error) {
+	cfg, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	if faults := append(cfg.CheckFiles(), Unsupported(cfg)...); len(faults) > 0 {
+		return nil, faults
+	}
+	return cfg, nil
+}
+
+// next returns what made a configuration into a runtime. The parts of the runtime
+// before it that depend on nothing that changed are parts of the new one as they
+// are, and connections that stand are taken up. One that cannot be made leaves this
+// builder as it was.
+func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*builder, error) {
+	next := *b
+	next.cfg, next.before, next.stand, next.onMove, next.sourceTables = cfg, b.runtime, standing, nil, maps.Clone(b.sourceTables)
+	next.runtime = &runtime{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
+	var err error
+	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
+		return nil, usage("ownerKeyFile: %w", err)
+	}
+	if err := next.build(); err != nil {
+		next.runtime.closeBut(standing)
+		return nil, &Error{CauseUsage, err}
+	}
+	next.onMove, next.before, next.stand = append(next.onMove, next.runtime.configure), nil, nil
+	return &next, nil
+}
+
+// build makes one source for every registry that a bridge reads, and one
+// sink for every end that one writes to.
+func (b *builder) build() error {
+	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
+		in, err := b.reused(name)
+		if err != nil {
+			return fmt.Errorf("registries.%s: %w", name, err)
+		}
+		b.runtime.sources = append(b.runtime.sources, in)
+	}
+	if err := b.keyPublishers(); err != nil {
+		return err
+	}
+	for _, name := range b.named() {
+		b.runtime.registryIDs = append(b.runtime.registryIDs, b.joined(name))
+	}
+	for _, at := range distinct(b.cfg.Bridges, sinkKeyOf) {
+		if err := b.sink(at); err != nil {
+			return fmt.Errorf("registries.%s: %w", at.registry, err)
+		}
+	}
+	return nil
+}
+
+// reused returns the source of a registry: the one that runs where it depends
+// on nothing that changed, or a new one over the same table.
+func (b *builder) reused(name string) (*boundSource, error) {
+	of := sourceConfig(b.cfg, name)
+	key := text(of)
+	if b.before != nil {
+		if in := b.before.source(name); in != nil && in.key == key {
+			return in, nil
+		}
+	}
+	part := *b
+	part.cfg = of
+	in, err := part.source(name, of.Registries[name])
+	if err != nil {
+		return nil, err
+	}
+	in.key, in.sourceTable = key, b.sourceTable(name)
+	return in, nil
+}
+
+// A sinkKey is what one loop writes to: a registry, or one address at which a
+// mesh is served. Bridges that name the same one wait for each other there.
+type sinkKey struct{ registry, listen string }
+
+func sinkKeyOf(x config.Bridge) sinkKey { return sinkKey{x.To, x.Listen} }
+
+func (e sinkKey) String() string {
+	if e.listen == "" {
+		return e.registry
+	}
+	return e.registry + e.listen
+}
+
+// distinct returns what bridges name, each once, in the order of the file.
+func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T) []T {
+	var all []T
+	seen := make(map[T]bool)
+	for _, b := range bridges {
+		if t := what(b); !seen[t] {
+			seen[t] = true
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// source makes the source of a registry. A new kind of source has its line
+// here.
+func (b *builder) source(name string, r config.Registry) (*boundSource, error) {
+	switch {
+	case r.Istiod != nil:
+		return b.mesh(name, r.Istiod)
+	case r.ZooKeeper != nil:
+		return b.zookeeperSource(name, r.ZooKeeper)
+	case r.Nacos != nil:
+		return b.nacosSource(name, r.Nacos)
+	default:
+		return nil, errNoSource // validation told of it before
+	}
+}
+
+// connection makes the connection that an end is reached by. A new kind of target
+// has its line here.
+func (b *builder) connection(at sinkKey) (*targetConnection, error) {
+	switch r := b.cfg.Registries[at.registry]; {
+	case r.ZooKeeper != nil:
+		return b.zookeeper(at.registry, r.ZooKeeper)
+	case r.Nacos != nil:
+		return b.nacos(at.registry, r.Nacos)
+	case r.Istiod != nil:
+		return b.served(at, r.Istiod)
+	default:
+		return nil, errNoTarget // validation told of it before
+	}
+}
+
+// sink makes the target at an end and the one loop of all bridges that lead
+// to it. A connection that stands there, and the loop over it, stay where they depend
+// on nothing that changed.
+func (b *builder) sink(at sinkKey) error {
+	o := &sink{at: at}
+	if at.listen == "" { // what is served is served whole by every replica
+		var err error
+		if o.election, err = b.election(at.registry); err != nil {
+			return err
+		}
+	}
+	var old *sink
+	if b.before != nil {
+		old = b.before.sink(at)
+	}
+	o.former = b.former(at, old)
+	o.key = loopKey(b.cfg, at, o.former) + b.signed
+	key := targetConnectionKey(b.cfg, at)
+	o.targetConnection = first(b.stand, func(l *targetConnection) bool { return l.name == at.String() && l.key == key })
+	if old != nil && old.targetConnection == o.targetConnection && old.key == o.key {
+		b.runtime.sinks = append(b.runtime.sinks, old)
+		return nil
+	}
+	if o.targetConnection == nil {
+		l, err := b.connection(at)
+		if err != nil {
+			return err
+		}
+		l.key, o.targetConnection = key, l
+	}
+	b.runtime.sinks = append(b.runtime.sinks, o) // so that it is closed whatever comes
+	bridges := leadingTo(b.cfg, at)
+	var err error
+	if o.boundTarget, err = o.over(b, bridges, o.former); err != nil {
+		return err
+	}
+	o.loop, err = b.loop(o, bridges)
+	return err
+}
+
+// loop makes the loop of a sink.
+func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
+	owner, target := metadata.OwnerMark(b.cfg.Owner), o.target
+	if b.dryRun {
+		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), taking: b.byHand}
+	}
+	ways, err := b.bridges(bridges, o.codecs)
+	if err != nil {
+		return nil, err
+	}
+	options := b.tuning(o.at)
+	options.Target, options.Owner = o.name, owner
+	options.Log = b.log.With("component", "bridge", "peer", o.name)
+	options.Election = o.election.bridge()
+	options.Author, options.Differ = b.author(o.at), o.election.differing
+	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
+	l, err := bridge.New(target, ways, options)
+	return l, err //nolint:wrapcheck // build names the registry
+}
+
+// tuning returns how the loop at an end goes about its work, which may change
+// while it runs.
+func (b *builder) tuning(at sinkKey) bridge.Options {
+	r := b.cfg.Registries[at.registry]
+	t := r.Timing
+	return bridge.Options{
+		Workers: t.Workers, Rate: float64(t.Rate), Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
+		Retry:   registry.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
+		Timeout: max(minCall, 2*callTimeout(r)),
+	}
+}
+
+// minCall is what a call to a target may take at least before the loop gives
+// it up: the adapter's own, shorter times come first.
+const minCall = 30 * time.Second
+
+// callTimeout returns how long one call to a registry may take by its own
+// setting; 0 where it has none.
+func callTimeout(r config.Registry) time.Duration {
+	if r.ZooKeeper != nil {
+		return r.ZooKeeper.Timeout.Std()
+	}
+	return 0
+}
+
+// bridges makes the bridges of one loop; codecs are those of each.
+func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
+	all := make([]bridge.Bridge, 0, len(bridges))
+	for i, x := range bridges {
+		from, to := b.registryID(x.From), b.registryID(x.To)
+		p, err := b.projection(x, codecs[i])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, bridge.Bridge{
+			Name: x.Name, Table: b.sourceTable(x.From).table, Recheck: b.sourceTable(x.From).recheck,
+			Begin: b.sourceTable(x.From).begin(from, to), Yields: b.yields(x, codecs[i]), Trace: b.trace(x, codecs[i]),
+			Project: p.Entries, Policy: bridge.Policy(x.Policy), Guard: guard(x.Guard),
+		})
+	}
+	return all, nil
+}
+
+// yields returns what tells the entries of a bridge whose protocol is a guess; nil
+// where none is.
+func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
+	if b.cfg.Registries[x.From].Istiod == nil {
+		return nil // other registries tell it
+	}
+	return func(e registry.Entry) bool {
+		return slices.ContainsFunc(codecs, func(c metadata.Encoder) bool {
+			z, ok := c.(*dubbo.ZooKeeper)
+			return ok && z.Guessed(e)
+		})
+	}
+}
+
+// leadingTo returns the bridges to an end, in the order of the file.
+func leadingTo(cfg *config.Config, at sinkKey) []config.Bridge {
+	return slices.DeleteFunc(slices.Clone(cfg.Bridges), func(x config.Bridge) bool { return sinkKeyOf(x) != at })
+}
+
+func guard(g config.Guard) bridge.Guard {
+	return bridge.Guard{
+		Mode: bridge.Mode(g.Mode), Share: g.Share, AtLeast: g.AtLeast, Window: g.Window.Std(),
+		LastEndpoint: g.LastEndpoint.Std(), Settle: g.Settle.Std(), Confirm: g.Confirm.Std(),
+	}
+}
+
+// wouldWrite logs what a dry run does not write.
+func (b *builder) wouldWrite(name string) func(registry.Change) {
+	log := b.log.With("peer", name)
+	return func(c registry.Change) {
+		for _, w := range c.Put {
+			log.Info("would write", "group", w.New.Group.String(), "key", w.New.Key)
+		}
+		for _, h := range c.Delete {
+			log.Info("would delete", "group", h.Group.String(), "key", h.Key)
+		}
+	}
+}
+
+// patterns reads patterns that the configuration has been validated for.
+func patterns(texts []string) ([]naming.Pattern, error) {
+	all := make([]naming.Pattern, 0, len(texts))
+	for _, text := range texts {
+		p, err := naming.ParsePattern(text)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it names kind and text
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}

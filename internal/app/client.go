@@ -1,0 +1,310 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
+)
+
+// A Client asks the status API of a running bridge.
+type Client struct {
+	Owner string // of the bridge that is meant; empty: of any
+
+	scheme, host string // of the URL
+	token        string // that each request bears; empty: none
+	remedy       string // what to do where another answers
+	transport    *http.Transport
+	http         http.Client
+}
+
+// ClientOptions say which running bridge is meant.
+type ClientOptions struct {
+	Address  string // of its status API; empty: as the configuration says
+	Owner    string // empty: as the configuration says
+	AnyOwner bool   // if no owner is given it may be any
+	Timeout  time.Duration
+}
+
+// Client finds the running bridge by the options or by the configuration, of which
+// no more has to be right than what says where the bridge is. A bridge of
+// another owner does not answer it.
+func (p *Program) Client(o ClientOptions) (*Client, error) {
+	access, err := config.ReadAccess(p.File, p.Env)
+	address, how := o.Address, access.Admin
+	if wrong := access.Faults.Under("admin"); err == nil && len(wrong) > 0 {
+		err, how = wrong, config.Admin{}
+	}
+	if address == "" {
+		if err != nil {
+			return nil, err
+		}
+		if address = how.Address; address == "" || address == "off" {
+			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", p.File)
+		}
+		if unread := access.Faults.Under(""); len(unread) > 0 {
+			p.note("warning: %s; asking at %s, which is the default", unread.Error(), address)
+		}
+	}
+	if err := admin.CheckAddress(address, secured(how)); err != nil {
+		return nil, usage("--admin: %w", err)
+	}
+	a := newClient(address, o.Timeout)
+	a.Owner = o.Owner
+	a.remedy = "give --owner of the bridge that is meant"
+	if o.Owner == "" && !o.AnyOwner {
+		a.Owner = access.Owner
+		a.remedy = p.File + " says owner " + strconv.Quote(access.Owner) + "; name that bridge's configuration with --config, or give --owner"
+	}
+	if how.TLS == nil {
+		return a, nil
+	}
+	return a, a.secure(how)
+}
+
+// secured returns how the status API is kept from others, nil where only this
+// machine can reach it.
+func secured(a config.Admin) *admin.Secure {
+	if a.TLS == nil {
+		return nil
+	}
+	return &admin.Secure{
+		Certificate: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(a.TLS.CertFile, a.TLS.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("admin.tls: %w", err)
+			}
+			return &pair, nil
+		},
+		Token: func() (string, error) {
+			s, err := config.ReadSecret(a.TokenFile)
+			return s.Reveal(), err
+		},
+	}
+}
+
+// maxAnswer is more than the status of 100,000 services.
+const maxAnswer = 256 << 20
+
+// secure has the client speak TLS and bear the token.
+func (a *Client) secure(how config.Admin) error {
+	token, err := config.ReadSecret(how.TokenFile)
+	if err != nil {
+		return usage("admin.tokenFile: %w", err)
+	}
+	expected, err := tlsfile.Files{CA: how.TLS.CAFile, ServerName: how.TLS.ServerName}.Config()
+	if err != nil {
+		return usage("admin.%w", err)
+	}
+	a.scheme, a.token, a.transport.TLSClientConfig = "https", token.Reveal(), expected
+	return nil
+}
+
+// newClient returns a client for host:port or unix:/path. It follows no
+// redirect: nobody but the bridge is to see what it sends.
+func newClient(address string, timeout time.Duration) *Client {
+	a := &Client{scheme: "http", host: address, transport: &http.Transport{}}
+	a.http = straight(a.transport)
+	a.http.Timeout = timeout
+	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
+		a.host = "localhost"
+		a.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	}
+	return a
+}
+
+// Status returns all that the bridge knows and does.
+func (a *Client) Status(ctx context.Context) (d admin.Document, err error) {
+	return d, a.get(ctx, "/api/v1/status", &d)
+}
+
+// Why returns the whole chain of a service.
+func (a *Client) Why(ctx context.Context, service string) (w admin.Why, err error) {
+	return w, a.get(ctx, "/api/v1/services/"+url.PathEscape(service), &w)
+}
+
+// Holds returns the deletions that are held back.
+func (a *Client) Holds(ctx context.Context) (p admin.Page[admin.Hold], err error) {
+	return p, a.get(ctx, "/api/v1/holds", &p)
+}
+
+// Events returns what happened after the event of a number.
+func (a *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Event], err error) {
+	return p, a.get(ctx, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
+}
+
+// Approve lets the deletions of a hold go ahead.
+func (a *Client) Approve(ctx context.Context, hold string) (d admin.Decision, err error) {
+	return d, a.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/approve", struct{}{}, &d)
+}
+
+// Deny keeps the deletions of a hold back.
+func (a *Client) Deny(ctx context.Context, hold string) (d admin.Decision, err error) {
+	return d, a.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/deny", struct{}{}, &d)
+}
+
+// Reload has the bridge read its configuration again.
+func (a *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
+	return r, a.post(ctx, "/api/v1/reload", struct{}{}, &r)
+}
+
+// straight returns a client that goes nowhere but where it is told to.
+func straight(t http.RoundTripper) http.Client {
+	return http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// get reads a document of the API.
+func (a *Client) get(ctx context.Context, path string, into any) error {
+	return a.ask(ctx, http.MethodGet, path, nil, into)
+}
+
+// post has something done, as the request says, and reads the answer.
+func (a *Client) post(ctx context.Context, path string, request, into any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	return a.ask(ctx, http.MethodPost, path, bytes.NewReader(body), into)
+}
+
+func (a *Client) ask(ctx context.Context, method, path string, request io.Reader, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, a.scheme+"://"+a.host+path, request)
+	if err != nil {
+		return usage("--admin: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if a.token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	req.Header.Set(admin.UserHeader, thisUser())
+	if a.Owner != "" {
+		req.Header.Set(admin.OwnerHeader, a.Owner)
+	}
+	resp, err := a.http.Do(req)
+	if err != nil {
+		return unreachable("%w; is the bridge running, and is this its admin.address?", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return unreachable("read %s: %w", path, err)
+	}
+	if resp.StatusCode == http.StatusPreconditionFailed {
+		return usage("%s: %w; %s", a.host, problemOf(resp, body), a.remedy)
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
+		return a.problem(resp, body)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return unreachable("%s does not answer as a bridge does: %w", a.host, err)
+	}
+	return nil
+}
+
+// problem says what an answer other than 200 means.
+func (a *Client) problem(resp *http.Response, body []byte) error {
+	err := problemOf(resp, body)
+	if resp.StatusCode == http.StatusNotFound && !json.Valid(body) {
+		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", a.host, err)
+	}
+	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
+		return &Error{CauseFindings, err}
+	}
+	return unreachable("%s: %w", resp.Request.URL.Path, err)
+}
+
+// problemOf returns what an answer says is wrong.
+func problemOf(resp *http.Response, body []byte) error {
+	var p admin.Problem
+	if json.Unmarshal(body, &p) != nil || p.Error == "" {
+		p.Error = resp.Status
+	}
+	return errors.New(p.Error)
+}
+
+// thisUser says who runs the command, for the record.
+func thisUser() string {
+	name := "somebody"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// HealthOptions say which probe of the running bridge is asked.
+type HealthOptions struct {
+	Address string // of its probes; empty: as the configuration says
+	Ready   bool   // ask /readyz in place of /livez
+	Timeout time.Duration
+}
+
+// Health asks a probe of the running bridge and returns its answer.
+func (p *Program) Health(ctx context.Context, o HealthOptions) (string, error) {
+	address, err := p.probes(o)
+	if err != nil {
+		return "", err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", usage("telemetry.address %q: no probes there; set host:port, or name another with --telemetry", address)
+	}
+	if host == "" || host == "0.0.0.0" || host == "::" {
+		host = "127.0.0.1"
+	}
+	probe := "/livez"
+	if o.Ready {
+		probe = "/readyz"
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+probe, nil)
+	if err != nil {
+		return "", usage("telemetry address: %w", err)
+	}
+	client := straight(http.DefaultTransport)
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", unreachable("%w; is the bridge running, and is this its address?", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err != nil {
+		return "", unreachable("read %s: %w", probe, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", &Error{CauseFindings, fmt.Errorf("%s: %s", probe, strings.TrimSpace(string(body)))}
+	}
+	return strings.TrimSpace(string(body)), nil
+}
+
+// probes returns where the probes of the running bridge are.
+func (p *Program) probes(o HealthOptions) (string, error) {
+	if o.Address != "" {
+		return o.Address, nil
+	}
+	access, err := config.ReadAccess(p.File, p.Env)
+	if wrong := access.Faults.Under("telemetry"); err == nil && len(wrong) > 0 {
+		err = wrong
+	}
+	return access.Telemetry.Address, err
+}

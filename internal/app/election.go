@@ -1,0 +1,373 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/lease"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// elections are those in which this process takes part as one of several
+// replicas. It is one for its life, whatever a reload changes. nil: it is alone.
+type elections struct {
+	options lease.Options // of every election, but for what is elected
+	store   func(target string) (lease.Store, error)
+	end     func() // gives back what the records are kept over
+	all     map[string]*election
+
+	running atomic.Pointer[[]*election]
+}
+
+// An election is that of the leader of one target: of a registry that a loop
+// writes, or of the keys that are published in a mesh. The nil election is one
+// that this process is alone in.
+type election struct {
+	*lease.Elector
+
+	target, identity string
+	log              *slog.Logger
+	link             atomic.Pointer[targetConnection] // to the target, by the loop that runs; nil: it is always reached
+}
+
+// replica makes this process one of several, where the configuration says so.
+func (b *builder) replica(cfg *config.Config) (*elections, error) {
+	r := cfg.Replicas
+	if !r.Shared() {
+		return nil, nil //nolint:nilnil // the nil one is alone
+	}
+	identity, err := ownIdentity(r.Identity)
+	if err != nil {
+		return nil, err
+	}
+	all := &elections{all: make(map[string]*election), options: lease.Options{Identity: identity, TTL: r.TTL.Std(), Log: b.log.With("component", "lease")}}
+	if all.store, all.end, err = b.leaseStore(cfg); err != nil {
+		return nil, fmt.Errorf("replicas.lease: %w", err)
+	}
+	return all, nil
+}
+
+// leaseStore returns what opens the record of a target. It has a connection of
+// its own, so that no other request keeps a renewal waiting.
+func (b *builder) leaseStore(cfg *config.Config) (open func(target string) (lease.Store, error), end func(), err error) {
+	r := cfg.Replicas
+	if k := r.Lease.Kubernetes; k != nil {
+		server, namespace, err := inPod(k.Server, k.Namespace)
+		if err != nil {
+			return nil, nil, fmt.Errorf("kubernetes.%w", err)
+		}
+		c := rest.Config{Host: server, TLSClientConfig: rest.TLSClientConfig{CAFile: k.CAFile}, BearerTokenFile: k.TokenFile}
+		return func(target string) (lease.Store, error) {
+			return lease.NewKubernetes(c, namespace, k.Object(cfg.Owner, target)), nil
+		}, func() {}, nil
+	}
+	z := cfg.Registries[r.Lease.ZooKeeper].ZooKeeper
+	o := b.zookeeperOptions(r.Lease.ZooKeeper, z)
+	o.Observe = nil // the registry's own connection tells
+	client, err := zookeeper.Dial(o)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // it names the setting
+	}
+	return func(target string) (lease.Store, error) {
+		return zookeeper.NewRecord(client, cfg.Owner, target, zookeeper.Access(z.ACL))
+	}, client.Close, nil
+}
+
+// inPod returns the API server and the namespace, where none is given those of
+// the pod.
+func inPod(server, namespace string) (string, string, error) {
+	if server == "" {
+		host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+		if host == "" {
+			return "", "", errors.New("server: not in a pod, and none is given")
+		}
+		server = "https://" + net.JoinHostPort(host, cmp.Or(port, "443"))
+	}
+	if namespace == "" {
+		b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+		if err != nil {
+			return "", "", fmt.Errorf("namespace: not in a pod, and none is given: %w", err)
+		}
+		namespace = strings.TrimSpace(string(b))
+	}
+	return server, namespace, nil
+}
+
+// ownIdentity returns a name that no other process has: a replica that starts
+// anew has nothing of what it was before.
+func ownIdentity(name string) (string, error) {
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("replicas.identity: the machine has no name: %w", err)
+		}
+		name = host
+	}
+	return name + "-" + strings.ToLower(rand.Text()[:6]), nil
+}
+
+func (r *elections) close() {
+	if r != nil {
+		r.end()
+	}
+}
+
+// run makes elections those that are shown.
+func (r *elections) run(elections []*election) {
+	if r != nil {
+		r.running.Store(&elections)
+	}
+}
+
+// election returns that of a target, as part of the runtime that is being made;
+// nil where this process is alone.
+func (b *builder) election(target string) (*election, error) {
+	r := b.replicas
+	if r == nil {
+		return nil, nil //nolint:nilnil // the nil election is that of one alone
+	}
+	e := r.all[target]
+	if e == nil {
+		store, err := r.store(target)
+		if err != nil {
+			return nil, err
+		}
+		e = &election{target: target, identity: r.options.Identity, log: b.log.With("component", "bridge", "peer", target)}
+		o := r.options
+		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
+		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.fault() == "" }
+		e.Elector = lease.New(o)
+		r.all[target] = e
+	}
+	if !slices.Contains(b.runtime.elections, e) {
+		b.runtime.elections = append(b.runtime.elections, e)
+	}
+	return e, nil
+}
+
+// tasks returns what runs while the target is written to.
+func (e *election) tasks() []func(context.Context) error {
+	return []func(context.Context) error{named("lease of "+e.target, e.Run)}
+}
+
+// bridge returns the election as a loop takes it.
+func (e *election) bridge() bridge.Election {
+	if e == nil {
+		return nil
+	}
+	return e.Elector
+}
+
+// attach makes the election look at the connection of the loop that begins.
+func (e *election) attach(l *targetConnection) {
+	if e != nil {
+		e.link.Store(l)
+	}
+}
+
+// fence returns what a transaction of a target has to be under; nil where this
+// process is alone.
+func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
+	if r == nil {
+		return nil
+	}
+	e := r.all[target]
+	return func() (zookeeper.Fence, bool) {
+		l := e.Leadership()
+		return zookeeper.Fence{Term: l.Term, Holder: e.identity}, l.Role == bridge.RoleLeader
+	}
+}
+
+// configure tells the other replicas what this runtime writes to each target.
+func (h *runtime) configure() {
+	for _, o := range h.sinks {
+		if o.election == nil {
+			continue
+		}
+		bridges := leadingTo(h.cfg, o.at)
+		for i := range bridges {
+			bridges[i].Guard = config.Guard{} // of how, not of what
+		}
+		o.election.Configure(metadata.Fingerprint(text(bridges), configLen))
+	}
+}
+
+// configLen is how long the text for a configuration is that replicas compare.
+const configLen = 12
+
+// unread is why another replica may have another file before any is known.
+const unread = "the record of the replicas was not read yet: another may be configured otherwise"
+
+// differing says why another replica may write what this one knows nothing of;
+// empty where all are configured alike.
+func (e *election) differing() string {
+	if e == nil {
+		return ""
+	}
+	name, differs := e.Differing()
+	switch {
+	case !differs:
+		return ""
+	case name == "":
+		return unread
+	}
+	return fmt.Sprintf("replica %s is configured otherwise, or was within %s: services that this file does not write stay until all have one file",
+		name, lease.Remembered)
+}
+
+// publishKeys keeps keys published while this replica leads, and after it did
+// until its successor does.
+func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
+	if e == nil {
+		return p.Run(ctx) //nolint:wrapcheck // named by the runtime
+	}
+	e.Ready(bridge.Leadership{})
+	k := keyLeader{election: e, publisher: p, ended: make(chan error, 1)}
+	defer k.stop()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-k.ended:
+			k.cancel = nil
+			return err
+		case <-e.Changed():
+		case <-ticker.C:
+		}
+		k.look(ctx)
+	}
+}
+
+// A keyLeader runs the publisher of keys while this replica leads.
+type keyLeader struct {
+	election  *election
+	publisher *keys.Publisher
+	cancel    context.CancelFunc // nil while nothing is published
+	ended     chan error
+	lostAt    time.Time // when another led; zero while this one does
+	told      bridge.Leadership
+}
+
+// overlap is how long keys stay published after another replica leads.
+const overlap = 5 * time.Second
+
+func (k *keyLeader) look(ctx context.Context) {
+	now, l := time.Now(), k.election.Leadership()
+	l.Until = time.Time{} // it moves with every renewal
+	switch {
+	case l.Role == bridge.RoleLeader:
+		k.lostAt = time.Time{}
+		k.start(ctx)
+	case k.lostAt.IsZero():
+		k.lostAt = now
+	case now.Sub(k.lostAt) > overlap:
+		k.stop()
+	}
+	if l != k.told && (l.Role == bridge.RoleStandby || k.shown()) {
+		k.told = l
+		k.election.Ready(l)
+	}
+}
+
+// shown reports whether every istiod shows the keys.
+func (k *keyLeader) shown() bool {
+	s := k.publisher.Status()
+	for _, r := range s.Replicas {
+		if !r.Connected {
+			return false
+		}
+	}
+	return k.cancel != nil && len(s.Replicas) > 0
+}
+
+func (k *keyLeader) start(ctx context.Context) {
+	if k.cancel != nil {
+		return
+	}
+	ctx, k.cancel = context.WithCancel(ctx)
+	ended := k.ended
+	go func() { ended <- k.publisher.Run(ctx) }()
+}
+
+func (k *keyLeader) stop() {
+	if k.cancel != nil {
+		k.cancel()
+		<-k.ended //nolint:errcheck // nothing but the end that was asked for
+		k.cancel = nil
+	}
+}
+
+// handOverTime is how long a replica that ends waits for those who lead next. It
+// is less than the 30 s that Kubernetes gives a pod.
+const handOverTime = 20 * time.Second
+
+// handOver makes others lead what this replica leads before it ends.
+func (h *runtime) handOver(ctx context.Context) {
+	if len(h.elections) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, handOverTime, errors.New("nobody was ready within "+handOverTime.String()))
+	defer cancel()
+	began := time.Now()
+	errs := make([]error, len(h.elections))
+	var leaving sync.WaitGroup
+	for i, e := range h.elections {
+		leaving.Go(func() {
+			if err := e.Leave(ctx); err != nil {
+				errs[i] = fmt.Errorf("target %s: %w", e.target, err)
+			}
+		})
+	}
+	leaving.Wait()
+	if err := errors.Join(errs...); err != nil {
+		h.log.Warn("not everything was handed over; others lead after the ttl", "err", err)
+		return
+	}
+	h.log.Info("handed over", "took", time.Since(began).Truncate(time.Millisecond))
+}
+
+// shown returns how this process stands among the others; nil where it is alone.
+func (r *elections) shown() func() *admin.Replicas {
+	if r == nil {
+		return nil
+	}
+	return func() *admin.Replicas {
+		out := &admin.Replicas{Identity: r.options.Identity, Ready: true, Elections: []admin.Election{}}
+		members := make(map[string]bool)
+		if running := r.running.Load(); running != nil {
+			for _, e := range *running {
+				s := e.State()
+				out.Elections = append(out.Elections, admin.Election{
+					Target: e.target, Role: s.Role, Leader: s.Leader, Term: s.Term, Until: s.Until, Ready: s.Ready,
+				})
+				for _, name := range s.Members {
+					members[name] = true
+				}
+				out.Ready, out.Lost, out.LastError = out.Ready && s.Ready, out.Lost+s.Lost, cmp.Or(out.LastError, s.LastError)
+			}
+		}
+		out.Members = slices.Sorted(maps.Keys(members))
+		return out
+	}
+}

@@ -1,0 +1,284 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// mesh makes the source that a mesh is.
+func (b *builder) mesh(name string, m *config.Istiod) (*boundSource, error) {
+	log := b.log.With("component", "mesh", "peer", name)
+	stream, err := adsOptions(m)
+	if err != nil {
+		return nil, err
+	}
+	stream.Log, stream.Observe = log, b.metrics.Stream(name)
+	o := mesh.Options{ADS: stream, Log: log}
+	if o.Naming, err = b.naming(name, m); err != nil {
+		return nil, err
+	}
+	for _, x := range b.cfg.Bridges {
+		if x.From == name { // Unsupported sees to it that they agree
+			o.Allow = x.Select.Allow
+			if x.Select.SkipMutualTLS {
+				o.MutualTLS = mesh.SkipMutualTLS
+			}
+		}
+	}
+	count, heard := b.metrics.Mapping(name), new(atomic.Int64)
+	observe := func(o debug.Observation) {
+		count(o)
+		if o.Err == nil {
+			heard.Store(time.Now().UnixNano())
+		}
+	}
+	if err := mapping(m, &o, b.sourceTable(name).replicas(m.Address), observe); err != nil {
+		return nil, err
+	}
+	source, err := mesh.New(o)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &boundSource{
+		name: name, kind: "mesh", source: source,
+		again: source.Recheck, check: checkMesh(m, source),
+		state: func() admin.SourceState {
+			return meshState(source.Status(), mappingFrom(m), time.Unix(0, heard.Load()))
+		},
+	}, nil
+}
+
+// adsOptions says how istiod is reached and as whom.
+func adsOptions(m *config.Istiod) (ads.Options, error) {
+	node := ads.Identity{
+		Type: m.Node.Type, IP: m.Node.Address, Name: m.Node.Name, Namespace: m.Node.Namespace,
+		Domain: m.ClusterDomain, Cluster: m.Node.Cluster,
+	}
+	if node.IP == "" {
+		node.IP = ownAddress()
+	}
+	if node.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return ads.Options{}, fmt.Errorf("istiod.node.name: the machine has no name: %w", err)
+		}
+		node.Name = host
+	}
+	n, err := node.Node()
+	if err != nil {
+		return ads.Options{}, fmt.Errorf("istiod.node: %w", err)
+	}
+	return ads.Options{Address: m.Address, Credentials: xdsCredentials(m), Node: n, MaxReceive: int(m.Limits.MaxReceive)}, nil
+}
+
+func xdsCredentials(m *config.Istiod) ads.Credentials {
+	c := ads.Credentials{TokenFile: m.TokenFile, Insecure: m.Insecure}
+	if t := m.TLS; t != nil {
+		host, _, _ := net.SplitHostPort(m.Address)
+		c.TLS = &ads.TLS{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, ServerName: cmp.Or(t.ServerName, host)}
+	}
+	return c
+}
+
+// ownAddress returns the first address of this machine that others may know.
+// istiod takes any, and asks for one.
+func ownAddress() string {
+	addresses, _ := net.InterfaceAddrs() // without one the answer is loopback
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+			return p.Addr().String()
+		}
+	}
+	return "127.0.0.1"
+}
+
+// naming gathers which hosts become services from all bridges that read a
+// mesh.
+func (b *builder) naming(name string, m *config.Istiod) (mesh.Naming, error) {
+	n := mesh.Naming{Subsets: m.Subsets}
+	if m.ExportAll {
+		all, err := patterns([]string{"*"})
+		if err != nil {
+			return n, err
+		}
+		n.Plain = all
+	}
+	limited := true
+	for _, x := range b.cfg.Bridges {
+		if x.From != name {
+			continue
+		}
+		only, err := patterns(x.Select.Include)
+		if err != nil {
+			return n, err
+		}
+		n.Only = append(n.Only, only...)
+		limited = limited && len(only) > 0
+		for _, r := range x.Names {
+			host, err := naming.ParsePattern(r.Host)
+			if err != nil {
+				return n, err //nolint:wrapcheck // it names kind and text
+			}
+			n.Rules = append(n.Rules, mesh.Rule{Host: host, Port: r.Port, Interface: r.Interface, Version: r.Version, Group: r.Group})
+		}
+	}
+	if !limited { // one bridge takes all
+		n.Only = nil
+	}
+	return n, nil
+}
+
+// mappingFrom returns how the mapping is read.
+func mappingFrom(m *config.Istiod) string {
+	if m.Mapping.From != "auto" {
+		return m.Mapping.From
+	}
+	if m.TLS != nil {
+		return "debug-xds"
+	}
+	return "debug-http"
+}
+
+// mapping adds the reader of the mapping to the options of a mesh.
+func mapping(m *config.Istiod, o *mesh.Options, endpoints *debug.Endpoints, observe func(debug.Observation)) error {
+	from := mappingFrom(m)
+	if from == "none" {
+		return nil
+	}
+	d := debug.Options{
+		Interval: m.Mapping.Interval.Std(), Timeout: m.Mapping.Timeout.Std(), MaxBytes: int64(m.Mapping.MaxAnswer),
+		Grace: m.Mapping.Grace.Std(), ConnectionGrace: m.Mapping.ConnectionGrace.Std(), Log: o.Log, Observe: observe,
+		OwnNodes: []string{ownNode(o.ADS)}, Legacy: m.Mapping.LegacyKeys,
+	}
+	if from == "debug-xds" {
+		c := xdsCredentials(m)
+		d.XDS = &debug.XDSOptions{Node: o.ADS.Node, Dial: func(replica string) (grpc.ClientConnInterface, func(), error) {
+			return dialReplica(replica, c, o.ADS.MaxReceive)
+		}}
+	} else {
+		d.HTTP = debugHTTP(m)
+	}
+	d.Replicas = replicas(m, from, o, endpoints)
+	reader, err := debug.New(d)
+	if err != nil {
+		return err //nolint:wrapcheck // build names the registry
+	}
+	o.Mapping = reader
+	return nil
+}
+
+func dialReplica(replica string, c ads.Credentials, maxReceive int) (grpc.ClientConnInterface, func(), error) {
+	conn, err := ads.Dial(replica, c, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)))
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // the reader says which replica
+	}
+	return conn, func() { _ = conn.Close() }, nil
+}
+
+func debugHTTP(m *config.Istiod) *debug.HTTPOptions {
+	h := &debug.HTTPOptions{TokenFile: m.TokenFile, Insecure: m.Insecure}
+	if m.Node.Cluster != "Kubernetes" { // a token of another cluster than istiod's own
+		h.ClusterID = m.Node.Cluster
+	}
+	return h
+}
+
+// ownNode is how istiod shows our node: pod.namespace.
+func ownNode(o ads.Options) string {
+	parts := strings.Split(o.Node.GetId(), "~")
+	return parts[min(2, len(parts)-1)]
+}
+
+// replicas says where the replicas of istiod are: where the configuration
+// says, or at the endpoints of istiod's own service, or at its address.
+func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.Endpoints) func(context.Context) ([]string, error) {
+	if len(m.Mapping.Addresses) > 0 {
+		return debug.Static(m.Mapping.Addresses...)
+	}
+	at := m.Address
+	if from == "debug-http" { // at the ports of the debug API
+		at, _, _ = net.SplitHostPort(m.Address)
+	}
+	service, ok := debug.ServiceOf(m.Address, m.ClusterDomain)
+	if !ok {
+		return debug.Static(at)
+	}
+	o.Istiod, o.Replicas = service, endpoints.Set
+	return endpoints.Behind(net.DefaultResolver, at, debug.Patience)
+}
+
+// meshState shows how a source stands. Heard is when a question about the
+// mapping was last answered: a source tells of readings that found news alone,
+// and a mapping in which nothing changes is as new as its last reading.
+func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
+	out := admin.SourceState{
+		Connected: s.Stream.Connected, Mode: s.Stream.Mode.String(), LastContact: s.Stream.Since,
+		Reconnects: max(s.Stream.Epoch-1, 0), Types: types(s.Stream),
+	}
+	if s.Stream.Err != nil {
+		out.LastError = s.Stream.Err.Error()
+	}
+	if from == "none" {
+		return out
+	}
+	k := s.Mapping
+	out.Mapping = &admin.Mapping{From: from, Complete: k.Complete, Keys: k.Mapping.Len(), Conflicts: len(k.Mapping.Conflicts()), Waiting: k.Waiting, Until: k.Restarting}
+	if k.Err != nil {
+		out.Mapping.LastError = k.Err.Error()
+		out.LastError = cmp.Or(out.LastError, out.Mapping.LastError)
+	}
+	for _, r := range k.Replicas {
+		replica := admin.Replica{Address: r.Replica, OK: r.Err == nil && r.Answered, LastRead: r.At, Clients: r.Clients, Unlisted: r.Unlisted}
+		if r.Err != nil {
+			replica.LastError = r.Err.Error()
+		}
+		if r.At.After(out.Mapping.LastRead) {
+			out.Mapping.LastRead = r.At
+		}
+		out.Replicas = append(out.Replicas, replica)
+	}
+	if k.Complete && k.Err == nil && heard.After(out.Mapping.LastRead) {
+		out.Mapping.LastRead = heard
+	}
+	return out
+}
+
+func types(s ads.State) []admin.Type {
+	var all []admin.Type
+	for url, t := range s.Types {
+		shown := admin.Type{
+			Type: path.Base(strings.ReplaceAll(url, ".", "/")), Version: t.Version, Nonce: t.Nonce,
+			Resources: t.Resources, Unknown: t.Unknown, Responses: t.Responses, Nacks: t.Nacks,
+		}
+		if t.Err != nil {
+			shown.LastError = t.Err.Error()
+		}
+		all = append(all, shown)
+	}
+	slices.SortFunc(all, func(a, b admin.Type) int { return cmp.Compare(a.Type, b.Type) })
+	return all
+}
+
+var (
+	errNoSource = errors.New("no bridge can read it yet")
+	errNoTarget = errors.New("no bridge can write it yet")
+)

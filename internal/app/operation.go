@@ -1,0 +1,394 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/internal/audit"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// An operation is what a person has done to entries beside any bridge: purge, adopt
+// and release.
+type operation struct {
+	action  string // as the audit calls it
+	after   string // what becomes of the entries
+	owner   string // as whom it is done; empty: as the configuration's
+	gone    string // the owner of whom nobody may live while it is done, and who is forgotten then, unless a bridge is named; empty: nobody
+	bridge  string // of whose entries alone it is done; empty: of all
+	lasting bool   // only where entries outlive the connection of who wrote them
+	taking  *takeover
+	change  func(registry.Group, []registry.Held) registry.Change
+	prepare func(context.Context, *runtime) error // before the targets are read; nil: nothing
+	OperationOptions
+}
+
+// OperationOptions say where something is done to entries, and whether it is.
+type OperationOptions struct {
+	Target  string // empty: every one of the configuration
+	Yes     bool   // do it; else only tell
+	Timeout time.Duration
+}
+
+// rememberer is a target that remembers owners: one in which entries stay when
+// the connection ends that wrote them.
+type rememberer interface {
+	Alive(ctx context.Context, owner string) (string, error)
+	Forget(ctx context.Context, owner string, bridges []string) error
+	Owners(ctx context.Context) ([]string, error)
+}
+
+// checkOwner refuses what neither names an owner nor is a mark of one.
+func checkOwner(owner string) error {
+	if strings.Contains(owner, ":") && !metadata.IsUnnamed(owner) {
+		return usage("%q is no owner; write its name, or its mark as in mark:r4kok4", owner)
+	}
+	return nil
+}
+
+// work does it in every target, and returns what was or would be done, and what
+// was left.
+func (p *Program) work(ctx context.Context, w operation) (done, left []Step, err error) {
+	if w.taking == nil {
+		w.taking = &takeover{}
+	}
+	if err := checkOwner(cmp.Or(w.owner, w.gone)); err != nil {
+		return nil, nil, err
+	}
+	cfg, err := p.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := p.runtime(buildOptions{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, nil, err
+	}
+	defer h.close()
+	outlets, err := p.workplaces(h, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	if w.prepare == nil {
+		h.sources, h.registryIDs, h.keyPublishers = nil, nil, nil // nothing has to be known of the sources
+	}
+	err = h.during(ctx, w.Timeout, nil, func(ctx context.Context) error {
+		if w.prepare != nil {
+			if err := w.prepare(ctx, h); err != nil {
+				return err
+			}
+		}
+		var err error
+		done, left, err = h.workedOnOwner(ctx, w, outlets, cfg.Owner)
+		return err
+	})
+	return done, left, err
+}
+
+// worked does the work in one target after the other, until one fails, and
+// keeps in the audit what was done.
+func (h *runtime) worked(ctx context.Context, w operation, outlets []*sink) (done, left []Step, err error) {
+	for _, t := range outlets {
+		is, not, err := t.work(ctx, w)
+		done, left = append(done, is...), append(left, not...)
+		if w.Yes && (len(is)+len(not) > 0 || err != nil) {
+			h.audit.Record(ctx, w.entry(h.owner, t, is, not, err))
+		}
+		if err != nil {
+			return done, left, err
+		}
+	}
+	return done, left, nil
+}
+
+// workplaces returns the targets in which the work can be done.
+func (p *Program) workplaces(h *runtime, w operation) ([]*sink, error) {
+	var all []*sink
+	named := false
+	for _, t := range h.sinks {
+		if w.Target != "" && w.Target != t.name {
+			continue
+		}
+		named = true
+		if t.at.listen != "" {
+			p.note("target %s: what is served there goes when the bridge ends that serves it; there is nothing to %s", t.name, w.action)
+			continue
+		}
+		if _, lasting := t.target.(rememberer); !lasting && w.lasting {
+			p.note("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, w.action)
+			continue
+		}
+		all = append(all, t)
+	}
+	switch {
+	case !named:
+		return nil, usage("--target %q is no registry that a bridge of %s writes", w.Target, p.File)
+	case len(all) == 0:
+		return nil, usage("%s is for registries whose entries stay, such as ZooKeeper; a bridge of %s writes to none", w.action, p.File)
+	}
+	return all, nil
+}
+
+// work does it in one target. All that it holds is read before anything is
+// written. What is returned is what was read back, whatever the error.
+func (t *sink) work(ctx context.Context, w operation) (done, left []Step, err error) {
+	k, lasting := t.target.(rememberer)
+	gone, err := t.departed(ctx, w.gone)
+	if err != nil {
+		return nil, nil, err
+	}
+	changes, left, err := t.changes(ctx, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !w.Yes {
+		for _, change := range changes {
+			done = append(done, t.steps(w, change)...)
+		}
+		return done, left, nil
+	}
+	for _, change := range changes {
+		is, not, err := t.workOn(ctx, w, change)
+		done, left = append(done, is...), append(left, not...)
+		if err != nil {
+			return done, left, unreachable("target %s: %w", t.name, err)
+		}
+	}
+	if lasting && gone != "" && w.bridge == "" && len(left) == 0 {
+		if err := k.Forget(ctx, gone, t.bridges); err != nil {
+			return done, left, unreachable("target %s: %w", t.name, err)
+		}
+	}
+	return done, left, nil
+}
+
+// departed returns the name of an owner that is gone, or is known by its mark
+// alone. It is an error where a bridge of it runs.
+func (t *sink) departed(ctx context.Context, owner string) (string, error) {
+	k, lasting := t.target.(rememberer)
+	if !lasting || owner == "" {
+		return owner, nil
+	}
+	if metadata.IsUnnamed(owner) {
+		names, err := k.Owners(ctx)
+		if err != nil {
+			return "", unreachable("target %s: %w", t.name, err)
+		}
+		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
+			owner = names[i]
+		}
+	}
+	who, err := k.Alive(ctx, owner)
+	if err != nil {
+		return "", unreachable("target %s: %w", t.name, err)
+	}
+	if who != "" {
+		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
+	}
+	return owner, nil
+}
+
+// changes returns what is to be done in each group of the target, and of which
+// groups that cannot be told.
+func (t *sink) changes(ctx context.Context, w operation) (changes []registry.Change, left []Step, err error) {
+	groups, err := t.target.Groups(ctx)
+	if err != nil {
+		return nil, nil, unreachable("target %s: %w", t.name, err)
+	}
+	misnamed := 0 // entries whose mark is what was given as a name
+	for _, g := range groups {
+		held, err := t.target.Read(ctx, g)
+		if errors.Is(err, registry.ErrRefused) {
+			left = append(left, Step{Target: t.name, Op: w.action, Group: g.String(), Failed: err.Error()})
+			continue
+		}
+		if err != nil {
+			return nil, nil, unreachable("target %s: %w", t.name, err)
+		}
+		for _, h := range held {
+			if w.gone != "" && h.Owner == w.gone {
+				misnamed++
+			}
+		}
+		change := w.change(g, held)
+		if err := t.published(w, change); err != nil {
+			return nil, nil, err
+		}
+		if !change.Empty() {
+			changes = append(changes, change)
+		}
+	}
+	if len(changes) == 0 && misnamed > 0 {
+		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", t.name, w.gone, misnamed, w.gone, metadata.UnnamedOwner(w.gone))
+	}
+	return changes, left, nil
+}
+
+// published returns an error where a change would delete what lives as long as
+// the connection of a bridge does, and no longer: only that can take it back.
+func (t *sink) published(w operation, change registry.Change) error {
+	if _, lasting := t.target.(rememberer); lasting {
+		return nil
+	}
+	for _, h := range change.Delete {
+		if !h.Live && registry.IsEndpoint(h.Key) {
+			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, w.owner, h.Key, change.Group)
+		}
+	}
+	return nil
+}
+
+// workOn has one change done, and tells by what is read back what of it was. A
+// change that was refused, or that another came in between of, costs its group
+// alone.
+func (t *sink) workOn(ctx context.Context, w operation, change registry.Change) (done, left []Step, err error) {
+	failed := t.target.Write(ctx, change)
+	still, err := t.readBack(ctx, w, change)
+	for _, s := range t.steps(w, change) {
+		switch why := still[s.Key]; {
+		case err != nil:
+			s.Failed = "not known: it could not be read back"
+			left = append(left, s)
+		case why:
+			s.Failed = "read back as it was"
+			if failed != nil {
+				s.Failed += ": " + failed.Error()
+			}
+			left = append(left, s)
+		default:
+			done = append(done, s)
+		}
+	}
+	if failed != nil && !errors.Is(failed, registry.ErrConflict) && !errors.Is(failed, registry.ErrRefused) {
+		return done, left, failed //nolint:wrapcheck // the caller names the target
+	}
+	return done, left, err
+}
+
+// readBack returns the keys of a change that are still to be done. A registry
+// that shows writes late is asked once more.
+func (t *sink) readBack(ctx context.Context, w operation, change registry.Change) (map[string]bool, error) {
+	var late time.Duration
+	if v, ok := t.target.(registry.Verified); ok {
+		late = v.VerifyAfter()
+	}
+	for {
+		held, err := t.target.Read(ctx, change.Group)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller names the target
+		}
+		rest, still := w.change(change.Group, held), make(map[string]bool)
+		for _, p := range rest.Put {
+			still[p.New.Key] = true
+		}
+		for _, h := range rest.Delete {
+			still[h.Key] = true
+		}
+		if len(still) == 0 || late == 0 {
+			return still, nil
+		}
+		pause(ctx, late)
+		late = 0
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// steps returns a change entry by entry.
+func (t *sink) steps(w operation, change registry.Change) []Step {
+	var steps []Step
+	for _, p := range change.Put {
+		steps = append(steps, Step{Target: t.name, Op: w.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+	}
+	for _, h := range change.Delete {
+		steps = append(steps, Step{Target: t.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
+	}
+	return steps
+}
+
+// An Operation is what was done to entries, or without yes would be.
+type Operation struct {
+	Action  string `json:"action"`
+	Owner   string `json:"owner"`
+	Done    bool   `json:"done"`    // all of it, as it was read back
+	Whole   bool   `json:"whole"`   // every target was read; false: there may be more
+	Entries []Step `json:"entries"` // done, or without yes to be done
+	Left    []Step `json:"left"`    // not done, or it is not known whether they were
+	Bridge  string `json:"-"`       // of whose entries alone it is; empty: of all
+	Asked   bool   `json:"-"`       // with yes
+	After   string `json:"-"`       // what becomes of the entries
+}
+
+// doWork does it. What is returned beside an error is what was found out before;
+// nil: nothing.
+func (p *Program) doWork(ctx context.Context, w operation, owner string) (*Operation, error) {
+	done, left, err := p.work(ctx, w)
+	if err != nil && len(done)+len(left) == 0 {
+		return nil, err
+	}
+	o := &Operation{Action: w.action, Owner: owner, Whole: err == nil, Entries: orNone(done), Left: orNone(left), Bridge: w.bridge, Asked: w.Yes, After: w.after}
+	if err == nil && len(left) > 0 {
+		err = &Error{CauseFindings, fmt.Errorf("not done, or not known to be: %d entries; the first is %s in %s: %s", len(left), left[0].Key, left[0].Group, left[0].Failed)}
+	}
+	o.Done = w.Yes && err == nil
+	return o, err
+}
+
+func orNone(steps []Step) []Step {
+	if steps == nil {
+		return []Step{}
+	}
+	return steps
+}
+
+// entry is what the audit keeps of the work in one target.
+func (w operation) entry(owner string, t *sink, done, left []Step, err error) audit.Entry {
+	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Bridge: w.bridge, Subject: cmp.Or(w.bridge, w.gone), Count: len(done), After: w.after}
+	for _, s := range done {
+		e.Before = append(e.Before, s.Group+" "+s.Old)
+	}
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d entries are as they were: %s", len(left), left[0].Failed)
+	}
+	if err != nil {
+		e.Error = err.Error()
+		if len(done) == 0 {
+			e.After = "nothing is known to have changed"
+		}
+	}
+	return e
+}
+
+// takeover says whose entries a person takes over.
+type takeover struct {
+	owners []string // as registry.Held.Owner tells them; "" is nobody
+}
+
+func (t *takeover) takes(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
+
+// pretend returns entries as if those that are taken over were ours already.
+func (t *takeover) pretend(held []registry.Held, owner string) []registry.Held {
+	if t == nil || len(t.owners) == 0 {
+		return held
+	}
+	held = slices.Clone(held)
+	for i := range held {
+		if t.takes(held[i].Owner) {
+			held[i].Owner = owner
+		}
+	}
+	return held
+}

@@ -1,0 +1,37 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+func TestOverlayKeepsWhatItIsTold(t *testing.T) {
+	t.Parallel()
+	g := registry.Group{Kind: "dubbo-interface", Namespace: "/dubbo", Name: "api.Orders"}
+	entry := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
+	stored := memory.New(memory.Options{})
+	stored.Set(registry.Held{Entry: entry("a", "1"), Owner: "us", Live: true}, registry.Held{Entry: entry("b", "1"), Owner: "else", Live: true})
+	before := stored.Counts()
+	told := 0
+	o := &overlay{real: stored, owner: "us", told: func(registry.Change) { told++ }, groups: make(map[registry.Group][]registry.Held)}
+	held, err := o.Read(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := registry.Change{Group: g, Delete: held[:1], Put: []registry.Write{{New: entry("c", "1")}}}
+	if err := o.Write(t.Context(), change); err != nil {
+		t.Fatal(err)
+	}
+	after, err := o.Read(t.Context(), g)
+	if err != nil || len(after) != 2 || after[0].Key != "b" || after[1].Key != "c" || after[1].Owner != "us" {
+		t.Errorf("the overlay holds %+v, %v", after, err)
+	}
+	if c := stored.Counts(); c.Writes != before.Writes || told != 1 || len(stored.Entries()) != 2 {
+		t.Errorf("the target was written: %+v", c)
+	}
+	if groups, err := o.Groups(t.Context()); err != nil || len(groups) != 1 {
+		t.Errorf("groups %v, %v", groups, err)
+	}
+}

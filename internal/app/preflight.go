@@ -1,0 +1,117 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An Outcome is what became of one check.
+type Outcome string
+
+// The outcomes of a check.
+const (
+	Passed Outcome = "ok"
+	Warned Outcome = "warning"
+	Failed Outcome = "failed"
+)
+
+// A Role is what a registry is to the bridges that are checked.
+type Role string
+
+// The roles of a registry.
+const (
+	RoleSource   Role = "source"
+	RoleTarget   Role = "target"
+	RoleRegistry Role = "registry" // in either direction
+)
+
+// A Finding is what one check found.
+type Finding struct {
+	Peer    string  `json:"peer"`
+	Role    Role    `json:"role"`
+	Check   string  `json:"check"`
+	Outcome Outcome `json:"outcome"`
+	Detail  string  `json:"detail,omitempty"`
+	Fix     string  `json:"fix,omitempty"` // what to do; empty where nothing has to be
+
+	Away bool `json:"-"` // the peer could not be reached
+}
+
+// findings gathers the checks of one peer in one role.
+type findings struct {
+	peer string
+	role Role
+	all  []Finding
+}
+
+func (f *findings) pass(check, format string, args ...any) {
+	f.add(Finding{Check: check, Outcome: Passed, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (f *findings) warn(check, detail, fix string) {
+	f.add(Finding{Check: check, Outcome: Warned, Detail: detail, Fix: fix})
+}
+
+func (f *findings) fail(check string, err error, fix string) {
+	f.add(Finding{Check: check, Outcome: Failed, Detail: err.Error(), Fix: fix})
+}
+
+func (f *findings) add(one Finding) {
+	one.Peer, one.Role = f.peer, f.role
+	f.all = append(f.all, one)
+}
+
+// away is fail for a peer that cannot be reached.
+func (f *findings) away(check string, err error, fix string) {
+	f.fail(check, err, remedyOf(err, fix))
+	f.all[len(f.all)-1].Away = true
+}
+
+// Preflight tries everything that Run needs of each peer.
+func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Finding, error) {
+	h, err := p.runtime(buildOptions{dryRun: true, quiet: true}) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	var asked []string
+	for _, w := range h.registryIDs {
+		asked = append(asked, w.name)
+	}
+	p.note("asking %s", strings.Join(asked, ", "))
+	all := h.examine(ctx, timeout)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx) //nolint:wrapcheck // the signal itself
+	}
+	return all, nil
+}
+
+// examine tries all peers at the same time.
+func (h *runtime) examine(ctx context.Context, timeout time.Duration) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var checks []func(context.Context, *findings)
+	var lists []*findings
+	for _, in := range h.sources {
+		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name, role: RoleSource})
+	}
+	for _, o := range h.sinks {
+		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.at.registry, role: RoleTarget})
+	}
+	for _, i := range h.registryIDs {
+		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: RoleRegistry})
+	}
+	var running sync.WaitGroup
+	for i, check := range checks {
+		running.Go(func() { check(ctx, lists[i]) })
+	}
+	running.Wait()
+	all := []Finding{}
+	for _, l := range lists {
+		all = append(all, l.all...)
+	}
+	return all
+}

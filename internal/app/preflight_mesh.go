@@ -1,0 +1,217 @@
+package app
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
+)
+
+// skewLimit is how far clocks may differ before tokens and certificates suffer.
+const skewLimit = 30 * time.Second
+
+// checkMesh tries a mesh by running its source for as long as it needs.
+func checkMesh(m *config.Istiod, source *mesh.Source) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		if m.TokenFile != "" {
+			checkToken(f, m, time.Now())
+		}
+		if err := reach(ctx, m.Address); err != nil {
+			f.away("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
+			return
+		}
+		f.pass("reachable", "%s", m.Address)
+		checkVersion(ctx, f, m)
+		s := observe(ctx, source)
+		switch told := toldClusters(s); {
+		case s.Stream.Err != nil && !told:
+			f.away("xDS", s.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
+			return
+		case !told:
+			f.away("xDS", errors.New("istiod has not told of everything yet"), "give more --timeout; istiod may still be starting")
+			return
+		}
+		f.pass("xDS", "%s, %d clusters of services", s.Stream.Mode, s.Clusters)
+		checkMapping(f, m, s.Mapping)
+	}
+}
+
+func reach(ctx context.Context, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the address
+	}
+	return conn.Close() //nolint:wrapcheck // it names the address
+}
+
+// toldClusters reports whether a stream has told of the clusters.
+func toldClusters(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
+
+// observe runs a source until everything is told or known to fail.
+func observe(ctx context.Context, source *mesh.Source) mesh.Status {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx, registry.NewTable()) }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var s mesh.Status
+	for s = source.Status(); ctx.Err() == nil; s = source.Status() {
+		if s.Settled || toldClusters(s) && s.Mapping.Err != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		s.Stream.Err = err
+	}
+	return s
+}
+
+func checkMapping(f *findings, m *config.Istiod, s debug.Snapshot) {
+	const check = "service keys"
+	from := mappingFrom(m)
+	switch {
+	case from == "none":
+		f.pass(check, "not read; mapping.from is none")
+	case s.Err != nil:
+		e, ok := errors.AsType[*debug.Error](s.Err)
+		switch {
+		case !ok:
+			f.fail(check, s.Err, "see status of the running bridge")
+		case e.Cause == debug.Unreachable || e.Cause == debug.Slow:
+			f.away(check, s.Err, e.Cause.Remedy())
+		default:
+			f.fail(check, s.Err, e.Cause.Remedy())
+		}
+	case !s.Complete:
+		f.fail(check, errors.New("not every replica of istiod has answered"), "give more --timeout, or list the replicas in mapping.addresses")
+	default:
+		f.pass(check, "%d by %s from %d replicas", s.Mapping.Len(), from, len(s.Replicas))
+		if n := s.Mapping.Len(); n == 0 {
+			f.warn(check, "no client publishes any", "dubbo-go publishes them where its xDS registry is on; name other hosts by names")
+		}
+	}
+}
+
+// checkVersion asks istiod's monitoring port, which also tells its time.
+func checkVersion(ctx context.Context, f *findings, m *config.Istiod) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	host, _, _ := net.SplitHostPort(m.Address)
+	at := net.JoinHostPort(host, "15014")
+	if len(m.Mapping.Addresses) > 0 {
+		at = m.Mapping.Addresses[0]
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/version", nil)
+	if err != nil {
+		return
+	}
+	client := straight(http.DefaultTransport)
+	resp, err := client.Do(req)
+	if err != nil {
+		f.warn("version", "not told: "+err.Error(), "open istiod's port 15014 to the bridge, if you want to see it")
+		return
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil || resp.StatusCode != http.StatusOK {
+		f.warn("version", at+" does not tell it", "")
+	} else {
+		f.pass("version", "%s", strings.TrimSpace(string(body)))
+	}
+	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		f.clock(time.Since(at).Truncate(time.Second))
+	}
+}
+
+// clock judges how far the clock of a peer is from ours.
+func (f *findings) clock(skew time.Duration) {
+	if skew.Abs() > skewLimit {
+		f.warn("clock", fmt.Sprintf("differs from ours by %s", skew.Abs()), "let both machines keep time by NTP; tokens and certificates depend on it")
+		return
+	}
+	f.pass("clock", "within %s of ours", max(skew.Abs(), time.Second))
+}
+
+// claims is what is read of a service account token.
+type claims struct {
+	Audience   audience `json:"aud"`
+	Expires    int64    `json:"exp"`
+	Kubernetes struct {
+		Namespace string `json:"namespace"`
+	} `json:"kubernetes.io"`
+}
+
+// audience is one text or a list, as RFC 7519 has it.
+type audience []string
+
+// UnmarshalJSON reads either form.
+func (a *audience) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*a = audience{one}
+		return nil
+	}
+	var many []string
+	err := json.Unmarshal(data, &many)
+	*a = many
+	return err //nolint:wrapcheck // the caller says what was read
+}
+
+// checkToken looks at what the token says of itself. It never prints it.
+func checkToken(f *findings, m *config.Istiod, now time.Time) {
+	const check = "token"
+	const project = "project a token of audience istio-ca into the pod and name its file as tokenFile"
+	secret, err := config.ReadSecret(m.TokenFile)
+	if err != nil {
+		f.fail(check, err, project)
+		return
+	}
+	c, err := readClaims(secret)
+	expires := time.Unix(c.Expires, 0)
+	switch {
+	case err != nil:
+		f.fail(check, fmt.Errorf("%s holds no service account token: %w", m.TokenFile, err), project)
+	case !slices.Contains(c.Audience, "istio-ca"):
+		f.fail(check, fmt.Errorf("its audience is %q, and istiod takes istio-ca", []string(c.Audience)), project)
+	case c.Expires != 0 && now.After(expires):
+		f.fail(check, fmt.Errorf("it expired at %s", expires.UTC().Format(time.RFC3339)), "let the kubelet rotate it: mount it as a projected volume, not by subPath")
+	case c.Kubernetes.Namespace != "" && c.Kubernetes.Namespace != m.Node.Namespace:
+		f.fail(check, fmt.Errorf("it is of namespace %q, and node.namespace is %q", c.Kubernetes.Namespace, m.Node.Namespace),
+			"set istiod.node.namespace to the namespace of the service account; the debug API wants the root namespace")
+	default:
+		f.pass(check, "audience istio-ca")
+	}
+}
+
+func readClaims(token config.Secret) (claims, error) {
+	var c claims
+	parts := strings.Split(token.Reveal(), ".")
+	if len(parts) != 3 {
+		return c, errors.New("not a JWT of three parts")
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
+	if err != nil {
+		return c, errors.New("its payload is not base64")
+	}
+	if json.Unmarshal(payload, &c) != nil {
+		return c, errors.New("its payload is not JSON")
+	}
+	return c, nil
+}

@@ -1,0 +1,110 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// checkServed tries whether the address for istiod is free or this bridge's own
+// and whether what is served can be kept, and tells what the address shows to
+// others.
+func checkServed(cfg *config.Config, at sinkKey, records *servedRecords) func(context.Context, *findings) {
+	return func(ctx context.Context, f *findings) {
+		running := f.listens(ctx, cfg, at)
+		f.pass("configSources", "%s", sourceAddress(at.listen))
+		f.reader(ctx, cfg, at, running)
+		for _, e := range cfg.Exposed(at.registry, at.listen) {
+			f.warn("clients", e.What, e.Remedy)
+		}
+		records.check(ctx, f)
+	}
+}
+
+// listens tries the address, and asks who holds it only if it is taken. It
+// returns what the running bridge says of it, where that has it.
+func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) *admin.TargetPeer {
+	const check = "listen"
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
+	if err == nil {
+		_ = l.Close()
+		f.pass(check, "%s is free", at.listen)
+		return nil
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		f.fail(check, err, "change listen of the bridge to an address that this machine has and this user may open")
+		return nil
+	}
+	peer, unknown := runningTarget(ctx, cfg, at)
+	if unknown != nil {
+		f.fail(check, fmt.Errorf("%w; it is not known to be this bridge's: %w", err, unknown), "change listen of the bridge, or end the other process that holds the port")
+		return nil
+	}
+	f.pass(check, "%s is held by the running bridge of owner %s", at.listen, cfg.Owner)
+	return peer
+}
+
+// reader tells whether there is an istiod for what is served: one that reads it
+// or, where no bridge runs yet, one that can be reached.
+func (f *findings) reader(ctx context.Context, cfg *config.Config, at sinkKey, running *admin.TargetPeer) {
+	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
+	address := cfg.Registries[at.registry].Istiod.Address
+	switch {
+	case running != nil && len(running.Readers) > 0:
+		f.pass(check, "%s", running.ReadBy())
+	case running != nil:
+		f.warn(check, running.ReadBy(), fix)
+	default:
+		if err := reach(ctx, address); err != nil {
+			f.warn(check, err.Error(), "check istiod.address; an istiod that starts before the bridge ends, and starts again")
+			return
+		}
+		f.pass(check, "%s is reachable; what it reads is seen once the bridge runs", address)
+	}
+}
+
+// askRunning is how long a bridge on this machine may take to answer.
+const askRunning = 3 * time.Second
+
+// runningTarget returns what the running bridge of the configuration says of one
+// of its targets; the error is why that is not so or not known.
+func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.TargetPeer, error) {
+	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
+		return nil, errors.New("admin.address is off")
+	}
+	a := newClient(cfg.Admin.Address, askRunning)
+	a.Owner, a.remedy = cfg.Owner, "a bridge of another owner runs"
+	if cfg.Admin.TLS != nil {
+		if err := a.secure(cfg.Admin); err != nil {
+			return nil, err
+		}
+	}
+	d, err := a.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(d.Targets, func(t admin.TargetPeer) bool { return t.Name == at.String() })
+	if i < 0 {
+		return nil, fmt.Errorf("the bridge at %s serves nothing there", cfg.Admin.Address)
+	}
+	if slices.ContainsFunc(d.Conditions, func(c admin.Condition) bool { return c.Peer == at.String() && c.Name == admin.OwnerConflict }) {
+		return nil, fmt.Errorf("the bridge at %s may not write there", cfg.Admin.Address)
+	}
+	return &d.Targets[i], nil
+}
+
+// sourceAddress says what names an address in istiod's configSources.
+func sourceAddress(listen string) string {
+	host, port, _ := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return "istiod names it as address: xds://" + listen
+	}
+	return "istiod names it as address: xds://HOST:" + port + ", where HOST is a name of the bridge's Service or of this machine"
+}

@@ -1,0 +1,40 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestPreflightPrintsTheWholeAddressForIstiod(t *testing.T) {
+	t.Parallel()
+	for listen, want := range map[string]string{
+		":15031": "xds://HOST:15031, where HOST", "0.0.0.0:15031": "xds://HOST:15031, where HOST", "[::]:15031": "xds://HOST:15031, where HOST",
+		"127.0.0.1:15031": "xds://127.0.0.1:15031", "bridge.shop:15031": "xds://bridge.shop:15031", "[::1]:15031": "xds://[::1]:15031",
+	} {
+		if got := sourceAddress(listen); !strings.Contains(got, want) || !strings.Contains(want, "HOST") && !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %s, want %s", listen, got, want)
+		}
+	}
+}
+
+// Each kind of error has its own remedy.
+func TestRemediesAreByKindOfError(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`connection error: desc = "error reading server preface: http2: frame too large"`: "speaks no gRPC",
+		"tls: first record does not look like a TLS handshake":                            "the port speaks plaintext",
+		"x509: certificate signed by unknown authority":                                   "tls.caFile",
+		"x509: certificate is valid for istiod.istio-system.svc, not 10.0.0.1":            "tls.serverName",
+		"dial tcp: lookup zk on 10.0.0.2:53: no such host":                                "not known to DNS",
+		"dial tcp 127.0.0.1:1: connect: connection refused":                               "nobody listens at that port",
+		`malformed HTTP status code "\x00\x00"`:                                           "the port speaks no HTTP",
+		`malformed HTTP response "\x00\x00\x06"`:                                          "the port speaks no HTTP",
+		"the answer holds no accessToken":                                                 "the port is not Nacos'",
+		"something else":                                                                  "check this",
+	} {
+		if got := remedyOf(errors.New(text), "check this"); !strings.Contains(got, want) || !strings.HasSuffix(got, "check this") {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

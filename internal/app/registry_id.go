@@ -1,0 +1,207 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A registryID is what a registry is called in the paths of entries. ZooKeeper
+// and Nacos keep an id of themselves, so that deployments that name them
+// differently recognise each other's entries; one of the configuration goes
+// before it. Once known it stays.
+type registryID struct {
+	name  string // of the registry in the configuration
+	given string // by the configuration; empty: none
+	key   string // of all that the id depends on
+	log   *slog.Logger
+
+	known chan struct{}
+	id    string // written before known is closed
+
+	mu   sync.Mutex
+	kept *keptID // nil: the registry keeps none
+	err  error   // why it is not known yet
+}
+
+// A keptID is where a registry keeps its id.
+type keptID struct {
+	where string // as an operator finds it
+	offer string // what is kept from now on where nothing was; empty in a dry run
+
+	// ask returns the id that the registry keeps, which is offer where it kept
+	// none and offer is not empty.
+	ask func(ctx context.Context, offer string) (string, error)
+}
+
+// newRegistryID returns what a registry is called; kept is nil for one that
+// keeps no id.
+func newRegistryID(name, given string, kept *keptID, log *slog.Logger) *registryID {
+	w := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
+	if given != "" || kept == nil {
+		w.settle(cmp.Or(given, name))
+	}
+	return w
+}
+
+func (w *registryID) settle(id string) {
+	w.id = id
+	w.mu.Lock()
+	w.err = nil
+	w.mu.Unlock()
+	close(w.known)
+}
+
+// hop returns what stands for the registry in a path, once it is known.
+func (w *registryID) hop() string { return metadata.Hop(w.id) }
+
+// reach says how the registry is asked from now on.
+func (w *registryID) reach(kept *keptID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = kept
+}
+
+func (w *registryID) keeps() *keptID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kept
+}
+
+// fault returns why the id is not known yet, nil once it is.
+func (w *registryID) fault() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// idEvery is how often it is looked whether a registry still keeps its id.
+const idEvery = time.Minute
+
+// run asks the registry until it has answered, and from then on looks after
+// the id that it keeps: one that was wiped would be given another by whoever
+// comes next, and loops through both would not be recognised.
+func (w *registryID) run(ctx context.Context) error {
+	if w.keeps() == nil {
+		return nil
+	}
+	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	found, failures := "", 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		id, err := w.look(ctx, found)
+		switch {
+		case errors.Is(err, errNoID):
+			return nil
+		case err != nil:
+			failures++
+			timer.Reset(wait.Spread(failures))
+		default:
+			found, failures = id, 0
+			timer.Reset(idEvery)
+		}
+	}
+}
+
+// errNoID says that a registry keeps no id for us, and will not.
+var errNoID = errors.New("the registry keeps no id")
+
+// look asks the registry once, and returns the id that it keeps, or found
+// where that is unknown now. It returns errNoID where there is none to look
+// after.
+func (w *registryID) look(ctx context.Context, found string) (string, error) {
+	kept := w.keeps()
+	id, err := kept.ask(ctx, w.offer(kept, found))
+	switch {
+	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
+		w.learn(id, kept.where, err)
+		return "", errNoID
+	case err == nil && id != "" && id != found:
+		w.learn(id, kept.where, nil)
+		return id, nil
+	case err != nil && found == "" && w.given == "" && ctx.Err() == nil:
+		w.mu.Lock()
+		w.err = err
+		w.mu.Unlock()
+	}
+	return found, err
+}
+
+// offer returns what a registry that keeps no id is to keep: what it kept
+// before, if that was found.
+func (w *registryID) offer(kept *keptID, found string) string {
+	if found == "" || w.given != "" || kept.offer == "" {
+		return kept.offer
+	}
+	return w.id
+}
+
+// check tells what the registry keeps. That it cannot be reached is told by
+// others.
+func (w *registryID) check(ctx context.Context, f *findings) {
+	k := w.keeps()
+	if k == nil {
+		return
+	}
+	kept, err := k.ask(ctx, "")
+	switch {
+	case errors.Is(err, registry.ErrRefused) && w.given == "":
+		f.warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
+	case err != nil:
+	case w.given != "" && kept != "" && kept != w.given:
+		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", w.given, k.where, kept), "remove the one or change the other, or loops go on")
+	case kept == "":
+		f.pass("id", "none is kept yet; the first run makes it at %s", k.where)
+	default:
+		f.pass("id", "%s, kept at %s", kept, k.where)
+	}
+}
+
+// learn takes in what the registry keeps, or why it keeps nothing for us.
+func (w *registryID) learn(kept, where string, refused error) {
+	switch {
+	case w.given != "" && kept != "" && kept != w.given:
+		w.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
+			"peer", w.name, "configured", w.given, "kept", kept, "where", where)
+	case w.given != "":
+	case w.id != "" && kept != w.id:
+		w.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops go on; write the one before into it, or restart this bridge",
+			"peer", w.name, "before", w.id, "kept", kept, "where", where)
+	case w.id != "":
+	case refused != nil:
+		w.log.Warn("the registry's own id can neither be read nor made, its name in this file is used instead: let our user make it, or configure the same id wherever this registry is",
+			"peer", w.name, "where", where, "err", refused)
+		w.settle(w.name)
+	default:
+		w.settle(cmp.Or(kept, w.name)) // none in a dry run, before a first run
+	}
+}
+
+// wait waits until the id of the registry is known.
+func (w *registryID) wait(ctx context.Context) error {
+	select {
+	case <-w.known:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("id of %s: %w", w.name, ctx.Err())
+	}
+}
+
+// routeBetween returns the way from one registry into another, which is known
+// once both are.
+func routeBetween(from, to *registryID) func() metadata.Route {
+	return func() metadata.Route { return metadata.Route{From: from.hop(), To: to.hop()} }
+}

@@ -1,0 +1,294 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge"
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/audit"
+)
+
+// reload reads the configuration and makes the runtime what it says. A file
+// that is wrong, or asks for what may not change, leaves everything as it is.
+func (k *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
+	k.file.taken()
+	defer k.closeListeners()
+	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
+	next, err := k.next(ctx)
+	if err != nil {
+		r.Faults = strings.Split(err.Error(), "\n")
+	} else {
+		r.OK, r.Changed, r.Waits = true, changes(k.runtime, next.runtime), k.waits(next.cfg)
+		k.leave(next.runtime)
+		k.move(ctx, next)
+	}
+	for at := range k.left {
+		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
+	}
+	slices.Sort(r.Left)
+	k.tell(ctx, r)
+	return r
+}
+
+// next makes the runtime that the file asks for, which does not run yet.
+func (k *supervisor) next(ctx context.Context) (*builder, error) {
+	cfg, err := k.program.usable()
+	if err != nil {
+		return nil, err
+	}
+	if faults := k.builder.moved(ctx, k.known(), cfg); len(faults) > 0 {
+		return nil, faults
+	}
+	standing := k.life.standing()
+	next, err := k.builder.next(cfg, standing) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range next.runtime.sinks {
+		if o.listen == "" {
+			continue
+		}
+		l, err := k.builder.listeners.listen(ctx, o.listen) // while the old runtime can still go on
+		if err != nil {
+			next.runtime.closeBut(standing)
+			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
+		}
+		_ = l.Close()
+	}
+	return next, nil
+}
+
+// known returns the configuration that runs, with the registries that went from
+// it and in which entries of ours stay.
+func (k *supervisor) known() *config.Config {
+	cfg := *k.runtime.cfg
+	cfg.Registries = maps.Clone(cfg.Registries)
+	for at, r := range k.left {
+		if _, still := cfg.Registries[at.registry]; !still {
+			cfg.Registries[at.registry] = r
+		}
+	}
+	return &cfg
+}
+
+// leave notes the ends at which entries of ours stay that no loop looks after
+// any more. A process that starts with the next file does not know of them.
+func (k *supervisor) leave(next *runtime) {
+	for _, o := range k.runtime.sinks {
+		if o.at.listen == "" && next.sink(o.at) == nil {
+			k.left[o.at] = k.runtime.cfg.Registries[o.at.registry]
+		}
+	}
+	for _, o := range next.sinks {
+		delete(k.left, o.at) // it may be back
+	}
+}
+
+// move makes the runtime of the next builder the one that runs.
+func (k *supervisor) move(ctx context.Context, by *builder) {
+	before, next := k.runtime, by.runtime
+	k.builder, k.runtime = by, next
+	for _, do := range k.builder.onMove {
+		do()
+	}
+	k.life.apply(ctx, next)
+	k.builder.replicas.run(next.elections)
+	for _, o := range next.sinks {
+		if old := before.sink(o.at); old == o {
+			k.tune(ctx, o)
+		}
+	}
+	k.program.relevel(k.builder.level, next.cfg.Log)
+	inputs, targets := next.shown()
+	k.server.Show(next.owner, inputs, targets)
+	for _, name := range before.names() {
+		if !slices.Contains(next.names(), name) {
+			next.metrics.Forget(name)
+		} else if before.source(name) != nil && next.source(name) == nil {
+			next.metrics.ForgetSource(name)
+		}
+	}
+	for name := range k.builder.sourceTables {
+		if next.source(name) == nil {
+			delete(k.builder.sourceTables, name)
+		}
+	}
+}
+
+// closeListeners closes the sockets at which nothing of the runtime serves, which a reload
+// that was refused leaves as well.
+func (k *supervisor) closeListeners() {
+	k.builder.listeners.closeOthers(func(address string) bool {
+		return slices.ContainsFunc(k.runtime.sinks, func(o *sink) bool { return o.listen == address })
+	})
+}
+
+// tune hands a loop that goes on its guards and its timing, which may be new.
+func (k *supervisor) tune(ctx context.Context, o *sink) {
+	guards := make(map[string]bridge.Guard)
+	for _, x := range leadingTo(k.runtime.cfg, o.at) {
+		guards[x.Name] = guard(x.Guard)
+	}
+	if err := o.loop.Tune(ctx, guards, k.builder.tuning(o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
+		k.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
+	}
+}
+
+// tell makes known how a reload went.
+func (k *supervisor) tell(ctx context.Context, r admin.Reload) {
+	k.mu.Lock()
+	k.last = &r
+	k.mu.Unlock()
+	h := k.runtime
+	h.metrics.Reloaded(r.OK)
+	event := bridge.Event{Time: r.Time, Kind: bridge.EventReload, Who: r.Trigger, What: "the configuration was reloaded", Why: strings.Join(r.Changed, "; ")}
+	if r.OK {
+		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
+	} else {
+		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Faults, "; ")
+		event.Release = "when the file is mended: xds-bridge validate tells its faults, xds-bridge reload takes it"
+		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Faults, "ends", event.Release)
+	}
+	h.events.Add(event)
+	h.audit.Record(ctx, audit.Entry{
+		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.owner,
+		Count: len(r.Changed), After: strings.TrimSuffix(event.What+": "+strings.Join(r.Changed, "; "), ": "), Error: strings.Join(r.Faults, "; "),
+	})
+}
+
+// changes says what a reload begins, restarts or ends.
+func changes(before, after *runtime) []string {
+	all := []string{}
+	note := func(part, name, how string) {
+		if how != "" {
+			all = append(all, part+" "+name+": "+how)
+		}
+	}
+	for _, in := range after.sources {
+		switch old := before.source(in.name); {
+		case old == nil:
+			note("source", in.name, "begun")
+		case old != in:
+			note("source", in.name, "restarted")
+		case limits(before.cfg.Registries[in.name]) != limits(after.cfg.Registries[in.name]):
+			note("source", in.name, "limits changed")
+		}
+	}
+	for _, in := range before.sources {
+		if after.source(in.name) == nil {
+			note("source", in.name, "ended")
+		}
+	}
+	for _, o := range after.sinks {
+		part, how := o.since(before, after)
+		note(part, o.at.String(), how)
+	}
+	ended(before, after, note)
+	if before.cfg.Log.Level != after.cfg.Log.Level {
+		note("log", "level", after.cfg.Log.Level)
+	}
+	return all
+}
+
+// ended notes the targets and bridges that are gone.
+func ended(before, after *runtime, note func(part, name, how string)) {
+	for _, o := range before.sinks {
+		if after.sink(o.at) == nil {
+			how := "ended; its entries stay"
+			if o.at.listen != "" {
+				how = "ended; nobody is answered there any more"
+			}
+			note("target", o.at.String(), how)
+		}
+	}
+	for _, o := range after.sinks {
+		if before.sink(o.at) == o {
+			continue
+		}
+		for _, u := range o.former {
+			if leads(after, u.bridge) && u.written(before.cfg) { // now, not at a reload before
+				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(before.cfg.Registries[o.at.registry], u.format)))
+			}
+		}
+	}
+	for _, x := range before.cfg.Bridges {
+		if !leads(after, x) && after.sink(sinkKeyOf(x)) != nil {
+			note("bridge", x.Name, "leaves "+sinkKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+		}
+	}
+}
+
+// written reports whether a bridge of that name writes the format by a configuration.
+func (u use) written(cfg *config.Config) bool {
+	r := cfg.Registries[u.bridge.To]
+	at := placed(r, u.format)
+	return slices.ContainsFunc(leadingTo(cfg, sinkKeyOf(u.bridge)), func(x config.Bridge) bool { return x.Name == u.bridge.Name && writes(r, x, at) })
+}
+
+// leads reports whether a bridge leads to the same end in a runtime.
+func leads(h *runtime, x config.Bridge) bool {
+	return slices.ContainsFunc(leadingTo(h.cfg, sinkKeyOf(x)), func(o config.Bridge) bool { return o.Name == x.Name })
+}
+
+// since says which part of a sink is another than in a runtime before it.
+func (o *sink) since(before, after *runtime) (part, how string) {
+	switch old := before.sink(o.at); {
+	case old == nil:
+		return "target", "begun"
+	case old.targetConnection != o.targetConnection:
+		return "target", "connected anew"
+	case old != o:
+		return "loop", "restarted"
+	case tunable(before.cfg, o.at) != tunable(after.cfg, o.at):
+		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, o.at)
+	}
+	return "", ""
+}
+
+// modes says which guards of bridges to an end are in another mode, which is
+// what nobody may wonder about afterwards.
+func modes(before, after *config.Config, at sinkKey) string {
+	var said strings.Builder
+	for _, x := range leadingTo(after, at) {
+		for _, old := range leadingTo(before, at) {
+			if old.Name == x.Name && old.Guard.Mode != x.Guard.Mode {
+				fmt.Fprintf(&said, "; guard.mode of bridge %s: %s, before %s", x.Name, x.Guard.Mode, old.Guard.Mode)
+			}
+		}
+	}
+	return said.String()
+}
+
+// tunable returns the settings that a loop takes while it runs, as one text.
+func tunable(cfg *config.Config, at sinkKey) string {
+	var guards []config.Guard
+	for _, x := range leadingTo(cfg, at) {
+		guards = append(guards, x.Guard)
+	}
+	return text(guards, cfg.Registries[at.registry].Timing)
+}
+
+// waits names the settings that differ and wait for a restart.
+func (k *supervisor) waits(after *config.Config) []string {
+	before, all := k.runtime.cfg, []string{}
+	for name, differs := range map[string]bool{
+		"admin":      text(before.Admin) != text(after.Admin),
+		"telemetry":  text(before.Telemetry) != text(after.Telemetry),
+		"replicas":   text(before.Replicas) != text(after.Replicas),
+		"audit":      text(before.Audit) != text(after.Audit),
+		"log.format": before.Log.Format != after.Log.Format,
+	} {
+		if differs {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

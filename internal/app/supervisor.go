@@ -1,0 +1,197 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+)
+
+// supervisor runs a runtime, and the one that each change of the configuration
+// makes of it. One goroutine, that of Run, owns all but last.
+type supervisor struct {
+	program *Program
+	builder *builder
+	runtime *runtime
+	life    *lifecycle
+	server  *admin.Server
+	asks    chan ask
+	file    watched
+	left    map[sinkKey]config.Registry // where entries stay that no loop looks after any more
+
+	mu   sync.Mutex
+	last *admin.Reload // how the last reload went; nil before the first
+}
+
+// ask is a request to read the configuration again.
+type ask chan admin.Reload
+
+// Run keeps the registries in step until ctx ends, which is no fault.
+func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOptions{joins: true}) }
+
+// DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.
+func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
+
+func (p *Program) run(ctx context.Context, w buildOptions) error {
+	b, err := p.built(w) //nolint:contextcheck // connections outlive what makes them
+	if err != nil {
+		return err
+	}
+	h := b.runtime
+	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), file: b.file, left: make(map[sinkKey]config.Registry)}
+	defer b.listeners.closeOthers(func(string) bool { return false })
+	if err := k.listen(ctx); err != nil {
+		h.close()
+		return &Error{CauseUsage, err}
+	}
+	h.log.Info("started", "version", p.Build.Version, "config", p.File, "peers", strings.Join(h.names(), ", "))
+	h.log.Info("listening", "telemetry", address(k.server.TelemetryAddr()), "admin", address(k.server.AdminAddr()))
+	err = k.run(ctx)
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{e.Cause, err}
+	}
+	if err != nil {
+		return &Error{CauseFindings, err}
+	}
+	k.runtime.log.Info("stopped", "entries", k.runtime.stays())
+	return nil
+}
+
+// stays says what becomes of entries once the process has ended.
+func (h *runtime) stays() string {
+	var goes []string
+	for _, o := range h.sinks {
+		if !o.lasting && o.listen == "" {
+			goes = append(goes, o.name)
+		}
+	}
+	if len(goes) == 0 {
+		return "every entry stays as it is"
+	}
+	return "entries in " + strings.Join(goes, ", ") + " go with the connection, unless another replica publishes them; all others stay"
+}
+
+// run keeps the parts of the runtime going. What serves beside them ends last.
+func (k *supervisor) run(ctx context.Context) error {
+	base := context.WithoutCancel(ctx)
+	serving := startTasks(base, k.life.failed, []func(context.Context) error{k.server.Run})
+	defer serving.stop()
+	defer k.builder.replicas.close()
+	defer k.life.close()
+	k.life.apply(base, k.runtime)
+	k.builder.replicas.run(k.runtime.elections)
+	look := time.NewTimer(k.interval())
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			k.runtime.handOver(base)
+			return nil
+		case err := <-k.life.failed:
+			return err
+		case x := <-k.life.left:
+			k.life.handed(x, k.runtime)
+		case a := <-k.asks:
+			a <- k.reload(base, "request")
+		case <-k.program.Hangup:
+			k.reload(base, "signal")
+		case <-look.C:
+			if k.runtime.cfg.Reload.Interval > 0 && k.file.changed() {
+				k.reload(base, "file")
+			}
+			look.Reset(k.interval())
+		}
+	}
+}
+
+// interval returns how long the file is left alone between two looks.
+func (k *supervisor) interval() time.Duration {
+	if i := k.runtime.cfg.Reload.Interval.Std(); i > 0 {
+		return i
+	}
+	return time.Minute // whether it is looked at may change
+}
+
+// listen opens probes, metrics and the status API.
+func (k *supervisor) listen(ctx context.Context) error {
+	h := k.runtime
+	o := admin.Options{
+		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: k.program.Build.Version, Owner: h.owner,
+		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
+		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.replicas.shown(), Secure: secured(h.cfg.Admin),
+	}
+	o.Inputs, o.Targets = h.shown()
+	s, err := admin.New(ctx, o)
+	if err != nil {
+		return err //nolint:wrapcheck // it names the setting
+	}
+	h.metrics.Watch(s.Overview)
+	h.metrics.Reloaded(true)
+	k.server = s
+	return nil
+}
+
+// shown returns what the status API tells of.
+func (h *runtime) shown() (inputs []admin.Input, targets []admin.Target) {
+	for _, in := range h.sources {
+		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
+	}
+	for _, t := range h.sinks {
+		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.told(), Refused: t.entry.fault})
+	}
+	return inputs, targets
+}
+
+// told returns what tells how the target is connected, and what is amiss though it is.
+func (o *sink) told() func() admin.TargetState {
+	if o.entry == nil {
+		return o.state
+	}
+	return func() admin.TargetState {
+		s := o.state()
+		if s.Connected {
+			s.LastError = o.entry.lacks()
+		}
+		return s
+	}
+}
+
+// ReloadWait is how long a reload may take, one that is under way before it included.
+const ReloadWait = 25 * time.Second
+
+// ask has the configuration read again, after a reload that is under way.
+func (k *supervisor) ask(ctx context.Context) (admin.Reload, error) {
+	ctx, cancel := context.WithTimeout(ctx, ReloadWait)
+	defer cancel()
+	a := make(ask, 1)
+	select {
+	case k.asks <- a:
+	case <-ctx.Done():
+		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
+	}
+	select {
+	case r := <-a:
+		return r, nil
+	case <-ctx.Done():
+		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
+	}
+}
+
+func (k *supervisor) reloaded() *admin.Reload {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
+func address(a net.Addr) string {
+	if a == nil {
+		return "off"
+	}
+	return a.String()
+}

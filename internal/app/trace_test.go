@@ -1,0 +1,101 @@
+package app
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// What an entry says of itself tells which service may keep it.
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	of, none := trace{mesh: true}, trace{}
+	for value, want := range map[string]registry.Name{
+		"dubbo://10.0.0.1:20880/api.A?meshHostAddr=a.shop:20880&side=provider": "a.shop:20880",
+		`{"metadata":{"meshHostAddr":"a.shop:1"}}`:                             "a.shop:1",
+		`{}`: "",
+	} {
+		if got := of.Origin(registry.Entry{Value: value}); got != want {
+			t.Errorf("%s: %q, want %q", value, got, want)
+		}
+		if got := none.Origin(registry.Entry{Value: value}); got != "" {
+			t.Errorf("%s: %q, of a registry that knows no host", value, got)
+		}
+	}
+	if !of.Service("a.shop:1") || of.Service("service keys") || none.Service("a") {
+		t.Error("scopes are taken for services that are none")
+	}
+}
+
+// TestTraceOfARegistry shows that an entry tells which service of a registry it
+// was written for, in whatever it is written.
+func TestTraceOfARegistry(t *testing.T) {
+	t.Parallel()
+	cfg, err := config.Parse("t.yaml", []byte(`owner: shop
+registries:
+  zk: { zookeeper: { servers: [10.0.0.1:2181] } }
+  zk2: { zookeeper: { servers: [10.0.0.2:2181] } }
+  nacos: { nacos: { servers: ["http://10.0.0.3:8848"] } }
+  other: { nacos: { servers: ["http://10.0.0.4:8848"], namespace: other } }
+  mesh: { istiod: { address: istiod.istio-system.svc:15010, import: { keys: off } } }
+bridges:
+  - { name: a, from: zk, to: zk2, formats: [dubbo-interface] }
+  - { name: b, from: zk, to: nacos, formats: [dubbo-interface] }
+  - { name: c, from: zk, to: mesh, listen: "127.0.0.1:15051", formats: [dubbo-interface] }
+  - { name: d, from: other, to: zk2, formats: [dubbo-interface] }
+  - { name: e, from: nacos, to: mesh, listen: "127.0.0.1:15051", formats: [dubbo-interface, dubbo-application] }
+`), noEnv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &builder{cfg: cfg}
+	for _, x := range cfg.Bridges {
+		codecs := codecsOf(t, b, x)
+		from := placed(cfg.Registries[x.From], x.Formats[0])
+		for _, i := range []registry.Interface{{Name: "api.Orders"}, {Name: "org.acme.A$B", Version: "1.0-SNAPSHOT"}, {Name: "x", Version: "2", Group: "g.a-b$"}} {
+			s := &registry.Service{
+				Name:       dubbo.NameOf(registry.Group{Kind: from.kind, Namespace: from.namespace, Group: from.group}, i),
+				Interfaces: []registry.Interface{i}, Protocol: "tri",
+				Endpoints: []registry.Endpoint{{Host: "10.1.0.1", Port: 20880, Weight: 100, Health: registry.Healthy}},
+			}
+			want := s.Name
+			if x.Name == "e" {
+				want = "" // what applications provide is not told by its name
+			}
+			for _, c := range codecs {
+				entries, err := c.Encode(s)
+				if _, beside := errors.AsType[*registry.LeftOut](err); err != nil && !beside && x.To != "nacos" {
+					t.Fatal(err)
+				}
+				for _, e := range entries {
+					if got := b.trace(x, codecs).Origin(e); got != want {
+						t.Errorf("%s, %s: %q, want %q", x.Name, e.Key, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// codecsOf returns the codecs with which a bridge writes.
+func codecsOf(t *testing.T, b *builder, x config.Bridge) []metadata.Encoder {
+	t.Helper()
+	var all [][]metadata.Encoder
+	var err error
+	switch r := b.cfg.Registries[x.To]; {
+	case r.Istiod != nil:
+		all, err = b.serviceEntries(r.Istiod, []config.Bridge{x})
+	case r.ZooKeeper != nil:
+		all, _, err = written(b, x.To, []config.Bridge{x}, nil, b.zookeeperForm)
+	default:
+		all, _, err = written(b, x.To, []config.Bridge{x}, nil, b.nacosForm)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
+}

@@ -1,0 +1,154 @@
+package app
+
+import (
+	"slices"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
+)
+
+// zookeeper makes the connection to a ZooKeeper ensemble.
+func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*targetConnection, error) {
+	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
+	sessions, connection := opts.Observe, b.metrics.ZooKeeper(name)
+	opts.Observe = onReturn(func(s zookeeper.State) {
+		sessions(s)
+		connection(s)
+	}, back)
+	client, err := zookeeper.Dial(opts)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &targetConnection{
+		name: name, kind: "zookeeper", close: client.Close, back: back,
+		state: func() admin.TargetState {
+			s := client.State()
+			return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
+		},
+		fault:   func() string { return client.State().LastError },
+		session: func() int64 { return client.State().Session },
+		lasting: z.Lifetime != "session",
+		over: func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
+			r, err := b.overZooKeeper(name, client, bridges, former)
+			if err == nil && r.entry != nil {
+				r.entry.back = back
+			}
+			return r, err
+		},
+	}, nil
+}
+
+// overZooKeeper makes the target and the codecs of all formats of the bridges
+// that lead to it.
+func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge, former []use) (*boundTarget, error) {
+	z, r := b.cfg.Registries[name].ZooKeeper, &boundTarget{}
+	codecs, places, err := written(b, name, bridges, former, b.zookeeperForm)
+	if err != nil {
+		return nil, err
+	}
+	r.codecs = codecs
+	layouts := make([]zookeeper.Layout, len(places))
+	for i, p := range places {
+		layouts[i] = p.codec
+	}
+	to := zookeeper.TargetOptions{
+		Owner: b.cfg.Owner, Layouts: layouts, Bridges: identities(bridges), Signer: b.signer,
+		Lifetime: zookeeper.Lifetime(z.Lifetime), Access: zookeeper.Access(z.ACL),
+		Shared: b.cfg.Replicas.Shared(), Ours: b.sessions(name), Fence: b.replicas.fence(name),
+		Log:   b.log.With("component", "zookeeper", "peer", name),
+		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
+	}
+	if b.byHand != nil {
+		to.Takes = b.byHand.takes
+	}
+	target, err := zookeeper.NewTarget(client, to)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	r.bridges = identities(bridges)
+	r.target, r.check = target, checkZooKeeper(b.cfg, sinkKey{registry: name}, target)
+	if !b.dryRun {
+		r.entry = b.admission(name, target)
+		r.beside = r.entry.alive
+	}
+	return r, nil
+}
+
+// sessions returns what tells the sessions of this process that stand at a
+// registry: a connection that is replaced shows that the process lives until it ends.
+func (b *builder) sessions(name string) func(session int64) bool {
+	standing := b.stand
+	return func(session int64) bool {
+		return session != 0 && slices.ContainsFunc(standing, func(l *targetConnection) bool { return l.name == name && l.session != nil && l.session() == session })
+	}
+}
+
+// onReturn signals when a connection is back after it was lost.
+func onReturn(observe func(zookeeper.State), back chan<- struct{}) func(zookeeper.State) {
+	lost := false
+	return func(s zookeeper.State) {
+		observe(s)
+		if s.Connected && lost {
+			poke(back)
+		}
+		lost = !s.Connected && s.Session != 0
+	}
+}
+
+// poke makes a channel ready that is not yet.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.Options {
+	sessions, lost := 0, b.metrics.SessionLost
+	o := zookeeper.Options{
+		Servers: z.Servers, SessionTimeout: z.SessionTimeout.Std(), Timeout: z.Timeout.Std(),
+		ReceiveLimit: int(z.Limits.MaxReceive), User: z.User, PasswordFile: z.PasswordFile,
+		Log: b.log.With("component", "zookeeper", "peer", name),
+		Observe: func(s zookeeper.State) {
+			if s.Sessions > max(sessions, 1) {
+				lost(name)
+			}
+			sessions = s.Sessions
+		},
+	}
+	if t := z.TLS; t != nil {
+		o.TLS = &zookeeper.TLS{CAFile: t.CAFile, ServerName: t.ServerName, CertFile: t.CertFile, KeyFile: t.KeyFile}
+	}
+	return o
+}
+
+// dubbo returns how a bridge writes and reads a format of Dubbo.
+func (b *builder) dubbo(u use) dubbo.Options {
+	x, f := u.bridge, u.format
+	o := dubbo.Options{
+		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name), Tags: f.Tags,
+		Reserve: b.reserve(),
+	}
+	if f.Format == dubbo.KindApplication {
+		o.Services, o.Root = f.Root, f.Metadata
+	}
+	for _, r := range x.Names {
+		if r.Service != "" {
+			o.Applications = append(o.Applications, dubbo.AppRule{Host: r.Host, Port: r.Port, Application: r.Service})
+		}
+		if r.Protocol != "" {
+			o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
+		}
+	}
+	for _, r := range f.Rules {
+		o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
+	}
+	o.Subsets = b.subsets(x)
+	if at := b.cfg.Registries[u.registry]; at.Nacos != nil {
+		o.Namespace = at.Nacos.Namespace
+	}
+	return o
+}
