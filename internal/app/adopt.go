@@ -188,3 +188,24 @@ func (a *adoption) ours(h registry.Held) (registry.Entry, bool) {
 	})
 	return a.signer.Sign(next), true
 }
+
+// takeover says whose entries a person takes over.
+type takeover struct {
+	owners []string // as registry.Held.Owner tells them; "" is nobody
+}
+
+func (t *takeover) takes(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
+
+// pretend returns entries as if those that are taken over were ours already.
+func (t *takeover) pretend(held []registry.Held, owner string) []registry.Held {
+	if t == nil || len(t.owners) == 0 {
+		return held
+	}
+	held = slices.Clone(held)
+	for i := range held {
+		if t.takes(held[i].Owner) {
+			held[i].Owner = owner
+		}
+	}
+	return held
+}

@@ -182,19 +182,6 @@ func (b *builder) reused(name string) (*boundSource, error) {
 	return in, nil
 }
 
-// A sinkKey is what one loop writes to: a registry, or one address at which a
-// mesh is served. Bridges that name the same one wait for each other there.
-type sinkKey struct{ registry, listen string }
-
-func sinkKeyOf(x config.Bridge) sinkKey { return sinkKey{x.To, x.Listen} }
-
-func (e sinkKey) String() string {
-	if e.listen == "" {
-		return e.registry
-	}
-	return e.registry + e.listen
-}
-
 // distinct returns what bridges name, each once, in the order of the file.
 func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T) []T {
 	var all []T

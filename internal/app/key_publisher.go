@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/keys"
@@ -95,4 +97,88 @@ func (b *builder) xdsReplicas(name string, m *config.Istiod) func(context.Contex
 		known = f.replicas(m.Address)
 	}
 	return known.Behind(net.DefaultResolver, m.Address, 0)
+}
+
+// publishKeys keeps keys published while this replica leads, and after it did
+// until its successor does.
+func publishKeys(ctx context.Context, e *election, p *keys.Publisher) error {
+	if e == nil {
+		return p.Run(ctx) //nolint:wrapcheck // named by the runtime
+	}
+	e.Ready(bridge.Leadership{})
+	k := keyLeader{election: e, publisher: p, ended: make(chan error, 1)}
+	defer k.stop()
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-k.ended:
+			k.cancel = nil
+			return err
+		case <-e.Changed():
+		case <-ticker.C:
+		}
+		k.look(ctx)
+	}
+}
+
+// A keyLeader runs the publisher of keys while this replica leads.
+type keyLeader struct {
+	election  *election
+	publisher *keys.Publisher
+	cancel    context.CancelFunc // nil while nothing is published
+	ended     chan error
+	lostAt    time.Time // when another led; zero while this one does
+	told      bridge.Leadership
+}
+
+// overlap is how long keys stay published after another replica leads.
+const overlap = 5 * time.Second
+
+func (k *keyLeader) look(ctx context.Context) {
+	now, l := time.Now(), k.election.Leadership()
+	l.Until = time.Time{} // it moves with every renewal
+	switch {
+	case l.Role == bridge.RoleLeader:
+		k.lostAt = time.Time{}
+		k.start(ctx)
+	case k.lostAt.IsZero():
+		k.lostAt = now
+	case now.Sub(k.lostAt) > overlap:
+		k.stop()
+	}
+	if l != k.told && (l.Role == bridge.RoleStandby || k.shown()) {
+		k.told = l
+		k.election.Ready(l)
+	}
+}
+
+// shown reports whether every istiod shows the keys.
+func (k *keyLeader) shown() bool {
+	s := k.publisher.Status()
+	for _, r := range s.Replicas {
+		if !r.Connected {
+			return false
+		}
+	}
+	return k.cancel != nil && len(s.Replicas) > 0
+}
+
+func (k *keyLeader) start(ctx context.Context) {
+	if k.cancel != nil {
+		return
+	}
+	ctx, k.cancel = context.WithCancel(ctx)
+	ended := k.ended
+	go func() { ended <- k.publisher.Run(ctx) }()
+}
+
+func (k *keyLeader) stop() {
+	if k.cancel != nil {
+		k.cancel()
+		<-k.ended //nolint:errcheck // nothing but the end that was asked for
+		k.cancel = nil
+	}
 }

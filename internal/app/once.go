@@ -119,20 +119,6 @@ func (h *runtime) missing(all []bridge.Status) string {
 	return strings.Join(parts, "; ")
 }
 
-// fault says why a source has not told of everything, or may be out of date.
-func (in *boundSource) fault() string {
-	known := in.table.Summary()
-	switch {
-	case known.Synced && known.Stale == nil:
-		return ""
-	case in.state != nil && in.state().LastError != "":
-		return in.state().LastError
-	case known.Stale != nil:
-		return known.Stale.Error()
-	}
-	return "has not told of everything yet"
-}
-
 // waiting reports whether a deletion of the loop waits for its time.
 func waiting(st bridge.Status) bool {
 	for _, sv := range st.Services {

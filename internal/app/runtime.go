@@ -9,13 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/internal/audit"
 	"github.com/xds-bridge/xds-bridge/internal/metrics"
-	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // runtime is a configuration made into things that run. The parts of a runtime
@@ -34,59 +31,6 @@ type runtime struct {
 	audit         *audit.Log
 }
 
-// boundSource is one source with its table. It runs once, however many bridges
-// read it.
-type boundSource struct {
-	name, kind string
-	key        string // of all that the source depends on
-	*sourceTable
-	source registry.Source
-	state  func() admin.SourceState
-	again  func() // asks for a fresh reading
-	check  func(context.Context, *findings)
-}
-
-// targetConnection is the connection to a target. It outlives loops: what is over it
-// depends on bridges as well, the connection on the registry alone.
-type targetConnection struct {
-	name, kind string
-	key        string                      // of all that the connection depends on
-	listen     string                      // the address at which it serves; empty where it connects
-	serve      func(context.Context) error // keeps the target reachable; nil where nothing has to
-	state      func() admin.TargetState    // nil where it has nothing to tell
-	fault      func() string               // why the target cannot be reached; empty where it can
-	close      func()                      // nil where nothing is held
-	session    func() int64                // of ZooKeeper; nil elsewhere
-	lasting    bool                        // entries outlive the connection
-	note       string                      // what a plan has to say of it; empty: nothing
-	back       <-chan struct{}             // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
-
-	// over makes the target that the connection leads to, for the bridges of
-	// a loop. It looks at former places as well, and nothing is written there.
-	over func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error)
-}
-
-// boundTarget is a target over a connection, and what goes with it.
-type boundTarget struct {
-	target  registry.Target
-	codecs  [][]metadata.Encoder // of each bridge
-	check   func(context.Context, *findings)
-	beside  func(context.Context) error // runs beside the loop; nil where nothing has to
-	entry   *admission                  // whether it may write; nil where it always may
-	bridges []string                    // what identifies the bridges that lead there
-}
-
-// sink is one target with the loop of all bridges that lead to it.
-type sink struct {
-	*targetConnection
-	*boundTarget
-	at       sinkKey
-	key      string // of all that the loop depends on beside the connection
-	loop     *bridge.Loop
-	former   []use     // places that bridges wrote and write no more
-	election *election // nil where every replica writes, or there is but one
-}
-
 // close gives back what the runtime holds, after it ran or in place of it.
 func (h *runtime) close() { h.closeBut(nil) }
 
@@ -96,12 +40,6 @@ func (h *runtime) closeBut(standing []*targetConnection) {
 		if !slices.Contains(standing, o.targetConnection) {
 			o.end()
 		}
-	}
-}
-
-func (l *targetConnection) end() {
-	if l.close != nil {
-		l.close()
 	}
 }
 
@@ -191,87 +129,9 @@ func (h *runtime) sourceTasks() []func(context.Context) error {
 	return all
 }
 
-// tasks returns what runs while the connection is wanted.
-func (l *targetConnection) tasks() []func(context.Context) error {
-	if l.serve == nil {
-		return nil
-	}
-	return []func(context.Context) error{named("target "+l.name, l.serve)}
-}
-
-// tasks returns what runs while the target is written to.
-func (o *sink) tasks() []func(context.Context) error {
-	o.election.attach(o.targetConnection)
-	all := []func(context.Context) error{named("loop of "+o.name, o.loop.Run)}
-	if o.back != nil {
-		all = append(all, o.rescan)
-	}
-	if o.beside != nil {
-		all = append(all, named("target "+o.name, o.beside))
-	}
-	if o.election != nil {
-		all = append(all, o.agree)
-	}
-	return all
-}
-
-// tasks returns what runs while the source is read.
-func (in *boundSource) tasks() []func(context.Context) error {
-	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
-		return in.source.Run(ctx, in.table)
-	})}
-}
-
 // tasks returns what runs while the registry is on the way of an entry.
 func (w *registryID) tasks() []func(context.Context) error {
 	return []func(context.Context) error{named("id of "+w.name, w.run)}
-}
-
-// rescan makes the loop read everything again whenever a connection is back.
-func (o *sink) rescan(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-o.back:
-		}
-		if err := o.resync(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// agree makes the loop read everything again once all replicas are configured
-// alike: what it kept because another one may claim it may go by then.
-func (o *sink) agree(ctx context.Context) error {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for differed := ""; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		before := differed
-		differed = o.election.differing()
-		switch {
-		case differed == before, differed == unread:
-		case differed != "":
-			o.election.log.Warn("replicas differ", "reason", differed)
-		case before != unread: // while the record was not read, nothing was kept
-			if err := o.resync(ctx); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// resync makes the loop read everything again.
-func (o *sink) resync(ctx context.Context) error {
-	if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
-		return fmt.Errorf("target %s: %w", o.name, err)
-	}
-	return nil
 }
 
 // names returns what the runtime speaks to, each once.

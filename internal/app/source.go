@@ -1,16 +1,84 @@
 package app
 
 import (
+	"context"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dubborpc"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
+
+// sourceTable is what outlives the sources of a registry: the table, and which of
+// them fills it.
+type sourceTable struct {
+	table   *registry.Table
+	current atomic.Pointer[boundSource]
+	istiods map[string]*debug.Endpoints // of a mesh, by istiod's address: its replicas, as the mesh itself tells them
+}
+
+// sourceTable returns the source table of a registry.
+func (b *builder) sourceTable(name string) *sourceTable {
+	if b.sourceTables[name] == nil {
+		b.sourceTables[name] = &sourceTable{table: registry.NewTable(), istiods: make(map[string]*debug.Endpoints)}
+	}
+	return b.sourceTables[name]
+}
+
+// limit bounds what the table of a registry holds.
+func (f *sourceTable) limit(r config.Registry) {
+	l := limits(r)
+	f.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, f.recheck)
+}
+
+// limits returns the bounds of a registry.
+func limits(r config.Registry) config.Limits {
+	switch {
+	case r.Istiod != nil:
+		return r.Istiod.Limits
+	case r.ZooKeeper != nil:
+		return r.ZooKeeper.Limits
+	case r.Nacos != nil:
+		return r.Nacos.Limits
+	}
+	return config.Limits{}
+}
+
+// recheck asks for a fresh reading.
+func (f *sourceTable) recheck() {
+	if in := f.current.Load(); in != nil && in.again != nil {
+		in.again()
+	}
+}
+
+// begin returns what waits until the table may be read by a loop that begins: its
+// entries name the registry identities, and what another source told may not be what its bridge
+// asks for, such as services without the keys that the bridge now names.
+func (f *sourceTable) begin(all ...*registryID) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for _, w := range all {
+			if err := w.wait(ctx); err != nil {
+				return err
+			}
+		}
+		return f.table.Current(ctx)
+	}
+}
+
+// replicas returns where the replicas of the istiod at an address are noted.
+func (f *sourceTable) replicas(address string) *debug.Endpoints {
+	if f.istiods[address] == nil {
+		f.istiods[address] = &debug.Endpoints{}
+	}
+	return f.istiods[address]
+}
 
 // zookeeperSource makes the source that a ZooKeeper ensemble is.
 func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*boundSource, error) {
@@ -83,4 +151,37 @@ func zookeeperState(s zookeeper.State) admin.SourceState {
 	return admin.SourceState{
 		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: max(s.Sessions-1, 0),
 	}
+}
+
+// boundSource is one source with its table. It runs once, however many bridges
+// read it.
+type boundSource struct {
+	name, kind string
+	key        string // of all that the source depends on
+	*sourceTable
+	source registry.Source
+	state  func() admin.SourceState
+	again  func() // asks for a fresh reading
+	check  func(context.Context, *findings)
+}
+
+// tasks returns what runs while the source is read.
+func (in *boundSource) tasks() []func(context.Context) error {
+	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
+		return in.source.Run(ctx, in.table)
+	})}
+}
+
+// fault says why a source has not told of everything, or may be out of date.
+func (in *boundSource) fault() string {
+	known := in.table.Summary()
+	switch {
+	case known.Synced && known.Stale == nil:
+		return ""
+	case in.state != nil && in.state().LastError != "":
+		return in.state().LastError
+	case known.Stale != nil:
+		return known.Stale.Error()
+	}
+	return "has not told of everything yet"
 }

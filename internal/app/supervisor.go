@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -148,20 +149,6 @@ func (h *runtime) shown() (inputs []admin.Input, targets []admin.Target) {
 	return inputs, targets
 }
 
-// told returns what tells how the target is connected, and what is amiss though it is.
-func (o *sink) told() func() admin.TargetState {
-	if o.entry == nil {
-		return o.state
-	}
-	return func() admin.TargetState {
-		s := o.state()
-		if s.Connected {
-			s.LastError = o.entry.lacks()
-		}
-		return s
-	}
-}
-
 // ReloadWait is how long a reload may take, one that is under way before it included.
 const ReloadWait = 25 * time.Second
 
@@ -194,4 +181,40 @@ func address(a net.Addr) string {
 		return "off"
 	}
 	return a.String()
+}
+
+// watched is a file whose content may change. It is read by its name each
+// time, so that links to another file, as Kubernetes renews a ConfigMap by,
+// are followed.
+type watched struct {
+	path      string
+	used      [sha256.Size]byte // what was taken last, whatever came of it
+	candidate [sha256.Size]byte // what was seen last
+}
+
+// taken notes that the file was read as it is now.
+func (w *watched) taken() {
+	w.used, _ = w.sum()
+	w.candidate = w.used
+}
+
+// changed reports whether the file holds something that was not taken yet and
+// is the same as at the look before: a file that is being written is left
+// alone. One that cannot be read has not changed.
+func (w *watched) changed() bool {
+	now, ok := w.sum()
+	if !ok {
+		return false
+	}
+	still := now == w.candidate
+	w.candidate = now
+	return still && now != w.used
+}
+
+func (w *watched) sum() (sum [sha256.Size]byte, ok bool) {
+	content, err := config.ReadFile(w.path)
+	if err != nil {
+		return sum, false
+	}
+	return sha256.Sum256(content), true
 }
