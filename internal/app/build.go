@@ -258,7 +258,7 @@ func (b *builder) sink(at sinkKey) error {
 	b.runtime.sinks = append(b.runtime.sinks, o) // so that it is closed whatever comes
 	bridges := leadingTo(b.cfg, at)
 	var err error
-	if o.boundTarget, err = o.over(b, bridges, o.former); err != nil {
+	if o.boundTarget, err = o.bind(b, bridges, o.former); err != nil {
 		return err
 	}
 	o.loop, err = b.loop(o, bridges)

@@ -153,7 +153,7 @@ func (b *builder) election(target string) (*election, error) {
 		e = &election{target: target, identity: r.options.Identity, log: b.log.With("component", "bridge", "peer", target)}
 		o := r.options
 		o.Store, o.Target, o.Log = store, target, o.Log.With("target", target)
-		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.fault() == "" }
+		o.Reaches = func() bool { l := e.link.Load(); return l == nil || l.state().LastError == "" }
 		e.Elector = lease.New(o)
 		r.all[target] = e
 	}

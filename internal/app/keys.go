@@ -17,7 +17,7 @@ import (
 // sourceConfig returns all of a configuration that the source of a registry is
 // made of. The source sees nothing else, and the text of it is its key.
 func sourceConfig(cfg *config.Config, name string) *config.Config {
-	r := connection(cfg.Registries[name])
+	r := connectionSettings(cfg.Registries[name])
 	if r.Istiod != nil {
 		r.Istiod.Import = config.Import{}
 	}
@@ -40,7 +40,7 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 
 // targetConnectionKey returns the key of the connection to an end.
 func targetConnectionKey(cfg *config.Config, at sinkKey) string {
-	r := connection(cfg.Registries[at.registry])
+	r := connectionSettings(cfg.Registries[at.registry])
 	if z := r.ZooKeeper; z != nil {
 		z.ID = ""
 	}
@@ -51,7 +51,7 @@ func targetConnectionKey(cfg *config.Config, at sinkKey) string {
 	var read []config.Registry // that keep what is served
 	if m := r.Istiod; m != nil {
 		for _, x := range leadingTo(cfg, at) {
-			read = append(read, connection(cfg.Registries[x.From]))
+			read = append(read, connectionSettings(cfg.Registries[x.From]))
 		}
 		if m.Import.Keys != "off" {
 			announced = keyPublisherKey(cfg, at.registry)
@@ -94,11 +94,11 @@ func loopKey(cfg *config.Config, at sinkKey, former []use) string {
 	for _, u := range former {
 		left = append(left, text(u.bridge.Name, u.format))
 	}
-	return text(cfg.Owner, all, left, connection(cfg.Registries[at.registry]), slices.Compact(suffixes))
+	return text(cfg.Owner, all, left, connectionSettings(cfg.Registries[at.registry]), slices.Compact(suffixes))
 }
 
-// connection returns a copy of a registry without what only its loop needs.
-func connection(r config.Registry) config.Registry {
+// connectionSettings returns a copy of a registry without what only its loop needs.
+func connectionSettings(r config.Registry) config.Registry {
 	r.Timing = config.Timing{}
 	switch {
 	case r.Istiod != nil:

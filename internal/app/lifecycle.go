@@ -156,7 +156,7 @@ func (l *lifecycle) end(old *targetConnection) {
 		s.stop()
 	}
 	delete(l.links, old)
-	old.end()
+	old.close()
 }
 
 // close ends everything. Each kind of part is ended after the one that feeds
@@ -172,7 +172,7 @@ func (l *lifecycle) close() {
 	l.handover.Wait()
 	endAll(l.links)
 	for old := range l.links {
-		old.end()
+		old.close()
 	}
 }
 

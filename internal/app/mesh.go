@@ -58,13 +58,19 @@ func (b *builder) mesh(name string, m *config.Istiod) (*boundSource, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &boundSource{
-		name: name, kind: "mesh", source: source,
-		again: source.Recheck, check: checkMesh(m, source),
-		state: func() admin.SourceState {
-			return meshState(source.Status(), mappingFrom(m), time.Unix(0, heard.Load()))
-		},
-	}, nil
+	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m, heard}}, nil
+}
+
+// A meshSource is the source that a mesh is.
+type meshSource struct {
+	*mesh.Source
+
+	istiod *config.Istiod
+	heard  *atomic.Int64 // when a question about the mapping was last answered
+}
+
+func (s meshSource) state() admin.SourceState {
+	return meshState(s.Status(), mappingFrom(s.istiod), time.Unix(0, s.heard.Load()))
 }
 
 // adsOptions says how istiod is reached and as whom.

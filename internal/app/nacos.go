@@ -1,6 +1,10 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"slices"
+
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -16,20 +20,26 @@ func (b *builder) nacos(name string, n *config.Nacos) (*targetConnection, error)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &targetConnection{
-		name: name, kind: "nacos", serve: client.Run,
-		state: func() admin.TargetState { return nacosState(client.State()) },
-		fault: func() string { return client.State().LastError },
-		over: func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
-			return b.overNacos(name, client, bridges, former)
-		},
-	}, nil
+	return &targetConnection{connection: &nacosConnection{name, client}, name: name, kind: "nacos"}, nil
 }
 
-// overNacos makes the target and the codecs of all formats of the bridges that
-// lead to it.
-func (b *builder) overNacos(name string, client *nacos.Client, bridges []config.Bridge, former []use) (*boundTarget, error) {
-	n, r := b.cfg.Registries[name].Nacos, &boundTarget{}
+// A nacosConnection is a client of a cluster.
+type nacosConnection struct {
+	name   string
+	client *nacos.Client
+}
+
+func (c *nacosConnection) run(ctx context.Context) error {
+	return c.client.Run(ctx) //nolint:wrapcheck // named by the runtime
+}
+
+func (*nacosConnection) close() {} // it ends with run
+
+func (c *nacosConnection) state() admin.TargetState { return nacosState(c.client.State()) }
+
+func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
+	name, client, r := c.name, c.client, &boundTarget{}
+	n := b.cfg.Registries[name].Nacos
 	codecs, places, err := written(b, name, bridges, former, b.nacosForm)
 	if err != nil {
 		return nil, err
@@ -78,4 +88,56 @@ func nacosState(s nacos.State) admin.TargetState {
 		}
 	}
 	return t
+}
+
+// nacosSource makes the source that a Nacos cluster is.
+func (b *builder) nacosSource(name string, n *config.Nacos) (*boundSource, error) {
+	var formats []nacos.Format
+	var scopes []nacos.Scope
+	for _, u := range b.readings(name) {
+		f, err := b.nacosForm(u)
+		if err != nil {
+			return nil, err
+		}
+		formats = append(formats, placedIn(f, n.Namespace, u.format.Group))
+		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
+			scopes = append(scopes, at)
+		}
+	}
+	opts := b.nacosOptions(name, n)
+	opts.Observe = b.metrics.Nacos(name)
+	source, err := nacos.NewSource(opts, nacos.SourceOptions{
+		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &boundSource{name: name, kind: "nacos", source: nacosSource{source}}, nil
+}
+
+// A nacosSource is the source that a cluster is.
+type nacosSource struct{ *nacos.Source }
+
+func (n nacosSource) state() admin.SourceState {
+	s := n.State()
+	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
+}
+
+// nacosID asks a cluster for the id of its namespace over a connection that
+// ends with the answer.
+func (b *builder) nacosID(name string, n *config.Nacos) *keptID {
+	o := b.nacosOptions(name, n)
+	o.Log = nil
+	return &keptID{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
+		client, err := nacos.New(o)
+		if err != nil {
+			return "", err //nolint:wrapcheck // it names the option
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- client.Run(ctx) }()
+		id, err := client.ID(ctx, offer)
+		cancel()
+		return id, errors.Join(err, <-ended)
+	}}
 }

@@ -106,7 +106,7 @@ func (h *runtime) missing(all []bridge.Status) string {
 		name := h.sinks[i].name
 		switch {
 		case !st.Listed:
-			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(h.sinks[i].fault(), st.LastError, "not listed yet")))
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(h.sinks[i].state().LastError, st.LastError, "not listed yet")))
 		case waiting(st):
 			parts = append(parts, fmt.Sprintf("target %s: deletions wait for the guard's time; give more --timeout than guard.settle", name))
 		case st.LastError != "":

@@ -22,30 +22,29 @@ import (
 // skewLimit is how far clocks may differ before tokens and certificates suffer.
 const skewLimit = 30 * time.Second
 
-// checkMesh tries a mesh by running its source for as long as it needs.
-func checkMesh(m *config.Istiod, source *mesh.Source) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
-		if m.TokenFile != "" {
-			checkToken(f, m, time.Now())
-		}
-		if err := reach(ctx, m.Address); err != nil {
-			f.away("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
-			return
-		}
-		f.pass("reachable", "%s", m.Address)
-		checkVersion(ctx, f, m)
-		s := observe(ctx, source)
-		switch told := toldClusters(s); {
-		case s.Stream.Err != nil && !told:
-			f.away("xDS", s.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
-			return
-		case !told:
-			f.away("xDS", errors.New("istiod has not told of everything yet"), "give more --timeout; istiod may still be starting")
-			return
-		}
-		f.pass("xDS", "%s, %d clusters of services", s.Stream.Mode, s.Clusters)
-		checkMapping(f, m, s.Mapping)
+// check tries a mesh by running its source for as long as it needs.
+func (s meshSource) check(ctx context.Context, f *findings) {
+	m := s.istiod
+	if m.TokenFile != "" {
+		checkToken(f, m, time.Now())
 	}
+	if err := reach(ctx, m.Address); err != nil {
+		f.away("reachable", err, "check istiod.address, the Service of istiod and any NetworkPolicy between here and there")
+		return
+	}
+	f.pass("reachable", "%s", m.Address)
+	checkVersion(ctx, f, m)
+	seen := observe(ctx, s.Source)
+	switch told := toldClusters(seen); {
+	case seen.Stream.Err != nil && !told:
+		f.away("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
+		return
+	case !told:
+		f.away("xDS", errors.New("istiod has not told of everything yet"), "give more --timeout; istiod may still be starting")
+		return
+	}
+	f.pass("xDS", "%s, %d clusters of services", seen.Stream.Mode, seen.Clusters)
+	checkMapping(f, m, seen.Mapping)
 }
 
 func reach(ctx context.Context, address string) error {

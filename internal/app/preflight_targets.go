@@ -87,47 +87,41 @@ func (f *findings) owner(ctx context.Context, cfg *config.Config, at sinkKey, ta
 	}
 }
 
-// checkZooKeeperSource tries whether an ensemble can be read.
-func checkZooKeeperSource(source *zookeeper.Source) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
-		r, err := source.Check(ctx)
-		switch {
-		case r.State.Session == 0 && err != nil:
-			f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
-		case err != nil:
-			f.fail("list", err, "let our user read the root of each format")
-		default:
-			f.pass("reachable", "%s", r.State.Server)
-			if len(r.Absent) > 0 {
-				f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
-					"check root of the bridge's formats or reads, unless the first provider has yet to register")
-			} else {
-				f.pass("list", "%d folders in the roots of all formats", r.Folders)
-			}
+func (z zookeeperSource) check(ctx context.Context, f *findings) {
+	r, err := z.Check(ctx)
+	switch {
+	case r.State.Session == 0 && err != nil:
+		f.away("reachable", err, "check zookeeper.servers, tls, and that the ensemble has a quorum")
+	case err != nil:
+		f.fail("list", err, "let our user read the root of each format")
+	default:
+		f.pass("reachable", "%s", r.State.Server)
+		if len(r.Absent) > 0 {
+			f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
+				"check root of the bridge's formats or reads, unless the first provider has yet to register")
+		} else {
+			f.pass("list", "%d folders in the roots of all formats", r.Folders)
 		}
 	}
 }
 
-// checkNacosSource tries whether a cluster can be read.
-func checkNacosSource(source *nacos.Source) func(context.Context, *findings) {
-	return func(ctx context.Context, f *findings) {
-		state, services, err := source.Check(ctx)
-		switch {
-		case state.Login.Err != nil:
-			f.login(state.Login.Err)
-		case err != nil && !state.Connected:
-			f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
-		case errors.Is(err, nacos.ErrNoNamespace):
-			f.fail("list", err, namespaceRemedy)
-		case err != nil:
-			f.fail("list", err, "let our user read the namespace and the groups of each format")
-		default:
-			f.pass("reachable", "%s", state.Server)
-			if services == 0 {
-				f.warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
-			} else {
-				f.pass("list", "%d services", services)
-			}
+func (n nacosSource) check(ctx context.Context, f *findings) {
+	state, services, err := n.Check(ctx)
+	switch {
+	case state.Login.Err != nil:
+		f.login(state.Login.Err)
+	case err != nil && !state.Connected:
+		f.away("reachable", err, "check nacos.servers; the gRPC port, 1000 above the HTTP port, has to be open as well")
+	case errors.Is(err, nacos.ErrNoNamespace):
+		f.fail("list", err, namespaceRemedy)
+	case err != nil:
+		f.fail("list", err, "let our user read the namespace and the groups of each format")
+	default:
+		f.pass("reachable", "%s", state.Server)
+		if services == 0 {
+			f.warn("list", "no service of our formats is there, so that nothing is read", "check nacos.namespace and group of the bridge's formats or reads, unless the first provider has yet to register")
+		} else {
+			f.pass("list", "%d services", services)
 		}
 	}
 }

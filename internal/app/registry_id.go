@@ -14,8 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // A registryID is what a registry is called in the paths of entries. ZooKeeper
@@ -264,38 +262,4 @@ func (b *builder) keptID(name string, r config.Registry) *keptID {
 		return b.nacosID(name, r.Nacos)
 	}
 	return nil
-}
-
-// zookeeperID asks an ensemble for its id over a connection that ends with the
-// answer.
-func (b *builder) zookeeperID(name string, z *config.ZooKeeper) *keptID {
-	o := b.zookeeperOptions(name, z)
-	o.Observe, o.Log = nil, nil
-	return &keptID{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
-		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
-		if err != nil {
-			return "", err //nolint:wrapcheck // it names the option
-		}
-		defer client.Close()
-		return client.ID(ctx, offer, zookeeper.Access(z.ACL))
-	}}
-}
-
-// nacosID asks a cluster for the id of its namespace over a connection that
-// ends with the answer.
-func (b *builder) nacosID(name string, n *config.Nacos) *keptID {
-	o := b.nacosOptions(name, n)
-	o.Log = nil
-	return &keptID{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
-		client, err := nacos.New(o)
-		if err != nil {
-			return "", err //nolint:wrapcheck // it names the option
-		}
-		ctx, cancel := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- client.Run(ctx) }()
-		id, err := client.ID(ctx, offer)
-		cancel()
-		return id, errors.Join(err, <-ended)
-	}}
 }

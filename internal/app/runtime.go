@@ -38,7 +38,7 @@ func (h *runtime) close() { h.closeBut(nil) }
 func (h *runtime) closeBut(standing []*targetConnection) {
 	for _, o := range h.sinks {
 		if !slices.Contains(standing, o.targetConnection) {
-			o.end()
+			o.close()
 		}
 	}
 }

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -40,33 +39,38 @@ func (b *builder) served(at sinkKey, m *config.Istiod) (*targetConnection, error
 	server := mcp.NewServer(target, mcp.ServerOptions{
 		Access: access(imports), Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
-	doors := b.listeners
-	l := &targetConnection{
-		name: name, kind: "mesh", listen: at.listen,
-		serve: func(ctx context.Context) error {
-			return records.during(ctx, func(ctx context.Context) error {
-				l, err := doors.listen(ctx, at.listen)
-				if err != nil {
-					return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
-				}
-				return serveMesh(ctx, l, target, server)
-			})
-		},
-		close: records.close,
-		state: func() admin.TargetState { return servedState(target, server) },
-		fault: func() string { return servedState(target, server).LastError },
-		over: func(b *builder, bridges []config.Bridge, _ []use) (*boundTarget, error) {
-			codecs, err := b.serviceEntries(b.cfg.Registries[at.registry].Istiod, bridges)
-			return &boundTarget{target: target, codecs: codecs, check: checkServed(b.cfg, at, records)}, err
-		},
-	}
+	c := &servedConnection{at: at, listeners: b.listeners, records: records, target: target, server: server}
+	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
 	if b.dryRun { // the address is the running bridge's
-		l.serve = func(ctx context.Context) error { return records.during(ctx, untilDone) }
+		c.listeners = nil
 		if len(o.Keep) == 0 {
 			l.note = "what is served at " + at.listen + " is kept nowhere, so that everything counts as new; with state.dir a plan compares with what was served last"
 		}
 	}
 	return l, nil
+}
+
+// A servedConnection is the address at which istiods read a mesh.
+type servedConnection struct {
+	at        sinkKey
+	listeners *listeners // nil: nothing is served
+	records   *servedRecords
+	target    *mcp.Target
+	server    *mcp.Server
+}
+
+func (c *servedConnection) run(ctx context.Context) error {
+	if c.listeners == nil {
+		return c.records.during(ctx, untilDone)
+	}
+	return c.records.during(ctx, c.serve)
+}
+
+func (c *servedConnection) close() { c.records.close() }
+
+func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []use) (*boundTarget, error) {
+	codecs, err := b.serviceEntries(b.cfg.Registries[c.at.registry].Istiod, bridges)
+	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh.
@@ -91,25 +95,29 @@ func meshHosts(x config.Bridge, m *config.Istiod) naming.MeshHosts {
 	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Import.Suffix}
 }
 
-// serveMesh answers istiods until ctx ends. It listens from the first moment: an
+// serve answers istiods until ctx ends. It listens from the first moment: an
 // istiod whose source is away at its start ends.
-func serveMesh(ctx context.Context, l net.Listener, target *mcp.Target, server *mcp.Server) error {
+func (c *servedConnection) serve(ctx context.Context) error {
+	l, err := c.listeners.listen(ctx, c.at.listen)
+	if err != nil {
+		return fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
+	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return target.Run(ctx) })
-	group.Go(func() error { return server.Serve(ctx, l) })
+	group.Go(func() error { return c.target.Run(ctx) })
+	group.Go(func() error { return c.server.Serve(ctx, l) })
 	return group.Wait() //nolint:wrapcheck // named by the runtime
 }
 
-func servedState(target *mcp.Target, server *mcp.Server) admin.TargetState {
+func (c *servedConnection) state() admin.TargetState {
 	s := admin.TargetState{}
-	for _, p := range server.Peers() {
+	for _, p := range c.server.Peers() {
 		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked})
 	}
 	s.Connected = len(s.Readers) > 0
-	if p, at := server.Left(); !s.Connected && !at.IsZero() {
+	if p, at := c.server.Left(); !s.Connected && !at.IsZero() {
 		s.LastError = fmt.Sprintf("%s read until %s and is gone", p.Address, at.Format(time.TimeOnly))
 	}
-	if err := target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
+	if err := c.target.Ready(); err != nil && s.Connected { // else it is not why nobody reads
 		s.LastError = err.Error()
 	}
 	return s

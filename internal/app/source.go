@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"sync/atomic"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -12,8 +11,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/dubborpc"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // sourceTable is what outlives the sources of a registry: the table, and which of
@@ -53,8 +50,8 @@ func limits(r config.Registry) config.Limits {
 
 // recheck asks for a fresh reading.
 func (f *sourceTable) recheck() {
-	if in := f.current.Load(); in != nil && in.again != nil {
-		in.again()
+	if in := f.current.Load(); in != nil {
+		in.Recheck()
 	}
 }
 
@@ -80,61 +77,6 @@ func (f *sourceTable) replicas(address string) *debug.Endpoints {
 	return f.istiods[address]
 }
 
-// zookeeperSource makes the source that a ZooKeeper ensemble is.
-func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*boundSource, error) {
-	var formats []zookeeper.Format
-	for _, u := range b.readings(name) {
-		f, err := b.zookeeperForm(u)
-		if err != nil {
-			return nil, err
-		}
-		formats = append(formats, f)
-	}
-	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
-		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Asker: b.asker(name),
-	})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
-	}
-	return &boundSource{
-		name: name, kind: "zookeeper", source: source, again: source.Recheck,
-		state: func() admin.SourceState { return zookeeperState(source.State()) },
-		check: checkZooKeeperSource(source),
-	}, nil
-}
-
-// nacosSource makes the source that a Nacos cluster is.
-func (b *builder) nacosSource(name string, n *config.Nacos) (*boundSource, error) {
-	var formats []nacos.Format
-	var scopes []nacos.Scope
-	for _, u := range b.readings(name) {
-		f, err := b.nacosForm(u)
-		if err != nil {
-			return nil, err
-		}
-		formats = append(formats, placedIn(f, n.Namespace, u.format.Group))
-		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
-			scopes = append(scopes, at)
-		}
-	}
-	opts := b.nacosOptions(name, n)
-	opts.Observe = b.metrics.Nacos(name)
-	source, err := nacos.NewSource(opts, nacos.SourceOptions{
-		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
-	})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // build names the registry
-	}
-	return &boundSource{
-		name: name, kind: "nacos", source: source, again: source.Recheck,
-		state: func() admin.SourceState {
-			s := source.State()
-			return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
-		},
-		check: checkNacosSource(source),
-	}, nil
-}
-
 // asker asks the providers of a registry what they do not store in it, at
 // addresses that some bridge from it lets pass.
 func (b *builder) asker(name string) *dubborpc.Asker {
@@ -147,28 +89,33 @@ func (b *builder) asker(name string) *dubborpc.Asker {
 	return dubborpc.New(&naming.Reach{Allow: allow})
 }
 
-func zookeeperState(s zookeeper.State) admin.SourceState {
-	return admin.SourceState{
-		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: max(s.Sessions-1, 0),
-	}
-}
-
 // boundSource is one source with its table. It runs once, however many bridges
 // read it.
 type boundSource struct {
 	name, kind string
 	key        string // of all that the source depends on
 	*sourceTable
-	source registry.Source
-	state  func() admin.SourceState
-	again  func() // asks for a fresh reading
-	check  func(context.Context, *findings)
+	source
+}
+
+// A source is what each kind of registry is read by.
+type source interface {
+	registry.Source
+
+	// Recheck asks for a fresh reading.
+	Recheck()
+
+	// state tells how it is connected.
+	state() admin.SourceState
+
+	// check tries whether the registry can be read.
+	check(ctx context.Context, f *findings)
 }
 
 // tasks returns what runs while the source is read.
 func (in *boundSource) tasks() []func(context.Context) error {
 	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
-		return in.source.Run(ctx, in.table)
+		return in.Run(ctx, in.table)
 	})}
 }
 
@@ -178,7 +125,7 @@ func (in *boundSource) fault() string {
 	switch {
 	case known.Synced && known.Stale == nil:
 		return ""
-	case in.state != nil && in.state().LastError != "":
+	case in.state().LastError != "":
 		return in.state().LastError
 	case known.Stale != nil:
 		return known.Stale.Error()

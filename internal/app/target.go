@@ -29,21 +29,30 @@ func (e sinkKey) String() string {
 // targetConnection is the connection to a target. It outlives loops: what is over it
 // depends on bridges as well, the connection on the registry alone.
 type targetConnection struct {
-	name, kind string
-	key        string                      // of all that the connection depends on
-	listen     string                      // the address at which it serves; empty where it connects
-	serve      func(context.Context) error // keeps the target reachable; nil where nothing has to
-	state      func() admin.TargetState    // nil where it has nothing to tell
-	fault      func() string               // why the target cannot be reached; empty where it can
-	close      func()                      // nil where nothing is held
-	session    func() int64                // of ZooKeeper; nil elsewhere
-	lasting    bool                        // entries outlive the connection
-	note       string                      // what a plan has to say of it; empty: nothing
-	back       <-chan struct{}             // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
+	connection
 
-	// over makes the target that the connection leads to, for the bridges of
+	name, kind string
+	key        string          // of all that the connection depends on
+	listen     string          // the address at which it serves; empty where it connects
+	lasting    bool            // entries outlive the connection
+	note       string          // what a plan has to say of it; empty: nothing
+	back       <-chan struct{} // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
+}
+
+// A connection is what each kind of target is reached by.
+type connection interface {
+	// run keeps the target reachable until ctx ends.
+	run(ctx context.Context) error
+
+	// state tells how it is connected; LastError is why it cannot be reached.
+	state() admin.TargetState
+
+	// bind makes the target that the connection leads to, for the bridges of
 	// a loop. It looks at former places as well, and nothing is written there.
-	over func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error)
+	bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error)
+
+	// close gives back what it holds.
+	close()
 }
 
 // boundTarget is a target over a connection, and what goes with it.
@@ -51,9 +60,8 @@ type boundTarget struct {
 	target  registry.Target
 	codecs  [][]metadata.Encoder // of each bridge
 	check   func(context.Context, *findings)
-	beside  func(context.Context) error // runs beside the loop; nil where nothing has to
-	entry   *admission                  // whether it may write; nil where it always may
-	bridges []string                    // what identifies the bridges that lead there
+	entry   *admission // whether it may write; nil where it always may
+	bridges []string   // what identifies the bridges that lead there
 }
 
 // sink is one target with the loop of all bridges that lead to it.
@@ -67,18 +75,9 @@ type sink struct {
 	election *election // nil where every replica writes, or there is but one
 }
 
-func (l *targetConnection) end() {
-	if l.close != nil {
-		l.close()
-	}
-}
-
 // tasks returns what runs while the connection is wanted.
 func (l *targetConnection) tasks() []func(context.Context) error {
-	if l.serve == nil {
-		return nil
-	}
-	return []func(context.Context) error{named("target "+l.name, l.serve)}
+	return []func(context.Context) error{named("target "+l.name, l.run)}
 }
 
 // tasks returns what runs while the target is written to.
@@ -88,8 +87,8 @@ func (o *sink) tasks() []func(context.Context) error {
 	if o.back != nil {
 		all = append(all, o.rescan)
 	}
-	if o.beside != nil {
-		all = append(all, named("target "+o.name, o.beside))
+	if o.entry != nil {
+		all = append(all, named("target "+o.name, o.entry.alive))
 	}
 	if o.election != nil {
 		all = append(all, o.agree)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -23,28 +24,30 @@ func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*targetConnection
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
 	return &targetConnection{
-		name: name, kind: "zookeeper", close: client.Close, back: back,
-		state: func() admin.TargetState {
-			s := client.State()
-			return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
-		},
-		fault:   func() string { return client.State().LastError },
-		session: func() int64 { return client.State().Session },
-		lasting: z.Lifetime != "session",
-		over: func(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
-			r, err := b.overZooKeeper(name, client, bridges, former)
-			if err == nil && r.entry != nil {
-				r.entry.back = back
-			}
-			return r, err
-		},
+		connection: &zookeeperConnection{name, client, back},
+		name:       name, kind: "zookeeper", back: back, lasting: z.Lifetime != "session",
 	}, nil
 }
 
-// overZooKeeper makes the target and the codecs of all formats of the bridges
-// that lead to it.
-func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges []config.Bridge, former []use) (*boundTarget, error) {
-	z, r := b.cfg.Registries[name].ZooKeeper, &boundTarget{}
+// A zookeeperConnection is a client of an ensemble. It connects by itself.
+type zookeeperConnection struct {
+	name   string
+	client *zookeeper.Client
+	back   chan struct{}
+}
+
+func (*zookeeperConnection) run(ctx context.Context) error { return untilDone(ctx) }
+
+func (c *zookeeperConnection) close() { c.client.Close() }
+
+func (c *zookeeperConnection) state() admin.TargetState {
+	s := c.client.State()
+	return admin.TargetState{Connected: s.Connected, Server: s.Server, Since: s.Since, Reconnects: s.Reconnects, LastError: s.LastError}
+}
+
+func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
+	name, r := c.name, &boundTarget{}
+	z := b.cfg.Registries[name].ZooKeeper
 	codecs, places, err := written(b, name, bridges, former, b.zookeeperForm)
 	if err != nil {
 		return nil, err
@@ -64,7 +67,7 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 	if b.byHand != nil {
 		to.Takes = b.byHand.takes
 	}
-	target, err := zookeeper.NewTarget(client, to)
+	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
@@ -72,7 +75,7 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 	r.target, r.check = target, checkZooKeeper(b.cfg, sinkKey{registry: name}, target)
 	if !b.dryRun {
 		r.entry = b.admission(name, target)
-		r.beside = r.entry.alive
+		r.entry.back = c.back
 	}
 	return r, nil
 }
@@ -82,7 +85,10 @@ func (b *builder) overZooKeeper(name string, client *zookeeper.Client, bridges [
 func (b *builder) sessions(name string) func(session int64) bool {
 	standing := b.stand
 	return func(session int64) bool {
-		return session != 0 && slices.ContainsFunc(standing, func(l *targetConnection) bool { return l.name == name && l.session != nil && l.session() == session })
+		return session != 0 && slices.ContainsFunc(standing, func(l *targetConnection) bool {
+			c, ok := l.connection.(*zookeeperConnection)
+			return ok && c.name == name && c.client.State().Session == session
+		})
 	}
 }
 
@@ -151,4 +157,48 @@ func (b *builder) dubbo(u use) dubbo.Options {
 		o.Namespace = at.Nacos.Namespace
 	}
 	return o
+}
+
+// zookeeperSource makes the source that a ZooKeeper ensemble is.
+func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*boundSource, error) {
+	var formats []zookeeper.Format
+	for _, u := range b.readings(name) {
+		f, err := b.zookeeperForm(u)
+		if err != nil {
+			return nil, err
+		}
+		formats = append(formats, f)
+	}
+	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
+		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Asker: b.asker(name),
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	return &boundSource{name: name, kind: "zookeeper", source: zookeeperSource{source}}, nil
+}
+
+// A zookeeperSource is the source that an ensemble is.
+type zookeeperSource struct{ *zookeeper.Source }
+
+func (z zookeeperSource) state() admin.SourceState {
+	s := z.State()
+	return admin.SourceState{
+		Connected: s.Connected, Mode: "watch", LastError: s.LastError, LastContact: s.Since, Reconnects: max(s.Sessions-1, 0),
+	}
+}
+
+// zookeeperID asks an ensemble for its id over a connection that ends with the
+// answer.
+func (b *builder) zookeeperID(name string, z *config.ZooKeeper) *keptID {
+	o := b.zookeeperOptions(name, z)
+	o.Observe, o.Log = nil, nil
+	return &keptID{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
+		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
+		if err != nil {
+			return "", err //nolint:wrapcheck // it names the option
+		}
+		defer client.Close()
+		return client.ID(ctx, offer, zookeeper.Access(z.ACL))
+	}}
 }
