@@ -163,10 +163,8 @@ func (b *builder) election(target string) (*election, error) {
 	return e, nil
 }
 
-// tasks returns what runs while the target is written to.
-func (e *election) tasks() []func(context.Context) error {
-	return []func(context.Context) error{named("lease of "+e.target, e.Run)}
-}
+// run implements component: it takes part in the election.
+func (e *election) run(ctx context.Context) error { return wrap("lease of "+e.target, e.Run(ctx)) }
 
 // bridge returns the election as a loop takes it.
 func (e *election) bridge() bridge.Election {

@@ -23,11 +23,9 @@ type keyPublisher struct {
 	*keys.Publisher
 }
 
-// tasks returns what runs while the mesh is written to.
-func (a *keyPublisher) tasks() []func(context.Context) error {
-	return []func(context.Context) error{named("keys of "+a.mesh, func(ctx context.Context) error {
-		return publishKeys(ctx, a.election, a.Publisher)
-	})}
+// run implements component: it publishes the keys.
+func (a *keyPublisher) run(ctx context.Context) error {
+	return wrap("keys of "+a.mesh, publishKeys(ctx, a.election, a.Publisher))
 }
 
 // keyPublishers makes one for every mesh that a bridge leads to, unless that is

@@ -3,23 +3,25 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 )
 
-// lifecycle keeps the parts of a runtime going, each by itself, so that a part can be
+// A component is what a runtime keeps going: a source, the connection to a target
+// or what writes it, an election, what publishes keys, or what asks for an id.
+type component interface {
+	// run keeps it going until ctx ends, which is no error.
+	run(ctx context.Context) error
+}
+
+// lifecycle keeps the components of a runtime going, each by itself, so that one can be
 // replaced while the others go on. One goroutine uses it.
 type lifecycle struct {
 	log      *slog.Logger
-	failed   chan error // takes the first error of any part
-	sources  map[*boundSource]*tasks
-	ids      map[*registryID]*tasks
-	keys     map[*keyPublisher]*tasks
-	loops    map[*sink]*tasks
-	leases   map[*election]*tasks
-	links    map[*targetConnection]*tasks
+	failed   chan error // takes the first error of any component
+	running  map[component]*task
 	leaving  map[*targetConnection]sinkKey // that end once the loop at their end has brought its new connection in step
 	handover sync.WaitGroup
 	left     chan handover // of leaving ones, whose time has come
@@ -29,9 +31,7 @@ type lifecycle struct {
 func newLifecycle(log *slog.Logger) *lifecycle {
 	return &lifecycle{
 		log: log, failed: make(chan error, 1), left: make(chan handover), over: make(chan struct{}),
-		sources: make(map[*boundSource]*tasks), ids: make(map[*registryID]*tasks), keys: make(map[*keyPublisher]*tasks),
-		loops: make(map[*sink]*tasks), leases: make(map[*election]*tasks),
-		links: make(map[*targetConnection]*tasks), leaving: make(map[*targetConnection]sinkKey),
+		running: make(map[component]*task), leaving: make(map[*targetConnection]sinkKey),
 	}
 }
 
@@ -48,20 +48,18 @@ var errReconfigured = errors.New("its configuration changed, and it has not told
 // table, a loop reads what is there, and a connection that held entries ends
 // only after its successor holds them.
 func (l *lifecycle) apply(ctx context.Context, h *runtime) {
-	for _, in := range endOthers(l.sources, h.sources) {
+	for _, in := range endOthers(l, h.sources) {
 		in.table.Renew(errReconfigured)
 	}
-	endOthers(l.ids, h.registryIDs)
-	endOthers(l.keys, h.keyPublishers)
-	for _, o := range endOthers(l.loops, h.sinks) {
+	endOthers(l, h.registryIDs)
+	endOthers(l, h.keyPublishers)
+	for _, o := range endOthers(l, h.sinks) {
 		l.replaced(o, h)
 	}
-	endOthers(l.leases, h.elections) // others lead after the ttl
+	endOthers(l, h.elections) // others lead after the ttl
 	for _, o := range h.sinks {
 		delete(l.leaving, o.targetConnection) // it may have been taken up again
-		if l.links[o.targetConnection] == nil {
-			l.links[o.targetConnection] = startTasks(ctx, l.failed, o.targetConnection.tasks())
-		}
+		begin(ctx, l, o.targetConnection)
 	}
 	for _, a := range h.keyPublishers {
 		a.Only(h.ends(a.mesh)...)
@@ -70,38 +68,49 @@ func (l *lifecycle) apply(ctx context.Context, h *runtime) {
 		in.current.Store(in)
 		in.limit(h.cfg.Registries[in.name])
 	}
-	beginNew(ctx, l.failed, l.leases, h.elections)
-	beginNew(ctx, l.failed, l.loops, h.sinks)
-	beginNew(ctx, l.failed, l.ids, h.registryIDs)
-	beginNew(ctx, l.failed, l.keys, h.keyPublishers)
-	beginNew(ctx, l.failed, l.sources, h.sources)
+	begin(ctx, l, h.elections...)
+	begin(ctx, l, h.sinks...)
+	begin(ctx, l, h.registryIDs...)
+	begin(ctx, l, h.keyPublishers...)
+	begin(ctx, l, h.sources...)
 	l.await(ctx, h)
 }
 
-// A component is what a runtime keeps going.
-type component interface {
+// endOthers ends what runs of one kind and is not wanted any more, and returns it.
+func endOthers[C interface {
 	comparable
-	tasks() []func(context.Context) error
-}
-
-// endOthers ends what runs and is not wanted any more, and returns it.
-func endOthers[P component](running map[P]*tasks, wanted []P) []P {
-	var ended []P
-	for p, s := range running {
-		if !slices.Contains(wanted, p) {
-			s.stop()
-			delete(running, p)
-			ended = append(ended, p)
+	component
+}](l *lifecycle, wanted []C) []C {
+	var ended []C
+	for running, t := range l.running {
+		if c, ok := running.(C); ok && !slices.Contains(wanted, c) {
+			t.stop()
+			delete(l.running, c)
+			ended = append(ended, c)
 		}
 	}
 	return ended
 }
 
-// beginNew begins what is wanted and does not run yet.
-func beginNew[P component](ctx context.Context, failed chan<- error, running map[P]*tasks, wanted []P) {
-	for _, p := range wanted {
-		if running[p] == nil {
-			running[p] = startTasks(ctx, failed, p.tasks())
+// begin begins what is wanted and does not run yet.
+func begin[C component](ctx context.Context, l *lifecycle, wanted ...C) {
+	for _, c := range wanted {
+		if l.running[c] == nil {
+			l.running[c] = startTask(ctx, l.failed, c.run)
+		}
+	}
+}
+
+// stopAll ends all of one kind at the same time.
+func stopAll[C component](l *lifecycle) {
+	for running, t := range l.running {
+		if _, ok := running.(C); ok {
+			t.cancel()
+		}
+	}
+	for running, t := range l.running {
+		if _, ok := running.(C); ok {
+			t.stop()
 		}
 	}
 }
@@ -149,39 +158,77 @@ func (l *lifecycle) handed(x handover, h *runtime) {
 }
 
 // standing returns the connections that are up, those of before among them.
-func (l *lifecycle) standing() []*targetConnection { return slices.Collect(maps.Keys(l.links)) }
+func (l *lifecycle) standing() []*targetConnection {
+	var all []*targetConnection
+	for running := range l.running {
+		if c, ok := running.(*targetConnection); ok {
+			all = append(all, c)
+		}
+	}
+	return all
+}
 
 func (l *lifecycle) end(old *targetConnection) {
-	if s := l.links[old]; s != nil {
-		s.stop()
+	if t := l.running[old]; t != nil {
+		t.stop()
 	}
-	delete(l.links, old)
+	delete(l.running, old)
 	old.close()
 }
 
-// close ends everything. Each kind of part is ended after the one that feeds
+// stop ends everything. Each kind of component is ended after the one that feeds
 // it: sources, then loops, which finish the calls under way, then the
 // connections of the targets. Nothing is deleted on the way out.
-func (l *lifecycle) close() {
-	endAll(l.sources)
-	endAll(l.ids)
-	endAll(l.keys) // with which istiod forgets them, as it does after a kill; readers wait for their grace
-	endAll(l.loops)
-	endAll(l.leases)
+func (l *lifecycle) stop() {
+	stopAll[*boundSource](l)
+	stopAll[*registryID](l)
+	stopAll[*keyPublisher](l) // with which istiod forgets them, as it does after a kill; readers wait for their grace
+	stopAll[*sink](l)
+	stopAll[*election](l)
 	close(l.over)
 	l.handover.Wait()
-	endAll(l.links)
-	for old := range l.links {
+	stopAll[*targetConnection](l)
+}
+
+// close ends everything, and gives back what the connections hold.
+func (l *lifecycle) close() {
+	l.stop()
+	for _, old := range l.standing() {
 		old.close()
 	}
 }
 
-// endAll ends stages at the same time.
-func endAll[K comparable](all map[K]*tasks) {
-	for _, s := range all {
-		s.cancel()
+// A task is a component that runs.
+type task struct {
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// startTask runs something; its error is sent to failed unless another was. A panic
+// ends the process, as it should.
+func startTask(ctx context.Context, failed chan<- error, run func(context.Context) error) *task {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &task{cancel: cancel}
+	t.running.Go(func() {
+		if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	})
+	return t
+}
+
+func (t *task) stop() {
+	t.cancel()
+	t.running.Wait()
+}
+
+// wrap says what an error is of.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
 	}
-	for _, s := range all {
-		s.stop()
-	}
+	return fmt.Errorf("%s: %w", what, err)
 }

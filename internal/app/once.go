@@ -35,7 +35,7 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 // what was missing at the timeout.
 func (h *runtime) settle(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
 	statuses := make([]bridge.Status, len(h.sinks))
-	err := h.during(ctx, timeout, h.loopTasks(), func(ctx context.Context) error {
+	err := h.during(ctx, timeout, h.sinks, func(ctx context.Context) error {
 		return h.each(func(i int) error {
 			if err := h.sinks[i].entry.wait(ctx); err != nil {
 				return err

@@ -88,7 +88,7 @@ func (w *registryID) fault() error {
 // idEvery is how often it is looked whether a registry still keeps its id.
 const idEvery = time.Minute
 
-// run asks the registry until it has answered, and from then on looks after
+// run implements component: it asks the registry until it has answered, and from then on looks after
 // the id that it keeps: one that was wiped would be given another by whoever
 // comes next, and loops through both would not be recognised.
 func (w *registryID) run(ctx context.Context) error {

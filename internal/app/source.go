@@ -112,11 +112,9 @@ type source interface {
 	check(ctx context.Context, f *findings)
 }
 
-// tasks returns what runs while the source is read.
-func (in *boundSource) tasks() []func(context.Context) error {
-	return []func(context.Context) error{named("source "+in.name, func(ctx context.Context) error {
-		return in.Run(ctx, in.table)
-	})}
+// run implements component: it reads the registry.
+func (in *boundSource) run(ctx context.Context) error {
+	return wrap("source "+in.name, in.Run(ctx, in.table))
 }
 
 // fault says why a source has not told of everything, or may be out of date.

@@ -81,7 +81,7 @@ func (h *runtime) stays() string {
 // run keeps the parts of the runtime going. What serves beside them ends last.
 func (k *supervisor) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
-	serving := startTasks(base, k.life.failed, []func(context.Context) error{k.server.Run})
+	serving := startTask(base, k.life.failed, k.server.Run)
 	defer serving.stop()
 	defer k.builder.replicas.close()
 	defer k.life.close()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
@@ -75,25 +77,26 @@ type sink struct {
 	election *election // nil where every replica writes, or there is but one
 }
 
-// tasks returns what runs while the connection is wanted.
-func (l *targetConnection) tasks() []func(context.Context) error {
-	return []func(context.Context) error{named("target "+l.name, l.run)}
+// run implements component: it keeps the target reachable.
+func (l *targetConnection) run(ctx context.Context) error {
+	return wrap("target "+l.name, l.connection.run(ctx))
 }
 
-// tasks returns what runs while the target is written to.
-func (o *sink) tasks() []func(context.Context) error {
+// run implements component: it writes the target.
+func (o *sink) run(ctx context.Context) error {
 	o.election.attach(o.targetConnection)
-	all := []func(context.Context) error{named("loop of "+o.name, o.loop.Run)}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return wrap("loop of "+o.name, o.loop.Run(ctx)) })
 	if o.back != nil {
-		all = append(all, o.rescan)
+		group.Go(func() error { return o.rescan(ctx) })
 	}
 	if o.entry != nil {
-		all = append(all, named("target "+o.name, o.entry.alive))
+		group.Go(func() error { return wrap("target "+o.name, o.entry.alive(ctx)) })
 	}
 	if o.election != nil {
-		all = append(all, o.agree)
+		group.Go(func() error { return o.agree(ctx) })
 	}
-	return all
+	return group.Wait() //nolint:wrapcheck // each says what it is of
 }
 
 // rescan makes the loop read everything again whenever a connection is back.
