@@ -18,8 +18,7 @@ import (
 const starting = 5 * time.Minute
 
 // An admission asks whether a ZooKeeper target may be written to, again and
-// again where it is refused, and says what came of it. The nil admission is
-// that of a target that always may.
+// again where it is refused, and says what came of it.
 type admission struct {
 	target *zookeeper.Target
 	fatal  time.Time     // until then a refusal ends the process; zero: it never does
@@ -48,9 +47,6 @@ func (b *builder) admission(name string, target *zookeeper.Target) *admission {
 // wait returns once the target may be written to or ctx ended; an error ends
 // the process.
 func (a *admission) wait(ctx context.Context) error {
-	if a == nil {
-		return nil
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -93,9 +89,6 @@ func (a *admission) note(refused error) {
 
 // fault says why the target may not be written to, empty where it may.
 func (a *admission) fault() string {
-	if a == nil {
-		return ""
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.refused == nil {

@@ -33,25 +33,30 @@ type buildOptions struct {
 // place of the one before it once its runtime runs. This package knows every
 // adapter; nothing else does.
 type builder struct {
+	*process
+
 	cfg          *config.Config
-	log          *slog.Logger
-	level        *slog.LevelVar
-	metrics      *metrics.Metrics
-	signer       *metadata.Signer // nil: marks are not signed
-	signed       string           // which keys it signs with, as a text that changes with them
-	events       *admin.Events
-	audit        *audit.Log
-	byHand       *takeover // see buildOptions
-	dryRun       bool
-	listeners    *listeners
-	file         watched                 // the configuration, as it was read first
+	signer       *metadata.Signer        // nil: marks are not signed
+	signed       string                  // which keys it signs with, as a text that changes with them
 	runtime      *runtime                // that is being made
 	before       *runtime                // that runs while this one is made; nil: none does
 	stand        []*targetConnection     // that are up while it is made, also such as the runtime before has no more
 	sourceTables map[string]*sourceTable // of the registries that are read
+	asked        map[*registryID]*keptID // how ids of the runtime before are asked for once the next one runs
+}
 
-	replicas *elections // as one of which this process runs; nil: it is alone
-	onMove   []func()   // what to do to parts of the runtime before once the next one runs
+// A process is what there is once, whatever a reload changes.
+type process struct {
+	log       *slog.Logger
+	level     *slog.LevelVar
+	metrics   *metrics.Metrics
+	events    *admin.Events
+	audit     *audit.Log
+	listeners *listeners
+	file      watched    // the configuration, as it was read last
+	replicas  *elections // as one of which it runs
+	byHand    *takeover  // see buildOptions
+	dryRun    bool
 }
 
 // runtime makes the configuration that the flags name into a runtime that does
@@ -77,12 +82,12 @@ func (p *Program) built(w buildOptions) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{
-		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, listeners: newListeners(), file: file,
+	b := &builder{sourceTables: make(map[string]*sourceTable), process: &process{
+		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, listeners: newListeners(), file: file, replicas: &elections{},
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
-		sourceTables: make(map[string]*sourceTable), metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
-	}
-	if w.joins {
+		metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
+	}}
+	if w.joins && cfg.Replicas.Shared() {
 		if b.replicas, err = b.replica(cfg); err != nil {
 			return nil, &Error{CauseUsage, err}
 		}
@@ -124,8 +129,9 @@ func (p *Program) usable() (*config.Config, error) {
 // builder as it was.
 func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*builder, error) {
 	next := *b
-	next.cfg, next.before, next.stand, next.onMove, next.sourceTables = cfg, b.runtime, standing, nil, maps.Clone(b.sourceTables)
-	next.runtime = &runtime{cfg: cfg, owner: cfg.Owner, log: b.log, metrics: b.metrics, events: b.events, audit: b.audit}
+	next.cfg, next.before, next.stand = cfg, b.runtime, standing
+	next.sourceTables, next.asked = maps.Clone(b.sourceTables), make(map[*registryID]*keptID)
+	next.runtime = &runtime{process: b.process, cfg: cfg}
 	var err error
 	if next.signer, next.signed, err = signer(cfg.OwnerKeys); err != nil {
 		return nil, usage("ownerKeyFile: %w", err)
@@ -134,7 +140,7 @@ func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*build
 		next.runtime.closeBut(standing)
 		return nil, &Error{CauseUsage, err}
 	}
-	next.onMove, next.before, next.stand = append(next.onMove, next.runtime.configure), nil, nil
+	next.before, next.stand = nil, nil
 	return &next, nil
 }
 
@@ -278,8 +284,10 @@ func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	options := b.tuning(o.at)
 	options.Target, options.Owner = o.name, owner
 	options.Log = b.log.With("component", "bridge", "peer", o.name)
-	options.Election = o.election.bridge()
-	options.Author, options.Differ = b.author(o.at), o.election.differing
+	if o.election != nil {
+		options.Election, options.Differ = o.election.Elector, o.election.differing
+	}
+	options.Author = b.author(o.at)
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, ways, options)
 	return l, err //nolint:wrapcheck // build names the registry

@@ -27,19 +27,19 @@ import (
 )
 
 // elections are those in which this process takes part as one of several
-// replicas. It is one for its life, whatever a reload changes. nil: it is alone.
+// replicas. It is one for its life, whatever a reload changes. The zero value is
+// that of a process alone.
 type elections struct {
-	options lease.Options // of every election, but for what is elected
-	store   func(target string) (lease.Store, error)
-	end     func() // gives back what the records are kept over
+	options lease.Options                            // of every election, but for what is elected
+	store   func(target string) (lease.Store, error) // nil: it is alone
+	end     func()                                   // gives back what the records are kept over
 	all     map[string]*election
 
 	running atomic.Pointer[[]*election]
 }
 
 // An election is that of the leader of one target: of a registry that a loop
-// writes, or of the keys that are published in a mesh. The nil election is one
-// that this process is alone in.
+// writes, or of the keys that are published in a mesh.
 type election struct {
 	*lease.Elector
 
@@ -48,12 +48,9 @@ type election struct {
 	link             atomic.Pointer[targetConnection] // to the target, by the loop that runs; nil: it is always reached
 }
 
-// replica makes this process one of several, where the configuration says so.
+// replica makes this process one of several.
 func (b *builder) replica(cfg *config.Config) (*elections, error) {
 	r := cfg.Replicas
-	if !r.Shared() {
-		return nil, nil //nolint:nilnil // the nil one is alone
-	}
 	identity, err := ownIdentity(r.Identity)
 	if err != nil {
 		return nil, err
@@ -125,15 +122,8 @@ func ownIdentity(name string) (string, error) {
 }
 
 func (r *elections) close() {
-	if r != nil {
+	if r.end != nil {
 		r.end()
-	}
-}
-
-// run makes elections those that are shown.
-func (r *elections) run(elections []*election) {
-	if r != nil {
-		r.running.Store(&elections)
 	}
 }
 
@@ -141,8 +131,8 @@ func (r *elections) run(elections []*election) {
 // nil where this process is alone.
 func (b *builder) election(target string) (*election, error) {
 	r := b.replicas
-	if r == nil {
-		return nil, nil //nolint:nilnil // the nil election is that of one alone
+	if r.store == nil {
+		return nil, nil //nolint:nilnil // there is none to take part in
 	}
 	e := r.all[target]
 	if e == nil {
@@ -166,28 +156,13 @@ func (b *builder) election(target string) (*election, error) {
 // run implements component: it takes part in the election.
 func (e *election) run(ctx context.Context) error { return wrap("lease of "+e.target, e.Run(ctx)) }
 
-// bridge returns the election as a loop takes it.
-func (e *election) bridge() bridge.Election {
-	if e == nil {
-		return nil
-	}
-	return e.Elector
-}
-
-// attach makes the election look at the connection of the loop that begins.
-func (e *election) attach(l *targetConnection) {
-	if e != nil {
-		e.link.Store(l)
-	}
-}
-
 // fence returns what a transaction of a target has to be under; nil where this
 // process is alone.
 func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
-	if r == nil {
+	e := r.all[target]
+	if e == nil {
 		return nil
 	}
-	e := r.all[target]
 	return func() (zookeeper.Fence, bool) {
 		l := e.Leadership()
 		return zookeeper.Fence{Term: l.Term, Holder: e.identity}, l.Role == bridge.RoleLeader
@@ -217,9 +192,6 @@ const unread = "the record of the replicas was not read yet: another may be conf
 // differing says why another replica may write what this one knows nothing of;
 // empty where all are configured alike.
 func (e *election) differing() string {
-	if e == nil {
-		return ""
-	}
 	name, differs := e.Differing()
 	switch {
 	case !differs:
@@ -262,7 +234,7 @@ func (h *runtime) handOver(ctx context.Context) {
 
 // shown returns how this process stands among the others; nil where it is alone.
 func (r *elections) shown() func() *admin.Replicas {
-	if r == nil {
+	if r.store == nil {
 		return nil
 	}
 	return func() *admin.Replicas {

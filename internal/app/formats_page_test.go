@@ -223,7 +223,7 @@ bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &builder{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	b := &builder{cfg: cfg, process: &process{log: slog.New(slog.DiscardHandler)}}
 	return use{bridge: cfg.Bridges[0], format: cfg.Bridges[0].Formats[0], registry: at}, b
 }
 

@@ -41,7 +41,11 @@ func (b *builder) keyPublishers() error {
 		if a.election, err = b.election(name); err != nil {
 			return err
 		}
-		if old := b.before.keyPublisher(name); old != nil && old.key == a.key {
+		var old *keyPublisher
+		if b.before != nil {
+			old = b.before.keyPublisher(name)
+		}
+		if old != nil && old.key == a.key {
 			a = old
 		} else if a.Publisher, err = b.publisher(name, m); err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
@@ -53,9 +57,6 @@ func (b *builder) keyPublishers() error {
 
 // keyPublisher returns the key publisher of a mesh, nil where there is none.
 func (h *runtime) keyPublisher(mesh string) *keyPublisher {
-	if h == nil {
-		return nil
-	}
 	return first(h.keyPublishers, func(a *keyPublisher) bool { return a.mesh == mesh })
 }
 

@@ -37,11 +37,14 @@ func (h *runtime) settle(ctx context.Context, timeout time.Duration) ([]bridge.S
 	statuses := make([]bridge.Status, len(h.sinks))
 	err := h.during(ctx, timeout, h.sinks, func(ctx context.Context) error {
 		return h.each(func(i int) error {
-			if err := h.sinks[i].entry.wait(ctx); err != nil {
-				return err
+			o := h.sinks[i]
+			if o.entry != nil {
+				if err := o.entry.wait(ctx); err != nil {
+					return err
+				}
 			}
 			var err error
-			statuses[i], err = h.sinks[i].loop.Settled(ctx)
+			statuses[i], err = o.loop.Settled(ctx)
 			return err //nolint:wrapcheck // judge says what it means
 		})
 	})

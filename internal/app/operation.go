@@ -97,7 +97,7 @@ func (h *runtime) worked(ctx context.Context, w operation, outlets []*sink) (don
 		is, not, err := t.work(ctx, w)
 		done, left = append(done, is...), append(left, not...)
 		if w.Yes && (len(is)+len(not) > 0 || err != nil) {
-			h.audit.Record(ctx, w.entry(h.owner, t, is, not, err))
+			h.audit.Record(ctx, w.entry(h.cfg.Owner, t, is, not, err))
 		}
 		if err != nil {
 			return done, left, err

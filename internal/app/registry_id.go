@@ -244,7 +244,7 @@ func (b *builder) joined(name string) *registryID {
 	key := text(identity(r))
 	if b.before != nil {
 		if w := first(b.before.registryIDs, func(w *registryID) bool { return w.name == name && w.key == key }); w != nil {
-			b.onMove = append(b.onMove, func() { w.reach(kept) })
+			b.asked[w] = kept
 			return w
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // reload reads the configuration and makes the runtime what it says. A file
 // that is wrong, or asks for what may not change, leaves everything as it is.
 func (k *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
-	k.file.taken()
+	k.builder.file.taken()
 	defer k.closeListeners()
 	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
 	next, err := k.next(ctx)
@@ -95,11 +95,12 @@ func (k *supervisor) leave(next *runtime) {
 func (k *supervisor) move(ctx context.Context, by *builder) {
 	before, next := k.runtime, by.runtime
 	k.builder, k.runtime = by, next
-	for _, do := range k.builder.onMove {
-		do()
+	for id, kept := range by.asked {
+		id.reach(kept)
 	}
+	next.configure()
 	k.life.apply(ctx, next)
-	k.builder.replicas.run(next.elections)
+	k.builder.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {
 		if old := before.sink(o.at); old == o {
 			k.tune(ctx, o)
@@ -107,7 +108,7 @@ func (k *supervisor) move(ctx context.Context, by *builder) {
 	}
 	k.program.relevel(k.builder.level, next.cfg.Log)
 	inputs, targets := next.shown()
-	k.server.Show(next.owner, inputs, targets)
+	k.server.Show(next.cfg.Owner, inputs, targets)
 	for _, name := range before.names() {
 		if !slices.Contains(next.names(), name) {
 			next.metrics.Forget(name)
@@ -158,7 +159,7 @@ func (k *supervisor) tell(ctx context.Context, r admin.Reload) {
 	}
 	h.events.Add(event)
 	h.audit.Record(ctx, audit.Entry{
-		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.owner,
+		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.cfg.Owner,
 		Count: len(r.Changed), After: strings.TrimSuffix(event.What+": "+strings.Join(r.Changed, "; "), ": "), Error: strings.Join(r.Faults, "; "),
 	})
 }

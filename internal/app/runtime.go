@@ -3,31 +3,24 @@ package app
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
-	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/internal/audit"
-	"github.com/xds-bridge/xds-bridge/internal/metrics"
 )
 
 // runtime is a configuration made into things that run. The parts of a runtime
 // that a reload does not touch go over into the next one as they are.
 type runtime struct {
+	*process
+
 	cfg           *config.Config
-	owner         string
 	sources       []*boundSource
 	sinks         []*sink
 	registryIDs   []*registryID
 	keyPublishers []*keyPublisher
 	elections     []*election
-	log           *slog.Logger
-	metrics       *metrics.Metrics
-	events        *admin.Events
-	audit         *audit.Log
 }
 
 // close gives back what the runtime holds, after it ran or in place of it.

@@ -23,7 +23,6 @@ type supervisor struct {
 	life    *lifecycle
 	server  *admin.Server
 	asks    chan ask
-	file    watched
 	left    map[sinkKey]config.Registry // where entries stay that no loop looks after any more
 
 	mu   sync.Mutex
@@ -45,7 +44,7 @@ func (p *Program) run(ctx context.Context, w buildOptions) error {
 		return err
 	}
 	h := b.runtime
-	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), file: b.file, left: make(map[sinkKey]config.Registry)}
+	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), left: make(map[sinkKey]config.Registry)}
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {
 		h.close()
@@ -86,7 +85,7 @@ func (k *supervisor) run(ctx context.Context) error {
 	defer k.builder.replicas.close()
 	defer k.life.close()
 	k.life.apply(base, k.runtime)
-	k.builder.replicas.run(k.runtime.elections)
+	k.builder.replicas.running.Store(&k.runtime.elections)
 	look := time.NewTimer(k.interval())
 	defer look.Stop()
 	for {
@@ -103,7 +102,7 @@ func (k *supervisor) run(ctx context.Context) error {
 		case <-k.program.Hangup:
 			k.reload(base, "signal")
 		case <-look.C:
-			if k.runtime.cfg.Reload.Interval > 0 && k.file.changed() {
+			if k.runtime.cfg.Reload.Interval > 0 && k.builder.file.changed() {
 				k.reload(base, "file")
 			}
 			look.Reset(k.interval())
@@ -123,7 +122,7 @@ func (k *supervisor) interval() time.Duration {
 func (k *supervisor) listen(ctx context.Context) error {
 	h := k.runtime
 	o := admin.Options{
-		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: k.program.Build.Version, Owner: h.owner,
+		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: k.program.Build.Version, Owner: h.cfg.Owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
 		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.replicas.shown(), Secure: secured(h.cfg.Admin),
 	}
@@ -144,7 +143,11 @@ func (h *runtime) shown() (inputs []admin.Input, targets []admin.Target) {
 		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
 	}
 	for _, t := range h.sinks {
-		targets = append(targets, admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.told(), Refused: t.entry.fault})
+		target := admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state}
+		if t.entry != nil {
+			target.State, target.Refused = t.admitted, t.entry.fault
+		}
+		targets = append(targets, target)
 	}
 	return inputs, targets
 }

@@ -84,7 +84,6 @@ func (l *targetConnection) run(ctx context.Context) error {
 
 // run implements component: it writes the target.
 func (o *sink) run(ctx context.Context) error {
-	o.election.attach(o.targetConnection)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return wrap("loop of "+o.name, o.loop.Run(ctx)) })
 	if o.back != nil {
@@ -94,6 +93,7 @@ func (o *sink) run(ctx context.Context) error {
 		group.Go(func() error { return wrap("target "+o.name, o.entry.alive(ctx)) })
 	}
 	if o.election != nil {
+		o.election.link.Store(o.targetConnection)
 		group.Go(func() error { return o.agree(ctx) })
 	}
 	return group.Wait() //nolint:wrapcheck // each says what it is of
@@ -146,16 +146,12 @@ func (o *sink) resync(ctx context.Context) error {
 	return nil
 }
 
-// told returns what tells how the target is connected, and what is amiss though it is.
-func (o *sink) told() func() admin.TargetState {
-	if o.entry == nil {
-		return o.state
+// admitted tells how a target with an admission is connected, and what is amiss
+// though it is.
+func (o *sink) admitted() admin.TargetState {
+	s := o.state()
+	if s.Connected {
+		s.LastError = o.entry.lacks()
 	}
-	return func() admin.TargetState {
-		s := o.state()
-		if s.Connected {
-			s.LastError = o.entry.lacks()
-		}
-		return s
-	}
+	return s
 }
