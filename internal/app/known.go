@@ -15,8 +15,8 @@ import (
 
 // workedOnOwner does the work, and fails if nothing was found of an owner whom
 // nobody knows: neither the configuration, nor a target, nor the mark of an entry.
-func (h *runtime) workedOnOwner(ctx context.Context, w operation, outlets []*sink, configured string) (done, left []Step, err error) {
-	names, ok, err := remembered(ctx, outlets) // before the work, which ends in that the owner is forgotten
+func (h *runtime) workedOnOwner(ctx context.Context, w operation, sinks []*sink, configured string) (done, left []Step, err error) {
+	names, ok, err := remembered(ctx, sinks) // before the work, which ends in that the owner is forgotten
 	if err != nil {
 		return nil, nil, err
 	}
@@ -28,7 +28,7 @@ func (h *runtime) workedOnOwner(ctx context.Context, w operation, outlets []*sin
 		known = known || slices.ContainsFunc(held, func(h registry.Held) bool { return slices.Contains(marks, h.Owner) })
 		return change(g, held)
 	}
-	done, left, err = h.worked(ctx, w, outlets)
+	done, left, err = h.worked(ctx, w, sinks)
 	if err == nil && !known && len(done)+len(left) == 0 {
 		err = unknownOwner(w.gone, names)
 	}
@@ -37,8 +37,8 @@ func (h *runtime) workedOnOwner(ctx context.Context, w operation, outlets []*sin
 
 // remembered returns the owners that targets remember, false if that is not
 // known: none of them remembers any, or one may not be asked.
-func remembered(ctx context.Context, outlets []*sink) (names []string, ok bool, err error) {
-	for _, t := range outlets {
+func remembered(ctx context.Context, sinks []*sink) (names []string, ok bool, err error) {
+	for _, t := range sinks {
 		k, lasting := t.target.(rememberer)
 		if !lasting {
 			continue

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
@@ -140,4 +142,32 @@ func (b *builder) nacosID(name string, n *config.Nacos) *keptID {
 		cancel()
 		return id, errors.Join(err, <-ended)
 	}}
+}
+
+// nacosRecords connects to a cluster that keeps records.
+func (b *builder) nacosRecords(name string, n *config.Nacos) (recordStore, error) {
+	client, err := nacos.New(b.nacosOptions(name, n))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller names the registry
+	}
+	right := "let " + cmp.Or(n.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(n.Namespace, "public")
+	return &nacosRecords{nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), client, name, right}, nil
+}
+
+// nacosRecords are those that a cluster keeps.
+type nacosRecords struct {
+	registry.Recorder
+
+	client      *nacos.Client
+	name, right string // the right is what records need
+}
+
+func (r *nacosRecords) run(ctx context.Context) error {
+	return r.client.Run(ctx) //nolint:wrapcheck // named by the runtime
+}
+
+func (*nacosRecords) close() {} // it ends with run
+
+func (r *nacosRecords) check(ctx context.Context, f *findings) {
+	f.records(ctx, r.name, r.Recorder, r.right)
 }

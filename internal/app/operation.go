@@ -70,7 +70,7 @@ func (p *Program) work(ctx context.Context, w operation) (done, left []Step, err
 		return nil, nil, err
 	}
 	defer h.close()
-	outlets, err := p.workplaces(h, w)
+	sinks, err := p.workplaces(h, w)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +84,7 @@ func (p *Program) work(ctx context.Context, w operation) (done, left []Step, err
 			}
 		}
 		var err error
-		done, left, err = h.workedOnOwner(ctx, w, outlets, cfg.Owner)
+		done, left, err = h.workedOnOwner(ctx, w, sinks, cfg.Owner)
 		return err
 	})
 	return done, left, err
@@ -92,8 +92,8 @@ func (p *Program) work(ctx context.Context, w operation) (done, left []Step, err
 
 // worked does the work in one target after the other, until one fails, and
 // keeps in the audit what was done.
-func (h *runtime) worked(ctx context.Context, w operation, outlets []*sink) (done, left []Step, err error) {
-	for _, t := range outlets {
+func (h *runtime) worked(ctx context.Context, w operation, sinks []*sink) (done, left []Step, err error) {
+	for _, t := range sinks {
 		is, not, err := t.work(ctx, w)
 		done, left = append(done, is...), append(left, not...)
 		if w.Yes && (len(is)+len(not) > 0 || err != nil) {

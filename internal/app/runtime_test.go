@@ -9,12 +9,12 @@ import (
 func TestWhatStaysAfterAStop(t *testing.T) {
 	t.Parallel()
 	zk, session, nacos, served := &sink{targetConnection: &targetConnection{name: "zk", lasting: true}}, &sink{targetConnection: &targetConnection{name: "zk"}}, &sink{targetConnection: &targetConnection{name: "nacos"}}, &sink{targetConnection: &targetConnection{name: "mesh", listen: ":1"}}
-	for want, outlets := range map[string][]*sink{
+	for want, sinks := range map[string][]*sink{
 		"every entry stays as it is":                       {zk, served},
 		"entries in nacos go with the connection, unless ": {zk, nacos},
 		"entries in zk go with the connection, unless ":    {session},
 	} {
-		if said := (&runtime{sinks: outlets}).stays(); !strings.HasPrefix(said, want) {
+		if said := (&runtime{sinks: sinks}).stays(); !strings.HasPrefix(said, want) {
 			t.Errorf("%q, want %q", said, want)
 		}
 	}

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // servedRecords is where what is served at one address is kept: what came from
@@ -24,15 +21,21 @@ import (
 // there is one.
 type servedRecords struct {
 	places []mcp.Place
-	run    []func(context.Context) error // what keeps registries reachable
-	closes []func()
-	tries  []tried
+	stores []recordStore
 }
 
-// tried is a registry of which preflight tries whether it keeps records.
-type tried struct {
-	registry, right string
-	recorder        registry.Recorder
+// A recordStore is a connection to a registry that keeps records.
+type recordStore interface {
+	registry.Recorder
+
+	// run keeps the registry reachable until ctx ends.
+	run(ctx context.Context) error
+
+	// close gives back what it holds.
+	close()
+
+	// check tries whether the registry keeps records.
+	check(ctx context.Context, f *findings)
 }
 
 // servedRecords connects to every registry that a bridge to the address reads
@@ -41,17 +44,16 @@ func (b *builder) servedRecords(at sinkKey, imports config.Import) (*servedRecor
 	place := mcp.Place{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		recorder, err := b.recorder(from, s)
+		store, err := b.recordStore(from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
 		}
-		if recorder != nil {
-			s.tries = append(s.tries, tried{from, b.recordRight(from), recorder})
+		if store != nil {
 			hosts := naming.MeshHosts{Registry: strings.ToLower(from), Suffix: imports.Suffix}
 			place.Names = b.servedNames(at.registry, func(x config.Bridge) bool { return x.From == from })
-			place.Recorder, place.Has = recorder, func(g registry.Group) bool { return hosts.Has(g.Name) }
-			s.places = append(s.places, place)
+			place.Recorder, place.Has = store, func(g registry.Group) bool { return hosts.Has(g.Name) }
+			s.places, s.stores = append(s.places, place), append(s.stores, store)
 		}
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
@@ -76,58 +78,42 @@ func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (name
 	return names
 }
 
-// recorder connects to a registry that keeps records; nil where it keeps none.
-func (b *builder) recorder(name string, s *servedRecords) (registry.Recorder, error) {
+// recordStore connects to a registry that keeps records; nil where it keeps none.
+func (b *builder) recordStore(name string) (recordStore, error) {
 	switch r := b.cfg.Registries[name]; {
 	case r.ZooKeeper != nil:
-		client, err := zookeeper.Dial(b.zookeeperOptions(name, r.ZooKeeper))
-		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the registry
-		}
-		s.closes = append(s.closes, client.Close)
-		return zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(r.ZooKeeper.ACL)), nil
+		return b.zookeeperRecords(name, r.ZooKeeper)
 	case r.Nacos != nil:
-		client, err := nacos.New(b.nacosOptions(name, r.Nacos))
-		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the registry
-		}
-		s.run = append(s.run, client.Run)
-		return nacos.NewRecorder(client, metadata.OwnerMark(b.cfg.Owner)), nil
+		return b.nacosRecords(name, r.Nacos)
 	default:
 		return nil, nil //nolint:nilnil // a mesh keeps nothing for us
 	}
-}
-
-// recordRight names the right that records in a registry need.
-func (b *builder) recordRight(name string) string {
-	switch r := b.cfg.Registries[name]; {
-	case r.ZooKeeper != nil:
-		return "let " + cmp.Or(r.ZooKeeper.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
-	case r.Nacos != nil:
-		return "let " + cmp.Or(r.Nacos.Username, "anonymous clients") + " write configurations of group " + nacos.IDGroup + " in namespace " + cmp.Or(r.Nacos.Namespace, "public")
-	}
-	return ""
 }
 
 // check tries whether the registries keep records. Without them the bridge
 // works, so that nothing fails for it.
 func (s *servedRecords) check(ctx context.Context, f *findings) {
 	_ = s.during(ctx, func(ctx context.Context) error {
-		for _, t := range s.tries {
-			try, ok := t.recorder.(interface {
-				TryRecord(ctx context.Context) error
-			})
-			if !ok {
-				continue
-			}
-			if err := try.TryRecord(ctx); err != nil {
-				f.warn("records in "+t.registry, "a restart will take all that is served for new: its guard sees no loss, and what was held goes: "+err.Error(), t.right)
-			} else {
-				f.pass("records in "+t.registry, "what is served can be kept there, for a restart")
-			}
+		for _, store := range s.stores {
+			store.check(ctx, f)
 		}
 		return nil
 	})
+}
+
+// records judges whether a registry keeps a record that was tried.
+func (f *findings) records(ctx context.Context, name string, recorder registry.Recorder, right string) {
+	try, ok := recorder.(interface {
+		TryRecord(ctx context.Context) error
+	})
+	if !ok {
+		return
+	}
+	if err := try.TryRecord(ctx); err != nil {
+		f.warn("records in "+name, "a restart will take all that is served for new: its guard sees no loss, and what was held goes: "+err.Error(), right)
+	} else {
+		f.pass("records in "+name, "what is served can be kept there, for a restart")
+	}
 }
 
 // during keeps the registries reachable for as long as work takes, which keeps
@@ -135,9 +121,9 @@ func (s *servedRecords) check(ctx context.Context, f *findings) {
 func (s *servedRecords) during(ctx context.Context, work func(context.Context) error) error {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	errs := make([]error, len(s.run))
-	for i, run := range s.run {
-		running.Go(func() { errs[i] = run(connected) })
+	errs := make([]error, len(s.stores))
+	for i, store := range s.stores {
+		running.Go(func() { errs[i] = store.run(connected) })
 	}
 	err := work(ctx)
 	cancel()
@@ -146,8 +132,8 @@ func (s *servedRecords) during(ctx context.Context, work func(context.Context) e
 }
 
 func (s *servedRecords) close() {
-	for _, c := range s.closes {
-		c()
+	for _, store := range s.stores {
+		store.close()
 	}
 }
 

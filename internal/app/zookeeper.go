@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
@@ -201,4 +203,30 @@ func (b *builder) zookeeperID(name string, z *config.ZooKeeper) *keptID {
 		defer client.Close()
 		return client.ID(ctx, offer, zookeeper.Access(z.ACL))
 	}}
+}
+
+// zookeeperRecords connects to an ensemble that keeps records.
+func (b *builder) zookeeperRecords(name string, z *config.ZooKeeper) (recordStore, error) {
+	client, err := zookeeper.Dial(b.zookeeperOptions(name, z))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller names the registry
+	}
+	right := "let " + cmp.Or(z.User, "anybody, since no user is set,") + " create, write and delete below /xds-bridge/" + b.cfg.Owner
+	return &zookeeperRecords{zookeeper.NewRecorder(client, b.cfg.Owner, zookeeper.Access(z.ACL)), client, name, right}, nil
+}
+
+// zookeeperRecords are those that an ensemble keeps.
+type zookeeperRecords struct {
+	registry.Recorder
+
+	client      *zookeeper.Client
+	name, right string // the right is what records need
+}
+
+func (*zookeeperRecords) run(ctx context.Context) error { return untilDone(ctx) }
+
+func (r *zookeeperRecords) close() { r.client.Close() }
+
+func (r *zookeeperRecords) check(ctx context.Context, f *findings) {
+	f.records(ctx, r.name, r.Recorder, r.right)
 }
