@@ -298,3 +298,31 @@ func TestClient_BoundsWhatARegistryTells(t *testing.T) {
 		}
 	})
 }
+
+// TestNamed_AnswersByHostWithoutServiceKeys: where istiod does not show them.
+func TestNamed_AnswersByHostWithoutServiceKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const host = "greeter.shop.svc.cluster.local:8000"
+		source, interest := make(steps), registry.NewInterest()
+		c := start(t, Backend{
+			Kind: "mesh", Source: source, Interest: interest, Names: func(q Query) []string { return []string{q.text} },
+			Fault: func() error { return &debug.Error{Cause: debug.Forbidden} },
+		})
+		w := c.Watch(Named(host))
+		defer w.Stop()
+		source <- func(t *registry.Table) {
+			t.Replace(slices.Values([]*registry.Service{{
+				Name: host, Endpoints: []registry.Endpoint{{Host: "10.0.0.1", Port: 8000, Health: registry.Healthy}},
+			}}))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got, err := w.Next(ctx)
+		if err != nil || len(got.Endpoints) != 1 || !errors.Is(got.Err, ErrDebugRefused) {
+			t.Errorf("Next() = %v (%v), %v, want one endpoint and ErrDebugRefused beside it", got.Endpoints, got.Err, err)
+		}
+		if again, err := w.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Next() = %v (%v), %v once more", again.Endpoints, again.Err, err)
+		}
+	})
+}

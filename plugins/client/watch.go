@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -166,9 +167,13 @@ func (w *Watch) look() (Snapshot, error) {
 	}
 	saved, ok := c.state.get(w.query)
 	ok = ok && (!w.told || !w.last.Since.IsZero())
-	part := len(s.Endpoints) > 0 && (w.told || w.query.by == byHost || s.Err != nil)
-	if part && (!ok || !found.doubted) {
-		return s, nil // for as long as the rest cannot be told; why is the snapshot's
+	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
+	part := len(s.Endpoints) > 0 && (w.told || host || s.Err != nil)
+	if part && (!ok || !found.doubted) { // for as long as the rest cannot be told
+		if w.query.by == byAny && host {
+			s.Err = first(s.Err, c.why(), ErrUnknown)
+		}
+		return s, nil
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
 	if ok {
