@@ -11,8 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
-	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 

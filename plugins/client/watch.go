@@ -168,12 +168,12 @@ func (w *Watch) look() (Snapshot, error) {
 	saved, ok := c.state.get(w.query)
 	ok = ok && (!w.told || !w.last.Since.IsZero())
 	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
+	if host && w.query.by == byAny { // a host is found without service keys
+		s.Err = first(s.Err, c.why(), ErrUnknown)
+	}
 	part := len(s.Endpoints) > 0 && (w.told || host || s.Err != nil)
-	if part && (!ok || !found.doubted) { // for as long as the rest cannot be told
-		if w.query.by == byAny && host {
-			s.Err = first(s.Err, c.why(), ErrUnknown)
-		}
-		return s, nil
+	if part && (!ok || !found.doubted) {
+		return s, nil // for as long as the rest cannot be told; why is the snapshot's
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
 	if ok {
