@@ -167,12 +167,7 @@ func (w *Watch) look() (Snapshot, error) {
 	}
 	saved, ok := c.state.get(w.query)
 	ok = ok && (!w.told || !w.last.Since.IsZero())
-	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
-	if host && w.query.by == byAny { // a host is found without service keys
-		s.Err = first(s.Err, c.why(), ErrUnknown)
-	}
-	part := len(s.Endpoints) > 0 && (w.told || host || s.Err != nil)
-	if part && (!ok || !found.doubted) {
+	if w.partly(&s) && (!ok || !found.doubted) {
 		return s, nil // for as long as the rest cannot be told; why is the snapshot's
 	}
 	why := fmt.Errorf("%s: %w", w.query, first(c.why(), s.Err, ErrUnknown))
@@ -182,6 +177,16 @@ func (w *Watch) look() (Snapshot, error) {
 		return saved, nil
 	}
 	return s, why
+}
+
+// partly reports whether what is known of a query is an answer while the rest cannot be
+// told: a host is found without service keys.
+func (w *Watch) partly(s *Snapshot) bool {
+	host := slices.ContainsFunc(w.query.each(), func(q Query) bool { return q.by == byHost })
+	if host && w.query.by == byAny {
+		s.Err = first(s.Err, w.client.why(), ErrUnknown)
+	}
+	return len(s.Endpoints) > 0 && (w.told || host || s.Err != nil)
 }
 
 // answer returns what is known of a query whose names the source was asked for,
