@@ -1,0 +1,154 @@
+package dataplane
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+const (
+	connectTimeout = 10 * time.Second // istio's
+	httpOptions    = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+)
+
+// overADS says that a resource is to be asked for on the same stream.
+func overADS() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+// cluster returns the cluster of a port, or of a subset of its endpoints.
+func cluster(name string, port *networking.ServicePort) *clusterv3.Cluster {
+	const unlimited = math.MaxUint32 // as in istio; Envoy's own limit is 1,024
+	c := &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: overADS(), ServiceName: name},
+		ConnectTimeout:       durationpb.New(connectTimeout),
+		LbPolicy:             clusterv3.Cluster_ROUND_ROBIN,
+		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+			MaxConnections: wrapperspb.UInt32(unlimited), MaxPendingRequests: wrapperspb.UInt32(unlimited),
+			MaxRequests: wrapperspb.UInt32(unlimited), MaxRetries: wrapperspb.UInt32(unlimited),
+		}}},
+	}
+	if isHTTP2(port) {
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptions: pack(&httpv3.HttpProtocolOptions{
+			UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}},
+			}},
+		})}
+	}
+	return c
+}
+
+// pack wraps a message of which nothing can be invalid.
+func pack(m proto.Message) *anypb.Any {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(err) // of text that is UTF-8, as it was decoded from JSON or a message
+	}
+	return &anypb.Any{TypeUrl: "type.googleapis.com/" + string(proto.MessageName(m)), Value: value}
+}
+
+// ofSubset returns the endpoints of a subset.
+func ofSubset(endpoints []*networking.WorkloadEntry, s *networking.Subset) []*networking.WorkloadEntry {
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e *networking.WorkloadEntry) bool { return !holds(e.GetLabels(), s.GetLabels()) })
+}
+
+// holds reports whether labels have all of some others.
+func holds(labels, others map[string]string) bool {
+	for k, v := range others {
+		if have, ok := labels[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// A share is the endpoints of one locality that have the same weight.
+type share struct {
+	locality string
+	weight   uint32
+}
+
+// assignment returns the endpoints of a cluster by locality. gRPC balances
+// between localities by weight and within one evenly, so that endpoints of
+// different weights are put in localities of their own. Envoy goes by the
+// weights of the endpoints.
+func assignment(name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry) *endpointv3.ClusterLoadAssignment {
+	shares := make(map[share][]*endpointv3.LbEndpoint)
+	weights := make(map[string]int) // how many shares a locality has
+	for _, e := range endpoints {
+		s := share{e.GetLocality(), max(e.GetWeight(), 1)}
+		if shares[s] == nil {
+			weights[s.locality]++
+		}
+		shares[s] = append(shares[s], lbEndpoint(e, port, s.weight))
+	}
+	divisor := scale(shares)
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: name}
+	for _, s := range slices.SortedFunc(maps.Keys(shares), func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
+	}) {
+		locality := localityOf(s.locality)
+		if weights[s.locality] > 1 {
+			locality.SubZone += "/weight-" + strconv.FormatUint(uint64(s.weight), 10)
+		}
+		total := max(uint64(s.weight)*uint64(len(shares[s]))/divisor, 1)
+		if divisor > 1 {
+			for _, e := range shares[s] {
+				e.LoadBalancingWeight = wrapperspb.UInt32(uint32(max(uint64(s.weight)/divisor, 1))) //nolint:gosec // less than it was
+			}
+		}
+		out.Endpoints = append(out.Endpoints, &endpointv3.LocalityLbEndpoints{
+			Locality: locality, LbEndpoints: shares[s], LoadBalancingWeight: wrapperspb.UInt32(uint32(total)), //nolint:gosec // by scale
+		})
+	}
+	return out
+}
+
+// scale returns what to divide weights by, so that their sum fits 32 bits.
+func scale(shares map[share][]*endpointv3.LbEndpoint) uint64 {
+	const room = math.MaxUint32 / 2 // those that become 0 count 1
+	var sum uint64
+	for s, endpoints := range shares {
+		sum += uint64(s.weight) * uint64(len(endpoints))
+	}
+	return max((sum+room-1)/room, 1)
+}
+
+func localityOf(s string) *corev3.Locality {
+	parts := append(strings.SplitN(s, "/", 3), "", "")
+	return &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
+}
+
+func lbEndpoint(e *networking.WorkloadEntry, port *networking.ServicePort, weight uint32) *endpointv3.LbEndpoint {
+	number := cmp.Or(e.GetPorts()[port.GetName()], port.GetTargetPort(), port.GetNumber())
+	return &endpointv3.LbEndpoint{
+		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(e.GetAddress(), number)}},
+		HealthStatus:        corev3.HealthStatus_HEALTHY, // the others are not served
+		LoadBalancingWeight: wrapperspb.UInt32(weight),
+	}
+}
+
+func socket(address string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address: address, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}

@@ -1,0 +1,149 @@
+package dataplane
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+func joinHostPort(address string, port uint32) string {
+	return net.JoinHostPort(address, strconv.FormatUint(uint64(port), 10))
+}
+
+// apiListener returns what gRPC asks for as xds:///host:port.
+func apiListener(host string, port uint32) *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name:        listenerName(host, port),
+		ApiListener: &listenerv3.ApiListener{ApiListener: connectionManager("outbound", clusterName(host, port, ""))},
+	}
+}
+
+// connectionManager returns the filter of HTTP whose routes have a name.
+func connectionManager(prefix, routes string) *anypb.Any {
+	return pack(&hcmv3.HttpConnectionManager{
+		StatPrefix:     prefix,
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: routes, ConfigSource: overADS()}},
+		HttpFilters: []*hcmv3.HttpFilter{{
+			Name: "envoy.filters.http.router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&routerv3.Router{})},
+		}},
+		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
+	})
+}
+
+// A port is what is found at one port: hosts of HTTP by their names, all others
+// by their addresses.
+type port struct {
+	number uint32
+	hosts  []portHost // by name
+}
+
+type portHost struct {
+	name      string
+	addresses []string
+	http      bool
+}
+
+// routesOf is istio's name of the routes of a port, and listenerOf that of its
+// listener.
+func routesOf(number uint32) string { return strconv.FormatUint(uint64(number), 10) }
+
+func listenerOf(number uint32, vips netip.Prefix) string {
+	return anyAddress(vips) + "_" + routesOf(number)
+}
+
+// anyAddress stands for all addresses of a machine.
+func anyAddress(vips netip.Prefix) string {
+	if vips.IsValid() && vips.Addr().Is6() {
+		return "::"
+	}
+	return "0.0.0.0"
+}
+
+// listener returns what an Envoy listens with at the port. It takes calls to
+// virtual addresses, wherever these are redirected from, and for HTTP to its own
+// machine: from elsewhere nobody is to reach services through it.
+func (p port) listener(vips netip.Prefix) *listenerv3.Listener {
+	l := &listenerv3.Listener{
+		Name:             listenerOf(p.number, vips),
+		Address:          socket(anyAddress(vips), p.number),
+		TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		ListenerFilters: []*listenerv3.ListenerFilter{{
+			Name:       "envoy.filters.listener.original_dst",
+			ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: pack(&originaldstv3.OriginalDst{})},
+		}},
+	}
+	http := false
+	for _, h := range p.hosts {
+		http = http || h.http
+		if ranges := prefixes(h.addresses); !h.http && len(ranges) > 0 {
+			l.FilterChains = append(l.FilterChains, chain(h.name, ranges, "envoy.filters.network.tcp_proxy", pack(&tcpv3.TcpProxy{
+				StatPrefix: h.name, ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: clusterName(h.name, p.number, "")},
+			})))
+		}
+	}
+	if http {
+		own := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+		if vips.IsValid() {
+			own = append(own, vips)
+		}
+		l.FilterChains = append(l.FilterChains, chain("http", ranges(own), "envoy.filters.network.http_connection_manager", connectionManager("outbound_"+l.GetName(), routesOf(p.number))))
+	}
+	if len(l.GetFilterChains()) == 0 {
+		return nil
+	}
+	return l
+}
+
+func chain(name string, ranges []*corev3.CidrRange, filter string, config *anypb.Any) *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{
+		Name: name, FilterChainMatch: &listenerv3.FilterChainMatch{PrefixRanges: ranges},
+		Filters: []*listenerv3.Filter{{Name: filter, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: config}}},
+	}
+}
+
+// prefixes returns what of the addresses of a service a connection can be told
+// by.
+func prefixes(addresses []string) []*corev3.CidrRange {
+	var all []netip.Prefix
+	for _, text := range addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		} else if p, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, p)
+		}
+	}
+	return ranges(all)
+}
+
+func ranges(all []netip.Prefix) []*corev3.CidrRange {
+	out := make([]*corev3.CidrRange, len(all))
+	for i, p := range all {
+		out[i] = &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits()))} //nolint:gosec // up to 128
+	}
+	return out
+}
+
+// routes returns the routes of all hosts of HTTP at the port; nil: there are
+// none.
+func (p port) routes(rules Rules) *routev3.RouteConfiguration {
+	c := &routev3.RouteConfiguration{Name: routesOf(p.number), ValidateClusters: wrapperspb.Bool(false)}
+	for _, h := range p.hosts {
+		if h.http {
+			c.VirtualHosts = append(c.VirtualHosts, virtualHost(h.name, p.number, h.addresses, rules))
+		}
+	}
+	if len(c.GetVirtualHosts()) == 0 {
+		return nil
+	}
+	return c
+}

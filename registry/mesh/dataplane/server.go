@@ -1,0 +1,226 @@
+package dataplane
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+)
+
+// Options tune a Server.
+type Options struct {
+	VIPs  netip.Prefix // that addresses of entries are taken from; the zero value: there are none
+	Rules Rules
+}
+
+// A Server serves entries to data planes.
+type Server struct {
+	o     Options
+	store *store
+
+	mu      sync.Mutex
+	entries map[string]Entry
+	ports   map[uint32]*portEntries
+	leaving map[leaving]int // clusters and endpoints that are about to go, by the number of the change
+	changes int
+}
+
+// portEntries are the entries that have a port.
+type portEntries struct {
+	names      map[string]struct{}
+	namespaces []string // that see others than all do
+}
+
+type leaving struct {
+	url string
+	key key
+}
+
+// NewServer returns a server that answers nothing before its first Update.
+func NewServer(o Options) *Server {
+	return &Server{
+		o: o, store: newStore(),
+		entries: make(map[string]Entry), ports: make(map[uint32]*portEntries), leaving: make(map[leaving]int),
+	}
+}
+
+// Update takes in entries that are new or changed, and the names of those that
+// are gone. The streams send it without anybody waiting for them.
+func (s *Server) Update(put []Entry, remove []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := change{server: s, updates: newUpdates(), ports: make(map[uint32]struct{})}
+	for _, name := range remove {
+		if old, ok := s.entries[name]; ok {
+			c.remove(old)
+		}
+	}
+	for _, e := range put {
+		c.put(e)
+	}
+	for number := range c.ports {
+		c.port(number)
+	}
+	s.drain(c.updates)
+	s.store.apply(c.updates)
+}
+
+// drainFor is how long clusters and endpoints outlive the routes to them, until
+// every data plane has the new ones.
+const drainFor = 10 * time.Second
+
+// drain has clusters and endpoints go later than what refers to them. The
+// caller holds mu.
+func (s *Server) drain(all updates) {
+	later := newUpdates()
+	for _, url := range []string{resource.ClusterType, resource.EndpointType} {
+		for k := range all[url].put {
+			delete(s.leaving, leaving{url, k})
+		}
+		later[url].remove, all[url].remove = all[url].remove, nil
+	}
+	if len(later[resource.ClusterType].remove)+len(later[resource.EndpointType].remove) == 0 {
+		return
+	}
+	s.changes++
+	number := s.changes
+	for url, u := range later {
+		for k := range u.remove {
+			s.leaving[leaving{url, k}] = number
+		}
+	}
+	time.AfterFunc(drainFor, func() { s.drained(later, number) })
+}
+
+// drained has go what was about to with a change, and did not come back.
+func (s *Server) drained(all updates, number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for url, u := range all {
+		maps.DeleteFunc(u.remove, func(k key, _ struct{}) bool { return s.leaving[leaving{url, k}] != number })
+		for k := range u.remove {
+			delete(s.leaving, leaving{url, k})
+		}
+	}
+	s.store.apply(all)
+}
+
+// A change gathers what follows from changed entries.
+type change struct {
+	server  *Server
+	updates updates
+	ports   map[uint32]struct{} // whose hosts are others
+}
+
+func (c *change) remove(e Entry) {
+	delete(c.server.entries, e.Name)
+	for _, r := range resources(e, c.server.o.Rules) {
+		c.updates.remove(r.url, key{name: r.name})
+	}
+	for _, p := range e.Spec.GetPorts() {
+		delete(c.server.ports[p.GetNumber()].names, e.Name)
+		c.ports[p.GetNumber()] = struct{}{}
+	}
+}
+
+func (c *change) put(e Entry) {
+	old, had := c.server.entries[e.Name]
+	isLike := had && e.isLike(old)
+	if had && !isLike {
+		c.remove(old)
+	}
+	c.server.entries[e.Name] = e
+	for _, r := range resources(e, c.server.o.Rules) {
+		if isLike && r.url != resource.EndpointType {
+			continue // as it was
+		}
+		next := newStored(r.name, pack(r.message()))
+		next.exportTo, next.byNameOnly = e.exportTo(), r.byNameOnly
+		c.updates.put(r.url, next)
+	}
+	if isLike {
+		return
+	}
+	for _, p := range e.Spec.GetPorts() {
+		of := c.server.ports[p.GetNumber()]
+		if of == nil {
+			of = &portEntries{names: make(map[string]struct{})}
+			c.server.ports[p.GetNumber()] = of
+		}
+		of.names[e.Name] = struct{}{}
+		c.ports[p.GetNumber()] = struct{}{}
+	}
+}
+
+// port gathers what an Envoy gets of a port: for the namespaces that entries
+// are exported to by name each its own.
+func (c *change) port(number uint32) {
+	of := c.server.ports[number]
+	before := of.namespaces
+	of.namespaces = []string{""}
+	entries := make([]Entry, 0, len(of.names))
+	for _, name := range slices.Sorted(maps.Keys(of.names)) {
+		e := c.server.entries[name]
+		entries = append(entries, e)
+		for _, to := range e.exportTo() {
+			if !slices.Contains(of.namespaces, to) {
+				of.namespaces = append(of.namespaces, to)
+			}
+		}
+	}
+	for _, namespace := range before {
+		c.updates.remove(resource.ListenerType, key{listenerOf(number, c.server.o.VIPs), namespace})
+		c.updates.remove(resource.RouteType, key{routesOf(number), namespace})
+	}
+	for _, namespace := range of.namespaces {
+		p := portOf(number, entries, namespace)
+		if l := p.listener(c.server.o.VIPs); l != nil {
+			c.putFor(namespace, resource.ListenerType, l.GetName(), l)
+		}
+		if r := p.routes(c.server.o.Rules); r != nil {
+			c.putFor(namespace, resource.RouteType, r.GetName(), r)
+		}
+	}
+	if len(of.names) == 0 {
+		delete(c.server.ports, number)
+	}
+}
+
+func (c *change) putFor(namespace, url, name string, m proto.Message) {
+	r := newStored(name, pack(m))
+	r.namespace = namespace
+	c.updates.put(url, r)
+}
+
+// portOf returns the hosts of a port that a namespace sees; empty: one that no
+// entry names.
+func portOf(number uint32, entries []Entry, namespace string) port {
+	p := port{number: number}
+	seen := make(map[string]bool)
+	for _, e := range entries {
+		if !isVisible(e.exportTo(), namespace) {
+			continue
+		}
+		i := slices.IndexFunc(e.Spec.GetPorts(), func(p *networking.ServicePort) bool { return p.GetNumber() == number })
+		for _, host := range e.Spec.GetHosts() {
+			if seen[host] {
+				continue
+			}
+			seen[host] = true
+			h := portHost{name: host, http: isHTTP(e.Spec.GetPorts()[i])}
+			for _, a := range e.Spec.GetAddresses() {
+				if !seen[a] { // of two hosts the second is not found by it
+					seen[a] = true
+					h.addresses = append(h.addresses, a)
+				}
+			}
+			p.hosts = append(p.hosts, h)
+		}
+	}
+	return p
+}

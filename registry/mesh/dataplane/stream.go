@@ -1,0 +1,165 @@
+package dataplane
+
+import (
+	"context"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/rest/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Event is one thing that happened on a stream.
+type Event struct {
+	Kind    EventKind
+	Node    string // of the client
+	TypeURL string
+	Version string // that was sent, or is confirmed or refused
+	Message string // the client's, of what it refuses
+}
+
+// EventKind tells events apart.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventSubscribed EventKind = "subscribed" // to a type
+	EventSent       EventKind = "sent"
+	EventAck        EventKind = "ack"
+	EventNack       EventKind = "nack"
+)
+
+// Stream answers a stream of the state of the world until ctx ends. observe is
+// told of it, from one goroutine.
+func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Event)) error {
+	v := s.store.openView()
+	defer v.close()
+	c := &callbacks{observe: observe, types: make(map[string]*answered)}
+	return sotw.NewServer(ctx, v, c, sotw.WithOrderedADS()).StreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
+}
+
+// Delta answers a stream of the incremental form until ctx ends.
+func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(Event)) error {
+	v := s.store.openView()
+	defer v.close()
+	c := &callbacks{observe: observe, types: make(map[string]*answered)}
+	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
+}
+
+// Fetch implements rest.Server: one answer, as REST gets it.
+func (s *Server) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
+	v := s.store.openView()
+	defer v.close()
+	return rest.NewServer(v, nil).Fetch(ctx, r) //nolint:wrapcheck // types.SkipFetchError, or a status of grpc
+}
+
+// What one stream may ask for. go-control-plane keeps room for one answer of
+// each of its own types.
+const (
+	maxTypes = 10
+	maxNames = 100_000
+)
+
+// answered is the last answer of a type.
+type answered struct {
+	version, nonce string
+	isOpen         bool // it was neither confirmed nor refused
+}
+
+// callbacks look at what goes over one stream.
+type callbacks struct {
+	observe func(Event)
+	node    string
+	types   map[string]*answered
+	names   int // that a stream of the incremental form subscribed to
+}
+
+var (
+	_ sotw.Callbacks  = (*callbacks)(nil)
+	_ delta.Callbacks = (*callbacks)(nil)
+)
+
+// requested looks at a request of either form. An error ends the stream.
+func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
+	if c.node == "" {
+		c.node = node.GetId()
+	}
+	if c.node == "" {
+		return errNode //nolint:wrapcheck // a status of grpc
+	}
+	last := c.types[url]
+	if last == nil {
+		if len(c.types) >= maxTypes {
+			return status.Errorf(codes.ResourceExhausted, "a stream may ask for %d types", maxTypes)
+		}
+		last = &answered{}
+		c.types[url] = last
+		c.observe(Event{Kind: EventSubscribed, Node: c.node, TypeURL: url})
+	}
+	if nonce != last.nonce || !last.isOpen {
+		return nil
+	}
+	last.isOpen = false
+	if e := (Event{Kind: EventAck, Node: c.node, TypeURL: url, Version: last.version}); refused == nil {
+		c.observe(e)
+	} else {
+		e.Kind, e.Message = EventNack, refused.GetMessage()
+		c.observe(e)
+	}
+	return nil
+}
+
+func (c *callbacks) sent(url, version, nonce string) {
+	*c.types[url] = answered{version, nonce, true}
+	c.observe(Event{Kind: EventSent, Node: c.node, TypeURL: url, Version: version})
+}
+
+// OnStreamOpen implements sotw.Callbacks.
+func (*callbacks) OnStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnStreamClosed implements sotw.Callbacks.
+func (*callbacks) OnStreamClosed(int64, *corev3.Node) {}
+
+// OnStreamRequest implements sotw.Callbacks.
+func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) error {
+	if len(r.GetResourceNames()) > maxNames {
+		return errNames
+	}
+	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
+}
+
+// OnStreamResponse implements sotw.Callbacks.
+func (c *callbacks) OnStreamResponse(_ context.Context, _ int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) {
+	c.sent(r.GetTypeUrl(), r.GetVersionInfo(), r.GetNonce())
+}
+
+// OnDeltaStreamOpen implements delta.Callbacks.
+func (*callbacks) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnDeltaStreamClosed implements delta.Callbacks.
+func (*callbacks) OnDeltaStreamClosed(int64, *corev3.Node) {}
+
+// OnStreamDeltaRequest implements delta.Callbacks.
+func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
+	c.names += len(r.GetResourceNamesSubscribe()) - len(r.GetResourceNamesUnsubscribe())
+	if c.names = max(c.names, 0); c.names > maxNames {
+		return errNames
+	}
+	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
+}
+
+// OnStreamDeltaResponse implements delta.Callbacks.
+func (c *callbacks) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
+	c.sent(r.GetTypeUrl(), r.GetSystemVersionInfo(), r.GetNonce())
+}
+
+var (
+	errNode  = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
+	errNames = status.Errorf(codes.ResourceExhausted, "a stream may ask for %d names", maxNames)
+)
