@@ -57,13 +57,15 @@ type Limits struct {
 
 // Import says how services of other registries appear in a mesh.
 type Import struct {
-	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
-	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
-	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
-	Keys      string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
-	TLS       *ServerTLS     `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
-	Clients   Clients        `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
-	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
+	Namespace  string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
+	Suffix     string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
+	VIPs       netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	DataPlanes bool           `yaml:"dataPlanes" doc:"Serve data planes at the listen addresses of bridges into this mesh too: Envoy, and gRPC without a proxy."`
+	Rules      string         `yaml:"rulesFile" doc:"With dataPlanes: Istio's DestinationRules and VirtualServices as YAML, by which data planes divide calls; read again with this configuration."`
+	Keys       string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
+	TLS        *ServerTLS     `yaml:"tls" doc:"TLS at the listen addresses of bridges into this mesh; without it istiod is served in plaintext. Files are read again for each connection."`
+	Clients    Clients        `yaml:"clients" doc:"Who may connect to the listen addresses of bridges into this mesh."`
+	Allow      []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
 }
 
 // ServerTLS says who we are to clients, and whom of them to trust.

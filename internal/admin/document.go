@@ -103,7 +103,11 @@ func (t TargetPeer) ReadBy() string {
 	}
 	names := make([]string, 0, len(t.Readers))
 	for _, r := range t.Readers {
-		names = append(names, r.Address)
+		name := r.Address
+		if r.Refused != "" {
+			name += " (refuses " + r.Refused + ")"
+		}
+		names = append(names, name)
 	}
 	return fmt.Sprintf("read by %d: %s", len(t.Readers), strings.Join(names, ", "))
 }
@@ -126,6 +130,9 @@ type Reader struct {
 	Since   time.Time `json:"since"`
 	Sent    string    `json:"sent,omitempty"`  // version of the set it was sent last
 	Acked   string    `json:"acked,omitempty"` // and of the one it confirmed
+
+	DataPlane bool   `json:"data_plane,omitempty"` // it is no istiod
+	Refused   string `json:"refused,omitempty"`    // type and reason of what a data plane refused
 }
 
 // Login is how a user of ours is logged in at a registry.

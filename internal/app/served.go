@@ -2,10 +2,15 @@ package app
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/xds-bridge/xds-bridge/config"
@@ -13,6 +18,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
@@ -36,8 +42,12 @@ func (b *builder) served(at sinkKey, m *config.Istiod) (*targetConnection, error
 		}
 	}
 	target := mcp.NewTarget(o)
+	planes, err := dataPlanes(imports)
+	if err != nil {
+		return nil, err
+	}
 	server := mcp.NewServer(target, mcp.ServerOptions{
-		Access: access(imports), Setting: "registries." + at.registry + ".istiod.import.", Log: log,
+		Access: access(imports), DataPlanes: planes, Setting: "registries." + at.registry + ".istiod.import.", Log: log,
 	})
 	c := &servedConnection{at: at, listeners: b.listeners, records: records, target: target, server: server}
 	l := &targetConnection{connection: c, name: name, kind: "mesh", listen: at.listen}
@@ -111,7 +121,7 @@ func (c *servedConnection) serve(ctx context.Context) error {
 func (c *servedConnection) state() admin.TargetState {
 	s := admin.TargetState{}
 	for _, p := range c.server.Peers() {
-		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked})
+		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked, DataPlane: p.DataPlane, Refused: p.Refused})
 	}
 	s.Connected = len(s.Readers) > 0
 	if p, at := c.server.Left(); !s.Connected && !at.IsZero() {
@@ -121,6 +131,47 @@ func (c *servedConnection) state() admin.TargetState {
 		s.LastError = err.Error()
 	}
 	return s
+}
+
+// dataPlanes returns what answers data planes, nil where they are not to be.
+func dataPlanes(m config.Import) (*dataplane.Server, error) {
+	if !m.DataPlanes {
+		return nil, nil //nolint:nilnil // they are an option
+	}
+	rules, err := dataPlaneRules(m.Rules)
+	return dataplane.NewServer(dataplane.Options{VIPs: m.VIPs, Rules: rules}), err
+}
+
+// dataPlaneRules reads the file of rules for data planes, where there is one.
+func dataPlaneRules(path string) (dataplane.Rules, error) {
+	if path == "" {
+		return dataplane.Rules{}, nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return dataplane.Rules{}, fmt.Errorf("rulesFile: %w", err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	var documents [][]byte
+	for decoder := yaml.NewDecoder(file); ; {
+		var document any
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		text, jsonErr := json.Marshal(document)
+		if err := errors.Join(err, jsonErr); err != nil {
+			return dataplane.Rules{}, fmt.Errorf("rulesFile %s: %w", path, err)
+		}
+		if document != nil {
+			documents = append(documents, text)
+		}
+	}
+	rules, err := dataplane.ParseRules(documents)
+	if err != nil {
+		err = fmt.Errorf("rulesFile %s: %w", path, err)
+	}
+	return rules, err
 }
 
 // access returns who may connect where a mesh is served.

@@ -66,6 +66,7 @@ func Refusals() []Refusal {
 // a client is read, or in its TLS handshake, which delays nobody else.
 type gate struct {
 	access  Access
+	most    int // connections: several times the streams, as nobody vouched for them yet
 	refused func(r Refusal, address string, err error)
 	stale   func(err error) // the files of access.TLS cannot be used
 
@@ -82,7 +83,7 @@ func (g *gate) admits(from netip.Addr) (Refusal, bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.all >= maxConnections || g.open[from] >= maxFromOne {
+	if g.all >= g.most || g.open[from] >= g.most/4 {
 		return RefusedConnections, false
 	}
 	g.all++

@@ -10,14 +10,6 @@ import (
 // Where there is neither TLS nor a list of networks nobody vouches for a client.
 // So everything that one takes is bounded here, in number, in time and in bytes.
 const (
-	// maxConnections bounds what connections cost that nobody vouched for yet.
-	// An istiod has one.
-	maxConnections = 8 * maxStreams
-
-	// maxFromOne is how many of them one address may have, so that it leaves
-	// room for others; all istiods of a mesh fit in it, behind one gateway.
-	maxFromOne = 2 * maxStreams
-
 	// handshakeWithin is how long a client may take to show who it is.
 	handshakeWithin = 10 * time.Second
 
@@ -28,9 +20,9 @@ const (
 	// in memory that it does not read.
 	maxStreams = 100
 
-	// maxStreamsFromOne is how many one address may have, so that it leaves
-	// room for others. All istiods share one behind a gateway or a sidecar.
-	maxStreamsFromOne = maxStreams / 2
+	// maxDataPlanes is how many streams there may be where data planes are
+	// served too. Each costs some kilobytes, and what it does not read.
+	maxDataPlanes = 10_000
 
 	// maxStreamsOnOne is how many one connection may have. An istiod has one;
 	// a proxy that carries several istiods opens another connection.
@@ -53,6 +45,10 @@ const (
 	// maxMessage bounds what is read of a request before it is looked at. It
 	// is several times what its parts may have.
 	maxMessage = 1 << 20
+
+	// maxDataPlaneMessage fits the names of 50,000 clusters, which an Envoy
+	// sends with each request in the state of the world.
+	maxDataPlaneMessage = 4 << 20
 
 	// maxHeaders bounds what grpc keeps of a stream; a token fits in it.
 	maxHeaders = 16 << 10

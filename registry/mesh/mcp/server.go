@@ -2,7 +2,9 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -17,17 +19,23 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
 // ServerOptions tune a Server.
 type ServerOptions struct {
-	Access  Access
+	Access Access
+
+	// DataPlanes answers those that ask for what data planes do; nil: nobody
+	// does. They are sent what the target serves.
+	DataPlanes *dataplane.Server
+
 	Setting string       // where the configuration has Access, such as registries.mesh.istiod.import.; what it is made of follows
 	Log     *slog.Logger // nil: none
 }
 
-// A Server answers the istiods that connect to it from one target. It does no
-// REST.
+// A Server answers the istiods, and data planes, that connect to it from one
+// target.
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -44,7 +52,7 @@ type Server struct {
 	leftAt  time.Time
 }
 
-// Peer is an istiod that is connected.
+// Peer is an istiod that is connected, or a data plane.
 type Peer struct {
 	Node    string    `json:"node"`
 	Address string    `json:"address"`
@@ -52,6 +60,10 @@ type Peer struct {
 	Types   int       `json:"types"` // that it asked for
 	Sent    string    `json:"sent"`  // version of the ServiceEntries it was sent last
 	Acked   string    `json:"acked"` // and of those it confirmed
+
+	DataPlane   bool   `json:"dataPlane,omitempty"` // Sent and Acked are then of any type
+	Refused     string `json:"refused,omitempty"`   // type and reason of what a data plane refused last and confirmed none of since
+	refusedType string
 }
 
 // NewServer returns a server of a target.
@@ -60,7 +72,7 @@ func NewServer(t *Target, o ServerOptions) *Server {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{target: t, o: o, refusals: limiter{told: make(map[string]time.Time)}}
-	s.gate = &gate{access: o.Access, refused: s.turnedAway, stale: s.outdated, open: make(map[netip.Addr]int)}
+	s.gate = &gate{access: o.Access, most: 8 * s.most(), refused: s.turnedAway, stale: s.outdated, open: make(map[netip.Addr]int)}
 	return s
 }
 
@@ -68,12 +80,17 @@ func NewServer(t *Target, o ServerOptions) *Server {
 // It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	const mayPing = 5 * time.Second // istiod pings every 30 s, and grpc's default of 5 min would end its connection
+	largest := maxMessage
+	if s.o.DataPlanes != nil {
+		largest = maxDataPlaneMessage
+		s.running.Go(func() { s.follow(ctx) })
+	}
 	g := grpc.NewServer(
 		grpc.Creds(s.gate.credentials()), grpc.ConnectionTimeout(handshakeWithin),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: mayPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleFor}),
 		grpc.MaxConcurrentStreams(maxStreamsOnOne), grpc.WaitForHandlers(true),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
+		grpc.MaxRecvMsgSize(largest), grpc.MaxHeaderListSize(maxHeaders), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window),
 	)
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
 	defer s.running.Wait()
@@ -93,17 +110,17 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // StreamAggregatedResources implements the state of the world, which istiod
 // speaks.
 func (s *Server) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	return s.serve(st.Context(), world{st, s.target})
+	return s.serve(st.Context(), &worldStream{st, newWatched(), s.target, nil})
 }
 
 // DeltaAggregatedResources implements the incremental form.
 func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	return s.serve(st.Context(), differences{st, s.target})
+	return s.serve(st.Context(), &differencesStream{st, newWatched(), s.target, nil})
 }
 
 // serve answers one stream.
-func (s *Server) serve(ctx context.Context, f form) error {
-	st := &stream{server: s, form: f, peer: Peer{Since: time.Now()}, replaced: make(chan struct{})}
+func (s *Server) serve(ctx context.Context, v variant) error {
+	st := &stream{server: s, form: v.form(), peer: Peer{Since: time.Now()}, replaced: make(chan struct{})}
 	if p, ok := peer.FromContext(ctx); ok {
 		st.peer.Address, st.from = p.Addr.String(), addressOf(p.Addr)
 	}
@@ -112,6 +129,18 @@ func (s *Server) serve(ctx context.Context, f form) error {
 	}
 	s.target.o.Observe(Observation{Kind: ObservedOpen})
 	defer s.closed(st)
+	if s.o.DataPlanes == nil {
+		return st.session(ctx)
+	}
+	isDataPlane, err := st.asks(ctx, v)
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	case isDataPlane:
+		return st.serveDataPlane(ctx, v)
+	}
 	return st.session(ctx)
 }
 
@@ -139,11 +168,12 @@ func (s *Server) open(st *stream) (most int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	others := func(o *stream) bool { return o.from != st.from }
-	if !s.room(slices.DeleteFunc(slices.Clone(s.streams), others), maxStreamsFromOne) {
-		return maxStreamsFromOne, false
+	most = s.most()
+	if !s.room(slices.DeleteFunc(slices.Clone(s.streams), others), most/2) {
+		return most / 2, false
 	}
-	if !s.room(s.streams, maxStreams) {
-		return maxStreams, false
+	if !s.room(s.streams, most) {
+		return most, false
 	}
 	s.streams = append(s.streams, st)
 	return 0, true
@@ -163,6 +193,15 @@ func (s *Server) room(among []*stream, most int) bool {
 	close(among[i].replaced)
 	s.remove(among[i])
 	return true
+}
+
+// most is how many streams may be open. One address may have half of them, so
+// that it leaves room for others.
+func (s *Server) most() int {
+	if s.o.DataPlanes != nil {
+		return maxDataPlanes
+	}
+	return maxStreams
 }
 
 // remove forgets a stream. The caller holds mu.
@@ -185,7 +224,10 @@ func (s *Server) closed(st *stream) {
 	}
 	s.mu.Unlock()
 	s.target.o.Observe(Observation{Kind: ObservedClosed})
-	if p := st.shown(); p.Node != "" {
+	switch p := st.shown(); {
+	case p.DataPlane:
+		s.o.Log.Info("data plane disconnected", "node", naming.Quote(p.Node), "address", p.Address)
+	case p.Node != "":
 		s.o.Log.Info("istiod disconnected", "node", naming.Quote(p.Node), "address", p.Address)
 	}
 }

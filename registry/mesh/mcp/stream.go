@@ -106,7 +106,7 @@ func (st *stream) session(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-st.replaced:
-			err = st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream took the place of one that asks for nothing that is served"))
+			err = st.giveWay()
 		case err := <-lost:
 			return err
 		case r := <-requests:
@@ -121,6 +121,11 @@ func (st *stream) session(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// giveWay ends a stream whose place another took.
+func (st *stream) giveWay() error {
+	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream took the place of one that asks for nothing that is served"))
 }
 
 // wasSent takes in that the sender is free again.
