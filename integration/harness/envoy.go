@@ -21,7 +21,23 @@ type EnvoyOptions struct {
 // Envoy is a real Envoy on 127.0.0.1 with one listener. Where its clusters and
 // endpoints are, istiod alone tells it.
 type Envoy struct {
-	HTTP string // where it answers
+	HTTP  string // where it answers; empty where that is up to the control plane
+	Admin string
+}
+
+// StartDataPlane starts an Envoy that has nothing but the address of a control
+// plane, which tells it where to listen, and waits until it is ready.
+func StartDataPlane(t testing.TB, node, address string) *Envoy {
+	t.Helper()
+	e := &Envoy{}
+	e.start(t, object{
+		"node": object{"id": node, "cluster": "envoy"},
+		"dynamic_resources": object{
+			"ads_config": overGRPC("bridge"), "cds_config": overADS(), "lds_config": overADS(),
+		},
+		"static_resources": object{"clusters": []any{cluster("bridge", socket(address))}},
+	})
+	return e
 }
 
 // StartEnvoy starts an Envoy and waits until it is ready. It has no certificate,
@@ -29,17 +45,23 @@ type Envoy struct {
 func StartEnvoy(t testing.TB, istiod *Istiod, o EnvoyOptions) *Envoy {
 	t.Helper()
 	e := &Envoy{HTTP: Address(t)}
-	admin := Address(t)
-	dir := t.TempDir()
-	text, err := json.Marshal(object{
+	e.start(t, object{
 		"node":              object{"id": o.Type + "~127.0.0.1~envoy.shop~shop.svc.cluster.local", "cluster": "envoy"},
-		"admin":             object{"address": socket(admin)},
 		"dynamic_resources": object{"ads_config": overGRPC("istiod"), "cds_config": overADS()},
 		"static_resources": object{
 			"listeners": []any{o.listener(e.HTTP)},
 			"clusters":  []any{cluster("istiod", socket(istiod.GRPC))},
 		},
 	})
+	return e
+}
+
+func (e *Envoy) start(t testing.TB, bootstrap object) {
+	t.Helper()
+	e.Admin = Address(t)
+	bootstrap["admin"] = object{"address": socket(e.Admin)}
+	dir := t.TempDir()
+	text, err := json.Marshal(bootstrap)
 	must(t, err)
 	file := filepath.Join(dir, "bootstrap.json")
 	must(t, os.WriteFile(file, text, 0o600))
@@ -51,10 +73,9 @@ func StartEnvoy(t testing.TB, istiod *Istiod, o EnvoyOptions) *Envoy {
 		if !p.Running() {
 			t.Fatalf("envoy ended: %s", p.tail())
 		}
-		_, err := get(t, "http://"+admin+"/ready")
+		_, err := get(t, "http://"+e.Admin+"/ready")
 		return err
 	})
-	return e
 }
 
 func (o EnvoyOptions) listener(address string) object {
