@@ -50,6 +50,7 @@ require (
 	github.com/deckarep/golang-set v1.7.1 // indirect
 	github.com/dubbogo/gost v1.14.3 // indirect
 	github.com/envoyproxy/go-control-plane v0.14.0 // indirect
+	github.com/envoyproxy/go-control-plane/ratelimit v0.1.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/fsnotify/fsnotify v1.6.0 // indirect

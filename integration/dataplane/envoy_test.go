@@ -239,12 +239,12 @@ func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 		_, err := ask(t.Context(), client, web, b.ports["http"])
 		return err
 	})
-	ctx, cancel := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	var calls atomic.Int64
+	var ended atomic.Bool
 	for range 4 {
 		load.Go(func() {
-			for ctx.Err() == nil {
+			for !ended.Load() {
 				if _, err := ask(t.Context(), client, web, b.ports["http"]); err != nil {
 					t.Error(err)
 				}
@@ -271,7 +271,7 @@ func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 			return nil
 		})
 	}
-	cancel()
+	ended.Store(true)
 	load.Wait()
 	t.Logf("%d calls", calls.Load())
 }

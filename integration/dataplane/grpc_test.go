@@ -7,16 +7,17 @@ import (
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthgrpc "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/xds"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/xds-bridge/xds-bridge/integration/harness"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 )
 
@@ -39,7 +40,7 @@ func (s service) DeltaAggregatedResources(st discovery.AggregatedDiscoveryServic
 // serve returns the address of a server of gRPC.
 func serve(t *testing.T, register func(*grpc.Server)) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,13 +52,14 @@ func serve(t *testing.T, register func(*grpc.Server)) string {
 }
 
 // listen serves data planes and returns where.
-func listen(t *testing.T, s *dataplane.Server, events func(dataplane.Event)) string {
+func listen(t *testing.T, s *dataplane.Server) string {
 	t.Helper()
-	if events == nil {
-		events = func(dataplane.Event) {}
-	}
 	return serve(t, func(g *grpc.Server) {
-		discovery.RegisterAggregatedDiscoveryServiceServer(g, service{server: s, events: events})
+		discovery.RegisterAggregatedDiscoveryServiceServer(g, service{server: s, events: func(e dataplane.Event) {
+			if e.Kind == dataplane.EventNack {
+				t.Errorf("refused: %+v", e)
+			}
+		}})
 	})
 }
 
@@ -105,10 +107,10 @@ func proxyless(t *testing.T, at, target string) *grpc.ClientConn {
 	return conn
 }
 
-// call returns the port that answers one call.
-func call(t *testing.T, conn *grpc.ClientConn) uint32 {
+// call returns the port that answers one call with headers.
+func call(t *testing.T, conn *grpc.ClientConn, headers ...string) uint32 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), headers...), soon)
 	defer cancel()
 	var p peer.Peer
 	if _, err := healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{}, grpc.Peer(&p), grpc.WaitForReady(true)); err != nil {
@@ -118,8 +120,9 @@ func call(t *testing.T, conn *grpc.ClientConn) uint32 {
 	return uint32(at.Port)
 }
 
-// greeter returns the entry of a host with endpoints on 127.0.0.1.
-func greeter(host string, ports ...uint32) dataplane.Entry {
+// greeter returns the entry of the target's host with endpoints on 127.0.0.1.
+func greeter(ports ...uint32) dataplane.Entry {
+	const host = "greeter.bridge.internal"
 	spec := &networking.ServiceEntry{
 		Hosts: []string{host}, Ports: []*networking.ServicePort{{Number: 50051, Name: "grpc", Protocol: "GRPC"}},
 		Resolution: networking.ServiceEntry_STATIC,
@@ -130,18 +133,81 @@ func greeter(host string, ports ...uint32) dataplane.Entry {
 	return dataplane.Entry{Name: "xds-bridge/" + host, Spec: spec}
 }
 
+const target = "xds:///greeter.bridge.internal:50051"
+
 func TestProxylessGRPCFindsAHost(t *testing.T) {
+	t.Parallel()
 	first, second := backend(t), backend(t)
 	s := dataplane.NewServer(dataplane.Options{})
-	s.Update([]dataplane.Entry{greeter("greeter.bridge.internal", first)}, nil)
-	conn := proxyless(t, listen(t, s, func(e dataplane.Event) { t.Log(e) }), "xds:///greeter.bridge.internal:50051")
+	s.Update([]dataplane.Entry{greeter(first)}, nil)
+	conn := proxyless(t, listen(t, s), target)
 	if got := call(t, conn); got != first {
 		t.Errorf("%d answers, want %d", got, first)
 	}
-	s.Update([]dataplane.Entry{greeter("greeter.bridge.internal", second)}, nil)
-	for call(t, conn) != second {
-		if t.Context().Err() != nil {
-			t.Fatal("the second endpoint is never called")
+	s.Update([]dataplane.Entry{greeter(second)}, nil)
+	harness.Eventually(t, soon, "the second endpoint", func() error { return harness.Same(call(t, conn), second) })
+}
+
+// counted returns how many of 2,000 calls each port answered, once all did.
+func counted(t *testing.T, conn *grpc.ClientConn, ports ...uint32) map[uint32]int {
+	t.Helper()
+	seen := make(map[uint32]bool)
+	harness.Eventually(t, soon, "every endpoint answers", func() error {
+		seen[call(t, conn)] = true
+		return harness.Same(len(seen), len(ports))
+	})
+	n := make(map[uint32]int)
+	for range 2000 {
+		n[call(t, conn)]++
+	}
+	return n
+}
+
+// within fails where a number of calls is one that chance does not explain.
+func within(t *testing.T, n, least, most int) {
+	t.Helper()
+	if n < least || n > most {
+		t.Errorf("%d of 2,000 calls, want %d to %d", n, least, most)
+	}
+}
+
+func TestProxylessGRPCGoesByWeights(t *testing.T) {
+	t.Parallel()
+	light, heavy := backend(t), backend(t)
+	e := greeter(light, heavy)
+	e.Spec.Endpoints[1].Weight = 300
+	s := dataplane.NewServer(dataplane.Options{})
+	s.Update([]dataplane.Entry{e}, nil)
+	n := counted(t, proxyless(t, listen(t, s), target), light, heavy)
+	within(t, n[light], 350, 650)
+}
+
+func TestProxylessGRPCGoesByRoutes(t *testing.T) {
+	t.Parallel()
+	stable, canary := backend(t), backend(t)
+	e := greeter(stable, canary)
+	e.Spec.Endpoints[0].Labels = map[string]string{"version": "v1"}
+	e.Spec.Endpoints[1].Labels = map[string]string{"version": "v2"}
+	rules, err := dataplane.ParseRules([][]byte{
+		[]byte(`{"kind": "DestinationRule", "spec": {"host": "greeter.bridge.internal", "subsets": [
+			{"name": "v1", "labels": {"version": "v1"}}, {"name": "v2", "labels": {"version": "v2"}}]}}`),
+		[]byte(`{"kind": "VirtualService", "spec": {"hosts": ["greeter.bridge.internal"], "http": [
+			{"match": [{"headers": {"canary": {"exact": "yes"}}}], "route": [{"destination": {"host": "greeter.bridge.internal", "subset": "v2"}}]},
+			{"route": [
+				{"destination": {"host": "greeter.bridge.internal", "subset": "v1"}, "weight": 90},
+				{"destination": {"host": "greeter.bridge.internal", "subset": "v2"}, "weight": 10}]}]}}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := dataplane.NewServer(dataplane.Options{Rules: rules})
+	s.Update([]dataplane.Entry{e}, nil)
+	conn := proxyless(t, listen(t, s), target)
+	for range 100 {
+		if got := call(t, conn, "canary", "yes"); got != canary {
+			t.Fatalf("%d answers a call with the header, want %d", got, canary)
 		}
 	}
+	n := counted(t, conn, stable, canary)
+	within(t, n[canary], 100, 320)
 }

@@ -9,6 +9,7 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -78,7 +79,8 @@ func rulesOf(s *networking.VirtualService) ([]rule, error) {
 }
 
 func matchesOf(h *networking.HTTPRoute) ([]*routev3.RouteMatch, error) {
-	if len(h.GetRoute()) == 0 || h.GetRewrite() != nil || h.GetFault() != nil || h.GetMirror() != nil || len(h.GetMirrors()) > 0 || h.GetHeaders() != nil || h.GetDelegate() != nil {
+	known := &networking.HTTPRoute{Name: h.GetName(), Match: h.GetMatch(), Route: h.GetRoute()}
+	if len(h.GetRoute()) == 0 || !proto.Equal(h, known) {
 		return nil, errors.New("only weighted destinations are known here")
 	}
 	if len(h.GetMatch()) == 0 {
@@ -96,7 +98,10 @@ func matchesOf(h *networking.HTTPRoute) ([]*routev3.RouteMatch, error) {
 }
 
 func matchOf(m *networking.HTTPMatchRequest) (*routev3.RouteMatch, error) {
-	if m.GetAuthority() != nil || m.GetScheme() != nil || len(m.GetQueryParams())+len(m.GetSourceLabels())+len(m.GetGateways()) > 0 || m.GetPort() != 0 || m.GetSourceNamespace() != "" {
+	known := &networking.HTTPMatchRequest{
+		Name: m.GetName(), Uri: m.GetUri(), IgnoreUriCase: m.GetIgnoreUriCase(), Method: m.GetMethod(), Headers: m.GetHeaders(), WithoutHeaders: m.GetWithoutHeaders(),
+	}
+	if !proto.Equal(m, known) {
 		return nil, errors.New("only conditions on path, method and headers are known here")
 	}
 	out := pathOf(m.GetUri())

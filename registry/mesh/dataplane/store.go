@@ -40,6 +40,7 @@ type typed struct {
 	resources map[key]*stored
 	changes   []*stored // by revision; those that another replaced are skipped
 	removed   int       // of the resources, how many are gone
+	came      uint64    // revision in which one came last
 	compacted uint64    // revision up to which removed ones were forgotten
 	sum       uint64    // of all sums
 	count     int       // of those that are there
@@ -130,6 +131,9 @@ func (t *typed) apply(u *update, revision uint64) {
 				r.created = old.created
 			}
 			t.forget(old)
+		}
+		if r.created == revision {
+			t.came = revision
 		}
 		t.sum += r.sum
 		t.count++

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"net/http"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -10,6 +11,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/server/rest/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/stream/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,16 +56,36 @@ func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(
 
 // Fetch implements rest.Server: one answer, as REST gets it.
 func (s *Server) Fetch(ctx context.Context, r *discovery.DiscoveryRequest) (*discovery.DiscoveryResponse, error) {
+	if r.GetNode().GetId() == "" {
+		return nil, errNode //nolint:wrapcheck // a status of grpc
+	}
 	v := s.store.openView()
 	defer v.close()
 	return rest.NewServer(v, nil).Fetch(ctx, r) //nolint:wrapcheck // types.SkipFetchError, or a status of grpc
+}
+
+// maxBody is more than any request of REST.
+const maxBody = 4 << 20
+
+// ServeHTTP implements http.Handler: REST, as Envoy polls it.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	gateway := server.HTTPGateway{Server: server.NewServerAdvanced(s, nil, nil)}
+	body, code, err := gateway.ServeHTTP(r)
+	if err != nil {
+		http.Error(w, err.Error(), code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // a client that is gone wants no answer
 }
 
 // What one stream may ask for. go-control-plane keeps room for one answer of
 // each of its own types.
 const (
 	maxTypes = 10
-	maxNames = 100_000
+	maxNames = 100_000 // as errNames has it
 )
 
 // answered is the last answer of a type.
@@ -129,7 +151,7 @@ func (*callbacks) OnStreamClosed(int64, *corev3.Node) {}
 // OnStreamRequest implements sotw.Callbacks.
 func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) error {
 	if len(r.GetResourceNames()) > maxNames {
-		return errNames
+		return errNames //nolint:wrapcheck // a status of grpc
 	}
 	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
 }
@@ -149,7 +171,7 @@ func (*callbacks) OnDeltaStreamClosed(int64, *corev3.Node) {}
 func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
 	c.names += len(r.GetResourceNamesSubscribe()) - len(r.GetResourceNamesUnsubscribe())
 	if c.names = max(c.names, 0); c.names > maxNames {
-		return errNames
+		return errNames //nolint:wrapcheck // a status of grpc
 	}
 	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
 }
@@ -161,5 +183,5 @@ func (c *callbacks) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRe
 
 var (
 	errNode  = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
-	errNames = status.Errorf(codes.ResourceExhausted, "a stream may ask for %d names", maxNames)
+	errNames = status.Error(codes.ResourceExhausted, "a stream may ask for 100,000 names")
 )

@@ -24,7 +24,8 @@ type view struct {
 	namespace string
 	subs      map[string]*subscription
 	warming   map[string]struct{} // clusters that were sent whose endpoints were not
-	warmUntil *time.Timer         // when routes are sent all the same
+	warmUntil *time.Timer         // when routes are sent all the same; nil while none wait
+	released  uint64              // revision whose routes wait for nothing any more
 }
 
 var _ cache.Cache = (*view)(nil)
@@ -32,6 +33,7 @@ var _ cache.Cache = (*view)(nil)
 // A subscription is what a stream asked for of one type.
 type subscription struct {
 	url      string
+	gone     bool   // it can be told what is gone
 	typed    *typed // nil: a type that nothing is served of
 	wildcard bool
 	names    map[string]struct{}
@@ -96,7 +98,7 @@ func (v *view) isDue(s *subscription) bool {
 		return true
 	}
 	for r := range s.typed.since(s.since) {
-		if s.wants(r) && (v.sees(s, r) || r.wasVisible(v.namespace)) {
+		if s.wants(r) && (v.sees(s, r) || s.gone && r.wasVisible(v.namespace)) {
 			return true
 		}
 	}
@@ -104,9 +106,19 @@ func (v *view) isDue(s *subscription) bool {
 }
 
 // waits reports whether a subscription is sent nothing yet. Make before break:
-// routes wait for the endpoints of clusters that they may lead to.
+// routes wait for new clusters that they may lead to, and for their endpoints.
 func (v *view) waits(s *subscription) bool {
-	return len(v.warming) > 0 && (s.url == resource.ListenerType || s.url == resource.RouteType)
+	all := v.subs[resource.ClusterType]
+	if s.url != resource.ListenerType && s.url != resource.RouteType || all == nil || !all.wildcard {
+		return false
+	}
+	if came := all.typed.came; len(v.warming) == 0 && (came <= all.since || came <= v.released) {
+		return false
+	}
+	if v.warmUntil == nil {
+		v.warmUntil = time.AfterFunc(warmWithin, v.warmed)
+	}
+	return true
 }
 
 // sees reports whether the stream is sent a resource, which nobody replaced.
@@ -173,6 +185,7 @@ func (v *view) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cac
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.of(r.GetTypeUrl(), r.GetNode())
+	s.gone = isWhole(s.url)
 	names := sub.SubscribedResources()
 	for name := range names {
 		if _, had := s.names[name]; !had {
@@ -205,6 +218,7 @@ func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, t
 	if s.typed != nil && !s.first && s.since < s.typed.compactedTo(v.store) {
 		return nil, fmt.Errorf("%s: too much changed since what was confirmed last", s.url)
 	}
+	s.gone = true
 	known := sub.ReturnedResources()
 	if s.first && s.known == nil {
 		s.known = maps.Clone(known)
@@ -259,14 +273,15 @@ func isWhole(url string) bool { return url == resource.ClusterType || url == res
 func (v *view) sent(s *subscription) {
 	s.since, s.first, s.known = v.store.revision, false, nil
 	clear(s.fresh)
-	if s.url == resource.EndpointType && len(v.warming) == 0 {
-		v.unhold()
+	if s.url == resource.ClusterType || s.url == resource.EndpointType {
+		v.release()
 	}
 }
 
-// unhold lets go of what waited for endpoints. The caller holds both locks.
-func (v *view) unhold() {
-	if v.warmUntil != nil {
+// release has routes sent that wait for nothing any more. The caller holds both
+// locks.
+func (v *view) release() {
+	if v.warmUntil != nil && len(v.warming) == 0 {
 		v.warmUntil.Stop()
 		v.warmUntil = nil
 	}
@@ -277,7 +292,8 @@ func (v *view) unhold() {
 	}
 }
 
-// warmWithin is how long routes wait for endpoints that nobody asks for.
+// warmWithin is how long routes wait for clusters that nobody confirms, or
+// endpoints that nobody asks for.
 const warmWithin = 5 * time.Second
 
 // sends notes what a stream is sent. Of new clusters it will ask for the
@@ -288,20 +304,15 @@ func (v *view) sends(s *subscription, r *stored) {
 		delete(v.warming, r.name)
 	case s.url == resource.ClusterType && s.wildcard && r.created > s.since:
 		v.warming[r.name] = struct{}{}
-		if v.warmUntil == nil {
-			v.warmUntil = time.AfterFunc(warmWithin, v.warmed)
-		}
 	}
 }
 
-// warmed gives up waiting for endpoints.
+// warmed gives up waiting.
 func (v *view) warmed() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.store.mu.RLock()
-	defer v.store.mu.RUnlock()
+	defer v.lock()()
 	clear(v.warming)
-	v.unhold()
+	v.released = v.store.revision
+	v.release()
 }
 
 // lock takes both locks, for as long as an answer is worked out.
@@ -324,13 +335,7 @@ type sink struct {
 // or is new to it, and the name of each that is gone. The caller holds both
 // locks.
 func (v *view) due(s *subscription, to sink) {
-	for name, version := range s.fresh {
-		if r := s.typed.find(name, v.namespace); r == nil {
-			to.gone(name)
-		} else if version != r.version {
-			to.send(r)
-		}
-	}
+	v.fresh(s, to)
 	if s.typed == nil {
 		return
 	}
@@ -342,12 +347,20 @@ func (v *view) due(s *subscription, to sink) {
 			v.changed(s, r, to)
 		}
 	}
-	if !s.wildcard {
-		return
-	}
 	for name := range s.known { // only of the first answer
-		if _, done := s.fresh[name]; !done && s.typed.find(name, v.namespace) == nil {
+		if _, named := s.names[name]; s.wildcard && !named && s.typed.find(name, v.namespace) == nil {
 			to.gone(name)
+		}
+	}
+}
+
+// fresh hands over what became of names that a stream asks for anew.
+func (v *view) fresh(s *subscription, to sink) {
+	for name, version := range s.fresh {
+		if r := s.typed.find(name, v.namespace); r == nil {
+			to.gone(name)
+		} else if version != r.version {
+			to.send(r)
 		}
 	}
 }

@@ -69,6 +69,7 @@ type gate struct {
 	most    int // connections: several times the streams, as nobody vouched for them yet
 	refused func(r Refusal, address string, err error)
 	stale   func(err error) // the files of access.TLS cannot be used
+	rest    *restListener   // of connections in plaintext that do not speak gRPC; nil: they end
 
 	mu   sync.Mutex
 	open map[netip.Addr]int // connections, by where they come from
@@ -146,7 +147,10 @@ func (c *admitted) Close() error {
 
 // credentials returns how the gate speaks to clients.
 func (g *gate) credentials() credentials.TransportCredentials {
-	if g.access.TLS == nil {
+	switch {
+	case g.access.TLS == nil && g.rest != nil:
+		return dispatching{insecure.NewCredentials(), g.rest}
+	case g.access.TLS == nil:
 		return insecure.NewCredentials()
 	}
 	return handshakes{credentials.NewTLS(&tls.Config{

@@ -84,11 +84,16 @@ type rig struct {
 
 func start(t *testing.T, o mcp.Options) *rig {
 	t.Helper()
+	return startServer(t, o, mcp.ServerOptions{})
+}
+
+func startServer(t *testing.T, o mcp.Options, so mcp.ServerOptions) *rig {
+	t.Helper()
 	o.Owner = metadata.NewMark("me", "").Owner
 	o.VIPs = netip.MustParsePrefix("240.64.0.0/12")
 	target := mcp.NewTarget(o)
 	r := &rig{
-		t: t, codec: codec(t), target: target, server: mcp.NewServer(target, mcp.ServerOptions{}),
+		t: t, codec: codec(t), target: target, server: mcp.NewServer(target, so),
 		listen: bufconn.Listen(1 << 20), held: make(map[registry.Group]map[string]string),
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -33,7 +33,7 @@ func (r *rig) unread(types ...string) discovery.AggregatedDiscoveryService_Delta
 		r.t.Fatal(err)
 	}
 	for _, typeURL := range types {
-		if err := stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: typeURL}); err != nil {
+		if err := stream.Send(&discovery.DeltaDiscoveryRequest{Node: istiodNode(r.t, ""), TypeUrl: typeURL}); err != nil {
 			r.t.Fatal(err)
 		}
 		res, err := stream.Recv()

@@ -84,6 +84,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.o.DataPlanes != nil {
 		largest = maxDataPlaneMessage
 		s.running.Go(func() { s.follow(ctx) })
+		s.gate.rest = newRESTListener()
+		s.gate.rest.at = l.Addr()
+		s.running.Go(func() {
+			if err := s.gate.rest.serve(ctx, s.o.DataPlanes); err != nil {
+				s.o.Log.Error("REST ended", "err", err)
+			}
+		})
 	}
 	g := grpc.NewServer(
 		grpc.Creds(s.gate.credentials()), grpc.ConnectionTimeout(handshakeWithin),

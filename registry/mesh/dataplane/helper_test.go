@@ -1,0 +1,187 @@
+package dataplane_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"go.uber.org/goleak"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	routeType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+)
+
+// rig is a server for data planes behind gRPC in memory.
+type rig struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+
+	t      *testing.T
+	server *dataplane.Server
+	conn   *grpc.ClientConn
+
+	mu     sync.Mutex
+	events []dataplane.Event
+}
+
+func start(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, server: dataplane.NewServer(dataplane.Options{})}
+	l := bufconn.Listen(1 << 20)
+	g := grpc.NewServer(grpc.WaitForHandlers(true))
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, r)
+	var running sync.WaitGroup
+	running.Go(func() { _ = g.Serve(l) })
+	conn, err := grpc.NewClient("passthrough:///bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.conn = conn
+	t.Cleanup(func() { _ = conn.Close(); g.Stop(); running.Wait() })
+	return r
+}
+
+func (r *rig) StreamAggregatedResources(st discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return r.server.Stream(st.Context(), st, r.observe)
+}
+
+func (r *rig) DeltaAggregatedResources(st discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return r.server.Delta(st.Context(), st, r.observe)
+}
+
+func (r *rig) observe(e dataplane.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// seen returns the events of a kind.
+func (r *rig) seen(kind dataplane.EventKind) []dataplane.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.events), func(e dataplane.Event) bool { return e.Kind != kind })
+}
+
+// put makes entries what is served, beside others.
+func (r *rig) put(entries ...dataplane.Entry) {
+	r.t.Helper()
+	r.server.Update(entries, nil)
+	synctest.Wait()
+}
+
+// remove takes an entry out.
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	r.server.Update(nil, []string{name})
+	synctest.Wait()
+}
+
+// entry returns the entry of a host with a port and endpoints.
+func entry(host, protocol string, number uint32, addresses ...string) dataplane.Entry {
+	spec := &networking.ServiceEntry{
+		Hosts: []string{host}, Resolution: networking.ServiceEntry_STATIC,
+		Ports: []*networking.ServicePort{{Number: number, Name: "main", Protocol: protocol}},
+	}
+	for _, a := range addresses {
+		spec.Endpoints = append(spec.Endpoints, &networking.WorkloadEntry{Address: a, Ports: map[string]uint32{"main": 20001}})
+	}
+	return dataplane.Entry{Name: "imported/" + host, Spec: spec}
+}
+
+// node returns one of a namespace.
+func node(namespace string) *corev3.Node {
+	return &corev3.Node{Id: "sidecar~10.0.0.9~web." + namespace + "~" + namespace + ".svc.cluster.local"}
+}
+
+// world is a client of the state of the world, which confirms what it gets.
+type world struct {
+	t      *testing.T
+	stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+
+	mu     sync.Mutex
+	got    []*discovery.DiscoveryResponse
+	names  map[string][]string
+	refuse map[string]string // why answers of a type are refused
+	err    error
+}
+
+func (r *rig) world(n *corev3.Node) *world {
+	r.t.Helper()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(r.conn).StreamAggregatedResources(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	w := &world{t: r.t, stream: stream, names: make(map[string][]string), refuse: make(map[string]string)}
+	first := &discovery.DiscoveryRequest{Node: n, TypeUrl: clusterType}
+	if err := stream.Send(first); err != nil {
+		r.t.Fatal(err)
+	}
+	go w.read()
+	synctest.Wait()
+	return w
+}
+
+func (w *world) read() {
+	for {
+		res, err := w.stream.Recv()
+		w.mu.Lock()
+		if w.err = err; err != nil {
+			w.mu.Unlock()
+			return
+		}
+		w.got = append(w.got, res)
+		ack := &discovery.DiscoveryRequest{TypeUrl: res.GetTypeUrl(), VersionInfo: res.GetVersionInfo(), ResponseNonce: res.GetNonce(), ResourceNames: w.names[res.GetTypeUrl()]}
+		if why := w.refuse[res.GetTypeUrl()]; why != "" {
+			ack.ErrorDetail = &statuspb.Status{Code: 3, Message: why}
+		}
+		w.mu.Unlock()
+		_ = w.stream.Send(ack)
+	}
+}
+
+// ask subscribes to names of a type, in place of those before.
+func (w *world) ask(typeURL string, names ...string) {
+	w.t.Helper()
+	w.mu.Lock()
+	w.names[typeURL] = names
+	nonce := ""
+	for _, res := range w.got {
+		if res.GetTypeUrl() == typeURL {
+			nonce = res.GetNonce()
+		}
+	}
+	w.mu.Unlock()
+	if err := w.stream.Send(&discovery.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names, ResponseNonce: nonce}); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// take returns what came since the last call: the type's last word and names.
+func (w *world) take() (answers []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, res := range w.got {
+		answers = append(answers, short(res.GetTypeUrl())+": "+resourceNames(w.t, res.GetResources()))
+	}
+	w.got = w.got[len(w.got):]
+	return answers
+}

@@ -1,0 +1,207 @@
+package mcp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
+)
+
+const (
+	clusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	endpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// startBoth serves istiods and data planes.
+func startBoth(t *testing.T, o mcp.Options) *rig {
+	t.Helper()
+	return startServer(t, o, mcp.ServerOptions{DataPlanes: dataplane.NewServer(dataplane.Options{})})
+}
+
+// clusters returns the clusters in the last answer, without what all names end
+// in.
+func (i *istiod) clusters() []string {
+	i.t.Helper()
+	all := i.answers(clusterType)
+	if len(all) == 0 {
+		return nil
+	}
+	var names []string
+	for _, a := range all[len(all)-1].GetResources() {
+		var c clusterv3.Cluster
+		if err := a.UnmarshalTo(&c); err != nil {
+			i.t.Fatal(err)
+		}
+		names = append(names, strings.TrimSuffix(c.GetName(), ".k0-0-tri.zk1.bridge.internal"))
+	}
+	return names
+}
+
+func TestDataPlanes(t *testing.T) {
+	bubble(t, "an istiod and a data plane are answered at one address by what they ask for", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		istiod, envoy := r.connect("", newType), r.connect("", clusterType)
+		r.put(greeter("api.a", "10.0.0.1"))
+		if istiod.answers(newType) != nil || envoy.answers(clusterType) != nil {
+			t.Error("something is answered before the set is whole")
+		}
+		r.target.Settled()
+		if got := istiod.entries(newType); fmt.Sprint(got) != "[api.a=10.0.0.1]" {
+			t.Errorf("istiod has %v", got)
+		}
+		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.a]" {
+			t.Errorf("the data plane has %v", got)
+		}
+		r.put(greeter("api.b", "10.0.0.2"))
+		time.Sleep(time.Second)
+		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.a outbound|50051||api.b]" {
+			t.Errorf("the data plane has %v", got)
+		}
+		for _, p := range r.server.Peers() {
+			if p.DataPlane != (p.Sent != istiod.answers(newType)[1].GetVersionInfo()) || p.Sent == "" || p.Sent != p.Acked {
+				t.Errorf("%+v", p)
+			}
+		}
+	})
+	bubble(t, "a group that goes is gone from the data plane a while later", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.put(greeter("api.b", "10.0.0.1"))
+		r.target.Settled()
+		envoy := r.connect("", clusterType)
+		groups, err := r.target.Groups(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write(groups[0], nil)
+		time.Sleep(9 * time.Second)
+		if got := envoy.clusters(); len(got) != 2 {
+			t.Errorf("the data plane has %v at once", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.b]" {
+			t.Errorf("the data plane has %v", got)
+		}
+	})
+	bubble(t, "what is refused shows until it is confirmed", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		envoy := r.silent(clusterType)
+		answer := envoy.answers(clusterType)[0]
+		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), ErrorDetail: &statuspb.Status{Message: "no such policy"}})
+		if p := r.server.Peers()[0]; p.Refused != "envoy.config.cluster.v3.Cluster: no such policy" {
+			t.Errorf("%+v", p)
+		}
+		r.put(greeter("api.b", "10.0.0.1"))
+		time.Sleep(time.Second)
+		answer = envoy.answers(clusterType)[1]
+		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), VersionInfo: answer.GetVersionInfo()})
+		if p := r.server.Peers()[0]; p.Refused != "" || p.Acked != answer.GetVersionInfo() {
+			t.Errorf("%+v", p)
+		}
+	})
+	bubble(t, "one that does not say who it is has to go", func(t *testing.T) {
+		refused := 0
+		r := startBoth(t, mcp.Options{Observe: func(o mcp.Observation) {
+			if o.Refused == mcp.RefusedRequest {
+				refused++
+			}
+		}})
+		stream, err := discovery.NewAggregatedDiscoveryServiceClient(r.dial()).StreamAggregatedResources(t.Context())
+		if err == nil {
+			err = stream.Send(&discovery.DiscoveryRequest{TypeUrl: clusterType, Node: &corev3.Node{}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument || refused != 1 {
+			t.Errorf("ended with %v, %d refusals", err, refused)
+		}
+	})
+	bubble(t, "one that does not read costs itself", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		r.put(greeter("api.large", "10.0.0.1"))
+		r.target.Settled()
+		r.unread(clusterType, endpointType)
+		other := r.connect("", clusterType)
+		r.put(greeter("api.large", many(20000)...))
+		time.Sleep(time.Second)
+		r.put(greeter("api.other", "10.0.0.9"))
+		time.Sleep(time.Second)
+		if got := other.clusters(); len(got) != 2 || len(r.server.Peers()) != 2 {
+			t.Errorf("the other has %v, of %d", got, len(r.server.Peers()))
+		}
+		time.Sleep(time.Minute)
+		if got := len(r.server.Peers()); got != 1 {
+			t.Errorf("%d are connected", got)
+		}
+	})
+	bubble(t, "one that asks for nothing ends in seconds", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		silent := r.connect("")
+		time.Sleep(6 * time.Second)
+		if err := silent.failed(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("ended with %v", err)
+		}
+	})
+	bubble(t, "there is room for thousands", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		r.target.Settled()
+		for range 30 {
+			conn := r.dial()
+			for range 10 {
+				r.over(conn, &istiod{}, "", clusterType)
+			}
+		}
+		synctest.Wait()
+		if got := len(r.server.Peers()); got != 300 {
+			t.Errorf("%d are connected", got)
+		}
+	})
+	bubble(t, "REST is answered at the same address", func(t *testing.T) {
+		r := startBoth(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		synctest.Wait()
+		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }}
+		defer transport.CloseIdleConnections()
+		body := `{"node": {"id": "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local"}}`
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://bridge/v3/discovery:clusters", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := (&http.Client{Transport: transport}).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "outbound|50051||api.a") {
+			t.Errorf("status %d: %s: %v", res.StatusCode, text, err)
+		}
+	})
+	bubble(t, "without them a data plane is answered as an istiod would be", func(t *testing.T) {
+		r := start(t, mcp.Options{})
+		r.put(greeter("api.a", "10.0.0.1"))
+		r.target.Settled()
+		if got := r.connect("", clusterType).answers(clusterType); len(got) != 1 || len(got[0].GetResources()) != 0 {
+			t.Errorf("answers %v", got)
+		}
+	})
+}
