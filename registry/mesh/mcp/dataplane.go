@@ -44,16 +44,16 @@ func (s *Server) follow(ctx context.Context) {
 func (s *Server) difference(old, next *snapshot) (put []dataplane.Entry, remove []string) {
 	before := old.content
 	for _, r := range next.content {
+		if len(before) > 0 && before[0] == r { // as nearly all are
+			before = before[1:]
+			continue
+		}
 		for len(before) > 0 && before[0].name < r.name {
 			remove = append(remove, before[0].name)
 			before = before[1:]
 		}
 		if len(before) > 0 && before[0].name == r.name {
-			same := before[0].version == r.version
 			before = before[1:]
-			if same {
-				continue
-			}
 		}
 		e, err := dataplane.Decode(r.wire)
 		if err != nil { // it is of our own making
