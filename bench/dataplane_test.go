@@ -53,7 +53,7 @@ func (w *watcher) Send(r *discovery.DeltaDiscoveryResponse) error {
 
 // fanOut returns how much processor time one change takes until as many
 // watchers got it.
-func fanOut(t *testing.T, watchers, changes int, serve func(stream.DeltaStream) error, change func(version int)) time.Duration {
+func fanOut(t *testing.T, watchers, changes int, serve func(stream.DeltaStream) error, change func(i int)) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running, got sync.WaitGroup
@@ -69,7 +69,7 @@ func fanOut(t *testing.T, watchers, changes int, serve func(stream.DeltaStream) 
 	before := cpu(t)
 	for i := range changes {
 		got.Add(watchers)
-		change(i + 2)
+		change(i)
 		got.Wait()
 	}
 	return (cpu(t) - before) / time.Duration(changes)
@@ -94,8 +94,9 @@ func TestDataPlanes(t *testing.T) {
 			all = append(all, entry(i, 1))
 		}
 		s.Update(all, nil)
-		ours := fanOut(t, watchers, 200, func(st stream.DeltaStream) error { return s.Delta(st.Context(), st, func(dataplane.Event) {}) },
-			func(version int) { s.Update([]dataplane.Entry{entry(17, version)}, nil) })
+		next := []dataplane.Entry{entry(17, 2), entry(17, 3)}
+		ours := fanOut(t, watchers, 10_000/watchers, func(st stream.DeltaStream) error { return s.Delta(st.Context(), st, func(dataplane.Event) {}) },
+			func(i int) { s.Update(next[i%2:i%2+1], nil) })
 
 		linear := cache.NewLinearCache(resource.EndpointType, cache.WithLogger(log.NewDefaultLogger()))
 		resources := make(map[string]types.Resource)
@@ -104,8 +105,9 @@ func TestDataPlanes(t *testing.T) {
 		}
 		linear.SetResources(resources)
 		server := delta.NewServer(t.Context(), linear, nil)
+		following := []*endpointv3.ClusterLoadAssignment{assignment(host(17), 17, 2), assignment(host(17), 17, 3)}
 		theirs := fanOut(t, watchers, 10, func(st stream.DeltaStream) error { return server.DeltaStreamHandler(st, resource.AnyType) },
-			func(version int) { must(t, linear.UpdateResource(host(17), assignment(host(17), 17, version))) })
+			func(i int) { must(t, linear.UpdateResource(host(17), following[i%2])) })
 
 		allowed := 20*time.Microsecond + time.Duration(watchers)*5*time.Microsecond
 		results.add(t, row{
