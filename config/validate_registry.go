@@ -70,6 +70,9 @@ func (v *validator) imports(path string, m Import) {
 			v.fault(path+".tls.certFile", "missing; the server needs a certificate of its own, with keyFile")
 		}
 	}
+	if m.Rules != "" && !m.DataPlanes {
+		v.fault(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
+	}
 	if len(m.Clients.Names) > 0 && (m.TLS == nil || m.TLS.CAFile == "") {
 		v.fault(path+".clients.names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
 	}

@@ -110,14 +110,22 @@ func proxyless(t *testing.T, at, target string) *grpc.ClientConn {
 // call returns the port that answers one call with headers.
 func call(t *testing.T, conn *grpc.ClientConn, headers ...string) uint32 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), headers...), soon)
-	defer cancel()
-	var p peer.Peer
-	if _, err := healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{}, grpc.Peer(&p), grpc.WaitForReady(true)); err != nil {
+	at, err := tryCall(t.Context(), conn, headers...)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return at
+}
+
+func tryCall(ctx context.Context, conn *grpc.ClientConn, headers ...string) (port uint32, err error) {
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, headers...), soon)
+	defer cancel()
+	var p peer.Peer
+	if _, err := healthgrpc.NewHealthClient(conn).Check(ctx, &healthgrpc.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
+		return 0, err
+	}
 	at, _ := p.Addr.(*net.TCPAddr)
-	return uint32(at.Port)
+	return uint32(at.Port), nil
 }
 
 // greeter returns the entry of the target's host with endpoints on 127.0.0.1.
