@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -22,6 +23,7 @@ type Options struct {
 type Server struct {
 	o     Options
 	store *store
+	names atomic.Int64 // bytes of what all streams ask for
 
 	mu      sync.Mutex
 	entries map[string]Entry

@@ -15,6 +15,7 @@ import (
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // Event is one thing that happened on a stream.
@@ -42,7 +43,8 @@ const (
 func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
-	c := &callbacks{observe: observe, types: make(map[string]*answered)}
+	c := s.watch(observe)
+	defer c.close()
 	return sotw.NewServer(ctx, v, c, sotw.WithOrderedADS()).StreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
 }
 
@@ -50,7 +52,8 @@ func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Even
 func (s *Server) Delta(ctx context.Context, st stream.DeltaStream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()
-	c := &callbacks{observe: observe, types: make(map[string]*answered)}
+	c := s.watch(observe)
+	defer c.close()
 	return delta.NewServer(ctx, v, c).DeltaStreamHandler(st, resource.AnyType) //nolint:wrapcheck // a status of grpc
 }
 
@@ -81,25 +84,56 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // a client that is gone wants no answer
 }
 
-// What one stream may ask for. go-control-plane keeps room for one answer of
-// each of its own types.
+// What streams may ask for. go-control-plane keeps room for one answer of each
+// of its own types.
 const (
-	maxTypes = 10
-	maxNames = 100_000 // as errNames has it
+	maxTypes   = 10
+	maxTypeURL = 300       // bytes; six times the longest of Envoy's
+	maxNode    = 64 << 10  // bytes; several times the node of an Envoy
+	maxNames   = 16 << 20  // bytes of one stream: about 100,000 names
+	allNames   = 256 << 20 // and of all together
+	nameCost   = 64        // what one takes beside its text
 )
 
 // answered is the last answer of a type.
 type answered struct {
 	version, nonce string
-	isOpen         bool // it was neither confirmed nor refused
+	isOpen         bool  // it was neither confirmed nor refused
+	names          int64 // bytes of those that the last request asked for, in the state of the world
 }
 
 // callbacks look at what goes over one stream.
 type callbacks struct {
+	server  *Server
 	observe func(Event)
 	node    string
 	types   map[string]*answered
-	names   int // that a stream of the incremental form subscribed to
+	names   int64 // bytes of what the stream asks for
+}
+
+func (s *Server) watch(observe func(Event)) *callbacks {
+	return &callbacks{server: s, observe: observe, types: make(map[string]*answered)}
+}
+
+// close gives back what the names of the stream took.
+func (c *callbacks) close() { c.server.names.Add(-c.names) }
+
+// take notes that a stream asks for names, and for others no more.
+func (c *callbacks) take(more, less int64) error {
+	less = min(less, c.names+more)
+	c.names += more - less
+	if all := c.server.names.Add(more - less); c.names > maxNames || more > 0 && all > allNames {
+		return errNames //nolint:wrapcheck // a status of grpc
+	}
+	return nil
+}
+
+func sizeOf(names []string) int64 {
+	n := 0
+	for _, name := range names {
+		n += nameCost + len(name)
+	}
+	return int64(n)
 }
 
 var (
@@ -109,6 +143,9 @@ var (
 
 // requested looks at a request of either form. An error ends the stream.
 func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *statuspb.Status) error {
+	if len(url) > maxTypeURL || proto.Size(node) > maxNode {
+		return errSize //nolint:wrapcheck // a status of grpc
+	}
 	if c.node == "" {
 		c.node = node.GetId()
 	}
@@ -138,7 +175,8 @@ func (c *callbacks) requested(node *corev3.Node, url, nonce string, refused *sta
 }
 
 func (c *callbacks) sent(url, version, nonce string) {
-	*c.types[url] = answered{version, nonce, true}
+	last := c.types[url]
+	last.version, last.nonce, last.isOpen = version, nonce, true
 	c.observe(Event{Kind: EventSent, Node: c.node, TypeURL: url, Version: version})
 }
 
@@ -150,10 +188,13 @@ func (*callbacks) OnStreamClosed(int64, *corev3.Node) {}
 
 // OnStreamRequest implements sotw.Callbacks.
 func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) error {
-	if len(r.GetResourceNames()) > maxNames {
-		return errNames //nolint:wrapcheck // a status of grpc
+	if err := c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail()); err != nil {
+		return err
 	}
-	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
+	last := c.types[r.GetTypeUrl()]
+	before := last.names
+	last.names = sizeOf(r.GetResourceNames())
+	return c.take(last.names, before)
 }
 
 // OnStreamResponse implements sotw.Callbacks.
@@ -169,9 +210,8 @@ func (*callbacks) OnDeltaStreamClosed(int64, *corev3.Node) {}
 
 // OnStreamDeltaRequest implements delta.Callbacks.
 func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
-	c.names += len(r.GetResourceNamesSubscribe()) - len(r.GetResourceNamesUnsubscribe())
-	if c.names = max(c.names, 0); c.names > maxNames {
-		return errNames //nolint:wrapcheck // a status of grpc
+	if err := c.take(sizeOf(r.GetResourceNamesSubscribe()), sizeOf(r.GetResourceNamesUnsubscribe())); err != nil {
+		return err
 	}
 	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())
 }
@@ -183,5 +223,6 @@ func (c *callbacks) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRe
 
 var (
 	errNode  = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
-	errNames = status.Error(codes.ResourceExhausted, "a stream may ask for 100,000 names")
+	errNames = status.Error(codes.ResourceExhausted, "names of more bytes than there is room for")
+	errSize  = status.Error(codes.ResourceExhausted, "a type of more than 300 bytes, or a node of more than 64 KiB")
 )

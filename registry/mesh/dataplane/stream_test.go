@@ -98,6 +98,22 @@ func TestStream(t *testing.T) {
 			t.Errorf("ended with %v", w.err)
 		}
 	})
+	bubble(t, "nor for more names", func(t *testing.T) {
+		r := start(t)
+		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
+		d := r.differences(node("shop"), subscribe(endpointType, one))
+		for n := range 9 {
+			names := make([]string, 1000)
+			for i := range names {
+				names[i] = fmt.Sprintf("%d-%d-%02000d", n, i, 0)
+			}
+			_ = d.stream.Send(subscribe(endpointType, names...))
+		}
+		synctest.Wait()
+		if status.Code(d.failed()) != codes.ResourceExhausted {
+			t.Errorf("ended with %v", d.failed())
+		}
+	})
 	bubble(t, "what is refused is told once, and is no reason to send it again", func(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))

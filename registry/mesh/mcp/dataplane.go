@@ -1,10 +1,10 @@
 package mcp
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -128,7 +128,6 @@ func (st *stream) serveDataPlane(ctx context.Context, v variant) error {
 
 // observe takes in what happened on the stream of a data plane.
 func (st *stream) observe(e dataplane.Event) {
-	var refused bool
 	st.show(func(p *Peer) {
 		if p.Node == "" {
 			st.server.o.Log.Info("data plane connected", "node", naming.Quote(e.Node), "address", p.Address)
@@ -145,17 +144,20 @@ func (st *stream) observe(e dataplane.Event) {
 				p.Refused, p.refusedType = "", ""
 			}
 		case dataplane.EventNack:
-			message := e.Message[:min(len(e.Message), maxSaid)]
-			refused = p.refusedType != e.TypeURL
-			p.Refused, p.refusedType = strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")+": "+cmp.Or(message, "no reason given"), e.TypeURL
+			p.Refused, p.refusedType = refused(e), e.TypeURL
 		}
 	})
 	if e.Kind == dataplane.EventNack {
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
-		if refused {
-			st.server.o.Log.Warn("data plane refused an answer", "node", naming.Quote(e.Node), "type", naming.Quote(e.TypeURL), "reason", naming.Quote(st.shown().Refused))
+		if st.server.refusals.due("nack "+e.TypeURL+" "+st.from.String(), time.Now()) {
+			st.server.o.Log.Warn("data plane refused an answer", "node", naming.Quote(e.Node), "refused", refused(e))
 		}
 	}
+}
+
+// refused says which type was refused and why, in the client's words.
+func refused(e dataplane.Event) string {
+	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxSaid)])
 }
 
 // watched times how long a client takes to read.

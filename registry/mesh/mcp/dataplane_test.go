@@ -105,7 +105,7 @@ func TestDataPlanes(t *testing.T) {
 		envoy := r.silent(clusterType)
 		answer := envoy.answers(clusterType)[0]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), ErrorDetail: &statuspb.Status{Message: "no such policy"}})
-		if p := r.server.Peers()[0]; p.Refused != "envoy.config.cluster.v3.Cluster: no such policy" {
+		if p := r.server.Peers()[0]; p.Refused != `envoy.config.cluster.v3.Cluster: "no such policy"` {
 			t.Errorf("%+v", p)
 		}
 		r.put(greeter("api.b", "10.0.0.1"))
