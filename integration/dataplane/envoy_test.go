@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,7 +43,7 @@ type bridge struct {
 
 func newBridge(t *testing.T) *bridge {
 	t.Helper()
-	b := &bridge{address: harness.Address(t), ports: map[string]uint16{"http": port(t), "tcp": port(t)}}
+	b := &bridge{address: harness.Address(t), ports: map[string]uint16{"http": port(t), "tcp": port(t), "grpc": port(t)}}
 	var err error
 	b.codec, err = serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "xds-bridge",
@@ -187,44 +188,55 @@ const node = "sidecar~127.0.0.1~envoy.shop~shop.svc.cluster.local"
 
 func TestAnEnvoyIsServedOverOneStream(t *testing.T) {
 	t.Parallel()
+	for _, form := range []string{"GRPC", "DELTA_GRPC"} {
+		t.Run(form, func(t *testing.T) { oneStream(t, form) })
+	}
+}
+
+func oneStream(t *testing.T, form string) {
+	t.Helper()
 	b := newBridge(t)
 	web := b.put(t, "web", "http", page(t, "page one"))
 	chat := b.put(t, "chat", "tcp", banner(t, "banner one"))
 	b.target.Settled()
-	harness.StartDataPlane(t, node, b.address)
+	harness.StartDataPlane(t, node, b.address, form)
 	client := &http.Client{Timeout: soon}
-	awaitPage := func(t *testing.T, want string) time.Duration {
+	await := func(host, want string) time.Duration {
 		t.Helper()
 		return harness.Eventually(t, soon, want, func() error {
-			got, err := ask(t.Context(), client, web, b.ports["http"])
+			got, err := ask(t.Context(), client, host, b.ports["http"])
 			return errors.Join(err, harness.Same(got, want))
 		})
 	}
-	t.Run("HTTP by host", func(t *testing.T) { awaitPage(t, "page one") })
-	t.Run("TCP by virtual address", func(t *testing.T) {
-		at := netip.AddrPortFrom(serviceentry.VIP(vips, chat, 0), b.ports["tcp"]).String()
-		harness.Eventually(t, soon, "a banner", func() error {
-			got, err := read(t.Context(), at)
-			return errors.Join(err, harness.Same(got, "banner one"))
-		})
+	await(web, "page one")
+	at := netip.AddrPortFrom(serviceentry.VIP(vips, chat, 0), b.ports["tcp"]).String()
+	harness.Eventually(t, soon, "a banner", func() error {
+		got, err := read(t.Context(), at)
+		return errors.Join(err, harness.Same(got, "banner one"))
 	})
-	t.Run("all of it on one stream", func(t *testing.T) {
-		peers := b.server.Peers()
-		if len(peers) != 1 || peers[0].Node != node || !peers[0].DataPlane || peers[0].Types != 4 || peers[0].Refused != "" {
-			t.Errorf("%+v", peers)
+	peers := b.server.Peers()
+	if len(peers) != 1 || peers[0].Node != node || !peers[0].DataPlane || peers[0].Types != 4 || peers[0].Refused != "" {
+		t.Errorf("%+v", peers)
+	}
+	b.put(t, "web", "http", page(t, "page two"))
+	t.Logf("an endpoint that takes the place of another, after %s", await(web, "page two"))
+	await(b.put(t, "other", "http", page(t, "other page")), "other page")
+
+	// What an Envoy cannot do shows, and goes when it can.
+	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("0.0.0.0:%d", b.ports["grpc"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	b.put(t, "rpc", "grpc", page(t, "nobody"))
+	harness.Eventually(t, soon, "the Envoy refuses a listener", func() error {
+		p := b.server.Peers()[0]
+		if !strings.Contains(p.Refused, "Listener") || !strings.Contains(p.Refused, "cannot bind") {
+			return fmt.Errorf("%+v", p)
 		}
+		return nil
 	})
-	t.Run("an endpoint that takes the place of another", func(t *testing.T) {
-		b.put(t, "web", "http", page(t, "page two"))
-		t.Logf("after %s", awaitPage(t, "page two"))
-	})
-	t.Run("a service that comes", func(t *testing.T) {
-		other := b.put(t, "other", "http", page(t, "other page"))
-		harness.Eventually(t, soon, "the page of another host", func() error {
-			got, err := ask(t.Context(), client, other, b.ports["http"])
-			return errors.Join(err, harness.Same(got, "other page"))
-		})
-	})
+	await(web, "page two")
 }
 
 func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
@@ -233,7 +245,7 @@ func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 	one, two := page(t, "page"), page(t, "page")
 	web := b.put(t, "web", "http", one)
 	b.target.Settled()
-	harness.StartDataPlane(t, node, b.address)
+	harness.StartDataPlane(t, node, b.address, "GRPC")
 	client := &http.Client{Timeout: soon}
 	harness.Eventually(t, soon, "a page", func() error {
 		_, err := ask(t.Context(), client, web, b.ports["http"])

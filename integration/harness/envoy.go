@@ -26,14 +26,17 @@ type Envoy struct {
 }
 
 // StartDataPlane starts an Envoy that has nothing but the address of a control
-// plane, which tells it where to listen, and waits until it is ready.
-func StartDataPlane(t testing.TB, node, address string) *Envoy {
+// plane, which tells it where to listen, and waits until it is ready. It asks in
+// a form of the protocol: GRPC or DELTA_GRPC.
+func StartDataPlane(t testing.TB, node, address, form string) *Envoy {
 	t.Helper()
 	e := &Envoy{}
+	ads := overGRPC("bridge")
+	ads["api_type"] = form
 	e.start(t, object{
 		"node": object{"id": node, "cluster": "envoy"},
 		"dynamic_resources": object{
-			"ads_config": overGRPC("bridge"), "cds_config": overADS(), "lds_config": overADS(),
+			"ads_config": ads, "cds_config": overADS(), "lds_config": overADS(),
 		},
 		"static_resources": object{"clusters": []any{cluster("bridge", socket(address))}},
 	})
