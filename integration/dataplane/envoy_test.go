@@ -36,14 +36,15 @@ type bridge struct {
 	codec   *serviceentry.Codec
 	ports   map[string]uint16 // in the mesh, by protocol
 
+	access mcp.Access
 	target *mcp.Target
 	server *mcp.Server
 	stop   func()
 }
 
-func newBridge(t *testing.T) *bridge {
+func newBridge(t *testing.T, access mcp.Access) *bridge {
 	t.Helper()
-	b := &bridge{address: harness.Address(t), ports: map[string]uint16{"http": port(t), "tcp": port(t), "grpc": port(t)}}
+	b := &bridge{address: harness.Address(t), access: access, ports: map[string]uint16{"http": port(t), "tcp": port(t), "grpc": port(t)}}
 	var err error
 	b.codec, err = serviceentry.New(serviceentry.Options{
 		Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge.internal"}, Namespace: "xds-bridge",
@@ -66,7 +67,7 @@ func port(t *testing.T) uint16 {
 func (b *bridge) start(t *testing.T) {
 	t.Helper()
 	b.target = mcp.NewTarget(mcp.Options{Owner: metadata.NewMark("me", "b").Owner, VIPs: vips})
-	b.server = mcp.NewServer(b.target, mcp.ServerOptions{DataPlanes: dataplane.NewServer(dataplane.Options{VIPs: vips})})
+	b.server = mcp.NewServer(b.target, mcp.ServerOptions{Access: b.access, DataPlanes: dataplane.NewServer(dataplane.Options{VIPs: vips})})
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", b.address)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +196,7 @@ func TestAnEnvoyIsServedOverOneStream(t *testing.T) {
 
 func oneStream(t *testing.T, form string) {
 	t.Helper()
-	b := newBridge(t)
+	b := newBridge(t, mcp.Access{})
 	web := b.put(t, "web", "http", page(t, "page one"))
 	chat := b.put(t, "chat", "tcp", banner(t, "banner one"))
 	b.target.Settled()
@@ -241,7 +242,7 @@ func oneStream(t *testing.T, form string) {
 
 func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 	t.Parallel()
-	b := newBridge(t)
+	b := newBridge(t, mcp.Access{})
 	one, two := page(t, "page"), page(t, "page")
 	web := b.put(t, "web", "http", one)
 	b.target.Settled()

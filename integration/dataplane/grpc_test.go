@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"strconv"
 	"testing"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -74,6 +75,8 @@ func backend(t *testing.T) (port uint32) {
 	return port
 }
 
+func portText(port uint32) string { return strconv.FormatUint(uint64(port), 10) }
+
 type healthy struct {
 	healthgrpc.UnimplementedHealthServer
 }
@@ -86,9 +89,16 @@ func (healthy) Check(context.Context, *healthgrpc.HealthCheckRequest) (*healthgr
 // it.
 func proxyless(t *testing.T, at, target string) *grpc.ClientConn {
 	t.Helper()
+	return proxylessOver(t, at, target, map[string]any{"type": "insecure"})
+}
+
+// proxylessOver is proxyless that connects to its control plane with
+// credentials.
+func proxylessOver(t *testing.T, at, target string, credentials map[string]any) *grpc.ClientConn {
+	t.Helper()
 	bootstrap, err := json.Marshal(map[string]any{
 		"xds_servers": []any{map[string]any{
-			"server_uri": at, "channel_creds": []any{map[string]any{"type": "insecure"}}, "server_features": []string{"xds_v3"},
+			"server_uri": at, "channel_creds": []any{credentials}, "server_features": []string{"xds_v3"},
 		}},
 		"node": map[string]any{"id": "sidecar~127.0.0.1~client.shop~shop.svc.cluster.local"},
 	})

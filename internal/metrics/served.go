@@ -19,7 +19,7 @@ func newServedMetrics(m *Metrics) servedMetrics {
 		faults:    m.counter("mcp_faults_total", "Answers that were refused, addresses that ran out, state files that could not be written.", "peer", "reason"),
 		refused:   m.counter("mcp_refused_total", "Clients at the address for istiod that were refused.", "peer", "reason"),
 		resources: m.gauge("mcp_resources", "ServiceEntries in the set that is served.", "peer"),
-		streams:   m.gauge("mcp_streams", "Streams of istiods that are open.", "peer"),
+		streams:   m.gauge("mcp_streams", "Streams of istiods and data planes that are open.", "peer"),
 		latency:   m.histogram("mcp_push_duration_seconds", "From the first change in a set until it was sent.", "peer"),
 	}
 }
