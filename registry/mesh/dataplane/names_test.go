@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"context"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -42,6 +43,7 @@ type differences struct {
 
 	mu       sync.Mutex
 	got      []*discovery.DeltaDiscoveryResponse
+	nonce    string            // of the last answer
 	versions map[string]string // by name
 	mute     bool              // nothing is confirmed
 	refuse   string
@@ -79,9 +81,12 @@ func (d *differences) read() {
 			d.mu.Unlock()
 			return
 		}
-		d.got = append(d.got, res)
+		d.got, d.nonce = append(d.got, res), res.GetNonce()
 		for _, r := range res.GetResources() {
 			d.versions[r.GetName()] = r.GetVersion()
+		}
+		for _, name := range res.GetRemovedResources() {
+			delete(d.versions, name)
 		}
 		ack := &discovery.DeltaDiscoveryRequest{TypeUrl: res.GetTypeUrl(), ResponseNonce: res.GetNonce()}
 		if d.refuse != "" {
@@ -93,6 +98,13 @@ func (d *differences) read() {
 			_ = d.stream.Send(ack)
 		}
 	}
+}
+
+// has returns the versions of what it has.
+func (d *differences) has() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.versions)
 }
 
 // take returns what came since the last call.

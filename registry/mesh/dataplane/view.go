@@ -357,7 +357,7 @@ func (v *view) due(s *subscription, to sink) {
 // fresh hands over what became of names that a stream asks for anew.
 func (v *view) fresh(s *subscription, to sink) {
 	for name, version := range s.fresh {
-		if r := s.typed.find(name, v.namespace); r == nil {
+		if r := s.typed.find(name, v.namespace); r == nil || !s.wants(r) {
 			to.gone(name)
 		} else if version != r.version {
 			to.send(r)

@@ -1,0 +1,102 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
+)
+
+// FuzzStream changes entries and what a client asks for in any order: at the
+// end it has what a client that asks for the same anew gets.
+func FuzzStream(f *testing.F) {
+	f.Add([]byte{0, 0x00, 0x11, 0x20, 0x05, 0x15})
+	f.Add([]byte{1, 0x00, 0x02, 0x01, 0x03, 0x05, 0x12})
+	f.Add([]byte{2, 0x00, 0x06, 0x16, 0x26, 0x04, 0x06})
+	f.Add([]byte{5, 0x00, 0x06, 0x01, 0x05, 0x00, 0x07, 0x08, 0x10})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) < 2 || len(script) > 60 {
+			return
+		}
+		synctest.Test(t, func(t *testing.T) { play(t, script) })
+	})
+}
+
+func play(t *testing.T, script []byte) {
+	t.Helper()
+	url := []string{endpointType, clusterType, routeType}[script[0]%3]
+	r := start(t)
+	name := "outbound|80||h0.internal"
+	if script[0]&4 == 0 {
+		name = "*"
+	}
+	names := map[string]bool{name: true}
+	d := r.differences(node("shop"), subscribe(url, name))
+	for step, b := range script[1:] {
+		host := fmt.Sprintf("h%d.internal", b>>4%4)
+		act(r, d, url, b, entry(host, "HTTP", 80, fmt.Sprintf("10.0.%d.1", step)), names)
+	}
+	d.mu.Lock()
+	d.mute = false
+	nonce := d.nonce
+	d.mu.Unlock()
+	d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: url, ResponseNonce: nonce})
+	time.Sleep(20 * time.Second)
+	synctest.Wait()
+	var all []string
+	for name := range maps.Keys(names) {
+		all = append(all, name)
+	}
+	want := map[string]string{}
+	if len(all) > 0 {
+		want = r.differences(node("shop"), subscribe(url, all...)).has()
+	}
+	if got := d.has(); !maps.Equal(got, want) {
+		t.Errorf("%x: has %v, want %v", script, got, want)
+	}
+}
+
+// act does what a byte of a script says.
+func act(r *rig, d *differences, url string, b byte, e dataplane.Entry, names map[string]bool) {
+	r.t.Helper()
+	name := "outbound|80||" + e.Spec.GetHosts()[0]
+	switch b % 9 {
+	case 0, 1:
+		r.put(e)
+	case 2:
+		r.remove(e.Name)
+	case 3:
+		names[name] = true
+		d.send(subscribe(url, name))
+	case 4:
+		if names[name] {
+			delete(names, name)
+			if !names["*"] {
+				d.mu.Lock()
+				delete(d.versions, name)
+				d.mu.Unlock()
+			}
+			d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: url, ResourceNamesUnsubscribe: []string{name}})
+		}
+	case 5:
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+	case 6:
+		e.Spec.ExportTo = []string{"bank"}
+		r.put(e)
+	case 7:
+		e.Spec.ExportTo = []string{"shop", "bank"}
+		r.put(e)
+	case 8:
+		d.mu.Lock()
+		d.mute = !d.mute
+		nonce := d.nonce
+		d.mu.Unlock()
+		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: url, ResponseNonce: nonce})
+	}
+}
