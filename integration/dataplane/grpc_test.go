@@ -100,7 +100,9 @@ func proxylessOver(t *testing.T, at, target string, credentials map[string]any) 
 		"xds_servers": []any{map[string]any{
 			"server_uri": at, "channel_creds": []any{credentials}, "server_features": []string{"xds_v3"},
 		}},
-		"node": map[string]any{"id": "sidecar~127.0.0.1~client.shop~shop.svc.cluster.local"},
+		"node": map[string]any{
+			"id": "sidecar~127.0.0.1~client.shop~shop.svc.cluster.local", "locality": map[string]any{"region": "eu", "zone": "b"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -228,4 +230,26 @@ func TestProxylessGRPCGoesByRoutes(t *testing.T) {
 	}
 	n := counted(t, conn, stable, canary)
 	within(t, n[canary], 100, 320)
+}
+
+func TestProxylessGRPCPrefersNearEndpoints(t *testing.T) {
+	t.Parallel()
+	rules, err := dataplane.ParseRules([][]byte{[]byte(`{"kind": "DestinationRule", "spec": {"host": "greeter.bridge.internal",
+		"trafficPolicy": {"loadBalancer": {"localityLbSetting": {"enabled": true}}}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, near := backend(t), backend(t)
+	e := greeter(far, near)
+	e.Spec.Endpoints[0].Locality, e.Spec.Endpoints[1].Locality = "eu/a", "eu/b"
+	s := dataplane.NewServer(dataplane.Options{Rules: rules})
+	s.Update([]dataplane.Entry{e}, nil)
+	conn := proxyless(t, listen(t, s), target)
+	for range 50 {
+		if got := call(t, conn); got != near {
+			t.Fatalf("%d answers, want %d", got, near)
+		}
+	}
+	s.Update([]dataplane.Entry{greeter(far)}, nil)
+	harness.Eventually(t, soon, "the far endpoint", func() error { return harness.Same(call(t, conn), far) })
 }

@@ -29,7 +29,7 @@ func (w *world) GetDiscoveryResponse() (*discovery.DiscoveryResponse, error) {
 	}
 	send := func(r *stored) {
 		w.v.sends(w.s, r)
-		w.answer.Resources = append(w.answer.Resources, r.wire)
+		w.answer.Resources = append(w.answer.Resources, r.worldFor(w.v.locality))
 	}
 	if w.s.typed != nil && isWhole(w.s.url) {
 		w.answer.Resources = make([]*anypb.Any, 0, w.s.typed.count)
@@ -82,7 +82,7 @@ func (d *differences) GetDeltaDiscoveryResponse() (*discovery.DeltaDiscoveryResp
 	d.v.due(d.s, sink{
 		send: func(r *stored) {
 			d.v.sends(d.s, r)
-			d.answer.Resources = append(d.answer.Resources, r.delta)
+			d.answer.Resources = append(d.answer.Resources, r.deltaFor(d.v.locality))
 		},
 		gone: func(name string) { d.answer.RemovedResources = append(d.answer.RemovedResources, name) },
 	})

@@ -90,8 +90,9 @@ type share struct {
 // assignment returns the endpoints of a cluster by locality. gRPC balances
 // between localities by weight and within one evenly, so that endpoints of
 // different weights are put in localities of their own. Envoy goes by the
-// weights of the endpoints.
-func assignment(name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry) *endpointv3.ClusterLoadAssignment {
+// weights of the endpoints. For a client's locality they have priorities: the
+// nearer the higher.
+func assignment(name string, port *networking.ServicePort, endpoints []*networking.WorkloadEntry, client string) *endpointv3.ClusterLoadAssignment {
 	shares := make(map[share][]*endpointv3.LbEndpoint)
 	weights := make(map[string]int) // how many shares a locality has
 	for _, e := range endpoints {
@@ -101,11 +102,14 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 		}
 		shares[s] = append(shares[s], lbEndpoint(e, port, s.weight))
 	}
-	divisor := scale(shares)
+	divisor, distances := scale(shares), []int{}
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	for _, s := range slices.SortedFunc(maps.Keys(shares), func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
+		return cmp.Or(distance(client, a.locality)-distance(client, b.locality), cmp.Compare(a.locality, b.locality), cmp.Compare(a.weight, b.weight))
 	}) {
+		if d := distance(client, s.locality); !slices.Contains(distances, d) {
+			distances = append(distances, d) // priorities have no gaps
+		}
 		locality := localityOf(s.locality)
 		if weights[s.locality] > 1 {
 			locality.SubZone += "/weight-" + strconv.FormatUint(uint64(s.weight), 10)
@@ -118,9 +122,41 @@ func assignment(name string, port *networking.ServicePort, endpoints []*networki
 		}
 		out.Endpoints = append(out.Endpoints, &endpointv3.LocalityLbEndpoints{
 			Locality: locality, LbEndpoints: shares[s], LoadBalancingWeight: wrapperspb.UInt32(uint32(total)), //nolint:gosec // by scale
+			Priority: uint32(len(distances) - 1), //nolint:gosec // up to 3
 		})
 	}
 	return out
+}
+
+// distance returns how far a locality is from a client's: 0 is the same zone and
+// what is below it, and each part that differs one more. All are near to a client
+// that is nowhere.
+func distance(client, locality string) int {
+	if client == "" {
+		return 0
+	}
+	a, b := localityOf(client), localityOf(locality)
+	switch {
+	case a.GetRegion() != b.GetRegion():
+		return 3 //nolint:mnd // region, zone and what is below it
+	case a.GetZone() != b.GetZone():
+		return 2 //nolint:mnd // zone and what is below it
+	case a.GetSubZone() != b.GetSubZone():
+		return 1
+	}
+	return 0
+}
+
+// nearest returns the part of a client's locality that any endpoint shares with
+// it: for all clients with the same one the endpoints are as far.
+func nearest(client string, endpoints []*networking.WorkloadEntry) string {
+	const parts = 3
+	least := parts
+	for _, e := range endpoints {
+		least = min(least, distance(client, e.GetLocality()))
+	}
+	split := strings.SplitN(client, "/", parts)
+	return strings.Join(split[:min(parts-least, len(split))], "/")
 }
 
 // scale returns what to divide weights by, so that their sum fits 32 bits.

@@ -35,11 +35,11 @@ func play(t *testing.T, script []byte) {
 	if script[0]&4 == 0 {
 		name = "*"
 	}
-	names := map[string]bool{name: true}
 	d := r.differences(node("shop"), subscribe(url, name))
+	d.names = map[string]bool{name: true}
 	for step, b := range script[1:] {
 		host := fmt.Sprintf("h%d.internal", b>>4%4)
-		act(r, d, url, b, entry(host, "HTTP", 80, fmt.Sprintf("10.0.%d.1", step)), names)
+		act(r, d, url, b, entry(host, "HTTP", 80, fmt.Sprintf("10.0.%d.1", step)))
 	}
 	d.mu.Lock()
 	d.mute = false
@@ -49,7 +49,7 @@ func play(t *testing.T, script []byte) {
 	time.Sleep(20 * time.Second)
 	synctest.Wait()
 	var all []string
-	for name := range maps.Keys(names) {
+	for name := range maps.Keys(d.names) {
 		all = append(all, name)
 	}
 	want := map[string]string{}
@@ -62,7 +62,7 @@ func play(t *testing.T, script []byte) {
 }
 
 // act does what a byte of a script says.
-func act(r *rig, d *differences, url string, b byte, e dataplane.Entry, names map[string]bool) {
+func act(r *rig, d *differences, url string, b byte, e dataplane.Entry) {
 	r.t.Helper()
 	name := "outbound|80||" + e.Spec.GetHosts()[0]
 	switch b % 9 {
@@ -71,12 +71,12 @@ func act(r *rig, d *differences, url string, b byte, e dataplane.Entry, names ma
 	case 2:
 		r.remove(e.Name)
 	case 3:
-		names[name] = true
+		d.names[name] = true
 		d.send(subscribe(url, name))
 	case 4:
-		if names[name] {
-			delete(names, name)
-			if !names["*"] {
+		if d.names[name] {
+			delete(d.names, name)
+			if !d.names["*"] {
 				d.mu.Lock()
 				delete(d.versions, name)
 				d.mu.Unlock()

@@ -40,6 +40,7 @@ type differences struct {
 	t      *testing.T
 	stream discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 	cancel context.CancelFunc
+	names  map[string]bool // that a test subscribed to, where it keeps them
 
 	mu       sync.Mutex
 	got      []*discovery.DeltaDiscoveryResponse

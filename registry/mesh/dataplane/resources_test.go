@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -133,6 +136,49 @@ func TestResources(t *testing.T) {
 	})
 }
 
+func TestNearEndpointsComeFirst(t *testing.T) {
+	rules, err := dataplane.ParseRules([][]byte{[]byte(`{"kind": "DestinationRule", "spec": {"host": "web.internal",
+		"trafficPolicy": {"loadBalancer": {"localityLbSetting": {"enabled": true}}}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := dataplane.NewServer(dataplane.Options{Rules: rules})
+	e := entry("web.internal", "HTTP", 80, "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")
+	for i, locality := range []string{"us/a", "eu/a/rack", "eu/b", "eu/a/rack", ""} {
+		e.Spec.Endpoints[i].Locality = locality
+	}
+	e.Spec.Endpoints[3].Weight = 7
+	s.Update([]dataplane.Entry{e}, nil)
+	for client, want := range map[string]string{
+		"":             "/0 eu/a/rack/weight-1/0 eu/a/rack/weight-7/0 eu/b/0 us/a/0",
+		"eu/a/rack":    "eu/a/rack/weight-1/0 eu/a/rack/weight-7/0 eu/b/1 /2 us/a/2",
+		"eu/a/other":   "eu/a/rack/weight-1/0 eu/a/rack/weight-7/0 eu/b/1 /2 us/a/2",
+		"eu/c":         "eu/a/rack/weight-1/0 eu/a/rack/weight-7/0 eu/b/0 /1 us/a/1",
+		"africa/a":     "/0 eu/a/rack/weight-1/0 eu/a/rack/weight-7/0 eu/b/0 us/a/0",
+		"us/a/x/y/z/1": "us/a/0 /1 eu/a/rack/weight-1/1 eu/a/rack/weight-7/1 eu/b/1",
+	} {
+		n := node("shop")
+		parts := append(strings.SplitN(client, "/", 3), "", "")
+		n.Locality = &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
+		res, err := s.Fetch(t.Context(), &discovery.DiscoveryRequest{Node: n, TypeUrl: endpointType})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a endpointv3.ClusterLoadAssignment
+		if err := res.GetResources()[0].UnmarshalTo(&a); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, l := range a.GetEndpoints() {
+			name := strings.TrimRight(l.GetLocality().GetRegion()+"/"+l.GetLocality().GetZone()+"/"+l.GetLocality().GetSubZone(), "/")
+			got = append(got, fmt.Sprintf("%s/%d", name, l.GetPriority()))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("a client in %q has %v, want %s", client, got, want)
+		}
+	}
+}
+
 func TestREST(t *testing.T) {
 	s := dataplane.NewServer(dataplane.Options{})
 	request := &discovery.DiscoveryRequest{Node: node("shop"), TypeUrl: clusterType}
@@ -160,7 +206,7 @@ func TestREST(t *testing.T) {
 func TestParseRules_NamesWhatIsNotFollowed(t *testing.T) {
 	for document, want := range map[string]string{
 		`{"kind": "Gateway", "spec": {}}`:                                                                                   `document 1: kind "Gateway": want DestinationRule or VirtualService`,
-		`{"kind": "DestinationRule", "spec": {"host": "a", "trafficPolicy": {}}}`:                                           `DestinationRule of "a": only subsets are known here`,
+		`{"kind": "DestinationRule", "spec": {"host": "a", "trafficPolicy": {}}}`:                                           `DestinationRule of "a": only subsets and localityLbSetting: {enabled: true} are known here`,
 		`{"kind": "DestinationRule", "spec": {"host": "a", "subsets": [{"name": "v1", "trafficPolicy": {}}]}}`:              `DestinationRule of "a": subset "v1": only name and labels are known here`,
 		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "tcp": [{}]}}`:                                                 `VirtualService of "[a]": only routes of HTTP are known here`,
 		`{"kind": "VirtualService", "spec": {"hosts": ["a"], "http": [{"name": "r", "redirect": {}}]}}`:                     `VirtualService of "[a]": route "r": only weighted destinations are known here`,

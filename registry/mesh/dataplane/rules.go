@@ -20,6 +20,7 @@ import (
 // call may go to any endpoint.
 type Rules struct {
 	subsets map[string][]*networking.Subset
+	near    map[string]bool // hosts whose near endpoints are preferred
 	routes  map[string][]rule
 }
 
@@ -30,16 +31,17 @@ type rule struct {
 	to      []*networking.HTTPRouteDestination
 }
 
-// NewRules reads Istio's own rules. Of a DestinationRule the subsets count, of
-// a VirtualService routes of HTTP by path, method and headers to weighted
+// NewRules reads Istio's own rules. Of a DestinationRule the subsets count, and
+// whether near endpoints are preferred; of a VirtualService routes of HTTP by path, method and headers to weighted
 // destinations. The error names everything else, so that nobody takes it for
 // followed.
 func NewRules(destinations []*networking.DestinationRule, services []*networking.VirtualService) (Rules, error) {
-	r := Rules{subsets: make(map[string][]*networking.Subset), routes: make(map[string][]rule)}
+	r := Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)}
 	var faults []error
 	for _, d := range destinations {
-		if d.GetTrafficPolicy() != nil || d.GetWorkloadSelector() != nil {
-			faults = append(faults, fmt.Errorf("DestinationRule of %s: only subsets are known here", naming.Quote(d.GetHost())))
+		r.near[d.GetHost()] = r.near[d.GetHost()] || d.GetTrafficPolicy() != nil
+		if d.GetTrafficPolicy() != nil && !proto.Equal(d.GetTrafficPolicy(), preferNear()) || d.GetWorkloadSelector() != nil {
+			faults = append(faults, fmt.Errorf("DestinationRule of %s: only subsets and localityLbSetting: {enabled: true} are known here", naming.Quote(d.GetHost())))
 		}
 		for _, s := range d.GetSubsets() {
 			if s.GetName() == "" || s.GetTrafficPolicy() != nil {
@@ -58,6 +60,13 @@ func NewRules(destinations []*networking.DestinationRule, services []*networking
 		}
 	}
 	return r, errors.Join(faults...)
+}
+
+// preferNear is the one policy that is followed.
+func preferNear() *networking.TrafficPolicy {
+	return &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
+		LocalityLbSetting: &networking.LocalityLoadBalancerSetting{Enabled: wrapperspb.Bool(true)},
+	}}
 }
 
 func rulesOf(s *networking.VirtualService) ([]rule, error) {

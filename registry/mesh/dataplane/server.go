@@ -142,7 +142,7 @@ func (c *change) put(e Entry) {
 			continue // as it was
 		}
 		next := newStored(r.name, pack(r.message()))
-		next.exportTo, next.byNameOnly = e.exportTo(), r.byNameOnly
+		next.exportTo, next.byNameOnly, next.localities = e.exportTo(), r.byNameOnly, r.localities
 		c.updates.put(r.url, next)
 	}
 	if isLike {

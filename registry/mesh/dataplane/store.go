@@ -32,6 +32,7 @@ type stored struct {
 	sum        uint64     // the same as a number
 	wire       *anypb.Any
 	delta      *discovery.Resource // the same in the incremental form; nil: it is gone
+	localities *localities         // that have others of their own; nil: none
 }
 
 // A typed is the resources of one type.
@@ -248,6 +249,22 @@ func (r *stored) wasVisible(namespace string) bool {
 		return r.namespace == namespace
 	}
 	return slices.ContainsFunc(r.before, func(to []string) bool { return isVisible(to, namespace) })
+}
+
+// worldFor returns a resource for a client's locality, and deltaFor the same in the
+// incremental form. Its version is one for all: a client does not move.
+func (r *stored) worldFor(locality string) *anypb.Any {
+	if r.localities == nil || locality == "" {
+		return r.wire
+	}
+	return r.localities.of(locality)
+}
+
+func (r *stored) deltaFor(locality string) *discovery.Resource {
+	if r.localities == nil || locality == "" {
+		return r.delta
+	}
+	return &discovery.Resource{Name: r.name, Version: r.version, Resource: r.localities.of(locality)}
 }
 
 // newStored returns a resource to be put.

@@ -22,6 +22,7 @@ type view struct {
 
 	mu        sync.Mutex
 	namespace string
+	locality  string // of the client: region/zone/sub-zone; empty: nowhere
 	subs      map[string]*subscription
 	warming   map[string]struct{} // clusters that were sent whose endpoints were not
 	warmUntil *time.Timer         // when routes are sent all the same; nil while none wait
@@ -153,10 +154,10 @@ func (v *view) subscribe(s *subscription, signal func()) func() {
 	}
 }
 
-// of returns the subscription to a type, and notes for which namespace it is.
+// of returns the subscription to a type, and notes where the client is.
 // The caller holds mu.
 func (v *view) of(url string, node *corev3.Node) *subscription {
-	v.namespace = namespaceOf(node)
+	v.namespace, v.locality = namespaceOf(node), localityName(node.GetLocality())
 	s := v.subs[url]
 	if s == nil {
 		s = &subscription{url: url, typed: v.store.types[url], first: true, fresh: make(map[string]string)}
@@ -178,6 +179,10 @@ func namespaceOf(node *corev3.Node) string {
 	}
 	_, namespace, _ := strings.Cut(id[2], ".")
 	return namespace
+}
+
+func localityName(l *corev3.Locality) string {
+	return strings.TrimRight(l.GetRegion()+"/"+l.GetZone()+"/"+l.GetSubZone(), "/")
 }
 
 // CreateWatch implements cache.ConfigWatcher: the state of the world.
