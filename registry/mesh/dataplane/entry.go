@@ -35,6 +35,13 @@ func Decode(wire *anypb.Any) (Entry, error) {
 	return e, nil
 }
 
+// head returns the entry without its endpoints, which are nearly all of it.
+func (e Entry) head() Entry {
+	return Entry{e.Name, &networking.ServiceEntry{
+		Hosts: e.Spec.GetHosts(), Addresses: e.Spec.GetAddresses(), Ports: e.Spec.GetPorts(), ExportTo: e.Spec.GetExportTo(),
+	}}
+}
+
 func (e Entry) namespace() string {
 	namespace, _, _ := strings.Cut(e.Name, "/")
 	return namespace
@@ -77,7 +84,7 @@ func clusterName(host string, port uint32, subset string) string {
 }
 
 // isHTTP reports whether a port speaks a protocol that is routed by host, and
-// is2 whether it is HTTP/2.
+// isHTTP2 whether that is HTTP/2.
 func isHTTP(p *networking.ServicePort) bool {
 	switch strings.ToUpper(p.GetProtocol()) {
 	case "HTTP", "HTTP2", "GRPC", "GRPC-WEB":

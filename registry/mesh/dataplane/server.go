@@ -26,7 +26,7 @@ type Server struct {
 	names atomic.Int64 // bytes of what all streams ask for
 
 	mu      sync.Mutex
-	entries map[string]Entry
+	entries map[string]Entry // without their endpoints
 	ports   map[uint32]*portEntries
 	leaving map[leaving]int // clusters and endpoints that are about to go, by the number of the change
 	changes int
@@ -136,7 +136,7 @@ func (c *change) put(e Entry) {
 	if had && !isLike {
 		c.remove(old)
 	}
-	c.server.entries[e.Name] = e
+	c.server.entries[e.Name] = e.head()
 	for _, r := range resources(e, c.server.o.Rules) {
 		if isLike && r.url != resource.EndpointType {
 			continue // as it was

@@ -222,7 +222,8 @@ func (c *callbacks) OnStreamDeltaResponse(_ int64, _ *discovery.DeltaDiscoveryRe
 }
 
 var (
-	errNode  = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
-	errNames = status.Error(codes.ResourceExhausted, "names of more bytes than there is room for")
-	errSize  = status.Error(codes.ResourceExhausted, "a type of more than 300 bytes, or a node of more than 64 KiB")
+	errNode   = status.Error(codes.InvalidArgument, "missing node information: the node has no id") // as istiod has it
+	errMissed = status.Error(codes.Aborted, "too much is gone since what was confirmed last: start again")
+	errNames  = status.Error(codes.ResourceExhausted, "names of more bytes than there is room for")
+	errSize   = status.Error(codes.ResourceExhausted, "a type of more than 300 bytes, or a node of more than 64 KiB")
 )

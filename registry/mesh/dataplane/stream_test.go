@@ -243,18 +243,39 @@ func TestDelta(t *testing.T) {
 		d.mute = true
 		d.mu.Unlock()
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.2"))
-		var entries []dataplane.Entry
-		var names []string
-		for n := range 10_001 {
-			e := entry(fmt.Sprintf("h%d.internal", n), "TCP", 80)
-			entries, names = append(entries, e), append(names, e.Name)
-		}
+		entries, names := others(10_001)
 		r.put(entries...)
 		r.server.Update(nil, names)
 		time.Sleep(11 * time.Second)
 		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: endpointType, ResponseNonce: "2"})
-		if d.failed() == nil {
-			t.Error("the stream goes on")
+		if status.Code(d.failed()) != codes.Aborted {
+			t.Errorf("ended with %v", d.failed())
+		}
+	})
+}
+
+// others makes so many entries, and the names of them.
+func others(n int) (entries []dataplane.Entry, names []string) {
+	for i := range n {
+		e := entry(fmt.Sprintf("h%d.internal", i), "TCP", 80)
+		entries, names = append(entries, e), append(names, e.Name)
+	}
+	return entries, names
+}
+
+func TestChangesOfOthersCostAStreamNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t)
+		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"), entry("two.internal", "HTTP", 80, "10.0.0.2"))
+		d := r.differences(node("shop"), subscribe(endpointType, one))
+		entries, names := others(10_001)
+		r.put(entries...)
+		r.server.Update(nil, names)
+		time.Sleep(11 * time.Second)
+		d.send(subscribe(endpointType, two))
+		expect(t, d.take(), "ClusterLoadAssignment: "+one, "ClusterLoadAssignment: "+two)
+		if err := d.failed(); err != nil {
+			t.Errorf("the stream ended: %v", err)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -82,9 +81,13 @@ func (v *view) wake() {
 // signal has the stream ask for what is due to a subscription, if anything is.
 // The caller holds both locks.
 func (v *view) signal(s *subscription) {
-	if s.signal != nil && v.isDue(s) {
+	switch {
+	case s.signal == nil:
+	case v.isDue(s):
 		s.signal()
 		s.signal = nil
+	case !s.first && !v.waits(s):
+		s.since = v.store.revision // nothing up to here is for this stream
 	}
 }
 
@@ -221,7 +224,7 @@ func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, t
 	defer v.mu.Unlock()
 	s := v.of(r.GetTypeUrl(), r.GetNode())
 	if s.typed != nil && !s.first && s.since < s.typed.compactedTo(v.store) {
-		return nil, fmt.Errorf("%s: too much changed since what was confirmed last", s.url)
+		return nil, errMissed //nolint:wrapcheck // a status of grpc
 	}
 	s.gone = true
 	known := sub.ReturnedResources()
