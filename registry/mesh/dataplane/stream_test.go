@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,12 +103,14 @@ func TestStream(t *testing.T) {
 		r := start(t)
 		r.put(entry("one.internal", "HTTP", 80, "10.0.0.1"))
 		d := r.differences(node("shop"), subscribe(endpointType, one))
-		for n := range 9 {
-			names := make([]string, 1000)
+		for n := range 3 {
+			names := make([]string, 90_000)
 			for i := range names {
-				names[i] = fmt.Sprintf("%d-%d-%02000d", n, i, 0)
+				names[i] = strconv.Itoa(n*len(names) + i)
 			}
-			_ = d.stream.Send(subscribe(endpointType, names...))
+			if err := d.stream.Send(subscribe(endpointType, names...)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		synctest.Wait()
 		if status.Code(d.failed()) != codes.ResourceExhausted {

@@ -224,7 +224,7 @@ func (v *view) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription, t
 	defer v.mu.Unlock()
 	s := v.of(r.GetTypeUrl(), r.GetNode())
 	if s.typed != nil && !s.first && s.since < s.typed.compactedTo(v.store) {
-		return nil, errMissed //nolint:wrapcheck // a status of grpc
+		return nil, errMissed
 	}
 	s.gone = true
 	known := sub.ReturnedResources()
