@@ -16,7 +16,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/xds-bridge/xds-bridge/registry/mesh/dataplane"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/mcp"
 )
 
@@ -72,6 +74,8 @@ func FuzzRequest(f *testing.F) {
 		&discovery.DiscoveryRequest{TypeUrl: "core/v1alpha1/MeshConfig", ResourceNames: []string{"*", "*", ""}},
 		&discovery.DeltaDiscoveryRequest{TypeUrl: oldType, ResourceNamesSubscribe: []string{"*"}, ResourceNamesUnsubscribe: []string{"*", "a"}, InitialResourceVersions: map[string]string{"a": ""}},
 		&discovery.DeltaDiscoveryRequest{},
+		&discovery.DiscoveryRequest{TypeUrl: endpointType, Node: &corev3.Node{Id: "envoy"}, ResourceNames: []string{"*", "outbound|80||a.internal", ""}},
+		&discovery.DeltaDiscoveryRequest{TypeUrl: clusterType, Node: &corev3.Node{Id: "envoy"}, ResourceNamesSubscribe: []string{"a"}, InitialResourceVersions: map[string]string{"a": ""}, ResponseNonce: "1"},
 	} {
 		data, err := proto.Marshal(r)
 		if err != nil {
@@ -81,39 +85,56 @@ func FuzzRequest(f *testing.F) {
 		f.Add(data, data, true)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte, incremental bool) {
-		server := serving(t)
-		if !incremental {
-			st := saidWorld{&said[*discovery.DiscoveryRequest]{ctx: t.Context()}}
-			for _, data := range [][]byte{first, second} {
-				var r discovery.DiscoveryRequest
-				if proto.Unmarshal(data, &r) != nil {
-					return
-				}
-				st.requests = append(st.requests, &r)
+		planes := dataplane.NewServer(dataplane.Options{})
+		planes.Update([]dataplane.Entry{{Name: "imported/a", Spec: &networking.ServiceEntry{
+			Hosts: []string{"a.internal"}, Ports: []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP"}},
+		}}}, nil)
+		for _, o := range []mcp.ServerOptions{{}, {DataPlanes: planes}} {
+			server := serving(t, o)
+			if incremental {
+				sayDelta(t, server, first, second)
+			} else {
+				sayWorld(t, server, first, second)
 			}
-			_ = server.StreamAggregatedResources(st)
-		} else {
-			st := saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: t.Context()}}
-			for _, data := range [][]byte{first, second} {
-				var r discovery.DeltaDiscoveryRequest
-				if proto.Unmarshal(data, &r) != nil {
-					return
-				}
-				st.requests = append(st.requests, &r)
+			if left := server.Peers(); len(left) != 0 {
+				t.Errorf("%+v is left", left)
 			}
-			_ = server.DeltaAggregatedResources(st)
-		}
-		if left := server.Peers(); len(left) != 0 {
-			t.Errorf("%+v is left", left)
 		}
 	})
 }
 
-func serving(t *testing.T) *mcp.Server {
+// sayWorld sends requests to a server that are in bytes, where they are any.
+func sayWorld(t *testing.T, server *mcp.Server, requests ...[]byte) {
+	t.Helper()
+	st := saidWorld{&said[*discovery.DiscoveryRequest]{ctx: t.Context()}}
+	for _, data := range requests {
+		var r discovery.DiscoveryRequest
+		if proto.Unmarshal(data, &r) != nil {
+			return
+		}
+		st.requests = append(st.requests, &r)
+	}
+	_ = server.StreamAggregatedResources(st)
+}
+
+func sayDelta(t *testing.T, server *mcp.Server, requests ...[]byte) {
+	t.Helper()
+	st := saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: t.Context()}}
+	for _, data := range requests {
+		var r discovery.DeltaDiscoveryRequest
+		if proto.Unmarshal(data, &r) != nil {
+			return
+		}
+		st.requests = append(st.requests, &r)
+	}
+	_ = server.DeltaAggregatedResources(st)
+}
+
+func serving(t *testing.T, o mcp.ServerOptions) *mcp.Server {
 	t.Helper()
 	target := mcp.NewTarget(mcp.Options{Owner: "me"})
 	target.Settled()
-	return mcp.NewServer(target, mcp.ServerOptions{})
+	return mcp.NewServer(target, o)
 }
 
 // TestAStreamIsBounded: a client that makes types up is not remembered

@@ -233,7 +233,7 @@ func TestServer_KeepsNothingOfOtherTypes(t *testing.T) {
 	var before, after uint64
 	st := &swollen{saidDelta: saidDelta{&said[*discovery.DeltaDiscoveryRequest]{ctx: ctx}}, left: 99, held: func() { after = heap() }}
 	before = heap()
-	if err := serving(t).DeltaAggregatedResources(st); err != nil {
+	if err := serving(t, mcp.ServerOptions{}).DeltaAggregatedResources(st); err != nil {
 		t.Fatal(err)
 	}
 	if grew := int64(after-before) >> 20; grew > 32 {
