@@ -205,10 +205,8 @@ func (v *view) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cac
 			delete(s.fresh, name)
 		}
 	}
-	if sub.IsWildcard() && !s.wildcard {
-		s.first = true
-	}
-	if len(names) < len(s.names) && isWhole(s.url) { // what is not asked for any more goes
+	isLess := len(names) < len(s.names) || s.wildcard && !sub.IsWildcard()
+	if sub.IsWildcard() && !s.wildcard || isLess && isWhole(s.url) { // what is not asked for any more goes
 		s.first = true
 	}
 	s.names, s.wildcard = names, sub.IsWildcard()
