@@ -194,26 +194,28 @@ func (v *view) CreateWatch(r *cache.Request, sub cache.Subscription, to chan cac
 	defer v.mu.Unlock()
 	s := v.of(r.GetTypeUrl(), r.GetNode())
 	s.gone = isWhole(s.url)
+	s.asks(sub)
+	if !s.wildcard && len(s.names) == 0 {
+		return nil, nil //nolint:nilnil // it unsubscribed: there is nothing to wait for
+	}
+	return v.subscribe(s, func() { to <- &world{v: v, s: s, request: r} }), nil
+}
+
+// asks takes in all that a stream asks for in the state of the world, in place
+// of what it asked for before.
+func (s *subscription) asks(sub cache.Subscription) {
 	names := sub.SubscribedResources()
 	for name := range names {
 		if _, had := s.names[name]; !had {
 			s.fresh[name] = ""
 		}
 	}
-	for name := range s.fresh {
-		if _, has := names[name]; !has {
-			delete(s.fresh, name)
-		}
-	}
+	maps.DeleteFunc(s.fresh, func(name, _ string) bool { _, has := names[name]; return !has })
 	isLess := len(names) < len(s.names) || s.wildcard && !sub.IsWildcard()
 	if sub.IsWildcard() && !s.wildcard || isLess && isWhole(s.url) { // what is not asked for any more goes
 		s.first = true
 	}
 	s.names, s.wildcard = names, sub.IsWildcard()
-	if !s.wildcard && len(names) == 0 {
-		return nil, nil //nolint:nilnil // it unsubscribed: there is nothing to wait for
-	}
-	return v.subscribe(s, func() { to <- &world{v: v, s: s, request: r} }), nil
 }
 
 // CreateDeltaWatch implements cache.ConfigWatcher: the incremental form.
