@@ -22,7 +22,7 @@ func TestTheBinaryLinksWhatItUses(t *testing.T) {
 	}
 	for _, p := range list(t, "-deps", "-tags", string(tags[1]), "./cmd/xds-bridge") {
 		switch p {
-		case "html/template", "golang.org/x/net/trace", "net/http/pprof", "testing", module + "plugins/client":
+		case "html/template", "golang.org/x/net/trace", "net/http/pprof", module + "internal/conformance", module + "plugins/client":
 			t.Errorf("%s is linked", p)
 		}
 	}
