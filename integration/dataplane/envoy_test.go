@@ -241,6 +241,7 @@ func oneStream(t *testing.T, form string) {
 }
 
 func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	b := newBridge(t, mcp.Access{})
 	one, two := page(t, "page"), page(t, "page")

@@ -192,6 +192,7 @@ func within(t *testing.T, n, least, most int) {
 }
 
 func TestProxylessGRPCGoesByWeights(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	light, heavy := backend(t), backend(t)
 	e := greeter(light, heavy)
@@ -203,6 +204,7 @@ func TestProxylessGRPCGoesByWeights(t *testing.T) {
 }
 
 func TestProxylessGRPCGoesByRoutes(t *testing.T) {
+	harness.Long(t)
 	t.Parallel()
 	stable, canary := backend(t), backend(t)
 	e := greeter(stable, canary)
