@@ -198,6 +198,9 @@ func (a *application) try(t *testing.T, registry string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	app := filepath.Join(a.folder, "app")
+	if out, err := command(ctx, a.folder, nil, app); err == nil || !strings.Contains(err.Error(), "exit status 2\nusage: ") {
+		t.Errorf("without arguments: %s, %v", out, err)
+	}
 	var said bytes.Buffer
 	server := exec.CommandContext(ctx, app, "serve", registry+"?identity=one", freeAddress(t))
 	server.Dir, server.Stdout, server.Stderr = a.folder, &said, &said
