@@ -36,12 +36,17 @@ import (
 )
 
 func main() {
+	serving := len(os.Args) == 4 && os.Args[1] == "serve"
+	if !serving && (len(os.Args) != 3 || os.Args[1] != "call") {
+		fmt.Fprintln(os.Stderr, "usage: serve URL HOST:PORT, or call URL")
+		os.Exit(2)
+	}
 	app, err := dubbo.NewInstance(dubbo.WithName("greeter"), dubbo.WithRemoteMetadata(), // no metadata service
 		dubbo.WithRegistry(registry.WithAddress(os.Args[2]), registry.WithRegisterInterface(), registry.WithoutUseAsMetaReport()))
 	if err != nil {
 		log.Fatal(err)
 	}
-	if os.Args[1] == "serve" {
+	if serving {
 		err = serve(app, os.Args[3])
 	} else {
 		err = call(app)
