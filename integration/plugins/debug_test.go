@@ -181,6 +181,9 @@ func TestTheDebugAPI(t *testing.T) {
 			if s, err := fresh.Resolve(ctx, client.ByHost(host)); err != nil || len(s.Endpoints) != 2 {
 				t.Errorf("by host: %+v, %v", s, err)
 			}
+			if s, err := fresh.Resolve(ctx, client.Named(host.String())); err != nil || len(s.Endpoints) != 2 || s.Err == nil {
+				t.Errorf("by name: %+v, %v; want two endpoints and why there may be more", s, err)
+			}
 			d.set(func() { d.broken = nil })
 			endpoints(18101)
 			awaitPorts(t, c, 18101)
