@@ -29,4 +29,5 @@ func TestASourceAtItsBoundIsHeld(t *testing.T) {
 	do(t, "reload", "-f", file).want(t, exitOK, "source mesh: limits changed")
 	eventually(t, "the other service too", func() bool { return len(w.providers("api.Greeter")) == 1 })
 	inStep(t, file)
+	do(t, "plan", "--timeout", "2s", "-f", limited("1")).want(t, exitUnreachable, "more than its limits allow")
 }

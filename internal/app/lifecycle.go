@@ -64,10 +64,7 @@ func (l *lifecycle) apply(ctx context.Context, h *runtime) {
 	for _, a := range h.keyPublishers {
 		a.Only(h.ends(a.mesh)...)
 	}
-	for _, in := range h.sources {
-		in.current.Store(in)
-		in.limit(h.cfg.Registries[in.name])
-	}
+	h.bindSources()
 	begin(ctx, l, h.elections...)
 	begin(ctx, l, h.sinks...)
 	begin(ctx, l, h.registryIDs...)

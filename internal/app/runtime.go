@@ -62,6 +62,7 @@ func (h *runtime) during(ctx context.Context, timeout time.Duration, loops []*si
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	l, base := newLifecycle(h.log), context.WithoutCancel(ctx)
+	h.bindSources()
 	for _, o := range h.sinks {
 		begin(base, l, o.targetConnection)
 	}

@@ -35,6 +35,14 @@ func (f *sourceTable) limit(r config.Registry) {
 	f.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, f.recheck)
 }
 
+// bindSources has each table filled by its source of this runtime, within its limits.
+func (h *runtime) bindSources() {
+	for _, in := range h.sources {
+		in.current.Store(in)
+		in.limit(h.cfg.Registries[in.name])
+	}
+}
+
 // limits returns the bounds of a registry.
 func limits(r config.Registry) config.Limits {
 	switch {
