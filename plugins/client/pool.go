@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -10,6 +11,20 @@ import (
 type Pool struct {
 	mu      sync.Mutex
 	clients map[string]*Client
+	added   map[string]*Client
+}
+
+// Add returns what Open returns a client for from now on, in place of a URL. Close
+// leaves it open.
+func (p *Pool) Add(c *Client) (name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.added == nil {
+		p.added = make(map[string]*Client)
+	}
+	name = fmt.Sprintf("%p", c)
+	p.added[name] = c
+	return name
 }
 
 // Open returns the client of a URL as FromURL takes it, a new one where there is none
@@ -17,6 +32,9 @@ type Pool struct {
 func (p *Pool) Open(url string, o Options) (*Client, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if c := p.added[url]; c != nil {
+		return c, nil
+	}
 	if c := p.clients[url]; c != nil && !errors.Is(c.Status().Err, ErrClosed) {
 		return c, nil
 	}

@@ -32,6 +32,16 @@ func TestOneURLIsOneClient(t *testing.T) {
 	if again == one || !continues(again) || !continues(other) {
 		t.Error("one that was closed is replaced")
 	}
+	mine := open(elsewhere + "-mine")
+	own := new(client.Pool)
+	name := own.Add(mine)
+	if got, err := own.Open(name, client.Options{}); got != mine || err != nil {
+		t.Errorf("Open(%s) = %p, %v, want what was added", name, got, err)
+	}
+	own.Close()
+	if !continues(mine) {
+		t.Error("one that was added is closed with the others")
+	}
 	pool.Close()
 	if continues(again) || continues(other) {
 		t.Error("one continues after all were closed")

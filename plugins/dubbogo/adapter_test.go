@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -69,9 +70,9 @@ func (f *following) NotifyAll(events []*registry.ServiceEvent, done func()) {
 
 // at returns the URL of a registry of a client.
 func at(c *client.Client) *common.URL {
-	const name = "within"
-	dubbogo.Use(name, c)
-	u := common.NewURLWithOptions(common.WithProtocol(name), common.WithLocation("here"))
+	name, location, _ := strings.Cut(dubbogo.Use(c), "://")
+	ip, port, _ := strings.Cut(location, ":")
+	u := common.NewURLWithOptions(common.WithProtocol(name), common.WithLocation(location), common.WithIp(ip), common.WithPort(port))
 	u.SetParam("registry", name)
 	return u
 }

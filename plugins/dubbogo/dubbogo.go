@@ -30,34 +30,31 @@ import (
 const Name = "xdsbridge"
 
 func init() { //nolint:gochecknoinits // dubbo-go is extended by imports
-	both, pool := levels{Protocol: protocol.GetProtocol(), ours: make(map[string]bool)}, new(client.Pool)
+	both := levels{Protocol: protocol.GetProtocol(), ours: make(map[string]bool), pool: new(client.Pool)}
 	both.RegistryFactory, _ = both.Protocol.(registry.RegistryFactory)
 	extension.SetProtocol(constant.RegistryProtocol, func() base.Protocol { return both })
 	for name, scheme := range map[string]string{
-		Name: "mesh", Name + "-zookeeper": "zookeeper", Name + "-nacos": "nacos",
-		"xds": "mesh", // as dubbo-go's own was called until 3.3.0
+		Name: "mesh", "xds": "mesh", Name + "-zookeeper": "zookeeper", Name + "-nacos": "nacos", // dubbo-go's own was xds until 3.3.0
 	} {
 		for _, tls := range []string{"", "+tls"} {
-			add(name+tls, func(u *common.URL) (*client.Client, error) { return opened(pool, scheme+tls, u) })
+			both.add(name+tls, func(u *common.URL) (*client.Client, error) { return opened(both.pool, scheme+tls, u) })
 		}
 	}
-	extension.AddCustomShutdownCallback(pool.Close) // dubbo-go destroys no registry when it shuts down
+	both.add(Name+"-client", func(u *common.URL) (*client.Client, error) { return both.pool.Open(u.Ip, client.Options{}) })
+	extension.AddCustomShutdownCallback(both.pool.Close) // dubbo-go destroys no registry when it shuts down
 	extension.SetRouterFactory(Name, func() router.PriorityRouterFactory { return routing{} })
 	cluster.SetClusterInterceptor(Name, func() cluster.Interceptor { return routing{} })
 }
 
-// Use makes a client a registry of dubbo-go, under the name of a protocol of the program's choice;
-// the registry's address says nothing then. Destroy closes the client. Use is called
-// before dubbo-go starts.
-func Use(name string, c *client.Client) {
-	add(name, func(*common.URL) (*client.Client, error) { return c, nil })
+// Use makes a client a registry of dubbo-go, and returns the address by which it is
+// named. Destroy closes the client.
+func Use(c *client.Client) (address string) {
+	return Name + "-client://" + extension.GetProtocol(constant.RegistryProtocol).(levels).pool.Add(c) + ":0" //nolint:forcetypeassert // see init
 }
 
 // add adds a protocol for registries of both levels.
-func add(name string, open func(*common.URL) (*client.Client, error)) {
-	if both, ok := extension.GetProtocol(constant.RegistryProtocol).(levels); ok {
-		both.ours[name] = true
-	}
+func (l levels) add(name string, open func(*common.URL) (*client.Client, error)) {
+	l.ours[name] = true
 	extension.SetRegistry(name, func(u *common.URL) (registry.Registry, error) {
 		timeout, err := time.ParseDuration(u.GetParam(constant.RegistryTimeoutKey, constant.DefaultRegTimeout))
 		if err != nil {

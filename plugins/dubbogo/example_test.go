@@ -24,9 +24,8 @@ func ExampleUse() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	dubbogo.Use("shop", c)
 	_, err = dubbo.NewInstance(dubbo.WithName("greeter"), dubbo.WithLogger(logger.WithLevel("error")),
-		dubbo.WithRegistry(registry.WithAddress("shop://shop"), registry.WithRegisterInterface()))
+		dubbo.WithRegistry(registry.WithAddress(dubbogo.Use(c)), registry.WithRegisterInterface()))
 	fmt.Println(err)
 	// Output: <nil>
 }

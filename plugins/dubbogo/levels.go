@@ -5,6 +5,8 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/registry"
+
+	"github.com/xds-bridge/xds-bridge/plugins/client"
 )
 
 // levels is dubbo-go's protocol of registries, to which a registry of this package is
@@ -14,6 +16,7 @@ type levels struct {
 	base.Protocol
 	registry.RegistryFactory
 	ours map[string]bool // protocols of this package's registries
+	pool *client.Pool
 }
 
 // Refer implements base.Protocol.

@@ -59,14 +59,13 @@ func levels() map[string]registry.Option {
 
 // meets makes one more process that meets others in a registry, whose client ends
 // with the test program: dubbo-go goes on with it.
-func meets(t testing.TB, r *clientfake.Registry, name string) *client.Client {
+func meets(t testing.TB, r *clientfake.Registry) (address string) {
 	t.Helper()
 	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dubbogo.Use(name, c)
-	return c
+	return dubbogo.Use(c)
 }
 
 func instance(t testing.TB, name string, o ...dubbo.InstanceOption) *dubbo.Instance {
@@ -156,8 +155,7 @@ func TestDubboGoBalancesByWeight(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			meets(t, world, "weighing-"+level)
-			conn := refer(t, instance(t, "weigher", dubbo.WithRegistry(registry.WithAddress("weighing-"+level+"://"+level), by)), service,
+			conn := refer(t, instance(t, "weigher", dubbo.WithRegistry(registry.WithAddress(meets(t, world)), by)), service,
 				dclient.WithLoadBalance("counting"), dclient.WithRetries(0))
 			shares := func(percent int) {
 				t.Helper()
@@ -186,11 +184,10 @@ func TestProvidersAndConsumers(t *testing.T) {
 	var o []dubbo.InstanceOption
 	for level, by := range levels() {
 		world := clientfake.New()
-		meets(t, world, "provider-"+level)
-		meets(t, world, "consumer-"+level)
-		o = append(o, dubbo.WithRegistry(registry.WithID(level), registry.WithAddress("provider-"+level+"://provider-"+level), by))
+		consumers := meets(t, world)
+		o = append(o, dubbo.WithRegistry(registry.WithID(level), registry.WithAddress(meets(t, world)), by))
 		for name, spoken := range speaks {
-			i := instance(t, "consumer", dubbo.WithRegistry(registry.WithAddress("consumer-"+level+"://consumer-"+level), by))
+			i := instance(t, "consumer", dubbo.WithRegistry(registry.WithAddress(consumers), by))
 			conns[level+"/"+name] = refer(t, i, service, spoken)
 		}
 	}
@@ -231,7 +228,7 @@ func TestOtherRegistriesKeepTheirLevel(t *testing.T) {
 	ours := at(member(t, clientfake.New()))
 	for name, want := range map[string]int{ours.Protocol: 0, "elsewhere": 1} {
 		opened = 0
-		u := parsed(t, "service-discovery-registry://"+name+"?registry="+name)
+		u := parsed(t, "service-discovery-registry://"+ours.Location+"?registry="+name)
 		u.SubURL = consumer(t)
 		if invoker := extension.GetProtocol(constant.RegistryProtocol).Refer(u); invoker == nil || opened != want {
 			t.Errorf("%s: %v, opened %d on the level of applications", name, invoker, opened)

@@ -46,10 +46,9 @@ func (g *Greeter) Reference() string { return g.name }
 //
 //	registries: { shop: { address: "xdsbridge-zookeeper://127.0.0.1:2181", registry-type: all } }
 func instance(name string, c *client.Client) (*dubbo.Instance, error) {
-	dubbogo.Use(name, c)
 	return dubbo.NewInstance(dubbo.WithName(name), dubbo.WithLogger(logger.WithLevel("error")),
 		dubbo.WithShutdown(graceful_shutdown.WithoutInternalSignal()),
-		dubbo.WithRegistry(registry.WithAddress(name+"://"+name), registry.WithRegisterServiceAndInterface()))
+		dubbo.WithRegistry(registry.WithAddress(dubbogo.Use(c)), registry.WithRegisterServiceAndInterface()))
 }
 
 func serve(ctx context.Context, c *client.Client, at example.Place) error {
