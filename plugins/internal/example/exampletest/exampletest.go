@@ -4,6 +4,8 @@ package exampletest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -27,25 +29,37 @@ func Try(t *testing.T, p example.Program) {
 	provider := member(t, registry)
 	go func() { ended <- p.Serve(serving, provider, at) }()
 
+	await := func(what string, done func() error) {
+		t.Helper()
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		for err := done(); err != nil; err = done() {
+			select {
+			case err := <-ended:
+				t.Fatalf("the server ended: %v", err)
+			case <-ctx.Done():
+				t.Fatalf("%s: %v", what, err)
+			case <-ticker.C:
+			}
+		}
+	}
+	await("the server registers", func() error { // dubbo-go is not made for two that start at once
+		if len(provider.Status().Instances) == 0 {
+			return errors.New("nothing is registered")
+		}
+		return nil
+	})
 	call, err := p.Dial(member(t, registry), at.Service)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for {
+	await("the client calls it", func() error {
 		answer, err := call(ctx)
-		if err == nil && answer == at.Answer() {
-			break
+		if err == nil && answer != at.Answer() {
+			return fmt.Errorf("answer %q, want %q", answer, at.Answer())
 		}
-		select {
-		case err := <-ended:
-			t.Fatalf("the server ended: %v", err)
-		case <-ctx.Done():
-			t.Fatalf("answer %q, %v", answer, err)
-		case <-ticker.C:
-		}
-	}
+		return err
+	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the server ended: %v", err)
