@@ -15,7 +15,7 @@ const Version = "xds-bridge/v1"
 //	yaml     the key
 //	doc      one sentence for schema and reference
 //	default  what a missing key means, as it would be written
-//	enum     the allowed words, separated by |
+//	enum     the allowed words, separated by |; formats stands for the names of all formats
 //	short    "true" on the field that a plain word in place of the object sets
 //	need     "true" where the key has to be there
 //	filled   on a list that means all where its key is missing: what to do if
@@ -40,25 +40,6 @@ type Config struct {
 // State says where the last known sets are kept.
 type State struct {
 	Dir string `yaml:"dir" doc:"A folder this process may write, in which what is served into a mesh is kept too; that is kept in the registry that it came from in any case."`
-}
-
-// Registry is one registry; exactly one of Istiod, ZooKeeper and Nacos is set.
-type Registry struct {
-	Istiod    *Istiod    `yaml:"istiod" doc:"A mesh, reached through istiod."`
-	ZooKeeper *ZooKeeper `yaml:"zookeeper" doc:"A ZooKeeper ensemble."`
-	Nacos     *Nacos     `yaml:"nacos" doc:"A Nacos cluster."`
-	Timing    Timing     `yaml:"timing" doc:"How this registry is written to."`
-}
-
-// Timing tunes the loop that writes to a registry.
-type Timing struct {
-	Workers  int      `yaml:"workers" default:"16" doc:"Calls to the registry at a time, at most; fewer after calls that failed, until it keeps up."`
-	Rate     int      `yaml:"rate" default:"0" doc:"Calls to the registry in a second, at most; 0 leaves that to workers."`
-	Quiet    Duration `yaml:"quiet" default:"50ms" doc:"How long the followers of a first change are gathered; the first is written at once."`
-	MaxQuiet Duration `yaml:"maxQuiet" default:"1s" doc:"How long a group that never stops changing waits at most, and how often it is then written: an endpoint that flaps costs one write in this time."`
-	Refresh  Duration `yaml:"refresh" default:"5m" doc:"How long what was read is trusted before it is read and repaired again."`
-	RetryMin Duration `yaml:"retryMin" default:"100ms" doc:"The wait after a first failed call; doubled each time."`
-	RetryMax Duration `yaml:"retryMax" default:"30s" doc:"The longest wait between failed calls."`
 }
 
 // Admin is the listener of the status API.
@@ -107,9 +88,9 @@ type Bridge struct {
 
 // Format is one form in which services are stored. In the file it is the
 // name of the format, or an object. What stands empty is the format's own:
-// see traits.
+// see format.Descriptor.
 type Format struct {
-	Format   string         `yaml:"format" short:"true" need:"true" enum:"dubbo-interface|dubbo-application|spring-cloud|kratos|gozero|hertz|kitex|plain" doc:"The name of the format."`
+	Format   string         `yaml:"format" short:"true" need:"true" enum:"formats" doc:"The name of the format."`
 	Root     string         `yaml:"root" doc:"The ZooKeeper folder, which Dubbo's consumers call the group of their registry; empty is /dubbo for dubbo-interface, /services for dubbo-application and spring-cloud, /microservices for kratos, / for hertz and kitex, /plain for plain."`
 	Metadata string         `yaml:"metadataRoot" default:"/dubbo" doc:"For dubbo-application: the ZooKeeper folder that holds what applications provide and the mapping of interfaces to them."`
 	Group    string         `yaml:"group" default:"DEFAULT_GROUP" doc:"The Nacos group."`

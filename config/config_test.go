@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 )
 
 func load(t *testing.T, file string) *config.Config {
@@ -352,5 +355,31 @@ bridges:
 				t.Errorf("%d faults, want %d: %v", n, c.faults, err)
 			}
 		})
+	}
+}
+
+// TestSchema_FormatDefaults: the sentences about root and protocol, which are
+// written by hand, name the defaults of every format.
+func TestSchema_FormatDefaults(t *testing.T) {
+	reference := config.Reference()
+	row := func(key string) string {
+		_, after, _ := strings.Cut(reference, "| `bridges[].formats[]."+key+"` |")
+		line, _, _ := strings.Cut(after, "\n")
+		return line
+	}
+	for _, d := range formats.All() {
+		if !strings.Contains(row("format"), d.Name) {
+			t.Errorf("the row of format does not allow %s: %s", d.Name, row("format"))
+		}
+		if d.Root != "" && !regexp.MustCompile(regexp.QuoteMeta(d.Root)+` for [^,]*\b`+d.Name).MatchString(row("root")) {
+			t.Errorf("the row of root does not say %s for %s: %s", d.Root, d.Name, row("root"))
+		}
+		name := d.Name
+		if d.Lookup != format.ByName {
+			name = "Dubbo"
+		}
+		if !regexp.MustCompile(d.Protocol + ` for [^,]*\b` + name).MatchString(row("protocol")) {
+			t.Errorf("the row of protocol does not say %s for %s: %s", d.Protocol, name, row("protocol"))
+		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding"
 	"reflect"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 )
 
 // field is one key of an object of the file.
@@ -32,6 +34,9 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		if words := sf.Tag.Get("enum"); words != "" {
 			f.enum = strings.Split(words, "|")
+		}
+		if sf.Tag.Get("enum") == "formats" {
+			f.enum = formats.Names()
 		}
 		fields = append(fields, f)
 	}

@@ -20,20 +20,8 @@ func (c *Config) CheckFiles() Faults {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		r, path := c.Registries[name], "registries."+name
-		if m := r.Istiod; m != nil {
-			v.secret(path+".istiod.tokenFile", m.TokenFile)
-			v.certificates(path+".istiod.tls", m.TLS)
-			if s := m.Import.TLS; s != nil {
-				v.certificates(path+".istiod.import.tls", &TLS{CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile})
-			}
-		}
-		if z := r.ZooKeeper; z != nil {
-			v.secret(path+".zookeeper.passwordFile", z.PasswordFile)
-			v.certificates(path+".zookeeper.tls", z.TLS)
-		}
-		if n := r.Nacos; n != nil {
-			v.secret(path+".nacos.passwordFile", n.PasswordFile)
-			v.certificates(path+".nacos.tls", n.TLS)
+		for _, s := range r.sections() {
+			s.files(v, path+"."+s.Settings().Kind)
 		}
 	}
 	v.secret("admin.tokenFile", c.Admin.TokenFile)

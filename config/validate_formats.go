@@ -3,6 +3,8 @@ package config
 import (
 	"strconv"
 	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 )
 
 // nameSigns is what plain names consist of.
@@ -20,7 +22,7 @@ func (v *validator) formats(path string, b Bridge, registries map[string]Registr
 	}
 	v.formatList(path+".formats", b.Formats, to)
 	v.formatList(path+".reads", b.Reads, from)
-	if len(b.Reads) == 0 && to.ZooKeeper == nil {
+	if len(b.Reads) == 0 && to.Settings().Kind != from.Settings().Kind { // else it is told of above
 		v.formatsIn(path+".formats", b.Formats, from)
 	}
 }
@@ -41,8 +43,9 @@ func (v *validator) formatList(path string, formats []Format, in Registry) {
 
 func (v *validator) formatsIn(path string, formats []Format, in Registry) {
 	for i, f := range formats {
-		if t, known := traits()[f.Format]; known && t.root == "" && in.ZooKeeper != nil {
-			v.fault(path+"["+strconv.Itoa(i)+"]", "%s has no form in ZooKeeper: no client of it looks there", f.Format)
+		s := in.Settings()
+		if d := f.descriptor(); d.Name != "" && d.Forms[s.Kind] == nil && s.Layout != Nowhere {
+			v.fault(path+"["+strconv.Itoa(i)+"]", "%s has no form in %s: no client of it looks there", f.Format, s.Title)
 		}
 	}
 }
@@ -51,7 +54,8 @@ func (v *validator) format(at string, f Format) {
 	if f.Format == "" {
 		v.fault(at+".format", "missing; such as dubbo-interface")
 	}
-	if traits()[f.Format].root != "" && !folder(f.Root) && f.Root != traits()[f.Format].root {
+	d := f.descriptor()
+	if d.Root != "" && !folder(f.Root) && f.Root != d.Root {
 		v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
 	}
 	if !folder(f.Metadata) {
@@ -61,7 +65,7 @@ func (v *validator) format(at string, f Format) {
 		v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
 	}
 	v.servicePattern(at+".service", f)
-	if _, known := traits()[f.Format]; known {
+	if d.Name != "" {
 		v.word(at+".protocol", f.Protocol)
 	}
 	v.protocolRules(at+".rules", f.Rules)
@@ -71,10 +75,14 @@ func (v *validator) servicePattern(at string, f Format) {
 	switch {
 	case strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "":
 		v.fault(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
-	case traits()[f.Format].keyed && f.Service != "*":
+	case f.keyed() && f.Service != "*":
 		v.fault(at, "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
 	}
 }
+
+// keyed reports whether the names of services follow from keys and
+// applications, and from no pattern.
+func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
 
 func folder(path string) bool {
 	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
@@ -118,7 +126,7 @@ type use struct {
 func (u use) first(before []use, in Registry) (use, bool) {
 	for _, o := range before {
 		if o.registry == u.registry && o.Format.Format == u.Format.Format && o.Service == u.Service &&
-			(in.ZooKeeper != nil && o.Root == u.Root || in.Nacos != nil && o.Group == u.Group) {
+			(in.Settings().Layout == UnderRoots && o.Root == u.Root || in.Settings().Layout == InGroups && o.Group == u.Group) {
 			return o, true
 		}
 	}
@@ -127,7 +135,7 @@ func (u use) first(before []use, in Registry) (use, bool) {
 
 // oneProtocol refuses two protocols for what does not say its own.
 func (v *validator) oneProtocol(before []use, u use, in Registry) {
-	if o, ok := u.first(before, in); ok && o.Protocol != u.Protocol && traits()[u.Format.Format].silent {
+	if o, ok := u.first(before, in); ok && o.Protocol != u.Protocol && u.descriptor().Untyped {
 		v.fault(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
 			u.Protocol, o.Protocol, o.path)
 	}
@@ -135,7 +143,7 @@ func (v *validator) oneProtocol(before []use, u use, in Registry) {
 
 // oneMetadataRoot refuses two folders for the documents of one place.
 func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
-	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.Format.Format == "dubbo-application" && in.ZooKeeper != nil {
+	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.descriptor().Lookup == format.ByMapping && in.Settings().Layout == UnderRoots {
 		v.fault(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
 			u.Metadata, o.Metadata, o.path)
 	}
@@ -143,13 +151,13 @@ func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
 
 // meeting tells of every format before that one meets.
 func (*validator) meeting(before []use, u use, registries map[string]Registry, tell func(u, o use, where string)) []use {
-	in := registries[u.registry]
+	layout := registries[u.registry].Settings().Layout
 	for _, o := range before {
 		switch {
 		case o.registry != u.registry || o.Format.Format == u.Format.Format:
-		case in.ZooKeeper != nil && meetInZooKeeper(u.Format, o.Format):
+		case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
 			tell(u, o, "the folders of "+o.Root)
-		case in.Nacos != nil && meetInNacos(u.Format, o.Format):
+		case layout == InGroups && meetInGroups(u.Format, o.Format):
 			tell(u, o, "the services of group "+o.Group)
 		}
 	}
@@ -161,7 +169,7 @@ func (v *validator) collide(u, o use, where string) {
 	if strings.HasPrefix(where, "the services") {
 		remedy = "give one of them another group"
 	}
-	if !traits()[u.Format.Format].keyed && !traits()[o.Format.Format].keyed {
+	if !u.keyed() && !o.keyed() {
 		remedy += ", or each a service pattern of its own"
 	}
 	v.fault(u.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
@@ -169,25 +177,25 @@ func (v *validator) collide(u, o use, where string) {
 }
 
 func (v *validator) confuse(u, o use, where string) {
-	if traits()[u.Format.Format].silent && traits()[o.Format.Format].silent {
+	if u.descriptor().Untyped && o.descriptor().Untyped {
 		v.fault(u.path, "%s cannot be told from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
 			u.Format.Format, o.Format.Format, o.path, where)
 	}
 }
 
-func meetInZooKeeper(a, b Format) bool {
-	if traits()[a.Format].root == "" || traits()[b.Format].root == "" {
+func meetUnderRoots(a, b Format) bool {
+	if a.descriptor().Root == "" || b.descriptor().Root == "" {
 		return false
 	}
 	if strings.HasPrefix(a.Root, b.Root+"/") || strings.HasPrefix(b.Root, a.Root+"/") {
 		return true
 	}
-	interfaces := a.Format == "dubbo-interface" || b.Format == "dubbo-interface"
+	interfaces := a.descriptor().Lookup == format.ByKey || b.descriptor().Lookup == format.ByKey
 	return a.Root == b.Root && (interfaces || patternsMeet(a.Service, b.Service))
 }
 
-func meetInNacos(a, b Format) bool {
-	return a.Group == b.Group && !traits()[a.Format].named && !traits()[b.Format].named && patternsMeet(a.Service, b.Service)
+func meetInGroups(a, b Format) bool {
+	return a.Group == b.Group && !a.descriptor().OwnNames && !b.descriptor().OwnNames && patternsMeet(a.Service, b.Service)
 }
 
 // patternsMeet reports whether a name may fit two patterns.

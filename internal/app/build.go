@@ -180,7 +180,7 @@ func (b *builder) reused(name string) (*boundSource, error) {
 	}
 	part := *b
 	part.cfg = of
-	in, err := part.source(name, of.Registries[name])
+	in, err := part.kind(name).source(&part, name)
 	if err != nil {
 		return nil, err
 	}
@@ -199,36 +199,6 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 		}
 	}
 	return all
-}
-
-// source makes the source of a registry. A new kind of source has its line
-// here.
-func (b *builder) source(name string, r config.Registry) (*boundSource, error) {
-	switch {
-	case r.Istiod != nil:
-		return b.mesh(name, r.Istiod)
-	case r.ZooKeeper != nil:
-		return b.zookeeperSource(name, r.ZooKeeper)
-	case r.Nacos != nil:
-		return b.nacosSource(name, r.Nacos)
-	default:
-		return nil, errNoSource // validation told of it before
-	}
-}
-
-// connection makes the connection that an end is reached by. A new kind of target
-// has its line here.
-func (b *builder) connection(at sinkKey) (*targetConnection, error) {
-	switch r := b.cfg.Registries[at.registry]; {
-	case r.ZooKeeper != nil:
-		return b.zookeeper(at.registry, r.ZooKeeper)
-	case r.Nacos != nil:
-		return b.nacos(at.registry, r.Nacos)
-	case r.Istiod != nil:
-		return b.served(at, r.Istiod)
-	default:
-		return nil, errNoTarget // validation told of it before
-	}
 }
 
 // sink makes the target at an end and the one loop of all bridges that lead
@@ -255,7 +225,7 @@ func (b *builder) sink(at sinkKey) error {
 		return nil
 	}
 	if o.targetConnection == nil {
-		l, err := b.connection(at)
+		l, err := b.kind(at.registry).connection(b, at)
 		if err != nil {
 			return err
 		}
@@ -301,22 +271,13 @@ func (b *builder) tuning(at sinkKey) bridge.Options {
 	return bridge.Options{
 		Workers: t.Workers, Rate: float64(t.Rate), Quiet: t.Quiet.Std(), MaxQuiet: t.MaxQuiet.Std(), Refresh: t.Refresh.Std(),
 		Retry:   registry.Backoff{Min: t.RetryMin.Std(), Max: t.RetryMax.Std()},
-		Timeout: max(minCall, 2*callTimeout(r)),
+		Timeout: max(minCall, 2*r.Settings().Timeout.Std()),
 	}
 }
 
 // minCall is what a call to a target may take at least before the loop gives
 // it up: the adapter's own, shorter times come first.
 const minCall = 30 * time.Second
-
-// callTimeout returns how long one call to a registry may take by its own
-// setting; 0 where it has none.
-func callTimeout(r config.Registry) time.Duration {
-	if r.ZooKeeper != nil {
-		return r.ZooKeeper.Timeout.Std()
-	}
-	return 0
-}
 
 // bridges makes the bridges of one loop; codecs are those of each.
 func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) ([]bridge.Bridge, error) {
@@ -339,7 +300,7 @@ func (b *builder) bridges(bridges []config.Bridge, codecs [][]metadata.Encoder) 
 // yields returns what tells the entries of a bridge whose protocol is a guess; nil
 // where none is.
 func (b *builder) yields(x config.Bridge, codecs []metadata.Encoder) func(registry.Entry) bool {
-	if b.cfg.Registries[x.From].Istiod == nil {
+	if !b.kind(x.From).abilities().hosts {
 		return nil // other registries tell it
 	}
 	return func(e registry.Entry) bool {

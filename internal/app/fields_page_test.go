@@ -11,21 +11,29 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
 // places are all there are, in the order of the page; the last is written alone.
 func spots() []spot {
 	var all []spot
-	for _, name := range slices.Sorted(maps.Keys(forms())) {
-		if forms()[name].zookeeper != nil {
+	for _, name := range slices.Sorted(slices.Values(formats.Names())) {
+		if has(name, format.ZooKeeper) {
 			all = append(all, spot{name, "zk"})
 		}
-		if forms()[name].nacos != nil {
+		if has(name, format.Nacos) {
 			all = append(all, spot{name, "n"})
 		}
 	}
 	return append(all, spot{"mesh", ""})
+}
+
+// has reports whether a format has a form in a kind of registry.
+func has(name, kind string) bool {
+	d, _ := formats.Find(name)
+	return d.Forms[kind] != nil
 }
 
 // A field is one thing that providers say.
@@ -336,7 +344,7 @@ func names(all []spot) string {
 			out = append(out, name)
 		}
 	}
-	if len(out) == len(forms())+1 {
+	if len(out) == len(formats.Names())+1 {
 		return "all"
 	}
 	return strings.Join(out, ", ")

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
@@ -71,7 +72,7 @@ func TestFormatsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := string(have)
-	for _, name := range slices.Sorted(maps.Keys(forms())) {
+	for _, name := range slices.Sorted(slices.Values(formats.Names())) {
 		head := "\n## " + name + "\n"
 		before, section, found := strings.Cut(page, head)
 		if !found {
@@ -107,9 +108,9 @@ func writeForm(t *testing.T, b *strings.Builder, name, at string) {
 	kind := map[string]string{"zk": "ZooKeeper", "n": "Nacos"}[at]
 	var c metadata.Codec
 	var err error
-	if at == "zk" && forms()[name].zookeeper != nil {
+	if at == "zk" && has(name, format.ZooKeeper) {
 		c, err = builder.zookeeperForm(u)
-	} else if at == "n" && forms()[name].nacos != nil {
+	} else if at == "n" && has(name, format.Nacos) {
 		c, err = builder.nacosForm(u)
 	}
 	if err != nil {
@@ -208,7 +209,7 @@ registries:
   n: { nacos: { servers: ["http://n:8848"] } }
 bridges: [{ name: out, from: mesh, to: %s, formats: [%s] }]
 `, at, name)
-	if at == "zk" && forms()[name].zookeeper == nil {
+	if at == "zk" && !has(name, format.ZooKeeper) {
 		return use{}, nil
 	}
 	cfg, err := config.Parse("page.yaml", []byte(text), noEnv)

@@ -1,26 +1,10 @@
 package app
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/config"
 )
-
-// TestEveryFormatOfTheConfigurationIsThere: what config allows has a line in
-// forms, and the other way round.
-func TestEveryFormatOfTheConfigurationIsThere(t *testing.T) {
-	t.Parallel()
-	schema, err := config.Schema()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range forms() {
-		if !strings.Contains(string(schema), `"`+name+`"`) {
-			t.Errorf("config knows no format %s", name)
-		}
-	}
-}
 
 // TestWhoSharesAName: what is copied from a registry does, what a mesh has two
 // of does not, and a place has one answer for all that write to it.

@@ -32,8 +32,8 @@ func (a *keyPublisher) run(ctx context.Context) error {
 // off. One of before whose settings are the same goes on.
 func (b *builder) keyPublishers() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
-		m := b.cfg.Registries[name].Istiod
-		if m == nil || m.Import.Keys == "off" {
+		m, ok := b.kind(name).(meshKind)
+		if !ok || m.Import.Keys == "off" {
 			continue
 		}
 		a := &keyPublisher{mesh: name, key: keyPublisherKey(b.cfg, name)}
@@ -47,7 +47,7 @@ func (b *builder) keyPublishers() error {
 		}
 		if old != nil && old.key == a.key {
 			a = old
-		} else if a.Publisher, err = b.publisher(name, m); err != nil {
+		} else if a.Publisher, err = b.publisher(name, m.Istiod); err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
 		b.runtime.keyPublishers = append(b.runtime.keyPublishers, a)

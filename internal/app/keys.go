@@ -17,10 +17,7 @@ import (
 // sourceConfig returns all of a configuration that the source of a registry is
 // made of. The source sees nothing else, and the text of it is its key.
 func sourceConfig(cfg *config.Config, name string) *config.Config {
-	r := connectionSettings(cfg.Registries[name])
-	if r.Istiod != nil {
-		r.Istiod.Import = config.Import{}
-	}
+	r := cfg.Registries[name].Section().Parts().Source
 	part := &config.Config{Owner: cfg.Owner, Registries: map[string]config.Registry{name: r}}
 	for _, x := range cfg.Bridges {
 		if x.From != name {
@@ -28,7 +25,7 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 		}
 		read := config.Bridge{From: name, Select: x.Select, Names: x.Names}
 		read.Select.Exclude = nil
-		if r.Istiod == nil { // elsewhere bridges choose from all that a registry holds
+		if !kindOf(r).abilities().hosts { // elsewhere bridges choose from all that a registry holds
 			read.Formats, read.Select = x.Read(), config.Select{Allow: x.Select.Allow}
 		}
 		if !slices.ContainsFunc(part.Bridges, func(o config.Bridge) bool { return text(o) == text(read) }) {
@@ -40,25 +37,18 @@ func sourceConfig(cfg *config.Config, name string) *config.Config {
 
 // targetConnectionKey returns the key of the connection to an end.
 func targetConnectionKey(cfg *config.Config, at sinkKey) string {
-	r := connectionSettings(cfg.Registries[at.registry])
-	if z := r.ZooKeeper; z != nil {
-		z.ID = ""
-	}
-	if n := r.Nacos; n != nil {
-		n.ID, n.ListInterval = "", 0
-	}
+	r := cfg.Registries[at.registry]
 	announced := ""
 	var read []config.Registry // that keep what is served
-	if m := r.Istiod; m != nil {
+	if m := kindOf(r).abilities().imports; m != nil {
 		for _, x := range leadingTo(cfg, at) {
-			read = append(read, connectionSettings(cfg.Registries[x.From]))
+			read = append(read, cfg.Registries[x.From].Section().Parts().Source)
 		}
-		if m.Import.Keys != "off" {
+		if m.Keys != "off" {
 			announced = keyPublisherKey(cfg, at.registry)
 		}
-		r.Istiod = &config.Istiod{Import: config.Import{VIPs: m.Import.VIPs, Keys: m.Import.Keys, TLS: m.Import.TLS, Clients: m.Import.Clients}}
 	}
-	return text(cfg.Owner, cfg.State, at.listen, r, announced, read)
+	return text(cfg.Owner, cfg.State, at.listen, r.Section().Parts().Connection, announced, read)
 }
 
 // keyPublisherKey returns the key of what publishes the service keys of hosts
@@ -81,12 +71,12 @@ func loopKey(cfg *config.Config, at sinkKey, former []use) string {
 	var all []way
 	for _, x := range leadingTo(cfg, at) {
 		x.Guard = config.Guard{}
-		all = append(all, way{x, identity(cfg.Registries[x.From])})
+		all = append(all, way{x, cfg.Registries[x.From].Section().Parts().Identity})
 	}
 	var suffixes []string
 	for _, r := range cfg.Registries {
-		if r.Istiod != nil {
-			suffixes = append(suffixes, r.Istiod.Import.Suffix)
+		if m := kindOf(r).abilities().imports; m != nil {
+			suffixes = append(suffixes, m.Suffix)
 		}
 	}
 	slices.Sort(suffixes)
@@ -94,41 +84,7 @@ func loopKey(cfg *config.Config, at sinkKey, former []use) string {
 	for _, u := range former {
 		left = append(left, text(u.bridge.Name, u.format))
 	}
-	return text(cfg.Owner, all, left, connectionSettings(cfg.Registries[at.registry]), slices.Compact(suffixes))
-}
-
-// connectionSettings returns a copy of a registry without what only its loop needs.
-func connectionSettings(r config.Registry) config.Registry {
-	r.Timing = config.Timing{}
-	switch {
-	case r.Istiod != nil:
-		m := *r.Istiod
-		m.Limits = config.Limits{MaxReceive: m.Limits.MaxReceive} // the others are the table's
-		r.Istiod = &m
-	case r.ZooKeeper != nil:
-		z := *r.ZooKeeper
-		z.Limits = config.Limits{MaxReceive: z.Limits.MaxReceive}
-		r.ZooKeeper = &z
-	case r.Nacos != nil:
-		n := *r.Nacos
-		n.Limits = config.Limits{MaxReceive: n.Limits.MaxReceive}
-		r.Nacos = &n
-	}
-	return r
-}
-
-// identity returns what entries tell of the registry that they came from, or
-// what that depends on.
-func identity(r config.Registry) config.Registry {
-	switch {
-	case r.Istiod != nil:
-		return config.Registry{Istiod: &config.Istiod{ID: r.Istiod.ID, Subsets: r.Istiod.Subsets}}
-	case r.ZooKeeper != nil:
-		return config.Registry{ZooKeeper: &config.ZooKeeper{ID: r.ZooKeeper.ID, Servers: r.ZooKeeper.Servers}}
-	case r.Nacos != nil:
-		return config.Registry{Nacos: &config.Nacos{ID: r.Nacos.ID, Namespace: r.Nacos.Namespace, Servers: r.Nacos.Servers}}
-	}
-	return config.Registry{}
+	return text(cfg.Owner, all, left, cfg.Registries[at.registry].Section().Parts().Loop, slices.Compact(suffixes))
 }
 
 // text returns settings as one text, equal where they are.

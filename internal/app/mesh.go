@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -24,16 +23,29 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
-// mesh makes the source that a mesh is.
-func (b *builder) mesh(name string, m *config.Istiod) (*boundSource, error) {
+// meshKind is a mesh, reached through istiod.
+type meshKind struct{ *config.Istiod }
+
+func (m meshKind) abilities() abilities {
+	return abilities{hosts: true, subsets: m.Subsets, imports: &m.Import}
+}
+
+// keptID implements kind: a mesh keeps no id.
+func (meshKind) keptID(*builder, string) *keptID { return nil }
+
+// records implements kind: a mesh keeps nothing for us.
+func (meshKind) records(*builder, string) (recordStore, error) { return nil, nil } //nolint:nilnil // see kind
+
+// source implements kind.
+func (m meshKind) source(b *builder, name string) (*boundSource, error) {
 	log := b.log.With("component", "mesh", "peer", name)
-	stream, err := adsOptions(m)
+	stream, err := adsOptions(m.Istiod)
 	if err != nil {
 		return nil, err
 	}
 	stream.Log, stream.Observe = log, b.metrics.Stream(name)
 	o := mesh.Options{ADS: stream, Log: log}
-	if o.Naming, err = b.naming(name, m); err != nil {
+	if o.Naming, err = b.naming(name, m.Istiod); err != nil {
 		return nil, err
 	}
 	for _, x := range b.cfg.Bridges {
@@ -51,14 +63,14 @@ func (b *builder) mesh(name string, m *config.Istiod) (*boundSource, error) {
 			heard.Store(time.Now().UnixNano())
 		}
 	}
-	if err := mapping(m, &o, b.sourceTable(name).replicas(m.Address), observe); err != nil {
+	if err := mapping(m.Istiod, &o, b.sourceTable(name).replicas(m.Address), observe); err != nil {
 		return nil, err
 	}
 	source, err := mesh.New(o)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m, heard}}, nil
+	return &boundSource{name: name, kind: "mesh", source: meshSource{source, m.Istiod, heard}}, nil
 }
 
 // A meshSource is the source that a mesh is.
@@ -283,8 +295,3 @@ func types(s ads.State) []admin.Type {
 	slices.SortFunc(all, func(a, b admin.Type) int { return cmp.Compare(a.Type, b.Type) })
 	return all
 }
-
-var (
-	errNoSource = errors.New("no bridge can read it yet")
-	errNoTarget = errors.New("no bridge can write it yet")
-)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -34,13 +33,13 @@ func (b *builder) moved(ctx context.Context, before, after *config.Config) (faul
 			continue
 		}
 		is := after.Registries[name]
-		for _, at := range slices.Sorted(maps.Keys(places(is))) {
-			if from, to := places(was)[at], places(is)[at]; from != to {
+		for _, at := range slices.Sorted(maps.Keys(fixed(is))) {
+			if from, to := fixed(was)[at], fixed(is)[at]; from != to {
 				faults = append(faults, after.Fault("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
 		if why := b.differ(ctx, name, was, is); why != "" {
-			faults = append(faults, after.Fault("registries."+name+"."+kindOf(is)+".servers", "%s: %s", why, moveRemedy))
+			faults = append(faults, after.Fault("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
 		}
 	}
 	return faults
@@ -53,7 +52,7 @@ func renamed(before, after *config.Config, name string) string {
 	for _, old := range slices.Sorted(maps.Keys(before.Registries)) {
 		was := before.Registries[old]
 		_, stays := after.Registries[old]
-		if !stays && len(servers(is)) > 0 && slices.Equal(servers(was), servers(is)) && maps.Equal(places(was), places(is)) {
+		if !stays && len(is.Settings().Servers) > 0 && slices.Equal(was.Settings().Servers, is.Settings().Servers) && maps.Equal(fixed(was), fixed(is)) {
 			return old
 		}
 	}
@@ -68,7 +67,7 @@ const askID = 5 * time.Second
 // of itself decides, so that a server more is no move; else they are the same as
 // long as they have a server in common.
 func (b *builder) differ(ctx context.Context, name string, was, is config.Registry) string {
-	if slices.Equal(servers(was), servers(is)) || kindOf(was) != kindOf(is) {
+	if slices.Equal(was.Settings().Servers, is.Settings().Servers) || was.Settings().Kind != is.Settings().Kind {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, askID)
@@ -77,73 +76,31 @@ func (b *builder) differ(ctx context.Context, name string, was, is config.Regist
 	var errs [2]error
 	var asking sync.WaitGroup
 	for i, r := range []config.Registry{was, is} {
-		if kept := b.keptID(name, r); kept != nil {
+		if kept := kindOf(r).keptID(b, name); kept != nil {
 			asking.Go(func() { ids[i], errs[i] = kept.ask(ctx, "") })
 		}
 	}
 	asking.Wait()
-	from, to := strings.Join(servers(was), ","), strings.Join(servers(is), ",")
+	from, to := strings.Join(was.Settings().Servers, ","), strings.Join(is.Settings().Servers, ",")
 	switch {
 	case errs[0] == nil && errs[1] == nil && ids[0] != "":
 		if ids[0] == ids[1] {
 			return ""
 		}
 		return fmt.Sprintf("changes from %q to %q, which is another registry: its id is %q and not %q", from, to, ids[1], ids[0])
-	case slices.ContainsFunc(servers(was), func(s string) bool { return slices.Contains(servers(is), s) }):
+	case slices.ContainsFunc(was.Settings().Servers, func(s string) bool { return slices.Contains(is.Settings().Servers, s) }):
 		return ""
 	}
 	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both tell their id", from, to)
 }
 
-// servers returns the addresses of a registry, sorted and as one spells them,
-// each with the chroot; of a mesh none, since nothing of ours lies there.
-func servers(r config.Registry) []string {
-	var all []string
-	switch {
-	case r.ZooKeeper != nil:
-		_, chroot, _ := strings.Cut(strings.Join(r.ZooKeeper.Servers, ","), "/") // after the last
-		for _, s := range r.ZooKeeper.Servers {
-			host, _, _ := strings.Cut(s, "/")
-			all = append(all, strings.TrimRight(host+"/"+chroot, "/"))
-		}
-	case r.Nacos != nil:
-		for _, s := range r.Nacos.Servers {
-			if u, err := url.Parse(s); err == nil {
-				s = u.Host
-			}
-			all = append(all, s)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// kindOf names what a registry is.
-func kindOf(r config.Registry) string {
-	switch {
-	case r.Istiod != nil:
-		return "istiod"
-	case r.ZooKeeper != nil:
-		return "zookeeper"
-	case r.Nacos != nil:
-		return "nacos"
-	}
-	return ""
-}
-
-// places returns what of a registry says where entries lie and how they are
+// fixed returns what of a registry says where entries lie and how they are
 // recognised, by path.
-func places(r config.Registry) map[string]string {
-	switch {
-	case r.Istiod != nil:
-		return map[string]string{
-			"": "istiod", ".istiod.id": r.Istiod.ID,
-			".istiod.import.namespace": r.Istiod.Import.Namespace, ".istiod.import.suffix": r.Istiod.Import.Suffix,
-		}
-	case r.ZooKeeper != nil:
-		return map[string]string{"": "zookeeper", ".zookeeper.id": r.ZooKeeper.ID}
-	case r.Nacos != nil:
-		return map[string]string{"": "nacos", ".nacos.id": r.Nacos.ID, ".nacos.namespace": r.Nacos.Namespace}
+func fixed(r config.Registry) map[string]string {
+	s := r.Settings()
+	all := map[string]string{"": s.Kind}
+	for key, value := range s.Fixed {
+		all["."+s.Kind+"."+key] = value
 	}
-	return nil
+	return all
 }

@@ -9,20 +9,30 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/nacos"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// nacos makes the connection to a Nacos cluster.
-func (b *builder) nacos(name string, n *config.Nacos) (*targetConnection, error) {
-	opts := b.nacosOptions(name, n)
+// nacosKind is a Nacos cluster.
+type nacosKind struct{ *config.Nacos }
+
+func (nacosKind) abilities() abilities { return abilities{subsets: true} }
+
+// connection implements kind: a client of the cluster.
+func (n nacosKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+	name := at.registry
+	opts := n.options(b, name)
 	opts.Observe = b.metrics.Nacos(name)
 	client, err := nacos.New(opts)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
 	}
-	return &targetConnection{connection: &nacosConnection{name, client}, name: name, kind: "nacos"}, nil
+	return &targetConnection{
+		connection: &nacosConnection{name, client},
+		name:       name, kind: "nacos", fleeting: "Nacos keeps an instance only as long as its publisher's connection",
+	}, nil
 }
 
 // A nacosConnection is a client of a cluster.
@@ -47,9 +57,9 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []use
 		return nil, err
 	}
 	var layouts []nacos.Layout
-	for _, named := range []bool{true, false} { // the first that claims a service has it
+	for _, ownNames := range []bool{true, false} { // the first that claims a service has it
 		for _, p := range places {
-			if forms()[p.format.Format].named == named {
+			if d, _ := formats.Find(p.format.Format); d.OwnNames == ownNames {
 				layouts = append(layouts, placedIn(p.codec, n.Namespace, p.format.Group))
 			}
 		}
@@ -63,8 +73,8 @@ func (c *nacosConnection) bind(b *builder, bridges []config.Bridge, former []use
 	return r, nil
 }
 
-// nacosOptions says how a Nacos cluster is reached and as whom.
-func (b *builder) nacosOptions(name string, n *config.Nacos) nacos.Options {
+// options says how the cluster is reached and as whom.
+func (n nacosKind) options(b *builder, name string) nacos.Options {
 	o := nacos.Options{
 		Servers: n.Servers, Namespace: n.Namespace, Username: n.Username, MaxReceive: int(n.Limits.MaxReceive),
 		Log: b.log.With("component", "nacos", "peer", name),
@@ -92,24 +102,24 @@ func nacosState(s nacos.State) admin.TargetState {
 	return t
 }
 
-// nacosSource makes the source that a Nacos cluster is.
-func (b *builder) nacosSource(name string, n *config.Nacos) (*boundSource, error) {
-	var formats []nacos.Format
+// source implements kind.
+func (n nacosKind) source(b *builder, name string) (*boundSource, error) {
+	var read []nacos.Format
 	var scopes []nacos.Scope
 	for _, u := range b.readings(name) {
 		f, err := b.nacosForm(u)
 		if err != nil {
 			return nil, err
 		}
-		formats = append(formats, placedIn(f, n.Namespace, u.format.Group))
+		read = append(read, placedIn(f, n.Namespace, u.format.Group))
 		if at := (nacos.Scope{Namespace: n.Namespace, Group: u.format.Group}); !slices.Contains(scopes, at) {
 			scopes = append(scopes, at)
 		}
 	}
-	opts := b.nacosOptions(name, n)
+	opts := n.options(b, name)
 	opts.Observe = b.metrics.Nacos(name)
 	source, err := nacos.NewSource(opts, nacos.SourceOptions{
-		Formats: formats, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
+		Formats: read, Scopes: scopes, ListInterval: n.ListInterval.Std(), Asker: b.asker(name),
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // build names the registry
@@ -125,10 +135,10 @@ func (n nacosSource) state() admin.SourceState {
 	return admin.SourceState{Connected: s.Connected, Mode: "subscribe", LastError: s.LastError, LastContact: s.Since, Reconnects: s.Again}
 }
 
-// nacosID asks a cluster for the id of its namespace over a connection that
-// ends with the answer.
-func (b *builder) nacosID(name string, n *config.Nacos) *keptID {
-	o := b.nacosOptions(name, n)
+// keptID implements kind: that of the namespace is asked for over a connection
+// that ends with the answer.
+func (n nacosKind) keptID(b *builder, name string) *keptID {
+	o := n.options(b, name)
 	o.Log = nil
 	return &keptID{where: "config " + nacos.IDData + " of group " + nacos.IDGroup, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := nacos.New(o)
@@ -144,9 +154,9 @@ func (b *builder) nacosID(name string, n *config.Nacos) *keptID {
 	}}
 }
 
-// nacosRecords connects to a cluster that keeps records.
-func (b *builder) nacosRecords(name string, n *config.Nacos) (recordStore, error) {
-	client, err := nacos.New(b.nacosOptions(name, n))
+// records implements kind.
+func (n nacosKind) records(b *builder, name string) (recordStore, error) {
+	client, err := nacos.New(n.options(b, name))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the registry
 	}

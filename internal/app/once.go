@@ -23,8 +23,8 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
 	}
 	for _, o := range h.sinks {
-		if o.kind == "nacos" {
-			return nil, usage("run --once into %s: what it wrote would go with it, since Nacos keeps an instance only as long as its publisher's connection; use run", o.name)
+		if o.fleeting != "" {
+			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", o.name, o.fleeting)
 		}
 	}
 	return h.settle(ctx, timeout)

@@ -30,7 +30,7 @@ func signer(file string) (s *metadata.Signer, which string, err error) {
 // signerFor returns what signs the entries of a bridge: in a mesh they are
 // served by ourselves alone, and nobody has to vouch for them.
 func (b *builder) signerFor(x config.Bridge) *metadata.Signer {
-	if b.cfg.Registries[x.To].Istiod != nil {
+	if b.kind(x.To).abilities().imports != nil {
 		return nil
 	}
 	return b.signer

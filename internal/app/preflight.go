@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/xds-bridge/xds-bridge/config"
 )
 
 // An Outcome is what became of one check.
@@ -114,6 +116,14 @@ func (h *runtime) examine(ctx context.Context, timeout time.Duration) []Finding 
 		all = append(all, l.all...)
 	}
 	return all
+}
+
+// plaintext warns where a password crosses the network for everybody to read,
+// which insecure: true permits.
+func (f *findings) plaintext(tls *config.TLS, user string, servers []string, remedy string) {
+	if tls == nil && user != "" && !config.Local(servers) {
+		f.warn("tls", "insecure: true: the password of "+user+" crosses the network in plaintext", remedy)
+	}
 }
 
 const noHTTP = "the port speaks no HTTP: name Nacos' HTTP port, to which 1000 is added for gRPC"

@@ -13,22 +13,22 @@ func (b *builder) projection(x config.Bridge, formats []metadata.Encoder) (*meta
 	if err != nil {
 		return nil, err
 	}
-	from, to := b.cfg.Registries[x.From], b.cfg.Registries[x.To]
+	from, to := b.kind(x.From).abilities(), b.kind(x.To).abilities()
 	return &metadata.Projection{
 		Select: chosen, Reach: b.reach(x), Route: routeBetween(b.registryID(x.From), b.registryID(x.To)), Rules: rules(x.Metadata),
-		Formats: formats, Same: from.Istiod == nil && to.Istiod == nil && len(x.Reads) == 0, Signer: b.signerFor(x),
+		Formats: formats, Same: !from.hosts && to.imports == nil && len(x.Reads) == 0, Signer: b.signerFor(x),
 	}, nil
 }
 
 // reach returns which addresses may pass a bridge, nil where its source sees
 // to that itself, as a mesh does.
 func (b *builder) reach(x config.Bridge) *naming.Reach {
-	if b.cfg.Registries[x.From].Istiod != nil {
+	if b.kind(x.From).abilities().hosts {
 		return nil
 	}
 	r := &naming.Reach{Allow: x.Select.Allow}
-	if to := b.cfg.Registries[x.To].Istiod; to != nil {
-		r.Only = append(r.Only, to.Import.Allow...)
+	if to := b.kind(x.To).abilities().imports; to != nil {
+		r.Only = append(r.Only, to.Allow...)
 	}
 	return r
 }

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -227,21 +226,13 @@ func (b *builder) named() []string {
 // joined returns the registry identity of a registry: that of before where its id
 // depends on nothing that changed, or a new one.
 func (b *builder) joined(name string) *registryID {
-	given := ""
 	r := b.cfg.Registries[name]
-	switch {
-	case r.Istiod != nil:
-		given = r.Istiod.ID
-	case r.ZooKeeper != nil:
-		given = r.ZooKeeper.ID
-	case r.Nacos != nil:
-		given = r.Nacos.ID
-	}
-	kept := b.keptID(name, r)
+	given := r.Settings().ID
+	kept := kindOf(r).keptID(b, name)
 	if kept != nil && !b.dryRun {
 		kept.offer = cmp.Or(given, rand.Text())
 	}
-	key := text(identity(r))
+	key := text(r.Section().Parts().Identity)
 	if b.before != nil {
 		if w := first(b.before.registryIDs, func(w *registryID) bool { return w.name == name && w.key == key }); w != nil {
 			b.asked[w] = kept
@@ -251,15 +242,4 @@ func (b *builder) joined(name string) *registryID {
 	w := newRegistryID(name, given, kept, b.log)
 	w.key = key
 	return w
-}
-
-// keptID returns where a registry keeps its id; nil for one that keeps none.
-func (b *builder) keptID(name string, r config.Registry) *keptID {
-	switch {
-	case r.ZooKeeper != nil:
-		return b.zookeeperID(name, r.ZooKeeper)
-	case r.Nacos != nil:
-		return b.nacosID(name, r.Nacos)
-	}
-	return nil
 }

@@ -47,7 +47,7 @@ func (k *supervisor) next(ctx context.Context) (*builder, error) {
 		return nil, faults
 	}
 	standing := k.life.standing()
-	next, err := k.builder.next(cfg, standing) //nolint:contextcheck // connections outlive what makes them
+	next, err := k.builder.next(cfg, standing)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func changes(before, after *runtime) []string {
 			note("source", in.name, "begun")
 		case old != in:
 			note("source", in.name, "restarted")
-		case limits(before.cfg.Registries[in.name]) != limits(after.cfg.Registries[in.name]):
+		case before.cfg.Registries[in.name].Settings().Limits != after.cfg.Registries[in.name].Settings().Limits:
 			note("source", in.name, "limits changed")
 		}
 	}

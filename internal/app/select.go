@@ -22,13 +22,13 @@ func (b *builder) selection(x config.Bridge) (metadata.Selection, error) {
 // imported returns the hosts of a mesh that came out of other registries:
 // those under the suffix of any mesh of the file.
 func (b *builder) imported(x config.Bridge) ([]naming.Pattern, error) {
-	if b.cfg.Registries[x.From].Istiod == nil {
+	if !b.kind(x.From).abilities().hosts {
 		return nil, nil
 	}
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(b.cfg.Registries)) {
-		if m := b.cfg.Registries[name].Istiod; m != nil && !slices.Contains(texts, "*."+m.Import.Suffix) {
-			texts = append(texts, "*."+m.Import.Suffix)
+		if m := b.kind(name).abilities().imports; m != nil && !slices.Contains(texts, "*."+m.Suffix) {
+			texts = append(texts, "*."+m.Suffix)
 		}
 	}
 	return patterns(texts)

@@ -23,8 +23,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
-// served makes the connection at which istiods read what is imported.
-func (b *builder) served(at sinkKey, m *config.Istiod) (*targetConnection, error) {
+// connection implements kind: the address at which istiods read what is
+// imported.
+func (m meshKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
 	imports, name := m.Import, at.String()
 	o := mcp.Options{Owner: metadata.OwnerMark(b.cfg.Owner), VIPs: imports.VIPs, Observe: b.metrics.Served(name)}
 	log := b.log.With("component", "mcp", "peer", name)
@@ -79,17 +80,17 @@ func (c *servedConnection) run(ctx context.Context) error {
 func (c *servedConnection) close() { c.records.close() }
 
 func (c *servedConnection) bind(b *builder, bridges []config.Bridge, _ []use) (*boundTarget, error) {
-	codecs, err := b.serviceEntries(b.cfg.Registries[c.at.registry].Istiod, bridges)
+	codecs, err := b.serviceEntries(b.kind(c.at.registry).abilities().imports, bridges)
 	return &boundTarget{target: c.target, codecs: codecs, check: checkServed(b.cfg, c.at, c.records)}, err
 }
 
 // serviceEntries returns the codecs of all bridges that lead into a mesh.
-func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][]metadata.Encoder, error) {
+func (b *builder) serviceEntries(m *config.Import, bridges []config.Bridge) ([][]metadata.Encoder, error) {
 	var codecs [][]metadata.Encoder
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
 			Hosts:     meshHosts(x, m),
-			Namespace: m.Import.Namespace, VIPs: m.Import.VIPs,
+			Namespace: m.Namespace, VIPs: m.VIPs,
 			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
 		})
 		if err != nil {
@@ -101,8 +102,8 @@ func (b *builder) serviceEntries(m *config.Istiod, bridges []config.Bridge) ([][
 }
 
 // meshHosts are the hosts that a bridge serves in a mesh.
-func meshHosts(x config.Bridge, m *config.Istiod) naming.MeshHosts {
-	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Import.Suffix}
+func meshHosts(x config.Bridge, m *config.Import) naming.MeshHosts {
+	return naming.MeshHosts{Registry: strings.ToLower(x.From), Suffix: m.Suffix}
 }
 
 // serve answers istiods until ctx ends. It listens from the first moment: an

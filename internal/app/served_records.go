@@ -44,7 +44,7 @@ func (b *builder) servedRecords(at sinkKey, imports config.Import) (*servedRecor
 	place := mcp.Place{Name: servedName(at), Index: "serving-" + metadata.Fingerprint(at.registry, 8)}
 	s := &servedRecords{}
 	for _, from := range distinct(leadingTo(b.cfg, at), func(x config.Bridge) string { return x.From }) {
-		store, err := b.recordStore(from)
+		store, err := b.kind(from).records(b, from)
 		if err != nil {
 			s.close()
 			return nil, fmt.Errorf("registries.%s: %w", from, err)
@@ -76,18 +76,6 @@ func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (name
 		}
 	}
 	return names
-}
-
-// recordStore connects to a registry that keeps records; nil where it keeps none.
-func (b *builder) recordStore(name string) (recordStore, error) {
-	switch r := b.cfg.Registries[name]; {
-	case r.ZooKeeper != nil:
-		return b.zookeeperRecords(name, r.ZooKeeper)
-	case r.Nacos != nil:
-		return b.nacosRecords(name, r.Nacos)
-	default:
-		return nil, nil //nolint:nilnil // a mesh keeps nothing for us
-	}
 }
 
 // check tries whether the registries keep records. Without them the bridge

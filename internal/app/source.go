@@ -31,7 +31,7 @@ func (b *builder) sourceTable(name string) *sourceTable {
 
 // limit bounds what the table of a registry holds.
 func (f *sourceTable) limit(r config.Registry) {
-	l := limits(r)
+	l := r.Settings().Limits
 	f.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, f.recheck)
 }
 
@@ -41,19 +41,6 @@ func (h *runtime) bindSources() {
 		in.current.Store(in)
 		in.limit(h.cfg.Registries[in.name])
 	}
-}
-
-// limits returns the bounds of a registry.
-func limits(r config.Registry) config.Limits {
-	switch {
-	case r.Istiod != nil:
-		return r.Istiod.Limits
-	case r.ZooKeeper != nil:
-		return r.ZooKeeper.Limits
-	case r.Nacos != nil:
-		return r.Nacos.Limits
-	}
-	return config.Limits{}
 }
 
 // recheck asks for a fresh reading.

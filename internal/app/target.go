@@ -37,6 +37,7 @@ type targetConnection struct {
 	key        string          // of all that the connection depends on
 	listen     string          // the address at which it serves; empty where it connects
 	lasting    bool            // entries outlive the connection
+	fleeting   string          // why nothing is left of what a process wrote once it ended; empty: run --once has a use
 	note       string          // what a plan has to say of it; empty: nothing
 	back       <-chan struct{} // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
 }

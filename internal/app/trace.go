@@ -26,18 +26,17 @@ type trace struct {
 // Elsewhere names do not tell: an application may provide any interface, and
 // one of two places may have what the other has.
 func (b *builder) trace(x config.Bridge, codecs []metadata.Encoder) trace {
-	from, to := b.cfg.Registries[x.From], b.cfg.Registries[x.To]
-	if from.Istiod != nil {
+	if b.kind(x.From).abilities().hosts {
 		return trace{mesh: true}
 	}
 	read := b.readings(x.From)
 	if len(read) != 1 || read[0].format.Format != dubbo.Kind {
 		return trace{}
 	}
-	p := placed(from, read[0].format)
+	p := placed(b.cfg.Registries[x.From], read[0].format)
 	t := trace{keyed: &registry.Group{Kind: p.kind, Namespace: p.namespace, Group: p.group}, codecs: codecs}
-	if to.Istiod != nil {
-		t.hosts = meshHosts(x, to.Istiod)
+	if to := b.kind(x.To).abilities().imports; to != nil {
+		t.hosts = meshHosts(x, to)
 	}
 	return t
 }

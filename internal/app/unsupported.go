@@ -19,11 +19,9 @@ func Unsupported(cfg *config.Config) config.Faults {
 	listeners := make(map[string]int) // the first bridge that listens at an address
 	for i, b := range cfg.Bridges {
 		path := fmt.Sprintf("bridges[%d]", i)
-		faults = append(faults, withoutForm(cfg, path+".formats", b.Formats)...)
-		faults = append(faults, withoutForm(cfg, path+".reads", b.Reads)...)
 		faults = append(faults, badRules(cfg, path+".metadata", b.Metadata)...)
-		from, to := cfg.Registries[b.From], cfg.Registries[b.To]
-		if from.Istiod != nil && to.Istiod != nil {
+		from, to := kindOf(cfg.Registries[b.From]).abilities(), kindOf(cfg.Registries[b.To]).abilities()
+		if from.hosts && to.imports != nil {
 			faults = append(faults, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
 		}
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
@@ -36,7 +34,7 @@ func Unsupported(cfg *config.Config) config.Faults {
 			first[b.From] = i
 			continue
 		}
-		if from.Istiod != nil && readsOtherwise(b, cfg.Bridges[j]) {
+		if from.hosts && readsOtherwise(b, cfg.Bridges[j]) {
 			faults = append(faults, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
 		}
@@ -50,16 +48,6 @@ func badRules(cfg *config.Config, path string, m config.Metadata) config.Faults 
 		return config.Faults{cfg.Fault(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
 	}
 	return nil
-}
-
-// withoutForm returns the formats that this version does not have.
-func withoutForm(cfg *config.Config, path string, formats []config.Format) (faults config.Faults) {
-	for i, f := range formats {
-		if known := forms()[f.Format]; known.zookeeper == nil && known.nacos == nil {
-			faults = append(faults, cfg.Fault(fmt.Sprintf("%s[%d]", path, i), "the format %s is not there yet in this version", f.Format))
-		}
-	}
-	return faults
 }
 
 // readsOtherwise reports whether two bridges ask different things of a source.

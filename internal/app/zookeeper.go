@@ -8,14 +8,31 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 	"github.com/xds-bridge/xds-bridge/internal/admin"
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry"
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// zookeeper makes the connection to a ZooKeeper ensemble.
-func (b *builder) zookeeper(name string, z *config.ZooKeeper) (*targetConnection, error) {
-	opts, back := b.zookeeperOptions(name, z), make(chan struct{}, 1)
+// zookeeperFormat is all that a format is in ZooKeeper: what turns services
+// into entries and back, and where these lie.
+type zookeeperFormat interface {
+	metadata.Codec
+	zookeeper.Format
+}
+
+func (b *builder) zookeeperForm(u use) (zookeeperFormat, error) {
+	return formOf[zookeeperFormat](b, u, format.ZooKeeper)
+}
+
+// zookeeperKind is a ZooKeeper ensemble.
+type zookeeperKind struct{ *config.ZooKeeper }
+
+func (zookeeperKind) abilities() abilities { return abilities{subsets: true} }
+
+// connection implements kind: a client of the ensemble.
+func (z zookeeperKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+	name := at.registry
+	opts, back := b.zookeeperOptions(name, z.ZooKeeper), make(chan struct{}, 1)
 	sessions, connection := opts.Observe, b.metrics.ZooKeeper(name)
 	opts.Observe = onReturn(func(s zookeeper.State) {
 		sessions(s)
@@ -133,36 +150,8 @@ func (b *builder) zookeeperOptions(name string, z *config.ZooKeeper) zookeeper.O
 	return o
 }
 
-// dubbo returns how a bridge writes and reads a format of Dubbo.
-func (b *builder) dubbo(u use) dubbo.Options {
-	x, f := u.bridge, u.format
-	o := dubbo.Options{
-		Root: f.Root, Group: f.Group, Protocol: f.Protocol, Mark: metadata.NewMark(b.cfg.Owner, x.Name), Tags: f.Tags,
-		Reserve: b.reserve(),
-	}
-	if f.Format == dubbo.KindApplication {
-		o.Services, o.Root = f.Root, f.Metadata
-	}
-	for _, r := range x.Names {
-		if r.Service != "" {
-			o.Applications = append(o.Applications, dubbo.AppRule{Host: r.Host, Port: r.Port, Application: r.Service})
-		}
-		if r.Protocol != "" {
-			o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
-		}
-	}
-	for _, r := range f.Rules {
-		o.Protocols = append(o.Protocols, dubbo.Rule{Host: r.Host, Port: r.Port, Protocol: r.Protocol})
-	}
-	o.Subsets = b.subsets(x)
-	if at := b.cfg.Registries[u.registry]; at.Nacos != nil {
-		o.Namespace = at.Nacos.Namespace
-	}
-	return o
-}
-
-// zookeeperSource makes the source that a ZooKeeper ensemble is.
-func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*boundSource, error) {
+// source implements kind.
+func (z zookeeperKind) source(b *builder, name string) (*boundSource, error) {
 	var formats []zookeeper.Format
 	for _, u := range b.readings(name) {
 		f, err := b.zookeeperForm(u)
@@ -171,7 +160,7 @@ func (b *builder) zookeeperSource(name string, z *config.ZooKeeper) (*boundSourc
 		}
 		formats = append(formats, f)
 	}
-	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z), zookeeper.SourceOptions{
+	source, err := zookeeper.NewSource(b.zookeeperOptions(name, z.ZooKeeper), zookeeper.SourceOptions{
 		Formats: formats, Log: b.log.With("component", "zookeeper", "peer", name), Asker: b.asker(name),
 	})
 	if err != nil {
@@ -190,10 +179,10 @@ func (z zookeeperSource) state() admin.SourceState {
 	}
 }
 
-// zookeeperID asks an ensemble for its id over a connection that ends with the
+// keptID implements kind: it is asked for over a connection that ends with the
 // answer.
-func (b *builder) zookeeperID(name string, z *config.ZooKeeper) *keptID {
-	o := b.zookeeperOptions(name, z)
+func (z zookeeperKind) keptID(b *builder, name string) *keptID {
+	o := b.zookeeperOptions(name, z.ZooKeeper)
 	o.Observe, o.Log = nil, nil
 	return &keptID{where: zookeeper.IDNode, ask: func(ctx context.Context, offer string) (string, error) {
 		client, err := zookeeper.Dial(o) //nolint:contextcheck // it ends by Close
@@ -205,9 +194,9 @@ func (b *builder) zookeeperID(name string, z *config.ZooKeeper) *keptID {
 	}}
 }
 
-// zookeeperRecords connects to an ensemble that keeps records.
-func (b *builder) zookeeperRecords(name string, z *config.ZooKeeper) (recordStore, error) {
-	client, err := zookeeper.Dial(b.zookeeperOptions(name, z))
+// records implements kind.
+func (z zookeeperKind) records(b *builder, name string) (recordStore, error) {
+	client, err := zookeeper.Dial(b.zookeeperOptions(name, z.ZooKeeper))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the caller names the registry
 	}

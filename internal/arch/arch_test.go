@@ -38,7 +38,7 @@ var layers = map[string]layer{
 	"./bridge/plan":                 {own: `^(registry|bridge/plan)$`, sdk: none, apart: unclean},
 	"./bridge/guard":                {own: `^(registry|bridge/guard)$`, sdk: none, apart: `^(context|log/slog|net/http|os|sync)$`},
 	"./bridge":                      {own: `^(registry|bridge|bridge/(plan|guard))$`, sdk: none},
-	"./config":                      {own: `^(naming|config)$`, sdk: `^github.com/goccy/go-yaml`},
+	"./config":                      {own: `^(naming|registry|metadata(/.*)?|config)$`, sdk: `^github.com/goccy/go-yaml`},
 	"./registry/statefile":          {own: `^registry/statefile$`, sdk: none},
 	"./registry/tlsfile":            {own: `^registry/tlsfile$`, sdk: none},
 	"./registry/dependency":         {own: `^(registry|registry/dependency|metadata|naming)$`, sdk: none},

@@ -1,33 +1,46 @@
-// Package formats lists the formats in which services have plain names. It is
-// pure: no I/O, no time, no state.
+// Package formats lists the formats. It is pure: no I/O, no time, no state.
 package formats
 
 import (
 	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
+	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/gozero"
-	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/metadata/kratos"
 	"github.com/xds-bridge/xds-bridge/metadata/plain"
 	"github.com/xds-bridge/xds-bridge/metadata/springcloud"
 )
 
-// Plain is a format of plain services. It has no form in a registry for which it
-// makes no codec.
-type Plain struct {
-	Root      string // the folder in ZooKeeper where none is named
-	Protocol  string // of instances that name none
-	ZooKeeper func(instance.Options) (*instance.ZooKeeper, error)
-	Nacos     func(instance.Options) (*instance.Nacos, error)
+// All returns every format, in the order in which documents name them. A new
+// format has its line here.
+func All() []format.Descriptor {
+	return []format.Descriptor{
+		dubbo.Format(),
+		dubbo.FormatApplication(),
+		springcloud.Format(),
+		kratos.Format(),
+		gozero.Format(),
+		cloudwego.FormatHertz(),
+		cloudwego.FormatKitex(),
+		plain.Format(),
+	}
 }
 
-// Plains returns all of them by their kinds.
-func Plains() map[string]Plain {
-	return map[string]Plain{
-		kratos.Kind:      {"/microservices", "grpc", kratos.NewZooKeeper, kratos.NewNacos},
-		springcloud.Kind: {"/services", "http", springcloud.NewZooKeeper, springcloud.NewNacos},
-		gozero.Kind:      {"", "grpc", nil, gozero.NewNacos},
-		cloudwego.Hertz:  {"/", "http", cloudwego.NewZooKeeper(cloudwego.Hertz), cloudwego.NewNacos(cloudwego.Hertz)},
-		cloudwego.Kitex:  {"/", "thrift", cloudwego.NewZooKeeper(cloudwego.Kitex), cloudwego.NewNacos(cloudwego.Kitex)},
-		plain.Kind:       {"/plain", "tcp", plain.NewZooKeeper, plain.NewNacos},
+// Names returns the names of all formats, in the same order.
+func Names() []string {
+	var names []string
+	for _, f := range All() {
+		names = append(names, f.Name)
 	}
+	return names
+}
+
+// Find returns the format of a name; false where none has it.
+func Find(name string) (format.Descriptor, bool) {
+	for _, f := range All() {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return format.Descriptor{}, false
 }

@@ -6,9 +6,8 @@ import (
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
-	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
-	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -53,31 +52,20 @@ func encoders(tb testing.TB) map[string]metadata.Encoder {
 		}
 		all[name] = c
 	}
-	z, err := dubbo.NewZooKeeper(dubbo.Options{Mark: mark})
-	add("zookeeper/dubbo-interface", z, err)
-	n, err := dubbo.NewNacos(dubbo.Options{Mark: mark})
-	add("nacos/dubbo-interface", n, err)
-	za, err := dubbo.NewZooKeeperApp(dubbo.Options{Mark: mark})
-	add("zookeeper/dubbo-application", za, err)
-	na, err := dubbo.NewNacosApp(dubbo.Options{Mark: mark})
-	add("nacos/dubbo-application", na, err)
-	for kind, p := range formats.Plains() {
-		o := instance.Options{Root: p.Root, Protocol: p.Protocol, Mark: mark}
+	for _, d := range formats.All() {
+		o := format.Options{Root: d.Root, Documents: "/dubbo", Protocol: d.Protocol, Mark: mark}
 		for _, protocol := range []string{"http", "thrift"} {
-			if (kind == "hertz" || kind == "spring-cloud") == (protocol == "http") {
-				every, _ := naming.ParsePattern("*")
-				o.Protocols = []instance.Rule{{Host: every, Protocol: protocol}}
+			if (d.Name == "hertz" || d.Name == "spring-cloud") == (protocol == "http") {
+				o.Protocols = []format.ProtocolRule{{Host: "*", Protocol: protocol}}
 			}
 		}
-		if kind == "kratos" || kind == "gozero" {
+		if d.Lookup != format.ByName || d.Name == "kratos" || d.Name == "gozero" {
 			o.Protocols = nil
 		}
-		if p.ZooKeeper != nil {
-			c, err := p.ZooKeeper(o)
-			add("zookeeper/"+kind, c, err)
+		for kind, construct := range d.Forms {
+			c, err := construct(o)
+			add(kind+"/"+d.Name, c, err)
 		}
-		c, err := p.Nacos(o)
-		add("nacos/"+kind, c, err)
 	}
 	s, err := serviceentry.New(serviceentry.Options{Namespace: "imported", Hosts: naming.MeshHosts{Registry: "zk", Suffix: "bridge"}, Mark: mark})
 	add("mesh/service-entry", s, err)

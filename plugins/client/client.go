@@ -379,3 +379,10 @@ func (c *Client) settle(ctx context.Context) error {
 	}
 	return nil
 }
+
+func orDiscard(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return log
+}

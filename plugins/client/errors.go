@@ -92,3 +92,10 @@ func debugRefused(err error) bool {
 		return false
 	}
 }
+
+func unreachable(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnreachable, reason)
+}

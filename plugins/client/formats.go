@@ -6,91 +6,54 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/formats"
-	"github.com/xds-bridge/xds-bridge/metadata/instance"
-	"github.com/xds-bridge/xds-bridge/metadata/kratos"
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/nacos"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// zooKeeperCodec and nacosCodec turn what is provided into entries of a registry
-// and back.
-type zooKeeperCodec interface {
-	zookeeper.Format
-	metadata.Encoder
+// A form is how instances stand in one kind of registry.
+type form struct {
+	format.Descriptor
+	options format.Options
 }
 
-type nacosCodec interface {
-	nacos.Format
-	metadata.Encoder
-}
-
-// A format is how instances stand in ZooKeeper and Nacos.
-type format struct {
-	zookeeper func(ZooKeeperOptions) (zooKeeperCodec, error) // nil: it has no form there
-	nacos     func(NacosOptions) (nacosCodec, error)
-	services  func(Query) []string   // the names in Nacos that tell of a query
-	shows     func(Instance) []Query // as Backend.Shows
-}
-
-// known returns every format, by the names that a bridge's configuration has for them.
-func known() map[string]format {
-	out := map[string]format{
-		dubbo.Kind: {
-			zookeeper: func(o ZooKeeperOptions) (zooKeeperCodec, error) {
-				return dubbo.NewZooKeeper(dubbo.Options{Root: o.Root, Mark: markOf(o.Identity)})
-			},
-			nacos: func(o NacosOptions) (nacosCodec, error) {
-				return dubbo.NewNacos(dubbo.Options{Namespace: o.Conn.Namespace, Group: o.Group, Mark: markOf(o.Identity)})
-			},
-			services: serviceKeys, shows: byKeys,
-		},
-	}
-	for kind, p := range formats.Plains() {
-		out[kind] = plainFormat(p)
-	}
-	inKratos := out[kratos.Kind]
-	inKratos.services = func(q Query) []string { return kratos.Services(nameIn(q)) }
-	out[kratos.Kind] = inKratos
-	return out
-}
-
-// plainFormat is one in which services have the names of their applications.
-func plainFormat(p formats.Plain) format {
-	f := format{services: plainNames, shows: byName}
-	if p.ZooKeeper != nil {
-		f.zookeeper = func(o ZooKeeperOptions) (zooKeeperCodec, error) {
-			return p.ZooKeeper(instance.Options{Root: cmp.Or(o.Root, p.Root), Protocol: p.Protocol, Join: true, Mark: markOf(o.Identity)})
-		}
-	}
-	if p.Nacos != nil {
-		f.nacos = func(o NacosOptions) (nacosCodec, error) {
-			return p.Nacos(instance.Options{
-				Namespace: o.Conn.Namespace, Group: o.Group, Protocol: p.Protocol, Join: true, Mark: markOf(o.Identity),
-			})
-		}
-	}
-	return f
-}
-
-// formatNamed returns a format that a registry has; empty is Dubbo's.
-func formatNamed(name string, has func(format) bool) (format, error) {
-	all := known()
-	if f, ok := all[cmp.Or(name, dubbo.Kind)]; ok && has(f) {
-		return f, nil
-	}
+// formIn returns the form that a format has in a kind of registry; an empty name
+// is Dubbo's. The parent path and the mark are those that options give.
+func formIn(kind, name string, options format.Options) (form, error) {
 	var names []string
-	for name, f := range all {
-		if has(f) {
-			names = append(names, name)
+	for _, d := range formats.All() {
+		if d.Forms[kind] == nil || d.Lookup == format.ByMapping { // the mapping is followed by Dubbo's own clients alone
+			continue
 		}
+		if d.Name == cmp.Or(name, dubbo.Kind) {
+			options.Root, options.Protocol, options.Join = cmp.Or(options.Root, d.Root), d.Protocol, true
+			return form{d, options}, nil
+		}
+		names = append(names, d.Name)
 	}
 	slices.Sort(names)
-	return format{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
+	return form{}, fmt.Errorf("format: not known: %s; want one of %s", naming.Quote(name), strings.Join(names, ", "))
+}
+
+// shows is as Backend.Shows.
+func (f form) shows(i Instance) []Query {
+	if f.Lookup == format.ByKey {
+		return byKeys(i)
+	}
+	return byName(i)
+}
+
+// nacosServices are the services of Nacos that tell of a query.
+func (f form) nacosServices(q Query) []string {
+	switch {
+	case f.Lookup == format.ByKey:
+		return serviceKeys(q)
+	case f.NacosNames != nil:
+		return f.NacosNames(nameIn(q))
+	}
+	return plainNames(q)
 }
 
 // byName returns the query that has to find an instance by its application.

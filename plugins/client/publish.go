@@ -162,3 +162,15 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	}
 }
+
+func markOf(identity string) metadata.Mark {
+	if identity == "" {
+		return metadata.Mark{}
+	}
+	return metadata.NewMark(ownerName(identity), identity)
+}
+
+// ownerName returns the owner that an identity stands for. It is none that a
+// bridge may have, because no name of an owner holds a colon: a bridge would
+// delete as its own what is provided under its name.
+func ownerName(identity string) string { return "client:" + identity }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
 	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/metadata/cloudwego"
 	"github.com/xds-bridge/xds-bridge/metadata/dubbo"
-	"github.com/xds-bridge/xds-bridge/metadata/formats"
-	"github.com/xds-bridge/xds-bridge/metadata/instance"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
@@ -453,7 +453,7 @@ func TestAGroupThatHangsDelaysNothingLater(t *testing.T) {
 func TestWhatAFormatLeavesOutIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target, b := world(t)
-		codec, err := formats.Plains()["kitex"].Nacos(instance.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
+		codec, err := format.Codec[nacosCodec](cloudwego.FormatKitex(), format.Nacos, format.Options{Protocol: "thrift", Mark: metadata.NewMark(self, self)})
 		if err != nil {
 			t.Fatal(err)
 		}

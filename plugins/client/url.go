@@ -20,7 +20,6 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
-	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
 // FromURL returns the backend that a URL names, so that which registry an
@@ -201,48 +200,4 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 func (u *registryURL) identity() string {
 	host, _ := os.Hostname()
 	return cmp.Or(u.one("identity"), os.Getenv("POD_NAME"), fmt.Sprintf("%s-%d", host, os.Getpid()))
-}
-
-func (u *registryURL) zooKeeper(files *tlsfile.Files, format string) (Backend, error) {
-	o := ZooKeeperOptions{Format: cmp.Or(u.one("format"), format), Identity: u.identity(), Log: u.log}
-	if u.path != "" {
-		o.Root = "/" + u.path
-	}
-	o.Conn.Servers, o.Conn.Log = strings.Split(u.servers, ","), u.log
-	o.Conn.User, o.Conn.PasswordFile = u.one("user"), u.one("passwordFile")
-	u.together("user", o.Conn.User, "passwordFile", o.Conn.PasswordFile)
-	o.Conn.SessionTimeout = u.duration("sessionTimeout")
-	if files != nil {
-		o.Conn.TLS = &zookeeper.TLS{CAFile: files.CA, ServerName: files.ServerName, CertFile: files.Cert, KeyFile: files.Key}
-	}
-	if err := u.done(); err != nil {
-		return Backend{}, err
-	}
-	return ZooKeeper(o)
-}
-
-func (u *registryURL) nacos(files *tlsfile.Files, format string) (Backend, error) {
-	o := NacosOptions{Format: cmp.Or(u.one("format"), format), Group: u.one("group"), Identity: u.identity(), Log: u.log}
-	scheme := "http://"
-	if files != nil {
-		scheme = "https://"
-		o.Conn.TLS = files.Config
-	}
-	for server := range strings.SplitSeq(u.servers, ",") {
-		o.Conn.Servers = append(o.Conn.Servers, scheme+server)
-	}
-	o.Conn.Namespace, o.Conn.Log = u.path, u.log
-	o.Conn.Username = u.one("username")
-	file := u.one("passwordFile")
-	u.together("username", o.Conn.Username, "passwordFile", file)
-	if file != "" {
-		o.Conn.Password = func() (string, error) {
-			text, err := os.ReadFile(file)
-			return strings.TrimSpace(string(text)), err
-		}
-	}
-	if err := u.done(); err != nil {
-		return Backend{}, err
-	}
-	return Nacos(o)
 }

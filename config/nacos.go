@@ -1,0 +1,100 @@
+package config
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Nacos is a Nacos cluster.
+type Nacos struct {
+	Servers      []string `yaml:"servers" need:"true" doc:"The servers, each as http://host:port or https://host:port."`
+	ID           string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; where it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	Namespace    string   `yaml:"namespace" doc:"The namespace id; empty is public."`
+	Username     string   `yaml:"username" doc:"The user, with passwordFile."`
+	PasswordFile string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	Insecure     bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
+	TLS          *TLS     `yaml:"tls" doc:"TLS to the cluster; without it the connection is plaintext."`
+	ListInterval Duration `yaml:"listInterval" default:"5s" doc:"How often the names of all services are listed."`
+	Limits       Limits   `yaml:"limits" doc:"What the cluster may send."`
+}
+
+// Settings implements Section.
+func (n *Nacos) Settings() Settings {
+	return Settings{
+		Kind: "nacos", Title: "Nacos", ID: n.ID, Limits: n.Limits, Servers: n.addresses(),
+		Layout: InGroups, Namespace: n.Namespace, Fixed: map[string]string{"id": n.ID, "namespace": n.Namespace},
+	}
+}
+
+// addresses returns host and port of the servers.
+func (n *Nacos) addresses() []string {
+	var all []string
+	for _, s := range n.Servers {
+		if u, err := url.Parse(s); err == nil {
+			s = u.Host
+		}
+		all = append(all, s)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Parts implements Section.
+func (n *Nacos) Parts() Parts {
+	all := *n
+	all.Limits = n.Limits.ofConnection()
+	connection := all
+	connection.ID, connection.ListInterval = "", 0
+	return Parts{
+		Identity:   Registry{Nacos: &Nacos{ID: n.ID, Namespace: n.Namespace, Servers: n.Servers}},
+		Source:     Registry{Nacos: &all},
+		Connection: Registry{Nacos: &connection},
+		Loop:       Registry{Nacos: &all},
+	}
+}
+
+// namespaceSigns is what a namespace id of Nacos consists of.
+const namespaceSigns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+func (n *Nacos) validate(v *validator, path string) {
+	if n.ID != "" {
+		v.name(path+".id", n.ID, "")
+	}
+	v.nacosServers(path, n)
+	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
+		v.fault(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
+	}
+	v.tls(path+".tls", n.TLS)
+	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
+	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
+		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
+	}
+	if n.ListInterval <= 0 {
+		v.fault(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
+	}
+	v.limits(path+".limits", n.Limits)
+}
+
+func (v *validator) nacosServers(path string, n *Nacos) {
+	if len(n.Servers) == 0 {
+		v.fault(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
+	}
+	for i, s := range n.Servers {
+		v.url(path+".servers["+strconv.Itoa(i)+"]", s)
+	}
+	for i, s := range n.Servers {
+		switch secure := strings.HasPrefix(s, "https:"); {
+		case secure && n.TLS == nil:
+			v.fault(path+".tls", "missing; servers[%d] is https, and its gRPC port is read over TLS as well: write tls: {}, or tls: {caFile: …}", i)
+		case !secure && n.TLS != nil:
+			v.fault(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
+		}
+	}
+}
+
+func (n *Nacos) files(v *validator, path string) {
+	v.secret(path+".passwordFile", n.PasswordFile)
+	v.certificates(path+".tls", n.TLS)
+}

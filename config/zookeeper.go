@@ -1,0 +1,97 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ZooKeeper is a ZooKeeper ensemble.
+type ZooKeeper struct {
+	Servers        []string `yaml:"servers" need:"true" doc:"The ensemble, each as host:port; a chroot may follow the last, as in zk2:2181/app."`
+	ID             string   `yaml:"id" doc:"The registry's id in the path of an entry, which ends loops; where it is empty the one that the registry keeps of itself, which the first bridge makes."`
+	SessionTimeout Duration `yaml:"sessionTimeout" default:"30s" doc:"How long the ensemble keeps our session when we are away."`
+	Timeout        Duration `yaml:"timeout" default:"10s" doc:"How long one call may take."`
+	TLS            *TLS     `yaml:"tls" doc:"TLS to the ensemble; without it the connection is plaintext."`
+	User           string   `yaml:"user" doc:"The user of digest authentication, with passwordFile."`
+	PasswordFile   string   `yaml:"passwordFile" doc:"Holds the user's password; read again when it changes."`
+	Insecure       bool     `yaml:"insecure" doc:"Send the password over plaintext to other machines too."`
+	ACL            string   `yaml:"acl" default:"open" enum:"open|read-only|private" doc:"Who may touch what we write: everyone, our user with others reading, or our user alone."`
+	Lifetime       string   `yaml:"lifetime" default:"persistent" enum:"persistent|session" doc:"Whether entries outlive the bridge or go with its session."`
+	Limits         Limits   `yaml:"limits" doc:"What the ensemble may send."`
+}
+
+// Settings implements Section.
+func (z *ZooKeeper) Settings() Settings {
+	return Settings{
+		Kind: "zookeeper", Title: "ZooKeeper", ID: z.ID, Limits: z.Limits, Timeout: z.Timeout, Servers: z.addresses(),
+		Layout: UnderRoots, Fixed: map[string]string{"id": z.ID},
+	}
+}
+
+// addresses returns the servers, each with the chroot.
+func (z *ZooKeeper) addresses() []string {
+	_, chroot, _ := strings.Cut(strings.Join(z.Servers, ","), "/") // after the last
+	var all []string
+	for _, s := range z.Servers {
+		host, _, _ := strings.Cut(s, "/")
+		all = append(all, strings.TrimRight(host+"/"+chroot, "/"))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Parts implements Section.
+func (z *ZooKeeper) Parts() Parts {
+	all := *z
+	all.Limits = z.Limits.ofConnection()
+	connection := all
+	connection.ID = ""
+	return Parts{
+		Identity:   Registry{ZooKeeper: &ZooKeeper{ID: z.ID, Servers: z.Servers}},
+		Source:     Registry{ZooKeeper: &all},
+		Connection: Registry{ZooKeeper: &connection},
+		Loop:       Registry{ZooKeeper: &all},
+	}
+}
+
+func (z *ZooKeeper) validate(v *validator, path string) {
+	if z.ID != "" {
+		v.name(path+".id", z.ID, "")
+	}
+	v.ensemble(path+".servers", z.Servers)
+	if z.SessionTimeout < 1e9 {
+		v.fault(path+".sessionTimeout", "%s is shorter than any ensemble allows; write such as 30s", z.SessionTimeout)
+	}
+	if z.Timeout <= 0 {
+		v.fault(path+".timeout", "%s leaves no time for an answer; write such as 10s", z.Timeout)
+	}
+	v.tls(path+".tls", z.TLS)
+	v.pair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
+	if z.TLS == nil && !z.Insecure && z.PasswordFile != "" && !Local(z.Servers) {
+		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
+	}
+	if z.ACL != "open" && z.User == "" {
+		v.fault(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
+	}
+	v.limits(path+".limits", z.Limits)
+}
+
+// ensemble checks the servers of a ZooKeeper, of which the last may be followed
+// by a chroot.
+func (v *validator) ensemble(path string, servers []string) {
+	if len(servers) == 0 {
+		v.fault(path, "missing; such as [127.0.0.1:2181]")
+	}
+	for i, s := range servers {
+		if i == len(servers)-1 {
+			s, _, _ = strings.Cut(s, "/") // the chroot
+		}
+		v.address(path+"["+strconv.Itoa(i)+"]", s)
+	}
+}
+
+func (z *ZooKeeper) files(v *validator, path string) {
+	v.secret(path+".passwordFile", z.PasswordFile)
+	v.certificates(path+".tls", z.TLS)
+}

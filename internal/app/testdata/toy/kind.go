@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/xds-bridge/xds-bridge/config"
+	"github.com/xds-bridge/xds-bridge/internal/admin"
+	"github.com/xds-bridge/xds-bridge/internal/fake/memory"
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// toys are the toys of the process by name.
+var toys sync.Map
+
+// toyKind is a registry in the memory of the process.
+type toyKind struct{ *config.Toy }
+
+func (t toyKind) target() *memory.Target {
+	made := memory.New(memory.Options{Mark: func(e registry.Entry) string {
+		m, _ := metadata.MarkOf(e)
+		return m.Owner
+	}})
+	kept, _ := toys.LoadOrStore(t.Name, made)
+	return kept.(*memory.Target)
+}
+
+func (toyKind) abilities() abilities { return abilities{subsets: true} }
+
+func (toyKind) keptID(*builder, string) *keptID { return nil }
+
+func (toyKind) records(*builder, string) (recordStore, error) { return nil, nil }
+
+func (t toyKind) source(b *builder, name string) (*boundSource, error) {
+	s := toySource{target: t.target()}
+	for _, u := range b.readings(name) {
+		c, err := toyForm(b, u)
+		if err != nil {
+			return nil, err
+		}
+		s.codecs = append(s.codecs, c)
+	}
+	return &boundSource{name: name, kind: "toy", source: s}, nil
+}
+
+func (t toyKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
+	return &targetConnection{connection: toyConnection{at.registry, t.target()}, name: at.registry, kind: "toy"}, nil
+}
+
+func toyForm(b *builder, u use) (metadata.Codec, error) { return formOf[metadata.Codec](b, u, "toy") }
+
+type toySource struct {
+	target *memory.Target
+	codecs []metadata.Codec
+}
+
+func (s toySource) Run(ctx context.Context, table *registry.Table) error {
+	var all []*registry.Service
+	for _, c := range s.codecs {
+		services, _ := c.Decode(s.target.Entries(), nil)
+		all = append(all, services...)
+	}
+	table.Replace(slices.Values(all))
+	return untilDone(ctx)
+}
+
+func (toySource) Recheck() {}
+
+func (toySource) state() admin.SourceState { return admin.SourceState{Connected: true} }
+
+func (toySource) check(_ context.Context, f *findings) { f.pass("reachable", "it is here") }
+
+type toyConnection struct {
+	name   string
+	target *memory.Target
+}
+
+func (toyConnection) run(ctx context.Context) error { return untilDone(ctx) }
+
+func (toyConnection) close() {}
+
+func (toyConnection) state() admin.TargetState { return admin.TargetState{Connected: true} }
+
+func (c toyConnection) bind(b *builder, bridges []config.Bridge, former []use) (*boundTarget, error) {
+	codecs, _, err := written(b, c.name, bridges, former, func(u use) (metadata.Codec, error) { return toyForm(b, u) })
+	return &boundTarget{target: c.target, codecs: codecs, check: toySource{}.check}, err
+}

@@ -1,0 +1,25 @@
+package config
+
+// Toy is a registry in the memory of the process.
+type Toy struct {
+	Name string `yaml:"name" need:"true" doc:"What it is called in the process."`
+}
+
+// Settings implements Section.
+func (t *Toy) Settings() Settings {
+	return Settings{Kind: "toy", Title: "the toy", Servers: []string{t.Name}, Layout: UnderRoots}
+}
+
+// Parts implements Section.
+func (t *Toy) Parts() Parts {
+	all := Registry{Toy: t}
+	return Parts{Identity: all, Source: all, Connection: all, Loop: all}
+}
+
+func (t *Toy) validate(v *validator, path string) {
+	if t.Name == "" {
+		v.fault(path+".name", "missing")
+	}
+}
+
+func (*Toy) files(*validator, string) {}

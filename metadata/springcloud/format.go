@@ -1,0 +1,17 @@
+package springcloud
+
+import (
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/instance"
+)
+
+// Format describes the format.
+func Format() format.Descriptor {
+	return format.Descriptor{
+		Name: Kind, Root: "/services", Protocol: "http",
+		Forms: map[string]format.New{
+			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper),
+			format.Nacos:     format.Form(instance.FromFormat, NewNacos),
+		},
+	}
+}
