@@ -41,7 +41,9 @@ func (*choices) Notify([]base.Invoker) {}
 func (c *choices) Route(all []base.Invoker, u *common.URL, call base.Invocation) []base.Invoker {
 	ports := []string{}
 	for _, i := range all {
-		ports = append(ports, fmt.Sprintf("%s=%d", i.GetURL().Port, loadbalance.GetWeight(i, call)))
+		if u := i.GetURL(); u != nil { // nil while dubbo-go destroys it
+			ports = append(ports, fmt.Sprintf("%s=%d", u.Port, loadbalance.GetWeight(i, call)))
+		}
 	}
 	slices.Sort(ports)
 	c.mu.Lock()

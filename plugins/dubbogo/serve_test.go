@@ -6,9 +6,11 @@
 package dubbogo_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"time"
@@ -106,7 +108,17 @@ func eventually(t testing.TB, try func() error) {
 	}
 }
 
-func greet(ctx context.Context, conn *dclient.Connection) error {
+// greet makes a call. dubbo-go v3.3.1 takes the URL from an invoker that it destroys,
+// and a call that is choosing among invokers at that moment panics: apache/dubbo-go#3153.
+func greet(ctx context.Context, conn *dclient.Connection) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			if !bytes.Contains(debug.Stack(), []byte("dubbo-go/v3/common.(*URL).")) {
+				panic(p)
+			}
+			err = fmt.Errorf("dubbo-go: %v", p)
+		}
+	}()
 	var answer string
 	if err := conn.CallUnary(ctx, []any{"me"}, &answer, "Greet"); err != nil {
 		return err
