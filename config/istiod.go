@@ -3,6 +3,7 @@ package config
 import (
 	"net/netip"
 	"strconv"
+	"strings"
 )
 
 // Istiod is a mesh, reached through istiod.
@@ -47,6 +48,7 @@ type Import struct {
 	Namespace  string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the hosts."`
 	Suffix     string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
 	VIPs       netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	ExportTo   []string       `yaml:"exportTo" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts, as exportTo of a ServiceEntry; without it all do."`
 	DataPlanes bool           `yaml:"dataPlanes" doc:"Serve data planes at the listen addresses of bridges into this mesh too: Envoy, and gRPC without a proxy."`
 	Rules      string         `yaml:"rulesFile" doc:"With dataPlanes: Istio's DestinationRules and VirtualServices as YAML, by which data planes divide calls; read when the bridges into this mesh start, at a restart or a change of their configuration."`
 	Keys       string         `yaml:"keys" default:"publish" enum:"publish|off" doc:"Whether the service keys of imported hosts are published through istiod, so that proxyless dubbo-go resolves them."`
@@ -110,7 +112,11 @@ func (v *validator) imports(path string, m Import) {
 	v.domain(path+".suffix", m.Suffix)
 	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
 	v.prefixes(path+".allow", m.Allow)
-	v.prefixes(path+".clients.networks", m.Clients.Networks)
+	for i, namespace := range m.ExportTo {
+		if !isNamespace(namespace) {
+			v.fault(path+".exportTo["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave exportTo out for all", namespace)
+		}
+	}
 	if t := m.TLS; t != nil {
 		v.pair(path+".tls", [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 		if t.CertFile == "" && t.KeyFile == "" {
@@ -120,14 +126,24 @@ func (v *validator) imports(path string, m Import) {
 	if m.Rules != "" && !m.DataPlanes {
 		v.fault(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
 	}
+	v.clients(path+".clients", m)
+}
+
+func (v *validator) clients(path string, m Import) {
+	v.prefixes(path+".networks", m.Clients.Networks)
 	if len(m.Clients.Names) > 0 && (m.TLS == nil || m.TLS.CAFile == "") {
-		v.fault(path+".clients.names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
+		v.fault(path+".names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
 	}
 	for i, name := range m.Clients.Names {
 		if name == "" {
-			v.fault(path+".clients.names["+strconv.Itoa(i)+"]", "is empty; write a name that a certificate holds, such as spiffe://cluster.local/ns/istio-system/sa/istiod")
+			v.fault(path+".names["+strconv.Itoa(i)+"]", "is empty; write a name that a certificate holds, such as spiffe://cluster.local/ns/istio-system/sa/istiod")
 		}
 	}
+}
+
+// isNamespace reports whether Kubernetes takes a name for a namespace.
+func isNamespace(name string) bool {
+	return validName(name) && strings.ToLower(name) == name && !strings.ContainsAny(name, "._") && !strings.HasSuffix(name, "-")
 }
 
 // transport checks that address, TLS and token go together.

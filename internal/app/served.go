@@ -90,7 +90,7 @@ func (b *builder) serviceEntries(m *config.Import, bridges []config.Bridge) ([][
 	for _, x := range bridges {
 		c, err := serviceentry.New(serviceentry.Options{
 			Hosts:     meshHosts(x, m),
-			Namespace: m.Namespace, VIPs: m.VIPs,
+			Namespace: m.Namespace, VIPs: m.VIPs, ExportTo: m.ExportTo,
 			Mark: metadata.NewMark(b.cfg.Owner, x.Name), Protocol: x.Formats[0].Protocol,
 		})
 		if err != nil {
