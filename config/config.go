@@ -3,7 +3,13 @@
 // what to do about it. It opens no connection and starts nothing.
 package config
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+
+	"github.com/xds-bridge/xds-bridge/metadata/format"
+	"github.com/xds-bridge/xds-bridge/metadata/formats"
+)
 
 // Version is the apiVersion that this package reads.
 const Version = "xds-bridge/v1"
@@ -153,4 +159,37 @@ type Guard struct {
 	LastEndpoint Duration `yaml:"lastEndpoint" default:"30s" doc:"How long the last endpoint of a service waits."`
 	Settle       Duration `yaml:"settle" default:"1m" doc:"How long an orphan waits once the source is complete: an entry that no reading shows and nobody withdrew."`
 	Confirm      Duration `yaml:"confirm" default:"10m" doc:"How long after a hold began a reading over a new connection may confirm it; 0s: only approval ends it."`
+}
+
+// complete fills in what depends on the format.
+func (c *Config) complete() {
+	for i := range c.Bridges {
+		for _, list := range [][]Format{c.Bridges[i].Formats, c.Bridges[i].Reads} {
+			for j := range list {
+				list[j] = list[j].completed()
+			}
+		}
+	}
+}
+
+func (f Format) completed() Format {
+	d := f.descriptor()
+	f.Root, f.Protocol = cmp.Or(f.Root, d.Root), cmp.Or(f.Protocol, d.Protocol)
+	return f
+}
+
+// descriptor returns the format that is meant; of one that is not known nothing
+// but its zero value.
+func (f Format) descriptor() format.Descriptor {
+	d, _ := formats.Find(f.Format)
+	return d
+}
+
+// Read returns the formats in which the registry that the bridge leads from
+// is read, where it is no mesh.
+func (b Bridge) Read() []Format {
+	if len(b.Reads) > 0 {
+		return b.Reads
+	}
+	return b.Formats
 }

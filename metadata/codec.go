@@ -1,6 +1,12 @@
 package metadata
 
-import "github.com/xds-bridge/xds-bridge/registry"
+import (
+	"encoding/json"
+	"iter"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
 
 // An Encoder is the half of a Codec that writes.
 type Encoder interface {
@@ -70,3 +76,53 @@ func (f Fault) Error() string {
 
 // Unwrap returns why the entry could not be read.
 func (f Fault) Unwrap() error { return f.Err }
+
+// Attributes yields what an endpoint tells of itself, and what its service tells
+// beside that, in no order.
+func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for k, v := range e.Attributes {
+			if !yield(k, v) {
+				return
+			}
+		}
+		for k, v := range s.Attributes {
+			if _, own := e.Attributes[k]; !own && !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+// JSON writes strings, numbers and what is made of them as every reader takes it,
+// without HTML escapes.
+func JSON(v any) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic(err) // such values have no other
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// A Replacement is how a changed entry takes the place of the one before in
+// ZooKeeper. It follows who reads the format: what consumers watch, and what
+// they do meanwhile.
+type Replacement uint8
+
+// The kinds of replacement.
+const (
+	// InPlace sets the data of the node. Consumers watch it, or ask again and
+	// again.
+	InPlace Replacement = iota
+
+	// Recreated deletes the node and creates it anew, in one transaction.
+	// Consumers watch the names alone, and read the data whenever these change.
+	Recreated
+
+	// Overlapping creates another node, and deletes the one before a while
+	// later. Consumers know nodes by their names, and have no provider
+	// between the end of one and the beginning of the other, however short.
+	Overlapping
+)

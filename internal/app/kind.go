@@ -2,6 +2,8 @@ package app
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/config"
 )
@@ -53,3 +55,50 @@ func kindOf(r config.Registry) kind {
 
 // kind returns the kind of a registry of the configuration.
 func (b *builder) kind(registry string) kind { return kindOf(b.cfg.Registries[registry]) }
+
+// Unsupported returns what a valid configuration asks for that this version
+// cannot do.
+func Unsupported(cfg *config.Config) config.Faults {
+	if cfg == nil {
+		return nil
+	}
+	var faults config.Faults
+	first := make(map[string]int)     // the first bridge that reads a registry
+	listeners := make(map[string]int) // the first bridge that listens at an address
+	for i, b := range cfg.Bridges {
+		path := fmt.Sprintf("bridges[%d]", i)
+		faults = append(faults, badRules(cfg, path+".metadata", b.Metadata)...)
+		from, to := kindOf(cfg.Registries[b.From]).abilities(), kindOf(cfg.Registries[b.To]).abilities()
+		if from.hosts && to.imports != nil {
+			faults = append(faults, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
+		}
+		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
+			faults = append(faults, cfg.Fault(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
+		} else if !ok {
+			listeners[b.Listen] = i
+		}
+		j, ok := first[b.From]
+		if !ok {
+			first[b.From] = i
+			continue
+		}
+		if from.hosts && readsOtherwise(b, cfg.Bridges[j]) {
+			faults = append(faults, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
+				"in this version all bridges that read one mesh have to agree", j, b.From))
+		}
+	}
+	return faults
+}
+
+// badRules returns what is wrong with the rules for attributes.
+func badRules(cfg *config.Config, path string, m config.Metadata) config.Faults {
+	if err := rules(m).Check(); err != nil {
+		return config.Faults{cfg.Fault(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
+	}
+	return nil
+}
+
+// readsOtherwise reports whether two bridges ask different things of a source.
+func readsOtherwise(a, b config.Bridge) bool {
+	return a.Select.SkipMutualTLS != b.Select.SkipMutualTLS || !slices.Equal(a.Select.Allow, b.Select.Allow)
+}

@@ -63,7 +63,7 @@ func TestKinds_Formats(t *testing.T) {
 					if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 						t.Fatal(err)
 					}
-					b, err := (&Program{File: file, Env: noEnv, LogOutput: io.Discard}).built(buildOptions{dryRun: true, quiet: true})
+					b, err := (&Program{File: file, Env: noEnv, LogOutput: io.Discard}).builder(buildOptions{dryRun: true, quiet: true})
 					if d.Forms[kind] == nil {
 						if err == nil || !strings.Contains(err.Error(), "has no form in") {
 							t.Errorf("built = %v, want a fault that it has no form there", err)
@@ -90,9 +90,9 @@ func TestKinds_Formats(t *testing.T) {
 func TestKinds_New(t *testing.T) {
 	t.Parallel()
 	lines := map[string][2]string{ // by file: what is there, and what stands behind or in its place
-		"config/registries.go":     {"all := []Section{", "all := []Section{r.Toy, "},
-		"internal/app/kind.go":     {"\tcase *config.Istiod:", "\tcase *config.Toy:\n\t\treturn toyKind{s}\n\tcase *config.Istiod:"},
-		"metadata/plain/format.go": {"\t\t\tformat.Nacos:", "\t\t\t\"toy\": format.Form(instance.FromFormat, NewZooKeeper),\n\t\t\tformat.Nacos:"},
+		"config/registries.go":    {"all := []Section{", "all := []Section{r.Toy, "},
+		"internal/app/kind.go":    {"\tcase *config.Istiod:", "\tcase *config.Toy:\n\t\treturn toyKind{s}\n\tcase *config.Istiod:"},
+		"metadata/plain/plain.go": {"\t\t\tformat.Nacos:", "\t\t\t\"toy\": format.Form(instance.FromFormat, NewZooKeeper),\n\t\t\tformat.Nacos:"},
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -418,3 +418,11 @@ func testWork(t *testing.T, r *sourceRig) {
 		t.Errorf("a change costs %d requests beside 100 services, %d beside 5", many, few)
 	}
 }
+
+// Long returns how much virtual time the tests take that look for what gathers.
+func Long() time.Duration {
+	if testing.Short() {
+		return 90 * time.Minute
+	}
+	return 24 * time.Hour
+}

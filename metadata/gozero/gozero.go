@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
 
@@ -71,3 +72,11 @@ func (Nacos) Name(service, _ string) string { return service }
 
 // Parse implements instance.RecordForm.
 func (Nacos) Parse(service string) (string, bool) { return service, true }
+
+// Format describes the format. No client of it looks into ZooKeeper.
+func Format() format.Descriptor {
+	return format.Descriptor{
+		Name: Kind, Protocol: "grpc", Untyped: true,
+		Forms: map[string]format.New{format.Nacos: format.Form(instance.FromFormat, NewNacos)},
+	}
+}

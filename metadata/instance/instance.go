@@ -6,7 +6,11 @@ package instance
 
 import (
 	"cmp"
+	"fmt"
+	"net"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
@@ -198,3 +202,58 @@ func TakeProtocol(i *Instance, told func(protocol string) bool) {
 
 // SortPorts puts the ports of an instance in their order.
 func SortPorts(ports []Port) { slices.SortFunc(ports, Port.compare) }
+
+// ParseAddress reads host:port, an IPv6 host in brackets.
+func ParseAddress(s string) (Port, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return Port{}, fmt.Errorf("%.80q is no host:port", s)
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return Port{}, fmt.Errorf("%.80q: port %.20q is not within 1 to 65535", s, port)
+	}
+	if err := metadata.CheckAddress(host, uint16(n)); err != nil {
+		return Port{}, err //nolint:wrapcheck // says what is wrong with which
+	}
+	return Port{Host: host, Port: uint16(n)}, nil
+}
+
+// The keys of metadata that have a meaning here. Those that begin with mesh,
+// and endPointWeight, are the ones dubbo-go's xDS registry knows.
+const (
+	keyMeshWeight   = "endPointWeight"
+	keyMeshLocality = "meshLocality"
+	keyMeshHost     = "meshHostAddr"
+	keyMeshCluster  = "meshClusterID"
+	keyMeshSubset   = "meshSubset"
+	keyInstance     = "instanceId"
+	keyVersion      = "version"
+	keyGroup        = "group"
+	keyRegion       = "region"
+	keyZone         = "zone"
+	keyTag          = "dubbo.tag"
+	keyTLS          = "tlsMode" // of a mesh's endpoint
+)
+
+// ofModel reports whether a key tells of a field of the model, or of a mesh:
+// all formats read and write it alike.
+func ofModel(key string) bool {
+	switch key {
+	case "", metadata.MarkKey, keyMeshWeight, keyMeshLocality, keyMeshHost, keyMeshCluster, keyMeshSubset, keyInstance, keyTag:
+		return true
+	}
+	return false
+}
+
+// ofRegistration reports whether a key speaks of a registration itself: to the
+// server of Nacos, or to consumers of Dubbo that look into the same place.
+func (c *codec) ofRegistration(key string) bool {
+	_, nacos := c.form.(RecordForm)
+	return nacos && strings.HasPrefix(key, "preserved.") || strings.HasPrefix(key, "dubbo.metadata") || key == "dubbo.endpoints" ||
+		strings.HasPrefix(key, "dubbo.subscribed-services")
+}
+
+// reserved reports whether what stands under a key says something to consumers
+// of the format, or of its registry: it is no metadata of a user.
+func (c *codec) reserved(key string) bool { return c.form.Reserved(key) || c.ofRegistration(key) }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -50,4 +51,16 @@ func takeWeight(i *instance.Instance) {
 		i.Health = registry.Disabled
 	}
 	i.Share = convert.Kratos().Share(float64(w))
+}
+
+// Format describes the format.
+func Format() format.Descriptor {
+	return format.Descriptor{
+		Name: Kind, Root: "/microservices", Protocol: "grpc", OwnNames: true,
+		Forms: map[string]format.New{
+			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper),
+			format.Nacos:     format.Form(instance.FromFormat, NewNacos),
+		},
+		NacosNames: Services,
+	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xds-bridge/xds-bridge/metadata"
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 )
 
@@ -126,4 +127,15 @@ func (ZooKeeper) Read(name string, data []byte) (instance.Instance, error) {
 		i.Share = convert.Nacos().Share(n.Weight)
 	}
 	return i, nil
+}
+
+// Format describes the format.
+func Format() format.Descriptor {
+	return format.Descriptor{
+		Name: Kind, Root: "/plain", Protocol: "tcp", Untyped: true,
+		Forms: map[string]format.New{
+			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper),
+			format.Nacos:     format.Form(instance.FromFormat, NewNacos),
+		},
+	}
 }

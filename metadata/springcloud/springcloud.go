@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/xds-bridge/xds-bridge/metadata/convert"
+	"github.com/xds-bridge/xds-bridge/metadata/format"
 	"github.com/xds-bridge/xds-bridge/metadata/instance"
 	"github.com/xds-bridge/xds-bridge/registry"
 )
@@ -82,4 +83,15 @@ func takeStatus(i *instance.Instance) {
 		i.Health = registry.Disabled
 	}
 	delete(i.Metadata, keyStatus)
+}
+
+// Format describes the format.
+func Format() format.Descriptor {
+	return format.Descriptor{
+		Name: Kind, Root: "/services", Protocol: "http",
+		Forms: map[string]format.New{
+			format.ZooKeeper: format.Form(instance.FromFormat, NewZooKeeper),
+			format.Nacos:     format.Form(instance.FromFormat, NewNacos),
+		},
+	}
 }

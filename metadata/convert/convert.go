@@ -2,7 +2,10 @@
 // protocols and localities. It is pure.
 package convert
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // Normal is the share of the calls that an endpoint has when nobody said
 // anything: weights are compared in hundredths of it. A registry.Endpoint of
@@ -72,3 +75,75 @@ const maxShare = 1_000_000
 // FromMesh returns the share of an istio weight, of which 1 is the normal
 // one.
 func FromMesh(weight uint32) uint32 { return uint32(min(uint64(weight)*Normal, maxShare)) }
+
+// Locality joins a region and a zone as istio writes them; empty without a
+// region, because a zone alone says nothing there.
+func Locality(region, zone string) string {
+	if region == "" || zone == "" || strings.Contains(region+zone, "/") {
+		return region
+	}
+	return region + "/" + zone
+}
+
+// RegionZone takes a locality apart.
+func RegionZone(locality string) (region, zone string) {
+	region, rest, _ := strings.Cut(locality, "/")
+	zone, _, _ = strings.Cut(rest, "/")
+	return region, zone
+}
+
+// Family is what protocols have in common for a consumer: one that speaks one
+// of a family speaks all of it.
+type Family string
+
+// The families.
+const (
+	HTTP  Family = "http"  // http, https, http2, rest
+	GRPC  Family = "grpc"  // grpc, grpcs, tri
+	Other Family = "other" // all others
+)
+
+// FamilyOf returns the family of a protocol.
+func FamilyOf(protocol string) Family {
+	switch strings.ToLower(protocol) {
+	case "http", "https", "http2", "rest":
+		return HTTP
+	case "grpc", "grpcs", "tri":
+		return GRPC
+	default:
+		return Other
+	}
+}
+
+// Known reports whether a text is the name of a protocol that services are
+// called by.
+func Known(protocol string) bool {
+	switch p := strings.ToLower(protocol); p {
+	case "dubbo", "thrift", "tcp", "tls", "udp", "ws", "wss", "mongo", "redis", "mysql":
+		return true
+	default:
+		return FamilyOf(p) != Other
+	}
+}
+
+// Secure reports whether a protocol is one over TLS.
+func Secure(protocol string) bool {
+	switch strings.ToLower(protocol) {
+	case "https", "grpcs", "tls":
+		return true
+	}
+	return false
+}
+
+// Scheme returns the scheme that Go frameworks write for a protocol: grpc or
+// http, with an s where it is over TLS; other protocols are their own.
+func Scheme(protocol string) string {
+	family := FamilyOf(protocol)
+	if family == Other {
+		return strings.ToLower(protocol)
+	}
+	if Secure(protocol) {
+		return string(family) + "s"
+	}
+	return string(family)
+}
