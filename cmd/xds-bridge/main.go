@@ -3,10 +3,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xds-bridge/xds-bridge/internal/app"
 )
 
 // version is set by the linker; empty, the build information has it.
@@ -19,4 +24,23 @@ func main() {
 	code := execute(ctx, &cli{out: os.Stdout, err: os.Stderr, env: os.LookupEnv, hup: hup}, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+func (c *cli) versionCommand() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use: "version", Short: "Say what this binary is", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return c.version(o) },
+	}
+	outputFlag(cmd, &o)
+	return cmd
+}
+
+func (c *cli) version(o output) error {
+	b := app.ReadBuild(version)
+	if o == outputJSON {
+		return c.document(b)
+	}
+	c.say("xds-bridge %s (revision %s, %s, %s, %s)", b.Version, cmp.Or(b.Revision, "-"), cmp.Or(b.Date, "-"), b.Go, b.Platform)
+	return nil
 }

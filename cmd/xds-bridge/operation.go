@@ -72,3 +72,71 @@ func (c *cli) printSteps(steps []app.Step) {
 		}
 	}
 }
+
+func (c *cli) adoptCommand() *cobra.Command {
+	var o app.AdoptOptions
+	var form output
+	cmd := &cobra.Command{
+		Use: "adopt (--from OWNER | --unsigned | --unmarked)", Short: "Take entries over as our own", Args: noArgs,
+		Long: "adopt puts the mark of the configuration's owner on entries that stay as they are\n" +
+			"otherwise. Each is replaced in one step, so that consumers miss none.\n\n" +
+			"  --from OWNER  those of another owner, such as the one before a new id; its bridge\n" +
+			"                has to be stopped\n" +
+			"  --unsigned    our own from before ownerKeyFile was set, or from before a key in it\n" +
+			"                was dropped\n" +
+			"  --unmarked    those without a mark that are what we would write but for it; this\n" +
+			"                reads the sources\n\n" +
+			"It only tells what it would do, unless --yes is given.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := c.program().Adopt(cmd.Context(), o)
+			return c.operated(d, err, form)
+		},
+	}
+	operationFlags(cmd, &o.OperationOptions, &form, "do it")
+	cmd.Flags().StringVar(&o.From, "from", "", "whose entries")
+	cmd.Flags().BoolVar(&o.Unsigned, "unsigned", false, "our own that are not signed by a key of ownerKeyFile")
+	cmd.Flags().BoolVar(&o.Unmarked, "unmarked", false, "those without a mark that are what we would write")
+	return cmd
+}
+
+func (c *cli) purgeCommand() *cobra.Command {
+	var o app.PurgeOptions
+	var form output
+	cmd := &cobra.Command{
+		Use: "purge (--owner OWNER | --bridge BRIDGE)", Short: "Delete everything that one owner or one bridge wrote", Args: noArgs,
+		Long: "purge lists everything that carries the mark of an owner in the targets of the\n" +
+			"configuration, and deletes it where --yes is given. Consumers lose these\n" +
+			"addresses at once. Stop the process of that owner first: it would write them\n" +
+			"again.\n\n" +
+			"With --bridge it takes only what carries the mark of that bridge, of the owner of\n" +
+			"the configuration unless --owner is given. The process may run if the\n" +
+			"configuration has no bridge of that name.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := c.program().Purge(cmd.Context(), o)
+			return c.operated(d, err, form)
+		},
+	}
+	operationFlags(cmd, &o.OperationOptions, &form, "delete")
+	cmd.Flags().StringVar(&o.Owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it")
+	cmd.Flags().StringVar(&o.Bridge, "bridge", "", "only what this bridge wrote, by its name or as holds shows its mark")
+	return cmd
+}
+
+func (c *cli) releaseCommand() *cobra.Command {
+	var o app.ReleaseOptions
+	var form output
+	cmd := &cobra.Command{
+		Use: "release --owner OWNER", Short: "Leave everything that one owner wrote to nobody", Args: noArgs,
+		Long: "release takes the marks of an owner off and forgets the owner. The entries stay,\n" +
+			"and no bridge changes or deletes them any more. Each is replaced in one step, so\n" +
+			"that consumers miss none. Stop the bridge of that owner first. It only tells what\n" +
+			"it would do, unless --yes is given.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := c.program().Release(cmd.Context(), o)
+			return c.operated(d, err, form)
+		},
+	}
+	operationFlags(cmd, &o.OperationOptions, &form, "do it")
+	cmd.Flags().StringVar(&o.Owner, "owner", "", "whose entries, by its name or as mark: and the mark that is shown of it; required")
+	return cmd
+}
