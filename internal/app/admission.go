@@ -23,9 +23,9 @@ type admission struct {
 	target *zookeeper.Target
 	fatal  time.Time     // until then a refusal ends the process; zero: it never does
 	retry  time.Duration // after which it is asked again
-	peer   string
+	name   string
 	log    *slog.Logger
-	tell   func(bridge.Event)
+	emit   func(bridge.Event)
 	back   chan<- struct{} // made ready when a refusal ended: a person may have changed much
 
 	mu      sync.Mutex
@@ -35,8 +35,8 @@ type admission struct {
 // admission returns what asks whether a target may be written to.
 func (b *builder) admission(name string, target *zookeeper.Target) *admission {
 	a := &admission{
-		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), peer: name,
-		log: b.log.With("component", "zookeeper", "peer", name), tell: b.events.Add,
+		target: target, retry: b.cfg.Registries[name].Timing.RetryMax.Std(), name: name,
+		log: b.log.With("component", "zookeeper", "peer", name), emit: b.events.Add,
 	}
 	if b.before == nil {
 		a.fatal = time.Now().Add(starting)
@@ -57,19 +57,19 @@ func (a *admission) wait(ctx context.Context) error {
 		}
 		err := a.target.Admit(ctx)
 		if !errors.Is(err, zookeeper.ErrDuplicateProcess) && !errors.Is(err, zookeeper.ErrOwner) {
-			a.note(nil)
+			a.setRefused(nil)
 			return err //nolint:wrapcheck // runtime names the target
 		}
 		if time.Now().Before(a.fatal) {
 			return &Error{CauseUsage, err}
 		}
-		a.note(err)
+		a.setRefused(err)
 		timer.Reset(a.retry)
 	}
 }
 
-// note says that a refusal began or ended, each once.
-func (a *admission) note(refused error) {
+// setRefused says that a refusal began or ended, each once.
+func (a *admission) setRefused(refused error) {
 	a.mu.Lock()
 	before := a.refused
 	a.refused = refused
@@ -77,8 +77,8 @@ func (a *admission) note(refused error) {
 	switch {
 	case refused != nil && before == nil:
 		a.log.Error("the target may not be written to; it is tried again, and other targets go on", "err", refused, "every", a.retry)
-		a.tell(bridge.Event{
-			Time: time.Now(), Kind: bridge.EventRefused, Target: a.peer, What: "nothing may be written to the target",
+		a.emit(bridge.Event{
+			Time: time.Now(), Kind: bridge.EventRefused, Target: a.name, What: "nothing may be written to the target",
 			Why: refused.Error(), Release: "when a try succeeds; there is one every " + a.retry.String(),
 		})
 	case refused == nil && before != nil:
@@ -87,8 +87,8 @@ func (a *admission) note(refused error) {
 	}
 }
 
-// fault says why the target may not be written to, empty where it may.
-func (a *admission) fault() string {
+// refusal says why the target may not be written to, empty where it may.
+func (a *admission) refusal() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.refused == nil {
@@ -97,10 +97,10 @@ func (a *admission) fault() string {
 	return a.refused.Error()
 }
 
-// lacks says what the target waits for before it may be written to, or that others
+// warning says what the target waits for before it may be written to, or that others
 // do not see that it is; empty if neither, or if fault says why it may not be.
-func (a *admission) lacks() string {
-	if a.fault() != "" {
+func (a *admission) warning() string {
+	if a.refusal() != "" {
 		return ""
 	}
 	if err := a.target.Admission(); err != nil {
@@ -112,8 +112,8 @@ func (a *admission) lacks() string {
 	return ""
 }
 
-// alive keeps the sign of life of the target, once it may be written to.
-func (a *admission) alive(ctx context.Context) error {
+// keepAlive keeps the sign of life of the target, once it may be written to.
+func (a *admission) keepAlive(ctx context.Context) error {
 	if err := a.wait(ctx); err != nil {
 		return err
 	}

@@ -31,14 +31,14 @@ func TestARefusalEndsAProcessOnlyAtItsStart(t *testing.T) {
 			defer h.close()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			a := h.sink(sinkKey{registry: "zk2"}).entry
+			a := h.sink(sinkKey{registry: "zk2"}).admission
 			a.fatal = a.fatal.Add(-tc.since)
 			ended := make(chan error, 1)
-			go func() { ended <- a.alive(ctx) }()
+			go func() { ended <- a.keepAlive(ctx) }()
 			if !tc.ends {
-				eventually(t, "it is told", func() bool { return strings.Contains(a.fault(), `"shpo"`) })
+				eventually(t, "it is told", func() bool { return strings.Contains(a.refusal(), `"shpo"`) })
 				e.to.Delete("/xds-bridge/shpo/bridges")
-				eventually(t, "it is admitted", func() bool { _, lives := e.to.Get("/xds-bridge/shop/alive"); return lives && a.fault() == "" })
+				eventually(t, "it is admitted", func() bool { _, lives := e.to.Get("/xds-bridge/shop/alive"); return lives && a.refusal() == "" })
 				cancel()
 			}
 			err = <-ended

@@ -23,7 +23,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 	if o.Owner == "" && o.Bridge == "" {
 		return nil, usage("purge needs --owner or --bridge, whose entries have to go")
 	}
-	w := operation{action: "purge", after: "deleted", owner: o.Owner, gone: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
+	w := operation{action: "purge", after: "deleted", owner: o.Owner, subject: o.Owner, bridge: o.Bridge, OperationOptions: o.OperationOptions}
 	if o.Bridge != "" {
 		if strings.ContainsAny(strings.TrimPrefix(o.Bridge, markPrefix), ": ") {
 			return nil, usage("%q is no bridge; write its name, or its mark as in mark:r4k", o.Bridge)
@@ -33,10 +33,10 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 			return nil, err
 		}
 		w.owner = cmp.Or(o.Owner, cfg.Owner)
-		w.gone = w.owner
+		w.subject = w.owner
 		configured := slices.ContainsFunc(cfg.Bridges, func(x config.Bridge) bool { return SameBridge(x.Name, o.Bridge) })
 		if !configured && metadata.OwnerMark(w.owner) == metadata.OwnerMark(cfg.Owner) {
-			w.gone = "" // nobody writes them again
+			w.subject = "" // nobody writes them again
 		}
 	}
 	mark := metadata.OwnerMark(w.owner)
@@ -45,7 +45,7 @@ func (p *Program) Purge(ctx context.Context, o PurgeOptions) (*Operation, error)
 			return h.Owner != mark || o.Bridge != "" && !wrote(o.Bridge, h.Entry)
 		})}
 	}
-	return p.doWork(ctx, w, w.owner)
+	return p.operate(ctx, w, w.owner)
 }
 
 // ReleaseOptions say whose entries are left to nobody.
@@ -61,14 +61,14 @@ func (p *Program) Release(ctx context.Context, o ReleaseOptions) (*Operation, er
 	}
 	mark := metadata.OwnerMark(o.Owner)
 	owners := append(metadata.Disowned(mark), mark)
-	released := &takeover{owners: owners}
-	return p.doWork(ctx, operation{
-		action: "release", after: "left to nobody", owner: o.Owner, gone: o.Owner,
-		lasting: true, OperationOptions: o.OperationOptions, taking: released,
+	released := &ownerSet{owners: owners}
+	return p.operate(ctx, operation{
+		action: "release", after: "left to nobody", owner: o.Owner, subject: o.Owner,
+		lasting: true, OperationOptions: o.OperationOptions, adopted: released,
 		change: func(g registry.Group, held []registry.Held) registry.Change {
 			change := registry.Change{Group: g}
 			for _, h := range held {
-				if released.takes(h.Owner) {
+				if released.has(h.Owner) {
 					change.Put = append(change.Put, registry.Write{New: metadata.Bare(h.Entry), Old: &h})
 				}
 			}
@@ -95,48 +95,48 @@ func (p *Program) Adopt(ctx context.Context, o AdoptOptions) (*Operation, error)
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	a := &adoption{
-		takeover: &takeover{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
-		wanted: make(map[registry.Entry]registry.Entry),
+		ownerSet: &ownerSet{}, owner: metadata.OwnerMark(cfg.Owner), signer: signs,
+		desired: make(map[registry.Entry]registry.Entry),
 	}
 	w := operation{
-		action: "adopt", after: "marked as owner " + cfg.Owner, gone: o.From,
-		lasting: true, OperationOptions: o.OperationOptions, taking: a.takeover, change: a.change,
+		action: "adopt", after: "marked as owner " + cfg.Owner, subject: o.From,
+		lasting: true, OperationOptions: o.OperationOptions, adopted: a.ownerSet, change: a.change,
 	}
-	switch way := o.way(); {
-	case way == "from" && o.From != cfg.Owner:
+	switch flag := o.flag(); {
+	case flag == "from" && o.From != cfg.Owner:
 		a.owners = []string{metadata.OwnerMark(o.From)}
-	case way == "unsigned" && signs != nil:
+	case flag == "unsigned" && signs != nil:
 		a.owners = metadata.Disowned(a.owner)
-	case way == "unsigned":
+	case flag == "unsigned":
 		return nil, usage("adopt --unsigned is for entries from before ownerKeyFile was set; it is not set")
-	case way == "unmarked":
+	case flag == "unmarked":
 		a.owners, w.prepare = []string{""}, a.plan
 	default:
 		return nil, usage("adopt needs one of --from with another owner than %q, --unsigned and --unmarked", cfg.Owner)
 	}
-	return p.doWork(ctx, w, cfg.Owner)
+	return p.operate(ctx, w, cfg.Owner)
 }
 
-// way returns the one flag that says what is adopted; empty where it is not one.
-func (o AdoptOptions) way() string {
-	var ways []string
-	for way, set := range map[string]bool{"from": o.From != "", "unsigned": o.Unsigned, "unmarked": o.Unmarked} {
+// flag returns the one flag that says what is adopted; empty where it is not one.
+func (o AdoptOptions) flag() string {
+	var flags []string
+	for flag, set := range map[string]bool{"from": o.From != "", "unsigned": o.Unsigned, "unmarked": o.Unmarked} {
 		if set {
-			ways = append(ways, way)
+			flags = append(flags, flag)
 		}
 	}
-	if len(ways) != 1 {
+	if len(flags) != 1 {
 		return ""
 	}
-	return ways[0]
+	return flags[0]
 }
 
 // An adoption puts our mark on entries.
 type adoption struct {
-	*takeover
-	owner  string // ours, as registry.Held.Owner tells it
-	signer *metadata.Signer
-	wanted map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
+	*ownerSet
+	owner   string // ours, as registry.Held.Owner tells it
+	signer  *metadata.Signer
+	desired map[registry.Entry]registry.Entry // of those without a mark: what we would write in their place
 }
 
 // plan finds out which entries without a mark are what we would write but for
@@ -150,7 +150,7 @@ func (a *adoption) plan(ctx context.Context, h *runtime) error {
 		for _, p := range plans {
 			for _, w := range p.Change.Put {
 				if w.Old != nil && metadata.Bare(w.Old.Entry).Value == metadata.Bare(w.New).Value {
-					a.wanted[w.Old.Entry] = w.New
+					a.desired[w.Old.Entry] = w.New
 				}
 			}
 		}
@@ -175,11 +175,11 @@ func (a *adoption) change(g registry.Group, held []registry.Held) registry.Chang
 
 // ours returns an entry as ours, false where it is not taken over.
 func (a *adoption) ours(h registry.Held) (registry.Entry, bool) {
-	if !a.takes(h.Owner) {
+	if !a.has(h.Owner) {
 		return registry.Entry{}, false
 	}
 	if h.Owner == "" {
-		next, ok := a.wanted[h.Entry]
+		next, ok := a.desired[h.Entry]
 		return next, ok
 	}
 	next := metadata.Remark(h.Entry, func(m metadata.Mark) metadata.Mark {
@@ -189,21 +189,21 @@ func (a *adoption) ours(h registry.Held) (registry.Entry, bool) {
 	return a.signer.Sign(next), true
 }
 
-// takeover says whose entries a person takes over.
-type takeover struct {
+// ownerSet says whose entries a person takes over.
+type ownerSet struct {
 	owners []string // as registry.Held.Owner tells them; "" is nobody
 }
 
-func (t *takeover) takes(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
+func (t *ownerSet) has(owner string) bool { return t != nil && slices.Contains(t.owners, owner) }
 
-// pretend returns entries as if those that are taken over were ours already.
-func (t *takeover) pretend(held []registry.Held, owner string) []registry.Held {
+// reassign returns entries as if those that are taken over were ours already.
+func (t *ownerSet) reassign(held []registry.Held, owner string) []registry.Held {
 	if t == nil || len(t.owners) == 0 {
 		return held
 	}
 	held = slices.Clone(held)
 	for i := range held {
-		if t.takes(held[i].Owner) {
+		if t.has(held[i].Owner) {
 			held[i].Owner = owner
 		}
 	}

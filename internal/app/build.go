@@ -21,11 +21,11 @@ import (
 
 // buildOptions says how a configuration is made into a runtime.
 type buildOptions struct {
-	dryRun bool      // targets are read, and nothing is written
-	quiet  bool      // only warnings are logged
-	joins  bool      // it takes its part among replicas, where there are to be several
-	owner  string    // in place of the configuration's; empty: that one
-	byHand *takeover // entries are changed by a person's word, beside any bridge that runs; nil: they are not
+	dryRun  bool      // targets are read, and nothing is written
+	quiet   bool      // only warnings are logged
+	joins   bool      // it takes its part among replicas, where there are to be several
+	owner   string    // in place of the configuration's; empty: that one
+	adopted *ownerSet // entries are changed by a person's word, beside any bridge that runs; nil: they are not
 }
 
 // builder makes a runtime. The one after each change of the configuration is made
@@ -40,7 +40,7 @@ type builder struct {
 	signed       string                  // which keys it signs with, as a text that changes with them
 	runtime      *runtime                // that is being made
 	before       *runtime                // that runs while this one is made; nil: none does
-	stand        []*targetConnection     // that are up while it is made, also such as the runtime before has no more
+	connections  []*targetConnection     // that are up while it is made, also such as the runtime before has no more
 	sourceTables map[string]*sourceTable // of the registries that are read
 	asked        map[*registryID]*keptID // how ids of the runtime before are asked for once the next one runs
 }
@@ -53,27 +53,27 @@ type process struct {
 	events    *admin.Events
 	audit     *audit.Log
 	listeners *listeners
-	file      watched    // the configuration, as it was read last
+	file      fileWatch  // the configuration, as it was read last
 	replicas  *elections // as one of which it runs
-	byHand    *takeover  // see buildOptions
+	adopted   *ownerSet  // see buildOptions
 	dryRun    bool
 }
 
 // runtime makes the configuration that the flags name into a runtime that does
 // not run yet. It connects to nobody.
 func (p *Program) runtime(w buildOptions) (*runtime, error) {
-	b, err := p.built(w)
+	b, err := p.builder(w)
 	if err != nil {
 		return nil, err
 	}
 	return b.runtime, nil
 }
 
-// built returns a runtime with what made it.
-func (p *Program) built(w buildOptions) (*builder, error) {
-	file := watched{path: p.File}
-	file.taken() // before it is read: what it says from then on is a change
-	cfg, err := p.usable()
+// builder returns a runtime with what made it.
+func (p *Program) builder(w buildOptions) (*builder, error) {
+	file := fileWatch{path: p.File}
+	file.markRead() // before it is read: what it says from then on is a change
+	cfg, err := p.usableConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (p *Program) built(w buildOptions) (*builder, error) {
 		return nil, err
 	}
 	b := &builder{sourceTables: make(map[string]*sourceTable), process: &process{
-		log: log, level: level, dryRun: w.dryRun, byHand: w.byHand, listeners: newListeners(), file: file, replicas: &elections{},
+		log: log, level: level, dryRun: w.dryRun, adopted: w.adopted, listeners: newListeners(), file: file, replicas: &elections{},
 		events: &admin.Events{}, audit: audit.New(cfg.Audit.File, log),
 		metrics: metrics.New(metrics.Build{Version: p.Build.Version, Revision: p.Build.Revision}),
 	}}
@@ -110,15 +110,15 @@ func (p *Program) load() (*config.Config, error) {
 	return cfg, nil
 }
 
-// usable returns the configuration that the flags name, or everything that
+// usableConfig returns the configuration that the flags name, or everything that
 // is wrong with it.
-func (p *Program) usable() (*config.Config, error) {
+func (p *Program) usableConfig() (*config.Config, error) {
 	cfg, err := p.load()
 	if err != nil {
 		return nil, err
 	}
-	if faults := append(cfg.CheckFiles(), Unsupported(cfg)...); len(faults) > 0 {
-		return nil, faults
+	if problems := append(cfg.CheckFiles(), Unsupported(cfg)...); len(problems) > 0 {
+		return nil, problems
 	}
 	return cfg, nil
 }
@@ -127,9 +127,9 @@ func (p *Program) usable() (*config.Config, error) {
 // before it that depend on nothing that changed are parts of the new one as they
 // are, and connections that stand are taken up. One that cannot be made leaves this
 // builder as it was.
-func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*builder, error) {
+func (b *builder) next(cfg *config.Config, connections []*targetConnection) (*builder, error) {
 	next := *b
-	next.cfg, next.before, next.stand = cfg, b.runtime, standing
+	next.cfg, next.before, next.connections = cfg, b.runtime, connections
 	next.sourceTables, next.asked = maps.Clone(b.sourceTables), make(map[*registryID]*keptID)
 	next.runtime = &runtime{process: b.process, cfg: cfg}
 	var err error
@@ -137,10 +137,10 @@ func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*build
 		return nil, usage("ownerKeyFile: %w", err)
 	}
 	if err := next.build(); err != nil {
-		next.runtime.closeBut(standing)
+		next.runtime.closeBut(connections)
 		return nil, &Error{CauseUsage, err}
 	}
-	next.before, next.stand = nil, nil
+	next.before, next.connections = nil, nil
 	return &next, nil
 }
 
@@ -148,7 +148,7 @@ func (b *builder) next(cfg *config.Config, standing []*targetConnection) (*build
 // sink for every end that one writes to.
 func (b *builder) build() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.From }) {
-		in, err := b.reused(name)
+		in, err := b.sourceFor(name)
 		if err != nil {
 			return fmt.Errorf("registries.%s: %w", name, err)
 		}
@@ -157,8 +157,8 @@ func (b *builder) build() error {
 	if err := b.keyPublishers(); err != nil {
 		return err
 	}
-	for _, name := range b.named() {
-		b.runtime.registryIDs = append(b.runtime.registryIDs, b.joined(name))
+	for _, name := range b.registryNames() {
+		b.runtime.registryIDs = append(b.runtime.registryIDs, b.registryIDFor(name))
 	}
 	for _, at := range distinct(b.cfg.Bridges, sinkKeyOf) {
 		if err := b.sink(at); err != nil {
@@ -168,9 +168,9 @@ func (b *builder) build() error {
 	return nil
 }
 
-// reused returns the source of a registry: the one that runs where it depends
+// sourceFor returns the source of a registry: the one that runs where it depends
 // on nothing that changed, or a new one over the same table.
-func (b *builder) reused(name string) (*boundSource, error) {
+func (b *builder) sourceFor(name string) (*boundSource, error) {
 	of := sourceConfig(b.cfg, name)
 	key := text(of)
 	if b.before != nil {
@@ -219,7 +219,7 @@ func (b *builder) sink(at sinkKey) error {
 	o.former = b.former(at, old)
 	o.key = loopKey(b.cfg, at, o.former) + b.signed
 	key := targetConnectionKey(b.cfg, at)
-	o.targetConnection = first(b.stand, func(l *targetConnection) bool { return l.name == at.String() && l.key == key })
+	o.targetConnection = first(b.connections, func(l *targetConnection) bool { return l.name == at.String() && l.key == key })
 	if old != nil && old.targetConnection == o.targetConnection && old.key == o.key {
 		b.runtime.sinks = append(b.runtime.sinks, old)
 		return nil
@@ -245,9 +245,9 @@ func (b *builder) sink(at sinkKey) error {
 func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	owner, target := metadata.OwnerMark(b.cfg.Owner), o.target
 	if b.dryRun {
-		target = &overlay{real: target, owner: owner, told: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), taking: b.byHand}
+		target = &overlay{real: target, owner: owner, observe: b.wouldWrite(o.name), groups: make(map[registry.Group][]registry.Held), adopted: b.adopted}
 	}
-	ways, err := b.bridges(bridges, o.codecs)
+	all, err := b.bridges(bridges, o.codecs)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 	}
 	options.Author = b.author(o.at)
 	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
-	l, err := bridge.New(target, ways, options)
+	l, err := bridge.New(target, all, options)
 	return l, err //nolint:wrapcheck // build names the registry
 }
 

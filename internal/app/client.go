@@ -102,7 +102,7 @@ func secured(a config.Admin) *admin.Secure {
 const maxAnswer = 256 << 20
 
 // secure has the client speak TLS and bear the token.
-func (a *Client) secure(how config.Admin) error {
+func (c *Client) secure(how config.Admin) error {
 	token, err := config.ReadSecret(how.TokenFile)
 	if err != nil {
 		return usage("admin.tokenFile: %w", err)
@@ -111,7 +111,7 @@ func (a *Client) secure(how config.Admin) error {
 	if err != nil {
 		return usage("admin.%w", err)
 	}
-	a.scheme, a.token, a.transport.TLSClientConfig = "https", token.Reveal(), expected
+	c.scheme, c.token, c.transport.TLSClientConfig = "https", token.Reveal(), expected
 	return nil
 }
 
@@ -131,38 +131,38 @@ func newClient(address string, timeout time.Duration) *Client {
 }
 
 // Status returns all that the bridge knows and does.
-func (a *Client) Status(ctx context.Context) (d admin.Document, err error) {
-	return d, a.get(ctx, "/api/v1/status", &d)
+func (c *Client) Status(ctx context.Context) (d admin.Document, err error) {
+	return d, c.get(ctx, "/api/v1/status", &d)
 }
 
 // Why returns the whole chain of a service.
-func (a *Client) Why(ctx context.Context, service string) (w admin.Why, err error) {
-	return w, a.get(ctx, "/api/v1/services/"+url.PathEscape(service), &w)
+func (c *Client) Why(ctx context.Context, service string) (w admin.Why, err error) {
+	return w, c.get(ctx, "/api/v1/services/"+url.PathEscape(service), &w)
 }
 
 // Holds returns the deletions that are held back.
-func (a *Client) Holds(ctx context.Context) (p admin.Page[admin.Hold], err error) {
-	return p, a.get(ctx, "/api/v1/holds", &p)
+func (c *Client) Holds(ctx context.Context) (p admin.Page[admin.Hold], err error) {
+	return p, c.get(ctx, "/api/v1/holds", &p)
 }
 
 // Events returns what happened after the event of a number.
-func (a *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Event], err error) {
-	return p, a.get(ctx, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
+func (c *Client) Events(ctx context.Context, after int64) (p admin.Page[admin.Event], err error) {
+	return p, c.get(ctx, "/api/v1/events?after="+strconv.FormatInt(after, 10), &p)
 }
 
 // Approve lets the deletions of a hold go ahead.
-func (a *Client) Approve(ctx context.Context, hold string) (d admin.Decision, err error) {
-	return d, a.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/approve", struct{}{}, &d)
+func (c *Client) Approve(ctx context.Context, hold string) (d admin.Decision, err error) {
+	return d, c.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/approve", struct{}{}, &d)
 }
 
 // Deny keeps the deletions of a hold back.
-func (a *Client) Deny(ctx context.Context, hold string) (d admin.Decision, err error) {
-	return d, a.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/deny", struct{}{}, &d)
+func (c *Client) Deny(ctx context.Context, hold string) (d admin.Decision, err error) {
+	return d, c.post(ctx, "/api/v1/holds/"+url.PathEscape(hold)+"/deny", struct{}{}, &d)
 }
 
 // Reload has the bridge read its configuration again.
-func (a *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
-	return r, a.post(ctx, "/api/v1/reload", struct{}{}, &r)
+func (c *Client) Reload(ctx context.Context) (r admin.Reload, err error) {
+	return r, c.post(ctx, "/api/v1/reload", struct{}{}, &r)
 }
 
 // straight returns a client that goes nowhere but where it is told to.
@@ -171,33 +171,33 @@ func straight(t http.RoundTripper) http.Client {
 }
 
 // get reads a document of the API.
-func (a *Client) get(ctx context.Context, path string, into any) error {
-	return a.ask(ctx, http.MethodGet, path, nil, into)
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	return c.ask(ctx, http.MethodGet, path, nil, into)
 }
 
 // post has something done, as the request says, and reads the answer.
-func (a *Client) post(ctx context.Context, path string, request, into any) error {
+func (c *Client) post(ctx context.Context, path string, request, into any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
-	return a.ask(ctx, http.MethodPost, path, bytes.NewReader(body), into)
+	return c.ask(ctx, http.MethodPost, path, bytes.NewReader(body), into)
 }
 
-func (a *Client) ask(ctx context.Context, method, path string, request io.Reader, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, a.scheme+"://"+a.host+path, request)
+func (c *Client) ask(ctx context.Context, method, path string, request io.Reader, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.scheme+"://"+c.host+path, request)
 	if err != nil {
 		return usage("--admin: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if a.token != "" {
-		req.Header.Set("Authorization", "Bearer "+a.token)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	req.Header.Set(admin.UserHeader, thisUser())
-	if a.Owner != "" {
-		req.Header.Set(admin.OwnerHeader, a.Owner)
+	if c.Owner != "" {
+		req.Header.Set(admin.OwnerHeader, c.Owner)
 	}
-	resp, err := a.http.Do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return unreachable("%w; is the bridge running, and is this its admin.address?", err)
 	}
@@ -207,22 +207,22 @@ func (a *Client) ask(ctx context.Context, method, path string, request io.Reader
 		return unreachable("read %s: %w", path, err)
 	}
 	if resp.StatusCode == http.StatusPreconditionFailed {
-		return usage("%s: %w; %s", a.host, problemOf(resp, body), a.remedy)
+		return usage("%s: %w; %s", c.host, problemOf(resp, body), c.remedy)
 	}
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnprocessableEntity {
-		return a.problem(resp, body)
+		return c.problem(resp, body)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return unreachable("%s does not answer as a bridge does: %w", a.host, err)
+		return unreachable("%s does not answer as a bridge does: %w", c.host, err)
 	}
 	return nil
 }
 
 // problem says what an answer other than 200 means.
-func (a *Client) problem(resp *http.Response, body []byte) error {
+func (c *Client) problem(resp *http.Response, body []byte) error {
 	err := problemOf(resp, body)
 	if resp.StatusCode == http.StatusNotFound && !json.Valid(body) {
-		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", a.host, err)
+		return unreachable("%s has no status API: %w; name admin.address, and not telemetry.address", c.host, err)
 	}
 	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusConflict {
 		return &Error{CauseFindings, err}

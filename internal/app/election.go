@@ -170,12 +170,12 @@ func (r *elections) fence(target string) func() (zookeeper.Fence, bool) {
 }
 
 // configure tells the other replicas what this runtime writes to each target.
-func (h *runtime) configure() {
-	for _, o := range h.sinks {
+func (r *runtime) configure() {
+	for _, o := range r.sinks {
 		if o.election == nil {
 			continue
 		}
-		bridges := leadingTo(h.cfg, o.at)
+		bridges := leadingTo(r.cfg, o.at)
 		for i := range bridges {
 			bridges[i].Guard = config.Guard{} // of how, not of what
 		}
@@ -208,16 +208,16 @@ func (e *election) differing() string {
 const handOverTime = 20 * time.Second
 
 // handOver makes others lead what this replica leads before it ends.
-func (h *runtime) handOver(ctx context.Context) {
-	if len(h.elections) == 0 {
+func (r *runtime) handOver(ctx context.Context) {
+	if len(r.elections) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, handOverTime, errors.New("nobody was ready within "+handOverTime.String()))
 	defer cancel()
 	began := time.Now()
-	errs := make([]error, len(h.elections))
+	errs := make([]error, len(r.elections))
 	var leaving sync.WaitGroup
-	for i, e := range h.elections {
+	for i, e := range r.elections {
 		leaving.Go(func() {
 			if err := e.Leave(ctx); err != nil {
 				errs[i] = fmt.Errorf("target %s: %w", e.target, err)
@@ -226,14 +226,14 @@ func (h *runtime) handOver(ctx context.Context) {
 	}
 	leaving.Wait()
 	if err := errors.Join(errs...); err != nil {
-		h.log.Warn("not everything was handed over; others lead after the ttl", "err", err)
+		r.log.Warn("not everything was handed over; others lead after the ttl", "err", err)
 		return
 	}
-	h.log.Info("handed over", "took", time.Since(began).Truncate(time.Millisecond))
+	r.log.Info("handed over", "took", time.Since(began).Truncate(time.Millisecond))
 }
 
-// shown returns how this process stands among the others; nil where it is alone.
-func (r *elections) shown() func() *admin.Replicas {
+// statusView returns how this process stands among the others; nil where it is alone.
+func (r *elections) statusView() func() *admin.Replicas {
 	if r.store == nil {
 		return nil
 	}

@@ -24,8 +24,8 @@ type keyPublisher struct {
 }
 
 // run implements component: it publishes the keys.
-func (a *keyPublisher) run(ctx context.Context) error {
-	return wrap("keys of "+a.mesh, publishKeys(ctx, a.election, a.Publisher))
+func (p *keyPublisher) run(ctx context.Context) error {
+	return wrap("keys of "+p.mesh, publishKeys(ctx, p.election, p.Publisher))
 }
 
 // keyPublishers makes one for every mesh that a bridge leads to, unless that is
@@ -56,14 +56,14 @@ func (b *builder) keyPublishers() error {
 }
 
 // keyPublisher returns the key publisher of a mesh, nil where there is none.
-func (h *runtime) keyPublisher(mesh string) *keyPublisher {
-	return first(h.keyPublishers, func(a *keyPublisher) bool { return a.mesh == mesh })
+func (r *runtime) keyPublisher(mesh string) *keyPublisher {
+	return first(r.keyPublishers, func(a *keyPublisher) bool { return a.mesh == mesh })
 }
 
 // ends returns the names of the ends of a registry.
-func (h *runtime) ends(registry string) []string {
+func (r *runtime) ends(registry string) []string {
 	var names []string
-	for _, o := range h.sinks {
+	for _, o := range r.sinks {
 		if o.at.registry == registry {
 			names = append(names, o.at.String())
 		}
@@ -130,7 +130,7 @@ type keyLeader struct {
 	cancel    context.CancelFunc // nil while nothing is published
 	ended     chan error
 	lostAt    time.Time // when another led; zero while this one does
-	told      bridge.Leadership
+	reported  bridge.Leadership
 }
 
 // overlap is how long keys stay published after another replica leads.
@@ -148,14 +148,14 @@ func (k *keyLeader) look(ctx context.Context) {
 	case now.Sub(k.lostAt) > overlap:
 		k.stop()
 	}
-	if l != k.told && (l.Role == bridge.RoleStandby || k.shown()) {
-		k.told = l
+	if l != k.reported && (l.Role == bridge.RoleStandby || k.isShown()) {
+		k.reported = l
 		k.election.Ready(l)
 	}
 }
 
-// shown reports whether every istiod shows the keys.
-func (k *keyLeader) shown() bool {
+// isShown reports whether every istiod shows the keys.
+func (k *keyLeader) isShown() bool {
 	s := k.publisher.Status()
 	for _, r := range s.Replicas {
 		if !r.Connected {

@@ -11,7 +11,7 @@ import (
 // A kind makes of the settings of one registry what differs between kinds of
 // registries. Each stands in a file of its own.
 type kind interface {
-	keeper
+	storage
 
 	// source makes what reads the registry.
 	source(b *builder, name string) (*boundSource, error)
@@ -24,7 +24,7 @@ type kind interface {
 }
 
 // A keeper keeps what is ours beside entries.
-type keeper interface {
+type storage interface {
 	// keptID returns where the registry keeps its id; nil: it keeps none.
 	keptID(b *builder, name string) *keptID
 
@@ -62,18 +62,18 @@ func Unsupported(cfg *config.Config) config.Faults {
 	if cfg == nil {
 		return nil
 	}
-	var faults config.Faults
+	var problems config.Faults
 	first := make(map[string]int)     // the first bridge that reads a registry
 	listeners := make(map[string]int) // the first bridge that listens at an address
 	for i, b := range cfg.Bridges {
 		path := fmt.Sprintf("bridges[%d]", i)
-		faults = append(faults, badRules(cfg, path+".metadata", b.Metadata)...)
+		problems = append(problems, badRules(cfg, path+".metadata", b.Metadata)...)
 		from, to := kindOf(cfg.Registries[b.From]).abilities(), kindOf(cfg.Registries[b.To]).abilities()
 		if from.hosts && to.imports != nil {
-			faults = append(faults, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
+			problems = append(problems, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
 		}
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
-			faults = append(faults, cfg.Fault(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
+			problems = append(problems, cfg.Fault(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
 		} else if !ok {
 			listeners[b.Listen] = i
 		}
@@ -83,11 +83,11 @@ func Unsupported(cfg *config.Config) config.Faults {
 			continue
 		}
 		if from.hosts && readsOtherwise(b, cfg.Bridges[j]) {
-			faults = append(faults, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
+			problems = append(problems, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
 		}
 	}
-	return faults
+	return problems
 }
 
 // badRules returns what is wrong with the rules for attributes.

@@ -25,12 +25,12 @@ type lifecycle struct {
 	leaving  map[*targetConnection]sinkKey // that end once the loop at their end has brought its new connection in step
 	handover sync.WaitGroup
 	left     chan handover // of leaving ones, whose time has come
-	over     chan struct{} // closed when everything ends
+	done     chan struct{} // closed when everything ends
 }
 
 func newLifecycle(log *slog.Logger) *lifecycle {
 	return &lifecycle{
-		log: log, failed: make(chan error, 1), left: make(chan handover), over: make(chan struct{}),
+		log: log, failed: make(chan error, 1), left: make(chan handover), done: make(chan struct{}),
 		running: make(map[component]*task), leaving: make(map[*targetConnection]sinkKey),
 	}
 }
@@ -54,7 +54,7 @@ func (l *lifecycle) apply(ctx context.Context, h *runtime) {
 	endOthers(l, h.registryIDs)
 	endOthers(l, h.keyPublishers)
 	for _, o := range endOthers(l, h.sinks) {
-		l.replaced(o, h)
+		l.replace(o, h)
 	}
 	endOthers(l, h.elections) // others lead after the ttl
 	for _, o := range h.sinks {
@@ -70,17 +70,17 @@ func (l *lifecycle) apply(ctx context.Context, h *runtime) {
 	begin(ctx, l, h.registryIDs...)
 	begin(ctx, l, h.keyPublishers...)
 	begin(ctx, l, h.sources...)
-	l.await(ctx, h)
+	l.awaitHandover(ctx, h)
 }
 
 // endOthers ends what runs of one kind and is not wanted any more, and returns it.
 func endOthers[C interface {
 	comparable
 	component
-}](l *lifecycle, wanted []C) []C {
+}](l *lifecycle, keep []C) []C {
 	var ended []C
 	for running, t := range l.running {
-		if c, ok := running.(C); ok && !slices.Contains(wanted, c) {
+		if c, ok := running.(C); ok && !slices.Contains(keep, c) {
 			t.stop()
 			delete(l.running, c)
 			ended = append(ended, c)
@@ -90,8 +90,8 @@ func endOthers[C interface {
 }
 
 // begin begins what is wanted and does not run yet.
-func begin[C component](ctx context.Context, l *lifecycle, wanted ...C) {
-	for _, c := range wanted {
+func begin[C component](ctx context.Context, l *lifecycle, components ...C) {
+	for _, c := range components {
 		if l.running[c] == nil {
 			l.running[c] = startTask(ctx, l.failed, c.run)
 		}
@@ -112,8 +112,8 @@ func stopAll[C component](l *lifecycle) {
 	}
 }
 
-// replaced decides what becomes of the connection of a sink that is gone.
-func (l *lifecycle) replaced(o *sink, h *runtime) {
+// replace decides what becomes of the connection of a sink that is gone.
+func (l *lifecycle) replace(o *sink, h *runtime) {
 	switch {
 	case h.sink(o.at) != nil && h.sink(o.at).targetConnection == o.targetConnection:
 	case o.listen != "", // readers keep what they have and come back to its successor
@@ -124,10 +124,10 @@ func (l *lifecycle) replaced(o *sink, h *runtime) {
 	}
 }
 
-// await ends each connection that was replaced once the loop over its successor has
+// awaitHandover ends each connection that was replaced once the loop over its successor has
 // nothing left to do. The connection of an end that is gone stays, and is taken up by
 // a runtime that leads there again: it holds what nobody asked to withdraw.
-func (l *lifecycle) await(ctx context.Context, h *runtime) {
+func (l *lifecycle) awaitHandover(ctx context.Context, h *runtime) {
 	for old, at := range l.leaving {
 		o := h.sink(at)
 		if o == nil {
@@ -139,14 +139,14 @@ func (l *lifecycle) await(ctx context.Context, h *runtime) {
 			}
 			select {
 			case l.left <- handover{old, o}:
-			case <-l.over:
+			case <-l.done:
 			}
 		})
 	}
 }
 
-// handed ends a connection whose successor is in step, unless it was taken up again.
-func (l *lifecycle) handed(x handover, h *runtime) {
+// endReplaced ends a connection whose successor is in step, unless it was taken up again.
+func (l *lifecycle) endReplaced(x handover, h *runtime) {
 	if _, still := l.leaving[x.old]; still && slices.Contains(h.sinks, x.to) {
 		delete(l.leaving, x.old)
 		l.end(x.old)
@@ -154,8 +154,8 @@ func (l *lifecycle) handed(x handover, h *runtime) {
 	}
 }
 
-// standing returns the connections that are up, those of before among them.
-func (l *lifecycle) standing() []*targetConnection {
+// connections returns the connections that are up, those of before among them.
+func (l *lifecycle) connections() []*targetConnection {
 	var all []*targetConnection
 	for running := range l.running {
 		if c, ok := running.(*targetConnection); ok {
@@ -182,7 +182,7 @@ func (l *lifecycle) stop() {
 	stopAll[*keyPublisher](l) // with which istiod forgets them, as it does after a kill; readers wait for their grace
 	stopAll[*sink](l)
 	stopAll[*election](l)
-	close(l.over)
+	close(l.done)
 	l.handover.Wait()
 	stopAll[*targetConnection](l)
 }
@@ -190,7 +190,7 @@ func (l *lifecycle) stop() {
 // close ends everything, and gives back what the connections hold.
 func (l *lifecycle) close() {
 	l.stop()
-	for _, old := range l.standing() {
+	for _, old := range l.connections() {
 		old.close()
 	}
 }

@@ -30,11 +30,11 @@ func newListeners() *listeners { return &listeners{open: make(map[string]sharedL
 
 // listen returns a listener at host:port, which the caller closes. The socket
 // itself stays open until it is shut.
-func (d *listeners) listen(ctx context.Context, address string) (net.Listener, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open[address] == nil {
-		l, err := d.bind(ctx, address)
+func (s *listeners) listen(ctx context.Context, address string) (net.Listener, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[address] == nil {
+		l, err := s.bind(ctx, address)
 		if err != nil {
 			return nil, fmt.Errorf("%w; another process may hold the port", err)
 		}
@@ -42,9 +42,9 @@ func (d *listeners) listen(ctx context.Context, address string) (net.Listener, e
 		if !ok {
 			return nil, errors.Join(fmt.Errorf("%s: a %T cannot be shared", address, l), l.Close())
 		}
-		d.open[address] = at
+		s.open[address] = at
 	}
-	file, err := d.open[address].File()
+	file, err := s.open[address].File()
 	if err != nil {
 		return nil, fmt.Errorf("share %s: %w", address, err)
 	}
@@ -58,9 +58,9 @@ func (d *listeners) listen(ctx context.Context, address string) (net.Listener, e
 // bind opens a socket. Where one of ours holds the port at another address, as
 // 127.0.0.1:P does for :P, both share it until the old one is shut. Other
 // processes never do: the sockets of ours refuse to once it is bound.
-func (d *listeners) bind(ctx context.Context, address string) (net.Listener, error) {
+func (s *listeners) bind(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	own := d.sameport(address)
+	own := s.sameport(address)
 	if !errors.Is(err, syscall.EADDRINUSE) || len(own) == 0 {
 		return l, err //nolint:wrapcheck // listen says whose it may be
 	}
@@ -80,10 +80,10 @@ func (d *listeners) bind(ctx context.Context, address string) (net.Listener, err
 }
 
 // sameport returns our sockets that hold the port of an address.
-func (d *listeners) sameport(address string) []net.Listener {
+func (s *listeners) sameport(address string) []net.Listener {
 	var all []net.Listener
 	_, port, _ := net.SplitHostPort(address)
-	for held, at := range d.open {
+	for held, at := range s.open {
 		if _, p, _ := net.SplitHostPort(held); p == port {
 			all = append(all, at)
 		}
@@ -111,13 +111,13 @@ func share(c syscall.RawConn, on int) error {
 }
 
 // closeOthers closes the sockets at which nobody serves any more.
-func (d *listeners) closeOthers(wanted func(address string) bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for address, at := range d.open {
-		if !wanted(address) {
+func (s *listeners) closeOthers(keep func(address string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for address, at := range s.open {
+		if !keep(address) {
 			_ = at.Close()
-			delete(d.open, address)
+			delete(s.open, address)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (n nacosKind) connection(b *builder, at sinkKey) (*targetConnection, error)
 	}
 	return &targetConnection{
 		connection: &nacosConnection{name, client},
-		name:       name, kind: "nacos", fleeting: "Nacos keeps an instance only as long as its publisher's connection",
+		name:       name, kind: "nacos", onceUseless: "Nacos keeps an instance only as long as its publisher's connection",
 	}, nil
 }
 

@@ -23,23 +23,23 @@ func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.
 		return nil, usage("run --once beside replicas: it takes no part in their leases, and they keep the registries in step; use run, or leave replicas.lease out where none runs")
 	}
 	for _, o := range h.sinks {
-		if o.fleeting != "" {
-			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", o.name, o.fleeting)
+		if o.onceUseless != "" {
+			return nil, usage("run --once into %s: what it wrote would go with it, since %s; use run", o.name, o.onceUseless)
 		}
 	}
-	return h.settle(ctx, timeout)
+	return h.complete(ctx, timeout)
 }
 
-// settle runs a runtime until nothing is left to do but what only an event can
+// complete runs a runtime until nothing is left to do but what only an event can
 // move, and returns how the loops stand then. An error of exit code 4 says
 // what was missing at the timeout.
-func (h *runtime) settle(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
-	statuses := make([]bridge.Status, len(h.sinks))
-	err := h.during(ctx, timeout, h.sinks, func(ctx context.Context) error {
-		return h.each(func(i int) error {
-			o := h.sinks[i]
-			if o.entry != nil {
-				if err := o.entry.wait(ctx); err != nil {
+func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
+	statuses := make([]bridge.Status, len(r.sinks))
+	err := r.runWhile(ctx, timeout, r.sinks, func(ctx context.Context) error {
+		return r.each(func(i int) error {
+			o := r.sinks[i]
+			if o.admission != nil {
+				if err := o.admission.wait(ctx); err != nil {
 					return err
 				}
 			}
@@ -48,29 +48,29 @@ func (h *runtime) settle(ctx context.Context, timeout time.Duration) ([]bridge.S
 			return err //nolint:wrapcheck // judge says what it means
 		})
 	})
-	return statuses, h.judge(ctx, err, statuses, timeout)
+	return statuses, r.judge(ctx, err, statuses, timeout)
 }
 
 // plans returns what each loop would write.
-func (h *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
-	plans, statuses := make([][]bridge.Planned, len(h.sinks)), make([]bridge.Status, len(h.sinks))
-	err := h.during(ctx, timeout, nil, func(ctx context.Context) error {
-		return h.each(func(i int) error {
+func (r *runtime) plans(ctx context.Context, timeout time.Duration) ([][]bridge.Planned, []bridge.Status, error) {
+	plans, statuses := make([][]bridge.Planned, len(r.sinks)), make([]bridge.Status, len(r.sinks))
+	err := r.runWhile(ctx, timeout, nil, func(ctx context.Context) error {
+		return r.each(func(i int) error {
 			var err error
-			if plans[i], statuses[i], err = h.sinks[i].loop.Plan(ctx); err != nil {
-				return fmt.Errorf("target %s: %w", h.sinks[i].name, err)
+			if plans[i], statuses[i], err = r.sinks[i].loop.Plan(ctx); err != nil {
+				return fmt.Errorf("target %s: %w", r.sinks[i].name, err)
 			}
 			return nil
 		})
 	})
-	return plans, statuses, h.judge(ctx, err, statuses, timeout)
+	return plans, statuses, r.judge(ctx, err, statuses, timeout)
 }
 
 // each calls f for all sinks at the same time.
-func (h *runtime) each(f func(i int) error) error {
-	errs := make([]error, len(h.sinks))
+func (r *runtime) each(f func(i int) error) error {
+	errs := make([]error, len(r.sinks))
 	var running sync.WaitGroup
-	for i := range h.sinks {
+	for i := range r.sinks {
 		running.Go(func() { errs[i] = f(i) })
 	}
 	running.Wait()
@@ -78,7 +78,7 @@ func (h *runtime) each(f func(i int) error) error {
 }
 
 // judge says what an error of a pass means.
-func (h *runtime) judge(ctx context.Context, err error, statuses []bridge.Status, timeout time.Duration) error {
+func (r *runtime) judge(ctx context.Context, err error, statuses []bridge.Status, timeout time.Duration) error {
 	switch {
 	case err == nil:
 		return nil
@@ -87,29 +87,29 @@ func (h *runtime) judge(ctx context.Context, err error, statuses []bridge.Status
 	case errors.As(err, new(*Error)):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return unreachable("not complete after %s: %s", timeout, h.missing(statuses))
+		return unreachable("not complete after %s: %s", timeout, r.missing(statuses))
 	}
 	return &Error{CauseFindings, err}
 }
 
 // missing says on one line what a runtime that did not settle waits for.
-func (h *runtime) missing(all []bridge.Status) string {
+func (r *runtime) missing(all []bridge.Status) string {
 	var parts []string
-	for _, in := range h.sources {
-		if fault := in.fault(); fault != "" {
-			parts = append(parts, "source "+in.name+": "+fault)
+	for _, in := range r.sources {
+		if problem := in.problem(); problem != "" {
+			parts = append(parts, "source "+in.name+": "+problem)
 		}
 	}
-	for _, i := range h.registryIDs {
-		if err := i.fault(); err != nil {
+	for _, i := range r.registryIDs {
+		if err := i.problem(); err != nil {
 			parts = append(parts, fmt.Sprintf("id of %s: %v", i.name, err))
 		}
 	}
 	for i, st := range all {
-		name := h.sinks[i].name
+		name := r.sinks[i].name
 		switch {
 		case !st.Listed:
-			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(h.sinks[i].state().LastError, st.LastError, "not listed yet")))
+			parts = append(parts, fmt.Sprintf("target %s: %s", name, cmp.Or(r.sinks[i].state().LastError, st.LastError, "not listed yet")))
 		case waiting(st):
 			parts = append(parts, fmt.Sprintf("target %s: deletions wait for the guard's time; give more --timeout than guard.settle", name))
 		case st.LastError != "":

@@ -20,10 +20,10 @@ type operation struct {
 	action  string // as the audit calls it
 	after   string // what becomes of the entries
 	owner   string // as whom it is done; empty: as the configuration's
-	gone    string // the owner of whom nobody may live while it is done, and who is forgotten then, unless a bridge is named; empty: nobody
+	subject string // the owner of whom nobody may live while it is done, and who is forgotten then, unless a bridge is named; empty: nobody
 	bridge  string // of whose entries alone it is done; empty: of all
 	lasting bool   // only where entries outlive the connection of who wrote them
-	taking  *takeover
+	adopted *ownerSet
 	change  func(registry.Group, []registry.Held) registry.Change
 	prepare func(context.Context, *runtime) error // before the targets are read; nil: nothing
 	OperationOptions
@@ -55,49 +55,49 @@ func checkOwner(owner string) error {
 // work does it in every target, and returns what was or would be done, and what
 // was left.
 func (p *Program) work(ctx context.Context, w operation) (done, left []Step, err error) {
-	if w.taking == nil {
-		w.taking = &takeover{}
+	if w.adopted == nil {
+		w.adopted = &ownerSet{}
 	}
-	if err := checkOwner(cmp.Or(w.owner, w.gone)); err != nil {
+	if err := checkOwner(cmp.Or(w.owner, w.subject)); err != nil {
 		return nil, nil, err
 	}
 	cfg, err := p.load()
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := p.runtime(buildOptions{owner: w.owner, quiet: true, dryRun: true, byHand: w.taking}) //nolint:contextcheck // connections outlive what makes them
+	h, err := p.runtime(buildOptions{owner: w.owner, quiet: true, dryRun: true, adopted: w.adopted}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return nil, nil, err
 	}
 	defer h.close()
-	sinks, err := p.workplaces(h, w)
+	sinks, err := p.sinksFor(h, w)
 	if err != nil {
 		return nil, nil, err
 	}
 	if w.prepare == nil {
 		h.sources, h.registryIDs, h.keyPublishers = nil, nil, nil // nothing has to be known of the sources
 	}
-	err = h.during(ctx, w.Timeout, nil, func(ctx context.Context) error {
+	err = h.runWhile(ctx, w.Timeout, nil, func(ctx context.Context) error {
 		if w.prepare != nil {
 			if err := w.prepare(ctx, h); err != nil {
 				return err
 			}
 		}
 		var err error
-		done, left, err = h.workedOnOwner(ctx, w, sinks, cfg.Owner)
+		done, left, err = h.workForOwner(ctx, w, sinks, cfg.Owner)
 		return err
 	})
 	return done, left, err
 }
 
-// worked does the work in one target after the other, until one fails, and
+// workAll does the work in one target after the other, until one fails, and
 // keeps in the audit what was done.
-func (h *runtime) worked(ctx context.Context, w operation, sinks []*sink) (done, left []Step, err error) {
+func (r *runtime) workAll(ctx context.Context, w operation, sinks []*sink) (done, left []Step, err error) {
 	for _, t := range sinks {
 		is, not, err := t.work(ctx, w)
 		done, left = append(done, is...), append(left, not...)
 		if w.Yes && (len(is)+len(not) > 0 || err != nil) {
-			h.audit.Record(ctx, w.entry(h.cfg.Owner, t, is, not, err))
+			r.audit.Record(ctx, w.entry(r.cfg.Owner, t, is, not, err))
 		}
 		if err != nil {
 			return done, left, err
@@ -106,8 +106,8 @@ func (h *runtime) worked(ctx context.Context, w operation, sinks []*sink) (done,
 	return done, left, nil
 }
 
-// workplaces returns the targets in which the work can be done.
-func (p *Program) workplaces(h *runtime, w operation) ([]*sink, error) {
+// sinksFor returns the targets in which the work can be done.
+func (p *Program) sinksFor(h *runtime, w operation) ([]*sink, error) {
 	var all []*sink
 	named := false
 	for _, t := range h.sinks {
@@ -136,48 +136,48 @@ func (p *Program) workplaces(h *runtime, w operation) ([]*sink, error) {
 
 // work does it in one target. All that it holds is read before anything is
 // written. What is returned is what was read back, whatever the error.
-func (t *sink) work(ctx context.Context, w operation) (done, left []Step, err error) {
-	k, lasting := t.target.(rememberer)
-	gone, err := t.departed(ctx, w.gone)
+func (s *sink) work(ctx context.Context, w operation) (done, left []Step, err error) {
+	k, lasting := s.target.(rememberer)
+	gone, err := s.ownerGone(ctx, w.subject)
 	if err != nil {
 		return nil, nil, err
 	}
-	changes, left, err := t.changes(ctx, w)
+	changes, left, err := s.changes(ctx, w)
 	if err != nil {
 		return nil, nil, err
 	}
 	if !w.Yes {
 		for _, change := range changes {
-			done = append(done, t.steps(w, change)...)
+			done = append(done, s.steps(w, change)...)
 		}
 		return done, left, nil
 	}
 	for _, change := range changes {
-		is, not, err := t.workOn(ctx, w, change)
+		is, not, err := s.apply(ctx, w, change)
 		done, left = append(done, is...), append(left, not...)
 		if err != nil {
-			return done, left, unreachable("target %s: %w", t.name, err)
+			return done, left, unreachable("target %s: %w", s.name, err)
 		}
 	}
 	if lasting && gone != "" && w.bridge == "" && len(left) == 0 {
-		if err := k.Forget(ctx, gone, t.bridges); err != nil {
-			return done, left, unreachable("target %s: %w", t.name, err)
+		if err := k.Forget(ctx, gone, s.bridges); err != nil {
+			return done, left, unreachable("target %s: %w", s.name, err)
 		}
 	}
 	return done, left, nil
 }
 
-// departed returns the name of an owner that is gone, or is known by its mark
+// ownerGone returns the name of an owner that is gone, or is known by its mark
 // alone. It is an error where a bridge of it runs.
-func (t *sink) departed(ctx context.Context, owner string) (string, error) {
-	k, lasting := t.target.(rememberer)
+func (s *sink) ownerGone(ctx context.Context, owner string) (string, error) {
+	k, lasting := s.target.(rememberer)
 	if !lasting || owner == "" {
 		return owner, nil
 	}
 	if metadata.IsUnnamed(owner) {
 		names, err := k.Owners(ctx)
 		if err != nil {
-			return "", unreachable("target %s: %w", t.name, err)
+			return "", unreachable("target %s: %w", s.name, err)
 		}
 		if i := slices.IndexFunc(names, func(name string) bool { return metadata.OwnerMark(name) == metadata.OwnerMark(owner) }); i >= 0 {
 			owner = names[i]
@@ -185,38 +185,38 @@ func (t *sink) departed(ctx context.Context, owner string) (string, error) {
 	}
 	who, err := k.Alive(ctx, owner)
 	if err != nil {
-		return "", unreachable("target %s: %w", t.name, err)
+		return "", unreachable("target %s: %w", s.name, err)
 	}
 	if who != "" {
-		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", t.name, owner, who)
+		return "", usage("target %s: a bridge of owner %s still runs: %s; stop it first", s.name, owner, who)
 	}
 	return owner, nil
 }
 
 // changes returns what is to be done in each group of the target, and of which
 // groups that cannot be told.
-func (t *sink) changes(ctx context.Context, w operation) (changes []registry.Change, left []Step, err error) {
-	groups, err := t.target.Groups(ctx)
+func (s *sink) changes(ctx context.Context, w operation) (changes []registry.Change, left []Step, err error) {
+	groups, err := s.target.Groups(ctx)
 	if err != nil {
-		return nil, nil, unreachable("target %s: %w", t.name, err)
+		return nil, nil, unreachable("target %s: %w", s.name, err)
 	}
 	misnamed := 0 // entries whose mark is what was given as a name
 	for _, g := range groups {
-		held, err := t.target.Read(ctx, g)
+		held, err := s.target.Read(ctx, g)
 		if errors.Is(err, registry.ErrRefused) {
-			left = append(left, Step{Target: t.name, Op: w.action, Group: g.String(), Failed: err.Error()})
+			left = append(left, Step{Target: s.name, Op: w.action, Group: g.String(), Failed: err.Error()})
 			continue
 		}
 		if err != nil {
-			return nil, nil, unreachable("target %s: %w", t.name, err)
+			return nil, nil, unreachable("target %s: %w", s.name, err)
 		}
 		for _, h := range held {
-			if w.gone != "" && h.Owner == w.gone {
+			if w.subject != "" && h.Owner == w.subject {
 				misnamed++
 			}
 		}
 		change := w.change(g, held)
-		if err := t.published(w, change); err != nil {
+		if err := s.checkLive(w, change); err != nil {
 			return nil, nil, err
 		}
 		if !change.Empty() {
@@ -224,44 +224,44 @@ func (t *sink) changes(ctx context.Context, w operation) (changes []registry.Cha
 		}
 	}
 	if len(changes) == 0 && misnamed > 0 {
-		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", t.name, w.gone, misnamed, w.gone, metadata.UnnamedOwner(w.gone))
+		return nil, nil, usage("target %s: owner %s holds nothing, and %d entries bear %s as their mark; write %s for their owner", s.name, w.subject, misnamed, w.subject, metadata.UnnamedOwner(w.subject))
 	}
 	return changes, left, nil
 }
 
-// published returns an error where a change would delete what lives as long as
+// checkLive returns an error where a change would delete what lives as long as
 // the connection of a bridge does, and no longer: only that can take it back.
-func (t *sink) published(w operation, change registry.Change) error {
-	if _, lasting := t.target.(rememberer); lasting {
+func (s *sink) checkLive(w operation, change registry.Change) error {
+	if _, lasting := s.target.(rememberer); lasting {
 		return nil
 	}
 	for _, h := range change.Delete {
 		if !h.Live && registry.IsEndpoint(h.Key) {
-			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", t.name, w.owner, h.Key, change.Group)
+			return usage("target %s: a bridge of owner %s still runs: it publishes %s in %s; stop it, and what it publishes goes by itself", s.name, w.owner, h.Key, change.Group)
 		}
 	}
 	return nil
 }
 
-// workOn has one change done, and tells by what is read back what of it was. A
+// apply has one change done, and tells by what is read back what of it was. A
 // change that was refused, or that another came in between of, costs its group
 // alone.
-func (t *sink) workOn(ctx context.Context, w operation, change registry.Change) (done, left []Step, err error) {
-	failed := t.target.Write(ctx, change)
-	still, err := t.readBack(ctx, w, change)
-	for _, s := range t.steps(w, change) {
-		switch why := still[s.Key]; {
+func (s *sink) apply(ctx context.Context, w operation, change registry.Change) (done, left []Step, err error) {
+	failed := s.target.Write(ctx, change)
+	still, err := s.readBack(ctx, w, change)
+	for _, step := range s.steps(w, change) {
+		switch why := still[step.Key]; {
 		case err != nil:
-			s.Failed = "not known: it could not be read back"
-			left = append(left, s)
+			step.Failed = "not known: it could not be read back"
+			left = append(left, step)
 		case why:
-			s.Failed = "read back as it was"
+			step.Failed = "read back as it was"
 			if failed != nil {
-				s.Failed += ": " + failed.Error()
+				step.Failed += ": " + failed.Error()
 			}
-			left = append(left, s)
+			left = append(left, step)
 		default:
-			done = append(done, s)
+			done = append(done, step)
 		}
 	}
 	if failed != nil && !errors.Is(failed, registry.ErrConflict) && !errors.Is(failed, registry.ErrRefused) {
@@ -272,13 +272,13 @@ func (t *sink) workOn(ctx context.Context, w operation, change registry.Change) 
 
 // readBack returns the keys of a change that are still to be done. A registry
 // that shows writes late is asked once more.
-func (t *sink) readBack(ctx context.Context, w operation, change registry.Change) (map[string]bool, error) {
+func (s *sink) readBack(ctx context.Context, w operation, change registry.Change) (map[string]bool, error) {
 	var late time.Duration
-	if v, ok := t.target.(registry.Verified); ok {
+	if v, ok := s.target.(registry.Verified); ok {
 		late = v.VerifyAfter()
 	}
 	for {
-		held, err := t.target.Read(ctx, change.Group)
+		held, err := s.target.Read(ctx, change.Group)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the caller names the target
 		}
@@ -308,13 +308,13 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // steps returns a change entry by entry.
-func (t *sink) steps(w operation, change registry.Change) []Step {
+func (s *sink) steps(w operation, change registry.Change) []Step {
 	var steps []Step
 	for _, p := range change.Put {
-		steps = append(steps, Step{Target: t.name, Op: w.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
+		steps = append(steps, Step{Target: s.name, Op: w.action, Group: change.Group.String(), Key: p.New.Key, Old: p.Old.Value, New: p.New.Value})
 	}
 	for _, h := range change.Delete {
-		steps = append(steps, Step{Target: t.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
+		steps = append(steps, Step{Target: s.name, Op: "delete", Group: change.Group.String(), Key: h.Key, Old: h.Value})
 	}
 	return steps
 }
@@ -332,9 +332,9 @@ type Operation struct {
 	After   string `json:"-"`       // what becomes of the entries
 }
 
-// doWork does it. What is returned beside an error is what was found out before;
+// operate does it. What is returned beside an error is what was found out before;
 // nil: nothing.
-func (p *Program) doWork(ctx context.Context, w operation, owner string) (*Operation, error) {
+func (p *Program) operate(ctx context.Context, w operation, owner string) (*Operation, error) {
 	done, left, err := p.work(ctx, w)
 	if err != nil && len(done)+len(left) == 0 {
 		return nil, err
@@ -355,8 +355,8 @@ func orNone(steps []Step) []Step {
 }
 
 // entry is what the audit keeps of the work in one target.
-func (w operation) entry(owner string, t *sink, done, left []Step, err error) audit.Entry {
-	e := audit.Entry{Who: thisUser(), Action: w.action, Owner: owner, Target: t.name, Bridge: w.bridge, Subject: cmp.Or(w.bridge, w.gone), Count: len(done), After: w.after}
+func (o operation) entry(owner string, t *sink, done, left []Step, err error) audit.Entry {
+	e := audit.Entry{Who: thisUser(), Action: o.action, Owner: owner, Target: t.name, Bridge: o.bridge, Subject: cmp.Or(o.bridge, o.subject), Count: len(done), After: o.after}
 	for _, s := range done {
 		e.Before = append(e.Before, s.Group+" "+s.Old)
 	}

@@ -111,24 +111,24 @@ func SameBridge(author, bridge string) bool {
 	return bridgeMark(name) == bridgeMark(bridge)
 }
 
-// workedOnOwner does the work, and fails if nothing was found of an owner whom
+// workForOwner does the work, and fails if nothing was found of an owner whom
 // nobody knows: neither the configuration, nor a target, nor the mark of an entry.
-func (h *runtime) workedOnOwner(ctx context.Context, w operation, sinks []*sink, configured string) (done, left []Step, err error) {
+func (r *runtime) workForOwner(ctx context.Context, w operation, sinks []*sink, configured string) (done, left []Step, err error) {
 	names, ok, err := remembered(ctx, sinks) // before the work, which ends in that the owner is forgotten
 	if err != nil {
 		return nil, nil, err
 	}
 	names = slices.Compact(slices.Sorted(slices.Values(append(names, configured))))
-	mark, change := metadata.OwnerMark(w.gone), w.change
+	mark, change := metadata.OwnerMark(w.subject), w.change
 	marks := append(metadata.Disowned(mark), mark)
-	known := w.gone == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
+	known := w.subject == "" || !ok || slices.ContainsFunc(names, func(name string) bool { return metadata.OwnerMark(name) == mark })
 	w.change = func(g registry.Group, held []registry.Held) registry.Change {
-		known = known || slices.ContainsFunc(held, func(h registry.Held) bool { return slices.Contains(marks, h.Owner) })
+		known = known || slices.ContainsFunc(held, func(r registry.Held) bool { return slices.Contains(marks, r.Owner) })
 		return change(g, held)
 	}
-	done, left, err = h.worked(ctx, w, sinks)
+	done, left, err = r.workAll(ctx, w, sinks)
 	if err == nil && !known && len(done)+len(left) == 0 {
-		err = unknownOwner(w.gone, names)
+		err = unknownOwner(w.subject, names)
 	}
 	return done, left, err
 }

@@ -72,14 +72,14 @@ func (p *Program) Plan(ctx context.Context, timeout time.Duration) (*Difference,
 	d := &Difference{Changes: []Step{}, Conflicts: []admin.Conflict{}, Invalid: []Remark{}, Skipped: []Remark{}}
 	for i := range plans {
 		d.add(h.sinks[i].name, plans[i], statuses[i])
-		if note := h.sinks[i].note; note != "" {
-			d.Notes = append(d.Notes, Remark{h.sinks[i].name, note})
+		if notes := h.sinks[i].note; notes != "" {
+			d.Notes = append(d.Notes, Remark{h.sinks[i].name, notes})
 		}
 	}
 	for _, in := range h.sources {
 		d.skip(in.table.Skipped())
 	}
-	d.Notes = append(d.Notes, h.unfitting()...)
+	d.Notes = append(d.Notes, h.unmatched()...)
 	return d, nil
 }
 
@@ -155,23 +155,23 @@ func (p *PlanCounters) count(s Step) {
 	}
 }
 
-// unfitting returns the settings of bridges whose patterns fit no service of
+// unmatched returns the settings of bridges whose patterns fit no service of
 // their source, which nobody would be told of otherwise.
-func (h *runtime) unfitting() []Remark {
+func (r *runtime) unmatched() []Remark {
 	var all []Remark
-	for i, x := range h.cfg.Bridges {
-		in := h.source(x.From)
+	for i, x := range r.cfg.Bridges {
+		in := r.source(x.From)
 		if in == nil {
 			continue
 		}
 		services, _ := in.table.Snapshot()
 		for _, p := range settingsOf(x) {
 			pattern, err := naming.ParsePattern(p.text)
-			if err != nil || fitsAny(pattern, services) {
+			if err != nil || matchesAny(pattern, services) {
 				continue
 			}
 			reason := fmt.Sprintf("%q fits no service of %s", p.text, x.From)
-			if host, why := fitsLeftOut(pattern, in.table.Skipped()); host != "" {
+			if host, why := matchesLeftOut(pattern, in.table.Skipped()); host != "" {
 				reason = fmt.Sprintf("%q fits only hosts that are left out: %s: %s", p.text, host, why)
 			}
 			all = append(all, Remark{fmt.Sprintf("bridges[%d].%s", i, p.path), reason})
@@ -180,7 +180,7 @@ func (h *runtime) unfitting() []Remark {
 	return all
 }
 
-func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) bool {
+func matchesAny(p naming.Pattern, services map[registry.Name]*registry.Service) bool {
 	for _, sv := range services {
 		if metadata.Matches(p, sv) {
 			return true
@@ -189,9 +189,9 @@ func fitsAny(p naming.Pattern, services map[registry.Name]*registry.Service) boo
 	return false
 }
 
-// fitsLeftOut returns the first host of a mesh that a pattern fits of those that
+// matchesLeftOut returns the first host of a mesh that a pattern fits of those that
 // its source leaves out, and why it does; empty where there is none.
-func fitsLeftOut(p naming.Pattern, skipped map[string]string) (host, why string) {
+func matchesLeftOut(p naming.Pattern, skipped map[string]string) (host, why string) {
 	for _, host := range slices.Sorted(maps.Keys(skipped)) {
 		if fits, _ := metadata.MatchesHost(p, host); fits {
 			return host, skipped[host]
@@ -226,10 +226,10 @@ func settingsOf(x config.Bridge) []setting {
 // overlay is a target that writes nothing: it reads through to another one,
 // and keeps what it is told to write to itself.
 type overlay struct {
-	real   registry.Target
-	owner  string                // of what would be written, as registry.Held.Owner tells it
-	told   func(registry.Change) // of each change that would be written
-	taking *takeover             // whose entries are looked at as if they were ours; nil: nobody's
+	real    registry.Target
+	owner   string                // of what would be written, as registry.Held.Owner tells it
+	observe func(registry.Change) // of each change that would be written
+	adopted *ownerSet             // whose entries are looked at as if they were ours; nil: nobody's
 
 	mu     sync.Mutex
 	groups map[registry.Group][]registry.Held // those that would have been written
@@ -263,7 +263,7 @@ func (o *overlay) Read(ctx context.Context, g registry.Group) ([]registry.Held, 
 	if err != nil {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	return o.taking.pretend(held, o.owner), nil
+	return o.adopted.reassign(held, o.owner), nil
 }
 
 // Write implements registry.Target: it notes the change. Two calls for one
@@ -288,6 +288,6 @@ func (o *overlay) Write(ctx context.Context, change registry.Change) error {
 	o.mu.Lock()
 	o.groups[change.Group] = held
 	o.mu.Unlock()
-	o.told(change)
+	o.observe(change)
 	return nil
 }

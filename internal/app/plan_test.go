@@ -15,7 +15,7 @@ func TestOverlayKeepsWhatItIsTold(t *testing.T) {
 	stored.Set(registry.Held{Entry: entry("a", "1"), Owner: "us", Live: true}, registry.Held{Entry: entry("b", "1"), Owner: "else", Live: true})
 	before := stored.Counts()
 	told := 0
-	o := &overlay{real: stored, owner: "us", told: func(registry.Change) { told++ }, groups: make(map[registry.Group][]registry.Held)}
+	o := &overlay{real: stored, owner: "us", observe: func(registry.Change) { told++ }, groups: make(map[registry.Group][]registry.Held)}
 	held, err := o.Read(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)

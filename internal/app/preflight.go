@@ -92,18 +92,18 @@ func (p *Program) Preflight(ctx context.Context, timeout time.Duration) ([]Findi
 }
 
 // examine tries all peers at the same time.
-func (h *runtime) examine(ctx context.Context, timeout time.Duration) []Finding {
+func (r *runtime) examine(ctx context.Context, timeout time.Duration) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var checks []func(context.Context, *findings)
 	var lists []*findings
-	for _, in := range h.sources {
+	for _, in := range r.sources {
 		checks, lists = append(checks, in.check), append(lists, &findings{peer: in.name, role: RoleSource})
 	}
-	for _, o := range h.sinks {
+	for _, o := range r.sinks {
 		checks, lists = append(checks, o.check), append(lists, &findings{peer: o.at.registry, role: RoleTarget})
 	}
-	for _, i := range h.registryIDs {
+	for _, i := range r.registryIDs {
 		checks, lists = append(checks, i.check), append(lists, &findings{peer: i.name, role: RoleRegistry})
 	}
 	var running sync.WaitGroup

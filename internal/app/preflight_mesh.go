@@ -35,11 +35,11 @@ func (s meshSource) check(ctx context.Context, f *findings) {
 	f.pass("reachable", "%s", m.Address)
 	checkVersion(ctx, f, m)
 	seen := observe(ctx, s.Source)
-	switch told := toldClusters(seen); {
-	case seen.Stream.Err != nil && !told:
+	switch received := clustersReceived(seen); {
+	case seen.Stream.Err != nil && !received:
 		f.away("xDS", seen.Stream.Err, "check tls, tokenFile and node.namespace; istiod's log names the reason")
 		return
-	case !told:
+	case !received:
 		f.away("xDS", errors.New("istiod has not told of everything yet"), "give more --timeout; istiod may still be starting")
 		return
 	}
@@ -55,8 +55,8 @@ func reach(ctx context.Context, address string) error {
 	return conn.Close() //nolint:wrapcheck // it names the address
 }
 
-// toldClusters reports whether a stream has told of the clusters.
-func toldClusters(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
+// clustersReceived reports whether a stream has told of the clusters.
+func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
 // observe runs a source until everything is told or known to fail.
 func observe(ctx context.Context, source *mesh.Source) mesh.Status {
@@ -67,7 +67,7 @@ func observe(ctx context.Context, source *mesh.Source) mesh.Status {
 	defer tick.Stop()
 	var s mesh.Status
 	for s = source.Status(); ctx.Err() == nil; s = source.Status() {
-		if s.Settled || toldClusters(s) && s.Mapping.Err != nil {
+		if s.Settled || clustersReceived(s) && s.Mapping.Err != nil {
 			break
 		}
 		select {

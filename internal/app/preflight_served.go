@@ -42,13 +42,13 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) 
 		f.fail(check, err, "change listen of the bridge to an address that this machine has and this user may open")
 		return nil
 	}
-	peer, unknown := runningTarget(ctx, cfg, at)
+	target, unknown := runningTarget(ctx, cfg, at)
 	if unknown != nil {
 		f.fail(check, fmt.Errorf("%w; it is not known to be this bridge's: %w", err, unknown), "change listen of the bridge, or end the other process that holds the port")
 		return nil
 	}
 	f.pass(check, "%s is held by the running bridge of owner %s", at.listen, cfg.Owner)
-	return peer
+	return target
 }
 
 // reader tells whether there is an istiod for what is served: one that reads it

@@ -48,40 +48,40 @@ type keptID struct {
 func newRegistryID(name, given string, kept *keptID, log *slog.Logger) *registryID {
 	w := &registryID{name: name, given: given, kept: kept, log: log, known: make(chan struct{}), err: errors.New("not read yet")}
 	if given != "" || kept == nil {
-		w.settle(cmp.Or(given, name))
+		w.set(cmp.Or(given, name))
 	}
 	return w
 }
 
-func (w *registryID) settle(id string) {
-	w.id = id
-	w.mu.Lock()
-	w.err = nil
-	w.mu.Unlock()
-	close(w.known)
+func (r *registryID) set(id string) {
+	r.id = id
+	r.mu.Lock()
+	r.err = nil
+	r.mu.Unlock()
+	close(r.known)
 }
 
 // hop returns what stands for the registry in a path, once it is known.
-func (w *registryID) hop() string { return metadata.Hop(w.id) }
+func (r *registryID) hop() string { return metadata.Hop(r.id) }
 
-// reach says how the registry is asked from now on.
-func (w *registryID) reach(kept *keptID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.kept = kept
+// setKept says how the registry is asked from now on.
+func (r *registryID) setKept(kept *keptID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept = kept
 }
 
-func (w *registryID) keeps() *keptID {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.kept
+func (r *registryID) getKept() *keptID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.kept
 }
 
-// fault returns why the id is not known yet, nil once it is.
-func (w *registryID) fault() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
+// problem returns why the id is not known yet, nil once it is.
+func (r *registryID) problem() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 // idEvery is how often it is looked whether a registry still keeps its id.
@@ -90,8 +90,8 @@ const idEvery = time.Minute
 // run implements component: it asks the registry until it has answered, and from then on looks after
 // the id that it keeps: one that was wiped would be given another by whoever
 // comes next, and loops through both would not be recognised.
-func (w *registryID) run(ctx context.Context) error {
-	if w.keeps() == nil {
+func (r *registryID) run(ctx context.Context) error {
+	if r.getKept() == nil {
 		return nil
 	}
 	wait := registry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
@@ -104,7 +104,7 @@ func (w *registryID) run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		id, err := w.look(ctx, found)
+		id, err := r.look(ctx, found)
 		switch {
 		case errors.Is(err, errNoID):
 			return nil
@@ -124,47 +124,47 @@ var errNoID = errors.New("the registry keeps no id")
 // look asks the registry once, and returns the id that it keeps, or found
 // where that is unknown now. It returns errNoID where there is none to look
 // after.
-func (w *registryID) look(ctx context.Context, found string) (string, error) {
-	kept := w.keeps()
-	id, err := kept.ask(ctx, w.offer(kept, found))
+func (r *registryID) look(ctx context.Context, found string) (string, error) {
+	kept := r.getKept()
+	id, err := kept.ask(ctx, r.offer(kept, found))
 	switch {
 	case found == "" && (errors.Is(err, registry.ErrRefused) || err == nil && id == ""):
-		w.learn(id, kept.where, err)
+		r.learn(id, kept.where, err)
 		return "", errNoID
 	case err == nil && id != "" && id != found:
-		w.learn(id, kept.where, nil)
+		r.learn(id, kept.where, nil)
 		return id, nil
-	case err != nil && found == "" && w.given == "" && ctx.Err() == nil:
-		w.mu.Lock()
-		w.err = err
-		w.mu.Unlock()
+	case err != nil && found == "" && r.given == "" && ctx.Err() == nil:
+		r.mu.Lock()
+		r.err = err
+		r.mu.Unlock()
 	}
 	return found, err
 }
 
 // offer returns what a registry that keeps no id is to keep: what it kept
 // before, if that was found.
-func (w *registryID) offer(kept *keptID, found string) string {
-	if found == "" || w.given != "" || kept.offer == "" {
+func (r *registryID) offer(kept *keptID, found string) string {
+	if found == "" || r.given != "" || kept.offer == "" {
 		return kept.offer
 	}
-	return w.id
+	return r.id
 }
 
 // check tells what the registry keeps. That it cannot be reached is told by
 // others.
-func (w *registryID) check(ctx context.Context, f *findings) {
-	k := w.keeps()
+func (r *registryID) check(ctx context.Context, f *findings) {
+	k := r.getKept()
 	if k == nil {
 		return
 	}
 	kept, err := k.ask(ctx, "")
 	switch {
-	case errors.Is(err, registry.ErrRefused) && w.given == "":
+	case errors.Is(err, registry.ErrRefused) && r.given == "":
 		f.warn("id", err.Error(), "let our user read and make "+k.where+", or configure the same id wherever this registry is")
 	case err != nil:
-	case w.given != "" && kept != "" && kept != w.given:
-		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", w.given, k.where, kept), "remove the one or change the other, or loops go on")
+	case r.given != "" && kept != "" && kept != r.given:
+		f.warn("id", fmt.Sprintf("%s is configured, and %s keeps %s", r.given, k.where, kept), "remove the one or change the other, or loops go on")
 	case kept == "":
 		f.pass("id", "none is kept yet; the first run makes it at %s", k.where)
 	default:
@@ -173,32 +173,32 @@ func (w *registryID) check(ctx context.Context, f *findings) {
 }
 
 // learn takes in what the registry keeps, or why it keeps nothing for us.
-func (w *registryID) learn(kept, where string, refused error) {
+func (r *registryID) learn(kept, where string, refused error) {
 	switch {
-	case w.given != "" && kept != "" && kept != w.given:
-		w.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
-			"peer", w.name, "configured", w.given, "kept", kept, "where", where)
-	case w.given != "":
-	case w.id != "" && kept != w.id:
-		w.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops go on; write the one before into it, or restart this bridge",
-			"peer", w.name, "before", w.id, "kept", kept, "where", where)
-	case w.id != "":
+	case r.given != "" && kept != "" && kept != r.given:
+		r.log.Warn("the id of the configuration is not the one that the registry keeps: other bridges may not recognise our entries, and loops go on; remove the one or change the other",
+			"peer", r.name, "configured", r.given, "kept", kept, "where", where)
+	case r.given != "":
+	case r.id != "" && kept != r.id:
+		r.log.Warn("the registry keeps another id than before: bridges that start now do not recognise our entries, and loops go on; write the one before into it, or restart this bridge",
+			"peer", r.name, "before", r.id, "kept", kept, "where", where)
+	case r.id != "":
 	case refused != nil:
-		w.log.Warn("the registry's own id can neither be read nor made, its name in this file is used instead: let our user make it, or configure the same id wherever this registry is",
-			"peer", w.name, "where", where, "err", refused)
-		w.settle(w.name)
+		r.log.Warn("the registry's own id can neither be read nor made, its name in this file is used instead: let our user make it, or configure the same id wherever this registry is",
+			"peer", r.name, "where", where, "err", refused)
+		r.set(r.name)
 	default:
-		w.settle(cmp.Or(kept, w.name)) // none in a dry run, before a first run
+		r.set(cmp.Or(kept, r.name)) // none in a dry run, before a first run
 	}
 }
 
 // wait waits until the id of the registry is known.
-func (w *registryID) wait(ctx context.Context) error {
+func (r *registryID) wait(ctx context.Context) error {
 	select {
-	case <-w.known:
+	case <-r.known:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("id of %s: %w", w.name, ctx.Err())
+		return fmt.Errorf("id of %s: %w", r.name, ctx.Err())
 	}
 }
 
@@ -213,8 +213,8 @@ func (b *builder) registryID(name string) *registryID {
 	return first(b.runtime.registryIDs, func(w *registryID) bool { return w.name == name })
 }
 
-// named returns the registries that bridges lead from or to.
-func (b *builder) named() []string {
+// registryNames returns the registries that bridges lead from or to.
+func (b *builder) registryNames() []string {
 	var all []string
 	for _, x := range b.cfg.Bridges {
 		all = append(all, x.From, x.To)
@@ -223,9 +223,9 @@ func (b *builder) named() []string {
 	return slices.Compact(all)
 }
 
-// joined returns the registry identity of a registry: that of before where its id
+// registryIDFor returns the registry identity of a registry: that of before where its id
 // depends on nothing that changed, or a new one.
-func (b *builder) joined(name string) *registryID {
+func (b *builder) registryIDFor(name string) *registryID {
 	r := b.cfg.Registries[name]
 	given := r.Settings().ID
 	kept := kindOf(r).keptID(b, name)

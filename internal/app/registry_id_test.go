@@ -61,12 +61,12 @@ func TestWaypoint(t *testing.T) {
 				if tt.after > 0 {
 					time.Sleep(time.Second)
 					synctest.Wait()
-					if err := i.fault(); !errors.Is(err, unreachable) {
+					if err := i.problem(); !errors.Is(err, unreachable) {
 						t.Errorf("while it is down: %v", err)
 					}
 				}
-				if err := i.wait(ctx); err != nil || i.fault() != nil {
-					t.Fatal(err, i.fault())
+				if err := i.wait(ctx); err != nil || i.problem() != nil {
+					t.Fatal(err, i.problem())
 				}
 				if took := time.Since(began); i.id != tt.want || i.hop() != metadata.Hop(tt.want) || took > tt.after {
 					t.Errorf("%q after %s, want %q after %s", i.id, took, tt.want, tt.after)
@@ -147,8 +147,8 @@ func TestIDIsLookedAfter(t *testing.T) {
 				synctest.Wait()
 				mu.Lock()
 				defer mu.Unlock()
-				if kept != tt.want || w.hop() != before || w.fault() != nil {
-					t.Errorf("the registry keeps %q, want %q; we go by %q: %v", kept, tt.want, w.id, w.fault())
+				if kept != tt.want || w.hop() != before || w.problem() != nil {
+					t.Errorf("the registry keeps %q, want %q; we go by %q: %v", kept, tt.want, w.id, w.problem())
 				}
 				cancel()
 				if err := <-ended; err != nil {

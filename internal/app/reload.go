@@ -17,37 +17,37 @@ import (
 
 // reload reads the configuration and makes the runtime what it says. A file
 // that is wrong, or asks for what may not change, leaves everything as it is.
-func (k *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
-	k.builder.file.taken()
-	defer k.closeListeners()
+func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
+	s.builder.file.markRead()
+	defer s.closeListeners()
 	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
-	next, err := k.next(ctx)
+	next, err := s.next(ctx)
 	if err != nil {
 		r.Faults = strings.Split(err.Error(), "\n")
 	} else {
-		r.OK, r.Changed, r.Waits = true, changes(k.runtime, next.runtime), k.waits(next.cfg)
-		k.leave(next.runtime)
-		k.move(ctx, next)
+		r.OK, r.Changed, r.Waits = true, changes(s.runtime, next.runtime), s.waitingForRestart(next.cfg)
+		s.noteLeft(next.runtime)
+		s.switchTo(ctx, next)
 	}
-	for at := range k.left {
+	for at := range s.left {
 		r.Left = append(r.Left, "target "+at.String()+": no bridge leads there any more, and its entries stay; take them back with purge and a file that leads there")
 	}
 	slices.Sort(r.Left)
-	k.tell(ctx, r)
+	s.report(ctx, r)
 	return r
 }
 
 // next makes the runtime that the file asks for, which does not run yet.
-func (k *supervisor) next(ctx context.Context) (*builder, error) {
-	cfg, err := k.program.usable()
+func (s *supervisor) next(ctx context.Context) (*builder, error) {
+	cfg, err := s.program.usableConfig()
 	if err != nil {
 		return nil, err
 	}
-	if faults := k.builder.moved(ctx, k.known(), cfg); len(faults) > 0 {
-		return nil, faults
+	if problems := s.builder.moved(ctx, s.knownConfig(), cfg); len(problems) > 0 {
+		return nil, problems
 	}
-	standing := k.life.standing()
-	next, err := k.builder.next(cfg, standing)
+	connections := s.life.connections()
+	next, err := s.builder.next(cfg, connections)
 	if err != nil {
 		return nil, err
 	}
@@ -55,9 +55,9 @@ func (k *supervisor) next(ctx context.Context) (*builder, error) {
 		if o.listen == "" {
 			continue
 		}
-		l, err := k.builder.listeners.listen(ctx, o.listen) // while the old runtime can still go on
+		l, err := s.builder.listeners.listen(ctx, o.listen) // while the old runtime can still go on
 		if err != nil {
-			next.runtime.closeBut(standing)
+			next.runtime.closeBut(connections)
 			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
 		}
 		_ = l.Close()
@@ -65,12 +65,12 @@ func (k *supervisor) next(ctx context.Context) (*builder, error) {
 	return next, nil
 }
 
-// known returns the configuration that runs, with the registries that went from
+// knownConfig returns the configuration that runs, with the registries that went from
 // it and in which entries of ours stay.
-func (k *supervisor) known() *config.Config {
-	cfg := *k.runtime.cfg
+func (s *supervisor) knownConfig() *config.Config {
+	cfg := *s.runtime.cfg
 	cfg.Registries = maps.Clone(cfg.Registries)
-	for at, r := range k.left {
+	for at, r := range s.left {
 		if _, still := cfg.Registries[at.registry]; !still {
 			cfg.Registries[at.registry] = r
 		}
@@ -78,37 +78,37 @@ func (k *supervisor) known() *config.Config {
 	return &cfg
 }
 
-// leave notes the ends at which entries of ours stay that no loop looks after
+// noteLeft notes the ends at which entries of ours stay that no loop looks after
 // any more. A process that starts with the next file does not know of them.
-func (k *supervisor) leave(next *runtime) {
-	for _, o := range k.runtime.sinks {
+func (s *supervisor) noteLeft(next *runtime) {
+	for _, o := range s.runtime.sinks {
 		if o.at.listen == "" && next.sink(o.at) == nil {
-			k.left[o.at] = k.runtime.cfg.Registries[o.at.registry]
+			s.left[o.at] = s.runtime.cfg.Registries[o.at.registry]
 		}
 	}
 	for _, o := range next.sinks {
-		delete(k.left, o.at) // it may be back
+		delete(s.left, o.at) // it may be back
 	}
 }
 
-// move makes the runtime of the next builder the one that runs.
-func (k *supervisor) move(ctx context.Context, by *builder) {
-	before, next := k.runtime, by.runtime
-	k.builder, k.runtime = by, next
+// switchTo makes the runtime of the next builder the one that runs.
+func (s *supervisor) switchTo(ctx context.Context, by *builder) {
+	before, next := s.runtime, by.runtime
+	s.builder, s.runtime = by, next
 	for id, kept := range by.asked {
-		id.reach(kept)
+		id.setKept(kept)
 	}
 	next.configure()
-	k.life.apply(ctx, next)
-	k.builder.replicas.running.Store(&next.elections)
+	s.life.apply(ctx, next)
+	s.builder.replicas.running.Store(&next.elections)
 	for _, o := range next.sinks {
 		if old := before.sink(o.at); old == o {
-			k.tune(ctx, o)
+			s.tune(ctx, o)
 		}
 	}
-	k.program.relevel(k.builder.level, next.cfg.Log)
-	inputs, targets := next.shown()
-	k.server.Show(next.cfg.Owner, inputs, targets)
+	s.program.relevel(s.builder.level, next.cfg.Log)
+	inputs, targets := next.statusView()
+	s.server.Show(next.cfg.Owner, inputs, targets)
 	for _, name := range before.names() {
 		if !slices.Contains(next.names(), name) {
 			next.metrics.Forget(name)
@@ -116,38 +116,38 @@ func (k *supervisor) move(ctx context.Context, by *builder) {
 			next.metrics.ForgetSource(name)
 		}
 	}
-	for name := range k.builder.sourceTables {
+	for name := range s.builder.sourceTables {
 		if next.source(name) == nil {
-			delete(k.builder.sourceTables, name)
+			delete(s.builder.sourceTables, name)
 		}
 	}
 }
 
 // closeListeners closes the sockets at which nothing of the runtime serves, which a reload
 // that was refused leaves as well.
-func (k *supervisor) closeListeners() {
-	k.builder.listeners.closeOthers(func(address string) bool {
-		return slices.ContainsFunc(k.runtime.sinks, func(o *sink) bool { return o.listen == address })
+func (s *supervisor) closeListeners() {
+	s.builder.listeners.closeOthers(func(address string) bool {
+		return slices.ContainsFunc(s.runtime.sinks, func(o *sink) bool { return o.listen == address })
 	})
 }
 
 // tune hands a loop that goes on its guards and its timing, which may be new.
-func (k *supervisor) tune(ctx context.Context, o *sink) {
+func (s *supervisor) tune(ctx context.Context, o *sink) {
 	guards := make(map[string]bridge.Guard)
-	for _, x := range leadingTo(k.runtime.cfg, o.at) {
+	for _, x := range leadingTo(s.runtime.cfg, o.at) {
 		guards[x.Name] = guard(x.Guard)
 	}
-	if err := o.loop.Tune(ctx, guards, k.builder.tuning(o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
-		k.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
+	if err := o.loop.Tune(ctx, guards, s.builder.tuning(o.at)); err != nil && !errors.Is(err, bridge.ErrStopped) {
+		s.runtime.log.Error("guards and timing could not be changed", "peer", o.name, "err", err)
 	}
 }
 
-// tell makes known how a reload went.
-func (k *supervisor) tell(ctx context.Context, r admin.Reload) {
-	k.mu.Lock()
-	k.last = &r
-	k.mu.Unlock()
-	h := k.runtime
+// report makes known how a reload went.
+func (s *supervisor) report(ctx context.Context, r admin.Reload) {
+	s.mu.Lock()
+	s.last = &r
+	s.mu.Unlock()
+	h := s.runtime
 	h.metrics.Reloaded(r.OK)
 	event := bridge.Event{Time: r.Time, Kind: bridge.EventReload, Who: r.Trigger, What: "the configuration was reloaded", Why: strings.Join(r.Changed, "; ")}
 	if r.OK {
@@ -167,7 +167,7 @@ func (k *supervisor) tell(ctx context.Context, r admin.Reload) {
 // changes says what a reload begins, restarts or ends.
 func changes(before, after *runtime) []string {
 	all := []string{}
-	note := func(part, name, how string) {
+	add := func(part, name, how string) {
 		if how != "" {
 			all = append(all, part+" "+name+": "+how)
 		}
@@ -175,38 +175,38 @@ func changes(before, after *runtime) []string {
 	for _, in := range after.sources {
 		switch old := before.source(in.name); {
 		case old == nil:
-			note("source", in.name, "begun")
+			add("source", in.name, "begun")
 		case old != in:
-			note("source", in.name, "restarted")
+			add("source", in.name, "restarted")
 		case before.cfg.Registries[in.name].Settings().Limits != after.cfg.Registries[in.name].Settings().Limits:
-			note("source", in.name, "limits changed")
+			add("source", in.name, "limits changed")
 		}
 	}
 	for _, in := range before.sources {
 		if after.source(in.name) == nil {
-			note("source", in.name, "ended")
+			add("source", in.name, "ended")
 		}
 	}
 	for _, o := range after.sinks {
 		part, how := o.since(before, after)
-		note(part, o.at.String(), how)
+		add(part, o.at.String(), how)
 	}
-	ended(before, after, note)
+	ended(before, after, add)
 	if before.cfg.Log.Level != after.cfg.Log.Level {
-		note("log", "level", after.cfg.Log.Level)
+		add("log", "level", after.cfg.Log.Level)
 	}
 	return all
 }
 
 // ended notes the targets and bridges that are gone.
-func ended(before, after *runtime, note func(part, name, how string)) {
+func ended(before, after *runtime, add func(part, name, how string)) {
 	for _, o := range before.sinks {
 		if after.sink(o.at) == nil {
 			how := "ended; its entries stay"
 			if o.at.listen != "" {
 				how = "ended; nobody is answered there any more"
 			}
-			note("target", o.at.String(), how)
+			add("target", o.at.String(), how)
 		}
 	}
 	for _, o := range after.sinks {
@@ -215,13 +215,13 @@ func ended(before, after *runtime, note func(part, name, how string)) {
 		}
 		for _, u := range o.former {
 			if leads(after, u.bridge) && u.written(before.cfg) { // now, not at a reload before
-				note("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(before.cfg.Registries[o.at.registry], u.format)))
+				add("bridge", u.bridge.Name, fmt.Sprintf("leaves %s; its entries there are held for approval", placed(before.cfg.Registries[o.at.registry], u.format)))
 			}
 		}
 	}
 	for _, x := range before.cfg.Bridges {
 		if !leads(after, x) && after.sink(sinkKeyOf(x)) != nil {
-			note("bridge", x.Name, "leaves "+sinkKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
+			add("bridge", x.Name, "leaves "+sinkKeyOf(x).String()+"; its entries there are held for approval as those of "+bridgeMark(x.Name))
 		}
 	}
 }
@@ -239,16 +239,16 @@ func leads(h *runtime, x config.Bridge) bool {
 }
 
 // since says which part of a sink is another than in a runtime before it.
-func (o *sink) since(before, after *runtime) (part, how string) {
-	switch old := before.sink(o.at); {
+func (s *sink) since(before, after *runtime) (part, how string) {
+	switch old := before.sink(s.at); {
 	case old == nil:
 		return "target", "begun"
-	case old.targetConnection != o.targetConnection:
+	case old.targetConnection != s.targetConnection:
 		return "target", "connected anew"
-	case old != o:
+	case old != s:
 		return "loop", "restarted"
-	case tunable(before.cfg, o.at) != tunable(after.cfg, o.at):
-		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, o.at)
+	case tunable(before.cfg, s.at) != tunable(after.cfg, s.at):
+		return "loop", "guards and timing changed" + modes(before.cfg, after.cfg, s.at)
 	}
 	return "", ""
 }
@@ -276,9 +276,9 @@ func tunable(cfg *config.Config, at sinkKey) string {
 	return text(guards, cfg.Registries[at.registry].Timing)
 }
 
-// waits names the settings that differ and wait for a restart.
-func (k *supervisor) waits(after *config.Config) []string {
-	before, all := k.runtime.cfg, []string{}
+// waitingForRestart names the settings that differ and wait for a restart.
+func (s *supervisor) waitingForRestart(after *config.Config) []string {
+	before, all := s.runtime.cfg, []string{}
 	for name, differs := range map[string]bool{
 		"admin":      text(before.Admin) != text(after.Admin),
 		"telemetry":  text(before.Telemetry) != text(after.Telemetry),

@@ -20,29 +20,29 @@ const (
 // moved returns a fault for everything that differs between two configurations
 // of who the owner is and which registries are meant. What was written before is
 // out of reach of the loops after such a change, so that a person has to restart.
-func (b *builder) moved(ctx context.Context, before, after *config.Config) (faults config.Faults) {
+func (b *builder) moved(ctx context.Context, before, after *config.Config) (problems config.Faults) {
 	if was, is := before.Owner, after.Owner; was != is {
-		faults = append(faults, after.Fault("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
+		problems = append(problems, after.Fault("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
 	}
 	for _, name := range slices.Sorted(maps.Keys(after.Registries)) {
 		was, known := before.Registries[name]
 		if !known {
 			if old := renamed(before, after, name); old != "" {
-				faults = append(faults, after.Fault("registries."+name, "is the registry that was called %q: undo the change, or restart the bridge with it", old))
+				problems = append(problems, after.Fault("registries."+name, "is the registry that was called %q: undo the change, or restart the bridge with it", old))
 			}
 			continue
 		}
 		is := after.Registries[name]
-		for _, at := range slices.Sorted(maps.Keys(fixed(is))) {
-			if from, to := fixed(was)[at], fixed(is)[at]; from != to {
-				faults = append(faults, after.Fault("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
+		for _, at := range slices.Sorted(maps.Keys(identity(is))) {
+			if from, to := identity(was)[at], identity(is)[at]; from != to {
+				problems = append(problems, after.Fault("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
 		if why := b.differ(ctx, name, was, is); why != "" {
-			faults = append(faults, after.Fault("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
+			problems = append(problems, after.Fault("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
 		}
 	}
-	return faults
+	return problems
 }
 
 // renamed returns the name before of a registry that is new by its name alone: what
@@ -52,7 +52,7 @@ func renamed(before, after *config.Config, name string) string {
 	for _, old := range slices.Sorted(maps.Keys(before.Registries)) {
 		was := before.Registries[old]
 		_, stays := after.Registries[old]
-		if !stays && len(is.Settings().Servers) > 0 && slices.Equal(was.Settings().Servers, is.Settings().Servers) && maps.Equal(fixed(was), fixed(is)) {
+		if !stays && len(is.Settings().Servers) > 0 && slices.Equal(was.Settings().Servers, is.Settings().Servers) && maps.Equal(identity(was), identity(is)) {
 			return old
 		}
 	}
@@ -94,9 +94,9 @@ func (b *builder) differ(ctx context.Context, name string, was, is config.Regist
 	return fmt.Sprintf("changes from %q to %q, which have no server in common and do not both tell their id", from, to)
 }
 
-// fixed returns what of a registry says where entries lie and how they are
+// identity returns what of a registry says where entries lie and how they are
 // recognised, by path.
-func fixed(r config.Registry) map[string]string {
+func identity(r config.Registry) map[string]string {
 	s := r.Settings()
 	all := map[string]string{"": s.Kind}
 	for key, value := range s.Fixed {

@@ -24,25 +24,25 @@ type runtime struct {
 }
 
 // close gives back what the runtime holds, after it ran or in place of it.
-func (h *runtime) close() { h.closeBut(nil) }
+func (r *runtime) close() { r.closeBut(nil) }
 
 // closeBut gives back what the runtime holds, but for connections that stand without it.
-func (h *runtime) closeBut(standing []*targetConnection) {
-	for _, o := range h.sinks {
-		if !slices.Contains(standing, o.targetConnection) {
+func (r *runtime) closeBut(kept []*targetConnection) {
+	for _, o := range r.sinks {
+		if !slices.Contains(kept, o.targetConnection) {
 			o.close()
 		}
 	}
 }
 
 // sink returns the sink at an end, nil where there is none.
-func (h *runtime) sink(at sinkKey) *sink {
-	return first(h.sinks, func(o *sink) bool { return o.at == at })
+func (r *runtime) sink(at sinkKey) *sink {
+	return first(r.sinks, func(o *sink) bool { return o.at == at })
 }
 
 // source returns the source of a registry, nil where there is none.
-func (h *runtime) source(name string) *boundSource {
-	return first(h.sources, func(in *boundSource) bool { return in.name == name })
+func (r *runtime) source(name string) *boundSource {
+	return first(r.sources, func(in *boundSource) bool { return in.name == name })
 }
 
 // first returns the first that fits, nil where none does.
@@ -53,23 +53,23 @@ func first[T any](all []*T, fits func(*T) bool) *T {
 	return nil
 }
 
-// during runs sources and connections, and some of the loops, for as long as work
+// runWhile runs sources and connections, and some of the loops, for as long as work
 // takes. The timeout ends work alone: the runtime is still there to say what was
 // missing.
-func (h *runtime) during(ctx context.Context, timeout time.Duration, loops []*sink, work func(context.Context) error) error {
+func (r *runtime) runWhile(ctx context.Context, timeout time.Duration, loops []*sink, work func(context.Context) error) error {
 	ctx, worked := context.WithCancel(ctx)
 	defer worked()
 	timed, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	l, base := newLifecycle(h.log), context.WithoutCancel(ctx)
-	h.bindSources()
-	for _, o := range h.sinks {
+	l, base := newLifecycle(r.log), context.WithoutCancel(ctx)
+	r.bindSources()
+	for _, o := range r.sinks {
 		begin(base, l, o.targetConnection)
 	}
 	begin(base, l, loops...)
-	begin(base, l, h.registryIDs...)
-	begin(base, l, h.keyPublishers...)
-	begin(base, l, h.sources...)
+	begin(base, l, r.registryIDs...)
+	begin(base, l, r.keyPublishers...)
+	begin(base, l, r.sources...)
 	var failed, result error
 	var working sync.WaitGroup
 	working.Go(func() {
@@ -86,12 +86,12 @@ func (h *runtime) during(ctx context.Context, timeout time.Duration, loops []*si
 }
 
 // names returns what the runtime speaks to, each once.
-func (h *runtime) names() []string {
+func (r *runtime) names() []string {
 	var names []string
-	for _, in := range h.sources {
+	for _, in := range r.sources {
 		names = append(names, in.name)
 	}
-	for _, o := range h.sinks {
+	for _, o := range r.sinks {
 		if !slices.Contains(names, o.name) {
 			names = append(names, o.name)
 		}

@@ -14,7 +14,7 @@ func TestWhatStaysAfterAStop(t *testing.T) {
 		"entries in nacos go with the connection, unless ": {zk, nacos},
 		"entries in zk go with the connection, unless ":    {session},
 	} {
-		if said := (&runtime{sinks: sinks}).stays(); !strings.HasPrefix(said, want) {
+		if said := (&runtime{sinks: sinks}).entriesAfter(); !strings.HasPrefix(said, want) {
 			t.Errorf("%q, want %q", said, want)
 		}
 	}

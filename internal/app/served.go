@@ -33,7 +33,7 @@ func (m meshKind) connection(b *builder, at sinkKey) (*targetConnection, error) 
 	if err != nil {
 		return nil, err
 	}
-	o.Keep, o.Observe = records.places, unkept(o.Observe, log)
+	o.Keep, o.Observe = records.places, logStateErrors(o.Observe, log)
 	if a := b.runtime.keyPublisher(at.registry); a != nil {
 		o.Served = func(hosts map[naming.ServiceKey]naming.HostAddress) { a.SetOf(name, hosts) }
 	}
@@ -72,9 +72,9 @@ type servedConnection struct {
 
 func (c *servedConnection) run(ctx context.Context) error {
 	if c.listeners == nil {
-		return c.records.during(ctx, untilDone)
+		return c.records.runWhile(ctx, untilDone)
 	}
-	return c.records.during(ctx, c.serve)
+	return c.records.runWhile(ctx, c.serve)
 }
 
 func (c *servedConnection) close() { c.records.close() }

@@ -81,7 +81,7 @@ func (b *builder) servedNames(mesh string, which func(config.Bridge) bool) (name
 // check tries whether the registries keep records. Without them the bridge
 // works, so that nothing fails for it.
 func (s *servedRecords) check(ctx context.Context, f *findings) {
-	_ = s.during(ctx, func(ctx context.Context) error {
+	_ = s.runWhile(ctx, func(ctx context.Context) error {
 		for _, store := range s.stores {
 			store.check(ctx, f)
 		}
@@ -104,9 +104,9 @@ func (f *findings) records(ctx context.Context, name string, recorder registry.R
 	}
 }
 
-// during keeps the registries reachable for as long as work takes, which keeps
+// runWhile keeps the registries reachable for as long as work takes, which keeps
 // what is served once more at its end.
-func (s *servedRecords) during(ctx context.Context, work func(context.Context) error) error {
+func (s *servedRecords) runWhile(ctx context.Context, work func(context.Context) error) error {
 	connected, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	errs := make([]error, len(s.stores))
@@ -130,9 +130,9 @@ func untilDone(ctx context.Context) error {
 	return nil
 }
 
-// unkept tells in the log of what could not be kept or read back, each fault
+// logStateErrors tells in the log of what could not be kept or read back, each fault
 // once.
-func unkept(observe func(mcp.Observation), log *slog.Logger) func(mcp.Observation) {
+func logStateErrors(observe func(mcp.Observation), log *slog.Logger) func(mcp.Observation) {
 	var mu sync.Mutex
 	last := ""
 	return func(o mcp.Observation) {

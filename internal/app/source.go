@@ -30,22 +30,22 @@ func (b *builder) sourceTable(name string) *sourceTable {
 }
 
 // limit bounds what the table of a registry holds.
-func (f *sourceTable) limit(r config.Registry) {
+func (t *sourceTable) limit(r config.Registry) {
 	l := r.Settings().Limits
-	f.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, f.recheck)
+	t.table.Limit(registry.Limits{Services: l.MaxServices, Endpoints: l.MaxEndpoints, Bytes: int64(l.MaxBytes)}, t.recheck)
 }
 
 // bindSources has each table filled by its source of this runtime, within its limits.
-func (h *runtime) bindSources() {
-	for _, in := range h.sources {
+func (r *runtime) bindSources() {
+	for _, in := range r.sources {
 		in.current.Store(in)
-		in.limit(h.cfg.Registries[in.name])
+		in.limit(r.cfg.Registries[in.name])
 	}
 }
 
 // recheck asks for a fresh reading.
-func (f *sourceTable) recheck() {
-	if in := f.current.Load(); in != nil {
+func (t *sourceTable) recheck() {
+	if in := t.current.Load(); in != nil {
 		in.Recheck()
 	}
 }
@@ -53,23 +53,23 @@ func (f *sourceTable) recheck() {
 // begin returns what waits until the table may be read by a loop that begins: its
 // entries name the registry identities, and what another source told may not be what its bridge
 // asks for, such as services without the keys that the bridge now names.
-func (f *sourceTable) begin(all ...*registryID) func(context.Context) error {
+func (t *sourceTable) begin(all ...*registryID) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, w := range all {
 			if err := w.wait(ctx); err != nil {
 				return err
 			}
 		}
-		return f.table.Current(ctx)
+		return t.table.Current(ctx)
 	}
 }
 
 // replicas returns where the replicas of the istiod at an address are noted.
-func (f *sourceTable) replicas(address string) *debug.Endpoints {
-	if f.istiods[address] == nil {
-		f.istiods[address] = &debug.Endpoints{}
+func (t *sourceTable) replicas(address string) *debug.Endpoints {
+	if t.istiods[address] == nil {
+		t.istiods[address] = &debug.Endpoints{}
 	}
-	return f.istiods[address]
+	return t.istiods[address]
 }
 
 // asker asks the providers of a registry what they do not store in it, at
@@ -108,18 +108,18 @@ type source interface {
 }
 
 // run implements component: it reads the registry.
-func (in *boundSource) run(ctx context.Context) error {
-	return wrap("source "+in.name, in.Run(ctx, in.table))
+func (s *boundSource) run(ctx context.Context) error {
+	return wrap("source "+s.name, s.Run(ctx, s.table))
 }
 
-// fault says why a source has not told of everything, or may be out of date.
-func (in *boundSource) fault() string {
-	known := in.table.Summary()
+// problem says why a source has not told of everything, or may be out of date.
+func (s *boundSource) problem() string {
+	known := s.table.Summary()
 	switch {
 	case known.Synced && known.Stale == nil:
 		return ""
-	case in.state().LastError != "":
-		return in.state().LastError
+	case s.state().LastError != "":
+		return s.state().LastError
 	case known.Stale != nil:
 		return known.Stale.Error()
 	}

@@ -22,15 +22,15 @@ type supervisor struct {
 	runtime *runtime
 	life    *lifecycle
 	server  *admin.Server
-	asks    chan ask
+	reloads chan reloadRequest
 	left    map[sinkKey]config.Registry // where entries stay that no loop looks after any more
 
 	mu   sync.Mutex
 	last *admin.Reload // how the last reload went; nil before the first
 }
 
-// ask is a request to read the configuration again.
-type ask chan admin.Reload
+// reloadRequest is a request to read the configuration again.
+type reloadRequest chan admin.Reload
 
 // Run keeps the registries in step until ctx ends, which is no fault.
 func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOptions{joins: true}) }
@@ -39,12 +39,12 @@ func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOption
 func (p *Program) DryRun(ctx context.Context) error { return p.run(ctx, buildOptions{dryRun: true}) }
 
 func (p *Program) run(ctx context.Context, w buildOptions) error {
-	b, err := p.built(w) //nolint:contextcheck // connections outlive what makes them
+	b, err := p.builder(w) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {
 		return err
 	}
 	h := b.runtime
-	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), asks: make(chan ask), left: make(map[sinkKey]config.Registry)}
+	k := &supervisor{program: p, builder: b, runtime: h, life: newLifecycle(h.log), reloads: make(chan reloadRequest), left: make(map[sinkKey]config.Registry)}
 	defer b.listeners.closeOthers(func(string) bool { return false })
 	if err := k.listen(ctx); err != nil {
 		h.close()
@@ -59,14 +59,14 @@ func (p *Program) run(ctx context.Context, w buildOptions) error {
 	if err != nil {
 		return &Error{CauseFindings, err}
 	}
-	k.runtime.log.Info("stopped", "entries", k.runtime.stays())
+	k.runtime.log.Info("stopped", "entries", k.runtime.entriesAfter())
 	return nil
 }
 
-// stays says what becomes of entries once the process has ended.
-func (h *runtime) stays() string {
+// entriesAfter says what becomes of entries once the process has ended.
+func (r *runtime) entriesAfter() string {
 	var goes []string
-	for _, o := range h.sinks {
+	for _, o := range r.sinks {
 		if !o.lasting && o.listen == "" {
 			goes = append(goes, o.name)
 		}
@@ -78,74 +78,74 @@ func (h *runtime) stays() string {
 }
 
 // run keeps the parts of the runtime going. What serves beside them ends last.
-func (k *supervisor) run(ctx context.Context) error {
+func (s *supervisor) run(ctx context.Context) error {
 	base := context.WithoutCancel(ctx)
-	serving := startTask(base, k.life.failed, k.server.Run)
+	serving := startTask(base, s.life.failed, s.server.Run)
 	defer serving.stop()
-	defer k.builder.replicas.close()
-	defer k.life.close()
-	k.life.apply(base, k.runtime)
-	k.builder.replicas.running.Store(&k.runtime.elections)
-	look := time.NewTimer(k.interval())
+	defer s.builder.replicas.close()
+	defer s.life.close()
+	s.life.apply(base, s.runtime)
+	s.builder.replicas.running.Store(&s.runtime.elections)
+	look := time.NewTimer(s.interval())
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			k.runtime.handOver(base)
+			s.runtime.handOver(base)
 			return nil
-		case err := <-k.life.failed:
+		case err := <-s.life.failed:
 			return err
-		case x := <-k.life.left:
-			k.life.handed(x, k.runtime)
-		case a := <-k.asks:
-			a <- k.reload(base, "request")
-		case <-k.program.Hangup:
-			k.reload(base, "signal")
+		case x := <-s.life.left:
+			s.life.endReplaced(x, s.runtime)
+		case a := <-s.reloads:
+			a <- s.reload(base, "request")
+		case <-s.program.Hangup:
+			s.reload(base, "signal")
 		case <-look.C:
-			if k.runtime.cfg.Reload.Interval > 0 && k.builder.file.changed() {
-				k.reload(base, "file")
+			if s.runtime.cfg.Reload.Interval > 0 && s.builder.file.changed() {
+				s.reload(base, "file")
 			}
-			look.Reset(k.interval())
+			look.Reset(s.interval())
 		}
 	}
 }
 
 // interval returns how long the file is left alone between two looks.
-func (k *supervisor) interval() time.Duration {
-	if i := k.runtime.cfg.Reload.Interval.Std(); i > 0 {
+func (s *supervisor) interval() time.Duration {
+	if i := s.runtime.cfg.Reload.Interval.Std(); i > 0 {
 		return i
 	}
 	return time.Minute // whether it is looked at may change
 }
 
 // listen opens probes, metrics and the status API.
-func (k *supervisor) listen(ctx context.Context) error {
-	h := k.runtime
+func (s *supervisor) listen(ctx context.Context) error {
+	h := s.runtime
 	o := admin.Options{
-		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: k.program.Build.Version, Owner: h.cfg.Owner,
+		Telemetry: h.cfg.Telemetry.Address, Admin: h.cfg.Admin.Address, Version: s.program.Build.Version, Owner: h.cfg.Owner,
 		Metrics: h.metrics.Handler(), Log: h.log.With("component", "admin"), Events: h.events, Audit: h.audit,
-		Reload: k.ask, Reloaded: k.reloaded, Replicas: k.builder.replicas.shown(), Secure: secured(h.cfg.Admin),
+		Reload: s.requestReload, Reloaded: s.lastReload, Replicas: s.builder.replicas.statusView(), Secure: secured(h.cfg.Admin),
 	}
-	o.Inputs, o.Targets = h.shown()
-	s, err := admin.New(ctx, o)
+	o.Inputs, o.Targets = h.statusView()
+	server, err := admin.New(ctx, o)
 	if err != nil {
 		return err //nolint:wrapcheck // it names the setting
 	}
-	h.metrics.Watch(s.Overview)
+	h.metrics.Watch(server.Overview)
 	h.metrics.Reloaded(true)
-	k.server = s
+	s.server = server
 	return nil
 }
 
-// shown returns what the status API tells of.
-func (h *runtime) shown() (inputs []admin.Input, targets []admin.Target) {
-	for _, in := range h.sources {
+// statusView returns what the status API tells of.
+func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
+	for _, in := range r.sources {
 		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})
 	}
-	for _, t := range h.sinks {
+	for _, t := range r.sinks {
 		target := admin.Target{Name: t.name, Kind: t.kind, Loop: t.loop, State: t.state}
-		if t.entry != nil {
-			target.State, target.Refused = t.admitted, t.entry.fault
+		if t.admission != nil {
+			target.State, target.Refused = t.stateWithAdmission, t.admission.refusal
 		}
 		targets = append(targets, target)
 	}
@@ -155,13 +155,13 @@ func (h *runtime) shown() (inputs []admin.Input, targets []admin.Target) {
 // ReloadWait is how long a reload may take, one that is under way before it included.
 const ReloadWait = 25 * time.Second
 
-// ask has the configuration read again, after a reload that is under way.
-func (k *supervisor) ask(ctx context.Context) (admin.Reload, error) {
+// requestReload has the configuration read again, after a reload that is under way.
+func (s *supervisor) requestReload(ctx context.Context) (admin.Reload, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReloadWait)
 	defer cancel()
-	a := make(ask, 1)
+	a := make(reloadRequest, 1)
 	select {
-	case k.asks <- a:
+	case s.reloads <- a:
 	case <-ctx.Done():
 		return admin.Reload{}, fmt.Errorf("reload: %w", ctx.Err())
 	}
@@ -173,10 +173,10 @@ func (k *supervisor) ask(ctx context.Context) (admin.Reload, error) {
 	}
 }
 
-func (k *supervisor) reloaded() *admin.Reload {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.last
+func (s *supervisor) lastReload() *admin.Reload {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 func address(a net.Addr) string {
@@ -186,17 +186,17 @@ func address(a net.Addr) string {
 	return a.String()
 }
 
-// watched is a file whose content may change. It is read by its name each
+// fileWatch is a file whose content may change. It is read by its name each
 // time, so that links to another file, as Kubernetes renews a ConfigMap by,
 // are followed.
-type watched struct {
+type fileWatch struct {
 	path      string
 	used      [sha256.Size]byte // what was taken last, whatever came of it
 	candidate [sha256.Size]byte // what was seen last
 }
 
-// taken notes that the file was read as it is now.
-func (w *watched) taken() {
+// markRead notes that the file was read as it is now.
+func (w *fileWatch) markRead() {
 	w.used, _ = w.sum()
 	w.candidate = w.used
 }
@@ -204,7 +204,7 @@ func (w *watched) taken() {
 // changed reports whether the file holds something that was not taken yet and
 // is the same as at the look before: a file that is being written is left
 // alone. One that cannot be read has not changed.
-func (w *watched) changed() bool {
+func (w *fileWatch) changed() bool {
 	now, ok := w.sum()
 	if !ok {
 		return false
@@ -214,7 +214,7 @@ func (w *watched) changed() bool {
 	return still && now != w.used
 }
 
-func (w *watched) sum() (sum [sha256.Size]byte, ok bool) {
+func (w *fileWatch) sum() (sum [sha256.Size]byte, ok bool) {
 	content, err := config.ReadFile(w.path)
 	if err != nil {
 		return sum, false

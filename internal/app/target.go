@@ -21,11 +21,11 @@ type sinkKey struct{ registry, listen string }
 
 func sinkKeyOf(x config.Bridge) sinkKey { return sinkKey{x.To, x.Listen} }
 
-func (e sinkKey) String() string {
-	if e.listen == "" {
-		return e.registry
+func (k sinkKey) String() string {
+	if k.listen == "" {
+		return k.registry
 	}
-	return e.registry + e.listen
+	return k.registry + k.listen
 }
 
 // targetConnection is the connection to a target. It outlives loops: what is over it
@@ -33,13 +33,13 @@ func (e sinkKey) String() string {
 type targetConnection struct {
 	connection
 
-	name, kind string
-	key        string          // of all that the connection depends on
-	listen     string          // the address at which it serves; empty where it connects
-	lasting    bool            // entries outlive the connection
-	fleeting   string          // why nothing is left of what a process wrote once it ended; empty: run --once has a use
-	note       string          // what a plan has to say of it; empty: nothing
-	back       <-chan struct{} // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
+	name, kind  string
+	key         string          // of all that the connection depends on
+	listen      string          // the address at which it serves; empty where it connects
+	lasting     bool            // entries outlive the connection
+	onceUseless string          // why nothing is left of what a process wrote once it ended; empty: run --once has a use
+	note        string          // what a plan has to say of it; empty: nothing
+	returned    <-chan struct{} // ready after a lost connection or a right to write is back, and others may have changed things meanwhile
 }
 
 // A connection is what each kind of target is reached by.
@@ -60,11 +60,11 @@ type connection interface {
 
 // boundTarget is a target over a connection, and what goes with it.
 type boundTarget struct {
-	target  registry.Target
-	codecs  [][]metadata.Encoder // of each bridge
-	check   func(context.Context, *findings)
-	entry   *admission // whether it may write; nil where it always may
-	bridges []string   // what identifies the bridges that lead there
+	target    registry.Target
+	codecs    [][]metadata.Encoder // of each bridge
+	check     func(context.Context, *findings)
+	admission *admission // whether it may write; nil where it always may
+	bridges   []string   // what identifies the bridges that lead there
 }
 
 // sink is one target with the loop of all bridges that lead to it.
@@ -79,44 +79,44 @@ type sink struct {
 }
 
 // run implements component: it keeps the target reachable.
-func (l *targetConnection) run(ctx context.Context) error {
-	return wrap("target "+l.name, l.connection.run(ctx))
+func (c *targetConnection) run(ctx context.Context) error {
+	return wrap("target "+c.name, c.connection.run(ctx))
 }
 
 // run implements component: it writes the target.
-func (o *sink) run(ctx context.Context) error {
+func (s *sink) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return wrap("loop of "+o.name, o.loop.Run(ctx)) })
-	if o.back != nil {
-		group.Go(func() error { return o.rescan(ctx) })
+	group.Go(func() error { return wrap("loop of "+s.name, s.loop.Run(ctx)) })
+	if s.returned != nil {
+		group.Go(func() error { return s.rescan(ctx) })
 	}
-	if o.entry != nil {
-		group.Go(func() error { return wrap("target "+o.name, o.entry.alive(ctx)) })
+	if s.admission != nil {
+		group.Go(func() error { return wrap("target "+s.name, s.admission.keepAlive(ctx)) })
 	}
-	if o.election != nil {
-		o.election.link.Store(o.targetConnection)
-		group.Go(func() error { return o.agree(ctx) })
+	if s.election != nil {
+		s.election.link.Store(s.targetConnection)
+		group.Go(func() error { return s.resyncWhenAlike(ctx) })
 	}
 	return group.Wait() //nolint:wrapcheck // each says what it is of
 }
 
 // rescan makes the loop read everything again whenever a connection is back.
-func (o *sink) rescan(ctx context.Context) error {
+func (s *sink) rescan(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-o.back:
+		case <-s.returned:
 		}
-		if err := o.resync(ctx); err != nil {
+		if err := s.resync(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// agree makes the loop read everything again once all replicas are configured
+// resyncWhenAlike makes the loop read everything again once all replicas are configured
 // alike: what it kept because another one may claim it may go by then.
-func (o *sink) agree(ctx context.Context) error {
+func (s *sink) resyncWhenAlike(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for differed := ""; ; {
@@ -126,13 +126,13 @@ func (o *sink) agree(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		before := differed
-		differed = o.election.differing()
+		differed = s.election.differing()
 		switch {
 		case differed == before, differed == unread:
 		case differed != "":
-			o.election.log.Warn("replicas differ", "reason", differed)
+			s.election.log.Warn("replicas differ", "reason", differed)
 		case before != unread: // while the record was not read, nothing was kept
-			if err := o.resync(ctx); err != nil {
+			if err := s.resync(ctx); err != nil {
 				return err
 			}
 		}
@@ -140,19 +140,19 @@ func (o *sink) agree(ctx context.Context) error {
 }
 
 // resync makes the loop read everything again.
-func (o *sink) resync(ctx context.Context) error {
-	if err := o.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
-		return fmt.Errorf("target %s: %w", o.name, err)
+func (s *sink) resync(ctx context.Context) error {
+	if err := s.loop.Resync(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, bridge.ErrStopped) {
+		return fmt.Errorf("target %s: %w", s.name, err)
 	}
 	return nil
 }
 
-// admitted tells how a target with an admission is connected, and what is amiss
+// stateWithAdmission tells how a target with an admission is connected, and what is amiss
 // though it is.
-func (o *sink) admitted() admin.TargetState {
-	s := o.state()
-	if s.Connected {
-		s.LastError = o.entry.lacks()
+func (s *sink) stateWithAdmission() admin.TargetState {
+	state := s.state()
+	if state.Connected {
+		state.LastError = s.admission.warning()
 	}
-	return s
+	return state
 }

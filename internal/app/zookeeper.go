@@ -44,7 +44,7 @@ func (z zookeeperKind) connection(b *builder, at sinkKey) (*targetConnection, er
 	}
 	return &targetConnection{
 		connection: &zookeeperConnection{name, client, back},
-		name:       name, kind: "zookeeper", back: back, lasting: z.Lifetime != "session",
+		name:       name, kind: "zookeeper", returned: back, lasting: z.Lifetime != "session",
 	}, nil
 }
 
@@ -83,8 +83,8 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 		Log:   b.log.With("component", "zookeeper", "peer", name),
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
 	}
-	if b.byHand != nil {
-		to.Takes = b.byHand.takes
+	if b.adopted != nil {
+		to.Takes = b.adopted.has
 	}
 	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {
@@ -93,8 +93,8 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 	r.bridges = identities(bridges)
 	r.target, r.check = target, checkZooKeeper(b.cfg, sinkKey{registry: name}, target)
 	if !b.dryRun {
-		r.entry = b.admission(name, target)
-		r.entry.back = c.back
+		r.admission = b.admission(name, target)
+		r.admission.back = c.back
 	}
 	return r, nil
 }
@@ -102,9 +102,9 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 // sessions returns what tells the sessions of this process that stand at a
 // registry: a connection that is replaced shows that the process lives until it ends.
 func (b *builder) sessions(name string) func(session int64) bool {
-	standing := b.stand
+	connections := b.connections
 	return func(session int64) bool {
-		return session != 0 && slices.ContainsFunc(standing, func(l *targetConnection) bool {
+		return session != 0 && slices.ContainsFunc(connections, func(l *targetConnection) bool {
 			c, ok := l.connection.(*zookeeperConnection)
 			return ok && c.name == name && c.client.State().Session == session
 		})
