@@ -155,7 +155,7 @@ func (in *imported) listen(t *testing.T, ctx context.Context, running *sync.Wait
 
 func vips() netip.Prefix { return netip.MustParsePrefix("240.64.0.0/12") }
 
-// follow keeps what is served in step with a registry.
+// follow keeps what is served in sync with a registry.
 func (in *imported) follow(t *testing.T, source registry.Source, closed func()) {
 	t.Helper()
 	codec, err := serviceentry.New(serviceentry.Options{
@@ -218,7 +218,7 @@ func (in *imported) await(t *testing.T, services int) {
 }
 
 // singles measures the way back, one change at a time: our own part is from
-// when a bare client of the registry was told of it, which knows that it was
+// when a bare client of the registry was notified of it, which knows that it was
 // and still has to read what, until the set was handed to the streams.
 func (in *imported) singles(t *testing.T, from string, n int, change func(t *testing.T, k int) (known time.Time)) {
 	t.Helper()

@@ -53,7 +53,7 @@ type tap struct {
 
 	mu     sync.Mutex
 	writes int
-	passed chan passage // told of each write where it is not nil
+	passed chan passage // reported each write where it is not nil
 }
 
 type passage struct {

@@ -117,7 +117,7 @@ func (r raw) read(t *testing.T, root string) int {
 	return total
 }
 
-// appears creates a node and returns when a bare watcher was told of it, or
+// appears creates a node and returns when a bare watcher was notified of it, or
 // the creation was confirmed if that was before.
 func (r raw) appears(t *testing.T, i int) time.Time {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// decoder fills a Config from a syntax tree. It goes on after a fault, so
+// decoder fills a Config from a syntax tree. It continues after a fault, so
 // that one run finds all of them.
 type decoder struct {
 	env     Lookup

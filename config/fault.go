@@ -63,7 +63,7 @@ func (fs Faults) sorted() Faults {
 	return fs
 }
 
-// place is where something stands in the file.
+// place is where something is in the file.
 type place struct{ line, column int }
 
 // places knows where each path of a file stands.

@@ -79,7 +79,7 @@ type Settings struct {
 // Parts are copies of a registry, each with what one part of the program
 // depends on and no more. What can be changed while that runs is in none.
 type Parts struct {
-	Identity   Registry // what entries tell of it, or what that depends on
+	Identity   Registry // what entries report of it, or what that depends on
 	Source     Registry
 	Connection Registry // of a target
 	Loop       Registry // the target over its connection, and its loop

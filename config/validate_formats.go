@@ -22,7 +22,7 @@ func (v *validator) formats(path string, b Bridge, registries map[string]Registr
 	}
 	v.formatList(path+".formats", b.Formats, to)
 	v.formatList(path+".reads", b.Reads, from)
-	if len(b.Reads) == 0 && to.Settings().Kind != from.Settings().Kind { // else it is told of above
+	if len(b.Reads) == 0 && to.Settings().Kind != from.Settings().Kind { // else it is reported above
 		v.formatsIn(path+".formats", b.Formats, from)
 	}
 }
@@ -149,7 +149,7 @@ func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
 	}
 }
 
-// meeting tells of every format before that one meets.
+// meeting reports every format before that one meets.
 func (*validator) meeting(before []use, u use, registries map[string]Registry, tell func(u, o use, where string)) []use {
 	layout := registries[u.registry].Settings().Layout
 	for _, o := range before {

@@ -7,7 +7,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/config"
 )
 
-// What is allowed and is rarely meant is told of, with its setting.
+// What is allowed and is rarely meant is reported, with its setting.
 func TestWhatIsRarelyMeantIsWarnedOf(t *testing.T) {
 	base := smallest(t)
 	formats := func(with string) string {

@@ -1,4 +1,4 @@
-// Package docs_test keeps the documents in step with the tree.
+// Package docs_test keeps the documents in sync with the tree.
 package docs_test
 
 import (

@@ -84,7 +84,7 @@ bridges:
 	}
 }
 
-// greetInstance is a provider on a port of 127.0.0.1 as Java stands in Nacos.
+// greetInstance is a provider on a port of 127.0.0.1 as Java is in Nacos.
 func greetInstance(port int) model.Instance {
 	return model.Instance{
 		Ip: "127.0.0.1", Port: uint64(port), Weight: 1, Enable: true, Healthy: true, Ephemeral: true,

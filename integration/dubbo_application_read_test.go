@@ -117,7 +117,7 @@ func javaApplicationsAreRead(t *testing.T, w *appWorld) {
 }
 
 // TestAProviderThatCannotBeAsked: one of Dubbo 3.2 that keeps to itself what it
-// provides is told of with what helps, and read by interface as soon as it
+// provides is reported with what helps, and read by interface as soon as it
 // registers so too.
 func TestAProviderThatCannotBeAsked(t *testing.T) {
 	harness.Long(t)

@@ -189,7 +189,7 @@ func TestBothLevelsAtOnce(t *testing.T) {
 }
 
 // TestOneOfAHundredInstances: of a hundred one goes and comes, three times, and
-// no list that a Java consumer is told of lacks another.
+// no list that a Java consumer is sent lacks another.
 func TestOneOfAHundredInstances(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

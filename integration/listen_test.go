@@ -35,7 +35,7 @@ bridges:
 	return bridge
 }
 
-// awaitRefused waits until the bridge told of a client that was refused, in
+// awaitRefused waits until the bridge reported a client that was refused, in
 // its log and in its metrics.
 func awaitRefused(t *testing.T, bridge *harness.Bridge, reason, setting string) {
 	t.Helper()

@@ -95,7 +95,7 @@ func (b *intoNacos) marked(t *testing.T, iface string, reasons ...string) string
 	return said
 }
 
-// says waits until status tells of a fault in one line that holds all words.
+// says waits until status reports a fault in one line that holds all words.
 func (b *intoNacos) says(t *testing.T, words ...string) {
 	t.Helper()
 	harness.Eventually(t, soon, fmt.Sprintf("status says %q", words), func() error {
@@ -252,7 +252,7 @@ func nacosLacksRights(t *testing.T, server *harness.Nacos) {
 
 // nacosHasTwoPublishers has two bridges that publish the same records, one of
 // which is late: subscribers see the union of both, and never miss what both
-// were told of.
+// were reported.
 func nacosHasTwoPublishers(t *testing.T, server *harness.Nacos) {
 	t.Helper()
 	zookeeper := harness.StartZooKeeper(t)

@@ -47,7 +47,7 @@ func nacosTellsOfOthers(t *testing.T, server *harness.Nacos) {
 		if _, err := target.Watch(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // what is told of the reading itself has come by then
+		time.Sleep(time.Second) // what is reported of the reading itself has come by then
 		if got := target.Changes(); got != nil {
 			t.Errorf("%s: Changes() = %v before it happens", step.name, got)
 		}

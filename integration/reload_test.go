@@ -24,7 +24,7 @@ type reloading struct {
 }
 
 // reloading replaces a text in the file of a bridge, has it read again, and
-// waits until the bridge is in step.
+// waits until the bridge is in sync.
 func (r reloading) do(t *testing.T, b *harness.Bridge, there bool) { //nolint:revive // and back
 	t.Helper()
 	from, to := r.old, r.new
@@ -149,7 +149,7 @@ func TestReloadNacos(t *testing.T) {
 	})
 }
 
-// neverFewer fails the test where the subscriber was told of fewer instances
+// neverFewer fails the test where the subscriber was notified of fewer instances
 // since a time, the seconds after this included.
 func (w *nacosMesh) neverFewer(t *testing.T, since time.Time, want int) {
 	t.Helper()

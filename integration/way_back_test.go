@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// registered is how a Java provider of an interface stands in ZooKeeper.
+// registered is how a Java provider of an interface is in ZooKeeper.
 func registered(iface string, port int) string {
 	return fmt.Sprintf("/dubbo/%s/providers/%s", iface,
 		url.QueryEscape(fmt.Sprintf("tri://127.0.0.1:%d/%s?application=app&interface=%s&side=provider", port, iface, iface)))
@@ -106,7 +106,7 @@ func TestBothDirectionsAtOnce(t *testing.T) {
 	mesh.From(listen)
 	mesh.Apply(t, harness.Service{Host: greetHost, Port: 20000, Endpoints: harness.Local(20011, 20012)})
 	// istiod needs the bridge to listen, and the bridge's mesh needs istiod: the
-	// bridge listens at once, and goes on trying.
+	// bridge listens at once, and continues trying.
 	address, debug := harness.Address(t), harness.Address(t)
 	bridge := harness.ConfiguredBridge(t, wayBack(zookeeper.Address, listen, address, debug)+fmt.Sprintf(meshToZooKeeper, harness.Swift))
 	bridge.Start(t)

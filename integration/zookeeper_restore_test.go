@@ -21,7 +21,7 @@ func comesBackWith(t *testing.T, server *harness.ZooKeeper, change func()) {
 
 // TestAZooKeeperThatComesBackWithLess wipes a server, and restores it to
 // what it held before: it refuses every session for having seen more than the
-// server has. Whoever uses it goes on with a new one.
+// server has. Whoever uses it continues with a new one.
 func TestAZooKeeperThatComesBackWithLess(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()

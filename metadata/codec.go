@@ -16,7 +16,7 @@ type Encoder interface {
 	// Encode returns every entry that the format should hold for a service;
 	// endpoints that are not Offered have none. The error is a *registry.LeftOut
 	// beside them, one line each, where the format cannot hold all of it. Any other
-	// stands where a service that has interfaces and offered endpoints would come
+	// is where a service that has interfaces and offered endpoints would come
 	// out with no entry at all, so that nothing is deleted for a reason that lies
 	// in the format.
 	Encode(s *registry.Service) ([]registry.Entry, error)
@@ -33,8 +33,8 @@ type Codec interface {
 	// decoded.
 	Needs(entries []registry.Entry) []Ref
 
-	// Decode returns the services that the entries of any number of groups tell
-	// of, with extras being what Needs asked for, as far as it was found. An
+	// Decode returns the services that the entries of any number of groups
+	// report, with extras being what Needs asked for, as far as it was found. An
 	// entry that cannot be read is a fault and costs its neighbours nothing.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []Fault)
 }
@@ -42,13 +42,13 @@ type Codec interface {
 // Scoped is implemented by codecs that do not name services as the groups are
 // named which hold their entries.
 type Scoped interface {
-	// Scope covers the names of all services that entries of a group may tell
-	// of, as registry.Table.Unknown takes it.
+	// Scope covers the names of all services that entries of a group may
+	// report, as registry.Table.Unknown takes it.
 	Scope(group registry.Group) string
 }
 
 // ScopeOf returns what covers the names of all services that entries of a group
-// may tell of, in a format that may be Scoped.
+// may report, in a format that may be Scoped.
 func ScopeOf(format interface{ Kind() string }, group registry.Group) string {
 	if scoped, ok := format.(Scoped); ok {
 		return scoped.Scope(group)
@@ -77,7 +77,7 @@ func (f Fault) Error() string {
 // Unwrap returns why the entry could not be read.
 func (f Fault) Unwrap() error { return f.Err }
 
-// Attributes yields what an endpoint tells of itself, and what its service tells
+// Attributes yields what an endpoint reports of itself, and what its service tells
 // beside that, in no order.
 func Attributes(s *registry.Service, e *registry.Endpoint) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {

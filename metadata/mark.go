@@ -26,7 +26,7 @@ const (
 	SignatureLen = 8
 )
 
-// signed stands before a signature. It is none of the digits, and needs no
+// signed is before a signature. It is none of the digits, and needs no
 // escaping anywhere.
 const signed = "."
 
@@ -50,7 +50,7 @@ func NewMark(owner, bridge string) Mark {
 	return Mark{Owner: OwnerMark(owner), Bridge: Fingerprint(bridge, BridgeLen)}
 }
 
-// ownerPrefix stands before the mark of an owner whose name is not known. No
+// ownerPrefix is before the mark of an owner whose name is not known. No
 // name of an owner holds a colon.
 const ownerPrefix = "mark:"
 
@@ -64,7 +64,7 @@ func OwnerMark(owner string) string {
 }
 
 // UnnamedOwner names the owner of entries by their mark, which is all that
-// they tell of it.
+// they report it.
 func UnnamedOwner(mark string) string { return ownerPrefix + mark }
 
 // IsUnnamed reports whether an owner is named by a mark.

@@ -36,7 +36,7 @@ func (i NacosInstance) plain() bool {
 	return whole && plainText(i.IP) && plainText(i.Cluster)
 }
 
-// plainText reports whether a text stands in JSON as it is.
+// plainText reports whether a text is in JSON as it is.
 func plainText(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -56,7 +56,7 @@ func unmarked(v string) string {
 	} else {
 		from -= len(urlMark)
 		if to < len(v) {
-			to++ // the & after it; what stands before it stays
+			to++ // the & after it; what is before it stays
 		} else {
 			from--
 		}
@@ -71,7 +71,7 @@ func HostOf(e registry.Entry) string {
 	return e.Value[from:to]
 }
 
-// How the mark stands in a value: as a parameter of a URL, or as a field of
+// How the mark is in a value: as a parameter of a URL, or as a field of
 // JSON in canonical form.
 const (
 	urlMark  = MarkKey + "="

@@ -9,7 +9,7 @@ import (
 // Dubbo's own, where a provider writes when it started.
 const StampKey = "timestamp"
 
-// NoStamp is what stands in the place of a stamp before Stamp works it out.
+// NoStamp is what is in the place of a stamp before Stamp works it out.
 const NoStamp = "0000000000"
 
 // The stamps: as seconds, in which dubbo-go counts, they lie from 2001 to 2010,

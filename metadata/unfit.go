@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Unfit says why consumers of a format cannot or must not be told of an
+// Unfit says why consumers of a format cannot or must not be notified of an
 // endpoint, or of a key of its metadata. It is left out like one that is not
 // offered: that is no failure of the format, and keeps nothing else from being
 // written or withdrawn.

@@ -36,7 +36,7 @@ const (
 )
 
 // ErrShortened is returned by Parse for the host of a name that was too long
-// to be kept whole; the name stands beside the host where it was written.
+// to be kept whole; the name is beside the host where it was written.
 var ErrShortened = errors.New("the name was shortened")
 
 // Check returns what is wrong with the registry label or the suffix.
@@ -222,7 +222,7 @@ func unescapeLabel(label string) (string, bool) {
 }
 
 // unescape returns the first character that an escaped text stands for and
-// how many bytes it takes, 0 where it stands for none.
+// how many bytes it takes, 0 where it is for none.
 func unescape(s string) (c byte, n int) {
 	switch {
 	case s[0] != '-':

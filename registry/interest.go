@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// An Interest is the set of names that readers of a source want to be told of,
+// An Interest is the set of names that readers of a source want to be notified of,
 // for a process that needs few services of a large registry. What a name is,
 // the source says. It may be used from any goroutine; a nil Interest wants
 // everything.
 //
 // What is known of one name never depends on another: the source says of each
-// by itself that it told of it, or why it cannot, so that a reader can tell what
+// by itself that it reported it, or why it cannot, so that a reader can tell what
 // does not exist from what has not been told yet.
 type Interest struct {
 	mu      sync.Mutex
@@ -26,7 +26,7 @@ type Interest struct {
 type wish struct {
 	by   int   // how many want it
 	seen bool  // the source knows that it is wanted
-	told bool  // the source told of it since then
+	told bool  // the source reported it since then
 	err  error // why it cannot be told now
 }
 
@@ -52,7 +52,7 @@ func (i *Interest) Add(names ...string) {
 	}
 }
 
-// Drop takes back one wish for each name. What was told of a name that nobody
+// Drop takes back one wish for each name. What was reported of a name that nobody
 // wants any more is forgotten.
 func (i *Interest) Drop(names ...string) {
 	i.mu.Lock()
@@ -91,7 +91,7 @@ func (i *Interest) Wants(names ...string) bool {
 }
 
 // Names returns what is wanted, in order; none for a nil Interest. The source
-// alone asks, before it looks: what is wanted later is told of only after it has
+// alone asks, before it looks: what is wanted later is reported only after it has
 // asked again.
 func (i *Interest) Names() []string {
 	if i == nil {
@@ -105,7 +105,7 @@ func (i *Interest) Names() []string {
 	return slices.Sorted(maps.Keys(i.names))
 }
 
-// Untold returns those of Names that were never told of, in order; none for a
+// Untold returns those of Names that were never reported, in order; none for a
 // nil Interest.
 func (i *Interest) Untold() []string {
 	if i == nil {
@@ -132,7 +132,7 @@ func (i *Interest) Changed() <-chan struct{} {
 }
 
 // Tell is the source's word on names, after its table shows what it found: nil
-// where it told of everything that a name stands for, or why it cannot. A name
+// where it reported everything that a name stands for, or why it cannot. A name
 // that is not among Names is left out.
 func (i *Interest) Tell(answers map[string]error) {
 	if i == nil {
@@ -181,7 +181,7 @@ func (i *Interest) Err() error {
 
 // Answer is what a source said of some names.
 type Answer struct {
-	Told bool            // each was told of at least once since it is wanted
+	Told bool            // each was reported at least once since it is wanted
 	Err  error           // why one of them cannot be told now; nil where all can
 	More <-chan struct{} // closed when the source says more, of any name
 }

@@ -144,7 +144,7 @@ func TestLimitsAskAgainOnceThereIsRoom(t *testing.T) {
 	}
 }
 
-// asksAgain has a table with limits of ten services told of twelve.
+// asksAgain has a table with limits of ten services reported twelve.
 func asksAgain(t *testing.T, limits registry.Limits) {
 	t.Helper()
 	table, asked := registry.NewTable(), 0

@@ -12,7 +12,7 @@ type Source interface {
 	// Run keeps the table up to date until ctx ends and then returns nil,
 	// after everything it started has ended. While the registry cannot be
 	// reached it leaves the rows as they are, says why with Table.Stale and
-	// goes on trying; it returns an error only for what no retry can mend.
+	// continues trying; it returns an error only for what no retry can mend.
 	Run(ctx context.Context, table *Table) error
 }
 
@@ -103,7 +103,7 @@ type Overlapping interface {
 }
 
 // A Serving target answers readers of its own and takes what it holds for the
-// whole. Settled tells it that by now it is: every source told of everything
+// whole. Settled tells it that by now it is: every source reported everything
 // and all of that was written. Before it answers nobody. It may be told again,
 // and must not block.
 type Serving interface {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Name identifies a service within the registry that told of it: for the mesh
+// Name identifies a service within the registry that reported it: for the mesh
 // the host address `fqdn:port`, for the others format, namespace, group and
 // native name.
 type Name string
@@ -18,7 +18,7 @@ type Name string
 // a change is a new Service of the same name.
 type Service struct {
 	Name        Name
-	Namespace   string // of the registry that told of it; may be empty
+	Namespace   string // of the registry that reported it; may be empty
 	Application string // which application provides it, where that is known
 	Protocol    string // of the endpoints that name none of their own
 	Interfaces  []Interface

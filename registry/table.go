@@ -152,7 +152,7 @@ func (t *Table) Stale(err error) {
 }
 
 // Renew makes the table ready for another source of the same registry: the
-// rows stay, out of date for the given reason until the new source has told of
+// rows stay, out of date for the given reason until the new source has reported
 // everything, and what the old one could not tell or left out is forgotten.
 func (t *Table) Renew(err error) {
 	t.mu.Lock()
@@ -168,7 +168,7 @@ func (t *Table) Renew(err error) {
 }
 
 // Current waits until the rows are those of the present source: after Renew, until
-// that has told of everything. The error is that of ctx.
+// that has reported everything. The error is that of ctx.
 func (t *Table) Current(ctx context.Context) error {
 	r := t.Reader()
 	defer r.Close()
@@ -211,7 +211,7 @@ func (t *Table) Unknown(scope string, err error) {
 	t.signal()
 }
 
-// move makes a scope be told of to every reader.
+// move makes a scope be reported to every reader.
 func (t *Table) move(scope string) {
 	for r := range t.readers {
 		r.moved[scope] = struct{}{}
@@ -351,10 +351,10 @@ func (t *Table) knowledge(unknown map[string]error) Knowledge {
 
 // Knowledge is how far the rows of a table may be relied on.
 type Knowledge struct {
-	Synced  bool             // the source told of everything at least once
+	Synced  bool             // the source reported everything at least once
 	Stale   error            // why the rows may be out of date; nil where they are not
 	Unknown map[string]error // scopes that cannot be told, by Table.Unknown
-	Epoch   int              // how often the source told of everything anew
+	Epoch   int              // how often the source reported everything anew
 	Dials   int              // how many of those readings were the first of a new connection
 	Outages int              // how often the rows began to be out of date
 }

@@ -24,7 +24,7 @@ func service(name string, hosts ...string) *registry.Service {
 
 func all(s ...*registry.Service) func(func(*registry.Service) bool) { return slices.Values(s) }
 
-// changed returns what a drain told of, each name with + (there), - (gone) and
+// changed returns what a drain reported, each name with + (there), - (gone) and
 // ? where it was found and not told.
 func changed(d registry.Delta) []string {
 	var out []string
@@ -346,7 +346,7 @@ func TestSummaryCountsWhatIsHeld(t *testing.T) {
 	}
 }
 
-// What was found missing and is told of before anybody looked stays the weaker
+// What was found missing and is reported before anybody looked stays the weaker
 // kind of evidence.
 func TestWhatWasFoundStaysFoundUntilItIsDrained(t *testing.T) {
 	table := registry.NewTable()

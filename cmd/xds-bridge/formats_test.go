@@ -67,7 +67,7 @@ func TestPlainServicesInSeveralFormats(t *testing.T) {
 }
 
 // TestTwoServicesOfOneName: the second of two services that would be called
-// the same is refused whole, and told of.
+// the same is refused whole, and reported.
 func TestTwoServicesOfOneName(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

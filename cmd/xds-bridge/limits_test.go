@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestASourceAtItsBoundIsHeld shows that a registry which tells of too much
+// TestASourceAtItsBoundIsHeld shows that a registry which reports too much
 // costs nothing that is there, says so, and is let go by a larger bound.
 func TestASourceAtItsBoundIsHeld(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// Command xds-bridge keeps service registries in step with a mesh, and says
+// Command xds-bridge keeps service registries in sync with a mesh, and says
 // why each service is where it is.
 package main
 

@@ -66,8 +66,8 @@ func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatChangedIsRestarted shows for each kind of change which parts go
-// on, by the connections that the servers see.
+// TestOnlyWhatChangedIsRestarted shows for each kind of change which parts
+// continue, by the connections that the servers see.
 func TestOnlyWhatChangedIsRestarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -251,7 +251,7 @@ func (w *world) replaced(file, old, with string) {
 const plainNames = quick + `, names: [{ host: "orders.*", service: orders }]`
 
 // TestAPlaceIsWhatItIs shows that formats are known again wherever they
-// stand in a list.
+// are in a list.
 func TestAPlaceIsWhatItIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -11,7 +11,7 @@ import (
 	nacosfake "github.com/xds-bridge/xds-bridge/internal/fake/nacos"
 )
 
-// A pattern that fits nothing is told of with its setting.
+// A pattern that fits nothing is reported with its setting.
 func TestPlanNamesPatternsThatFitNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -149,7 +149,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	return c.printServices(d)
 }
 
-// printConditions says what is not in step, since when and why.
+// printConditions says what is not in sync, since when and why.
 func (c *cli) printConditions(now time.Time, all []admin.Condition) {
 	for _, x := range all {
 		until := ""
@@ -204,7 +204,7 @@ func (c *cli) warn(format string, args ...any) {
 	c.show(yellow, "‼ "+format, args...)
 }
 
-// readiness says in one line whether everything is in step and, where it is
+// readiness says in one line whether everything is in sync and, where it is
 // not, what keeps it from being so.
 func readiness(d admin.Document) string {
 	var why []string

@@ -20,7 +20,7 @@ func (w *world) registers(iface, address string) {
 	}
 }
 
-// A host without endpoints answers its callers with 503: that is not in step.
+// A host without endpoints answers its callers with 503: that is not in sync.
 func TestAServiceWhoseEndpointsAreAllLeftOutIsInvalid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -79,7 +79,7 @@ func (z zooKratos) Watch(ctx context.Context, name string) (kratos.Watcher, erro
 }
 
 // nacosKratos discovers as the registry of Kratos in Nacos does: it reads the
-// whole list whenever the SDK tells of another.
+// whole list whenever the SDK reports another.
 type nacosKratos struct {
 	t   testing.TB
 	sdk *nacossdk.Client

@@ -12,7 +12,7 @@ import (
 )
 
 // saysAway waits until the bridge says that a registry is away, though there is
-// nothing to do there: the status is not in step, and a metric is what it is
+// nothing to do there: the status is not in sync, and a metric is what it is
 // not in good times.
 func saysAway(t *testing.T, b *harness.Bridge, metric string, value float64) {
 	t.Helper()

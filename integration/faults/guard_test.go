@@ -311,7 +311,7 @@ func (g *guarded) saysHeld(t *testing.T, held map[string][]heldBack) {
 	}
 }
 
-// neverFewer fails the test where a subscriber of Nacos was told of a list that
+// neverFewer fails the test where a subscriber of Nacos was notified of a list that
 // lacks entries of a lot that was not approved.
 func (g *guarded) neverFewer(t *testing.T, iface string, w *nacossdk.Watch, approved func(route) bool) {
 	t.Helper()

@@ -23,7 +23,7 @@ import (
 )
 
 // longRun is a mesh, a ZooKeeper and a Nacos, each with services of its own in
-// every format that it has, and two replicas that keep them in step.
+// every format that it has, and two replicas that keep them in sync.
 type longRun struct {
 	*history.Recorder
 

@@ -231,7 +231,7 @@ func Post(t testing.TB, b *harness.Bridge, path string) string {
 	return string(body)
 }
 
-// Settled returns when a subscriber of a service was first told of the list
+// Settled returns when a subscriber of a service was first sent the list
 // that it sees now.
 func (o *Oracle) Settled(service string) time.Time {
 	lists := o.Told(service)

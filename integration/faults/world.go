@@ -163,7 +163,7 @@ func Key(iface string) string { return "providers:" + iface + "::" }
 // Folder is where the providers of an interface are in ZooKeeper.
 func Folder(iface string) string { return "/dubbo/" + iface + "/providers" }
 
-// Registered is how a Java provider of an interface stands in ZooKeeper.
+// Registered is how a Java provider of an interface is in ZooKeeper.
 func Registered(iface string, port int) string {
 	return Folder(iface) + "/" + url.QueryEscape(fmt.Sprintf("tri://127.0.0.1:%d/%s?application=app&interface=%s&side=provider", port, iface, iface))
 }

@@ -71,7 +71,7 @@ func (z zooKratos) Watch(ctx context.Context, name string) (kratos.Watcher, erro
 	return once(ctx, all), err
 }
 
-// subscriptions are those of one client of Nacos, which tells of a service
+// subscriptions are those of one client of Nacos, which reports a service
 // once however often it is asked for.
 type subscriptions struct {
 	*nacossdk.Client
@@ -143,7 +143,7 @@ func (n nacosKratos) Watch(ctx context.Context, name string) (kratos.Watcher, er
 	return once(ctx, all), err
 }
 
-// snapshot is a watcher that tells of one list.
+// snapshot is a watcher that reports one list.
 type snapshot struct {
 	ctx    context.Context //nolint:containedctx // Next has none
 	cancel context.CancelFunc

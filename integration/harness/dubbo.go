@@ -210,7 +210,7 @@ func (d *Dubbo) Colors() []string {
 	return d.colors
 }
 
-// note keeps what is told of lists; other lines stay in the log alone.
+// note keeps what is reported of lists; other lines stay in the log alone.
 func (d *Dubbo) note(word, rest string) {
 	list := strings.FieldsFunc(rest, func(r rune) bool { return r == ',' })
 	d.mu.Lock()

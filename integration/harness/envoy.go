@@ -93,7 +93,7 @@ func (o EnvoyOptions) listener(address string) object {
 	} else {
 		route := object{"match": object{"prefix": "/"}, "route": object{"cluster": o.Cluster}}
 		config["route_config"] = object{
-			"validate_clusters": false, // istiod has yet to tell of it
+			"validate_clusters": false, // istiod has yet to report it
 			"virtual_hosts":     []any{object{"name": "all", "domains": []string{"*"}, "routes": []any{route}}},
 		}
 	}

@@ -86,7 +86,7 @@ func (i *Istiod) Process() *Process { return i.process }
 func (i *Istiod) Kill() { i.process.Kill() }
 
 // PublishedKeys returns the service keys that istiod shows in its debug API,
-// each client's as it stands there: its connection's proxy id to the JSON text.
+// each client's as it is there: its connection's proxy id to the JSON text.
 func (i *Istiod) PublishedKeys(t testing.TB) (map[string]string, error) {
 	t.Helper()
 	body, err := i.get(t, "/debug/adsz")

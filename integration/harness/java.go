@@ -47,7 +47,7 @@ func startJava(t testing.TB, name string, options []string, other func(word, res
 	return j
 }
 
-// command sends a command and returns what stands behind ok and the id.
+// command sends a command and returns what is behind ok and the id.
 func (j *java) command(t testing.TB, words ...string) (string, error) {
 	t.Helper()
 	line := strings.Join(words, " ")

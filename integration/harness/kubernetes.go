@@ -78,7 +78,7 @@ func (k *Kubernetes) Start(t testing.TB) {
 	})
 }
 
-// Kill ends the API server at once; etcd goes on, and keeps what is stored.
+// Kill ends the API server at once; etcd continues, and keeps what is stored.
 func (k *Kubernetes) Kill() { k.server.Kill() }
 
 func serviceAccountKeys(t testing.TB, dir string) (signing, public string) {

@@ -37,7 +37,7 @@ func (m *Mesh) FromSecure(address string, settings map[string]any) {
 // endpoints that want mutual TLS, for which each would need a certificate.
 func (m *Mesh) WithoutMutualTLS() { m.plaintext = true }
 
-// arguments returns what an istiod is told of the mesh.
+// arguments returns what an istiod is given of the mesh.
 func (m *Mesh) arguments(t testing.TB) []string {
 	t.Helper()
 	if len(m.sources) == 0 && !m.plaintext {

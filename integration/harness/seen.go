@@ -15,7 +15,7 @@ type Seen struct {
 }
 
 // EntryAddresses returns the address that each entry of a folder names, in
-// order, which most formats do; what is no URL stands there as it is, without
+// order, which most formats do; what is no URL is there as it is, without
 // what the bridge puts before ids of its own.
 func EntryAddresses(names []string) []string {
 	hosts := make([]string, 0, len(names))
@@ -33,9 +33,9 @@ func EntryAddresses(names []string) []string {
 	return hosts
 }
 
-// A Subscriber is somebody who is told of the addresses of a service.
+// A Subscriber is somebody who is notified of the addresses of a service.
 type Subscriber interface {
-	Since(at time.Time) []Seen // the lists that it was told of after a moment, oldest first
+	Since(at time.Time) []Seen // the lists that it was sent after a moment, oldest first
 	Last() []string            // what it was told last; nothing where it was told nothing
 	Forget(before time.Time)   // lists before a moment, but not the last one
 }

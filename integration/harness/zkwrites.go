@@ -10,7 +10,7 @@ import (
 )
 
 // ZooKeeper's codes of the operations that change something, and of those that
-// stand beside them in a multi.
+// are beside them in a multi.
 const (
 	opCreate    = 1
 	opDelete    = 2
@@ -27,7 +27,7 @@ const (
 // or acl. An operation of a multi counts as one of its own.
 type ZooKeeperWrite struct {
 	Operation, Path string
-	Data            string // of a set that the server's log tells of
+	Data            string // of a set that the server's log reports
 }
 
 // ZooKeeperProxy is a proxy before a ZooKeeper that notes every write that

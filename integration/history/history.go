@@ -70,7 +70,7 @@ func (r *Recorder) service(name string) *service {
 	return s
 }
 
-// Subscribe tells of a subscriber of a service. Where there are several the
+// Subscribe reports a subscriber of a service. Where there are several the
 // first by name shows what the service's target holds.
 func (r *Recorder) Subscribe(name, who string, s harness.Subscriber) {
 	r.service(name).subscribers[who] = s
@@ -111,7 +111,7 @@ func (r *Recorder) Shown(name string) error {
 	return nil
 }
 
-// Told returns the lists that the subscribers of a service were told of since
+// Told returns the lists that the subscribers of a service were sent since
 // all agreed last, and the last one before.
 func (r *Recorder) Told(name string) []harness.Seen {
 	return r.services[name].first().Since(time.Time{})

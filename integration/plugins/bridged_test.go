@@ -81,7 +81,7 @@ bridges:
 // with its framework's own registry is called through another registry by one with
 // the framework's own registry there, and through the mesh by one with our plugin.
 // What a mesh has is called through each registry likewise.
-// Another server comes and the first one goes, and no call fails: it goes on until
+// Another server comes and the first one goes, and no call fails: it continues until
 // the bridge has told all, for which a Pod has its preStop.
 func TestTheBridgeWithTheFrameworksOwnRegistries(t *testing.T) {
 	harness.Long(t)

@@ -25,7 +25,7 @@ import (
 
 const greeterHost = "greeter.shop.svc.cluster.local"
 
-// door stands before istiod's debug API and lets through who has the token.
+// door is before istiod's debug API and lets through who has the token.
 type door struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -143,7 +143,7 @@ func TestTheDebugAPI(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
-		if err := c.WaitVisible(ctx, another); err != nil { // which the debug API has to tell of
+		if err := c.WaitVisible(ctx, another); err != nil { // which the debug API has to report
 			t.Fatal(err)
 		}
 	})
@@ -177,7 +177,7 @@ func TestTheDebugAPI(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), soon)
 			defer cancel()
 			host := naming.HostAddress{Host: greeterHost, Port: 80}
-			fresh := meshClient(t, at, d, file, nil) // one that knows no key goes on by host
+			fresh := meshClient(t, at, d, file, nil) // one that knows no key continues by host
 			if s, err := fresh.Resolve(ctx, client.ByHost(host)); err != nil || len(s.Endpoints) != 2 {
 				t.Errorf("by host: %+v, %v", s, err)
 			}

@@ -92,7 +92,7 @@ type service struct {
 	calledAs  string // by clients; empty: the same
 	binary    string // the plugin's example
 	at        registry
-	settle    string // how long servers go on once they are taken back; empty: 15s
+	settle    string // how long servers continue once they are taken back; empty: 15s
 	servers   []server
 	clients   []*calls
 }
@@ -148,7 +148,7 @@ func (s *service) provideAt(t *testing.T, port int, binary string, args ...strin
 }
 
 // retire tells a server to end, as Kubernetes does: at the same time it is no
-// longer offered, and it has to go on until nobody calls it.
+// longer offered, and it has to continue until nobody calls it.
 func (s *service) retire(t *testing.T, n int) *harness.Process {
 	t.Helper()
 	gone := s.withdraw(t, n)

@@ -13,7 +13,7 @@ import (
 
 // TestFrozenReplica freezes a replica that has decided to delete the
 // last entry of a service and only waits with it. What it knew is wrong by the
-// time it goes on: the provider is back, another has come, and another replica
+// time it continues: the provider is back, another has come, and another replica
 // has the work.
 func TestFrozenReplica(t *testing.T) {
 	harness.Long(t)

@@ -104,7 +104,7 @@ func (c *cluster) inStep(t *testing.T) {
 }
 
 // withoutLease shows that replicas whose lease goes out of reach stop writing
-// and delete nothing, that they say why, and that they go on once it is back.
+// and delete nothing, that they say why, and that they continue once it is back.
 func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 	t.Helper()
 	c.add(t, 1, 50)

@@ -30,7 +30,7 @@ func rounds(t *testing.T) int {
 }
 
 // world is a ZooKeeper in which providers register, and a registry that
-// replicas keep in step with it.
+// replicas keep in sync with it.
 type world struct {
 	*history.Recorder
 

@@ -92,7 +92,7 @@ type Options struct {
 	Replicas  func() *Replicas // nil where this is the only one; must not block
 	Metrics   http.Handler     // answers /metrics; may be nil
 	Events    *Events          // may be nil
-	Audit     *audit.Log       // is told of each word on a hold; may be nil
+	Audit     *audit.Log       // records each decision on a hold; may be nil
 
 	// Reload reads the configuration again, and Reloaded tells how that went
 	// last; both may be nil.
@@ -206,7 +206,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Show replaces what the server tells of, after the configuration was
+// Show replaces what the server reports, after the configuration was
 // reloaded. What was ready once stays so under its name.
 func (s *Server) Show(owner string, inputs []Input, targets []Target) {
 	s.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// Condition is something that keeps the bridge from being in step, or that a
+// Condition is something that keeps the bridge from being in sync, or that a
 // person should look at. The first line of status and its exit code, the column
 // STATE, the JSON, the events and the metric xdsbridge_condition are all made
 // from one list of them, so that none says that all is well while another does
@@ -23,7 +23,7 @@ type Condition struct {
 	Bridge    string        `json:"bridge,omitempty"` // where it is about one alone
 	Detail    string        `json:"detail,omitempty"`
 	Since     time.Time     `json:"since"`
-	Until     time.Time     `json:"until,omitzero"` // when it ends by itself, or with the reading after that; it keeps nothing from being in step then
+	Until     time.Time     `json:"until,omitzero"` // when it ends by itself, or with the reading after that; it keeps nothing from being in sync then
 }
 
 // Direction says what a condition is about.
@@ -52,7 +52,7 @@ const (
 	Refused       ConditionName = "refused"        // a target refuses entries
 	Invalid       ConditionName = "invalid"        // services that cannot be written
 	Held          ConditionName = "held"           // a guard holds deletions back
-	Partial       ConditionName = "partial"        // a source cannot tell of a part
+	Partial       ConditionName = "partial"        // a source cannot report a part
 	Conflicting   ConditionName = "conflict"       // entries of others are in the way
 	Idle          ConditionName = "idle"           // a bridge claims nothing
 	Syncing       ConditionName = "syncing"        // writes are due
@@ -257,10 +257,10 @@ func (s *Server) conditionsOfProcess(replicas *Replicas) (all []Condition) {
 }
 
 // look is how often it is looked whether conditions began or ended. What lasts
-// for less than two looks is told of by no event.
+// for less than two looks is reported by no event.
 const look = time.Second
 
-// follow tells of conditions that begin and end until ctx ends.
+// follow reports conditions that begin and end until ctx ends.
 func (s *Server) follow(ctx context.Context) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

@@ -21,7 +21,7 @@ func inSync() bridge.Status {
 	}}}
 }
 
-// TestConditions: whatever keeps a bridge from being in step is a condition, and
+// TestConditions: whatever keeps a bridge from being in sync is a condition, and
 // where there is none it is.
 func TestConditions(t *testing.T) {
 	reason := func(r bridge.Reason) func(*bridge.Status) {
@@ -181,7 +181,7 @@ func TestConditionsAreToldOf(t *testing.T) {
 }
 
 // TestPartialSaysWhichPartWhyAndUntilWhen: what ends by itself at a known time
-// keeps nothing from being in step.
+// keeps nothing from being in sync.
 func TestPartialSaysWhichPartWhyAndUntilWhen(t *testing.T) {
 	until := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for want, tt := range map[string]struct {

@@ -17,7 +17,7 @@ type Document struct {
 	Owner      string          `json:"owner"`
 	Started    time.Time       `json:"started"`
 	Time       time.Time       `json:"time"`    // when the document was made
-	Ready      bool            `json:"ready"`   // every source told of everything once, every target was listed
+	Ready      bool            `json:"ready"`   // every source reported everything once, every target was listed
 	InSync     bool            `json:"in_sync"` // there is no condition, but such as end by themselves
 	Conditions []Condition     `json:"conditions"`
 	Sources    []Source        `json:"sources"`
@@ -202,7 +202,7 @@ type Page[T any] struct {
 // and what became of it on each way.
 type Why struct {
 	Query      string      `json:"query"`
-	Conditions []Condition `json:"conditions"` // of the sources that tell of it and the targets it goes to; of all where it is not known which
+	Conditions []Condition `json:"conditions"` // of the sources that report it and the targets it goes to; of all where it is not known which
 	Sources    []Seen      `json:"sources"`
 	Services   []Service   `json:"services"`
 	Holds      []Hold      `json:"holds"`

@@ -72,7 +72,7 @@ func (s *Server) named(all []bridge.Status, query string, namesOf func(*registry
 	return names
 }
 
-// known yields the services that sources tell of and, by name alone, those that
+// known yields the services that sources report and, by name alone, those that
 // only targets know any more.
 func (s *Server) known(all []bridge.Status) iter.Seq[*registry.Service] {
 	return func(yield func(*registry.Service) bool) {
@@ -145,7 +145,7 @@ func (s *Server) like(ctx context.Context, query string) []string {
 }
 
 // passes reports whether a condition is of a source or target that the service
-// passes. One that no source tells of may come from any, and one that is in no
+// passes. One that no source reports may come from any, and one that is in no
 // target yet may go to any.
 func (w *Why) passes(c Condition) bool {
 	switch c.Direction {

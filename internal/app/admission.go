@@ -14,7 +14,7 @@ import (
 // starting is how long a process counts as one that starts. Within it a
 // refusal ends the process, since whoever started it is there to read why. A
 // registry that was out of reach may refuse later, and a reload may add one
-// that does: nobody is there then, and what works for others goes on.
+// that does: nobody is there then, and what works for others continues.
 const starting = 5 * time.Minute
 
 // An admission asks whether a ZooKeeper target may be written to, again and

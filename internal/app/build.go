@@ -202,7 +202,7 @@ func distinct[T comparable](bridges []config.Bridge, what func(config.Bridge) T)
 }
 
 // sink makes the target at an end and the one loop of all bridges that lead
-// to it. A connection that stands there, and the loop over it, stay where they depend
+// to it. A connection that is there, and the loop over it, stay where they depend
 // on nothing that changed.
 func (b *builder) sink(at sinkKey) error {
 	o := &sink{at: at}

@@ -29,7 +29,7 @@ func (p *keyPublisher) run(ctx context.Context) error {
 }
 
 // keyPublishers makes one for every mesh that a bridge leads to, unless that is
-// off. One of before whose settings are the same goes on.
+// off. One of before whose settings are the same continues.
 func (b *builder) keyPublishers() error {
 	for _, name := range distinct(b.cfg.Bridges, func(x config.Bridge) string { return x.To }) {
 		m, ok := b.kind(name).(meshKind)

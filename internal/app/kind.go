@@ -9,7 +9,7 @@ import (
 )
 
 // A kind makes of the settings of one registry what differs between kinds of
-// registries. Each stands in a file of its own.
+// registries. Each is in a file of its own.
 type kind interface {
 	storage
 
@@ -49,7 +49,7 @@ func kindOf(r config.Registry) kind {
 	case *config.Nacos:
 		return nacosKind{s}
 	default:
-		panic(fmt.Sprintf("no kind has a section of type %T", s)) // validation told of none before
+		panic(fmt.Sprintf("no kind has a section of type %T", s)) // validation reported none before
 	}
 }
 

@@ -89,7 +89,7 @@ func TestKinds_Formats(t *testing.T) {
 // its own files are these lines. CONTRIBUTING.md says what else it needs.
 func TestKinds_New(t *testing.T) {
 	t.Parallel()
-	lines := map[string][2]string{ // by file: what is there, and what stands behind or in its place
+	lines := map[string][2]string{ // by file: what is there, and what is behind or in its place
 		"config/registries.go":    {"all := []Section{", "all := []Section{r.Toy, "},
 		"internal/app/kind.go":    {"\tcase *config.Istiod:", "\tcase *config.Toy:\n\t\treturn toyKind{s}\n\tcase *config.Istiod:"},
 		"metadata/plain/plain.go": {"\t\t\tformat.Nacos:", "\t\t\t\"toy\": format.Form(instance.FromFormat, NewZooKeeper),\n\t\t\tformat.Nacos:"},

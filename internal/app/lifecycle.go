@@ -17,12 +17,12 @@ type component interface {
 }
 
 // lifecycle keeps the components of a runtime going, each by itself, so that one can be
-// replaced while the others go on. One goroutine uses it.
+// replaced while the others continue. One goroutine uses it.
 type lifecycle struct {
 	log      *slog.Logger
 	failed   chan error // takes the first error of any component
 	running  map[component]*task
-	leaving  map[*targetConnection]sinkKey // that end once the loop at their end has brought its new connection in step
+	leaving  map[*targetConnection]sinkKey // that end once the loop at their end has brought its new connection in sync
 	handover sync.WaitGroup
 	left     chan handover // of leaving ones, whose time has come
 	done     chan struct{} // closed when everything ends
@@ -35,7 +35,7 @@ func newLifecycle(log *slog.Logger) *lifecycle {
 	}
 }
 
-// A handover is that of a connection to the sink that is in step in its place.
+// A handover is that of a connection to the sink that is in sync in its place.
 type handover struct {
 	old *targetConnection
 	to  *sink
@@ -145,7 +145,7 @@ func (l *lifecycle) awaitHandover(ctx context.Context, h *runtime) {
 	}
 }
 
-// endReplaced ends a connection whose successor is in step, unless it was taken up again.
+// endReplaced ends a connection whose successor is in sync, unless it was taken up again.
 func (l *lifecycle) endReplaced(x handover, h *runtime) {
 	if _, still := l.leaving[x.old]; still && slices.Contains(h.sinks, x.to) {
 		delete(l.leaving, x.old)

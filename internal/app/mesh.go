@@ -245,7 +245,7 @@ func replicas(m *config.Istiod, from string, o *mesh.Options, endpoints *debug.E
 }
 
 // meshState shows how a source stands. Heard is when a question about the
-// mapping was last answered: a source tells of readings that found news alone,
+// mapping was last answered: a source reports readings that found news alone,
 // and a mapping in which nothing changes is as new as its last reading.
 func meshState(s mesh.Status, from string, heard time.Time) admin.SourceState {
 	out := admin.SourceState{

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/bridge"
 )
 
-// RunOnce brings everything in step, and returns how each target stands then.
+// RunOnce brings everything in sync, and returns how each target stands then.
 func (p *Program) RunOnce(ctx context.Context, timeout time.Duration) ([]bridge.Status, error) {
 	h, err := p.runtime(buildOptions{}) //nolint:contextcheck // connections outlive what makes them
 	if err != nil {

@@ -156,7 +156,7 @@ func (p *PlanCounters) count(s Step) {
 }
 
 // unmatched returns the settings of bridges whose patterns fit no service of
-// their source, which nobody would be told of otherwise.
+// their source, which nobody would see otherwise.
 func (r *runtime) unmatched() []Remark {
 	var all []Remark
 	for i, x := range r.cfg.Bridges {
@@ -200,7 +200,7 @@ func matchesLeftOut(p naming.Pattern, skipped map[string]string) (host, why stri
 	return "", ""
 }
 
-// setting is a text of a configuration and where it stands.
+// setting is a text of a configuration and where it is.
 type setting struct{ path, text string }
 
 // settingsOf returns the patterns of a bridge that select services.

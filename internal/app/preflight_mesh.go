@@ -55,7 +55,7 @@ func reach(ctx context.Context, address string) error {
 	return conn.Close() //nolint:wrapcheck // it names the address
 }
 
-// clustersReceived reports whether a stream has told of the clusters.
+// clustersReceived reports whether a stream has reported the clusters.
 func clustersReceived(s mesh.Status) bool { return s.Stream.Types[mesh.ClusterType].Responses > 0 }
 
 // observe runs a source until everything is told or known to fail.

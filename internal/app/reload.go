@@ -55,7 +55,7 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 		if o.listen == "" {
 			continue
 		}
-		l, err := s.builder.listeners.listen(ctx, o.listen) // while the old runtime can still go on
+		l, err := s.builder.listeners.listen(ctx, o.listen) // while the old runtime can still continue
 		if err != nil {
 			next.runtime.closeBut(connections)
 			return nil, fmt.Errorf("listen for istiod: %w; change listen of the bridge", err)
@@ -131,7 +131,7 @@ func (s *supervisor) closeListeners() {
 	})
 }
 
-// tune hands a loop that goes on its guards and its timing, which may be new.
+// tune hands a loop that continues its guards and its timing, which may be new.
 func (s *supervisor) tune(ctx context.Context, o *sink) {
 	guards := make(map[string]bridge.Guard)
 	for _, x := range leadingTo(s.runtime.cfg, o.at) {

@@ -9,7 +9,7 @@ import (
 )
 
 // The key of a part is the text of all settings that it depends on. A part
-// whose key is the same before and after a reload goes on as it is. What is
+// whose key is the same before and after a reload continues unchanged. What is
 // taken out of a key is what the part does not depend on, or what can be
 // changed while it runs: a setting that is new to the configuration restarts
 // what it belongs to until somebody says otherwise here.

@@ -112,7 +112,7 @@ func (s *boundSource) run(ctx context.Context) error {
 	return wrap("source "+s.name, s.Run(ctx, s.table))
 }
 
-// problem says why a source has not told of everything, or may be out of date.
+// problem says why a source has not reported everything, or may be out of date.
 func (s *boundSource) problem() string {
 	known := s.table.Summary()
 	switch {

@@ -32,7 +32,7 @@ type supervisor struct {
 // reloadRequest is a request to read the configuration again.
 type reloadRequest chan admin.Reload
 
-// Run keeps the registries in step until ctx ends, which is no fault.
+// Run keeps the registries in sync until ctx ends, which is no fault.
 func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOptions{joins: true}) }
 
 // DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.
@@ -137,7 +137,7 @@ func (s *supervisor) listen(ctx context.Context) error {
 	return nil
 }
 
-// statusView returns what the status API tells of.
+// statusView returns what the status API reports.
 func (r *runtime) statusView() (inputs []admin.Input, targets []admin.Target) {
 	for _, in := range r.sources {
 		inputs = append(inputs, admin.Input{Name: in.name, Kind: in.kind, Table: in.table, State: in.state})

@@ -42,7 +42,7 @@ type SourceFixture struct {
 	Kept     func() int // what the registry keeps for the source, such as watches; nil: nothing
 }
 
-// Settling is how long a source has to tell of a change, or of the end of a
+// Settling is how long a source has to report a change, or of the end of a
 // fault, whatever has happened before.
 const Settling = 2 * time.Minute
 
@@ -77,7 +77,7 @@ type sourceRig struct {
 	table *registry.Table
 }
 
-// run starts the source and waits until it has told of everything.
+// run starts the source and waits until it has reported everything.
 func (r *sourceRig) run(t *testing.T) {
 	t.Helper()
 	r.start(t)

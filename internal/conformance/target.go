@@ -14,7 +14,7 @@ import (
 // fixture, because each format has its own. Numbers name them: group n, entry
 // i in it, variant v of its value; equal numbers make equal entries.
 type Fixture struct {
-	Single bool // a key is one place: nobody can stand beside another under it
+	Single bool // a key is one place: nobody can be beside another under it
 
 	Target registry.Target
 	Owner  string // as registry.Held.Owner tells it

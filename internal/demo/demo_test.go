@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type screen struct {
 	mu    sync.Mutex
 	text  strings.Builder
-	lines chan string // told of each write
+	lines chan string // reported each write
 }
 
 func (s *screen) Write(p []byte) (int, error) {

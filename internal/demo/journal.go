@@ -56,7 +56,7 @@ func (j *journal) Write(ctx context.Context, change registry.Change) error {
 	return nil
 }
 
-// open makes the journal tell of changes from now on.
+// open makes the journal report changes from now on.
 func (j *journal) open(out io.Writer) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

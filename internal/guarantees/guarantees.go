@@ -16,7 +16,7 @@ type Guarantee string
 
 // The guarantees.
 const (
-	NeverLess      Guarantee = "NeverLess"      // no list that a subscriber was told of lacks what was there all the time
+	NeverLess      Guarantee = "NeverLess"      // no list that a subscriber was sent lacks what was there all the time
 	NoForeign      Guarantee = "NoForeign"      // no entry of another owner is replaced or deleted
 	OneWriter      Guarantee = "OneWriter"      // of several replicas one writes a group at a time, in rising terms
 	Quiet          Guarantee = "Quiet"          // no write without a cause
@@ -150,7 +150,7 @@ type reporter func(which Guarantee, key, format string, args ...any)
 type group struct {
 	desired map[string]string
 	keys    map[string]*key
-	needs   map[string]map[string]bool // by subscriber: keys it was told of that have been desired ever since
+	needs   map[string]map[string]bool // by subscriber: keys it was notified of that have been desired ever since
 	term    int64
 	last    string // who wrote in it
 }
@@ -192,7 +192,7 @@ func (g *group) desire(next map[string]string) {
 }
 
 // forgets takes in that a key was not there for a moment, so that no
-// subscriber has to see it until it is told of it anew.
+// subscriber has to see it until it is notified of it anew.
 func (g *group) forgets(name string) {
 	for _, needed := range g.needs {
 		delete(needed, name)

@@ -144,7 +144,7 @@ func TestEventsAreReadable(t *testing.T) {
 	}
 }
 
-// The shortest history tells of nothing but what broke: of the group and the
+// The shortest history reports nothing but what broke: of the group and the
 // key, with all that the source held of it.
 func TestShortest(t *testing.T) {
 	other := func(e event) event { e.Group = "h"; return e }

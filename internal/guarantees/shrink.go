@@ -43,7 +43,7 @@ type numbered struct {
 }
 
 // about returns of an event what it says of a key, of all where there is none,
-// and whether that is anything. What a subscriber was told of always is.
+// and whether that is anything. What a subscriber was sent always is.
 func about(e Event, name string) (Event, bool) {
 	if name == "" {
 		return e, true
@@ -95,7 +95,7 @@ func Shrink[T any](list []T, fails func([]T) bool) []T {
 		for from := 0; from < len(list); {
 			if rest := without(list, from, min(from+size, len(list))); fails(rest) {
 				list = rest
-				continue // the next ones stand where these did
+				continue // the next ones follow where these did
 			}
 			from += size
 		}

@@ -46,7 +46,7 @@ func (e *Elector) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		e.report(e.turn(ctx))
-		timer.Reset(poll/2 + rand.N(poll/2)) // no two replicas stay in step
+		timer.Reset(poll/2 + rand.N(poll/2)) // no two replicas stay in sync
 		select {
 		case <-ctx.Done():
 			return nil

@@ -28,7 +28,7 @@ func TestRecordKeepsItsFormat(t *testing.T) {
 }
 
 // TestWipedRecordGetsTermsAboveTheOldOnes shows that the terms of a record which
-// was deleted go on, though a replica made it anew that has just started and whose
+// was deleted continue, though a replica made it anew that has just started and whose
 // clock is a year behind: fences would keep out every leader of a lower one.
 func TestWipedRecordGetsTermsAboveTheOldOnes(t *testing.T) {
 	s := settled()
@@ -94,7 +94,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// FuzzRecord shows that no record brings a replica down, that whatever stands in
+// FuzzRecord shows that no record brings a replica down, that whatever is in
 // one a replica makes none but a member the leader, and that terms never fall.
 func FuzzRecord(f *testing.F) {
 	f.Add(`{"format":1,"leader":"gone","term":3,"members":{"a":{"beat":17,"ttl_ms":15000,"ready":3},"b":{"beat":3}}}`)

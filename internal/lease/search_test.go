@@ -47,7 +47,7 @@ type running string
 
 const (
 	runs      running = ""
-	paused    running = "paused"    // its clock goes on
+	paused    running = "paused"    // its clock continues
 	suspended running = "suspended" // its clock stands still
 )
 

@@ -184,7 +184,7 @@ func grep(text, part string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestReference keeps docs/reference/metrics.md in step with the code;
+// TestReference keeps docs/reference/metrics.md in sync with the code;
 // UPDATE_GOLDEN=1 rewrites it.
 func TestReference(t *testing.T) {
 	m := metrics.New(metrics.Build{})

@@ -11,7 +11,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// targetMetrics count what loops tell of.
+// targetMetrics count what loops report.
 type targetMetrics struct {
 	up, contact               *prometheus.GaugeVec
 	applied, failed, skipped  *prometheus.CounterVec

@@ -12,7 +12,7 @@ import (
 )
 
 // A Mutant is a change of the code that breaks a rule: the rule, the file, a text
-// that stands there once, and what stands in its place.
+// that is there once, and what is in its place.
 type Mutant [4]string
 
 // Run fails for each mutant of the package under test that no test finds. The

@@ -102,7 +102,7 @@ func TestNoEncodingGetsBy(t *testing.T) {
 }
 
 // TestKey: each of the words makes a name that of a secret, wherever it
-// stands in it, and what only resembles one does not.
+// is in it, and what only resembles one does not.
 func TestKey(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

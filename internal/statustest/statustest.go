@@ -233,8 +233,8 @@ func (r Row) explains(b Bridge, q Question, service string) error {
 	return nil
 }
 
-// event looks for the event of a state. Of a condition it is the last that tells
-// of it: it may have begun before the moment, and not have ended since.
+// event looks for the event of a state. Of a condition it is the last that reports
+// it: it may have begun before the moment, and not have ended since.
 func (r Row) event(b Bridge, q Question) error {
 	if r.Event == "-" {
 		return nil

@@ -15,7 +15,7 @@ import (
 //	/<name>/<host>:<port>
 //	{"Weight":10,"Tags":{…},"xdsb":"<mark>"}
 //
-// The mark stands beside the tags, where both pass over it, so that tags are
+// The mark is beside the tags, where both pass over it, so that tags are
 // those of the provider alone. A Kitex instance without a weight gets no
 // calls, so there always is one. One node that is no JSON, or for Kitex is not
 // named host:port, fails every consumer of the service.

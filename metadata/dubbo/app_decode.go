@@ -101,7 +101,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (he
 	return services(all), faults
 }
 
-// decodeInstance reads one instance. An error beside endpoints tells of
+// decodeInstance reads one instance. An error beside endpoints names
 // interfaces that could not be read.
 func decodeInstance(e registry.Entry, parse func(registry.Entry) (heard, error), lookup func(metadata.Ref) (report, error)) ([]*found, error) {
 	h, err := parse(e)

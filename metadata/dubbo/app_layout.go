@@ -17,7 +17,7 @@ func (*ZooKeeperApp) Kind() string { return KindApplication }
 func (z *ZooKeeperApp) Folders() string { return z.o.Services + "/*" }
 
 // Folder returns the folder that holds the instances of a group. The error
-// tells of a name that cannot be an application, or a group of another format
+// reports a name that cannot be an application, or a group of another format
 // or folder.
 func (z *ZooKeeperApp) Folder(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {

@@ -50,7 +50,7 @@ func (n *NacosApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return n.o.encodeApps(s, n)
 }
 
-// Needs implements metadata.Codec: what the instances provide stands elsewhere.
+// Needs implements metadata.Codec: what the instances provide is elsewhere.
 func (*NacosApp) Needs(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, hearNacos)
 }

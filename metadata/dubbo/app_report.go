@@ -132,7 +132,7 @@ func (s *reportService) iface() registry.Interface {
 	return registry.Interface{Name: s.Name, Version: s.Version, Group: s.Group}
 }
 
-// interfacesOf returns the names of the interfaces that a document tells of,
+// interfacesOf returns the names of the interfaces that a document reports,
 // each once and in order; none where it cannot be read.
 func interfacesOf(text string) []string {
 	r, err := parseReport(text)

@@ -353,7 +353,7 @@ func TestLayoutOfApplications(t *testing.T) {
 	}
 }
 
-// FuzzApplicationRoundTrip: what was encoded and decoded tells of the same
+// FuzzApplicationRoundTrip: what was encoded and decoded reports the same
 // endpoints. A service of no application is one of the host's name.
 func FuzzApplicationRoundTrip(f *testing.F) {
 	f.Add("api.Greeter", "1.0.0", "g1", "10.0.0.1", uint16(20880), uint32(30), "k", "v", "shop")
@@ -406,8 +406,8 @@ func FuzzDecodeApplication(f *testing.F) {
 	})
 }
 
-// TestWhatIsNoApplicationIsNotSkipped: instances of other formats are told of
-// where they stand beside one of Dubbo's, and so harm its consumers.
+// TestWhatIsNoApplicationIsNotSkipped: instances of other formats are reported
+// where they are beside one of Dubbo's, and so harm its consumers.
 func TestWhatIsNoApplicationIsNotSkipped(t *testing.T) {
 	n, err := dubbo.NewNacosApp(dubbo.Options{})
 	if err != nil {

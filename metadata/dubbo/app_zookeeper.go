@@ -51,7 +51,7 @@ func (z *ZooKeeperApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encodeApps(s, z)
 }
 
-// Needs implements metadata.Codec: what the instances provide stands elsewhere.
+// Needs implements metadata.Codec: what the instances provide is elsewhere.
 func (*ZooKeeperApp) Needs(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, hearCurator)
 }
@@ -83,7 +83,7 @@ type payload struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// instance implements appForm. An error beside an entry tells of metadata that
+// instance implements appForm. An error beside an entry reports metadata that
 // was left out.
 func (z *ZooKeeperApp) instance(s *registry.Service, app string, in *instance) (registry.Entry, error) {
 	meta, dropped, err := in.metadataOf(z.o.MaxMetadata)

@@ -85,7 +85,7 @@ func attributes(params []param) registry.Attributes {
 	return out
 }
 
-// checkKind refuses what stands beside providers in other folders.
+// checkKind refuses what is beside providers in other folders.
 func checkKind(protocol, category string) error {
 	switch protocol {
 	case "consumer", "empty", "override", "route", "condition", "script", "admin":

@@ -156,7 +156,7 @@ func (o *Options) users(s *registry.Service, st *site, taken func(key string) bo
 	slices.SortFunc(st.may[from:], param.compare)
 }
 
-// ofModel reports whether a key tells of a field of the model, or of a mesh.
+// ofModel reports whether a key reports a field of the model, or of a mesh.
 func ofModel(key string) bool {
 	switch key {
 	case "", paramApplication, paramMeshSubset, paramMeshHost, paramMeshCluster, paramTag:

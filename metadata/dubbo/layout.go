@@ -16,7 +16,7 @@ func (*ZooKeeper) Kind() string { return Kind }
 // part of a path.
 func (z *ZooKeeper) Folders() string { return z.o.Root + "/*/providers" }
 
-// Folder returns the folder of a group. The error tells of a name that cannot
+// Folder returns the folder of a group. The error reports a name that cannot
 // be a folder, or a group of another format or root.
 func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {

@@ -92,7 +92,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// Of what cannot be read all is unknown that it may tell of, and nothing else.
+// Of what cannot be read all is unknown that it may report, and nothing else.
 func TestScopesCoverWhatIsDecoded(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{})
 	scope := metadata.ScopeOf(z, registry.Group{Kind: dubbo.Kind, Namespace: "/dubbo", Name: "api.Greeter"})

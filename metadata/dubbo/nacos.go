@@ -83,7 +83,7 @@ func (n *Nacos) entry(p provider) (registry.Entry, error) {
 		errors.Join(onlyJava(p.address), tooMuch(p.protocol, p.address, n.o.MaxMetadata, dropped))
 }
 
-// onlyJava tells of an address that not all consumers can call: dubbo-go joins
+// onlyJava reports an address that not all consumers can call: dubbo-go joins
 // host and port with a colon alone where Nacos told them.
 func onlyJava(address string) error {
 	if !strings.HasPrefix(address, "[") {

@@ -202,7 +202,7 @@ func nodeByte(c byte) bool {
 
 var errNode = errors.New("is not a name that Dubbo writes")
 
-// unescapeNode undoes escapeNode; the error tells of a name that it would not
+// unescapeNode undoes escapeNode; the error reports a name that it would not
 // have written so.
 func unescapeNode(s string) (string, error) {
 	var b strings.Builder

@@ -74,7 +74,7 @@ func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []me
 	return services(all), faults
 }
 
-// entry renders a provider. An error beside an entry tells of parameters that
+// entry renders a provider. An error beside an entry reports parameters that
 // were left out.
 func (z *ZooKeeper) entry(p provider) (registry.Entry, error) {
 	p.must = append(p.must, param{metadata.StampKey, metadata.NoStamp})

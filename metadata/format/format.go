@@ -34,7 +34,7 @@ type Descriptor struct {
 	Untyped  bool           // entries do not say which format they are of
 	Forms    map[string]New // its codecs, by kind of registry; others cannot hold it
 
-	// NacosNames returns the services in Nacos that tell of a plain name; nil: the
+	// NacosNames returns the services in Nacos that report a plain name; nil: the
 	// one of that name does.
 	NacosNames func(name string) []string
 }

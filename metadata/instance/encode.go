@@ -86,7 +86,7 @@ func (c *codec) sites(s *registry.Service) (all []site, left []error) {
 // Weightless is implemented by forms that have no place for weights.
 type Weightless interface{ Weightless() }
 
-// weightNote tells of weights that are left out, nil where there are none.
+// weightNote reports weights that are left out, nil where there are none.
 func (c *codec) weightNote(s *registry.Service, all []site) error {
 	if _, without := c.form.(Weightless); !without {
 		return nil
@@ -135,7 +135,7 @@ func (c *codec) site(s *registry.Service, e *registry.Endpoint) (site, error) {
 	return site{endpoint: e, ports: []Port{{protocol, e.Host, e.Port}}, mark: mark, may: c.may(s, e)}, nil
 }
 
-// instance renders a site. An error beside an instance tells of metadata that
+// instance renders a site. An error beside an instance reports metadata that
 // was left out.
 func (c *codec) instance(s *registry.Service, name string, st *site) (Instance, error) {
 	i := Instance{Service: name, Ports: st.ports, Share: shareOf(s, st.endpoint), Metadata: st.user}

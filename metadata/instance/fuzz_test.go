@@ -45,7 +45,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzDecode: whatever stands in a registry is read, or is a fault, and what
+// FuzzDecode: whatever is in a registry is read, or is a fault, and what
 // is read can be written.
 func FuzzDecode(f *testing.F) {
 	for _, capture := range []string{"zk-spring-cloud-zookeeper-provider", "zk-kratos3-hertz-kitex", "nacos-kratos3-hertz-kitex", "nacos-spring-cloud-alibaba-provider"} {

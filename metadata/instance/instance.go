@@ -57,7 +57,7 @@ type Form interface {
 // Keys is the metadata by which a format tells what it has no other place for.
 type Keys interface {
 	// Own returns the metadata that the format itself has for an instance; it
-	// stands before all other.
+	// is before all other.
 	Own(i Instance) map[string]string
 
 	// Take makes ports, health and weight of the metadata that Own writes, and
@@ -173,7 +173,7 @@ const (
 )
 
 // OwnProtocol returns the metadata that tells the protocol of an instance,
-// none where it is the usual one. It stands under the given key, or under one
+// none where it is the usual one. It is under the given key, or under one
 // of our own where the user has a key protocol.
 func OwnProtocol(i Instance, usual, key string) map[string]string {
 	p := i.Ports[0].Protocol
@@ -185,7 +185,7 @@ func OwnProtocol(i Instance, usual, key string) map[string]string {
 	return map[string]string{key: p}
 }
 
-// TakeProtocol makes that metadata the protocol of the first port. What stands
+// TakeProtocol makes that metadata the protocol of the first port. What is
 // under protocol is one where a bridge wrote it, or where told says so of what
 // others store.
 func TakeProtocol(i *Instance, told func(protocol string) bool) {
@@ -236,7 +236,7 @@ const (
 	keyTLS          = "tlsMode" // of a mesh's endpoint
 )
 
-// ofModel reports whether a key tells of a field of the model, or of a mesh:
+// ofModel reports whether a key reports a field of the model, or of a mesh:
 // all formats read and write it alike.
 func ofModel(key string) bool {
 	switch key {
@@ -254,6 +254,6 @@ func (c *codec) ofRegistration(key string) bool {
 		strings.HasPrefix(key, "dubbo.subscribed-services")
 }
 
-// reserved reports whether what stands under a key says something to consumers
+// reserved reports whether what is under a key says something to consumers
 // of the format, or of its registry: it is no metadata of a user.
 func (c *codec) reserved(key string) bool { return c.form.Reserved(key) || c.ofRegistration(key) }

@@ -87,7 +87,7 @@ func (z *ZooKeeper) Folders() string { return z.under() + "*" }
 
 func (z *ZooKeeper) under() string { return strings.TrimSuffix(z.o.Root, "/") + "/" }
 
-// Folder returns the folder of a group. The error tells of a name that cannot
+// Folder returns the folder of a group. The error reports a name that cannot
 // be a folder, or a group of another format or root.
 func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {

@@ -21,7 +21,7 @@ import (
 //	 "endpoints":["grpc://10.0.0.1:9000","http://10.0.0.1:8000"]}
 //
 // All ports of an instance are one node. Our id is xdsb-<host>:<port>: a
-// registrar deletes what stands at its own id. A node that is no JSON fails
+// registrar deletes what is at its own id. A node that is no JSON fails
 // every consumer of the service.
 type ZooKeeper struct{ common }
 

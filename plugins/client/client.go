@@ -33,7 +33,7 @@ type Backend struct {
 	Source registry.Source // of what others provide
 
 	// Interest limits Source to what is asked for, by the names that Names gives
-	// to a query; nil where the source tells of everything.
+	// to a query; nil where the source reports everything.
 	Interest *registry.Interest
 	Names    func(Query) []string
 
@@ -91,7 +91,7 @@ type Options struct {
 	Settle time.Duration
 
 	// Doubt is how long the registry has to be back, without a break, before what
-	// was known and is not told of any more goes: providers come back one by one.
+	// was known and is not reported any more goes: providers come back one by one.
 	// Where it flaps that goes after four times as long in all. 0: 15 s.
 	Doubt time.Duration
 
@@ -189,7 +189,7 @@ func (c *Client) start() {
 }
 
 // run starts a part of the client. A part that ends before Close, or panics, is
-// logged and shown by Status; the application and the other parts go on.
+// logged and shown by Status; the application and the other parts continue.
 func (c *Client) run(name string, part func(context.Context) error) {
 	c.running.Go(func() {
 		defer func() {
@@ -225,7 +225,7 @@ func (c *Client) failed(err error) {
 	c.table.Stale(err)
 }
 
-// follow keeps the index in step with the table.
+// follow keeps the index in sync with the table.
 func (c *Client) follow(ctx context.Context) error {
 	for {
 		select {

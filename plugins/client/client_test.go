@@ -50,7 +50,7 @@ func (s *told) backend() client.Backend {
 	return client.Backend{Kind: "test", Source: s}
 }
 
-// choosy is a backend whose source tells of what is asked for alone.
+// choosy is a backend whose source reports what is asked for alone.
 func (s *told) choosy() client.Backend {
 	b := s.backend()
 	b.Interest, b.Names = s.wish, func(q client.Query) []string { return []string{q.String()} }
@@ -67,7 +67,7 @@ func (s *told) away(why error) {
 	synctest.Wait()
 }
 
-// deny makes the source say that it may not tell of a query.
+// deny makes the source say that it may not report a query.
 func (s *told) deny(q client.Query) {
 	s.wish.Names()
 	s.wish.Tell(map[string]error{q.String(): fmt.Errorf("%w: no right to read", registry.ErrRefused)})

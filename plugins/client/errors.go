@@ -26,7 +26,7 @@ var (
 	ErrDenied = errors.New("the registry denies it")
 
 	// ErrUnknown says that the registry is reached and has not told yet, or
-	// cannot, or told of more than a client holds: 100,000 services, 1,000,000
+	// cannot, or reported more than a client holds: 100,000 services, 1,000,000
 	// endpoints or 128 MiB, the bounds of a bridge.
 	ErrUnknown = errors.New("not known yet")
 
@@ -43,7 +43,7 @@ var (
 	ErrOwnAddressUnknown = errors.New("own host address in the mesh is unknown")
 
 	// ErrDebugRefused says that istiod is reached and its debug API refuses to
-	// show the service keys. Queries by host go on.
+	// show the service keys. Queries by host continue.
 	ErrDebugRefused = errors.New("istiod's debug API refuses to show the service keys")
 
 	// ErrClosed says that the client, or the watch, was closed.

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// A form is how instances stand in one kind of registry.
+// A form is how instances are in one kind of registry.
 type form struct {
 	format.Descriptor
 	options format.Options
@@ -45,7 +45,7 @@ func (f form) shows(i Instance) []Query {
 	return byName(i)
 }
 
-// nacosServices are the services of Nacos that tell of a query.
+// nacosServices are the services of Nacos that report a query.
 func (f form) nacosServices(q Query) []string {
 	switch {
 	case f.Lookup == format.ByKey:
@@ -78,7 +78,7 @@ func nameIn(q Query) string {
 }
 
 // plainNames are the folders of ZooKeeper, and in most formats the services of
-// Nacos, that tell of a query.
+// Nacos, that report a query.
 func plainNames(q Query) []string { return []string{nameIn(q)} }
 
 // serviceKeys names the service of Dubbo in Nacos that a query is about.

@@ -10,7 +10,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// TestZooKeeper_Formats: an instance stands where its framework looks, is found by
+// TestZooKeeper_Formats: an instance is where its framework looks, is found by
 // name, and is seen to go.
 func TestZooKeeper_Formats(t *testing.T) {
 	for format, want := range map[string]struct {

@@ -28,9 +28,9 @@ type finding struct {
 	services []*registry.Service // by name
 	stale    error               // why all of it may be out of date
 	hidden   error               // why something of it cannot be told
-	synced   bool                // the source told of everything at least once
+	synced   bool                // the source reported everything at least once
 	doubted  bool                // nothing of it was told but what is in doubt
-	whole    bool                // it is everything: the source told of it at least once
+	whole    bool                // it is everything: the source reported it at least once
 }
 
 func newIndex(t *registry.Table, doubt time.Duration) *index {
@@ -55,7 +55,7 @@ func (x *index) drain() {
 		}
 		x.replace(name, before, now)
 	}
-	for name := range x.doubts.endpoints { // what it has not told of since stays in doubt
+	for name := range x.doubts.endpoints { // what it has not reported since stays in doubt
 		x.doubts.confirm(name, x.services[name])
 	}
 	if told || back { // it concerns everybody
@@ -69,7 +69,7 @@ func (x *index) drain() {
 }
 
 // renew doubts what is known from before an outage, or from before the registry could
-// not tell of it, such as while the root above it had gone.
+// not report it, such as while the root above it had gone.
 func (x *index) renew(d registry.Delta, back bool) {
 	switch {
 	case d.Stale != nil:

@@ -70,7 +70,7 @@ func KeyOf(i registry.Interface) naming.ServiceKey {
 }
 
 // service returns the instance as a service with one endpoint. Its name is that
-// of the instance, so that several of one application are told apart.
+// of the instance, so that several of one application are distinguished.
 func (i Instance) service() *registry.Service {
 	return &registry.Service{
 		Name: registry.Name(i.name()), Application: i.application(), Protocol: i.Protocol,

@@ -82,7 +82,7 @@ func TestAnOutageThatIsOverAtOnceTakesNothingAway(t *testing.T) {
 	})
 }
 
-// TestAFirstAnswerIsNeverEmptyByARace: the source tells of a name between two looks.
+// TestAFirstAnswerIsNeverEmptyByARace: the source reports a name between two looks.
 func TestAFirstAnswerIsNeverEmptyByARace(t *testing.T) {
 	wish := registry.NewInterest()
 	source := eager{wish}
@@ -108,7 +108,7 @@ func TestAFirstAnswerIsNeverEmptyByARace(t *testing.T) {
 	}
 }
 
-// eager tells of each name at once, the services before it tells that it did.
+// eager reports each name at once, the services before it tells that it did.
 type eager struct{ wish *registry.Interest }
 
 func (s eager) Run(ctx context.Context, t *registry.Table) error {

@@ -301,7 +301,7 @@ func (w *publication) pace(o outcome) time.Duration {
 	return spread(refresh)
 }
 
-// spread shortens a time by up to a fifth, so that processes do not act in step.
+// spread shortens a time by up to a fifth, so that processes do not act in sync.
 func spread(d time.Duration) time.Duration {
 	return d - rand.N(d/5) //nolint:gosec // spreads load, keeps no secret
 }

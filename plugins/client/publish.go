@@ -25,7 +25,7 @@ type targetPublisher struct {
 	log    *slog.Logger
 
 	wake    chan struct{}
-	changed chan struct{}      // ready after what stood in the way changed
+	changed chan struct{}      // ready after what was in the way changed
 	watch   func(Query) *Watch // of what others provide; nil: nobody can be watched
 
 	mu     sync.Mutex

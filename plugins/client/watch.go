@@ -20,7 +20,7 @@ type Watch struct {
 	client *Client
 	query  Query
 	wake   chan struct{}
-	names  []string // what the source has to tell of
+	names  []string // what the source has to report
 	stop   context.CancelCauseFunc
 	ctx    context.Context //nolint:containedctx // ends Next
 	once   sync.Once
@@ -190,7 +190,7 @@ func (w *Watch) partly(s *Snapshot) bool {
 }
 
 // answer returns what is known of a query whose names the source was asked for,
-// and how it was found. What the source told of is asked first: the table shows it
+// and how it was found. What the source reported is asked first: the table shows it
 // from then on. More is closed when the source tells more.
 func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, more <-chan struct{}) {
 	told := c.backend.Interest.Answer(names...)
@@ -217,7 +217,7 @@ func (c *Client) confirm() {
 	}
 }
 
-// names returns what the source has to tell of for a query.
+// names returns what the source has to report for a query.
 func (c *Client) names(q Query) []string {
 	if c.backend.Interest == nil {
 		return nil
@@ -229,7 +229,7 @@ func (c *Client) names(q Query) []string {
 	return all
 }
 
-// whole reports whether what was found is everything: the source told of it at
+// whole reports whether what was found is everything: the source reported it at
 // least once, whether it can now or not.
 func (c *Client) whole(told registry.Answer, found finding) bool {
 	if found.doubted && errors.Is(found.stale, registry.ErrLimit) {
@@ -330,7 +330,7 @@ func (c *Client) linger(q Query) {
 
 // WaitVisible waits until an instance is among those that consumers of this
 // client's registry see. Asked of a client of another registry that a bridge
-// keeps in step, it tells when the other side sees it. It returns why it does
+// keeps in sync, it tells when the other side sees it. It returns why it does
 // not where ctx ends before.
 func (c *Client) WaitVisible(ctx context.Context, i Instance) error {
 	return c.await(ctx, i, func(seen bool) bool { return seen })

@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/dubbogo"
 )
 
-// following is a directory of dubbo-go that is told of an application.
+// following is a directory of dubbo-go that is notified of an application.
 type following struct {
 	registry registry.Registry
 

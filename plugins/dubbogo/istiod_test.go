@@ -104,7 +104,7 @@ type pod struct {
 	health corev3.HealthStatus
 }
 
-// has tells of the pods of a host.
+// has reports the pods of a host.
 func (i istiod) has(host string, subsets []string, pods ...pod) {
 	for _, subset := range append(subsets, "") {
 		name, here := clusterOf(host, subset), new(endpointv3.LocalityLbEndpoints)

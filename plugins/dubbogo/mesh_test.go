@@ -82,7 +82,7 @@ func seeing() *choices {
 	return seen
 }
 
-// weighs is a provider as choices tell of it.
+// weighs is a provider as choices report it.
 func weighs(port, weight int) string { return fmt.Sprintf("%d=%d", port, weight) }
 
 // both are two of them, in order.

@@ -26,7 +26,7 @@ type node struct {
 	watches  sync.Map      // *client.Watch by listening
 }
 
-// listening is a listener with the key of the URL that it is told of.
+// listening is a listener with the key of the URL that it is notified of.
 type listening struct {
 	key string
 	to  any

@@ -56,7 +56,7 @@ func consumer(t testing.TB) *common.URL {
 type heard struct {
 	mu   sync.Mutex
 	last []string
-	keys map[string]bool // by which providers are told apart
+	keys map[string]bool // by which providers are distinguished
 }
 
 // Notify implements registry.NotifyListener.

@@ -69,7 +69,7 @@ func weightOf(i base.Invoker) uint64 {
 }
 
 // endpointOf returns a provider's endpoint as it is known now; nil where another
-// registry told of it, or it is no more.
+// registry reported it, or it is no more.
 func endpointOf(i base.Invoker) *client.Endpoint {
 	if o := originOf(i.GetURL()); o != nil {
 		return o.now.Load()

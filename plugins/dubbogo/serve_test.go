@@ -60,7 +60,7 @@ func levels() map[string]registry.Option {
 }
 
 // meets makes one more process that meets others in a registry, whose client ends
-// with the test program: dubbo-go goes on with it.
+// with the test program: dubbo-go continues with it.
 func meets(t testing.TB, r *clientfake.Registry) (address string) {
 	t.Helper()
 	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})

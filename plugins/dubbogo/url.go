@@ -35,7 +35,7 @@ func queryOf(u *common.URL) client.Query {
 	return client.Any(all...)
 }
 
-// instanceOf returns what dubbo-go tells of a provider. Where it tells no address, or
+// instanceOf returns what dubbo-go reports a provider. Where it tells no address, or
 // another one is to be registered, that is as dubbo-go's own registries have it.
 func instanceOf(u *common.URL) (client.Instance, error) {
 	if u == nil {
@@ -66,7 +66,7 @@ type origin struct {
 	now    atomic.Pointer[client.Endpoint]
 }
 
-// originOf returns that of a provider's URL; nil where another registry told of it,
+// originOf returns that of a provider's URL; nil where another registry reported it,
 // or it is no more.
 func originOf(u *common.URL) *origin {
 	if u == nil {
@@ -81,7 +81,7 @@ func originOf(u *common.URL) *origin {
 // In the mesh, which does not tell it, it speaks the protocol that is asked for.
 //
 // Of a whole list of providers, dubbo-go leaves one that it knows as it was; of what
-// it knows it by, only the time in the URL that it was read from is free to tell of a
+// it knows it by, only the time in the URL that it was read from is free to report a
 // difference. Weight and subsets are none: renew sees to them.
 func urlOf(c *client.Client, e client.Endpoint, of *common.URL) *common.URL {
 	o, params := &origin{client: c}, e.AllAttributes()

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/plugins/gokit"
 )
 
-// An instance that is registered, and what an instancer tells of it.
+// An instance that is registered, and what an instancer reports of it.
 func Example() {
 	// In place of gokit.FromURL("zookeeper://10.1.0.1:2181?identity=greeter-1", slog.Default()).
 	backend := clientfake.New().Backend()

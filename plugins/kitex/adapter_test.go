@@ -46,7 +46,7 @@ func (f *following) Spoil() {
 	clear(f.last.Instances)
 }
 
-// Stop implements plugin.Following: nothing goes on between two questions.
+// Stop implements plugin.Following: nothing continues between two questions.
 func (*following) Stop() {}
 
 func TestAdapter(t *testing.T) {

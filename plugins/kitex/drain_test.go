@@ -18,7 +18,7 @@ func info() *registry.Info {
 	return &registry.Info{ServiceName: "greeter", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8080}}
 }
 
-// TestADrainThatNobodyConfirmsEnds: Kitex tells of an error as one of its
+// TestADrainThatNobodyConfirmsEnds: Kitex reports an error as one of its
 // server.
 func TestADrainThatNobodyConfirmsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

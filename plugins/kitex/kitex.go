@@ -51,7 +51,7 @@ func (r *Registry) Register(info *kitex.Info) error {
 
 // Deregister implements registry.Registry. It returns once no consumer sees the
 // server any more, or after 10 s; that it did not learn of it is logged, as Kitex
-// would tell of an error as one of its server.
+// would report an error as one of its server.
 func (r *Registry) Deregister(info *kitex.Info) error {
 	i, err := instanceOf(info)
 	if err != nil {
@@ -63,7 +63,7 @@ func (r *Registry) Deregister(info *kitex.Info) error {
 	return nil
 }
 
-// instanceOf returns what Kitex tells of a server. Its payload says what it
+// instanceOf returns what Kitex reports of a server. Its payload says what it
 // speaks: thrift or protobuf, the latter over gRPC too.
 func instanceOf(info *kitex.Info) (client.Instance, error) {
 	if info == nil || info.Addr == nil {

@@ -32,7 +32,7 @@ func (c *collected) line(level string, v []any) {
 var own = &collected{FullLogger: klog.DefaultLogger()}
 
 // TestMain sets the logger before anything else logs: Kitex allows no other time,
-// and the balancers of its clients go on for a while after these were closed.
+// and the balancers of its clients continue for a while after these were closed.
 func TestMain(m *testing.M) {
 	l := kitex.Log(slog.LevelInfo).With("registry", "mesh") // made before the program sets its own
 	klog.SetLogger(own)

@@ -36,7 +36,7 @@ func connect(t *testing.T, set *dependency.Set, lanes ...dependency.Lane) (l *lo
 	return l, closed
 }
 
-// run goes on until something holds, and returns how long that took; a day at
+// run continues until something holds, and returns how long that took; a day at
 // most.
 func (l *loop) run(until func() bool) time.Duration {
 	const day = 24 * time.Hour

@@ -1,5 +1,5 @@
 // Package dependency keeps what a source knows of the documents that entries
-// of its registry refer to and that stand elsewhere: metadata that is stored by
+// of its registry refer to and that are elsewhere: metadata that is stored by
 // its revision, or that a provider tells who asks it.
 //
 // A document is unknown until it was read, whatever the reason: nothing may be
@@ -86,7 +86,7 @@ type answer struct {
 
 func (d *document) refused() bool { return errors.Is(d.err, registry.ErrRefused) }
 
-// known reports whether its entries can be told of.
+// known reports whether its entries can be reported.
 func (d *document) known() bool { return d.err == nil || d.refused() }
 
 // settled reports whether there is a text that somebody stands for.

@@ -27,7 +27,7 @@ const (
 )
 
 // Asker asks providers, and keeps nothing of what they answer. An answer that is
-// of another application or revision, or tells of nothing, is none: the address
+// of another application or revision, or reports nothing, is none: the address
 // may have become another's, or the provider may not have exported anything yet.
 // It is safe for use by many goroutines.
 type Asker struct {

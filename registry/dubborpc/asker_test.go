@@ -122,7 +122,7 @@ func TestAsker_AnAnswerIsBounded(t *testing.T) {
 		service string
 		refused bool
 	}{
-		"as large as ample":              {strings.Repeat("s", 60<<10), false}, // the name stands in it three times
+		"as large as ample":              {strings.Repeat("s", 60<<10), false}, // the name is in it three times
 		"larger as it comes":             {strings.Repeat("s", 100<<10), true},
 		"larger as it would be kept":     {strings.Repeat("<", 20<<10), true},
 		"larger than any message may be": {strings.Repeat("s", 3<<20), true},

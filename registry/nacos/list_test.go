@@ -11,7 +11,7 @@ import (
 // A view is what a server holds when it is asked.
 type view struct {
 	names []string
-	count int // told of; 0: as many as there are
+	count int // reported; 0: as many as there are
 }
 
 // shifting is a server of which the first of six services goes, and another
@@ -34,7 +34,7 @@ func TestListAll(t *testing.T) {
 	still := func(names ...string) []view { return []view{{names: names}} }
 	for name, tt := range map[string]struct {
 		limit int    // of a page; 0: none
-		views []view // what each request meets; the last one goes on
+		views []view // what each request meets; the last one continues
 		want  []string
 		fails bool
 	}{

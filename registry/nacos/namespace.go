@@ -46,7 +46,7 @@ func (c *Client) missing(ctx context.Context) error {
 }
 
 // findNamespace notes of a connection that its namespace does not exist, until
-// it does. What is written goes on: clients that name the same id find it.
+// it does. What is written continues: clients that name the same id find it.
 func (c *Client) findNamespace(ctx context.Context, cn *conn) {
 	for attempt := 1; ctx.Err() == nil; attempt++ {
 		err := c.missing(ctx)

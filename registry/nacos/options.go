@@ -30,7 +30,7 @@ type Options struct {
 	MaxReceive  int                         // bytes of one message; 0 is 64 MiB
 	Backoff     registry.Backoff            // between attempts to connect; 0 is 500 ms to 5 s
 	Log         *slog.Logger                // nil: none
-	Observe     func(Observation)           // told of every request and connection; may be nil
+	Observe     func(Observation)           // reported every request and connection; may be nil
 
 	// Dialer opens the connections; nil dials TCP.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)

@@ -26,7 +26,7 @@ type Format interface {
 	// a service that is none of the format's.
 	GroupOf(namespace, group, service string) (registry.Group, bool)
 
-	// Decode returns the services that entries tell of, each with a name that
+	// Decode returns the services that entries report, each with a name that
 	// begins as Group.String of its entries does up to the service's name. The
 	// value of an entry is metadata.NacosInstance.String, the key its Key. An
 	// entry that cannot be read is a fault and costs its neighbours nothing.
@@ -82,7 +82,7 @@ type SourceStats struct {
 	Foreign    int // services of the scopes that are of no format here or not selected
 	Unreadable int // services whose last reading failed
 	Pushes     int // taken in since the start
-	Repaired   int // differences that no push had told of
+	Repaired   int // differences that no push had reported
 }
 
 // NewSource returns a source. The error names the option that is wrong.

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// HasDependencies is a Format whose entries are understood only with what stands in
+// HasDependencies is a Format whose entries are understood only with what is in
 // configurations, or is known to their providers alone.
 type HasDependencies interface {
 	Format

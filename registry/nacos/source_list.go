@@ -28,7 +28,7 @@ func listNames(namespace, group string, call func(rpc_request.IRequest, answer) 
 // listAll returns the names of all services. It asks for them in one page,
 // because a server sorts everything anew for each; where the server gives
 // less, it asks for the rest in pages of that size. One page is whole where it
-// holds as many different names as it tells of. Pages are whole only if a
+// holds as many different names as it reports. Pages are whole only if a
 // second reading shows the same: a service that goes between two of them moves
 // another to a page that was read before, and one that comes hides that in the
 // count.

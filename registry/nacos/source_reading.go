@@ -31,7 +31,7 @@ type reading struct {
 	pending   int      // services that the first reading waits for
 	synced    bool     // the first reading is over
 	wished    bool     // what Interest wants was looked at on this connection
-	news      []string // names that Interest may have to be told of
+	news      []string // names that Interest may have to report
 	throttled int
 	resume    time.Time // when a server that throttles may be asked again
 	put       []*registry.Service

@@ -8,7 +8,7 @@ import (
 )
 
 // given is how often something may fail for a reason of its own before the
-// first reading goes on without it.
+// first reading continues without it.
 const given = 3
 
 // listed takes a list of names in, or why there is none: a service that is
@@ -139,7 +139,7 @@ func (r *reading) missing(w *watched) {
 	case w.leaving:
 	case !r.synced && w.count == 0:
 		r.forget(w)
-	case !r.synced && fresh: // an earlier connection told of instances
+	case !r.synced && fresh: // an earlier connection reported instances
 		w.listed = false
 		r.await(w)
 	case w.listed:
@@ -172,7 +172,7 @@ func (s *scope) settled() bool {
 	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= given && !errors.Is(s.err, ErrThrottled))
 }
 
-// forget drops a service and what was told of its instances. Its rows go by
+// forget drops a service and what was reported of its instances. Its rows go by
 // who calls it.
 func (r *reading) forget(w *watched) {
 	r.settle(w)

@@ -77,7 +77,7 @@ func TestRecheck(t *testing.T) {
 	})
 	bubble(t, "another server is read whole, and counts", func(t *testing.T) {
 		c := newCluster(t)
-		c.server.Forget() // and so tells of nothing
+		c.server.Forget() // and so reports nothing
 		later(10 * time.Second)
 		c.tells(t)
 		c.source.Recheck()
@@ -125,7 +125,7 @@ func TestRecheck(t *testing.T) {
 // cluster are ahead of does not take an old state for complete.
 func TestALaggingServer(t *testing.T) {
 	behind := func(c *cluster) {
-		c.other.Skew(-time.Minute) // it has told of nothing since
+		c.other.Skew(-time.Minute) // it has reported nothing since
 		(&readRig{server: c.other}).register("api.A", "10.0.0.1")
 	}
 	bubble(t, "what it has caught up with within seconds was never gone", func(t *testing.T) {

@@ -122,7 +122,7 @@ func (r *reading) unanswered(w *watched, err error) {
 	}
 }
 
-// take makes what was told of a service its new content.
+// take makes what was reported of a service its new content.
 func (r *reading) take(w *watched, t told) {
 	if t.sum == w.sum {
 		return
@@ -161,7 +161,7 @@ func (r *reading) tell(w *watched) {
 	r.news = append(r.news, w.key.name)
 }
 
-// decode adds the services that instances tell of in one format. What cannot
+// decode adds the services that instances report in one format. What cannot
 // be read is skipped with its reason; of what cannot be understood for want of
 // a document the reasons are returned.
 func (r *reading) decode(w *watched, h home, instances []instance) (blind map[string]error) {
@@ -302,7 +302,7 @@ func (s *scope) unreadable() error {
 	return s.err
 }
 
-// unknown adds a service that could not be read: all that it may tell of, so
+// unknown adds a service that could not be read: all that it may report, so
 // that nothing is concluded from what was never seen of it, and what was seen.
 func (w *watched) unknown(to map[string]error) {
 	for _, h := range w.homes {

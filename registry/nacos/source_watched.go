@@ -31,7 +31,7 @@ type watched struct {
 	instances []instance // what was told, where that depends on documents
 
 	lost    dependency.Lost
-	refused map[string]error // why services are unknown that instances told of before
+	refused map[string]error // why services are unknown that instances reported before
 
 	former uint64 // stamp of the newest that an earlier connection told
 
@@ -102,7 +102,7 @@ func (w *watched) push(n notice) verdict {
 
 // answer judges an answer to a question that was asked when before was the
 // newest stamp. It takes two looks to believe that a service has lost
-// everything, and more to believe another server that tells of something older.
+// everything, and more to believe another server that reports something older.
 func (w *watched) answer(t told, before uint64) verdict {
 	if w.overtaken(t) {
 		w.lags++
@@ -125,7 +125,7 @@ func (w *watched) answer(t told, before uint64) verdict {
 	return verdict{take: true}
 }
 
-// overtaken reports whether a server tells of something older and different
+// overtaken reports whether a server reports something older and different
 // than another did before, unless it has done so for long.
 func (w *watched) overtaken(t told) bool {
 	return !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < lagging

@@ -18,7 +18,7 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
-// told is what a server told of one service, in an answer or a push.
+// told is what a server reported of one service, in an answer or a push.
 type told struct {
 	stamp     uint64 // the server's clock when it said so, in ms
 	instances []instance
@@ -128,7 +128,7 @@ type inbox struct {
 	count  int
 }
 
-// A notice is what pushes told of a service.
+// A notice is what pushes reported of a service.
 type notice struct {
 	told  told
 	mixed bool // they came in an order that leaves the newest open

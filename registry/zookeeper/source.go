@@ -27,7 +27,7 @@ type Format interface {
 	// Kind is the Group.Kind of its groups.
 	Kind() string
 
-	// Decode returns the services that entries tell of; an entry that cannot
+	// Decode returns the services that entries report; an entry that cannot
 	// be read is a fault and costs its neighbours nothing.
 	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault)
 }
@@ -50,7 +50,7 @@ type SourceOptions struct {
 //
 // What cannot be read costs what it holds: the services of a folder, or of a
 // format whose root is denied or vanished, stay as they were and are unknown,
-// and all others go on. A root that vanished is no empty one, because an
+// and all others continue. A root that vanished is no empty one, because an
 // operator's mistake looks the same.
 type Source struct {
 	conn Options
@@ -248,7 +248,7 @@ type reading struct {
 	*watcher
 	fetcher *dependency.Fetcher
 	began   time.Time
-	whole   bool // the table was told of everything
+	whole   bool // the table has everything
 	anew    bool // everything is to be read again
 }
 
@@ -328,7 +328,7 @@ func (r *reading) shed() error {
 	return nil
 }
 
-// told takes in what the watches told of.
+// told takes in what the watches reported.
 func (r *reading) told(ctx context.Context) error {
 	paths, broken := r.events.take()
 	if state := r.client.State(); broken || !state.Connected {

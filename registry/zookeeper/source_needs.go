@@ -14,7 +14,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// HasDependencies is a Format whose entries are understood only with what stands
+// HasDependencies is a Format whose entries are understood only with what is
 // elsewhere.
 type HasDependencies interface {
 	Format

@@ -81,8 +81,8 @@ func unknowns(table *registry.Table) []string {
 
 var nobody = zkfake.DigestACL(zkfake.PermAll, "someone", "else")
 
-// goesOn fails the test unless everything that is not of a failing part is told
-// of, known and followed.
+// goesOn fails the test unless everything that is not of a failing part is
+// reported, known and followed.
 func goesOn(t *testing.T, s *zkfake.Server, table *registry.Table, failing ...string) {
 	t.Helper()
 	register(t, s, "api.live", "10.0.9.1:1")

@@ -40,7 +40,7 @@ func (c *content) failure() error {
 	return fmt.Errorf("node %.80q: %w", name, c.failed[name])
 }
 
-// known returns the names of the nodes that the last list told of.
+// known returns the names of the nodes that the last list reported.
 func (c *content) known() []string {
 	names := slices.Collect(maps.Keys(c.nodes))
 	for name := range c.failed {
@@ -191,7 +191,7 @@ func (c *content) entries(f *folder, names []string) []registry.Entry {
 }
 
 // nodes lists a folder and watches it, or for it where it does not exist and so
-// holds nothing. Where all folders are listed, the list tells of one that comes
+// holds nothing. Where all folders are listed, the list reports one that comes
 // with the node above it.
 func (r *reading) nodes(ctx context.Context, f *folder) ([]string, error) {
 	for {

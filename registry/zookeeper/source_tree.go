@@ -264,7 +264,7 @@ func (r *reading) tell(c change) {
 	c.folder.told = c.to
 }
 
-// decode makes of a folder what the table is to be told of it.
+// decode makes of a folder what the table is to hold of it.
 func (r *reading) decode(f *folder) told {
 	services, faults := f.services, f.faults
 	next := told{skipped: make(map[string]string), unknown: make(map[string]error)}
@@ -362,7 +362,7 @@ func (r *reading) answerAll() {
 	r.answer(names)
 }
 
-// answer tells who wants names of those that the table was told of, or why they
+// answer tells who wants names of those that the table has, or why they
 // cannot be told.
 func (r *reading) answer(names []string) {
 	if r.opts.Interest == nil {
@@ -410,7 +410,7 @@ func (r *root) nameOf(f *folder) string {
 	return strings.TrimSuffix(strings.TrimPrefix(f.path, strings.TrimSuffix(r.path, "/")+"/"), r.after)
 }
 
-// changed reads what watches told of a root.
+// changed reads what watches reported of a root.
 func (r *reading) changed(ctx context.Context, root *root, paths []string) error {
 	if slices.Contains(paths, root.path) {
 		if err := r.again(ctx, root); err != nil {

@@ -34,7 +34,7 @@ func (r *release) build(ctx context.Context, platform string) error {
 	return write(binary+".cdx.json", bom)
 }
 
-// billOfMaterials returns what go version -m tells of a binary, as CycloneDX.
+// billOfMaterials returns what go version -m reports of a binary, as CycloneDX.
 func billOfMaterials(binary string) ([]byte, error) {
 	generator, err := bin.NewGenerator(binary, bin.WithIncludeStdlib(true), bin.WithLogger(zerolog.Nop()))
 	if err != nil {

@@ -173,7 +173,7 @@ func (w *Watch) Await(t testing.TB, within time.Duration, addresses ...string) {
 	})
 }
 
-// Last returns the addresses of the last list that the SDK told of.
+// Last returns the addresses of the last list that the SDK reported.
 func (w *Watch) Last() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,10 +190,10 @@ func (w *Watch) Instances() []model.Instance {
 	return slices.Clone(w.latest)
 }
 
-// Lists returns everything that the SDK told of, oldest first.
+// Lists returns everything that the SDK reported, oldest first.
 func (w *Watch) Lists() []harness.Seen { return w.Since(time.Time{}) }
 
-// Since returns the lists that the SDK told of after a moment.
+// Since returns the lists that the SDK reported after a moment.
 func (w *Watch) Since(at time.Time) []harness.Seen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,7 +206,7 @@ func (w *Watch) Since(at time.Time) []harness.Seen {
 	return after
 }
 
-// Forget drops the lists that the SDK told of before a moment, but not the last.
+// Forget drops the lists that the SDK reported before a moment, but not the last.
 func (w *Watch) Forget(before time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

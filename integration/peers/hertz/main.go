@@ -23,7 +23,7 @@ import (
 
 func main() { program.Program{Serve: serve, Dial: dial, List: list}.Main() }
 
-// settling is a registry by which a server goes on until consumers, which ask
+// settling is a registry by which a server continues until consumers, which ask
 // every five seconds, have left it. Hertz itself ends at once.
 type settling struct {
 	registry.Registry

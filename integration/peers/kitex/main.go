@@ -46,7 +46,7 @@ func (s *service) GenericCall(context.Context, string, any) (any, error) {
 	return s.answer, nil
 }
 
-// settling is a registry by which a server goes on until consumers, which ask
+// settling is a registry by which a server continues until consumers, which ask
 // every five seconds, have left it. Kitex itself ends at once.
 type settling struct {
 	registry.Registry

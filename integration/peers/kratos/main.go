@@ -27,7 +27,7 @@ type discoverer interface {
 	registry.Discovery
 }
 
-// settling is a registry by which a server goes on until consumers have left it.
+// settling is a registry by which a server continues until consumers have left it.
 // Kratos itself ends at once.
 type settling struct {
 	discoverer

@@ -32,18 +32,18 @@ type Program struct {
 	// Dial returns how a service is called.
 	Dial func(r *Registry, service string) (Call, error)
 
-	// List returns what the framework's own registry tells of a service.
+	// List returns what the framework's own registry reports of a service.
 	List func(ctx context.Context, r *Registry, service string) ([]Instance, error)
 }
 
-// Place is what is served, where, and what is told of it.
+// Place is what is served, where, and what is reported of it.
 type Place struct {
 	Service string
 	Address string // host:port
 	Weight  int    // 0: the framework's own
 	Tags    map[string]string
 
-	Settle time.Duration // how long it goes on once it is taken back
+	Settle time.Duration // how long it continues once it is taken back
 }
 
 // Answer is what every server says.
@@ -52,7 +52,7 @@ func (p Place) Answer() string { return "hello from " + p.Address }
 // Call calls a service and returns what it says.
 type Call func(ctx context.Context) (string, error)
 
-// Instance is a server as consumers are told of it.
+// Instance is a server as consumers are notified of it.
 type Instance struct {
 	Address string `json:"address"`
 	Weight  int    `json:"weight"`

@@ -35,7 +35,7 @@ type Following interface {
 	Stop()
 }
 
-// Found is an address as a framework is told of it.
+// Found is an address as a framework is notified of it.
 type Found struct {
 	Address string // host:port
 	Weight  int    // 0: the framework is told none

@@ -31,7 +31,7 @@ type World struct {
 
 // Backends tries a client over a registry: what is provided is found under each
 // of its names until it is taken back, a name that nobody provides is empty and
-// no error, and an outage leaves what was known and tells of nothing else.
+// no error, and an outage leaves what was known and reports nothing else.
 func Backends(t *testing.T, w World) {
 	t.Helper()
 	x := &backends{World: w}

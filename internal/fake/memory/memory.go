@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Op names a call of registry.Target, as hooks are told of it.
+// Op names a call of registry.Target, as hooks are notified of it.
 type Op string
 
 // The calls.
@@ -50,7 +50,7 @@ type Options struct {
 	// whose answer is lost with the connection; nil loses none.
 	Lose func(Op, registry.Group) error
 
-	// Watch is told of every change of an entry, after the change and
+	// Watch is notified of every change of an entry, after the change and
 	// without a lock held; the changes of one call come in its order. It may
 	// be nil.
 	Watch func(Event)

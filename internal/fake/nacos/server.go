@@ -54,7 +54,7 @@ type Request struct {
 }
 
 // A Fault decides what becomes of a request before the server looks at it: an
-// error code and message to answer, or 0 to go on.
+// error code and message to answer, or 0 to continue.
 type Fault func(Request) (code int, message string)
 
 // Server is a Nacos server. Its methods may be called at any time.

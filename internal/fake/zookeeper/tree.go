@@ -29,7 +29,7 @@ const (
 	errAuthFailed     code = -115
 )
 
-// Stat is what a server tells of a node beside its data.
+// Stat is what a server reports of a node beside its data.
 type Stat struct {
 	Czxid, Mzxid, Pzxid         int64
 	Ctime, Mtime                int64 // milliseconds since 1970
@@ -51,7 +51,7 @@ func (n *node) snapshot() Stat {
 	return s
 }
 
-// event is what watches are told of a change.
+// event is what watches are notified of a change.
 type event struct {
 	kind int32
 	path string

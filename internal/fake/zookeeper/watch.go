@@ -39,7 +39,7 @@ func (c *conn) tell(e event) {
 	c.send(p.packet())
 }
 
-// rearm sets the watches of a client that is back, and tells of those whose
+// rearm sets the watches of a client that is back, and reports those whose
 // change it missed.
 func (c *conn) rearm(w watches) {
 	for _, p := range w.data {
