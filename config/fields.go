@@ -10,13 +10,13 @@ import (
 
 // field is one key of an object of the file.
 type field struct {
-	index         int
-	key, doc      string
-	def           string
-	enum          []string
-	filled        string
-	needed, short bool
-	typ           reflect.Type
+	index           int
+	key, doc        string
+	def             string
+	enum            []string
+	filled          string
+	required, short bool
+	typ             reflect.Type
 }
 
 // fieldsOf returns the keys of a type, in their order.
@@ -30,7 +30,7 @@ func fieldsOf(t reflect.Type) []field {
 		}
 		f := field{
 			index: i, key: key, doc: sf.Tag.Get("doc"), def: sf.Tag.Get("default"), filled: sf.Tag.Get("filled"),
-			needed: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
+			required: sf.Tag.Get("need") == "true", short: sf.Tag.Get("short") == "true", typ: sf.Type,
 		}
 		if words := sf.Tag.Get("enum"); words != "" {
 			f.enum = strings.Split(words, "|")

@@ -34,10 +34,10 @@ func rows(b *strings.Builder, prefix string, fields []field) {
 		key, t := element(join(prefix, f.key), f.typ)
 		allowed := strings.Join(f.enum, ", ")
 		if allowed == "" {
-			allowed = wordFor(t)
+			allowed = typeName(t)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, defaultWord(f), allowed, f.doc)
-		if wordFor(t) == "object" {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", key, defaultText(f), allowed, f.doc)
+		if typeName(t) == "object" {
 			rows(b, key, fieldsOf(t))
 		}
 	}
@@ -59,9 +59,9 @@ func element(key string, t reflect.Type) (string, reflect.Type) {
 	}
 }
 
-func defaultWord(f field) string {
+func defaultText(f field) string {
 	switch {
-	case f.needed:
+	case f.required:
 		return "required"
 	case f.def != "":
 		return "`" + f.def + "`"
@@ -70,8 +70,8 @@ func defaultWord(f field) string {
 	}
 }
 
-// wordFor says in a word what a value of a type looks like.
-func wordFor(t reflect.Type) string {
+// typeName says in a word what a value of a type looks like.
+func typeName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Duration]():
 		return "duration"

@@ -63,11 +63,11 @@ func schemaOf(t reflect.Type) *schema {
 	case reflect.Map:
 		return &schema{Type: "object", Additional: schemaOf(t.Elem())}
 	default:
-		return wordSchema(t.Kind())
+		return scalarSchema(t.Kind())
 	}
 }
 
-func wordSchema(k reflect.Kind) *schema {
+func scalarSchema(k reflect.Kind) *schema {
 	switch k {
 	case reflect.Bool:
 		return &schema{Type: "boolean"}
@@ -91,7 +91,7 @@ func objectSchema(fields []field) *schema {
 			s.MinItems = 1
 		}
 		object.Properties[f.key] = s
-		if f.needed {
+		if f.required {
 			object.Required = append(object.Required, f.key)
 		}
 	}

@@ -52,7 +52,7 @@ func (v *validator) protocolRules(path string, rules []ProtocolRule) {
 	for i, r := range rules {
 		at := path + "[" + strconv.Itoa(i) + "]"
 		v.pattern(at+".host", r.Host)
-		v.word(at+".protocol", r.Protocol)
+		v.protocol(at+".protocol", r.Protocol)
 	}
 }
 
@@ -76,7 +76,7 @@ func (v *validator) nameRule(path string, r NameRule) {
 		}
 	}
 	if r.Protocol != "" {
-		v.word(path+".protocol", r.Protocol)
+		v.protocol(path+".protocol", r.Protocol)
 	}
 }
 
@@ -109,15 +109,15 @@ func (v *validator) prefixes(path string, prefixes []netip.Prefix) {
 	}
 }
 
-// word checks what becomes the scheme of a URL.
-func (v *validator) word(path, word string) {
-	for _, r := range word {
+// protocol checks what becomes the scheme of a URL.
+func (v *validator) protocol(path, protocol string) {
+	for _, r := range protocol {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) {
-			v.fault(path, "%q is no protocol; write it in lower case, such as tri or dubbo", word)
+			v.fault(path, "%q is no protocol; write it in lower case, such as tri or dubbo", protocol)
 			return
 		}
 	}
-	if word == "" {
+	if protocol == "" {
 		v.fault(path, "missing; such as tri or dubbo")
 	}
 }

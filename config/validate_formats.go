@@ -55,10 +55,10 @@ func (v *validator) format(at string, f Format) {
 		v.fault(at+".format", "missing; such as dubbo-interface")
 	}
 	d := f.descriptor()
-	if d.Root != "" && !folder(f.Root) && f.Root != d.Root {
+	if d.Root != "" && !isPath(f.Root) && f.Root != d.Root {
 		v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
 	}
-	if !folder(f.Metadata) {
+	if !isPath(f.Metadata) {
 		v.fault(at+".metadataRoot", "%q is no ZooKeeper folder; write it as in /dubbo", f.Metadata)
 	}
 	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
@@ -66,7 +66,7 @@ func (v *validator) format(at string, f Format) {
 	}
 	v.servicePattern(at+".service", f)
 	if d.Name != "" {
-		v.word(at+".protocol", f.Protocol)
+		v.protocol(at+".protocol", f.Protocol)
 	}
 	v.protocolRules(at+".rules", f.Rules)
 }
@@ -84,7 +84,7 @@ func (v *validator) servicePattern(at string, f Format) {
 // applications, and from no pattern.
 func (f Format) keyed() bool { return f.descriptor().Lookup != format.ByName }
 
-func folder(path string) bool {
+func isPath(path string) bool {
 	return len(path) > 1 && path[0] == '/' && !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
 }
 
@@ -150,15 +150,15 @@ func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
 }
 
 // meeting reports every format before that one meets.
-func (*validator) meeting(before []use, u use, registries map[string]Registry, tell func(u, o use, where string)) []use {
+func (*validator) meeting(before []use, u use, registries map[string]Registry, report func(u, o use, where string)) []use {
 	layout := registries[u.registry].Settings().Layout
 	for _, o := range before {
 		switch {
 		case o.registry != u.registry || o.Format.Format == u.Format.Format:
 		case layout == UnderRoots && meetUnderRoots(u.Format, o.Format):
-			tell(u, o, "the folders of "+o.Root)
+			report(u, o, "the folders of "+o.Root)
 		case layout == InGroups && meetInGroups(u.Format, o.Format):
-			tell(u, o, "the services of group "+o.Group)
+			report(u, o, "the services of group "+o.Group)
 		}
 	}
 	return append(before, u)

@@ -15,11 +15,11 @@ import (
 // path, as Validate does with faults.
 func (c *Config) Warnings() Faults {
 	var all Faults
-	told := make(map[[2]string]bool)
+	warned := make(map[[2]string]bool)
 	for i, b := range c.Bridges {
 		to := c.Registries[b.To].Istiod
-		if at := [2]string{b.To, b.Listen}; to != nil && !told[at] {
-			told[at] = true
+		if at := [2]string{b.To, b.Listen}; to != nil && !warned[at] {
+			warned[at] = true
 			for _, e := range c.Exposed(b.To, b.Listen) {
 				all = append(all, c.Fault("bridges["+strconv.Itoa(i)+"].listen", "%q: %s; %s", b.Listen, e.What, e.Remedy))
 			}
@@ -45,7 +45,7 @@ func (b Bridge) sameAs(o Bridge) bool {
 func (c *Config) doubtful(path string, b Bridge) Faults {
 	var all Faults
 	check := func(at, protocol string) {
-		if near := slip(protocol); near != "" {
+		if near := misplaced(protocol); near != "" {
 			all = append(all, c.Fault(path+at, "%q is a protocol that no framework knows; did you mean %q?", protocol, near))
 		}
 	}
@@ -62,9 +62,9 @@ func (c *Config) doubtful(path string, b Bridge) Faults {
 	return all
 }
 
-// slip returns the protocol that was meant by a word that is close to one;
+// misplaced returns the protocol that was meant by a word that is close to one;
 // empty where the word is known, or is like none.
-func slip(word string) string {
+func misplaced(word string) string {
 	known := []string{"dubbo", "tri", "rest", "grpc", "http", "https", "thrift", "tcp", "rmi", "hessian", "jsonrpc", "webservice"}
 	if word == "" || slices.Contains(known, word) {
 		return ""
@@ -95,7 +95,7 @@ func (c *Config) Exposed(mesh, listen string) []Exposure {
 			"write " + path + ".tls, and tlsSettings of mode SIMPLE in istiod's configSources (Istio 1.26 and later)",
 		})
 	}
-	if n := m.Clients.Networks; (m.TLS == nil || m.TLS.CAFile == "") && (len(n) == 0 || slices.ContainsFunc(n, takesAll)) {
+	if n := m.Clients.Networks; (m.TLS == nil || m.TLS.CAFile == "") && (len(n) == 0 || slices.ContainsFunc(n, allowsAll)) {
 		all = append(all, Exposure{
 			"whoever reaches it may read every service that is served",
 			"write the networks of istiods into " + path + ".clients.networks",
@@ -104,4 +104,4 @@ func (c *Config) Exposed(mesh, listen string) []Exposure {
 	return all
 }
 
-func takesAll(p netip.Prefix) bool { return p.Bits() == 0 }
+func allowsAll(p netip.Prefix) bool { return p.Bits() == 0 }

@@ -29,14 +29,14 @@ type Encoder interface {
 type Codec interface {
 	Encoder
 
-	// Needs names what has to be read beside the entries before they can be
+	// Dependencies names what has to be read beside the entries before they can be
 	// decoded.
-	Needs(entries []registry.Entry) []Ref
+	Dependencies(entries []registry.Entry) []Ref
 
 	// Decode returns the services that the entries of any number of groups
-	// report, with extras being what Needs asked for, as far as it was found. An
+	// report, with extras being what Dependencies asked for, as far as it was found. An
 	// entry that cannot be read is a fault and costs its neighbours nothing.
-	Decode(entries, extras []registry.Entry) ([]*registry.Service, []Fault)
+	Decode(entries, extras []registry.Entry) ([]*registry.Service, []DecodeError)
 }
 
 // Scoped is implemented by codecs that do not name services as the groups are
@@ -63,19 +63,19 @@ type Ref struct {
 	Key   string
 }
 
-// Fault is an entry that could not be read.
-type Fault struct {
+// DecodeError is an entry that could not be read.
+type DecodeError struct {
 	Entry registry.Entry
 	Err   error
 }
 
 // Error says what could not be read and why.
-func (f Fault) Error() string {
+func (f DecodeError) Error() string {
 	return f.Entry.Group.String() + ": " + f.Entry.Key + ": " + f.Err.Error()
 }
 
 // Unwrap returns why the entry could not be read.
-func (f Fault) Unwrap() error { return f.Err }
+func (f DecodeError) Unwrap() error { return f.Err }
 
 // Attributes yields what an endpoint reports of itself, and what its service tells
 // beside that, in no order.

@@ -78,8 +78,8 @@ func (p *Projection) pass(s *registry.Service, out *registry.LeftOut) (*registry
 		}
 		return nil, loops
 	}
-	s, untold := p.Rules.Apply(s)
-	return s, errors.Join(refused, loops, untold)
+	s, unreported := p.Rules.Apply(s)
+	return s, errors.Join(refused, loops, unreported)
 }
 
 // offers reports whether a service has an endpoint for consumers.

@@ -36,15 +36,15 @@ type Publication struct {
 	UnreadKeys []naming.ServiceKey
 }
 
-// PublicationFault is an input of one client that could not be read and was left out.
-type PublicationFault struct {
+// PublicationError is an input of one client that could not be read and was left out.
+type PublicationError struct {
 	Client string // the id of its connection
 	Text   string // the offending text as naming.Quote shows it
 	Reason string
 }
 
 // Error returns one line without control characters.
-func (f PublicationFault) Error() string {
+func (f PublicationError) Error() string {
 	return "client " + naming.Quote(f.Client) + ": " + f.Text + ": " + f.Reason
 }
 
@@ -69,19 +69,19 @@ func (p Publication) Claims() iter.Seq[Claim] {
 // ParsePublication reads the value of PublicationLabel. A part that cannot be
 // read is a fault and costs itself alone; where the whole is not JSON the
 // publication is Unread.
-func ParsePublication(client, value string) (Publication, []PublicationFault) {
+func ParsePublication(client, value string) (Publication, []PublicationError) {
 	return parsePublication(client, value, naming.ParseServiceKey)
 }
 
 // ParseLegacyPublication is ParsePublication, and takes keys in the forms of
 // naming.ParseLegacyServiceKey too.
-func ParseLegacyPublication(client, value string) (Publication, []PublicationFault) {
+func ParseLegacyPublication(client, value string) (Publication, []PublicationError) {
 	return parsePublication(client, value, naming.ParseLegacyServiceKey)
 }
 
 type keyParser func(string) (naming.ServiceKey, error)
 
-func parsePublication(client, value string, parse keyParser) (Publication, []PublicationFault) {
+func parsePublication(client, value string, parse keyParser) (Publication, []PublicationError) {
 	p := Publication{Client: client}
 	if value == "" {
 		p.Silent = true
@@ -90,16 +90,16 @@ func parsePublication(client, value string, parse keyParser) (Publication, []Pub
 	pairs, err := jsonPairs(value)
 	if err != nil {
 		p.Unread = true
-		return p, []PublicationFault{{Client: client, Text: naming.Quote(value), Reason: err.Error()}}
+		return p, []PublicationError{{Client: client, Text: naming.Quote(value), Reason: err.Error()}}
 	}
 	p.Hosts = make(map[naming.ServiceKey]naming.HostAddress, len(pairs))
-	var faults []PublicationFault
+	var problems []PublicationError
 	for _, pair := range pairs {
 		if text, reason := add(&p, pair, parse); reason != "" {
-			faults = append(faults, PublicationFault{Client: client, Text: naming.Quote(text), Reason: reason})
+			problems = append(problems, PublicationError{Client: client, Text: naming.Quote(text), Reason: reason})
 		}
 	}
-	return p, faults
+	return p, problems
 }
 
 // add takes one pair over, or returns the text that cannot be read and why.

@@ -32,10 +32,10 @@ func fixed(key string) bool { return key == MarkKey || key == "meshHostAddr" || 
 
 // Check returns what cannot be followed.
 func (r Rules) Check() error {
-	var faults []error
+	var problems []error
 	for _, p := range slices.Concat(r.Keep, r.Drop) {
 		if p == "" || strings.Count(p, "*") > 1 {
-			faults = append(faults, fmt.Errorf("%q is no pattern of keys: it needs a text with at most one *", p))
+			problems = append(problems, fmt.Errorf("%q is no pattern of keys: it needs a text with at most one *", p))
 		}
 	}
 	touched := slices.Concat(slices.Collect(maps.Keys(r.Rename)), slices.Collect(maps.Values(r.Rename)), slices.Collect(maps.Keys(r.Add)))
@@ -45,10 +45,10 @@ func (r Rules) Check() error {
 	slices.Sort(touched)
 	for _, key := range touched {
 		if fixed(key) {
-			faults = append(faults, fmt.Errorf("%q is written by the bridge itself; take it out", key))
+			problems = append(problems, fmt.Errorf("%q is written by the bridge itself; take it out", key))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(problems...)
 }
 
 // Apply returns a service with the attributes that pass, itself where the
@@ -98,7 +98,7 @@ func (r Rules) attributes(in registry.Attributes) (out registry.Attributes, left
 			continue
 		}
 		to := r.Rename[key]
-		if _, taken := out[to]; taken {
+		if _, exists := out[to]; exists {
 			left = append(left, fmt.Errorf("attribute %q is not renamed to %q, which is there already", key, to))
 			continue
 		}

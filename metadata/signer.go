@@ -43,9 +43,9 @@ func (s *Signer) Sign(e registry.Entry) registry.Entry {
 	})
 }
 
-// Fault says why the mark of an entry is not to be believed, empty where it
+// Refuse says why the mark of an entry is not to be believed, empty where it
 // is.
-func (s *Signer) Fault(e registry.Entry, m Mark) string {
+func (s *Signer) Refuse(e registry.Entry, m Mark) string {
 	switch {
 	case s == nil:
 		return ""
@@ -78,8 +78,8 @@ func (s *Signer) Owner(e registry.Entry, m Mark, ours string) string {
 	if m.Owner != ours {
 		return m.Owner
 	}
-	if fault := s.Fault(e, m); fault != "" {
-		return m.Owner + " (" + fault + ")"
+	if reason := s.Refuse(e, m); reason != "" {
+		return m.Owner + " (" + reason + ")"
 	}
 	return m.Owner
 }

@@ -70,7 +70,7 @@ func addressHost(s string) (host, reason string) {
 		return "", "not an IPv6 address"
 	}
 	host = canonicalHost(s)
-	return host, hostFault(host)
+	return host, hostProblem(host)
 }
 
 // parsePort reads a port as istio and Dubbo write it: digits, no sign, no

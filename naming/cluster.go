@@ -76,20 +76,20 @@ func ParseCluster(s string) (Cluster, error) {
 	case c.Subset != "" && !dnsLabel(c.Subset):
 		return Cluster{}, bad(kindCluster, s, "the subset is no DNS label")
 	}
-	if reason := c.hostFault(); reason != "" {
+	if reason := c.hostProblem(); reason != "" {
 		return Cluster{}, bad(kindCluster, s, reason)
 	}
 	return c, nil
 }
 
-// hostFault allows what ServiceEntries do: names, IP addresses with or without
+// hostProblem allows what ServiceEntries do: names, IP addresses with or without
 // brackets, a wildcard in front. Inbound clusters have no host.
-func (c Cluster) hostFault() string {
+func (c Cluster) hostProblem() string {
 	if c.Host == "" && c.Direction == Inbound {
 		return ""
 	}
 	if host, wild := strings.CutPrefix(c.Host, "*."); wild {
-		return hostFault(canonicalHost(host))
+		return hostProblem(canonicalHost(host))
 	}
 	_, reason := addressHost(c.Host)
 	return reason

@@ -24,7 +24,7 @@ func (h KubernetesHost) String() string { return h.Name + "." + h.Namespace + ".
 // but not of that form.
 func ParseKubernetesHost(host string) (KubernetesHost, error) {
 	canonical := canonicalHost(host)
-	if reason := hostFault(canonical); reason != "" {
+	if reason := hostProblem(canonical); reason != "" {
 		return KubernetesHost{}, bad(kindHost, host, reason)
 	}
 	parts := strings.SplitN(canonical, ".", 4)
@@ -38,9 +38,9 @@ func ParseKubernetesHost(host string) (KubernetesHost, error) {
 // Envoy and istiod take all of these spellings for one.
 func canonicalHost(s string) string { return strings.ToLower(strings.TrimSuffix(s, ".")) }
 
-// hostFault returns what is wrong with a host name, empty if nothing is. The
+// hostProblem returns what is wrong with a host name, empty if nothing is. The
 // rules are istio's for the hosts of a ServiceEntry, without wildcards.
-func hostFault(host string) string {
+func hostProblem(host string) string {
 	switch {
 	case host == "":
 		return "the host is empty"

@@ -89,11 +89,11 @@ func parseKey(s string) (key ServiceKey, reason string) {
 		return ServiceKey{}, "want four parts, providers:interface:version:group"
 	}
 	key = ServiceKey{Category: parts[0], Interface: parts[1], Version: parts[2], Group: parts[3]}
-	return key, key.fault()
+	return key, key.problem()
 }
 
-// fault returns what is wrong with the parts of a key, empty if nothing is.
-func (k ServiceKey) fault() string {
+// problem returns what is wrong with the parts of a key, empty if nothing is.
+func (k ServiceKey) problem() string {
 	switch {
 	case !category(k.Category):
 		return "the category is none of providers, consumers, routers, configurators"

@@ -44,7 +44,7 @@ func (m MeshHosts) Check() error {
 	if !dnsLabel(m.Registry) || strings.ToLower(m.Registry) != m.Registry {
 		return bad(kindMeshHost, m.Registry, "the registry is no DNS label in lower case")
 	}
-	if reason := hostFault(m.Suffix); reason != "" || strings.ToLower(m.Suffix) != m.Suffix {
+	if reason := hostProblem(m.Suffix); reason != "" || strings.ToLower(m.Suffix) != m.Suffix {
 		return bad(kindMeshHost, m.Suffix, "the suffix is no DNS name in lower case")
 	}
 	if len(m.Registry)+len(m.Suffix) > maxHost/2 {

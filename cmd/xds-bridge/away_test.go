@@ -68,7 +68,7 @@ func TestHowAnEndpointIs(t *testing.T) {
 		"healthy":               {Health: "healthy", Offered: true},
 		"draining, not offered": {Health: "draining"},
 	} {
-		if said := healthWord(e); said != want {
+		if said := healthText(e); said != want {
 			t.Errorf("%+v: %q, want %q", e, said, want)
 		}
 	}

@@ -116,16 +116,16 @@ func (c *cli) shortcuts(root *cobra.Command) {
 	root.Args = cobra.ArbitraryArgs
 }
 
-func unknownCommand(root *cobra.Command, verb string) error {
+func unknownCommand(root *cobra.Command, command string) error {
 	for _, distance := range []int{1, 2} {
 		root.SuggestionsMinimumDistance = distance
-		for _, near := range root.SuggestionsFor(verb) {
-			if distance == 1 || near[0] == verb[0] { // man is no run
-				return usage("unknown verb %q, did you mean %q?", verb, near)
+		for _, near := range root.SuggestionsFor(command) {
+			if distance == 1 || near[0] == command[0] { // man is no run
+				return usage("unknown verb %q, did you mean %q?", command, near)
 			}
 		}
 	}
-	return usage("unknown verb %q; see xds-bridge --help", verb)
+	return usage("unknown verb %q; see xds-bridge --help", command)
 }
 
 // fromEnvironment sets each flag that the command line leaves out from

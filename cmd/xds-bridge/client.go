@@ -26,14 +26,14 @@ func (c *cli) sameBridge(o app.ClientOptions) string {
 	var flags strings.Builder
 	for _, f := range []struct{ name, value string }{{"-f", file}, {"--admin", o.Address}, {"--owner", o.Owner}} {
 		if f.value != "" {
-			flags.WriteString(" " + f.name + " " + shellWord(f.value))
+			flags.WriteString(" " + f.name + " " + shellQuote(f.value))
 		}
 	}
 	return flags.String()
 }
 
-// shellWord returns a text as a shell takes it for one word.
-func shellWord(s string) string {
+// shellQuote returns a text as a shell takes it for one word.
+func shellQuote(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/._-:@%+=,", r)
 	}) < 0 {

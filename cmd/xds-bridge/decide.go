@@ -20,20 +20,20 @@ func (c *cli) denyCommand() *cobra.Command {
 		"deny keeps the entries of a hold, whatever the source says, each until it is claimed\nagain or somebody approves them. --bridge lists what is held for one bridge, with\nthe command that denies exactly that.")
 }
 
-func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
+func (c *cli) decideCommand(action, short, long string) *cobra.Command {
 	var o app.ClientOptions
 	var form output
 	var of string
 	cmd := &cobra.Command{
-		Use: verb + " (HOLD... | --bridge BRIDGE)", Short: short, Long: long,
+		Use: action + " (HOLD... | --bridge BRIDGE)", Short: short, Long: long,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			switch {
 			case of != "" && len(ids) == 0:
 				return c.holds(cmd.Context(), o, form, of)
 			case of != "" || len(ids) == 0:
-				return usage("%s takes the ids of holds, as xds-bridge holds lists them, or --bridge", verb)
+				return usage("%s takes the ids of holds, as xds-bridge holds lists them, or --bridge", action)
 			}
-			return c.decide(cmd.Context(), o, form, verb, ids)
+			return c.decide(cmd.Context(), o, form, action, ids)
 		},
 	}
 	clientFlags(cmd, &o)
@@ -44,7 +44,7 @@ func (c *cli) decideCommand(verb, short, long string) *cobra.Command {
 
 // decide gives one decision on several holds, each by itself, and returns the
 // first error.
-func (c *cli) decide(ctx context.Context, o app.ClientOptions, form output, verb string, ids []string) error {
+func (c *cli) decide(ctx context.Context, o app.ClientOptions, form output, action string, ids []string) error {
 	client, err := c.program().Client(o)
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c *cli) decide(ctx context.Context, o app.ClientOptions, form output, verb
 		return usage("%s does not say whose bridge is meant; give --owner or --admin", c.file)
 	}
 	give := client.Approve
-	if verb == "deny" {
+	if action == "deny" {
 		give = client.Deny
 	}
 	made := []admin.Decision{}

@@ -136,9 +136,9 @@ func (c *cli) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// keyWord returns the key of an entry as it is shown: that of a service itself,
+// keyText returns the key of an entry as it is shown: that of a service itself,
 // such as its host in a mesh, is empty.
-func keyWord(key string) string {
+func keyText(key string) string {
 	if key == registry.HeadKey {
 		return "the service itself"
 	}
@@ -157,7 +157,7 @@ func (c *cli) printEvents(events []admin.Event) {
 		about := slices.DeleteFunc([]string{string(e.Kind), e.Target, e.Bridge, e.Subject}, func(s string) bool { return s == "" })
 		c.say("%s  %s: %s%s%s%s", e.Time.Format(time.RFC3339), strings.Join(about, "  "), e.What, colon(brief(e.Why)), by, ends)
 		for _, x := range e.Changes {
-			c.say("    %s %s%s: %s", x.Op, keyWord(x.Key), of(x.Bridge), x.Cause)
+			c.say("    %s %s%s: %s", x.Op, keyText(x.Key), of(x.Bridge), x.Cause)
 		}
 	}
 }

@@ -94,7 +94,7 @@ type painted struct {
 func lines(s app.Step) []painted {
 	switch {
 	case s.Held != "":
-		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", keyWord(s.Key), s.Held)}}
+		return []painted{{yellow, fmt.Sprintf("  ‼ %s  stays for now: %s", keyText(s.Key), s.Held)}}
 	case s.Op == "create":
 		return []painted{{green, "  + " + cmp.Or(s.New, s.Key)}}
 	case s.Op == "update":

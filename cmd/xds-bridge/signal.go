@@ -18,8 +18,8 @@ func (s signalled) code() int { return 128 + int(s.signal) }
 
 // hangUp leaves SIGHUP to run, which reads its configuration again, for as long
 // as the process lives. Any other command ends by it.
-func (c *cli) hangUp(verb string) error {
-	if c.hup == nil || verb == "run" {
+func (c *cli) hangUp(command string) error {
+	if c.hup == nil || command == "run" {
 		return nil
 	}
 	signal.Reset(syscall.SIGHUP)

@@ -81,23 +81,23 @@ func of(name string) string {
 
 // leaderships says on one line what a replica leads.
 func leaderships(r admin.Replicas) string {
-	var leads, stands []string
+	var leads, standbys []string
 	for _, e := range r.Elections {
 		switch {
 		case e.Role == bridge.RoleLeader:
 			leads = append(leads, printable(e.Target))
 		case e.Leader == "":
-			stands = append(stands, printable(e.Target)+" (nobody leads)")
+			standbys = append(standbys, printable(e.Target)+" (nobody leads)")
 		default:
-			stands = append(stands, printable(e.Target)+" (led by "+printable(e.Leader)+")")
+			standbys = append(standbys, printable(e.Target)+" (led by "+printable(e.Leader)+")")
 		}
 	}
 	line := fmt.Sprintf("replica %s, one of %d", printable(r.Identity), len(r.Members))
 	if len(leads) > 0 {
 		line += ", leader of " + strings.Join(leads, ", ")
 	}
-	if len(stands) > 0 {
-		line += ", standby of " + strings.Join(stands, ", ")
+	if len(standbys) > 0 {
+		line += ", standby of " + strings.Join(standbys, ", ")
 	}
 	if r.LastError != "" {
 		line += "; lease out of reach: " + printable(r.LastError)
@@ -128,7 +128,7 @@ func (c *cli) printStatus(d admin.Document) error {
 		for _, n := range s.Endpoints {
 			endpoints += n
 		}
-		t.row(s.Name, s.Kind, stateWord(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
+		t.row(s.Name, s.Kind, stateText(d, admin.OfSource, s.Name), strconv.Itoa(s.Services), strconv.Itoa(endpoints), strconv.Itoa(len(s.Skipped)),
 			ago(d.Time, s.LastContact), brief(sourceDetail(s)))
 	}
 	if err := t.end(); err != nil {
@@ -140,7 +140,7 @@ func (c *cli) printStatus(d admin.Document) error {
 	c.say("")
 	t = newTable(c.out, "TARGET", "STATE", "OURS", "OTHERS", "DUE", "LAST WRITE", "HOLDS", "CONFLICTS", "DETAIL")
 	for _, l := range d.Loops {
-		t.row(l.Target, stateWord(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
+		t.row(l.Target, stateText(d, admin.OfTarget, l.Target), strconv.Itoa(l.Owned), strconv.Itoa(l.Foreign), strconv.Itoa(l.Queue),
 			ago(d.Time, l.LastWrite), strconv.Itoa(len(l.Holds)), strconv.Itoa(len(l.Conflicts)), brief(targetDetail(d, l)))
 	}
 	if err := t.end(); err != nil {
@@ -226,10 +226,10 @@ func readiness(d admin.Document) string {
 	return "in step"
 }
 
-// stateWord returns the worst condition of a source or target in one word.
-func stateWord(d admin.Document, of admin.Direction, peer string) string {
+// stateText returns the worst condition of a source or target in one word.
+func stateText(d admin.Document, of admin.Direction, name string) string {
 	for _, c := range d.Conditions {
-		if c.Direction == of && c.Peer == peer {
+		if c.Direction == of && c.Peer == name {
 			return strings.ToUpper(strings.ReplaceAll(string(c.Name), "-", " "))
 		}
 	}

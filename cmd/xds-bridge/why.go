@@ -129,7 +129,7 @@ func (c *cli) printSeen(s admin.Seen) {
 		c.say("  unknown   %s", s.Unknown)
 	}
 	for _, e := range s.Endpoints {
-		parts := []string{e.Address, healthWord(e)}
+		parts := []string{e.Address, healthText(e)}
 		if e.Protocol != "" {
 			parts = append(parts, e.Protocol)
 		}
@@ -143,9 +143,9 @@ func (c *cli) printSeen(s admin.Seen) {
 	}
 }
 
-// healthWord says how an endpoint is. Most registries report no health of one
+// healthText says how an endpoint is. Most registries report no health of one
 // that is well: that is not to be read as a doubt.
-func healthWord(e admin.Endpoint) string {
+func healthText(e admin.Endpoint) string {
 	switch unknown := e.Health == registry.HealthUnknown.String(); {
 	case unknown && e.Offered:
 		return "offered"

@@ -204,7 +204,7 @@ func (s *service) lists(name string, began, from, until time.Time) []guarantees.
 			if seen.At.After(until) {
 				break
 			}
-			e := guarantees.Event{At: seen.At.Round(0).Sub(began), Kind: guarantees.Told, Group: name, Who: who, List: list(seen.Addresses)}
+			e := guarantees.Event{At: seen.At.Round(0).Sub(began), Kind: guarantees.Notified, Group: name, Who: who, List: list(seen.Addresses)}
 			if w := difference(e, last); subscriber == first && !s.logged && len(w.List)+len(w.Gone) > 0 {
 				events = append(events, w)
 			}
@@ -251,7 +251,7 @@ func (s *service) before(name string, at time.Duration) []guarantees.Event {
 	events := []guarantees.Event{desired, wrote, wrote} // twice: the first needs no cause but the beginning
 	for who := range s.subscribers {
 		told := desired
-		told.Kind, told.Who = guarantees.Told, who
+		told.Kind, told.Who = guarantees.Notified, who
 		events = append(events, told)
 	}
 	return events

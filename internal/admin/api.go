@@ -35,8 +35,8 @@ func (s *Server) Admin() http.Handler {
 		reply(w, http.StatusOK, Page[Conflict]{Items: list, Total: len(list)})
 	})
 	mux.HandleFunc("GET /api/v1/events", s.getEvents)
-	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(word{"approve", "approved", "the deletions go ahead", Loop.Approve}))
-	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(word{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/approve", s.decide(decisionKind{"approve", "approved", "the deletions go ahead", Loop.Approve}))
+	mux.HandleFunc("POST /api/v1/holds/{id}/deny", s.decide(decisionKind{"deny", "denied", "each entry stays until it is claimed again", Loop.Deny}))
 	mux.HandleFunc("POST /api/v1/reload", s.reload)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusNotFound, "no such path, or not by this method")
@@ -49,7 +49,7 @@ func (s *Server) Admin() http.Handler {
 	if s.opts.Secure != nil {
 		admitted = s.opts.Secure.bearing
 	}
-	return plain(admitted(origin.Handler(s.meant(typed(mux)))))
+	return plain(admitted(origin.Handler(s.requireOwner(requireJSON(mux)))))
 }
 
 // The number of items in a page: unless told, and at most.
@@ -92,7 +92,7 @@ func (s *Server) getService(w http.ResponseWriter, r *http.Request) {
 	why := s.Why(r.Context(), r.PathValue("name"))
 	if why.empty() {
 		said := []string{"no source tells of this service and no target holds it; " +
-			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + meant(s.like(r.Context(), why.Query))}
+			"name it as the mesh does (fqdn:port), by its interface, by its service key or by the address of an endpoint" + didYouMean(s.like(r.Context(), why.Query))}
 		for _, c := range why.Conditions {
 			said = append(said, fmt.Sprintf("%s %s: %s", c.Peer, c.Name, c.Detail))
 		}

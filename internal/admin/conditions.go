@@ -70,8 +70,8 @@ func ConditionsOf(d Direction) []ConditionName {
 	}
 }
 
-// told reports whether a condition has no event of its own.
-func (c Condition) told() bool {
+// emits reports whether a condition has no event of its own.
+func (c Condition) emits() bool {
 	return !slices.Contains([]ConditionName{ReloadRefused, Held, Conflicting, Invalid, Syncing}, c.Name)
 }
 
@@ -118,21 +118,21 @@ func (s *Server) conditions(loops []bridge.Status, replicas *Replicas) []Conditi
 // gathered are the conditions of one source or target.
 type gathered struct {
 	direction Direction
-	peer      string
+	name      string
 	all       []Condition
 }
 
-// note adds a condition with what is to be said of it; nothing: it does not hold.
-func (g *gathered) note(name ConditionName, detail string) {
+// add adds a condition with what is to be said of it; nothing: it does not hold.
+func (g *gathered) add(name ConditionName, detail string) {
 	if detail != "" {
-		g.all = append(g.all, Condition{Direction: g.direction, Peer: g.peer, Name: name, Detail: detail})
+		g.all = append(g.all, Condition{Direction: g.direction, Peer: g.name, Name: name, Detail: detail})
 	}
 }
 
 // count adds a condition where there is more than none of what it is about.
 func (g *gathered) count(name ConditionName, n int, detail string) {
 	if n > 0 {
-		g.note(name, fmt.Sprintf(detail, n))
+		g.add(name, fmt.Sprintf(detail, n))
 	}
 }
 
@@ -141,31 +141,31 @@ func conditionsOfSource(in Input) []Condition {
 	if in.State != nil {
 		state = in.State()
 	}
-	g := gathered{direction: OfSource, peer: in.Name}
+	g := gathered{direction: OfSource, name: in.Name}
 	if !sum.Synced {
-		g.note(Pending, cmp.Or(state.LastError, "it has not told of everything yet"))
+		g.add(Pending, cmp.Or(state.LastError, "it has not told of everything yet"))
 	}
 	if sum.Stale != nil {
-		g.note(Stale, sum.Stale.Error())
+		g.add(Stale, sum.Stale.Error())
 	}
 	switch m := state.Mapping; {
 	case sum.Unknown == 1 && m != nil && !m.Until.IsZero(): // the service keys
-		g.note(Partial, sum.Scope+": "+sum.Why.Error())
+		g.add(Partial, sum.Scope+": "+sum.Why.Error())
 		if m.LastError == "" { // else no reading ends it
 			g.all[len(g.all)-1].Until = m.Until
 		}
 	case sum.Unknown == 1:
-		g.note(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
+		g.add(Partial, fmt.Sprintf("what came of %s stays: %v", sum.Scope, sum.Why))
 	case sum.Unknown > 1:
-		g.note(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json tells, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
+		g.add(Partial, fmt.Sprintf("what came of %s, and of %d more parts that status -o json tells, stays: %v", sum.Scope, sum.Unknown-1, sum.Why))
 	case m != nil && m.LastError != "": // keys that are new or go are not seen
-		g.note(Partial, "service keys stay as they were read last: "+m.LastError)
+		g.add(Partial, "service keys stay as they were read last: "+m.LastError)
 	}
 	return g.all
 }
 
 func conditionsOfTarget(t Target, st bridge.Status) []Condition {
-	g, peer := gathered{direction: OfTarget, peer: t.Name}, t.peer()
+	g, peer := gathered{direction: OfTarget, name: t.Name}, t.peer()
 	reached := g.reach(t, peer)
 	reasons := make(map[bridge.Reason]int)
 	for _, b := range st.Bridges {
@@ -176,11 +176,11 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 	switch {
 	case !reached:
 	case !st.Listed:
-		g.note(Pending, cmp.Or(st.LastError, "it was not listed yet"))
+		g.add(Pending, cmp.Or(st.LastError, "it was not listed yet"))
 	case st.LastError != "":
-		g.note(Failing, st.LastError)
+		g.add(Failing, st.LastError)
 	case t.Kind != "mesh" && peer.LastError != "": // though it is connected
-		g.note(Failing, peer.LastError)
+		g.add(Failing, peer.LastError)
 	default:
 		g.count(Failing, reasons[bridge.ReasonRetrying], "calls for %d services failed")
 	}
@@ -194,22 +194,22 @@ func conditionsOfTarget(t Target, st bridge.Status) []Condition {
 				g.all = append(g.all, Condition{Direction: OfTarget, Peer: t.Name, Name: Idle, Bridge: b.Name, Detail: why})
 			}
 		}
-		g.note(Syncing, due(st, reasons[bridge.ReasonPending]))
+		g.add(Syncing, due(st, reasons[bridge.ReasonPending]))
 	}
 	return g.all
 }
 
 // reach adds why a target cannot be written to, and reports whether it can.
-func (g *gathered) reach(t Target, peer TargetState) bool {
+func (g *gathered) reach(t Target, name TargetState) bool {
 	refused := t.refused()
-	g.note(OwnerConflict, refused)
+	g.add(OwnerConflict, refused)
 	switch {
-	case peer.Connected:
+	case name.Connected:
 	case t.Kind == "mesh": // it serves, whoever reads it
-		g.note(NoReader, cmp.Or(peer.LastError, "configSources of an istiod has to name this address"))
+		g.add(NoReader, cmp.Or(name.LastError, "configSources of an istiod has to name this address"))
 		return refused == ""
 	default:
-		g.note(Away, cmp.Or(peer.LastError, "not connected yet"))
+		g.add(Away, cmp.Or(name.LastError, "not connected yet"))
 		return false
 	}
 	return refused == ""
@@ -264,20 +264,20 @@ const look = time.Second
 func (s *Server) follow(ctx context.Context) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	told := make(map[Condition]bool)
+	emitted := make(map[Condition]bool)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.tell(s.Conditions(), told)
+			s.emit(s.Conditions(), emitted)
 		}
 	}
 }
 
-// tell notes since when conditions hold, and adds events of those that held at
+// emit notes since when conditions hold, and adds events of those that held at
 // the look before too and of those that ended.
-func (s *Server) tell(all []Condition, told map[Condition]bool) {
+func (s *Server) emit(all []Condition, emitted map[Condition]bool) {
 	holds := make(map[Condition]bool, len(all))
 	s.mu.Lock()
 	before := s.since
@@ -288,14 +288,14 @@ func (s *Server) tell(all []Condition, told map[Condition]bool) {
 	}
 	s.mu.Unlock()
 	for _, c := range all {
-		if _, lasts := before[c.key()]; lasts && c.told() && !told[c.key()] {
-			told[c.key()] = true
+		if _, lasts := before[c.key()]; lasts && c.emits() && !emitted[c.key()] {
+			emitted[c.key()] = true
 			s.opts.Events.Add(c.event(string(c.Name), c.Detail, time.Time{}))
 		}
 	}
-	for c := range told {
+	for c := range emitted {
 		if !holds[c] {
-			delete(told, c)
+			delete(emitted, c)
 			s.opts.Events.Add(c.event("no longer "+string(c.Name), "", before[c]))
 		}
 	}

@@ -19,13 +19,13 @@ import (
 const UserHeader = "X-Xds-Bridge-User"
 
 // A word is what a person may say about a hold.
-type word struct {
+type decisionKind struct {
 	action, result, after string
 	act                   func(loop Loop, ctx context.Context, id, who string) error
 }
 
 // decide passes a word on a hold to the loop that has it, and keeps who gave it.
-func (s *Server) decide(w word) http.HandlerFunc {
+func (s *Server) decide(w decisionKind) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		id, who := r.PathValue("id"), who(r)
 		t, hold, err := s.holder(r.Context(), id)
@@ -43,7 +43,7 @@ func (s *Server) decide(w word) http.HandlerFunc {
 		case d.Recorded, d.Why != "":
 			reply(rw, http.StatusOK, d)
 		case errors.Is(err, bridge.ErrNoHold):
-			problem(rw, http.StatusNotFound, s.became(r.Context(), id))
+			problem(rw, http.StatusNotFound, s.explainMissing(r.Context(), id))
 		case errors.Is(err, context.DeadlineExceeded):
 			problem(rw, http.StatusGatewayTimeout, err.Error())
 		default:
@@ -53,7 +53,7 @@ func (s *Server) decide(w word) http.HandlerFunc {
 }
 
 // entry is what the audit keeps of a decision, and of what came of it.
-func (s *Server) entry(w word, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
+func (s *Server) entry(w decisionKind, who string, hold bridge.Hold, d Decision, err error) audit.Entry {
 	e := audit.Entry{
 		Who: who, Action: w.action, Owner: s.owner(), Target: d.Target, Bridge: d.Bridge, Subject: d.ID,
 		Count: d.Count, Before: hold.Entries, After: w.after,
@@ -67,9 +67,9 @@ func (s *Server) entry(w word, who string, hold bridge.Hold, d Decision, err err
 	return e
 }
 
-// became says what became of a hold that is not there under an id, and which may
+// explainMissing says what became of a hold that is not there under an id, and which may
 // have been meant. That its entries changed is known only of one that was shown.
-func (s *Server) became(ctx context.Context, id string) string {
+func (s *Server) explainMissing(ctx context.Context, id string) string {
 	events := s.opts.Events.about(map[string]bool{id: true})
 	if i := slices.IndexFunc(events, func(e Event) bool { return e.Kind == bridge.EventRelease }); i >= 0 {
 		return fmt.Sprintf("no such hold: %s ended at %s: %s", id, events[i].Time.UTC().Format(time.RFC3339), events[i].Why)
@@ -88,7 +88,7 @@ func (s *Server) became(ctx context.Context, id string) string {
 	case len(events) > 0 && len(now) > 0:
 		return "hold " + id + " is no more, since its entries changed: " + strings.Join(now, "; ")
 	case len(events) == 0 && len(near) > 0:
-		return "no such hold: " + id + meant(near) + " xds-bridge holds shows what it is"
+		return "no such hold: " + id + didYouMean(near) + " xds-bridge holds shows what it is"
 	case len(now) > 0:
 		return "no such hold: " + id + "; " + strings.Join(now, "; ")
 	}

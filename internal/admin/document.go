@@ -21,7 +21,7 @@ type Document struct {
 	InSync     bool            `json:"in_sync"` // there is no condition, but such as end by themselves
 	Conditions []Condition     `json:"conditions"`
 	Sources    []Source        `json:"sources"`
-	Targets    []TargetPeer    `json:"targets"` // how those that can tell are connected; what is done there is in Loops
+	Targets    []TargetStatus  `json:"targets"` // how those that can tell are connected; what is done there is in Loops
 	Loops      []bridge.Status `json:"loops"`
 	Replicas   *Replicas       `json:"replicas,omitempty"` // where several share the work
 	Reload     *Reload         `json:"reload,omitempty"`   // how the last reload went; nil before the first
@@ -89,15 +89,15 @@ type SourceState struct {
 	Mapping     *Mapping  `json:"mapping,omitempty"` // of a mesh
 }
 
-// TargetPeer is one registry that the bridge writes to.
-type TargetPeer struct {
+// TargetStatus is one registry that the bridge writes to.
+type TargetStatus struct {
 	Name string `json:"name"` // as the configuration calls it
 	Kind string `json:"kind"` // zookeeper, nacos
 	TargetState
 }
 
 // ReadBy says who reads a target that serves.
-func (t TargetPeer) ReadBy() string {
+func (t TargetStatus) ReadBy() string {
 	if len(t.Readers) == 0 {
 		return "read by nobody: " + cmp.Or(t.LastError, "configSources of an istiod has to name this address")
 	}

@@ -77,9 +77,9 @@ func local(next http.Handler) http.Handler {
 	})
 }
 
-// typed takes what changes something only as JSON: a form on a page of
+// requireJSON takes what changes something only as JSON: a form on a page of
 // another origin cannot be sent as that without asking first.
-func typed(next http.Handler) http.Handler {
+func requireJSON(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		if r.Method == http.MethodPost && kind != "application/json" {
@@ -93,8 +93,8 @@ func typed(next http.Handler) http.Handler {
 // OwnerHeader is where a caller says which bridge it means, by its owner.
 const OwnerHeader = "X-Xds-Bridge-Owner"
 
-// meant answers only requests that mean this bridge, or whichever listens here.
-func (s *Server) meant(next http.Handler) http.Handler {
+// requireOwner answers only requests that mean this bridge, or whichever listens here.
+func (s *Server) requireOwner(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked, is := r.Header.Get(OwnerHeader), s.owner(); asked != "" && asked != is {
 			problem(w, http.StatusPreconditionFailed, "the bridge that runs here is of owner "+strconv.Quote(is))

@@ -39,7 +39,7 @@ func (s *Server) Telemetry() http.Handler {
 }
 
 // check is one line of a probe; an empty fault means that it passed.
-type check struct{ name, fault string }
+type check struct{ name, problem string }
 
 // live checks that every loop answered within the last minute. It never asks
 // how a peer is: a restart would lose the last good state and mend nothing.
@@ -50,7 +50,7 @@ func (s *Server) live(context.Context) []check {
 	for _, t := range s.opts.Targets {
 		c := check{name: "loop/" + t.Name}
 		if silent := time.Since(s.ticked[t.Name]); silent > alive {
-			c.fault = "no answer for " + silent.Truncate(time.Second).String()
+			c.problem = "no answer for " + silent.Truncate(time.Second).String()
 		}
 		checks = append(checks, c)
 	}
@@ -64,7 +64,7 @@ func (s *Server) startup(ctx context.Context) []check {
 	for _, t := range s.targets() {
 		c := check{name: "loop/" + t.Name}
 		if s.alive(ctx, t) != nil {
-			c.fault = "not running yet"
+			c.problem = "not running yet"
 		}
 		checks = append(checks, c)
 	}
@@ -79,9 +79,9 @@ func (s *Server) ready(context.Context) []check {
 	for _, in := range s.inputs() {
 		c := check{name: "source/" + in.Name}
 		if !s.sourceSynced(in) {
-			c.fault = "no complete snapshot yet"
+			c.problem = "no complete snapshot yet"
 			if in.State != nil && in.State().LastError != "" {
-				c.fault += ": " + in.State().LastError
+				c.problem += ": " + in.State().LastError
 			}
 		}
 		checks = append(checks, c)
@@ -89,13 +89,13 @@ func (s *Server) ready(context.Context) []check {
 	for _, t := range s.targets() {
 		c := check{name: "target/" + t.Name}
 		if listed, err := s.targetListed(t); !listed {
-			c.fault = "not listed yet"
+			c.problem = "not listed yet"
 			if err != "" {
-				c.fault += ": " + err
+				c.problem += ": " + err
 			}
 		}
 		if why := t.refused(); why != "" {
-			c.fault = why
+			c.problem = why
 		}
 		checks = append(checks, c)
 	}
@@ -115,10 +115,10 @@ func (s *Server) caughtUp(r *Replicas) check {
 	case s.caught:
 		return c
 	case r.LastError != "":
-		c.fault = r.LastError
+		c.problem = r.LastError
 		return c
 	default:
-		c.fault = "a target is not read, or not written where this replica leads"
+		c.problem = "a target is not read, or not written where this replica leads"
 		return c
 	}
 }
@@ -155,12 +155,12 @@ func answer(w http.ResponseWriter, r *http.Request, probe string, checks []check
 	var text strings.Builder
 	failed := false
 	for _, c := range checks {
-		if c.fault == "" {
+		if c.problem == "" {
 			fmt.Fprintf(&text, "[+]%s ok\n", printable(c.name))
 			continue
 		}
 		failed = true
-		fmt.Fprintf(&text, "[-]%s failed: %s\n", printable(c.name), printable(c.fault))
+		fmt.Fprintf(&text, "[-]%s failed: %s\n", printable(c.name), printable(c.problem))
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, verbose := r.URL.Query()["verbose"]

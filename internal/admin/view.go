@@ -61,7 +61,7 @@ func (s *Server) Overview() Overview {
 func (s *Server) Document(ctx context.Context) Document {
 	d := Document{
 		Version: s.opts.Version, Owner: s.owner(), Started: s.started, Time: time.Now(),
-		Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetPeer{},
+		Sources: make([]Source, 0, len(s.inputs())), Targets: []TargetStatus{},
 	}
 	if s.opts.Replicas != nil {
 		d.Replicas = s.opts.Replicas()
@@ -71,7 +71,7 @@ func (s *Server) Document(ctx context.Context) Document {
 	}
 	for _, t := range s.targets() {
 		if t.State != nil {
-			d.Targets = append(d.Targets, TargetPeer{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
+			d.Targets = append(d.Targets, TargetStatus{Name: t.Name, Kind: t.Kind, TargetState: t.State()})
 		}
 	}
 	if s.opts.Reloaded != nil {
@@ -80,7 +80,7 @@ func (s *Server) Document(ctx context.Context) Document {
 	d.Loops = s.statuses(ctx)
 	d.Conditions = s.conditions(d.Loops, d.Replicas)
 	d.InSync = !slices.ContainsFunc(d.Conditions, Condition.Lasts)
-	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.fault != "" })
+	d.Ready = !slices.ContainsFunc(s.ready(ctx), func(c check) bool { return c.problem != "" })
 	return d
 }
 

@@ -279,8 +279,8 @@ func nearest(asked string, all []alias) []string {
 	return names
 }
 
-// meant asks whether one of some names was meant; empty where there are none.
-func meant(names []string) string {
+// didYouMean asks whether one of some names was meant; empty where there are none.
+func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}

@@ -30,7 +30,7 @@ func checkServed(cfg *config.Config, at sinkKey, records *servedRecords) func(co
 
 // listens tries the address, and asks who holds it only if it is taken. It
 // returns what the running bridge says of it, where that has it.
-func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) *admin.TargetPeer {
+func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) *admin.TargetStatus {
 	const check = "listen"
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.listen)
 	if err == nil {
@@ -53,7 +53,7 @@ func (f *findings) listens(ctx context.Context, cfg *config.Config, at sinkKey) 
 
 // reader tells whether there is an istiod for what is served: one that reads it
 // or, where no bridge runs yet, one that can be reached.
-func (f *findings) reader(ctx context.Context, cfg *config.Config, at sinkKey, running *admin.TargetPeer) {
+func (f *findings) reader(ctx context.Context, cfg *config.Config, at sinkKey, running *admin.TargetStatus) {
 	const check, fix = "istiod", "start istiod, and let its configSources name the address above"
 	address := cfg.Registries[at.registry].Istiod.Address
 	switch {
@@ -75,7 +75,7 @@ const askRunning = 3 * time.Second
 
 // runningTarget returns what the running bridge of the configuration says of one
 // of its targets; the error is why that is not so or not known.
-func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.TargetPeer, error) {
+func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.TargetStatus, error) {
 	if cfg.Admin.Address == "" || cfg.Admin.Address == "off" {
 		return nil, errors.New("admin.address is off")
 	}
@@ -90,7 +90,7 @@ func runningTarget(ctx context.Context, cfg *config.Config, at sinkKey) (*admin.
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(d.Targets, func(t admin.TargetPeer) bool { return t.Name == at.String() })
+	i := slices.IndexFunc(d.Targets, func(t admin.TargetStatus) bool { return t.Name == at.String() })
 	if i < 0 {
 		return nil, fmt.Errorf("the bridge at %s serves nothing there", cfg.Admin.Address)
 	}

@@ -92,7 +92,7 @@ func (s *stage) play(ctx context.Context) error {
 		s.journal.note(s.header())
 	}
 	s.journal.happened(fmt.Sprintf("%d services", len(s.istiod.mesh.Services)))
-	status, err := s.settle(running)
+	status, err := s.awaitSync(running)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (s *stage) play(ctx context.Context) error {
 	return failure(running)
 }
 
-// settle waits until the registry holds what the mesh has.
-func (s *stage) settle(ctx context.Context) (bridge.Status, error) {
+// awaitSync waits until the registry holds what the mesh has.
+func (s *stage) awaitSync(ctx context.Context) (bridge.Status, error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	status, err := s.loop.Settled(patient)

@@ -97,7 +97,7 @@ func TestOnce(t *testing.T) {
 	t.Run("the final state as one document", func(t *testing.T) {
 		state := once(t, demo.Options{})
 		providers := make(map[string]int)
-		for _, f := range state.Folders {
+		for _, f := range state.Groups {
 			providers[f.Path] = len(f.Providers)
 		}
 		if !state.InSync || len(providers) != 4 || providers["/dubbo/api.Greeter/providers"] != 3 ||
@@ -177,7 +177,7 @@ func TestZooKeeper(t *testing.T) {
 	})
 
 	t.Run("once prints what was there and leaves nothing", func(t *testing.T) {
-		if state := once(t, demo.Options{ZooKeeper: address}); !state.InSync || len(state.Folders) != 4 {
+		if state := once(t, demo.Options{ZooKeeper: address}); !state.InSync || len(state.Groups) != 4 {
 			t.Errorf("%+v", state)
 		}
 		if after := strings.Join(server.Paths("/"), "\n"); after != before {

@@ -18,7 +18,7 @@ import (
 // that went in. It is safe for concurrent use.
 type journal struct {
 	registry.Target
-	folder func(registry.Group) (string, error)
+	pathOf func(registry.Group) (string, error)
 
 	mu   sync.Mutex
 	out  io.Writer // nil: silent
@@ -36,12 +36,12 @@ func (j *journal) Write(ctx context.Context, change registry.Change) error {
 		return nil
 	}
 	took := time.Since(j.last).Round(100 * time.Microsecond)
-	folder, err := j.folder(change.Group)
+	path, err := j.pathOf(change.Group)
 	if err != nil {
-		folder = change.Group.String()
+		path = change.Group.String()
 	}
 	line := func(sign string, e registry.Entry, detail string) {
-		j.printf("  %s %s %s%s (%s)\n", sign, folder, e.Key, detail, took)
+		j.printf("  %s %s %s%s (%s)\n", sign, path, e.Key, detail, took)
 	}
 	for _, w := range change.Put {
 		if w.Old == nil {

@@ -55,14 +55,14 @@ type step struct {
 func (s step) host() string { return s.Add + s.Change + s.Remove }
 
 func (s step) String() string {
-	verb := "add"
+	action := "add"
 	switch {
 	case s.Change != "":
-		verb = "change"
+		action = "change"
 	case s.Remove != "":
-		verb = "remove"
+		action = "remove"
 	}
-	return verb + " " + s.Endpoint.Address + " of " + s.host()
+	return action + " " + s.Endpoint.Address + " of " + s.host()
 }
 
 // parseMesh reads a mesh. The error names the line or the service.

@@ -140,8 +140,8 @@ func (e endpoint) resource(s service) *endpointv3.LbEndpoint {
 }
 
 // healthOf returns what istiod calls a health; it leaves healthy untold.
-func healthOf(word string) (corev3.HealthStatus, bool) {
-	switch word {
+func healthOf(health string) (corev3.HealthStatus, bool) {
+	switch health {
 	case "", "healthy":
 		return corev3.HealthStatus_UNKNOWN, true
 	case "degraded":

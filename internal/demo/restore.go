@@ -26,9 +26,9 @@ type realRegistry struct {
 	missing []string // folders that were not there, the deepest first
 }
 
-// folders returns the folders that the mesh's keys lead to, with those above
+// paths returns the folders that the mesh's keys lead to, with those above
 // them.
-func (m *meshFile) folders(root string) []string {
+func (m *meshFile) paths(root string) []string {
 	var all []string
 	for _, s := range m.Services {
 		for _, key := range s.Keys {
@@ -48,15 +48,15 @@ func (m *meshFile) folders(root string) []string {
 }
 
 // remember notes which of the folders are not there.
-func (r *realRegistry) remember(ctx context.Context, folders []string) error {
+func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 	return r.raw(ctx, func(conn *zk.Conn) error {
-		for _, folder := range folders {
-			there, _, err := conn.Exists(folder)
+		for _, path := range paths {
+			there, _, err := conn.Exists(path)
 			if err != nil {
-				return fmt.Errorf("look for %s: %w", folder, err)
+				return fmt.Errorf("look for %s: %w", path, err)
 			}
 			if !there {
-				r.missing = append(r.missing, folder)
+				r.missing = append(r.missing, path)
 			}
 		}
 		return nil
@@ -70,30 +70,30 @@ func (r *realRegistry) restore(ctx context.Context) error {
 	defer cancel()
 	groups, err := r.target.Groups(ctx)
 	if err != nil {
-		return r.leftover(err)
+		return r.leftoverError(err)
 	}
 	for _, g := range groups {
 		held, err := r.target.Read(ctx, g)
 		if err != nil {
-			return r.leftover(err)
+			return r.leftoverError(err)
 		}
 		ours := slices.DeleteFunc(held, func(h registry.Held) bool { return h.Owner != r.owner })
 		if err := r.target.Write(ctx, registry.Change{Group: g, Delete: ours}); err != nil {
-			return r.leftover(err)
+			return r.leftoverError(err)
 		}
 	}
 	return r.raw(ctx, func(conn *zk.Conn) error {
-		for _, folder := range r.missing {
-			err := conn.Delete(folder, -1)
+		for _, path := range r.missing {
+			err := conn.Delete(path, -1)
 			if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNotEmpty) {
-				return r.leftover(err)
+				return r.leftoverError(err)
 			}
 		}
 		return nil
 	})
 }
 
-func (r *realRegistry) leftover(err error) error {
+func (r *realRegistry) leftoverError(err error) error {
 	return fmt.Errorf("demo: entries may be left in ZooKeeper at %s: %w; remove them with: xds-bridge demo --once --zookeeper %s",
 		r.address, err, r.address)
 }

@@ -12,11 +12,11 @@ import (
 type State struct {
 	InSync   bool                   `json:"in_sync"`
 	Services []bridge.ServiceStatus `json:"services"` // of the mesh, with what became of each
-	Folders  []Folder               `json:"folders"`  // of the registry, as far as the bridge wrote in them
+	Groups   []GroupState           `json:"folders"`  // of the registry, as far as the bridge wrote in them
 }
 
-// Folder is one folder of the registry.
-type Folder struct {
+// GroupState is one folder of the registry.
+type GroupState struct {
 	Path      string   `json:"path"`
 	Providers []string `json:"providers"` // URLs or, in Nacos, instances, as consumers read them
 }
@@ -33,18 +33,18 @@ func (s *stage) show(ctx context.Context, status bridge.Status) error {
 		if err != nil {
 			return fmt.Errorf("demo: read %s: %w", g, err)
 		}
-		path, err := s.folder(g)
+		path, err := s.pathOf(g)
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
-		f := Folder{Path: path}
+		f := GroupState{Path: path}
 		for _, h := range held {
 			if h.Owner == status.Owner {
 				f.Providers = append(f.Providers, h.Value)
 			}
 		}
 		if len(f.Providers) > 0 {
-			state.Folders = append(state.Folders, f)
+			state.Groups = append(state.Groups, f)
 		}
 	}
 	if !s.options.JSON {
@@ -60,7 +60,7 @@ func (s *stage) show(ctx context.Context, status bridge.Status) error {
 }
 
 func (s *stage) list(state State) error {
-	for _, f := range state.Folders {
+	for _, f := range state.Groups {
 		if _, err := fmt.Fprintln(s.options.Out, f.Path); err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}

@@ -34,7 +34,7 @@ type stage struct {
 	table   *registry.Table
 	source  *mesh.Source
 	format  metadata.Encoder
-	folder  func(registry.Group) (string, error) // how consumers call a group
+	pathOf  func(registry.Group) (string, error) // how consumers call a group
 	journal *journal
 	loop    *bridge.Loop
 	real    *realRegistry // a ZooKeeper; nil: none
@@ -53,7 +53,7 @@ func newStage(ctx context.Context, o Options, m *meshFile) (s *stage, err error)
 	if err != nil {
 		return s, err
 	}
-	s.journal = &journal{Target: target, folder: s.folder}
+	s.journal = &journal{Target: target, pathOf: s.pathOf}
 	if s.istiod, err = newIstiod(ctx, m); err != nil {
 		return s, err
 	}
@@ -104,7 +104,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	s.format, s.folder = codec, codec.Folder
+	s.format, s.pathOf = codec, codec.Folder
 	if s.options.ZooKeeper == "" {
 		return memory.New(memory.Options{Owner: mark.Owner}), nil
 	}
@@ -120,7 +120,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	s.real = &realRegistry{address: s.options.ZooKeeper, client: client, target: target, owner: mark.Owner}
-	return target, s.real.remember(ctx, m.folders(s.options.Root))
+	return target, s.real.remember(ctx, m.paths(s.options.Root))
 }
 
 // start runs everything; the function it returns waits for the end of all. A
@@ -176,7 +176,7 @@ func (s *stage) nacosTarget(mark metadata.Mark) (registry.Target, error) {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	s.format = codec
-	s.folder = func(g registry.Group) (string, error) { return g.Name, nil }
+	s.pathOf = func(g registry.Group) (string, error) { return g.Name, nil }
 	if s.nacos, err = nacos.New(nacos.Options{Servers: []string{s.options.Nacos}, Log: s.options.Log}); err != nil {
 		return nil, fmt.Errorf("demo: --nacos: %w", err)
 	}

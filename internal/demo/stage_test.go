@@ -62,7 +62,7 @@ func TestNacos(t *testing.T) {
 	})
 	t.Run("once prints instances", func(t *testing.T) {
 		state := once(t, demo.Options{Nacos: address})
-		if !state.InSync || len(state.Folders) != 4 || !strings.HasPrefix(state.Folders[0].Providers[0], `{"ip":"10.244.`) {
+		if !state.InSync || len(state.Groups) != 4 || !strings.HasPrefix(state.Groups[0].Providers[0], `{"ip":"10.244.`) {
 			t.Errorf("%+v", state)
 		}
 	})

@@ -34,11 +34,11 @@ type Kind string
 
 // The kinds of events.
 const (
-	Desired Kind = "desired" // from now on the source truly has what makes List, all of ours in the group
-	Wrote   Kind = "wrote"   // Who put List and deleted Gone, and it took effect
-	Changed Kind = "changed" // somebody else changed or lost the keys of Gone, or with none every key of the group
-	Told    Kind = "told"    // the subscriber Who was told that the group holds List, whoever owns it
-	Final   Kind = "final"   // long after the last fault the target holds List, all of ours in the group
+	Desired  Kind = "desired" // from now on the source truly has what makes List, all of ours in the group
+	Wrote    Kind = "wrote"   // Who put List and deleted Gone, and it took effect
+	Changed  Kind = "changed" // somebody else changed or lost the keys of Gone, or with none every key of the group
+	Notified Kind = "told"    // the subscriber Who was told that the group holds List, whoever owns it
+	Final    Kind = "final"   // long after the last fault the target holds List, all of ours in the group
 )
 
 // An Event is one thing that happened to one group of a target. Events come in
@@ -119,7 +119,7 @@ func (c *Checker) Violations() []Violation { return slices.Clone(c.found) }
 func (c *Checker) Add(e Event) {
 	g := c.groups[e.Group]
 	if g == nil {
-		g = &group{keys: make(map[string]*key), needs: make(map[string]map[string]bool)}
+		g = &group{keys: make(map[string]*key), keptFor: make(map[string]map[string]bool)}
 		c.groups[e.Group] = g
 	}
 	report := func(which Guarantee, key, format string, args ...any) {
@@ -135,8 +135,8 @@ func (c *Checker) Add(e Event) {
 	case Wrote:
 		g.writer(e, report)
 		g.wrote(e, c.owner, report)
-	case Told:
-		g.told(e, report)
+	case Notified:
+		g.notified(e, report)
 	case Final:
 		g.final(e, report)
 	}
@@ -150,7 +150,7 @@ type reporter func(which Guarantee, key, format string, args ...any)
 type group struct {
 	desired map[string]string
 	keys    map[string]*key
-	needs   map[string]map[string]bool // by subscriber: keys it was notified of that have been desired ever since
+	keptFor map[string]map[string]bool // by subscriber: keys it was notified of that have been desired ever since
 	term    int64
 	last    string // who wrote in it
 }
@@ -194,8 +194,8 @@ func (g *group) desire(next map[string]string) {
 // forgets takes in that a key was not there for a moment, so that no
 // subscriber has to see it until it is notified of it anew.
 func (g *group) forgets(name string) {
-	for _, needed := range g.needs {
-		delete(needed, name)
+	for _, kept := range g.keptFor {
+		delete(kept, name)
 	}
 }
 
@@ -252,19 +252,19 @@ func (g *group) answered(name string, report reporter) {
 	}
 }
 
-func (g *group) told(e Event, report reporter) {
-	for _, name := range slices.Sorted(maps.Keys(g.needs[e.Who])) {
+func (g *group) notified(e Event, report reporter) {
+	for _, name := range slices.Sorted(maps.Keys(g.keptFor[e.Who])) {
 		if _, there := e.List[name]; !there {
 			report(NeverLess, name, "was there all the time")
 		}
 	}
-	needed := make(map[string]bool)
+	kept := make(map[string]bool)
 	for name := range e.List {
 		if _, desired := g.desired[name]; desired {
-			needed[name] = true
+			kept[name] = true
 		}
 	}
-	g.needs[e.Who] = needed
+	g.keptFor[e.Who] = kept
 }
 
 func (g *group) final(e Event, report reporter) {

@@ -21,7 +21,7 @@ func wrote(put set, gone ...string) event {
 }
 
 func told(list set) event {
-	return event{Kind: guarantees.Told, Group: "g", Who: "consumer", List: list}
+	return event{Kind: guarantees.Notified, Group: "g", Who: "consumer", List: list}
 }
 
 func final(list set) event { return event{Kind: guarantees.Final, Group: "g", List: list} }
@@ -67,7 +67,7 @@ func TestCheck(t *testing.T) {
 		"a list after somebody else deleted it":       {[]event{desired(ab), wrote(ab), told(ab), changed("b"), told(a), wrote(b), told(ab)}, ""},
 		"a list after the target lost everything":     {[]event{desired(ab), wrote(ab), told(ab), changed(), told(nil), wrote(ab), told(ab), final(ab)}, ""},
 		"a list lacks it though it was told again":    {[]event{desired(a), told(a), desired(nil), desired(a), told(a), told(nil)}, guarantees.NeverLess},
-		"another subscriber was never told of it":     {[]event{desired(ab), wrote(ab), told(ab), {Kind: guarantees.Told, Group: "g", Who: "late", List: a}}, ""},
+		"another subscriber was never told of it":     {[]event{desired(ab), wrote(ab), told(ab), {Kind: guarantees.Notified, Group: "g", Who: "late", List: a}}, ""},
 		"a list with what is of others":               {[]event{desired(a), wrote(a), told(ab), told(a)}, ""},
 		"replaces what is of another":                 {[]event{desired(a), over("other", wrote(a))}, guarantees.NoForeign},
 		"deletes what is of nobody":                   {[]event{desired(nil), over("", wrote(nil, "a"))}, guarantees.NoForeign},
@@ -86,7 +86,7 @@ func TestCheck(t *testing.T) {
 		"in the end one is missing":                   {[]event{desired(ab), wrote(a), final(a)}, guarantees.EventuallySame},
 		"in the end one is left over":                 {[]event{desired(ab), wrote(ab), desired(a), final(ab)}, guarantees.EventuallySame},
 		"in the end one has another value":            {[]event{desired(a), wrote(a), desired(a2), final(a)}, guarantees.EventuallySame},
-		"groups are judged by themselves":             {[]event{desired(a), wrote(a), told(a), {Kind: guarantees.Desired, Group: "h"}, {Kind: guarantees.Told, Group: "h", Who: "consumer"}}, ""},
+		"groups are judged by themselves":             {[]event{desired(a), wrote(a), told(a), {Kind: guarantees.Desired, Group: "h"}, {Kind: guarantees.Notified, Group: "h", Who: "consumer"}}, ""},
 	} {
 		untried = slices.DeleteFunc(untried, func(g guarantees.Guarantee) bool { return g == tt.breaks })
 		t.Run(name, func(t *testing.T) {

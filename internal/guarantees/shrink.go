@@ -20,11 +20,11 @@ func Shortest(owner string, history []Event, v Violation) []Event {
 		if e.Group != broken.Group {
 			continue
 		}
-		e, told := about(e, v.Key)
+		e, notified := about(e, v.Key)
 		switch {
 		case e.Kind == Desired && (len(world) == 0 || !maps.Equal(e.List, last)):
 			world, last = append(world, numbered{i, e}), e.List
-		case e.Kind != Desired && (told || i == v.Index):
+		case e.Kind != Desired && (notified || i == v.Index):
 			rest = append(rest, numbered{i, e})
 		}
 	}
@@ -61,7 +61,7 @@ func about(e Event, name string) (Event, bool) {
 	all := e.Kind == Changed && len(e.Gone) == 0
 	e.List, e.Owner = only(e.List), only(e.Owner)
 	e.Gone = slices.DeleteFunc(slices.Clone(e.Gone), func(k string) bool { return k != name })
-	return e, all || e.Kind == Told || e.Kind == Final || len(e.List)+len(e.Gone) > 0
+	return e, all || e.Kind == Notified || e.Kind == Final || len(e.List)+len(e.Gone) > 0
 }
 
 // together puts two parts of a history in their order.

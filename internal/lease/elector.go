@@ -93,7 +93,7 @@ func (e *Elector) turn(ctx context.Context) error {
 		return fmt.Errorf("write the record of the replicas: %w", err)
 	}
 	e.update(func(v *view) { v.record, v.renewed = next, now })
-	e.tell(before, next)
+	e.logChange(before, next)
 	return nil
 }
 
@@ -118,8 +118,8 @@ func (e *Elector) update(change func(*view)) {
 	}
 }
 
-// tell tells what this replica changed in the record.
-func (e *Elector) tell(before, next record) {
+// logChange tells what this replica changed in the record.
+func (e *Elector) logChange(before, next record) {
 	self, leader := e.opts.Identity, before.Leader
 	if leader != self && before.has(leader) && !next.has(leader) {
 		e.opts.Log.Warn("leader silent for its ttl; another leads in its place", "target", e.opts.Target, "replica", leader)

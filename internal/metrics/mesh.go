@@ -11,12 +11,12 @@ import (
 )
 
 // Mapping returns a sink for what the reader of the interface mapping
-// observes. Peer is the mesh's name in the configuration.
-func (m *Metrics) Mapping(peer string) func(debug.Observation) {
+// observes. Name is the mesh's name in the configuration.
+func (m *Metrics) Mapping(name string) func(debug.Observation) {
 	return func(o debug.Observation) {
 		method := "debug_" + oneOf(o.Query, "adsz", "connections", "client")
-		m.target.rpc.WithLabelValues(peer, method).Observe(o.Duration.Seconds())
-		m.stream.bytes.WithLabelValues(peer, method).Add(float64(o.Bytes))
+		m.target.rpc.WithLabelValues(name, method).Observe(o.Duration.Seconds())
+		m.stream.bytes.WithLabelValues(name, method).Add(float64(o.Bytes))
 		if o.Err == nil {
 			return
 		}
@@ -24,7 +24,7 @@ func (m *Metrics) Mapping(peer string) func(debug.Observation) {
 		if e, ok := errors.AsType[*debug.Error](o.Err); ok {
 			code = strings.ReplaceAll(string(e.Cause), " ", "_")
 		}
-		m.target.rpcErrors.WithLabelValues(peer, method, code).Inc()
+		m.target.rpcErrors.WithLabelValues(name, method, code).Inc()
 	}
 }
 
@@ -47,25 +47,25 @@ func newServedMetrics(m *Metrics) servedMetrics {
 }
 
 // Served returns a sink for what a mesh target observes. Peer is its name.
-func (m *Metrics) Served(peer string) func(mcp.Observation) {
+func (m *Metrics) Served(name string) func(mcp.Observation) {
 	s := m.served
 	for _, r := range mcp.Refusals() {
-		s.refused.WithLabelValues(peer, string(r))
+		s.refused.WithLabelValues(name, string(r))
 	}
 	return func(o mcp.Observation) {
 		switch o.Kind {
 		case mcp.ObservedPush:
-			s.pushes.WithLabelValues(peer).Inc()
-			s.resources.WithLabelValues(peer).Set(float64(o.Count))
-			s.latency.WithLabelValues(peer).Observe(o.Latency.Seconds())
+			s.pushes.WithLabelValues(name).Inc()
+			s.resources.WithLabelValues(name).Set(float64(o.Count))
+			s.latency.WithLabelValues(name).Observe(o.Latency.Seconds())
 		case mcp.ObservedOpen:
-			s.streams.WithLabelValues(peer).Inc()
+			s.streams.WithLabelValues(name).Inc()
 		case mcp.ObservedClosed:
-			s.streams.WithLabelValues(peer).Dec()
+			s.streams.WithLabelValues(name).Dec()
 		case mcp.ObservedRefused:
-			s.refused.WithLabelValues(peer, string(o.Refused)).Inc()
+			s.refused.WithLabelValues(name, string(o.Refused)).Inc()
 		case mcp.ObservedNack, mcp.ObservedState, mcp.ObservedNoAddress:
-			s.faults.WithLabelValues(peer, string(o.Kind)).Inc()
+			s.faults.WithLabelValues(name, string(o.Kind)).Inc()
 		}
 	}
 }

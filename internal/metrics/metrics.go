@@ -70,12 +70,12 @@ func (m *Metrics) Definitions() []Definition {
 }
 
 // SessionLost counts a session of a peer that ended other than by our own wish.
-func (m *Metrics) SessionLost(peer string) { m.sessions.WithLabelValues(peer).Inc() }
+func (m *Metrics) SessionLost(name string) { m.sessions.WithLabelValues(name).Inc() }
 
 // LimitUsage notes how much of a limit of a peer is used. The limit is a word
 // of a fixed set, such as znode_children_bytes.
-func (m *Metrics) LimitUsage(peer, limit string, ratio float64) {
-	m.limits.WithLabelValues(peer, limit).Set(ratio)
+func (m *Metrics) LimitUsage(name, limit string, ratio float64) {
+	m.limits.WithLabelValues(name, limit).Set(ratio)
 }
 
 func (m *Metrics) counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -130,21 +130,21 @@ func (m *Metrics) Reloaded(ok bool) { //nolint:revive // an outcome, not a flag
 }
 
 // Forget drops every series of a peer that is no longer in the configuration.
-func (m *Metrics) Forget(peer string) {
+func (m *Metrics) Forget(name string) {
 	for _, v := range m.vectors {
-		v.DeletePartialMatch(prometheus.Labels{"peer": peer})
+		v.DeletePartialMatch(prometheus.Labels{"peer": name})
 	}
 }
 
 // ForgetSource drops the series of a peer as a source: it is no longer read,
 // and still written to.
-func (m *Metrics) ForgetSource(peer string) {
+func (m *Metrics) ForgetSource(name string) {
 	for _, v := range m.vectors {
-		v.DeletePartialMatch(prometheus.Labels{"peer": peer, "direction": "source"})
+		v.DeletePartialMatch(prometheus.Labels{"peer": name, "direction": "source"})
 	}
 	s := m.stream
 	for _, v := range []vector{s.streams, s.events, s.responses, s.requests, s.nacks, s.bytes} {
-		v.DeletePartialMatch(prometheus.Labels{"peer": peer})
+		v.DeletePartialMatch(prometheus.Labels{"peer": name})
 	}
 }
 

@@ -7,24 +7,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/zookeeper"
 )
 
-// Nacos returns a sink for what a Nacos client observes. Peer is the
+// Nacos returns a sink for what a Nacos client observes. Name is the
 // registry's name in the configuration. Making one
 // says nothing of a peer that is there already.
-func (m *Metrics) Nacos(peer string) func(nacos.Observation) {
-	labels := []string{peer, "nacos", "target"}
+func (m *Metrics) Nacos(name string) func(nacos.Observation) {
+	labels := []string{name, "nacos", "target"}
 	m.target.up.WithLabelValues(labels...)
 	m.stream.reconnects.WithLabelValues(labels...)
-	m.sessions.WithLabelValues(peer)
+	m.sessions.WithLabelValues(name)
 	failed := func(method string, err error) {
-		m.target.rpcErrors.WithLabelValues(peer, method, nacosCode(err)).Inc()
+		m.target.rpcErrors.WithLabelValues(name, method, nacosCode(err)).Inc()
 	}
 	return func(o nacos.Observation) {
 		up := m.target.up.WithLabelValues(labels...) // anew each time: the peer may have been forgotten meanwhile
-		m.stream.bytes.WithLabelValues(peer, "nacos").Add(float64(o.Got))
+		m.stream.bytes.WithLabelValues(name, "nacos").Add(float64(o.Got))
 		switch {
 		case o.Op == nacos.OpLost:
 			up.Set(0)
-			m.sessions.WithLabelValues(peer).Inc()
+			m.sessions.WithLabelValues(name).Inc()
 		case o.Op == nacos.OpConnect && o.Err != nil:
 			up.Set(0)
 			failed(o.Op, o.Err)
@@ -34,9 +34,9 @@ func (m *Metrics) Nacos(peer string) func(nacos.Observation) {
 				m.stream.reconnects.WithLabelValues(labels...).Inc()
 			}
 		case o.Op == nacos.OpLogin && o.Err != nil:
-			m.logins.WithLabelValues(peer, nacosCode(o.Err)).Inc()
+			m.logins.WithLabelValues(name, nacosCode(o.Err)).Inc()
 		case o.Op == nacos.OpLogin:
-			m.logins.WithLabelValues(peer, "ok").Inc()
+			m.logins.WithLabelValues(name, "ok").Inc()
 		case o.Err == nil:
 			m.target.contact.WithLabelValues(labels...).SetToCurrentTime()
 		}
@@ -58,11 +58,11 @@ func nacosCode(err error) string {
 }
 
 // ZooKeeper returns a sink for the states of the connection over which a
-// ZooKeeper is written to. Peer is the registry's name in the configuration.
-func (m *Metrics) ZooKeeper(peer string) func(zookeeper.State) {
+// ZooKeeper is written to. Name is the registry's name in the configuration.
+func (m *Metrics) ZooKeeper(name string) func(zookeeper.State) {
 	const kind, direction = "zookeeper", "target"
-	up := m.target.up.WithLabelValues(peer, kind, direction)
-	reconnects := m.stream.reconnects.WithLabelValues(peer, kind, direction)
+	up := m.target.up.WithLabelValues(name, kind, direction)
+	reconnects := m.stream.reconnects.WithLabelValues(name, kind, direction)
 	var before zookeeper.State
 	return func(s zookeeper.State) {
 		up.Set(0)

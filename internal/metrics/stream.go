@@ -30,41 +30,41 @@ func newStreamMetrics(m *Metrics) streamMetrics {
 	}
 }
 
-// Stream returns a sink for what an xDS client observes. Peer is the mesh's
+// Stream returns a sink for what an xDS client observes. Name is the mesh's
 // name in the configuration.
-func (m *Metrics) Stream(peer string) func(ads.Observation) {
+func (m *Metrics) Stream(name string) func(ads.Observation) {
 	s := m.stream
-	up, contact := s.up.WithLabelValues(peer, "mesh", "source"), s.contact.WithLabelValues(peer, "mesh", "source")
+	up, contact := s.up.WithLabelValues(name, "mesh", "source"), s.contact.WithLabelValues(name, "mesh", "source")
 	failed := func(o ads.Observation) {
 		up.Set(0)
 		if o.Err != nil {
-			s.errors.WithLabelValues(peer, "stream", strings.ToLower(status.Code(o.Err).String())).Inc()
+			s.errors.WithLabelValues(name, "stream", strings.ToLower(status.Code(o.Err).String())).Inc()
 		}
 	}
 	return func(o ads.Observation) {
 		switch o.Kind {
 		case ads.StreamOpened:
-			s.streams.WithLabelValues(peer).Inc()
+			s.streams.WithLabelValues(name).Inc()
 			if o.Epoch > 1 {
-				s.reconnects.WithLabelValues(peer, "mesh", "source").Inc()
+				s.reconnects.WithLabelValues(name, "mesh", "source").Inc()
 			}
 		case ads.StreamClosed:
 			failed(o)
 			if o.Err != nil {
-				s.lost.WithLabelValues(peer).Inc()
+				s.lost.WithLabelValues(name).Inc()
 			}
 		case ads.ConnectFailed:
 			failed(o)
 		case ads.ResponseReceived:
 			up.Set(1)
 			contact.SetToCurrentTime()
-			s.responses.WithLabelValues(peer, resourceType(o.Type)).Inc()
-			s.events.WithLabelValues(peer).Add(float64(o.Resources))
-			s.bytes.WithLabelValues(peer, "stream").Add(float64(o.Bytes))
+			s.responses.WithLabelValues(name, resourceType(o.Type)).Inc()
+			s.events.WithLabelValues(name).Add(float64(o.Resources))
+			s.bytes.WithLabelValues(name, "stream").Add(float64(o.Bytes))
 		case ads.Rejected:
-			s.nacks.WithLabelValues(peer, resourceType(o.Type)).Inc()
+			s.nacks.WithLabelValues(name, resourceType(o.Type)).Inc()
 		case ads.RequestSent:
-			s.requests.WithLabelValues(peer, resourceType(o.Type)).Inc()
+			s.requests.WithLabelValues(name, resourceType(o.Type)).Inc()
 		default: // an acknowledgement is a request that is counted as sent
 		}
 	}

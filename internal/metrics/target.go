@@ -37,50 +37,50 @@ func newTargetMetrics(m *Metrics) targetMetrics {
 	}
 }
 
-// Target returns a sink for what a loop observes. Peer is the target's name
+// Target returns a sink for what a loop observes. Name is the target's name
 // in the configuration, kind what it is, such as zookeeper.
-func (m *Metrics) Target(peer, kind string) func(bridge.Observation) {
+func (m *Metrics) Target(name, kind string) func(bridge.Observation) {
 	t := m.target
 	return func(o bridge.Observation) {
 		switch o.Kind {
 		case bridge.ObservedCall:
-			t.call(o, peer, kind)
+			t.call(o, name, kind)
 		case bridge.ObservedApplied:
-			t.applied.WithLabelValues(peer, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
+			t.applied.WithLabelValues(name, o.Bridge, oneOf(o.Op, "create", "update", "delete")).Add(float64(o.Count))
 			if o.Latency > 0 {
 				t.propagation.WithLabelValues(o.Bridge).Observe(o.Latency.Seconds())
 			}
 		case bridge.ObservedHold:
-			t.holds.WithLabelValues(peer, o.Bridge).Inc()
-			t.skipped.WithLabelValues(peer, o.Bridge, "hold").Inc()
+			t.holds.WithLabelValues(name, o.Bridge).Inc()
+			t.skipped.WithLabelValues(name, o.Bridge, "hold").Inc()
 		case bridge.ObservedConflict, bridge.ObservedInvalid:
-			t.skipped.WithLabelValues(peer, o.Bridge, string(o.Kind)).Inc()
+			t.skipped.WithLabelValues(name, o.Bridge, string(o.Kind)).Inc()
 		case bridge.ObservedDrift:
-			t.drift.WithLabelValues(peer).Inc()
+			t.drift.WithLabelValues(name).Inc()
 		case bridge.ObservedCoalesce:
-			t.coalesced.WithLabelValues(peer).Inc()
+			t.coalesced.WithLabelValues(name).Inc()
 		case bridge.ObservedRetry:
-			t.retries.WithLabelValues(peer).Inc()
+			t.retries.WithLabelValues(name).Inc()
 		}
 	}
 }
 
-func (t targetMetrics) call(o bridge.Observation, peer, kind string) {
+func (t targetMetrics) call(o bridge.Observation, name, kind string) {
 	method := oneOf(o.Op, "list", "read", "write")
-	t.rpc.WithLabelValues(peer, method).Observe(o.Took.Seconds())
-	up := t.up.WithLabelValues(peer, kind, "target")
+	t.rpc.WithLabelValues(name, method).Observe(o.Took.Seconds())
+	up := t.up.WithLabelValues(name, kind, "target")
 	if o.Err == nil {
 		up.Set(1)
-		t.contact.WithLabelValues(peer, kind, "target").SetToCurrentTime()
+		t.contact.WithLabelValues(name, kind, "target").SetToCurrentTime()
 		return
 	}
 	code := nacosCode(o.Err)
 	if code != "conflict" && code != "refused" && code != "denied" { // those are answers
 		up.Set(0)
 	}
-	t.rpcErrors.WithLabelValues(peer, method, code).Inc()
+	t.rpcErrors.WithLabelValues(name, method, code).Inc()
 	if method == "write" {
-		t.failed.WithLabelValues(peer).Inc()
+		t.failed.WithLabelValues(name).Inc()
 	}
 }
 
@@ -102,9 +102,9 @@ func errorCode(err error) string {
 
 // oneOf returns a word if it is one of a fixed set, so that a label stays
 // bounded whatever comes.
-func oneOf(word string, set ...string) string {
-	if slices.Contains(set, word) {
-		return word
+func oneOf(value string, set ...string) string {
+	if slices.Contains(set, value) {
+		return value
 	}
 	return "other"
 }

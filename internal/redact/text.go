@@ -153,7 +153,7 @@ func (v view) member(colon int) (from, to int) {
 	name := v.name(len(bytes.TrimSuffix(before, []byte{'"'})))
 	from = len(v.text) - len(bytes.TrimLeft(v.text[colon+1:], " +"))
 	switch {
-	case from == len(v.text) || !Key(name) || !quoted && (from == colon+1 || !ends(name) || v.fault(from)):
+	case from == len(v.text) || !Key(name) || !quoted && (from == colon+1 || !ends(name) || v.beginsErrno(from)):
 		return -1, -1
 	case v.text[from] == '"' || v.text[from] == '\'':
 		return from + 1, v.until(from+1, v.size(from), string(v.text[from]))
@@ -165,9 +165,9 @@ func (v view) member(colon int) (from, to int) {
 	return v.line(from, v.size(colon))
 }
 
-// fault reports whether a text begins with what a system says of a file. Then
+// beginsErrno reports whether a text begins with what a system says of a file. Then
 // the name before it is that of the file: open /etc/nacos-password: is a directory.
-func (v view) fault(i int) bool {
+func (v view) beginsErrno(i int) bool {
 	for _, e := range []syscall.Errno{
 		syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.EISDIR, syscall.ENOTDIR, syscall.EMFILE, syscall.ENFILE,
 		syscall.ELOOP, syscall.ENAMETOOLONG, syscall.EIO, syscall.ESTALE,

@@ -189,7 +189,7 @@ func (w *world) tell(name string) {
 	for _, h := range must(w.target.Read(context.Background(), groupOf(name))) {
 		list[h.Key] = h.Value
 	}
-	w.keep(guarantees.Event{Kind: guarantees.Told, Group: name, Who: "consumer", List: list})
+	w.keep(guarantees.Event{Kind: guarantees.Notified, Group: name, Who: "consumer", List: list})
 }
 
 // others plants an entry of somebody else.

@@ -43,10 +43,10 @@ func (f Format) Own(i instance.Instance) map[string]string {
 	return instance.OwnProtocol(i, f.Protocol, instance.KeyOwnProtocol)
 }
 
-// Take implements instance.Form. Former versions of the bridge told the
+// Extract implements instance.Form. Former versions of the bridge told the
 // protocol under the user's word.
-func (Format) Take(i *instance.Instance) error {
-	instance.TakeProtocol(i, func(string) bool { return false })
+func (Format) Extract(i *instance.Instance) error {
+	instance.ExtractProtocol(i, func(string) bool { return false })
 	return nil
 }
 

@@ -22,8 +22,8 @@ var (
 const remedy = "have it register with dubbo.application.metadata-type=remote, " +
 	"or at both levels (Java: dubbo.application.register-mode=all, dubbo-go: registry-type: all) and read it as " + Kind
 
-// needOf returns the key of what an instance needs to be understood.
-func (h *heard) needOf() (string, error) {
+// documentKey returns the key of what an instance needs to be understood.
+func (h *received) documentKey() (string, error) {
 	revision := h.metadata[metaRevision]
 	if revision == "" {
 		return "", errNoRevision
@@ -38,8 +38,8 @@ func (h *heard) needOf() (string, error) {
 	return s.key(), nil
 }
 
-// dependencies is Codec.Needs for a form.
-func dependencies(entries []registry.Entry, parse func(registry.Entry) (heard, error)) []metadata.Ref {
+// dependencies is Codec.Dependencies for a form.
+func dependencies(entries []registry.Entry, parse func(registry.Entry) (received, error)) []metadata.Ref {
 	seen := make(map[metadata.Ref]bool)
 	var refs []metadata.Ref
 	for _, e := range entries {
@@ -47,7 +47,7 @@ func dependencies(entries []registry.Entry, parse func(registry.Entry) (heard, e
 		if err != nil || !h.provides() {
 			continue
 		}
-		key, err := h.needOf()
+		key, err := h.documentKey()
 		if ref := (metadata.Ref{Group: e.Group, Key: key}); err == nil && !seen[ref] {
 			seen[ref] = true
 			refs = append(refs, ref)
@@ -59,7 +59,7 @@ func dependencies(entries []registry.Entry, parse func(registry.Entry) (heard, e
 // decodeApps is Codec.Decode for a form. Each interface of an application is a
 // service: while instances of two revisions live beside each other, each has
 // the endpoints that provide it.
-func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (heard, error)) ([]*registry.Service, []metadata.Fault) {
+func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (received, error)) ([]*registry.Service, []metadata.DecodeError) {
 	reports := make(map[metadata.Ref]report, len(extras))
 	broken := make(map[metadata.Ref]error)
 	for _, e := range extras {
@@ -72,7 +72,7 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (he
 		reports[ref] = r
 	}
 	var all []*found
-	var faults []metadata.Fault
+	var failed []metadata.DecodeError
 	ours := make(map[registry.Group]bool) // that hold an instance of Dubbo's
 	for _, e := range entries {
 		if registry.IsPart(e.Key) {
@@ -93,17 +93,17 @@ func decodeApps(entries, extras []registry.Entry, parse func(registry.Entry) (he
 		all = append(all, some...)
 		ours[e.Group] = ours[e.Group] || !errors.Is(err, errForeign)
 		if err != nil {
-			faults = append(faults, metadata.Fault{Entry: e, Err: err})
+			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 		}
 	}
 	// What holds nothing but instances of other formats is no application.
-	faults = slices.DeleteFunc(faults, func(f metadata.Fault) bool { return !ours[f.Entry.Group] })
-	return services(all), faults
+	failed = slices.DeleteFunc(failed, func(f metadata.DecodeError) bool { return !ours[f.Entry.Group] })
+	return services(all), failed
 }
 
 // decodeInstance reads one instance. An error beside endpoints names
 // interfaces that could not be read.
-func decodeInstance(e registry.Entry, parse func(registry.Entry) (heard, error), lookup func(metadata.Ref) (report, error)) ([]*found, error) {
+func decodeInstance(e registry.Entry, parse func(registry.Entry) (received, error), lookup func(metadata.Ref) (report, error)) ([]*found, error) {
 	h, err := parse(e)
 	if err != nil || !h.provides() {
 		return nil, err
@@ -111,7 +111,7 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (heard, error),
 	if err := checkAddress(h.host, h.port); err != nil {
 		return nil, err
 	}
-	key, err := h.needOf()
+	key, err := h.documentKey()
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func decodeInstance(e registry.Entry, parse func(registry.Entry) (heard, error),
 }
 
 // provided returns the endpoints of one service of a document.
-func (h *heard) provided(s reportService, ports map[string][]uint16) ([]*found, error) {
+func (h *received) provided(s reportService, ports map[string][]uint16) ([]*found, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (h *heard) provided(s reportService, ports map[string][]uint16) ([]*found, 
 
 // params returns what a service says of itself at an instance, as a consumer
 // sees it: what the document says comes before what the instance says.
-func (h *heard) params(s reportService) map[string]string {
+func (h *received) params(s reportService) map[string]string {
 	params := make(map[string]string, len(s.Params)+len(h.metadata))
 	for k, v := range h.metadata {
 		if !internal(k) {

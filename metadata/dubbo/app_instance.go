@@ -51,8 +51,8 @@ func (in *instance) metadataOf(limit int) (map[string]string, []string, error) {
 	return out, dropped, nil
 }
 
-// heard is an instance as it was read, in whatever registry.
-type heard struct {
+// received is an instance as it was read, in whatever registry.
+type received struct {
 	entry    registry.Entry
 	host     string
 	port     uint16
@@ -62,11 +62,11 @@ type heard struct {
 
 // provides reports whether an instance is a provider's: a consumer registers
 // itself as well, with a revision that stands for nothing.
-func (h *heard) provides() bool { return h.metadata[metaRevision] != noRevision }
+func (h *received) provides() bool { return h.metadata[metaRevision] != noRevision }
 
 // ports returns at which ports an instance speaks which protocols; none where
 // it does not say, and then it is the port of its own in all of them.
-func (h *heard) ports() (map[string][]uint16, error) {
+func (h *received) ports() (map[string][]uint16, error) {
 	text := h.metadata[metaEndpoints]
 	if text == "" {
 		return nil, nil //nolint:nilnil // it does not say

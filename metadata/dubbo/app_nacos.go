@@ -50,13 +50,13 @@ func (n *NacosApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return n.o.encodeApps(s, n)
 }
 
-// Needs implements metadata.Codec: what the instances provide is elsewhere.
-func (*NacosApp) Needs(entries []registry.Entry) []metadata.Ref {
+// Dependencies implements metadata.Codec: what the instances provide is elsewhere.
+func (*NacosApp) Dependencies(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, hearNacos)
 }
 
 // Decode implements metadata.Codec.
-func (*NacosApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (*NacosApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	return decodeApps(entries, extras, hearNacos)
 }
 
@@ -100,20 +100,20 @@ func (*NacosApp) checkMapping(iface string) error {
 }
 
 // hearNacos reads an instance.
-func hearNacos(e registry.Entry) (heard, error) {
+func hearNacos(e registry.Entry) (received, error) {
 	i, err := metadata.ParseNacosInstance(e.Value)
 	if err != nil {
-		return heard{}, err //nolint:wrapcheck // says what was read
+		return received{}, err //nolint:wrapcheck // says what was read
 	}
 	if i.Metadata[metaRevision] == "" {
 		for k := range i.Metadata {
 			if strings.HasPrefix(k, "dubbo.") {
-				return heard{}, errNoRevision
+				return received{}, errNoRevision
 			}
 		}
-		return heard{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
+		return received{}, fmt.Errorf("%w: %w", errForeign, errNoRevision)
 	}
-	h := heard{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: registry.Unhealthy}
+	h := received{entry: e, host: i.IP, port: i.Port, metadata: i.Metadata, health: registry.Unhealthy}
 	switch {
 	case !i.Enabled:
 		h.health = registry.Disabled

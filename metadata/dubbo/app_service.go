@@ -57,7 +57,7 @@ func ParseMetadataRevision(key string) (string, bool) {
 }
 
 // service returns where an instance tells what it provides.
-func (h *heard) service() (MetadataService, error) {
+func (h *received) service() (MetadataService, error) {
 	text := h.metadata[metaService]
 	if text == "" {
 		return MetadataService{}, errNoService

@@ -45,7 +45,7 @@ func capturedApps(t testing.TB, z *dubbo.ZooKeeperApp, name string) (entries, ex
 			entries = append(entries, e)
 		}
 	}
-	for _, ref := range z.Needs(entries) {
+	for _, ref := range z.Dependencies(entries) {
 		for _, p := range z.Places(ref) {
 			if text := data[p]; text != "" {
 				extras = append(extras, registry.Entry{Group: ref.Group, Key: ref.Key, Value: text})
@@ -80,7 +80,7 @@ func capturedServices(t testing.TB, n *dubbo.NacosApp, name string) (entries, ex
 			entries = append(entries, registry.Entry{Group: g, Key: in.Key(), Value: in.String()})
 		}
 	}
-	for _, ref := range n.Needs(entries) {
+	for _, ref := range n.Dependencies(entries) {
 		at, _ := n.Config(registry.Entry{Group: ref.Group, Key: ref.Key})
 		for _, c := range tree.Configs {
 			if at.ID != "" && c.DataID == at.ID && c.Group == at.Group {
@@ -129,7 +129,7 @@ func TestGoldenDecodeOfRealApplications(t *testing.T) {
 			}
 			services, faults := c.Decode(entries, extras)
 			var needs strings.Builder
-			for _, ref := range c.Needs(entries) {
+			for _, ref := range c.Dependencies(entries) {
 				needs.WriteString("needs " + ref.Key + "\n")
 			}
 			golden(t, "decode-application-"+name, needs.String()+told(services, faults))
@@ -221,7 +221,7 @@ func TestAReadableFormOfEveryDocument(t *testing.T) {
 	t.Run("a consumer is no provider", func(t *testing.T) {
 		good := good
 		good.Value = strings.Replace(good.Value, `"r1"`, `"0"`, 1)
-		if services, faults := z.Decode([]registry.Entry{good}, nil); len(services)+len(faults) != 0 || len(z.Needs([]registry.Entry{good})) != 0 {
+		if services, faults := z.Decode([]registry.Entry{good}, nil); len(services)+len(faults) != 0 || len(z.Dependencies([]registry.Entry{good})) != 0 {
 			t.Error(told(services, faults))
 		}
 	})
@@ -394,7 +394,7 @@ func FuzzDecodeApplication(f *testing.F) {
 	z := zookeeperApp(f, dubbo.Options{})
 	f.Fuzz(func(t *testing.T, value, doc string) {
 		e, _ := z.Entry(good.Group, "node", []byte(value))
-		if len(z.Needs([]registry.Entry{e})) > 1 {
+		if len(z.Dependencies([]registry.Entry{e})) > 1 {
 			t.Fatal("one instance needs more than one thing")
 		}
 		services, _ := z.Decode([]registry.Entry{e}, []registry.Entry{{Group: good.Group, Key: "#metadata/r1", Value: doc}})

@@ -51,13 +51,13 @@ func (z *ZooKeeperApp) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.o.encodeApps(s, z)
 }
 
-// Needs implements metadata.Codec: what the instances provide is elsewhere.
-func (*ZooKeeperApp) Needs(entries []registry.Entry) []metadata.Ref {
+// Dependencies implements metadata.Codec: what the instances provide is elsewhere.
+func (*ZooKeeperApp) Dependencies(entries []registry.Entry) []metadata.Ref {
 	return dependencies(entries, hearCurator)
 }
 
 // Decode implements metadata.Codec.
-func (*ZooKeeperApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (*ZooKeeperApp) Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	return decodeApps(entries, extras, hearCurator)
 }
 
@@ -122,15 +122,15 @@ func (*ZooKeeperApp) checkMapping(iface string) error {
 }
 
 // hearCurator reads an instance.
-func hearCurator(e registry.Entry) (heard, error) {
+func hearCurator(e registry.Entry) (received, error) {
 	var c curator
 	if err := json.Unmarshal([]byte(e.Value), &c); err != nil {
-		return heard{}, fmt.Errorf("%.80q: %w", e.Value, err)
+		return received{}, fmt.Errorf("%.80q: %w", e.Value, err)
 	}
 	if c.Payload.Class != instanceClass {
-		return heard{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errForeign)
+		return received{}, fmt.Errorf("payload of class %.80q: %w", c.Payload.Class, errForeign)
 	}
-	h := heard{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
+	h := received{entry: e, host: c.Address, port: c.Port, metadata: c.Payload.Metadata}
 	if c.Enabled != nil && !*c.Enabled {
 		h.health = registry.Disabled
 	}

@@ -27,7 +27,7 @@ type found struct {
 
 // read turns the address and the parameters of a provider into the model.
 func read(u parsedURL) (*found, error) {
-	take := func(key string) string {
+	pop := func(key string) string {
 		value := ""
 		for _, p := range u.params {
 			if p.key == key {
@@ -36,18 +36,18 @@ func read(u parsedURL) (*found, error) {
 		}
 		return value
 	}
-	if err := checkKind(u.protocol, orElse(take(paramCategory), take("nacos.category"))); err != nil {
+	if err := checkKind(u.protocol, orElse(pop(paramCategory), pop("nacos.category"))); err != nil {
 		return nil, err
 	}
 	f := &found{iface: registry.Interface{
-		Name:    orElse(take(paramInterface), canonicalPath(u.path)),
-		Version: take(paramVersion),
-		Group:   take(paramGroup),
+		Name:    orElse(pop(paramInterface), canonicalPath(u.path)),
+		Version: pop(paramVersion),
+		Group:   pop(paramGroup),
 	}}
 	if err := checkInterface(f.iface); err != nil {
 		return nil, err
 	}
-	path, err := readMark(take(metadata.MarkKey))
+	path, err := readMark(pop(metadata.MarkKey))
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +55,14 @@ func read(u parsedURL) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.application = take(paramApplication)
+	f.application = pop(paramApplication)
 	f.endpoint = registry.Endpoint{
 		Host: u.host, Port: u.port, Protocol: u.protocol, Path: path,
-		Zone: take(paramMeshLocality), Instance: take(paramInstance), URLPath: served,
+		Zone: pop(paramMeshLocality), Instance: pop(paramInstance), URLPath: served,
 	}
-	w := told{mesh: take(paramMeshWeight), dubbo: take(paramWeight), release: take(paramRelease), bridged: path != ""}
+	w := writtenWeight{mesh: pop(paramMeshWeight), dubbo: pop(paramWeight), release: pop(paramRelease), bridged: path != ""}
 	f.endpoint.Weight, f.endpoint.ZeroWeight = w.read()
-	if hidden(take(paramEnabled), take(paramDisabled)) {
+	if hidden(pop(paramEnabled), pop(paramDisabled)) {
 		f.endpoint.Health = registry.Disabled
 	}
 	f.endpoint.Attributes = attributes(u.params)

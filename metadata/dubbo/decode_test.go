@@ -22,7 +22,7 @@ func TestGoldenDecodeOfRealRegistrations(t *testing.T) {
 				z := zookeeper(t, dubbo.Options{})
 				c, entries = z, zookeeperEntries(t, z, name)
 			}
-			if refs := c.Needs(entries); len(refs) != 0 {
+			if refs := c.Dependencies(entries); len(refs) != 0 {
 				t.Errorf("needs %v", refs)
 			}
 			golden(t, "decode-"+name, told(c.Decode(entries, nil)))

@@ -34,7 +34,7 @@ type site struct {
 	may      []param
 }
 
-func (o *Options) sites(s *registry.Service, taken func(key string) bool) (all []site, left []error) {
+func (o *Options) sites(s *registry.Service, reserved func(key string) bool) (all []site, left []error) {
 	if len(s.Interfaces) == 0 {
 		return nil, nil
 	}
@@ -58,7 +58,7 @@ func (o *Options) sites(s *registry.Service, taken func(key string) bool) (all [
 			continue
 		}
 		seen[at] = struct{}{}
-		o.users(s, &st, taken, unsaid)
+		o.users(s, &st, reserved, unsaid)
 		all = append(all, st)
 	}
 	if err := unsaid.Note("Dubbo"); err != nil {

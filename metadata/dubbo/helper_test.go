@@ -82,7 +82,7 @@ func text(entries []registry.Entry) string {
 }
 
 // told shows decoded services as the golden files have them.
-func told(services []*registry.Service, faults []metadata.Fault) string {
+func told(services []*registry.Service, faults []metadata.DecodeError) string {
 	var b strings.Builder
 	for _, s := range services {
 		fmt.Fprintf(&b, "%s application=%q %v\n", s.Name, s.Application, map[string]string(s.Attributes))

@@ -44,22 +44,22 @@ func NewNacos(o Options) (*Nacos, error) {
 // Encode implements metadata.Codec.
 func (n *Nacos) Encode(s *registry.Service) ([]registry.Entry, error) { return n.o.encode(s, n.entry) }
 
-// Needs implements metadata.Codec: the format needs nothing else.
-func (*Nacos) Needs([]registry.Entry) []metadata.Ref { return nil }
+// Dependencies implements metadata.Codec: the format needs nothing else.
+func (*Nacos) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
-func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (*Nacos) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	all := make([]*found, 0, len(entries))
-	var faults []metadata.Fault
+	var failed []metadata.DecodeError
 	for _, e := range entries {
 		f, err := readInstance(e)
 		if err != nil {
-			faults = append(faults, metadata.Fault{Entry: e, Err: err})
+			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 			continue
 		}
 		all = append(all, f)
 	}
-	return services(all), faults
+	return services(all), failed
 }
 
 func (n *Nacos) entry(p provider) (registry.Entry, error) {

@@ -74,26 +74,26 @@ func defaults(o Options) (Options, error) {
 	o.Protocol = orElse(o.Protocol, DefaultProtocol)
 	o.Protocols, o.Params = slices.Clone(o.Protocols), maps.Clone(o.Params)
 	o.Applications = slices.Clone(o.Applications)
-	var faults []error
+	var problems []error
 	for name, root := range map[string]string{"root": o.Root, "services": o.Services} {
 		if err := checkRoot(root); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+			problems = append(problems, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	if err := checkProtocol(o.Protocol); err != nil {
-		faults = append(faults, fmt.Errorf("protocol: %w", err))
+		problems = append(problems, fmt.Errorf("protocol: %w", err))
 	}
 	for i, r := range o.Protocols {
 		if err := r.check(); err != nil {
-			faults = append(faults, fmt.Errorf("protocols[%d].%w", i, err))
+			problems = append(problems, fmt.Errorf("protocols[%d].%w", i, err))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(o.Params)) {
 		if k == "" || reserved(k) || volatile(k) {
-			faults = append(faults, fmt.Errorf("params: %q is written by the bridge itself; take it out", k))
+			problems = append(problems, fmt.Errorf("params: %q is written by the bridge itself; take it out", k))
 		}
 	}
-	return o, errors.Join(faults...)
+	return o, errors.Join(problems...)
 }
 
 // protocolOf returns what an endpoint speaks. A rule is an explicit word of

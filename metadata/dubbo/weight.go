@@ -41,8 +41,8 @@ func dubboWeight(s *registry.Service, e *registry.Endpoint) uint32 {
 	}
 }
 
-// told is what a provider says of its weight.
-type told struct {
+// writtenWeight is what a provider says of its weight.
+type writtenWeight struct {
 	mesh, dubbo string // the mesh's own and Dubbo's
 	release     string // of the framework
 	bridged     bool   // it came by another registry
@@ -55,7 +55,7 @@ const ofGo = "dubbo-golang-"
 // read returns the weight of a provider, and whether it was told as 0: the
 // mesh's own where there is one, or else Dubbo's. What is no weight counts as
 // not told.
-func (t told) read() (weight uint32, zero bool) {
+func (t writtenWeight) read() (weight uint32, zero bool) {
 	text := t.mesh
 	if text == "" {
 		text = t.dubbo

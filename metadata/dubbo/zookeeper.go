@@ -56,22 +56,22 @@ func (z *ZooKeeper) Guessed(e registry.Entry) bool {
 	return z.o.ruled(splitName(registry.Name(host))) == ""
 }
 
-// Needs implements metadata.Codec: the format needs nothing else.
-func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
+// Dependencies implements metadata.Codec: the format needs nothing else.
+func (*ZooKeeper) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
-func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (*ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	all := make([]*found, 0, len(entries))
-	var faults []metadata.Fault
+	var failed []metadata.DecodeError
 	for _, e := range entries {
 		f, err := readURL(e)
 		if err != nil {
-			faults = append(faults, metadata.Fault{Entry: e, Err: err})
+			failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 			continue
 		}
 		all = append(all, f)
 	}
-	return services(all), faults
+	return services(all), failed
 }
 
 // entry renders a provider. An error beside an entry reports parameters that

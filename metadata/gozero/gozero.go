@@ -42,8 +42,8 @@ func (Nacos) Joins([]instance.Port) bool { return false }
 // Own implements instance.Form.
 func (Nacos) Own(instance.Instance) map[string]string { return nil }
 
-// Take implements instance.Form.
-func (Nacos) Take(i *instance.Instance) error {
+// Extract implements instance.Form.
+func (Nacos) Extract(i *instance.Instance) error {
 	text := i.Metadata[keyGRPC]
 	delete(i.Metadata, keyGRPC)
 	if text == "" {

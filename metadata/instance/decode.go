@@ -23,9 +23,9 @@ type found struct {
 
 // decode makes services of entries, one of each group. An entry that cannot
 // be read is a fault.
-func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Instance, error)) ([]*registry.Service, []metadata.Fault) {
+func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Instance, error)) ([]*registry.Service, []metadata.DecodeError) {
 	var all []found
-	var faults []metadata.Fault
+	var failed []metadata.DecodeError
 	for _, e := range entries {
 		i, err := read(e)
 		if err == nil {
@@ -37,9 +37,9 @@ func (c *codec) decode(entries []registry.Entry, read func(registry.Entry) (Inst
 				continue
 			}
 		}
-		faults = append(faults, metadata.Fault{Entry: e, Err: err})
+		failed = append(failed, metadata.DecodeError{Entry: e, Err: err})
 	}
-	return c.services(all), faults
+	return c.services(all), failed
 }
 
 // endpoints returns the ports of an instance as endpoints of one instance.
@@ -48,7 +48,7 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 		return nil, fmt.Errorf("more than %d metadata keys", maxKeys)
 	}
 	i.Metadata = maps.Clone(i.Metadata)
-	if err := c.form.Take(&i); err != nil {
+	if err := c.form.Extract(&i); err != nil {
 		return nil, err //nolint:wrapcheck // says what is wrong with it
 	}
 	common, err := c.read(i)
@@ -74,20 +74,20 @@ func (c *codec) endpoints(i Instance) ([]registry.Endpoint, error) {
 // used up.
 func (c *codec) read(i Instance) (registry.Endpoint, error) {
 	m := i.Metadata
-	take := func(key string) string {
+	pop := func(key string) string {
 		v := m[key]
 		delete(m, key)
 		return v
 	}
-	e := registry.Endpoint{Health: i.Health, Weight: i.Share, Instance: take(keyInstance), Zone: localityOf(m)}
-	if mark := take(metadata.MarkKey); mark != "" {
+	e := registry.Endpoint{Health: i.Health, Weight: i.Share, Instance: pop(keyInstance), Zone: localityOf(m)}
+	if mark := pop(metadata.MarkKey); mark != "" {
 		parsed, err := metadata.ParseMark(mark)
 		if err != nil {
 			return e, err //nolint:wrapcheck // names the mark and what is wrong with it
 		}
 		e.Path = parsed.Path
 	}
-	if mesh, err := strconv.ParseUint(take(keyMeshWeight), 10, 32); err == nil {
+	if mesh, err := strconv.ParseUint(pop(keyMeshWeight), 10, 32); err == nil {
 		e.Weight = uint32(mesh)
 	} else if m[keyMeshHost] != "" {
 		e.Weight /= convert.Normal

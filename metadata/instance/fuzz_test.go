@@ -70,7 +70,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			for _, s := range services {
 				if _, err := c.Encode(s); fails(err) {
-					_ = metadata.Fault{Entry: e, Err: err}.Error()
+					_ = metadata.DecodeError{Entry: e, Err: err}.Error()
 				}
 			}
 		}

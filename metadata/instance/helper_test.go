@@ -123,7 +123,7 @@ func text(t testing.TB, c metadata.Codec, entries []registry.Entry) string {
 }
 
 // told shows services as the golden files have them.
-func told(services []*registry.Service, faults []metadata.Fault) string {
+func told(services []*registry.Service, faults []metadata.DecodeError) string {
 	var b strings.Builder
 	for _, s := range services {
 		fmt.Fprintf(&b, "%s application=%q %v\n", s.Name, s.Application, map[string]string(s.Attributes))

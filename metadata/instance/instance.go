@@ -60,9 +60,9 @@ type Keys interface {
 	// is before all other.
 	Own(i Instance) map[string]string
 
-	// Take makes ports, health and weight of the metadata that Own writes, and
+	// Extract makes ports, health and weight of the metadata that Own writes, and
 	// takes it out.
-	Take(i *Instance) error
+	Extract(i *Instance) error
 
 	// Reserved reports whether consumers of the format read something into a
 	// key, so that what others store under it cannot be written.
@@ -185,12 +185,12 @@ func OwnProtocol(i Instance, usual, key string) map[string]string {
 	return map[string]string{key: p}
 }
 
-// TakeProtocol makes that metadata the protocol of the first port. What is
+// ExtractProtocol makes that metadata the protocol of the first port. What is
 // under protocol is one where a bridge wrote it, or where told says so of what
 // others store.
-func TakeProtocol(i *Instance, told func(protocol string) bool) {
+func ExtractProtocol(i *Instance, known func(protocol string) bool) {
 	key := KeyOwnProtocol
-	if p := i.Metadata[KeyProtocol]; i.Metadata[key] == "" && (i.Metadata[metadata.MarkKey] != "" || told(p)) {
+	if p := i.Metadata[KeyProtocol]; i.Metadata[key] == "" && (i.Metadata[metadata.MarkKey] != "" || known(p)) {
 		key = KeyProtocol
 	}
 	if p := i.Metadata[key]; p != "" {

@@ -40,16 +40,16 @@ const DefaultGroup = "DEFAULT_GROUP"
 func defaults(o Options) (Options, error) {
 	o.Root = "/" + strings.Trim(o.Root, "/")
 	o.Group = cmp.Or(o.Group, DefaultGroup)
-	faults := []error{metadata.CheckProtocol(o.Protocol), o.Names.check()}
+	problems := []error{metadata.CheckProtocol(o.Protocol), o.Names.check()}
 	if err := checkRoot(o.Root); err != nil {
-		faults = append(faults, err)
+		problems = append(problems, err)
 	}
 	for i, r := range o.Protocols {
 		if err := metadata.CheckProtocol(r.Protocol); err != nil {
-			faults = append(faults, fmt.Errorf("protocols[%d]: %w", i, err))
+			problems = append(problems, fmt.Errorf("protocols[%d]: %w", i, err))
 		}
 	}
-	return o, errors.Join(faults...)
+	return o, errors.Join(problems...)
 }
 
 func checkRoot(root string) error {

@@ -43,11 +43,11 @@ func (z *ZooKeeper) Encode(s *registry.Service) ([]registry.Entry, error) {
 	return z.encode(s, z.entry)
 }
 
-// Needs implements metadata.Codec: the format needs nothing else.
-func (*ZooKeeper) Needs([]registry.Entry) []metadata.Ref { return nil }
+// Dependencies implements metadata.Codec: the format needs nothing else.
+func (*ZooKeeper) Dependencies([]registry.Entry) []metadata.Ref { return nil }
 
 // Decode implements metadata.Codec.
-func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.Fault) {
+func (z *ZooKeeper) Decode(entries, _ []registry.Entry) ([]*registry.Service, []metadata.DecodeError) {
 	return z.decode(entries, func(e registry.Entry) (Instance, error) {
 		i, err := z.form.Read(e.Key, []byte(e.Value))
 		if err == nil && i.Service != "" && i.Service != e.Group.Name {

@@ -39,9 +39,9 @@ func ownWeight(i instance.Instance) map[string]string {
 	return m
 }
 
-// takeWeight reads the weight that metadata tells. One that consumers cannot
+// extractWeight reads the weight that metadata tells. One that consumers cannot
 // read is not told, as it is for them.
-func takeWeight(i *instance.Instance) {
+func extractWeight(i *instance.Instance) {
 	w, err := strconv.ParseInt(i.Metadata[keyWeight], 10, 64)
 	delete(i.Metadata, keyWeight)
 	if err != nil {

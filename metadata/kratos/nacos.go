@@ -38,15 +38,15 @@ func (Nacos) Reserved(key string) bool { return key == keyWeight || key == keyKi
 // IPv6 implements instance.RecordForm.
 func (Nacos) IPv6() bool { return true }
 
-// Take implements instance.Form.
-func (Nacos) Take(i *instance.Instance) error {
+// Extract implements instance.Form.
+func (Nacos) Extract(i *instance.Instance) error {
 	_, scheme := cutScheme(i.Service)
 	if kind := i.Metadata[keyKind]; kind != "" {
 		scheme = kind
 	}
 	i.Ports[0].Protocol = scheme
 	delete(i.Metadata, keyKind)
-	takeWeight(i)
+	extractWeight(i)
 	return nil
 }
 

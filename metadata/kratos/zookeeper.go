@@ -59,9 +59,9 @@ func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
 // of the folder, and read the data whenever these change.
 func (ZooKeeper) Replaces() metadata.Replacement { return metadata.Recreated }
 
-// Take implements instance.Form.
-func (ZooKeeper) Take(i *instance.Instance) error {
-	takeWeight(i)
+// Extract implements instance.Form.
+func (ZooKeeper) Extract(i *instance.Instance) error {
+	extractWeight(i)
 	return nil
 }
 

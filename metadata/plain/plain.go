@@ -43,9 +43,9 @@ func (n Nacos) Own(i instance.Instance) map[string]string {
 	return instance.OwnProtocol(i, n.protocol, instance.KeyProtocol)
 }
 
-// Take implements instance.Form. What others store as protocol may be anything.
-func (Nacos) Take(i *instance.Instance) error {
-	instance.TakeProtocol(i, convert.Known)
+// Extract implements instance.Form. What others store as protocol may be anything.
+func (Nacos) Extract(i *instance.Instance) error {
+	instance.ExtractProtocol(i, convert.Known)
 	return nil
 }
 
@@ -95,8 +95,8 @@ func (ZooKeeper) Named(string) bool { return true }
 // Own implements instance.Form.
 func (ZooKeeper) Own(instance.Instance) map[string]string { return nil }
 
-// Take implements instance.Form.
-func (ZooKeeper) Take(*instance.Instance) error { return nil }
+// Extract implements instance.Form.
+func (ZooKeeper) Extract(*instance.Instance) error { return nil }
 
 // Reserved implements instance.Form.
 func (ZooKeeper) Reserved(string) bool { return false }

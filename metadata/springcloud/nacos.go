@@ -31,8 +31,8 @@ func (Nacos) Own(i instance.Instance) map[string]string {
 	return grpcPort(i, m)
 }
 
-// Take implements instance.Form.
-func (Nacos) Take(i *instance.Instance) error {
+// Extract implements instance.Form.
+func (Nacos) Extract(i *instance.Instance) error {
 	if s := i.Metadata[keySource]; s != sourceSpring {
 		return fmt.Errorf("%s is %.40q and not %s, so Spring Cloud did not register it; read it as plain", keySource, s, sourceSpring)
 	}
@@ -43,8 +43,8 @@ func (Nacos) Take(i *instance.Instance) error {
 	delete(i.Metadata, keySource)
 	delete(i.Metadata, keySecure)
 	delete(i.Metadata, keyIPv6)
-	takeStatus(i)
-	return takePorts(i)
+	extractStatus(i)
+	return extractPorts(i)
 }
 
 // Reserved implements instance.Form.

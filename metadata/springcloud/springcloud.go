@@ -54,8 +54,8 @@ func grpcPort(i instance.Instance, m map[string]string) map[string]string {
 	return m
 }
 
-// takePorts reads which ports an instance has beside its own.
-func takePorts(i *instance.Instance) error {
+// extractPorts reads which ports an instance has beside its own.
+func extractPorts(i *instance.Instance) error {
 	first := &i.Ports[0]
 	text := i.Metadata[keyGRPC]
 	delete(i.Metadata, keyGRPC)
@@ -77,8 +77,8 @@ func takePorts(i *instance.Instance) error {
 // reserved reports whether a key has a meaning in both registries.
 func reserved(key string) bool { return key == keyStatus || key == keyGRPC }
 
-// takeStatus reads what hides an instance from consumers: whatever is not UP.
-func takeStatus(i *instance.Instance) {
+// extractStatus reads what hides an instance from consumers: whatever is not UP.
+func extractStatus(i *instance.Instance) {
 	if s := i.Metadata[keyStatus]; s != "" && !strings.EqualFold(s, statusUp) {
 		i.Health = registry.Disabled
 	}

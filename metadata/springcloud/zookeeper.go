@@ -79,10 +79,10 @@ func (ZooKeeper) Own(i instance.Instance) map[string]string {
 // Replaces implements instance.NodeForm: Curator watches the data.
 func (ZooKeeper) Replaces() metadata.Replacement { return metadata.InPlace }
 
-// Take implements instance.Form.
-func (ZooKeeper) Take(i *instance.Instance) error {
-	takeStatus(i)
-	return takePorts(i)
+// Extract implements instance.Form.
+func (ZooKeeper) Extract(i *instance.Instance) error {
+	extractStatus(i)
+	return extractPorts(i)
 }
 
 // Weightless implements instance.Weightless.

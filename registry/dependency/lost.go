@@ -18,7 +18,7 @@ type Lost map[string][]registry.Name
 // Blind returns which entries could not be understood for want of what they
 // refer to, each with the reason. It adds that to faults of entries of which it
 // can never be had.
-func (s *Set) Blind(faults []metadata.Fault, needs func([]registry.Entry) []metadata.Ref) map[string]error {
+func (s *Set) Blind(faults []metadata.DecodeError, needs func([]registry.Entry) []metadata.Ref) map[string]error {
 	blind := make(map[string]error)
 	for i, fault := range faults {
 		for _, ref := range needs([]registry.Entry{fault.Entry}) {

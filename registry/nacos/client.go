@@ -200,12 +200,12 @@ func (c *Client) State() State {
 }
 
 // listen hands the pushes on of the connection that there is and of those to come.
-func (c *Client) listen(take func(push)) {
+func (c *Client) listen(deliver func(push)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pushed = take
+	c.pushed = deliver
 	if c.current != nil {
-		c.current.listen(take)
+		c.current.listen(deliver)
 	}
 }
 

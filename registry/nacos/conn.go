@@ -158,15 +158,15 @@ func (cn *conn) receive() {
 			return
 		}
 		if pushed.kind == "ConnectResetRequest" {
-			cn.wantedGone()
+			cn.replacementAsked()
 		}
-		cn.hand(pushed)
+		cn.deliver(pushed)
 	}
 }
 
-// wantedGone notes that the server asked for another connection instead of
+// replacementAsked notes that the server asked for another connection instead of
 // this one. Only receive calls it.
-func (cn *conn) wantedGone() {
+func (cn *conn) replacementAsked() {
 	select {
 	case <-cn.reset:
 	default:

@@ -50,7 +50,7 @@ func (c *Client) missing(ctx context.Context) error {
 func (c *Client) findNamespace(ctx context.Context, cn *conn) {
 	for attempt := 1; ctx.Err() == nil; attempt++ {
 		err := c.missing(ctx)
-		if err == nil && attempt == 1 || !c.noteNamespace(cn, err) || err == nil {
+		if err == nil && attempt == 1 || !c.warnNamespace(cn, err) || err == nil {
 			return
 		}
 		if attempt == 1 {
@@ -60,8 +60,8 @@ func (c *Client) findNamespace(ctx context.Context, cn *conn) {
 	}
 }
 
-// noteNamespace sets the error of the current connection; false if it is another by now.
-func (c *Client) noteNamespace(cn *conn, err error) bool {
+// warnNamespace sets the error of the current connection; false if it is another by now.
+func (c *Client) warnNamespace(cn *conn, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current != cn {

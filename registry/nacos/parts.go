@@ -39,8 +39,8 @@ func (t *Target) index(g registry.Group) metadata.NacosConfig {
 func (t *Target) multiPath(g registry.Group) (MultiPath, bool) {
 	for _, layout := range t.opts.Layouts {
 		if found, ok := layout.GroupOf(g.Namespace, g.Group, g.Name); ok && found == g {
-			wide, ok := layout.(MultiPath)
-			return wide, ok
+			parts, ok := layout.(MultiPath)
+			return parts, ok
 		}
 	}
 	return nil, false
@@ -48,7 +48,7 @@ func (t *Target) multiPath(g registry.Group) (MultiPath, bool) {
 
 // parts returns the parts of a group that are ours.
 func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, error) {
-	wide, ok := t.multiPath(g)
+	layout, ok := t.multiPath(g)
 	if !ok {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 	var held []registry.Held
 	words := make(map[string]registry.Entry)
 	for key := range strings.FieldsSeq(index) {
-		h, there, err := t.part(ctx, wide, registry.Entry{Group: g, Key: key})
+		h, there, err := t.part(ctx, layout, registry.Entry{Group: g, Key: key})
 		if err != nil {
 			return nil, err
 		}
@@ -67,12 +67,12 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 			continue
 		}
 		held = append(held, h)
-		for _, w := range wide.Words(h.Entry) {
+		for _, w := range layout.Words(h.Entry) {
 			words[w.Key] = w
 		}
 	}
 	for _, e := range words {
-		at, word := wide.Config(e)
+		at, word := layout.Config(e)
 		text, _, err := t.client.config(ctx, at)
 		if err != nil {
 			return nil, err
@@ -85,8 +85,8 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 }
 
 // part reads one part that is no word.
-func (t *Target) part(ctx context.Context, wide MultiPath, e registry.Entry) (registry.Held, bool, error) {
-	at, word := wide.Config(e)
+func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (registry.Held, bool, error) {
+	at, word := layout.Config(e)
 	if at.ID == "" || word != "" {
 		return registry.Held{}, false, nil
 	}
@@ -104,18 +104,18 @@ func (t *Target) part(ctx context.Context, wide MultiPath, e registry.Entry) (re
 
 // putParts writes the parts that a change brings, before the instances that
 // refer to them, and adds those that the server refuses.
-func (t *Target) putParts(ctx context.Context, wide MultiPath, change registry.Change, refused registry.Refused) error {
+func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
 	if !slices.ContainsFunc(change.Put, func(w registry.Write) bool { return registry.IsPart(w.New.Key) }) {
 		return nil
 	}
-	if err := t.setIndex(ctx, wide, change, change.Delete); err != nil {
+	if err := t.setIndex(ctx, layout, change, change.Delete); err != nil {
 		return err
 	}
 	for _, w := range change.Put {
 		if !registry.IsPart(w.New.Key) {
 			continue
 		}
-		at, word := wide.Config(w.New)
+		at, word := layout.Config(w.New)
 		var err error
 		if word != "" {
 			err = t.client.addWord(ctx, at, word)
@@ -134,14 +134,14 @@ func (t *Target) putParts(ctx context.Context, wide MultiPath, change registry.C
 // deleteParts removes the parts that a change takes back, after the instances
 // that referred to them, and adds those that the server refuses. A word stays:
 // nobody can say who needs it by now.
-func (t *Target) deleteParts(ctx context.Context, wide MultiPath, change registry.Change, refused registry.Refused) error {
+func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
 	gone := false
 	for _, h := range slices.Backward(change.Delete) {
 		if !registry.IsPart(h.Key) {
 			continue
 		}
 		gone = true
-		at, word := wide.Config(h.Entry)
+		at, word := layout.Config(h.Entry)
 		if word != "" {
 			continue
 		}
@@ -154,15 +154,15 @@ func (t *Target) deleteParts(ctx context.Context, wide MultiPath, change registr
 	if !gone {
 		return nil
 	}
-	return t.setIndex(ctx, wide, change.Except(refused), nil)
+	return t.setIndex(ctx, layout, change.Except(refused), nil)
 }
 
 // setIndex keeps which parts are ours: those that are wanted, and those that
 // still are to go.
-func (t *Target) setIndex(ctx context.Context, wide MultiPath, change registry.Change, still []registry.Held) error {
+func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Held) error {
 	var keys []string
 	add := func(e registry.Entry) {
-		if at, word := wide.Config(e); at.ID != "" && word == "" {
+		if at, word := layout.Config(e); at.ID != "" && word == "" {
 			keys = append(keys, e.Key)
 		}
 	}

@@ -30,7 +30,7 @@ type Format interface {
 	// begins as Group.String of its entries does up to the service's name. The
 	// value of an entry is metadata.NacosInstance.String, the key its Key. An
 	// entry that cannot be read is a fault and costs its neighbours nothing.
-	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault)
+	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
 // Scope is a namespace and a group of a server.

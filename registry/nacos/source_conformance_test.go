@@ -32,7 +32,7 @@ func TestSource_Conformance(t *testing.T) {
 				f := fixture(r)
 				f.Source, f.Recheck = r.source, r.source.Recheck
 				f.Dials = func() int { return int(r.dials.Load()) }
-				f.Requests, f.Kept = r.server.Taken, r.server.Subscriptions
+				f.Requests, f.Kept = r.server.RequestCount, r.server.Subscriptions
 				f.Away = func() func() {
 					r.down.Store(true)
 					r.server.Drop()

@@ -18,8 +18,8 @@ import (
 type HasDependencies interface {
 	Format
 
-	// Needs names what has to be read beside the entries.
-	Needs(entries []registry.Entry) []metadata.Ref
+	// Dependencies names what has to be read beside the entries.
+	Dependencies(entries []registry.Entry) []metadata.Ref
 
 	// Config returns the configuration that stores it; without an id for what
 	// Nacos does not store.
@@ -46,8 +46,8 @@ func newDocuments(asker dependency.Asker, table *registry.Table) documents {
 func (r *reading) depend() {
 	cn, opts, formats := r.cn, r.opts, make(map[string]HasDependencies)
 	for _, f := range opts.Formats {
-		if needy, ok := f.(HasDependencies); ok {
-			formats[f.Kind()] = needy
+		if dependent, ok := f.(HasDependencies); ok {
+			formats[f.Kind()] = dependent
 		}
 	}
 	config := func(ref metadata.Ref) metadata.NacosConfig {
@@ -78,28 +78,28 @@ func stored(ctx context.Context, cn *conn, at metadata.NacosConfig) (string, err
 	return text, err
 }
 
-// want makes what the instances of a service depend on be fetched.
-func (r *reading) want(w *watched) {
-	for _, h := range w.homes {
-		needy, ok := h.format.(HasDependencies)
+// requireDocuments makes what the instances of a service depend on be fetched.
+func (r *reading) requireDocuments(w *watchedService) {
+	for _, h := range w.groups {
+		dependent, ok := h.format.(HasDependencies)
 		if !ok {
 			continue
 		}
 		entries := make([]registry.Entry, 0, len(w.instances))
 		for _, in := range w.instances {
-			if in.fault == nil {
+			if in.err == nil {
 				entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
 			}
 		}
-		r.documents.set.Want(time.Now(), h.group, needy.Needs(entries))
-		r.unsure = true
+		r.documents.set.Want(time.Now(), h.group, dependent.Dependencies(entries))
+		r.marksOutdated = true
 	}
 }
 
 // unread reports whether instances of a service depend on documents of which
 // nothing is known yet.
-func (r *reading) unread(w *watched) bool {
-	return slices.ContainsFunc(w.homes, func(h home) bool { return r.documents.set.Unread(h.group) })
+func (r *reading) unread(w *watchedService) bool {
+	return slices.ContainsFunc(w.groups, func(h formatGroup) bool { return r.documents.set.Unread(h.group) })
 }
 
 // fetched takes in a document, or why it cannot be had.
@@ -112,17 +112,17 @@ func (r *reading) fetched(res dependency.Result) {
 	if res.Err != nil {
 		r.log.Warn("a document that instances depend on cannot be had", "group", res.Ref.Group.String(), "key", res.Ref.Key, "err", res.Err)
 	}
-	r.unsure = true
-	r.tell(w)
+	r.marksOutdated = true
+	r.rebuild(w)
 }
 
-// doubt adds the services of which not all is known that they depend on.
-func (r *reading) doubt(w *watched, to map[string]error) {
+// addUnknown adds the services of which not all is known that they depend on.
+func (r *reading) addUnknown(w *watchedService, to map[string]error) {
 	maps.Copy(to, w.refused)
-	for _, h := range w.homes {
-		if needy, ok := h.format.(HasDependencies); ok {
+	for _, h := range w.groups {
+		if dependent, ok := h.format.(HasDependencies); ok {
 			if err := r.documents.set.Unknown(h.group); err != nil {
-				to[metadata.ScopeOf(needy, h.group)] = err
+				to[metadata.ScopeOf(dependent, h.group)] = err
 			}
 		}
 	}

@@ -13,36 +13,36 @@ import (
 // functions.
 type reading struct {
 	*Source
-	table   *registry.Table
-	scopes  []*scope
-	watched map[serviceKey]*watched
-	marked  map[string]error // what the table was told to be unknown
-	unsure  bool             // that may have to change
+	table         *registry.Table
+	scopes        []*scope
+	watched       map[serviceKey]*watchedService
+	marked        map[string]error // what the table was told to be unknown
+	marksOutdated bool             // that may have to change
 
 	documents documents
 
 	// What holds for one connection.
-	cn        *conn
-	inbox     *inbox
-	requests  sync.WaitGroup
-	done      chan func()
-	running   int // requests for services
-	queue     []*watched
-	pending   int      // services that the first reading waits for
-	synced    bool     // the first reading is over
-	wished    bool     // what Interest wants was looked at on this connection
-	news      []string // names that Interest may have to report
-	throttled int
-	resume    time.Time // when a server that throttles may be asked again
-	put       []*registry.Service
-	gone      []registry.Name
+	cn             *conn
+	inbox          *inbox
+	requests       sync.WaitGroup
+	done           chan func()
+	running        int // requests for services
+	queue          []*watchedService
+	pending        int      // services that the first reading waits for
+	synced         bool     // the first reading is over
+	interestSynced bool     // what Interest wants was looked at on this connection
+	news           []string // names that Interest may have to report
+	throttled      int
+	resume         time.Time // when a server that throttles may be asked again
+	put            []*registry.Service
+	gone           []registry.Name
 }
 
 // A scope is what is known of the services of one namespace and group.
 type scope struct {
 	Scope
-	watched map[string]*watched
-	failing map[*watched]struct{}
+	watched map[string]*watchedService
+	failing map[*watchedService]struct{}
 	foreign int
 
 	listed, asking bool
@@ -52,16 +52,16 @@ type scope struct {
 }
 
 func newReading(s *Source, table *registry.Table) *reading {
-	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watched), marked: make(map[string]error), documents: newDocuments(s.opts.Asker, table)}
+	r := &reading{Source: s, table: table, watched: make(map[serviceKey]*watchedService), marked: make(map[string]error), documents: newDocuments(s.opts.Asker, table)}
 	for _, at := range s.opts.Scopes {
-		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watched), failing: make(map[*watched]struct{})})
+		r.scopes = append(r.scopes, &scope{Scope: at, watched: make(map[string]*watchedService), failing: make(map[*watchedService]struct{})})
 	}
 	return r
 }
 
 // begin forgets what held for an earlier connection.
 func (r *reading) begin(cn *conn) {
-	r.cn, r.synced, r.wished, r.throttled, r.resume = cn, false, false, 0, time.Time{}
+	r.cn, r.synced, r.interestSynced, r.throttled, r.resume = cn, false, false, 0, time.Time{}
 	r.queue, r.pending, r.running, r.put, r.gone, r.news = nil, 0, 0, nil, nil, nil
 	r.done = make(chan func(), r.opts.ReadAhead+len(r.scopes)) // so that none waits for the loop
 	for _, s := range r.scopes {
@@ -84,7 +84,7 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 	const step = 250 * time.Millisecond
 	ticker := time.NewTicker(step)
 	defer ticker.Stop()
-	r.turn()
+	r.queueDue()
 	for {
 		r.start(ctx)
 		r.documents.Start(ctx, time.Now())
@@ -101,9 +101,9 @@ func (r *reading) follow(ctx context.Context, cn *conn, ended <-chan error) erro
 		case <-r.inbox.ready:
 			r.pushes()
 		case <-r.opts.Interest.Changed():
-			r.wished = false
+			r.interestSynced = false
 		case <-ticker.C:
-			r.turn()
+			r.queueDue()
 		}
 		r.drain()
 	}
@@ -121,8 +121,8 @@ func (r *reading) drain() {
 	}
 }
 
-// turn queues the services whose time has come.
-func (r *reading) turn() {
+// queueDue queues the services whose time has come.
+func (r *reading) queueDue() {
 	t := time.Now()
 	for _, w := range r.watched {
 		if !w.due.IsZero() && !w.due.After(t) {
@@ -132,7 +132,7 @@ func (r *reading) turn() {
 }
 
 // enqueue has a service asked for, once more if that is under way.
-func (r *reading) enqueue(w *watched) {
+func (r *reading) enqueue(w *watchedService) {
 	w.due = time.Time{}
 	switch {
 	case w.asking:
@@ -145,7 +145,7 @@ func (r *reading) enqueue(w *watched) {
 
 // schedule has a service asked for at the time that a verdict says. No
 // service is asked for more than once in lookAgain because of pushes.
-func (r *reading) schedule(w *watched, at when) {
+func (r *reading) schedule(w *watchedService, at when) {
 	t := time.Now()
 	due := t.Add(r.opts.VerifyInterval)
 	switch at {
@@ -169,7 +169,7 @@ func (r *reading) start(ctx context.Context) {
 	if t.Before(r.resume) {
 		return
 	}
-	r.wish()
+	r.syncInterest()
 	for _, s := range r.scopes {
 		if r.opts.Interest == nil && !s.asking && !s.due.After(t) {
 			s.asking = true
@@ -197,7 +197,7 @@ func (r *reading) request(call func() func()) {
 	r.requests.Go(func() { r.done <- call() })
 }
 
-func (r *reading) ask(ctx context.Context, w *watched) {
+func (r *reading) ask(ctx context.Context, w *watchedService) {
 	w.queued, w.asking, w.asked = false, true, time.Now()
 	r.running++
 	before := w.stamp
@@ -219,7 +219,7 @@ func (r *reading) ask(ctx context.Context, w *watched) {
 
 // leave ends the subscription of a service that is no more. It stays watched
 // until then, so that a new one of its name is not subscribed before.
-func (r *reading) leave(ctx context.Context, w *watched) {
+func (r *reading) leave(ctx context.Context, w *watchedService) {
 	w.queued, w.asking = false, true
 	r.running++
 	r.request(func() func() {
@@ -232,7 +232,7 @@ func (r *reading) leave(ctx context.Context, w *watched) {
 			if r.watched[w.key] == w {
 				r.forget(w)
 			}
-			r.wished = false // somebody may want it again by now
+			r.interestSynced = false // somebody may want it again by now
 		}
 	})
 }

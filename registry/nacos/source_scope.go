@@ -7,15 +7,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// given is how often something may fail for a reason of its own before the
+// maxFailures is how often something may fail for a reason of its own before the
 // first reading continues without it.
-const given = 3
+const maxFailures = 3
 
 // listed takes a list of names in, or why there is none: a service that is
 // new in it is subscribed, one that is missing is asked for before anything
 // is concluded.
 func (r *reading) listed(s *scope, names []string, err error) {
-	s.asking, r.unsure = false, true
+	s.asking, r.marksOutdated = false, true
 	t := time.Now()
 	if err != nil {
 		s.fails++
@@ -47,18 +47,18 @@ func (r *reading) listed(s *scope, names []string, err error) {
 	}
 }
 
-// wish subscribes what is wanted, in place of what a list names, and lets go
+// syncInterest subscribes what is wanted, in place of what a list names, and lets go
 // of the rest. What is wanted already is not asked for again.
-func (r *reading) wish() {
-	if r.opts.Interest == nil || r.wished {
+func (r *reading) syncInterest() {
+	if r.opts.Interest == nil || r.interestSynced {
 		return
 	}
-	r.wished = true
+	r.interestSynced = true
 	for _, s := range r.scopes {
 		for name, w := range s.watched {
 			if !w.leaving && !r.opts.Interest.Wants(name) {
-				r.settle(w)
-				r.part(w)
+				r.stopWaiting(w)
+				r.drop(w)
 			}
 		}
 		s.listed, s.foreign = true, 0
@@ -91,7 +91,7 @@ func (r *reading) answerOf(name string) (err error, ok bool) {
 	for _, s := range r.scopes {
 		w := s.watched[name]
 		switch {
-		case w == nil && len(r.homes(s.Scope, name)) == 0: // no service is called so
+		case w == nil && len(r.groupsOf(s.Scope, name)) == 0: // no service is called so
 		case w == nil || w.leaving:
 			return nil, false
 		case w.err != nil:
@@ -108,11 +108,11 @@ func (r *reading) answerOf(name string) (err error, ok bool) {
 func (r *reading) seen(s *scope, name string) bool {
 	w := s.watched[name]
 	if w == nil {
-		homes := r.homes(s.Scope, name)
+		homes := r.groupsOf(s.Scope, name)
 		if len(homes) == 0 {
 			return false
 		}
-		w = &watched{key: serviceKey{s.Namespace, s.Group, name}, homes: homes, scope: s}
+		w = &watchedService{key: serviceKey{s.Namespace, s.Group, name}, groups: homes, scope: s}
 		s.watched[name] = w
 		r.watched[w.key] = w
 	}
@@ -124,7 +124,7 @@ func (r *reading) seen(s *scope, name string) bool {
 }
 
 // await has a service asked for, and the first reading wait for it.
-func (r *reading) await(w *watched) {
+func (r *reading) await(w *watchedService) {
 	if !r.synced && !w.pending {
 		w.pending = true
 		r.pending++
@@ -133,7 +133,7 @@ func (r *reading) await(w *watched) {
 }
 
 // missing notes that a list did not name a service.
-func (r *reading) missing(w *watched) {
+func (r *reading) missing(w *watchedService) {
 	fresh := !w.known && w.fails == 0 && !w.asking && !w.queued
 	switch {
 	case w.leaving:
@@ -148,9 +148,9 @@ func (r *reading) missing(w *watched) {
 	}
 }
 
-// homes returns the groups of a service in all formats, none where it is not
+// groupsOf returns the groups of a service in all formats, none where it is not
 // selected.
-func (r *reading) homes(s Scope, name string) []home {
+func (r *reading) groupsOf(s Scope, name string) []formatGroup {
 	selected := len(r.opts.Select) == 0
 	for _, p := range r.opts.Select {
 		selected = selected || p.Match(name)
@@ -158,37 +158,37 @@ func (r *reading) homes(s Scope, name string) []home {
 	if !selected {
 		return nil
 	}
-	var out []home
+	var out []formatGroup
 	for _, f := range r.opts.Formats {
 		if g, ok := f.GroupOf(s.Namespace, s.Group, name); ok {
-			out = append(out, home{format: f, group: g})
+			out = append(out, formatGroup{format: f, group: g})
 		}
 	}
 	return out
 }
 
-// settled reports whether the first reading need not wait for the list.
-func (s *scope) settled() bool {
-	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= given && !errors.Is(s.err, ErrThrottled))
+// isDone reports whether the first reading need not wait for the list.
+func (s *scope) isDone() bool {
+	return s.listed || s.err != nil && (errors.Is(s.err, registry.ErrRefused) || s.fails >= maxFailures && !errors.Is(s.err, ErrThrottled))
 }
 
 // forget drops a service and what was reported of its instances. Its rows go by
 // who calls it.
-func (r *reading) forget(w *watched) {
-	r.settle(w)
-	w.queued, r.unsure = false, true
+func (r *reading) forget(w *watchedService) {
+	r.stopWaiting(w)
+	w.queued, r.marksOutdated = false, true
 	for _, key := range w.skipped {
 		r.table.Skip(key, "")
 	}
 	w.instances = nil
-	r.want(w)
+	r.requireDocuments(w)
 	delete(r.watched, w.key)
 	delete(w.scope.watched, w.key.name)
 	delete(w.scope.failing, w)
 }
 
-// settle notes that the first reading need not wait for a service any more.
-func (r *reading) settle(w *watched) {
+// stopWaiting notes that the first reading need not wait for a service any more.
+func (r *reading) stopWaiting(w *watchedService) {
 	if w.pending {
 		w.pending = false
 		r.pending--

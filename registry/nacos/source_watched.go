@@ -8,10 +8,10 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/dependency"
 )
 
-// lagging is how often a service is asked for over a new connection while what
+// maxLags is how often a service is asked for over a new connection while what
 // it tells is older than what an earlier one told: a server that others of its
 // cluster are ahead of catches up, and one whose clock is behind never does.
-const lagging = 5
+const maxLags = 5
 
 // lookAgain is when a service is asked for once more where what was told is
 // in doubt. It is longer than the reads of a server lag behind.
@@ -19,9 +19,9 @@ const lookAgain = time.Second
 
 // A watched is one service of a server and what is known of it. Only the loop
 // of the reading touches it.
-type watched struct {
+type watchedService struct {
 	key       serviceKey
-	homes     []home // of each format whose service it is
+	groups    []formatGroup // of each format whose service it is
 	scope     *scope
 	listed    bool // in the last list
 	services  []*registry.Service
@@ -53,21 +53,21 @@ type watched struct {
 }
 
 // A home is a service's group in one format.
-type home struct {
+type formatGroup struct {
 	format Format
 	group  registry.Group
 }
 
 // dependent reports whether instances of the format depend on documents.
-func (h home) dependent() bool {
+func (h formatGroup) dependent() bool {
 	_, ok := h.format.(HasDependencies)
 	return ok
 }
 
 // A verdict is what has to follow from what a server told.
 type verdict struct {
-	take bool // tell the table
-	ask  when
+	accept bool // tell the table
+	ask    when
 }
 
 type when uint8
@@ -80,8 +80,8 @@ const (
 
 // push judges what a push told. Stamps are compared within one connection,
 // that is by one server's clock; where that was set back, answers decide.
-func (w *watched) push(n notice) verdict {
-	switch t := n.told; {
+func (w *watchedService) push(n notice) verdict {
+	switch t := n.snapshot; {
 	case !w.known:
 		return verdict{ask: shortly}
 	case n.mixed:
@@ -96,14 +96,14 @@ func (w *watched) push(n notice) verdict {
 		return verdict{ask: now}
 	default:
 		w.stamp, w.doubted = t.stamp, false
-		return verdict{take: true}
+		return verdict{accept: true}
 	}
 }
 
 // answer judges an answer to a question that was asked when before was the
 // newest stamp. It takes two looks to believe that a service has lost
 // everything, and more to believe another server that reports something older.
-func (w *watched) answer(t told, before uint64) verdict {
+func (w *watchedService) answer(t snapshot, before uint64) verdict {
 	if w.overtaken(t) {
 		w.lags++
 		return verdict{ask: shortly}
@@ -119,20 +119,20 @@ func (w *watched) answer(t told, before uint64) verdict {
 	case w.doubted && !doubted:
 		return verdict{ask: shortly}
 	case doubted && len(t.instances) > 0:
-		return verdict{take: true, ask: shortly} // a push and an answer disagree
+		return verdict{accept: true, ask: shortly} // a push and an answer disagree
 	}
 	w.doubted = false
-	return verdict{take: true}
+	return verdict{accept: true}
 }
 
 // overtaken reports whether a server reports something older and different
 // than another did before, unless it has done so for long.
-func (w *watched) overtaken(t told) bool {
-	return !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < lagging
+func (w *watchedService) overtaken(t snapshot) bool {
+	return !w.known && t.stamp < w.former && t.sum != w.sum && w.lags < maxLags
 }
 
 // renew forgets what held for an earlier connection.
-func (w *watched) renew() {
+func (w *watchedService) renew() {
 	if w.known {
 		w.former = w.stamp
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 )
 
-// told is what a server reported of one service, in an answer or a push.
-type told struct {
+// snapshot is what a server reported of one service, in an answer or a push.
+type snapshot struct {
 	stamp     uint64 // the server's clock when it said so, in ms
 	instances []instance
 	sum       [sha256.Size]byte // of the instances; equal where nothing changed
@@ -28,15 +28,15 @@ type told struct {
 // An instance is one that is enabled, in canonical form.
 type instance struct {
 	key, text string
-	fault     error // why it is none; text is empty then
+	err       error // why it is none; text is empty then
 }
 
 // read puts what a server told in the canonical form. Answers hold enabled
 // instances alone and pushes all of them, so the others are left out of both.
 // Of several instances of one address, as connections that overlap publish
 // them, one that may be called counts.
-func (*Source) read(info *model.Service) told {
-	t := told{stamp: info.LastRefTime}
+func (*Source) read(info *model.Service) snapshot {
+	t := snapshot{stamp: info.LastRefTime}
 	for _, h := range info.Hosts {
 		if h.Enable {
 			t.instances = append(t.instances, toInstance(h))
@@ -54,7 +54,7 @@ func (*Source) read(info *model.Service) told {
 func toInstance(h model.Instance) instance {
 	key := net.JoinHostPort(h.Ip, strconv.FormatUint(h.Port, 10))
 	if h.Port > math.MaxUint16 {
-		return instance{key: clip(key), fault: errors.New("no such port")}
+		return instance{key: clip(key), err: errors.New("no such port")}
 	}
 	in := fromModel(h)
 	in.Enabled = in.Weight > 0
@@ -63,14 +63,14 @@ func toInstance(h model.Instance) instance {
 
 // subscribe asks for the instances of a service and for pushes of every
 // change of them. It may be repeated.
-func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (told, error) {
+func (s *Source) subscribe(ctx context.Context, cn *conn, k serviceKey) (snapshot, error) {
 	var out services
 	r := rpc_request.NewSubscribeServiceRequest(onWire(k.namespace), k.name, k.group, "", true)
 	if err := cn.ask(ctx, r, &out); err != nil {
-		return told{}, err
+		return snapshot{}, err
 	}
 	if out.ServiceInfo == nil {
-		return told{}, errors.New("nacos SubscribeServiceRequest: the answer holds no serviceInfo")
+		return snapshot{}, errors.New("nacos SubscribeServiceRequest: the answer holds no serviceInfo")
 	}
 	return s.read(out.ServiceInfo), nil
 }
@@ -85,19 +85,19 @@ func names(ctx context.Context, cn *conn, s Scope) ([]string, error) {
 }
 
 // listen hands the pushes of a connection on. They wait for it.
-func (cn *conn) listen(take func(push)) {
+func (cn *conn) listen(deliver func(push)) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	cn.pushed = take
+	cn.pushed = deliver
 }
 
-// hand gives a push to whoever listens.
-func (cn *conn) hand(p push) {
+// deliver gives a push to whoever listens.
+func (cn *conn) deliver(p push) {
 	cn.mu.Lock()
-	take := cn.pushed
+	deliver := cn.pushed
 	cn.mu.Unlock()
-	if take != nil {
-		take(p)
+	if deliver != nil {
+		deliver(p)
 	}
 }
 
@@ -130,8 +130,8 @@ type inbox struct {
 
 // A notice is what pushes reported of a service.
 type notice struct {
-	told  told
-	mixed bool // they came in an order that leaves the newest open
+	snapshot snapshot
+	mixed    bool // they came in an order that leaves the newest open
 }
 
 // maxNotices bounds an inbox. What goes over it counts as lost, which
@@ -143,13 +143,13 @@ func newInbox() *inbox {
 }
 
 // put takes a push in. Only the goroutine that receives calls it.
-func (i *inbox) put(k serviceKey, t told) {
+func (i *inbox) put(k serviceKey, t snapshot) {
 	i.mu.Lock()
 	old, ok := i.latest[k]
-	n := notice{told: t}
+	n := notice{snapshot: t}
 	switch {
-	case ok && t.stamp <= old.told.stamp && t.sum != old.told.sum:
-		n = notice{told: old.told, mixed: true}
+	case ok && t.stamp <= old.snapshot.stamp && t.sum != old.snapshot.sum:
+		n = notice{snapshot: old.snapshot, mixed: true}
 	case ok:
 		n.mixed = old.mixed
 	}

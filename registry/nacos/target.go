@@ -113,7 +113,7 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]regi
 	if err := t.known(g); err != nil {
 		return nil, fmt.Errorf("read %s: %w: %w", g, registry.ErrRefused, err)
 	}
-	held, err := t.settled(ctx, g, ask)
+	held, err := t.readWithoutLag(ctx, g, ask)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", g, err)
 	}
@@ -135,10 +135,10 @@ func (t *Target) read(ctx context.Context, g registry.Group, ask asking) ([]regi
 	return out, nil
 }
 
-// settled asks what a service holds until the server shows what our connection
+// readWithoutLag asks what a service holds until the server shows what our connection
 // published last, and for ReadBack after that write at the most: then what
 // differs is no lag.
-func (t *Target) settled(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
+func (t *Target) readWithoutLag(ctx context.Context, g registry.Group, ask asking) ([]registry.Held, error) {
 	k := keyOf(g)
 	for look := 20 * time.Millisecond; ; look *= 2 {
 		lag := t.lag(k)
@@ -220,9 +220,9 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 func (t *Target) write(ctx context.Context, change registry.Change) error {
 	refused := t.refuses(change)
 	change = change.Except(refused)
-	wide, hasParts := t.multiPath(change.Group)
+	layout, hasParts := t.multiPath(change.Group)
 	if hasParts {
-		if err := t.putParts(ctx, wide, change, refused); err != nil {
+		if err := t.putParts(ctx, layout, change, refused); err != nil {
 			return err
 		}
 		change = change.Except(refused)
@@ -231,7 +231,7 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 		return err
 	}
 	if hasParts {
-		if err := t.deleteParts(ctx, wide, change, refused); err != nil {
+		if err := t.deleteParts(ctx, layout, change, refused); err != nil {
 			return err
 		}
 	}

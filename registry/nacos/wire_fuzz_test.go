@@ -44,7 +44,7 @@ func FuzzPayload(f *testing.F) {
 			return
 		}
 		for _, in := range new(Source).read(info).instances {
-			if in.fault == nil && in.text == "" {
+			if in.err == nil && in.text == "" {
 				t.Errorf("%+v", in)
 			}
 		}

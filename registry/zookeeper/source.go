@@ -29,7 +29,7 @@ type Format interface {
 
 	// Decode returns the services that entries report; an entry that cannot
 	// be read is a fault and costs its neighbours nothing.
-	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.Fault)
+	Decode(entries, extras []registry.Entry) ([]*registry.Service, []metadata.DecodeError)
 }
 
 // SourceOptions tune a Source.

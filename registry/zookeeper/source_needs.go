@@ -19,8 +19,8 @@ import (
 type HasDependencies interface {
 	Format
 
-	// Needs names what has to be read beside the entries.
-	Needs(entries []registry.Entry) []metadata.Ref
+	// Dependencies names what has to be read beside the entries.
+	Dependencies(entries []registry.Entry) []metadata.Ref
 
 	// Places returns the paths at which it may lie, the first that is there
 	// counts; none for what ZooKeeper does not store.
@@ -92,7 +92,7 @@ func (r *reading) want(f *folder) {
 	if !ok {
 		return
 	}
-	refs := needy.Needs(f.entries(f, f.known()))
+	refs := needy.Dependencies(f.entries(f, f.known()))
 	r.dependencies.Want(time.Now(), f.group, refs)
 	for _, ref := range refs {
 		if r.dependencies.Why(ref) == nil {
@@ -106,9 +106,9 @@ func (r *reading) want(f *folder) {
 
 // understand decodes entries with the documents that they need, as far as these
 // are known, and adds what is unknown for want of others.
-func (r *reading) understand(needy HasDependencies, f *folder, next *told) ([]*registry.Service, []metadata.Fault) {
+func (r *reading) understand(needy HasDependencies, f *folder, next *told) ([]*registry.Service, []metadata.DecodeError) {
 	services, faults := needy.Decode(f.entries(f, f.known()), r.dependencies.Documents(f.group))
-	blind := r.dependencies.Blind(faults, needy.Needs)
+	blind := r.dependencies.Blind(faults, needy.Dependencies)
 	next.lost = f.told.lost.Next(blind, f.told.services)
 	next.lost.Unknown(blind, next.unknown)
 	if err := r.dependencies.Unknown(f.group); err != nil {

@@ -28,7 +28,7 @@ type content struct {
 
 	// What the nodes tell, of formats without dependencies.
 	services []*registry.Service
-	faults   []metadata.Fault
+	faults   []metadata.DecodeError
 }
 
 // failure returns why a folder, or the first of its nodes, could not be read.

@@ -15,7 +15,7 @@ func (t *Target) Set(held ...registry.Held) {
 		events = append(events, t.set(h))
 	}
 	t.mu.Unlock()
-	t.tell(events)
+	t.notify(events)
 }
 
 // Drop removes an entry as another actor would. It is no fault if there is
@@ -29,7 +29,7 @@ func (t *Target) Drop(group registry.Group, key string) {
 		}
 	}
 	t.mu.Unlock()
-	t.tell(events)
+	t.notify(events)
 }
 
 // Expire ends the session of Options.Owner: everything live that it owns
@@ -45,7 +45,7 @@ func (t *Target) Expire() {
 		}
 	}
 	t.mu.Unlock()
-	t.tell(events)
+	t.notify(events)
 	select {
 	case t.lost <- struct{}{}:
 	default:

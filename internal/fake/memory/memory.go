@@ -138,7 +138,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", change.Group, err)
 	}
-	t.tell(events)
+	t.notify(events)
 	return t.end(OpWrite, change.Group)
 }
 
@@ -265,7 +265,7 @@ func (t *Target) end(op Op, group registry.Group) error {
 	return nil
 }
 
-func (t *Target) tell(events []Event) {
+func (t *Target) notify(events []Event) {
 	if t.opts.Watch == nil {
 		return
 	}

@@ -174,8 +174,8 @@ func (s *Server) Requests(kind string) []Request {
 	return out
 }
 
-// Taken returns how many requests there were.
-func (s *Server) Taken() int {
+// RequestCount returns how many requests there were.
+func (s *Server) RequestCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.log)

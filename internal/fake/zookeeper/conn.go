@@ -132,7 +132,7 @@ func (c *conn) connect() error {
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
-	if answer := c.server.word(string(head[:])); answer != "" {
+	if answer := c.server.command(string(head[:])); answer != "" {
 		c.send([]byte(answer))
 		return c.finish()
 	}
@@ -175,8 +175,8 @@ func connectResponse(s *session) []byte {
 	return e.packet()
 }
 
-// word answers a four letter word; empty where it is none.
-func (s *Server) word(w string) string {
+// command answers a four letter word; empty where it is none.
+func (s *Server) command(w string) string {
 	switch w {
 	case "ruok":
 		return "imok"

@@ -100,7 +100,7 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) accept(l net.Listener) {
 	for {
 		raw, err := l.Accept()
-		if err != nil || s.take(raw) != nil {
+		if err != nil || s.serveConn(raw) != nil {
 			return
 		}
 	}
@@ -110,14 +110,14 @@ func (s *Server) accept(l net.Listener) {
 // whatever the address. It is what a client's dialer may be replaced by.
 func (s *Server) Dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
-	if err := s.take(server); err != nil {
+	if err := s.serveConn(server); err != nil {
 		return nil, err
 	}
 	return client, nil
 }
 
-// take serves a connection.
-func (s *Server) take(raw net.Conn) error {
+// serveConn serves a connection.
+func (s *Server) serveConn(raw net.Conn) error {
 	c := &conn{Conn: raw, server: s, out: newOutbox(), gone: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()

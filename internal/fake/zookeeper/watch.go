@@ -15,20 +15,20 @@ func (c *conn) watch(r request) {
 
 // notify tells the connection of a change that it watches.
 func (c *conn) notify(e event) {
-	told := false
+	notified := false
 	if e.kind != eventChildrenChanged {
-		told = take(c.onData, e.path)
+		notified = remove(c.onData, e.path)
 	}
 	if e.kind == eventChildrenChanged || e.kind == eventDeleted {
-		told = take(c.onList, e.path) || told
+		notified = remove(c.onList, e.path) || notified
 	}
-	if told {
-		c.tell(e)
+	if notified {
+		c.sendEvent(e)
 	}
 }
 
-// tell queues the packet of an event.
-func (c *conn) tell(e event) {
+// sendEvent queues the packet of an event.
+func (c *conn) sendEvent(e event) {
 	p := newPacket()
 	p.int32(xidWatch)
 	p.int64(-1)
@@ -46,16 +46,16 @@ func (c *conn) rearm(w watches) {
 		n := c.server.tree.nodes[p]
 		switch {
 		case n == nil:
-			c.tell(event{eventDeleted, p})
+			c.sendEvent(event{eventDeleted, p})
 		case n.stat.Mzxid > w.zxid:
-			c.tell(event{eventDataChanged, p})
+			c.sendEvent(event{eventDataChanged, p})
 		default:
 			c.onData = add(c.onData, p)
 		}
 	}
 	for _, p := range w.exists {
 		if c.server.tree.nodes[p] != nil {
-			c.tell(event{eventCreated, p})
+			c.sendEvent(event{eventCreated, p})
 		} else {
 			c.onData = add(c.onData, p)
 		}
@@ -64,9 +64,9 @@ func (c *conn) rearm(w watches) {
 		n := c.server.tree.nodes[p]
 		switch {
 		case n == nil:
-			c.tell(event{eventDeleted, p})
+			c.sendEvent(event{eventDeleted, p})
 		case n.stat.Pzxid > w.zxid:
-			c.tell(event{eventChildrenChanged, p})
+			c.sendEvent(event{eventChildrenChanged, p})
 		default:
 			c.onList = add(c.onList, p)
 		}
@@ -81,8 +81,8 @@ func add(set map[string]struct{}, path string) map[string]struct{} {
 	return set
 }
 
-// take removes a path from a set, and reports whether it was there.
-func take(set map[string]struct{}, path string) bool {
+// remove removes a path from a set, and reports whether it was there.
+func remove(set map[string]struct{}, path string) bool {
 	_, ok := set[path]
 	delete(set, path)
 	return ok

@@ -28,7 +28,7 @@ type client struct {
 	node        string // the id without the number of the connection: pod.namespace
 	connectedAt time.Time
 	publication *metadata.Publication // nil: the client has no such label, or is a bridge
-	faults      []metadata.PublicationFault
+	faults      []metadata.PublicationError
 
 	unread error     // why istiod's answer for it could not be read; it may publish anything
 	again  time.Time // when it is asked for again
@@ -39,7 +39,7 @@ type answer struct {
 	clients  map[string]*client
 	nameless int       // clients whose id could not be read
 	clock    time.Time // istiod's, as far as it can be told
-	faults   []metadata.PublicationFault
+	faults   []metadata.PublicationError
 	bytes    int64
 }
 
@@ -54,7 +54,7 @@ type DecodeOptions struct {
 // Decode reads one answer to adsz as it streams in: what each client publishes
 // and what of that could not be read, both in order of connection. An answer
 // that is not whole is an error, with nothing beside it.
-func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationFault, error) {
+func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata.PublicationError, error) {
 	d := decoder{maxBytes: cmp.Or(o.MaxBytes, DefaultMaxBytes), own: o.OwnNodes, legacy: o.Legacy, bridged: o.Bridged}
 	a, err := d.decode(body)
 	if err != nil {
@@ -216,7 +216,7 @@ func (d *decoder) take(said statement, err error, a *answer) {
 		if err != nil {
 			reason = err.Error()
 		}
-		a.faults = append(a.faults, metadata.PublicationFault{Text: naming.Quote("client " + strconv.Itoa(len(a.clients)+a.nameless)), Reason: reason})
+		a.faults = append(a.faults, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(a.clients)+a.nameless)), Reason: reason})
 		return
 	}
 	c := &client{id: said.ConnectionID, node: nodeOf(said.ConnectionID), connectedAt: moment(said.ConnectedAt)}
@@ -229,7 +229,7 @@ func (d *decoder) take(said statement, err error, a *answer) {
 	}
 	if err != nil {
 		c.publication = &metadata.Publication{Client: c.id, Unread: true}
-		c.faults = []metadata.PublicationFault{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
+		c.faults = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
 		return
 	}
 	raw, published := said.Metadata.Labels[metadata.PublicationLabel]
@@ -250,11 +250,11 @@ func moment(s string) time.Time {
 	return t
 }
 
-func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationFault) {
+func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, []metadata.PublicationError) {
 	var value *string
 	if json.Unmarshal(raw, &value) != nil || value == nil {
 		return metadata.Publication{Client: id, Unread: true},
-			[]metadata.PublicationFault{{Client: id, Text: naming.Quote(string(raw)), Reason: "the label is not a string"}}
+			[]metadata.PublicationError{{Client: id, Text: naming.Quote(string(raw)), Reason: "the label is not a string"}}
 	}
 	if d.legacy {
 		return metadata.ParseLegacyPublication(id, *value)

@@ -26,7 +26,7 @@ func capture(t testing.TB, name string) []byte {
 }
 
 // publications reads an answer to its end.
-func publications(body []byte, o debug.DecodeOptions) ([]metadata.Publication, []metadata.PublicationFault, error) {
+func publications(body []byte, o debug.DecodeOptions) ([]metadata.Publication, []metadata.PublicationError, error) {
 	return debug.Decode(bytes.NewReader(body), o)
 }
 

@@ -152,7 +152,7 @@ func (p *poller) unread(c *client, err error) *client {
 	u := *c
 	u.unread, u.again = err, time.Now().Add(p.o.RetryInterval)
 	u.publication = &metadata.Publication{Client: c.id, Unread: true}
-	u.faults = []metadata.PublicationFault{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
+	u.faults = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
 	return &u
 }
 

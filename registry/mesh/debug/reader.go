@@ -322,6 +322,6 @@ func (w *watch) status(replica string, own []string) ReplicaStatus {
 	return status
 }
 
-func compareFaults(a, b metadata.PublicationFault) int {
+func compareFaults(a, b metadata.PublicationError) int {
 	return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 }

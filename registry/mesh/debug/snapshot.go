@@ -45,7 +45,7 @@ type Snapshot struct {
 
 	// Faults are what single clients publish and nobody can read, at most 1000
 	// of FaultTotal, in order.
-	Faults     []metadata.PublicationFault
+	Faults     []metadata.PublicationError
 	FaultTotal int
 
 	Replicas []ReplicaStatus // in order of address
@@ -100,8 +100,8 @@ func errorKey(err error) string {
 }
 
 // faultsOf returns what could not be read in all parts, in order.
-func faultsOf(watches map[string]*watch) (listed []metadata.PublicationFault, total int) {
-	var all []metadata.PublicationFault
+func faultsOf(watches map[string]*watch) (listed []metadata.PublicationError, total int) {
+	var all []metadata.PublicationError
 	for _, name := range slices.Sorted(maps.Keys(watches)) {
 		p := watches[name].part
 		if p == nil || !watches[name].counts() {

@@ -33,7 +33,7 @@ func (r *reading) pushes() {
 	r.stats.Pushes += count
 	r.mu.Unlock()
 	for k, n := range latest {
-		var of []*watched
+		var of []*watchedService
 		for _, s := range r.scopes {
 			if w := s.watched[k.name]; w != nil && s.Group == k.group && !w.leaving {
 				of = append(of, w)
@@ -44,8 +44,8 @@ func (r *reading) pushes() {
 				n.mixed = true
 			}
 			v := w.push(n)
-			if v.take {
-				r.take(w, n.told)
+			if v.accept {
+				r.accept(w, n.snapshot)
 			}
 			if v.ask != inTurn {
 				w.hinted = true
@@ -57,14 +57,14 @@ func (r *reading) pushes() {
 
 // answered takes in the answer to a question that was asked when before was
 // the newest stamp.
-func (r *reading) answered(w *watched, t told, before uint64, err error) {
+func (r *reading) answered(w *watchedService, t snapshot, before uint64, err error) {
 	r.news = append(r.news, w.key.name)
 	if err != nil {
 		r.unanswered(w, err)
 		return
 	}
 	if w.err != nil {
-		w.err, r.unsure = nil, true
+		w.err, r.marksOutdated = nil, true
 		delete(w.scope.failing, w)
 	}
 	first, silent := !w.known, w.known && !w.hinted
@@ -75,26 +75,26 @@ func (r *reading) answered(w *watched, t told, before uint64, err error) {
 		r.stats.Repaired++
 		r.mu.Unlock()
 	}
-	if v.take {
-		r.take(w, t)
-		r.settle(w)
+	if v.accept {
+		r.accept(w, t)
+		r.stopWaiting(w)
 	}
 	if !w.listed && w.count == 0 {
-		r.part(w)
+		r.drop(w)
 		return
 	}
 	w.hinted = v.ask != inTurn
 	if first && v.ask == inTurn {
-		w.due = time.Now().Add(r.verifies(w))
+		w.due = time.Now().Add(r.verifyDelay(w))
 		return
 	}
 	r.schedule(w, v.ask)
 }
 
-// verifies returns when a service is asked for once more that was read for the
+// verifyDelay returns when a service is asked for once more that was read for the
 // first time. One without instances may have been listed before it could be
 // read, and its push may be lost.
-func (r *reading) verifies(w *watched) time.Duration {
+func (r *reading) verifyDelay(w *watchedService) time.Duration {
 	if w.count == 0 && r.opts.VerifyInterval > 5*lookAgain {
 		return lookAgain + rand.N(4*lookAgain) //nolint:gosec // spreads load, keeps no secret
 	}
@@ -102,9 +102,9 @@ func (r *reading) verifies(w *watched) time.Duration {
 }
 
 // unanswered notes why a service could not be read. It stays as it was.
-func (r *reading) unanswered(w *watched, err error) {
+func (r *reading) unanswered(w *watchedService, err error) {
 	w.fails++
-	w.err, r.unsure = err, true
+	w.err, r.marksOutdated = err, true
 	w.scope.failing[w] = struct{}{}
 	r.failed(err)
 	t := time.Now()
@@ -113,38 +113,38 @@ func (r *reading) unanswered(w *watched, err error) {
 		w.due = r.resume
 	case errors.Is(err, registry.ErrRefused):
 		w.due = t.Add(r.opts.VerifyInterval)
-		r.settle(w)
+		r.stopWaiting(w)
 	default:
 		w.due = t.Add(r.client.opts.patient(w.fails))
-		if w.fails >= given {
-			r.settle(w)
+		if w.fails >= maxFailures {
+			r.stopWaiting(w)
 		}
 	}
 }
 
-// take makes what was reported of a service its new content.
-func (r *reading) take(w *watched, t told) {
+// accept makes what was reported of a service its new content.
+func (r *reading) accept(w *watchedService, t snapshot) {
 	if t.sum == w.sum {
 		return
 	}
 	w.sum, w.count, w.instances = t.sum, len(t.instances), t.instances
-	r.want(w)
-	r.tell(w)
-	if !slices.ContainsFunc(w.homes, home.dependent) {
+	r.requireDocuments(w)
+	r.rebuild(w)
+	if !slices.ContainsFunc(w.groups, formatGroup.dependent) {
 		w.instances = nil
 	}
 }
 
-// tell makes services of the instances that were told last. While a document
+// rebuild makes services of the instances that were told last. While a document
 // that they depend on is fetched for the first time, they stay as they were.
-func (r *reading) tell(w *watched) {
+func (r *reading) rebuild(w *watchedService) {
 	if r.unread(w) {
 		return
 	}
 	old, skipped := w.services, w.skipped
 	w.services, w.skipped = nil, nil
 	blind := make(map[string]error)
-	for _, h := range w.homes {
+	for _, h := range w.groups {
 		maps.Copy(blind, r.decode(w, h, w.instances))
 	}
 	w.lost, w.refused = w.lost.Next(blind, old), make(map[string]error)
@@ -164,7 +164,7 @@ func (r *reading) tell(w *watched) {
 // decode adds the services that instances report in one format. What cannot
 // be read is skipped with its reason; of what cannot be understood for want of
 // a document the reasons are returned.
-func (r *reading) decode(w *watched, h home, instances []instance) (blind map[string]error) {
+func (r *reading) decode(w *watchedService, h formatGroup, instances []instance) (blind map[string]error) {
 	skip := func(key string, err error) {
 		key = h.group.String() + " " + key
 		w.skipped = append(w.skipped, key)
@@ -173,28 +173,28 @@ func (r *reading) decode(w *watched, h home, instances []instance) (blind map[st
 	entries := make([]registry.Entry, 0, len(instances))
 	for _, in := range instances {
 		switch n := len(entries); {
-		case in.fault != nil:
-			skip(in.key, in.fault)
+		case in.err != nil:
+			skip(in.key, in.err)
 		case n > 0 && entries[n-1].Key == in.key: // of another connection
 		default:
 			entries = append(entries, registry.Entry{Group: h.group, Key: in.key, Value: in.text})
 		}
 	}
-	services, faults := h.format.Decode(entries, r.documents.set.Documents(h.group))
-	if needy, ok := h.format.(HasDependencies); ok {
-		blind = r.documents.set.Blind(faults, needy.Needs)
+	services, failed := h.format.Decode(entries, r.documents.set.Documents(h.group))
+	if dependent, ok := h.format.(HasDependencies); ok {
+		blind = r.documents.set.Blind(failed, dependent.Dependencies)
 	}
-	for _, f := range faults {
+	for _, f := range failed {
 		skip(f.Entry.Key, f.Err)
 	}
 	w.services = append(w.services, services...)
 	return blind
 }
 
-// part lets a service go that the server neither lists nor has instances of.
+// drop lets a service go that the server neither lists nor has instances of.
 // In the first reading of a connection it is not told to be gone, but missing
 // when that is over.
-func (r *reading) part(w *watched) {
+func (r *reading) drop(w *watchedService) {
 	for _, s := range w.services {
 		if r.synced {
 			r.gone = append(r.gone, s.Name)
@@ -206,9 +206,9 @@ func (r *reading) part(w *watched) {
 
 // publish tells the table what has changed since it was last called.
 func (r *reading) publish() {
-	if r.unsure {
-		r.mark()
-		r.unsure = false
+	if r.marksOutdated {
+		r.markUnknown()
+		r.marksOutdated = false
 	}
 	switch {
 	case !r.synced && r.complete():
@@ -227,7 +227,7 @@ func (r *reading) publish() {
 func (r *reading) complete() bool {
 	listed := false
 	for _, s := range r.scopes {
-		if !s.settled() {
+		if !s.isDone() {
 			return false
 		}
 		listed = listed || s.listed
@@ -260,9 +260,9 @@ func (r *reading) count() {
 	}
 }
 
-// mark tells the table which scopes and services cannot be told. A scope of
+// markUnknown tells the table which scopes and services cannot be told. A scope of
 // which many services cannot be read is unknown as a whole.
-func (r *reading) mark() {
+func (r *reading) markUnknown() {
 	want := make(map[string]error)
 	for _, s := range r.scopes {
 		if err := s.unreadable(); err != nil {
@@ -275,7 +275,7 @@ func (r *reading) mark() {
 			w.unknown(want)
 		}
 		for _, w := range s.watched {
-			r.doubt(w, want)
+			r.addUnknown(w, want)
 		}
 	}
 	for key := range r.marked {
@@ -304,8 +304,8 @@ func (s *scope) unreadable() error {
 
 // unknown adds a service that could not be read: all that it may report, so
 // that nothing is concluded from what was never seen of it, and what was seen.
-func (w *watched) unknown(to map[string]error) {
-	for _, h := range w.homes {
+func (w *watchedService) unknown(to map[string]error) {
+	for _, h := range w.groups {
 		to[metadata.ScopeOf(h.format, h.group)] = w.err
 	}
 	for _, s := range w.services {
