@@ -1,0 +1,207 @@
+package serviceentry
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/xds-bridge/xds-bridge/metadata"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// What an Object says it is, as Kubernetes has it.
+const (
+	APIVersion = "networking.istio.io/v1"
+	ObjectKind = "ServiceEntry"
+)
+
+// The labels and annotations that an Object has beside those of its Header.
+const (
+	LabelManager   = "app.kubernetes.io/managed-by"
+	Manager        = "xds-bridge"
+	AnnotationKeys = "xds-bridge/keys" // the service keys, each on a line of its own
+)
+
+// An Object is a ServiceEntry as Kubernetes stores it, less what a Codec does not
+// write. Its name is the host.
+type Object struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Metadata   ObjectMeta `json:"metadata"`
+	Spec       ObjectSpec `json:"spec"`
+}
+
+// ObjectMeta is what any object has.
+type ObjectMeta struct {
+	Name            string            `json:"name"`
+	Namespace       string            `json:"namespace,omitempty"`
+	UID             string            `json:"uid,omitempty"`
+	ResourceVersion string            `json:"resourceVersion,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	Annotations     map[string]string `json:"annotations,omitempty"`
+}
+
+// ObjectSpec is what an object says of a service.
+type ObjectSpec struct {
+	Hosts      []string   `json:"hosts"`
+	Addresses  []string   `json:"addresses,omitempty"`
+	Ports      []Port     `json:"ports"`
+	Location   string     `json:"location,omitempty"`
+	Resolution string     `json:"resolution,omitempty"`
+	ExportTo   []string   `json:"exportTo,omitempty"`
+	Endpoints  []Workload `json:"endpoints,omitempty"`
+}
+
+// A Workload is one endpoint of an object.
+type Workload struct {
+	Address  string            `json:"address"`
+	Ports    map[string]uint16 `json:"ports,omitempty"` // by the name of the service's port
+	Labels   map[string]string `json:"labels,omitempty"`
+	Locality string            `json:"locality,omitempty"`
+	Weight   uint32            `json:"weight,omitempty"`
+}
+
+// NewObject makes the object of a group from its entries. The address is the
+// service's; the zero value: it has none.
+func NewObject(group registry.Group, entries []registry.Entry, address netip.Addr) (Object, error) {
+	i := slices.IndexFunc(entries, func(e registry.Entry) bool { return e.Key == HeaderKey })
+	if i < 0 {
+		return Object{}, fmt.Errorf("%s: endpoints without their service", group)
+	}
+	h, err := ParseHeader(entries[i])
+	if err != nil {
+		return Object{}, err
+	}
+	o := Object{
+		APIVersion: APIVersion, Kind: ObjectKind,
+		Metadata: ObjectMeta{Name: group.Name, Namespace: group.Namespace, Labels: map[string]string{LabelManager: Manager}, Annotations: make(map[string]string)},
+		Spec:     ObjectSpec{Hosts: []string{h.Host}, Ports: []Port{h.Port}, Location: h.location(), Resolution: "STATIC", ExportTo: h.ExportTo},
+	}
+	maps.Copy(o.Metadata.Labels, h.Labels)
+	maps.Copy(o.Metadata.Annotations, h.Annotations)
+	if len(h.Keys) > 0 {
+		o.Metadata.Annotations[AnnotationKeys] = strings.Join(h.Keys, "\n")
+	}
+	if address.IsValid() {
+		o.Spec.Addresses = []string{address.String()}
+	}
+	for _, e := range slices.SortedFunc(slices.Values(entries), registry.Entry.Compare) {
+		if e.Key == HeaderKey {
+			continue
+		}
+		p, err := ParseEndpoint(e)
+		if err != nil {
+			return Object{}, err
+		}
+		o.Spec.Endpoints = append(o.Spec.Endpoints, Workload{
+			Address: p.Address, Ports: map[string]uint16{h.Port.Name: p.Port}, Labels: p.Labels, Locality: p.Locality, Weight: p.Weight,
+		})
+	}
+	return o, nil
+}
+
+// location returns where istio takes a service for to be.
+func (h Header) location() string {
+	if h.External {
+		return "MESH_EXTERNAL"
+	}
+	return "MESH_INTERNAL"
+}
+
+// Owner returns whose the object is, as registry.Held.Owner has it; empty where
+// it says of none.
+func (o Object) Owner() string {
+	m, err := metadata.ParseMark(o.Metadata.Annotations[AnnotationMark])
+	if err != nil {
+		return ""
+	}
+	return m.Owner
+}
+
+// Group returns the group that an object is.
+func (o Object) Group() registry.Group {
+	return registry.Group{
+		Kind: Kind, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name,
+		Exclusive: o.Owner() != "" && o.Metadata.Annotations[AnnotationKeys] == "",
+	}
+}
+
+// Entries returns what NewObject made the object of, in their order; whatever else
+// the object says makes an entry that no Codec writes. The addresses of services
+// are within a range.
+func (o Object) Entries(within netip.Prefix) []registry.Entry {
+	s, group := o.Spec, o.Group()
+	h := Header{
+		External: s.Location == "MESH_EXTERNAL" || s.Location == "", ExportTo: s.ExportTo, VIP: o.address(within),
+		Labels: ours(o.Metadata.Labels), Annotations: ours(o.Metadata.Annotations),
+	}
+	if keys := h.Annotations[AnnotationKeys]; keys != "" {
+		h.Keys = strings.Split(keys, "\n")
+		delete(h.Annotations, AnnotationKeys)
+	}
+	value := metadata.JSON(o.Spec) // of one that no Codec writes
+	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == "STATIC" {
+		h.Host, h.Port = s.Hosts[0], s.Ports[0]
+		value = metadata.JSON(h)
+	}
+	all := []registry.Entry{{Group: group, Key: HeaderKey, Value: value}}
+	for _, w := range s.Endpoints {
+		e := Endpoint{Address: w.Address, Port: w.Ports[h.Port.Name], Labels: w.Labels, Locality: w.Locality, Weight: w.Weight}
+		all = append(all, registry.Entry{Group: group, Key: net.JoinHostPort(e.Address, strconv.Itoa(int(e.Port))), Value: e.encode()})
+	}
+	slices.SortStableFunc(all, registry.Entry.Compare)
+	return slices.CompactFunc(all, func(a, b registry.Entry) bool { return a.Key == b.Key })
+}
+
+// address returns the address that the host's hash stands for where the object has
+// that or, because another host has it, a later choice; else what it has.
+func (o Object) address(within netip.Prefix) string {
+	if len(o.Spec.Addresses) == 0 {
+		return ""
+	}
+	have, err := netip.ParseAddr(o.Spec.Addresses[0])
+	if err == nil && o.IsChoice(have, within) {
+		return VIP(within, o.Spec.Hosts[0], 0).String()
+	}
+	return o.Spec.Addresses[0]
+}
+
+// IsChoice reports whether an address is one of those that VIP gives the host.
+func (o Object) IsChoice(address netip.Addr, within netip.Prefix) bool {
+	if !within.IsValid() || len(o.Spec.Hosts) == 0 {
+		return false
+	}
+	for n := 0; ; n++ {
+		switch at := VIP(within, o.Spec.Hosts[0], n); {
+		case !at.IsValid():
+			return false
+		case at == address:
+			return true
+		}
+	}
+}
+
+// ours returns the labels or annotations that a Header has.
+func ours(all map[string]string) map[string]string {
+	out := make(map[string]string, len(all))
+	for k, v := range all {
+		if strings.HasPrefix(k, "xds-bridge/") || strings.HasPrefix(k, attributePrefix) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// ParseObject reads an object as Kubernetes has it in JSON.
+func ParseObject(text []byte) (Object, error) {
+	var o Object
+	if err := json.Unmarshal(text, &o); err != nil {
+		return o, fmt.Errorf("no ServiceEntry: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,224 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// serviceEntries are the objects as the API has them.
+func serviceEntries() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "networking.istio.io", Version: "v1", Resource: "serviceentries"}
+}
+
+// An API is the Kubernetes API as a Store. Objects are written by server-side
+// apply, without force: what another manager of fields owns stays its own.
+type API struct {
+	client  dynamic.Interface
+	manager string
+
+	mu     sync.Mutex
+	listed map[types.NamespacedName]serviceentry.Object // each until it is got once, or changed
+	at     time.Time                                    // of the list
+}
+
+// NewAPI returns a store over an API server. The manager of fields names the owner.
+// The caller bounds calls: the client does not.
+func NewAPI(c *rest.Config, owner string) (*API, error) {
+	c = rest.CopyConfig(c)
+	c.QPS = -1
+	c.WarningHandler = rest.NoWarnings{}
+	client, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return &API{client: client, manager: "xds-bridge/" + owner}, nil
+}
+
+// pageSize is how many objects one answer lists.
+const pageSize = 500
+
+// List implements Store.
+func (a *API) List(ctx context.Context, namespace string) ([]serviceentry.Object, error) {
+	at := time.Now()
+	all, err := a.pages(ctx, namespace)
+	if err != nil {
+		return nil, explain(err, "list", namespace)
+	}
+	listed := make(map[types.NamespacedName]serviceentry.Object, len(all))
+	for _, o := range all {
+		listed[types.NamespacedName{Namespace: namespace, Name: o.Metadata.Name}] = o
+	}
+	a.mu.Lock()
+	a.listed, a.at = listed, at
+	a.mu.Unlock()
+	return all, nil
+}
+
+// pages reads all pages of a list, and all once more where the server forgot
+// meanwhile what the later ones are.
+func (a *API) pages(ctx context.Context, namespace string) (all []serviceentry.Object, err error) {
+	for o := (metav1.ListOptions{Limit: pageSize}); ; {
+		page, err := a.client.Resource(serviceEntries()).Namespace(namespace).List(ctx, o)
+		if apierrors.IsResourceExpired(err) && o.Continue != "" {
+			all, o = nil, metav1.ListOptions{} // at once, so that none is left out
+			continue
+		}
+		if err != nil {
+			return nil, err //nolint:wrapcheck // explained by the caller
+		}
+		for i := range page.Items {
+			object, err := parse(&page.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, object)
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+func parse(u *unstructured.Unstructured) (serviceentry.Object, error) {
+	text, err := json.Marshal(u.Object)
+	if err != nil {
+		return serviceentry.Object{}, fmt.Errorf("%s: %w", u.GetName(), err)
+	}
+	o, err := serviceentry.ParseObject(text)
+	if err != nil {
+		return o, fmt.Errorf("%s: %w", u.GetName(), err)
+	}
+	return o, nil
+}
+
+// fresh is for how long what a list told of an object is taken for what it is: a
+// first reading of all follows it.
+const fresh = 30 * time.Second
+
+// Get implements Store.
+func (a *API) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
+	if o, ok := a.take(types.NamespacedName{Namespace: namespace, Name: name}); ok {
+		return &o, nil
+	}
+	u, err := a.client.Resource(serviceEntries()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && isObject(err, name) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explain(err, "get", namespace)
+	}
+	o, err := parse(u)
+	return &o, err
+}
+
+// isObject reports whether what was not found is the object, and not its kind.
+func isObject(err error, name string) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && status.ErrStatus.Details != nil && status.ErrStatus.Details.Name == name
+}
+
+// take returns what was just listed, once.
+func (a *API) take(name types.NamespacedName) (serviceentry.Object, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	o, ok := a.listed[name]
+	delete(a.listed, name)
+	return o, ok && time.Since(a.at) < fresh
+}
+
+// Put implements Store.
+func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
+	a.take(types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name})
+	u, err := toUnstructured(o)
+	if err != nil {
+		return err
+	}
+	_, err = a.client.Resource(serviceEntries()).Namespace(o.Metadata.Namespace).
+		Apply(ctx, o.Metadata.Name, u, metav1.ApplyOptions{FieldManager: a.manager})
+	if err != nil {
+		return explain(err, "create and patch", o.Metadata.Namespace)
+	}
+	return nil
+}
+
+func toUnstructured(o serviceentry.Object) (*unstructured.Unstructured, error) {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	u := new(unstructured.Unstructured)
+	if err := u.UnmarshalJSON(text); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return u, nil
+}
+
+// Delete implements Store.
+func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
+	m := o.Metadata
+	a.take(types.NamespacedName{Namespace: m.Namespace, Name: m.Name})
+	uid := types.UID(m.UID)
+	err := a.client.Resource(serviceEntries()).Namespace(m.Namespace).Delete(ctx, m.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &m.ResourceVersion},
+	})
+	if err != nil && (!apierrors.IsNotFound(err) || !isObject(err, m.Name)) {
+		return explain(err, "delete", m.Namespace)
+	}
+	return nil
+}
+
+// explain says what an answer of the API server means, and what to do where a
+// repetition cannot help.
+func explain(err error, verb, namespace string) error {
+	switch {
+	case apierrors.IsConflict(err) && len(managers(err)) > 0:
+		return fmt.Errorf("%w: fields of the ServiceEntry belong to %s: have that let go of them, or leave the service out",
+			registry.ErrRefused, strings.Join(managers(err), ", "))
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "being terminated"):
+		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, namespace, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: allow %s for serviceentries.networking.istio.io in namespace %s: %w", registry.ErrRefused, verb, namespace, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: the API server does not know who we are: check kubeconfig: %w", registry.ErrRefused, err)
+	case apierrors.IsNotFound(err) && strings.Contains(err.Error(), "namespaces"):
+		return fmt.Errorf("%w: create namespace %s: %w", registry.ErrRefused, namespace, err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: install istio's custom resource definitions, as istio/base does: %w", registry.ErrRefused, err)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
+	}
+	return fmt.Errorf("%s in namespace %s: %w", verb, namespace, err)
+}
+
+// managers returns who owns the fields that an apply would change.
+func managers(err error) []string {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || status.ErrStatus.Details == nil {
+		return nil
+	}
+	var all []string
+	for _, cause := range status.ErrStatus.Details.Causes {
+		if cause.Type == metav1.CauseTypeFieldManagerConflict {
+			all = append(all, cause.Message+" ("+cause.Field+")")
+		}
+	}
+	return all
+}
