@@ -3,7 +3,6 @@ package config
 import (
 	"net/netip"
 	"strconv"
-	"strings"
 )
 
 // Istiod is a mesh, reached through istiod.
@@ -112,11 +111,7 @@ func (v *validator) imports(path string, m Import) {
 	v.domain(path+".suffix", m.Suffix)
 	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
 	v.prefixes(path+".allow", m.Allow)
-	for i, namespace := range m.ExportTo {
-		if !isNamespace(namespace) {
-			v.fault(path+".exportTo["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave exportTo out for all", namespace)
-		}
-	}
+	v.namespaces(path+".exportTo", m.ExportTo)
 	if t := m.TLS; t != nil {
 		v.pair(path+".tls", [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 		if t.CertFile == "" && t.KeyFile == "" {
@@ -139,11 +134,6 @@ func (v *validator) clients(path string, m Import) {
 			v.fault(path+".names["+strconv.Itoa(i)+"]", "is empty; write a name that a certificate holds, such as spiffe://cluster.local/ns/istio-system/sa/istiod")
 		}
 	}
-}
-
-// isNamespace reports whether Kubernetes takes a name for a namespace.
-func isNamespace(name string) bool {
-	return validName(name) && strings.ToLower(name) == name && !strings.ContainsAny(name, "._") && !strings.HasSuffix(name, "-")
 }
 
 // transport checks that address, TLS and token go together.

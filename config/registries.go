@@ -8,15 +8,16 @@ import (
 // Registry is one registry; exactly one of its sections is set. A new kind has its
 // section here, and a line in sections.
 type Registry struct {
-	Istiod    *Istiod    `yaml:"istiod" doc:"A mesh, reached through istiod."`
-	ZooKeeper *ZooKeeper `yaml:"zookeeper" doc:"A ZooKeeper ensemble."`
-	Nacos     *Nacos     `yaml:"nacos" doc:"A Nacos cluster."`
-	Timing    Timing     `yaml:"timing" doc:"How this registry is written to."`
+	Istiod     *Istiod     `yaml:"istiod" doc:"A mesh, reached through istiod."`
+	Kubernetes *Kubernetes `yaml:"kubernetes" doc:"A mesh, reached through the API of its Kubernetes cluster."`
+	ZooKeeper  *ZooKeeper  `yaml:"zookeeper" doc:"A ZooKeeper ensemble."`
+	Nacos      *Nacos      `yaml:"nacos" doc:"A Nacos cluster."`
+	Timing     Timing      `yaml:"timing" doc:"How this registry is written to."`
 }
 
 // sections returns the sections of the file that are there.
 func (r Registry) sections() []Section {
-	all := []Section{r.Istiod, r.ZooKeeper, r.Nacos}
+	all := []Section{r.Istiod, r.Kubernetes, r.ZooKeeper, r.Nacos}
 	return slices.DeleteFunc(all, func(s Section) bool { return reflect.ValueOf(s).IsNil() })
 }
 
@@ -30,6 +31,9 @@ func kinds() []string {
 	}
 	return all
 }
+
+// Mesh reports whether the registry is a mesh, whose services are hosts.
+func (r Registry) Mesh() bool { return r.Istiod != nil || r.Kubernetes != nil }
 
 // Section returns what is said of the registry; nil of one whose configuration is
 // not valid.

@@ -40,7 +40,7 @@ func (v *validator) listen(path string, b Bridge, registries map[string]Registry
 	switch {
 	case !known:
 	case to.Istiod == nil && b.Listen != "":
-		v.fault(path+".listen", "is for bridges into a mesh only, and %q is none; leave it out", b.To)
+		v.fault(path+".listen", "is where istiod reads, and %q is not reached through istiod; leave it out", b.To)
 	case to.Istiod != nil && b.Listen == "":
 		v.fault(path+".listen", "missing; a bridge into a mesh serves istiod at an address, such as \":15031\"")
 	case to.Istiod != nil:

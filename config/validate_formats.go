@@ -17,7 +17,7 @@ func (v *validator) formats(path string, b Bridge, registries map[string]Registr
 		v.fault(path+".formats", "missing; such as [dubbo-interface]")
 	}
 	from, to := registries[b.From], registries[b.To]
-	if len(b.Reads) > 0 && (from.Istiod != nil || to.Istiod != nil) {
+	if len(b.Reads) > 0 && (from.Mesh() || to.Mesh()) {
 		v.fault(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
 	}
 	v.formatList(path+".formats", b.Formats, to)

@@ -44,6 +44,8 @@ func kindOf(r config.Registry) kind {
 	switch s := r.Section().(type) {
 	case *config.Istiod:
 		return meshKind{s}
+	case *config.Kubernetes:
+		return kubernetesKind{s}
 	case *config.ZooKeeper:
 		return zookeeperKind{s}
 	case *config.Nacos:

@@ -145,16 +145,27 @@ func (a *API) take(name types.NamespacedName) (serviceentry.Object, bool) {
 // Put implements Store.
 func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
 	a.take(types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name})
+	return a.apply(ctx, o, metav1.ApplyOptions{FieldManager: a.manager})
+}
+
+func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.ApplyOptions) error {
 	u, err := toUnstructured(o)
 	if err != nil {
 		return err
 	}
-	_, err = a.client.Resource(serviceEntries()).Namespace(o.Metadata.Namespace).
-		Apply(ctx, o.Metadata.Name, u, metav1.ApplyOptions{FieldManager: a.manager})
-	if err != nil {
+	if _, err = a.client.Resource(serviceEntries()).Namespace(o.Metadata.Namespace).Apply(ctx, o.Metadata.Name, u, how); err != nil {
 		return explain(err, "create and patch", o.Metadata.Namespace)
 	}
 	return nil
+}
+
+// Try implements Store.
+func (a *API) Try(ctx context.Context, namespace string) error {
+	const name = "preflight.xds-bridge.internal"
+	return a.apply(ctx, serviceentry.Object{
+		APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: serviceentry.ObjectSpec{Hosts: []string{name}, Ports: []serviceentry.Port{{Number: 80, Name: "http", Protocol: "HTTP"}}, Resolution: "STATIC"},
+	}, metav1.ApplyOptions{FieldManager: a.manager, DryRun: []string{metav1.DryRunAll}})
 }
 
 func toUnstructured(o serviceentry.Object) (*unstructured.Unstructured, error) {

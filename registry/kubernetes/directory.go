@@ -166,3 +166,12 @@ func (d *Directory) Delete(ctx context.Context, o serviceentry.Object) error {
 	}
 	return d.sync()
 }
+
+// Try implements Store.
+func (d *Directory) Try(ctx context.Context, _ string) error {
+	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
+	if err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}

@@ -31,6 +31,9 @@ type Store interface {
 
 	// Delete deletes an object as it was got, with errors as those of Put.
 	Delete(ctx context.Context, o serviceentry.Object) error
+
+	// Try reports whether an object could be stored in a namespace. It stores none.
+	Try(ctx context.Context, namespace string) error
 }
 
 // Options tune a Target.
@@ -53,6 +56,7 @@ type Target struct {
 
 	mu        sync.Mutex
 	addresses map[netip.Addr]string // of services: the name of the object that has it
+	state     State
 }
 
 // NewTarget returns a target over a store.
@@ -60,7 +64,9 @@ func NewTarget(store Store, o Options) *Target {
 	if o.MaxObject == 0 {
 		o.MaxObject = maxObject
 	}
-	return &Target{o: o, owner: metadata.OwnerMark(o.Owner), store: store, addresses: make(map[netip.Addr]string)}
+	t := &Target{o: o, owner: metadata.OwnerMark(o.Owner), addresses: make(map[netip.Addr]string)}
+	t.store = observed{store, t}
+	return t
 }
 
 // Groups implements registry.Target.

@@ -1,0 +1,100 @@
+package config
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Kubernetes is a mesh, reached through the API of its cluster.
+type Kubernetes struct {
+	Kubeconfig string           `yaml:"kubeconfig" doc:"A kubeconfig file, read at the start. Where it is empty: within a pod its service account, elsewhere $KUBECONFIG or ~/.kube/config."`
+	Context    string           `yaml:"context" doc:"The context of kubeconfig; its current one where it is empty."`
+	ID         string           `yaml:"id" doc:"The mesh's id in the path of an entry, which ends loops; the registry's name where it is empty. Deployments that share a mesh have to call it the same."`
+	Timeout    Duration         `yaml:"timeout" default:"10s" doc:"How long one call may take."`
+	Limits     Limits           `yaml:"limits" doc:"What the API server may send."`
+	Import     KubernetesImport `yaml:"import" doc:"How services of other registries appear in this mesh."`
+}
+
+// KubernetesImport says how services of other registries appear in a mesh.
+type KubernetesImport struct {
+	Namespace string         `yaml:"namespace" default:"xds-bridge" doc:"The namespace of the ServiceEntries; it has to be there, and nothing else should be in it."`
+	Directory string         `yaml:"directory" doc:"Write the ServiceEntries here, as a YAML file each, instead of into the API: for istiod's fs:// or for Git. The API server is not called for that."`
+	Suffix    string         `yaml:"suffix" default:"bridge.internal" doc:"What the hosts end in; nothing under it is exported."`
+	VIPs      netip.Prefix   `yaml:"vips" default:"240.64.0.0/12" doc:"The network virtual addresses are taken from."`
+	ExportTo  []string       `yaml:"exportTo" filled:"to show them to none remove the bridges into this mesh" doc:"Namespaces that see the hosts; without it all do."`
+	Allow     []netip.Prefix `yaml:"allow" filled:"to let none in remove the bridges into this mesh" doc:"Networks that endpoints may lie in; without it in any. Loopback, link-local, multicast and metadata services need select.allow besides."`
+}
+
+// Settings implements Section.
+func (k *Kubernetes) Settings() Settings {
+	return Settings{
+		Kind: "kubernetes", Title: "Kubernetes", ID: k.ID, Limits: k.Limits, Timeout: k.Timeout,
+		Fixed: map[string]string{"id": k.ID, "import.namespace": k.Import.Namespace, "import.suffix": k.Import.Suffix, "import.directory": k.Import.Directory},
+	}
+}
+
+// Parts implements Section.
+func (k *Kubernetes) Parts() Parts {
+	loop := *k
+	loop.Limits = k.Limits.ofConnection()
+	source, connection := loop, loop
+	source.Import = KubernetesImport{}
+	connection.ID, connection.Import = "", KubernetesImport{Directory: k.Import.Directory}
+	return Parts{
+		Identity:   Registry{Kubernetes: &Kubernetes{ID: k.ID}},
+		Source:     Registry{Kubernetes: &source},
+		Connection: Registry{Kubernetes: &connection},
+		Loop:       Registry{Kubernetes: &loop},
+	}
+}
+
+func (k *Kubernetes) validate(v *validator, path string) {
+	if k.ID != "" {
+		v.name(path+".id", k.ID, "")
+	}
+	if k.Timeout <= 0 {
+		v.fault(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
+	}
+	v.limits(path+".limits", k.Limits)
+	m, path := k.Import, path+".import"
+	if !isNamespace(m.Namespace) {
+		v.fault(path+".namespace", "%q is no namespace of Kubernetes; write such as xds-bridge", m.Namespace)
+	}
+	if m.Directory != "" && !filepath.IsAbs(m.Directory) {
+		v.fault(path+".directory", "%q depends on where the bridge is started; write it from / on", m.Directory)
+	}
+	v.domain(path+".suffix", m.Suffix)
+	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
+	v.prefixes(path+".allow", m.Allow)
+	v.namespaces(path+".exportTo", m.ExportTo)
+}
+
+// namespaces checks names of namespaces of Kubernetes.
+func (v *validator) namespaces(path string, names []string) {
+	for i, name := range names {
+		if !isNamespace(name) {
+			v.fault(path+"["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave it out for all", name)
+		}
+	}
+}
+
+// isNamespace reports whether Kubernetes takes a name for a namespace.
+func isNamespace(name string) bool {
+	return validName(name) && strings.ToLower(name) == name && !strings.ContainsAny(name, "._") && !strings.HasSuffix(name, "-")
+}
+
+func (k *Kubernetes) files(v *validator, path string) {
+	if k.Kubeconfig != "" {
+		if _, err := os.ReadFile(k.Kubeconfig); err != nil {
+			v.fault(path+".kubeconfig", "%v; name a kubeconfig file that we may read", err)
+		}
+	}
+	if d := k.Import.Directory; d != "" {
+		if _, err := os.ReadDir(d); err != nil {
+			v.fault(path+".import.directory", "%v; make it, and let us write there", err)
+		}
+	}
+}

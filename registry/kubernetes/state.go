@@ -1,0 +1,73 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// State is how a target stands with its store.
+type State struct {
+	Err   error     // of the last call; nil: it was answered, if only by a refusal of one object
+	At    time.Time // when that was; zero: there was none yet
+	Since time.Time // since when it has been so
+}
+
+// State returns how the last call went.
+func (t *Target) State() State {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state
+}
+
+// answered notes how a call went.
+func (t *Target) answered(err error) {
+	if errors.Is(err, registry.ErrRefused) || errors.Is(err, registry.ErrConflict) {
+		err = nil
+	}
+	t.setState(err)
+}
+
+func (t *Target) setState(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.At = time.Now()
+	if (t.state.Err == nil) != (err == nil) || t.state.Since.IsZero() {
+		t.state.Since = t.state.At
+	}
+	t.state.Err = err
+}
+
+// observed is a store whose calls a target notes.
+type observed struct {
+	Store
+
+	target *Target
+}
+
+func (s observed) List(ctx context.Context, namespace string) ([]serviceentry.Object, error) {
+	all, err := s.Store.List(ctx, namespace)
+	s.target.setState(err)
+	return all, err //nolint:wrapcheck // handed on
+}
+
+func (s observed) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
+	o, err := s.Store.Get(ctx, namespace, name)
+	s.target.answered(err)
+	return o, err //nolint:wrapcheck // handed on
+}
+
+func (s observed) Put(ctx context.Context, o serviceentry.Object) error {
+	err := s.Store.Put(ctx, o)
+	s.target.answered(err)
+	return err //nolint:wrapcheck // handed on
+}
+
+func (s observed) Delete(ctx context.Context, o serviceentry.Object) error {
+	err := s.Store.Delete(ctx, o)
+	s.target.answered(err)
+	return err //nolint:wrapcheck // handed on
+}
