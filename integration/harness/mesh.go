@@ -21,6 +21,9 @@ func NewMesh(t testing.TB) *Mesh {
 	return &Mesh{dir: t.TempDir()}
 }
 
+// Dir returns the folder.
+func (m *Mesh) Dir() string { return m.dir }
+
 // From makes istiods that are started later read an MCP server too. It has to
 // listen before they start: an istiod whose source is away at its start ends.
 func (m *Mesh) From(address string) {

@@ -62,8 +62,13 @@ func (k kubernetesKind) connection(b *builder, at sinkKey) (*targetConnection, e
 // A kubernetesConnection is a store of ServiceEntries.
 type kubernetesConnection struct {
 	name, where string
-	store       kubernetes.Store
+	store       kubernetesStore
 	target      *kubernetes.Target
+}
+
+type kubernetesStore interface {
+	kubernetes.Store
+	kubernetes.Probe
 }
 
 func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(ctx) }

@@ -159,7 +159,7 @@ func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.Apply
 	return nil
 }
 
-// Try implements Store.
+// Try implements Probe.
 func (a *API) Try(ctx context.Context, namespace string) error {
 	const name = "preflight.xds-bridge.internal"
 	return a.apply(ctx, serviceentry.Object{

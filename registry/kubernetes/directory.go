@@ -167,7 +167,7 @@ func (d *Directory) Delete(ctx context.Context, o serviceentry.Object) error {
 	return d.sync()
 }
 
-// Try implements Store.
+// Try implements Probe.
 func (d *Directory) Try(ctx context.Context, _ string) error {
 	f, err := os.CreateTemp(d.path, ".xds-bridge-*")
 	if err != nil {

@@ -31,8 +31,10 @@ type Store interface {
 
 	// Delete deletes an object as it was got, with errors as those of Put.
 	Delete(ctx context.Context, o serviceentry.Object) error
+}
 
-	// Try reports whether an object could be stored in a namespace. It stores none.
+// A Probe reports whether an object could be stored in a namespace. It stores none.
+type Probe interface {
 	Try(ctx context.Context, namespace string) error
 }
 
