@@ -57,7 +57,7 @@ func TestImport(t *testing.T) {
 				subscriber.subscribe(t, group)
 				in.singles(t, "Nacos", 60, func(t *testing.T, k int) time.Time {
 					must(t, r.put(t.Context(), group, k, 7))
-					return subscriber.told(t, iface(k)+"\"", `"endPointWeight":"7"`)
+					return subscriber.notified(t, iface(k)+"\"", `"endPointWeight":"7"`)
 				})
 			}
 		})

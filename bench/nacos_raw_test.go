@@ -192,9 +192,9 @@ func gone(t *testing.T, server *harness.Nacos, group string, services int) {
 	})
 }
 
-// told waits until a subscriber was told something that holds all of the
+// notified waits until a subscriber was told something that holds all of the
 // texts, and returns when.
-func (r rawNacos) told(t *testing.T, texts ...string) time.Time {
+func (r rawNacos) notified(t *testing.T, texts ...string) time.Time {
 	t.Helper()
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()

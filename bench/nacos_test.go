@@ -70,7 +70,7 @@ func (n *nacosBench) initial(t *testing.T, f *fleet, rounds int) {
 			p = f.intoNacos(t, n.server, group)
 			p.written(t, n.services)
 		})
-		p.settle(t, n.services*perService)
+		p.await(t, n.services*perService)
 		second := dialNacos(t, n.server)
 		if names := second.names(t, group); len(names) != n.services {
 			t.Fatalf("a second client sees %d services", len(names))
@@ -95,7 +95,7 @@ func (n *nacosBench) recovery(t *testing.T, f *fleet, rounds int) {
 	r := dialNacos(t, n.server)
 	r.write(t, "CUTFLOOR", n.services)
 	p := f.intoNacos(t, n.server, "CUT")
-	p.settle(t, n.services*perService)
+	p.await(t, n.services*perService)
 	floor := func(int) spent {
 		return turn(t, n.server.Process(), func() {
 			r.close()
@@ -109,7 +109,7 @@ func (n *nacosBench) recovery(t *testing.T, f *fleet, rounds int) {
 			p.cut()
 			p.written(t, before+n.services)
 		})
-		p.settle(t, n.services*perService)
+		p.await(t, n.services*perService)
 		return took
 	}
 	contest{
@@ -126,7 +126,7 @@ func (n *nacosBench) single(t *testing.T, f *fleet) {
 	t.Helper()
 	const singles = 300
 	p := f.intoNacos(t, n.server, "SINGLE")
-	p.settle(t, n.services*perService)
+	p.await(t, n.services*perService)
 	subscriber, r := dialNacos(t, n.server), dialNacos(t, n.server)
 	if got := subscriber.subscribe(t, "SINGLE"); got != n.services*perService {
 		t.Fatalf("a subscriber sees %d instances", got)
@@ -142,7 +142,7 @@ func (n *nacosBench) single(t *testing.T, f *fleet) {
 		own = append(own, w.begun.Sub(at))
 		whole = append(whole, w.done.Sub(at))
 		if k%5 == 0 { // they take half a second each
-			push = append(push, subscriber.told(t, iface(k%n.services)+"\"", fmt.Sprintf(`"endPointWeight":"%d"`, version)).Sub(w.done))
+			push = append(push, subscriber.notified(t, iface(k%n.services)+"\"", fmt.Sprintf(`"endPointWeight":"%d"`, version)).Sub(w.done))
 		}
 		began := time.Now()
 		must(t, r.put(t.Context(), "SINGLEFLOOR", k%n.services, version))

@@ -168,8 +168,8 @@ func (p *pipe) written(t *testing.T, changes int) {
 	}
 }
 
-// settle waits until the target holds what the mesh has.
-func (p *pipe) settle(t *testing.T, entries int) {
+// await waits until the target holds what the mesh has.
+func (p *pipe) await(t *testing.T, entries int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -25,8 +25,8 @@ import (
 
 const pluginHost = "greeter.shop.svc.cluster.local"
 
-// way is a way in which a client of gRPC finds servers in a mesh.
-type way struct {
+// direction is a way in which a client of gRPC finds servers in a mesh.
+type direction struct {
 	target string
 	open   func(*testing.T) (resolver.Builder, func()) // as a process that starts does
 }
@@ -41,12 +41,12 @@ func TestPlugin(t *testing.T) {
 	ports := []int{healthServer(t), healthServer(t)}
 	istiod := harness.StartIstiod(t, mesh)
 	mesh.Apply(t, harness.Service{Host: pluginHost, Port: 80, Endpoints: harness.Local(ports[0])})
-	plugin := way{"xdsbridge:///" + pluginHost + ":80", func(t *testing.T) (resolver.Builder, func()) { t.Helper(); return byPlugin(t, istiod) }}
-	native := way{"xds:///" + pluginHost + ":80", func(t *testing.T) (resolver.Builder, func()) { t.Helper(); return byXDS(t, istiod) }}
+	plugin := direction{"xdsbridge:///" + pluginHost + ":80", func(t *testing.T) (resolver.Builder, func()) { t.Helper(); return byPlugin(t, istiod) }}
+	native := direction{"xds:///" + pluginHost + ":80", func(t *testing.T) (resolver.Builder, func()) { t.Helper(); return byXDS(t, istiod) }}
 
 	var start, moved, took, allocs [2][]float64
 	for range starts {
-		for i, w := range []way{plugin, native} {
+		for i, w := range []direction{plugin, native} {
 			began := time.Now()
 			h, end := w.dial(t)
 			awaitServer(t, h, ports[0])
@@ -55,7 +55,7 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 	clients := [2]healthpb.HealthClient{}
-	for i, w := range []way{plugin, native} {
+	for i, w := range []direction{plugin, native} {
 		h, end := w.dial(t)
 		defer end()
 		awaitServer(t, h, ports[0])
@@ -121,7 +121,7 @@ func byXDS(t *testing.T, istiod *harness.Istiod) (resolver.Builder, func()) {
 }
 
 // dial starts a client.
-func (w way) dial(t *testing.T) (healthpb.HealthClient, func()) {
+func (w direction) dial(t *testing.T) (healthpb.HealthClient, func()) {
 	t.Helper()
 	b, end := w.open(t)
 	conn, err := grpc.NewClient(w.target, grpc.WithResolvers(b), grpc.WithDefaultServiceConfig(xgrpc.ServiceConfig), grpc.WithTransportCredentials(insecure.NewCredentials()))

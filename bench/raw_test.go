@@ -49,7 +49,7 @@ func each(t *testing.T, services int, do func(i int) error) {
 	running.Wait()
 }
 
-func folder(root string, i int) string { return root + "/" + iface(i) + "/providers" }
+func dir(root string, i int) string { return root + "/" + iface(i) + "/providers" }
 
 // provider is a node of about the size that the bridge writes.
 func provider(i, n int) string {
@@ -73,10 +73,10 @@ func (r raw) write(t *testing.T, root string, services int) {
 	each(t, services, func(i int) error {
 		ops := []any{
 			&zk.CreateRequest{Path: root + "/" + iface(i), Acl: acl},
-			&zk.CreateRequest{Path: folder(root, i), Acl: acl},
+			&zk.CreateRequest{Path: dir(root, i), Acl: acl},
 		}
 		for n := range perService {
-			ops = append(ops, &zk.CreateRequest{Path: folder(root, i) + "/" + provider(i, n), Acl: acl})
+			ops = append(ops, &zk.CreateRequest{Path: dir(root, i) + "/" + provider(i, n), Acl: acl})
 		}
 		_, err := r.conn.Multi(ops...)
 		return err
@@ -89,7 +89,7 @@ func (r raw) count(t *testing.T, root string, services int) int {
 	var mu sync.Mutex
 	total := 0
 	each(t, services, func(i int) error {
-		children, _, err := r.conn.Children(folder(root, i))
+		children, _, err := r.conn.Children(dir(root, i))
 		mu.Lock()
 		defer mu.Unlock()
 		total += len(children)
@@ -121,11 +121,11 @@ func (r raw) read(t *testing.T, root string) int {
 // the creation was confirmed if that was before.
 func (r raw) appears(t *testing.T, i int) time.Time {
 	t.Helper()
-	_, _, told, err := r.conn.ChildrenW(folder(root, i))
+	_, _, told, err := r.conn.ChildrenW(dir(root, i))
 	must(t, err)
 	seen := make(chan time.Time, 1)
 	go func() { <-told; seen <- time.Now() }()
-	must(t, r.create(folder(root, i)+"/"+provider(i, 100)))
+	must(t, r.create(dir(root, i)+"/"+provider(i, 100)))
 	confirmed := time.Now()
 	if at := <-seen; at.Before(confirmed) {
 		return at

@@ -124,7 +124,7 @@ func wroteOneChange(t *testing.T, target *harness.ZooKeeperProxy) {
 // of a part of it: of some addresses, and not of so many.
 func whole(t *testing.T, o *faults.Oracle, service string, since time.Time, entries int) {
 	t.Helper()
-	for _, list := range o.Told(service) {
+	for _, list := range o.Notifications(service) {
 		if n := len(list.Addresses); list.At.After(since) && n != 0 && n != entries {
 			t.Errorf("a subscriber of %s saw a part of it after %s: %v", service, list.At.Sub(since), list.Addresses)
 		}

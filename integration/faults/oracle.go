@@ -234,7 +234,7 @@ func Post(t testing.TB, b *harness.Bridge, path string) string {
 // Settled returns when a subscriber of a service was first sent the list
 // that it sees now.
 func (o *Oracle) Settled(service string) time.Time {
-	lists := o.Told(service)
+	lists := o.Notifications(service)
 	return lists[len(lists)-1].At
 }
 

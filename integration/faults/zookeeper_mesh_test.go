@@ -104,7 +104,7 @@ func TestChurn(t *testing.T) {
 	znodes := harness.Connect(t, server.Address)
 	flap := func(n int, pause time.Duration) func(*testing.T) {
 		return func(t *testing.T) {
-			before, at := len(i.Told(faults.MovingInterface)), faults.Registered(faults.MovingInterface, 18999)
+			before, at := len(i.Notifications(faults.MovingInterface)), faults.Registered(faults.MovingInterface, 18999)
 			began := time.Now()
 			for range n {
 				znodes.Create(t, at, "")
@@ -113,7 +113,7 @@ func TestChurn(t *testing.T) {
 				<-time.NewTimer(pause).C
 			}
 			took := time.Since(began)
-			if told := len(i.Told(faults.MovingInterface)) - before; told > 5+25*int(took.Seconds()+1) {
+			if told := len(i.Notifications(faults.MovingInterface)) - before; told > 5+25*int(took.Seconds()+1) {
 				t.Errorf("istiod was told %d times in %s", told, took)
 			}
 		}

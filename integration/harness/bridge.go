@@ -144,9 +144,9 @@ func (b *Bridge) Running() bool { return b.process.Running() }
 func (b *Bridge) Exited() <-chan struct{} { return b.process.Exited() }
 
 // Do runs another verb of the program with the same configuration.
-func (b *Bridge) Do(t testing.TB, verb string, args ...string) (code int, stdout, stderr string) {
+func (b *Bridge) Do(t testing.TB, command string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	return Run(t, b.path, append([]string{verb, "--config", b.Config}, args...)...)
+	return Run(t, b.path, append([]string{command, "--config", b.Config}, args...)...)
 }
 
 // Log returns what the bridge printed since its last start.

@@ -63,7 +63,7 @@ func NacosVersions() []int { return []int{2, 3} }
 func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 	t.Helper()
 	n := &Nacos{owner: t, options: o, dir: t.TempDir()}
-	n.settle(t)
+	n.choosePorts(t)
 	n.Start(t)
 	if o.Auth {
 		n.firstUser(t)
@@ -71,8 +71,8 @@ func StartNacos(t testing.TB, o NacosOptions) *Nacos {
 	return n
 }
 
-// settle gives the server ports of its own.
-func (n *Nacos) settle(t testing.TB) {
+// choosePorts gives the server ports of its own.
+func (n *Nacos) choosePorts(t testing.TB) {
 	t.Helper()
 	n.port = freeNacosPort(t)
 	n.URL = "http://127.0.0.1:" + strconv.Itoa(n.port)
@@ -105,7 +105,7 @@ func (n *Nacos) Start(t testing.TB) {
 			n.Wipe(t) // half a database, which it would not open
 		}
 		if !n.served {
-			n.settle(t)
+			n.choosePorts(t)
 		}
 	}
 	n.served, n.stored = true, true

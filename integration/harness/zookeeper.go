@@ -105,10 +105,10 @@ func (z *ZooKeeper) Stored(t testing.TB) (folder string) {
 }
 
 // Restore gives a killed server what Stored returned.
-func (z *ZooKeeper) Restore(t testing.TB, folder string) {
+func (z *ZooKeeper) Restore(t testing.TB, dir string) {
 	t.Helper()
 	z.Wipe(t)
-	must(t, os.CopyFS(filepath.Join(z.dir, "data", "version-2"), os.DirFS(folder)))
+	must(t, os.CopyFS(filepath.Join(z.dir, "data", "version-2"), os.DirFS(dir)))
 }
 
 // Process returns the running server.
@@ -180,14 +180,14 @@ func (z *ZooKeeper) count(ctx context.Context, what string) (n int, err error) {
 }
 
 // ask sends one of ZooKeeper's four letter words.
-func (z *ZooKeeper) ask(ctx context.Context, word string) (string, error) {
+func (z *ZooKeeper) ask(ctx context.Context, command string) (string, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", z.Address)
 	if err != nil {
-		return "", fmt.Errorf("ask %s: %w", word, err)
+		return "", fmt.Errorf("ask %s: %w", command, err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second)) // a missed deadline shows in the read
-	_, writeErr := io.WriteString(conn, word)
+	_, writeErr := io.WriteString(conn, command)
 	answer, readErr := io.ReadAll(conn)
 	return string(answer), errors.Join(writeErr, readErr)
 }

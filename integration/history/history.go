@@ -38,14 +38,14 @@ type Recorder struct {
 
 // A service is what is known of one service.
 type service struct {
-	has         []string // what the source truly has
-	subscribers map[string]harness.Subscriber
-	told        map[string]map[string]string // what each was told last, before the events that are not judged yet
-	logged      bool                         // what is written is read from a log
-	known       []string                     // what it had when everything was judged last
-	judged      bool                         // it has been
-	writer      string                       // who wrote last
-	term        int64                        // in which term
+	has           []string // what the source truly has
+	subscribers   map[string]harness.Subscriber
+	notifications map[string]map[string]string // what each was told last, before the events that are not judged yet
+	logged        bool                         // what is written is read from a log
+	known         []string                     // what it had when everything was judged last
+	judged        bool                         // it has been
+	writer        string                       // who wrote last
+	term          int64                        // in which term
 }
 
 // An allowance is a time in which servers take away what no bridge can keep.
@@ -64,7 +64,7 @@ func New() *Recorder {
 func (r *Recorder) service(name string) *service {
 	s := r.services[name]
 	if s == nil {
-		s = &service{subscribers: make(map[string]harness.Subscriber), told: make(map[string]map[string]string)}
+		s = &service{subscribers: make(map[string]harness.Subscriber), notifications: make(map[string]map[string]string)}
 		r.services[name] = s
 	}
 	return s
@@ -111,9 +111,9 @@ func (r *Recorder) Shown(name string) error {
 	return nil
 }
 
-// Told returns the lists that the subscribers of a service were sent since
+// Notifications returns the lists that the subscribers of a service were sent since
 // all agreed last, and the last one before.
-func (r *Recorder) Told(name string) []harness.Seen {
+func (r *Recorder) Notifications(name string) []harness.Seen {
 	return r.services[name].first().Since(time.Time{})
 }
 
@@ -199,7 +199,7 @@ func (s *service) lists(name string, began, from, until time.Time) []guarantees.
 	var events []guarantees.Event
 	first := s.first()
 	for who, subscriber := range s.subscribers {
-		last := s.told[who]
+		last := s.notifications[who]
 		for _, seen := range subscriber.Since(from) {
 			if seen.At.After(until) {
 				break
@@ -210,21 +210,21 @@ func (s *service) lists(name string, began, from, until time.Time) []guarantees.
 			}
 			events, last = append(events, e), e.List
 		}
-		s.told[who] = last
+		s.notifications[who] = last
 	}
 	return events
 }
 
 // difference is the write that a list shows after another.
-func difference(told guarantees.Event, last map[string]string) guarantees.Event {
-	w := guarantees.Event{At: told.At, Kind: guarantees.Wrote, Group: told.Group, List: make(map[string]string)}
-	for key := range told.List {
+func difference(notified guarantees.Event, last map[string]string) guarantees.Event {
+	w := guarantees.Event{At: notified.At, Kind: guarantees.Wrote, Group: notified.Group, List: make(map[string]string)}
+	for key := range notified.List {
 		if last[key] == "" {
 			w.List[key] = there
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(last)) {
-		if told.List[key] == "" {
+		if notified.List[key] == "" {
 			w.Gone = append(w.Gone, key)
 		}
 	}
@@ -265,7 +265,7 @@ func (r *Recorder) anew(until time.Time) {
 	for _, s := range r.services {
 		s.known, s.judged = s.has, true
 		for who, subscriber := range s.subscribers {
-			s.told[who] = list(s.known)
+			s.notifications[who] = list(s.known)
 			subscriber.Forget(until)
 		}
 	}

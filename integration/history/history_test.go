@@ -15,25 +15,25 @@ import (
 	"github.com/xds-bridge/xds-bridge/internal/guarantees"
 )
 
-// told is a subscriber that a test tells.
-type told struct {
+// notification is a subscriber that a test tells.
+type notification struct {
 	mu   sync.Mutex
 	seen []harness.Seen
 }
 
-func (s *told) tell(addresses ...string) {
+func (s *notification) tell(addresses ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, harness.Seen{At: time.Now(), Addresses: addresses})
 }
 
-func (s *told) Since(at time.Time) []harness.Seen {
+func (s *notification) Since(at time.Time) []harness.Seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.seen), func(l harness.Seen) bool { return !l.At.After(at) })
 }
 
-func (s *told) Last() []string {
+func (s *notification) Last() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen) == 0 {
@@ -42,7 +42,7 @@ func (s *told) Last() []string {
 	return s.seen[len(s.seen)-1].Addresses
 }
 
-func (*told) Forget(time.Time) {}
+func (*notification) Forget(time.Time) {}
 
 // verdict takes in what would fail a test.
 type verdict struct {
@@ -69,46 +69,46 @@ func TestRecorder(t *testing.T) {
 	t.Parallel()
 	both := []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}
 	for name, tt := range map[string]struct {
-		tell  func(r *history.Recorder, s *told)
+		tell  func(r *history.Recorder, s *notification)
 		wants []guarantees.Guarantee
 	}{
-		"what goes at its source goes": {func(r *history.Recorder, s *told) {
+		"what goes at its source goes": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a")
 			s.tell("a")
 		}, nil},
-		"a list lacks what was there all the time": {func(_ *history.Recorder, s *told) {
+		"a list lacks what was there all the time": {func(_ *history.Recorder, s *notification) {
 			s.tell("a")
 			s.tell("a", "b")
 		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}},
-		"as servers may do": {func(r *history.Recorder, s *told) {
+		"as servers may do": {func(r *history.Recorder, s *notification) {
 			defer r.Allow(both)()
 			s.tell("a")
 			s.tell("a", "b")
 		}, nil},
-		"as servers may do, but not here": {func(r *history.Recorder, s *told) {
+		"as servers may do, but not here": {func(r *history.Recorder, s *notification) {
 			defer r.Allow(both, "s")()
 			s.tell("a")
 			s.tell("a", "b")
 		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}},
-		"as servers may have done before": {func(r *history.Recorder, s *told) {
+		"as servers may have done before": {func(r *history.Recorder, s *notification) {
 			r.Allow(both)()
 			s.tell("a")
 			s.tell("a", "b")
 		}, []guarantees.Guarantee{guarantees.NeverLess, guarantees.Quiet}},
-		"what was withdrawn comes back for a moment": {func(r *history.Recorder, s *told) {
+		"what was withdrawn comes back for a moment": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a")
 			s.tell("a")
 			s.tell("a", "b")
 			s.tell("a")
 		}, []guarantees.Guarantee{guarantees.NoResurrection, guarantees.Quiet}},
-		"in the end one is missing": {func(r *history.Recorder, s *told) {
+		"in the end one is missing": {func(r *history.Recorder, s *notification) {
 			r.Has("s", "a", "b", "c")
 			s.tell("a", "b")
 		}, []guarantees.Guarantee{guarantees.EventuallySame}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, s := history.New(), &told{}
+			r, s := history.New(), &notification{}
 			r.Subscribe("s", "consumer", s)
 			r.Has("s", "a", "b")
 			s.tell()
@@ -131,7 +131,7 @@ func TestRecorder(t *testing.T) {
 func TestRecorderPrintsTheShortest(t *testing.T) {
 	harness.Long(t)
 	t.Parallel()
-	r, s := history.New(), &told{}
+	r, s := history.New(), &notification{}
 	r.Subscribe("s", "consumer", s)
 	r.Has("s", "a", "b")
 	s.tell("a", "b")

@@ -25,17 +25,17 @@ import (
 
 const greeterHost = "greeter.shop.svc.cluster.local"
 
-// door is before istiod's debug API and lets through who has the token.
-type door struct {
+// gate is before istiod's debug API and lets through who has the token.
+type gate struct {
 	*httptest.Server
 	mu     sync.Mutex
 	token  string
 	broken http.HandlerFunc // answers in its place; nil: istiod does
 }
 
-func newDoor(t *testing.T, istiod *harness.Istiod, token string) *door {
+func newGate(t *testing.T, istiod *harness.Istiod, token string) *gate {
 	t.Helper()
-	d := &door{token: token}
+	d := &gate{token: token}
 	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: istiod.HTTP})
 	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
@@ -54,7 +54,7 @@ func newDoor(t *testing.T, istiod *harness.Istiod, token string) *door {
 	return d
 }
 
-func (d *door) set(change func()) {
+func (d *gate) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
@@ -62,7 +62,7 @@ func (d *door) set(change func()) {
 
 // meshClient returns a client of istiod whose debug API is behind a door. A
 // client logs into log, which may be nil.
-func meshClient(t *testing.T, at mesh, d *door, tokenFile string, log *slog.Logger) *client.Client {
+func meshClient(t *testing.T, at mesh, d *gate, tokenFile string, log *slog.Logger) *client.Client {
 	t.Helper()
 	text := fmt.Sprintf("mesh://%s?name=%s&namespace=shop&ip=127.0.0.1&debug=%s&interval=100ms&allow=127.0.0.0/8&token=%s",
 		at.istiod.GRPC, strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-"), strings.TrimPrefix(d.URL, "http://"), tokenFile)
@@ -70,7 +70,7 @@ func meshClient(t *testing.T, at mesh, d *door, tokenFile string, log *slog.Logg
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(b, client.Options{Settle: time.Millisecond, Log: log})
+	c, err := client.New(b, client.Options{DrainDelay: time.Millisecond, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestTheDebugAPI(t *testing.T) {
 		}
 	}
 	write("first")
-	d := newDoor(t, at.istiod, "first")
+	d := newGate(t, at.istiod, "first")
 	at.Apply(t, harness.Service{Host: greeterHost, Port: 80, Endpoints: harness.Local(18101)})
 	var log lockedBuffer
 	c := meshClient(t, at, d, file, slog.New(slog.NewTextHandler(&log, nil)))

@@ -119,8 +119,8 @@ func (s *service) failed() error {
 	return nil
 }
 
-// told is what a peer prints of one.
-type told struct {
+// notified is what a peer prints of one.
+type notified struct {
 	Address string `json:"address"`
 	Weight  int    `json:"weight"`
 	Zone    string `json:"zone"`
@@ -154,9 +154,9 @@ func TestWeightsWithTheFrameworksOwnRegistries(t *testing.T) {
 					for _, c := range s.clients {
 						c.divided(t, s.servers[0].port, 75)
 					}
-					s.awaitTold(t,
-						told{Address: address(s.servers[0].port), Weight: 30, Zone: "heavy"},
-						told{Address: address(s.servers[1].port), Weight: 10, Zone: "light"})
+					s.awaitNotified(t,
+						notified{Address: address(s.servers[0].port), Weight: 30, Zone: "heavy"},
+						notified{Address: address(s.servers[1].port), Weight: 10, Zone: "light"})
 				})
 			}
 		}
@@ -190,19 +190,19 @@ func TestWeightsInTheMesh(t *testing.T) {
 	}
 }
 
-// awaitTold waits until the framework's own registry, and the client that our
+// awaitNotified waits until the framework's own registry, and the client that our
 // plugins have, tell these weights and tags.
-func (s *service) awaitTold(t *testing.T, all ...told) {
+func (s *service) awaitNotified(t *testing.T, all ...notified) {
 	t.Helper()
-	keyed := func(all []told) map[string]told {
-		byAddress := make(map[string]told)
+	keyed := func(all []notified) map[string]notified {
+		byAddress := make(map[string]notified)
 		for _, one := range all {
 			byAddress[one.Address] = one
 		}
 		return byAddress
 	}
 	want := keyed(all)
-	check := func(got []told) error {
+	check := func(got []notified) error {
 		return harness.Same(keyed(got), want)
 	}
 	harness.Eventually(t, soon, "the own registry tells weights and tags", func() error {
@@ -211,7 +211,7 @@ func (s *service) awaitTold(t *testing.T, all ...told) {
 		if code := p.Wait(t, soon); code != 0 {
 			return fmt.Errorf("it ended with %d", code)
 		}
-		var got []told
+		var got []notified
 		if err := json.Unmarshal([]byte(out.String()), &got); err != nil {
 			return fmt.Errorf("%s: %w", out.String(), err)
 		}
@@ -225,13 +225,13 @@ func (s *service) awaitTold(t *testing.T, all ...told) {
 		if err != nil {
 			return err
 		}
-		var got []told
+		var got []notified
 		most := 0.0
 		for _, e := range found.Distinct() {
 			most = max(most, float64(e.Share()))
 		}
 		for _, e := range found.Distinct() { // formats have scales of their own
-			got = append(got, told{Address: e.Address(), Weight: int(math.Round(float64(e.Share()) * 30 / most)), Zone: e.Attribute("zone")})
+			got = append(got, notified{Address: e.Address(), Weight: int(math.Round(float64(e.Share()) * 30 / most)), Zone: e.Attribute("zone")})
 		}
 		return check(got)
 	})

@@ -42,7 +42,7 @@ func TestFrozenReplica(t *testing.T) {
 
 	frozen := w.leader(t)
 	b, other := w.replicas[frozen], w.replicas[1-frozen]
-	before, err := standingOf(t, b)
+	before, err := leadershipOf(t, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestFrozenReplica(t *testing.T) {
 	if n := seen.Fewest(); n != 1 {
 		t.Errorf("the only entry of a service was gone, %d were there", n)
 	}
-	if after, err := standingOf(t, b); err != nil || after.Lost <= before.Lost {
+	if after, err := leadershipOf(t, b); err != nil || after.Lost <= before.Lost {
 		t.Errorf("it lost its work %d times, before %d: %v", after.Lost, before.Lost, err)
 	}
 }
@@ -77,7 +77,7 @@ func TestFrozenReplica(t *testing.T) {
 func awaitLeader(t *testing.T, b *harness.Bridge) {
 	t.Helper()
 	harness.Eventually(t, soon, "another replica leads", func() error {
-		s, err := standingOf(t, b)
+		s, err := leadershipOf(t, b)
 		if err == nil && !s.leads() {
 			err = fmt.Errorf("%+v", s.Elections)
 		}

@@ -112,7 +112,7 @@ func (c *cluster) withoutLease(t *testing.T, lose, back func(), why string) {
 	lose()
 	for _, b := range c.replicas {
 		harness.Eventually(t, soon, "nobody leads any more, and status says why", func() error {
-			s, err := standingOf(t, b)
+			s, err := leadershipOf(t, b)
 			if err == nil && (s.leads() || !strings.Contains(s.LastError, why)) {
 				err = fmt.Errorf("it leads %t: %q, want %q", s.leads(), s.LastError, why)
 			}
@@ -173,7 +173,7 @@ func TestKubernetes(t *testing.T) {
 			leader := c.leader(t)
 			b, other := c.replicas[leader], c.replicas[1-leader]
 			b.Stop(t)
-			s, err := standingOf(t, other)
+			s, err := leadershipOf(t, other)
 			if err != nil || !s.leads() {
 				t.Errorf("once it has ended the other does not lead: %+v, %v", s.Elections, err)
 			}
@@ -186,7 +186,7 @@ func TestKubernetes(t *testing.T) {
 		{"SIGSTOP: it loses the lease, and writes nothing after SIGCONT", func(t *testing.T) {
 			leader := c.leader(t)
 			b, other := c.replicas[leader], c.replicas[1-leader]
-			before, err := standingOf(t, b)
+			before, err := leadershipOf(t, b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestKubernetes(t *testing.T) {
 			c.proxies[leader].Forget()
 			b.Signal(t, syscall.SIGCONT)
 			c.awaitReady(t)
-			if after, err := standingOf(t, b); err != nil || after.Lost <= before.Lost {
+			if after, err := leadershipOf(t, b); err != nil || after.Lost <= before.Lost {
 				t.Errorf("it lost the lease %d times, before %d: %v", after.Lost, before.Lost, err)
 			}
 			if w := c.proxies[leader].Writes("/dubbo"); len(w) > 0 {
@@ -251,7 +251,7 @@ func (w *world) leased(t *testing.T) {
 	t.Helper()
 	for _, b := range w.replicas {
 		harness.Eventually(t, soon, "the lease is renewed", func() error {
-			s, err := standingOf(t, b)
+			s, err := leadershipOf(t, b)
 			if err != nil {
 				return err
 			}

@@ -163,7 +163,7 @@ func TestManifest(t *testing.T) {
 			b := w.replica(t)
 			b.Start(t)
 			harness.Eventually(t, soon, "status says which verb is missing", func() error {
-				s, err := standingOf(t, b)
+				s, err := leadershipOf(t, b)
 				if err == nil && !strings.Contains(s.LastError, "cannot "+verb+` resource "leases"`) {
 					err = fmt.Errorf("%q", s.LastError)
 				}

@@ -123,8 +123,8 @@ func (w *world) start(t *testing.T, n int) {
 	w.awaitReady(t)
 }
 
-// standing is what a replica shows of itself.
-type standing struct {
+// leadership is what a replica shows of itself.
+type leadership struct {
 	Identity  string   `json:"identity"`
 	Members   []string `json:"members"`
 	Lost      int      `json:"lost"`
@@ -139,16 +139,16 @@ type standing struct {
 }
 
 // leads reports whether the replica leads the one target that there is.
-func (s standing) leads() bool { return len(s.Elections) == 1 && s.Elections[0].Role == "leader" }
+func (s leadership) leads() bool { return len(s.Elections) == 1 && s.Elections[0].Role == "leader" }
 
-func standingOf(t *testing.T, b *harness.Bridge) (standing, error) {
+func leadershipOf(t *testing.T, b *harness.Bridge) (leadership, error) {
 	t.Helper()
 	_, out, errOut := b.Do(t, "status", "-o", "json")
 	var d struct {
-		Replicas standing `json:"replicas"`
+		Replicas leadership `json:"replicas"`
 	}
 	if err := json.Unmarshal([]byte(out), &d); err != nil {
-		return standing{}, fmt.Errorf("status: %w: %s", err, errOut)
+		return leadership{}, fmt.Errorf("status: %w: %s", err, errOut)
 	}
 	return d.Replicas, nil
 }
@@ -161,7 +161,7 @@ func (w *world) awaitReady(t *testing.T) {
 	harness.Eventually(t, soon, "one leads, and all are ready", func() error {
 		var leaders []string
 		for _, b := range running {
-			s, err := standingOf(t, b)
+			s, err := leadershipOf(t, b)
 			if err != nil {
 				return err
 			}
@@ -187,7 +187,7 @@ func (w *world) leader(t *testing.T) (index int) {
 			if !b.Running() {
 				continue
 			}
-			if s, err := standingOf(t, b); err == nil && s.leads() {
+			if s, err := leadershipOf(t, b); err == nil && s.leads() {
 				index = i
 				return nil
 			}

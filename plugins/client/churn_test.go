@@ -21,7 +21,7 @@ import (
 func TestTenThousandSubscriptions(t *testing.T) {
 	const at, rounds = 10_000, 3
 	r := clientfake.New()
-	c := open(t, r.Backend(), client.Options{Linger: time.Millisecond, Settle: time.Nanosecond})
+	c := open(t, r.Backend(), client.Options{Linger: time.Millisecond, DrainDelay: time.Nanosecond})
 	if err := c.Register(provider(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func heapInUse() uint64 {
 // closed, or whose registry is away, is no matter to the other.
 func TestTwoClientsShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one, two := newTold(), newTold()
+		one, two := newScripted(), newScripted()
 		a, b := open(t, one.backend(), client.Options{}), open(t, two.backend(), client.Options{})
 		one.all(greeter("10.0.0.1"))
 		two.all(greeter("10.0.0.2"))

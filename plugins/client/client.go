@@ -47,8 +47,8 @@ type Backend struct {
 	// hosts it is about.
 	Routes func(changed func(naming.HostAddress)) (*routes.Reader, error)
 
-	// Fault says why the registry cannot be read as it should; nil where it can.
-	Fault func() error
+	// Err says why the registry cannot be read as it should; nil where it can.
+	Err func() error
 }
 
 // Publisher keeps what a process provides in a registry.
@@ -60,9 +60,9 @@ type Publisher interface {
 	// Set makes these all that is provided. It never blocks.
 	Set(instances []Instance)
 
-	// Fault says why something is not published as it should be; nil where
+	// Err says why something is not published as it should be; nil where
 	// everything is.
-	Fault() error
+	Err() error
 }
 
 // watching is a Publisher that looks at what others provide: the client gives it
@@ -85,10 +85,10 @@ type Options struct {
 	// Linger is how long what Resolve asked for once is kept up to date; 0: 1 min.
 	Linger time.Duration
 
-	// Settle is how long Deregister waits on after this process no longer sees
+	// DrainDelay is how long Deregister waits on after this process no longer sees
 	// the instance: others learn of it a little later, and those that ask from
 	// time to time when they ask next. 0: 1 s.
-	Settle time.Duration
+	DrainDelay time.Duration
 
 	// Doubt is how long the registry has to be back, without a break, before what
 	// was known and is not reported any more goes: providers come back one by one.
@@ -136,7 +136,7 @@ func New(b Backend, o Options) (*Client, error) {
 		b.Shows = byKeys
 	}
 	o.Log = o.Log.With("registry", b.Kind)
-	o.Linger, o.Settle = orElse(o.Linger, time.Minute), orElse(o.Settle, time.Second)
+	o.Linger, o.DrainDelay = orElse(o.Linger, time.Minute), orElse(o.DrainDelay, time.Second)
 	o.StateAge = orElse(o.StateAge, 24*time.Hour)
 	o.Doubt, o.Grace = orElse(o.Doubt, 15*time.Second), orElse(o.Grace, 5*time.Second)
 	c := &Client{backend: b, o: o, table: registry.NewTable(), instances: make(map[string]Instance), lingering: make(map[Query]*time.Timer)}
@@ -234,7 +234,7 @@ func (c *Client) follow(ctx context.Context) error {
 		case <-c.index.reader.Wake():
 			c.index.drain()
 		case <-c.index.doubts.end.C:
-			c.index.settle()
+			c.index.endDoubts()
 		}
 	}
 }
@@ -272,18 +272,18 @@ func (c *Client) Status() Status {
 	c.mu.Unlock()
 	found := c.index.find(Query{})
 	s.Available = s.Err == nil && found.stale == nil && (found.synced || c.backend.Source == nil) && c.ctx.Err() == nil
-	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.fault()), ErrUnreachable)
+	s.Err = caused(first(context.Cause(c.ctx), s.Err, found.stale, c.registryErr()), ErrUnreachable)
 	return s
 }
 
-// fault returns why the registry cannot be read or written as it should.
-func (c *Client) fault() error {
+// registryErr returns why the registry cannot be read or written as it should.
+func (c *Client) registryErr() error {
 	var err error
-	if c.backend.Fault != nil {
-		err = c.backend.Fault()
+	if c.backend.Err != nil {
+		err = c.backend.Err()
 	}
 	if err == nil && c.backend.Publisher != nil {
-		err = c.backend.Publisher.Fault()
+		err = c.backend.Publisher.Err()
 	}
 	if err == nil {
 		err = caused(c.backend.Interest.Err(), ErrUnknown)
@@ -351,7 +351,7 @@ func (c *Client) Deregister(ctx context.Context, i Instance) error {
 	if err := c.await(ctx, i, func(seen bool) bool { return !seen }); err != nil {
 		return err
 	}
-	return c.settle(ctx)
+	return c.awaitDrain(ctx)
 }
 
 // draining gives a context without a deadline that of what is taken back together.
@@ -367,9 +367,9 @@ func (c *Client) draining(ctx context.Context) (context.Context, context.CancelF
 	return context.WithDeadline(ctx, c.drained)
 }
 
-// settle gives consumers the time to learn what this process knows already.
-func (c *Client) settle(ctx context.Context) error {
-	timer := time.NewTimer(c.o.Settle)
+// awaitDrain gives consumers the time to learn what this process knows already.
+func (c *Client) awaitDrain(ctx context.Context) error {
+	timer := time.NewTimer(c.o.DrainDelay)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

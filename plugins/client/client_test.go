@@ -19,18 +19,18 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// told is a source that tells what a test says.
-type told struct {
+// scripted is a source that tells what a test says.
+type scripted struct {
 	do   chan func(*registry.Table)
 	wish *registry.Interest
 }
 
-func newTold() *told {
-	return &told{do: make(chan func(*registry.Table)), wish: registry.NewInterest()}
+func newScripted() *scripted {
+	return &scripted{do: make(chan func(*registry.Table)), wish: registry.NewInterest()}
 }
 
 // Run implements registry.Source.
-func (s *told) Run(ctx context.Context, t *registry.Table) error {
+func (s *scripted) Run(ctx context.Context, t *registry.Table) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,29 +46,29 @@ func (s *told) Run(ctx context.Context, t *registry.Table) error {
 	}
 }
 
-func (s *told) backend() client.Backend {
+func (s *scripted) backend() client.Backend {
 	return client.Backend{Kind: "test", Source: s}
 }
 
-// choosy is a backend whose source reports what is asked for alone.
-func (s *told) choosy() client.Backend {
+// byInterest is a backend whose source reports what is asked for alone.
+func (s *scripted) byInterest() client.Backend {
 	b := s.backend()
 	b.Interest, b.Names = s.wish, func(q client.Query) []string { return []string{q.String()} }
 	return b
 }
 
-func (s *told) all(services ...*registry.Service) {
+func (s *scripted) all(services ...*registry.Service) {
 	s.do <- func(t *registry.Table) { t.Replace(slices.Values(services)) }
 	synctest.Wait()
 }
 
-func (s *told) away(why error) {
+func (s *scripted) away(why error) {
 	s.do <- func(t *registry.Table) { t.Stale(why) }
 	synctest.Wait()
 }
 
 // deny makes the source say that it may not report a query.
-func (s *told) deny(q client.Query) {
+func (s *scripted) deny(q client.Query) {
 	s.wish.Names()
 	s.wish.Tell(map[string]error{q.String(): fmt.Errorf("%w: no right to read", registry.ErrRefused)})
 	synctest.Wait()
@@ -113,7 +113,7 @@ var greeterKey = client.ByInterface("api.Greeter", "", "")
 
 func TestAWatchTellsWholeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		w := c.Watch(greeterKey)
 		defer w.Stop()
@@ -143,7 +143,7 @@ func TestAWatchTellsWholeAnswers(t *testing.T) {
 
 func TestWhatIsKnownStaysWhileTheRegistryIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		source.all(greeter("10.0.0.1"))
 		w := c.Watch(greeterKey)
@@ -171,7 +171,7 @@ func TestWhatIsKnownStaysWhileTheRegistryIsAway(t *testing.T) {
 // knows nobody until each provider has come back.
 func TestARegistryThatComesBackEmptyTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		source.all(greeter("10.0.0.1", "10.0.0.2", "10.0.0.3"))
 		w := c.Watch(greeterKey)
@@ -206,8 +206,8 @@ func TestARegistryThatComesBackEmptyTakesNothingAway(t *testing.T) {
 
 func TestAnswersAreNotGivenBeforeTheyAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
-		c := open(t, source.choosy(), client.Options{})
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{})
 		source.all() // of nothing that anybody asked for
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -235,7 +235,7 @@ func TestAnswersAreNotGivenBeforeTheyAreKnown(t *testing.T) {
 
 func TestWatch_SaysWhyAsOfWhenTheWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		source.away(errors.New("not read yet"))
 		go func() {
@@ -253,7 +253,7 @@ func TestWatch_SaysWhyAsOfWhenTheWaitEnds(t *testing.T) {
 func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
-		source := newTold()
+		source := newScripted()
 		before, err := client.New(source.backend(), client.Options{StateFile: file})
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +264,7 @@ func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
 		}
 		before.Close()
 
-		source = newTold()
+		source = newScripted()
 		c := open(t, source.backend(), client.Options{StateFile: file})
 		source.away(errors.New("connection refused"))
 		w := c.Watch(greeterKey)
@@ -283,7 +283,7 @@ func TestTheStateFileAnswersAStartWithoutARegistry(t *testing.T) {
 
 func TestStopAndCloseWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := open(t, newTold().choosy(), client.Options{}) // the source never answers
+		c := open(t, newScripted().byInterest(), client.Options{}) // the source never answers
 		w := c.Watch(greeterKey)
 		ended := make(chan error)
 		go func() { _, err := w.Next(context.Background()); ended <- err }()
@@ -310,8 +310,8 @@ func TestStopAndCloseWaitForNothing(t *testing.T) {
 // fails where a goroutine of any is left.
 func TestManyWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
-		c := open(t, source.choosy(), client.Options{})
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{})
 		var running sync.WaitGroup
 		for n := range 10_000 {
 			running.Go(func() {
@@ -365,7 +365,7 @@ func TestAPanicDoesNotLeaveTheClient(t *testing.T) {
 func TestAnEndpointOfAnEarlierAnswerIsKnownAsItIsNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world := clientfake.New()
-		c := open(t, world.Backend(), client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+		c := open(t, world.Backend(), client.Options{DrainDelay: time.Millisecond, Doubt: time.Millisecond})
 		defer c.Close()
 		i := client.Instance{Application: "greeter", Host: "10.0.0.1", Port: 80, Protocol: "tri", Weight: 30}
 		if err := c.Register(i); err != nil {

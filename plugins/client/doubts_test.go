@@ -13,13 +13,13 @@ import (
 // than a doubt takes.
 func TestDoubt_CountsOnlyWhileTheRegistryIsCurrent(t *testing.T) {
 	const doubt = 15 * time.Second
-	for name, backend := range map[string]func(*told) client.Backend{
-		"a source of everything":        (*told).backend,
-		"a source of what is asked for": (*told).choosy,
+	for name, backend := range map[string]func(*scripted) client.Backend{
+		"a source of everything":        (*scripted).backend,
+		"a source of what is asked for": (*scripted).byInterest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				source := newTold()
+				source := newScripted()
 				c := open(t, backend(source), client.Options{Doubt: doubt})
 				w := c.Watch(greeterKey)
 				defer w.Stop()
@@ -54,7 +54,7 @@ func TestDoubt_CountsOnlyWhileTheRegistryIsCurrent(t *testing.T) {
 func TestDoubt_EndsThoughTheRegistryFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const doubt, current = 15 * time.Second, 10 * time.Second
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{Doubt: doubt})
 		source.all(greeter("10.0.0.1", "10.0.0.2"))
 		for n := 0; ; n++ {

@@ -45,7 +45,7 @@ func (x *index) drain() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	d := x.reader.Drain()
-	told, back := x.learn(d)
+	reported, back := x.learn(d)
 	x.renew(d, back)
 	woken := make(map[*Watch]struct{})
 	for name, row := range d.Rows {
@@ -58,7 +58,7 @@ func (x *index) drain() {
 	for name := range x.doubts.endpoints { // what it has not reported since stays in doubt
 		x.doubts.confirm(name, x.services[name])
 	}
-	if told || back { // it concerns everybody
+	if reported || back { // it concerns everybody
 		for _, all := range x.watches {
 			maps.Copy(woken, all)
 		}
@@ -190,9 +190,9 @@ func (x *index) concealed() error {
 	return nil
 }
 
-// settle gives up what is still in doubt, unless the registry went away again
+// endDoubts gives up what is still in doubt, unless the registry went away again
 // meanwhile.
-func (x *index) settle() {
+func (x *index) endDoubts() {
 	x.drain()
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 // TestANewNameHidesNoKnownOne: while the source takes its time over one name, others answer.
 func TestANewNameHidesNoKnownOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
-		c := open(t, source.choosy(), client.Options{})
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{})
 		w := c.Watch(greeterKey) // somebody follows it all the time
 		defer w.Stop()
 		go func() {
@@ -39,8 +39,8 @@ func TestANewNameHidesNoKnownOne(t *testing.T) {
 
 func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
-		c := open(t, source.choosy(), client.Options{})
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{})
 		w := c.Watch(greeterKey)
 		defer w.Stop()
 		go func() {
@@ -65,7 +65,7 @@ func TestAnOutageLeavesTheLastAnswerWhateverElseIsAskedFor(t *testing.T) {
 // TestAnOutageThatIsOverAtOnceTakesNothingAway: away and back empty before the index looked once.
 func TestAnOutageThatIsOverAtOnceTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		source.all(greeter("10.0.0.1", "10.0.0.2"))
 		w := c.Watch(greeterKey)
@@ -145,8 +145,8 @@ func (s eager) Run(ctx context.Context, t *registry.Table) error {
 // TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart: in answers and errors.
 func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
-		c := open(t, source.choosy(), client.Options{})
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{})
 		ask := func() (client.Snapshot, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
@@ -187,7 +187,7 @@ func TestWhatIsDeniedUnknownStaleAndEmptyIsToldApart(t *testing.T) {
 // everything.
 func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		source.do <- func(t *registry.Table) {
 			t.Replace(func(func(*registry.Service) bool) {})
@@ -204,7 +204,7 @@ func TestWhatCannotBeToldAtAllIsNoEmptyAnswer(t *testing.T) {
 // would end the application.
 func TestAPanicOfWhoTakesAnAnswerCostsThatAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		w := c.Watch(greeterKey)
 		var got []string
@@ -227,7 +227,7 @@ func TestAPanicOfWhoTakesAnAnswerCostsThatAnswer(t *testing.T) {
 // a stop's.
 func TestWhoFollowsIsToldOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{})
 		var stopped, closed, late []string
 		noting := func(to *[]string) func(client.Snapshot, error) {
@@ -260,8 +260,8 @@ func TestWhoFollowsIsToldOfTheEnd(t *testing.T) {
 // TestADenialIsWaitedOutAndShown: what is denied now may be told before ctx ends.
 func TestADenialIsWaitedOutAndShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := newTold()
-		c := open(t, source.choosy(), client.Options{})
+		source := newScripted()
+		c := open(t, source.byInterest(), client.Options{})
 		source.all()
 		ended := make(chan error, 1)
 		go func() { ended <- c.WaitVisible(t.Context(), at("10.0.0.1", "api.Greeter")) }()

@@ -114,7 +114,7 @@ func (i *istiod) backend() (Backend, error) {
 		Kind: "mesh", Source: source, Publisher: publisher,
 		Interest: interest, Names: func(q Query) []string { return []string{q.text} },
 		Routes: func(changed func(naming.HostAddress)) (*routes.Reader, error) { return routes.New(i.stream, changed) },
-		Fault: func() error {
+		Err: func() error {
 			s := source.Status()
 			if s.Stream.Err != nil && !s.Stream.Connected {
 				return fmt.Errorf("%w: %w", ErrUnreachable, s.Stream.Err)
@@ -176,10 +176,10 @@ type meshPublisher struct {
 	watch  func(Query) *Watch // of what the mesh has at a host; nil: nothing can be watched
 	wake   chan struct{}
 
-	mu     sync.Mutex
-	wanted []Instance
-	own    map[string]error // why the own host address is not known, by address of the instance
-	taken  error            // why an instance is not found by all of its keys
+	mu       sync.Mutex
+	desired  []Instance
+	own      map[string]error // why the own host address is not known, by address of the instance
+	conflict error            // why an instance is not found by all of its keys
 }
 
 func newMeshPublisher(k *keys.Publisher, stream ads.Options, o MeshOptions) *meshPublisher {
@@ -192,20 +192,20 @@ func (p *meshPublisher) watchWith(watch func(Query) *Watch) { p.watch = watch }
 // Set implements Publisher.
 func (p *meshPublisher) Set(instances []Instance) {
 	p.mu.Lock()
-	p.wanted = instances
+	p.desired = instances
 	p.mu.Unlock()
 	p.again()
 }
 
-// Fault implements Publisher.
-func (p *meshPublisher) Fault() error {
+// Err implements Publisher.
+func (p *meshPublisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, address := range slices.Sorted(maps.Keys(p.own)) {
 		return fmt.Errorf("instance at %s: %w", address, p.own[address])
 	}
-	if p.taken != nil {
-		return p.taken
+	if p.conflict != nil {
+		return p.conflict
 	}
 	s := p.keys.Status()
 	if s.Err != "" {
@@ -256,12 +256,12 @@ func (p *meshPublisher) follow(ctx context.Context) {
 		case <-p.wake:
 		}
 		p.mu.Lock()
-		wanted := p.wanted
+		desired := p.desired
 		p.mu.Unlock()
-		p.locate(ctx, &running, wanted, at, found)
-		hosts, taken := hostsOf(wanted, at)
+		p.locate(ctx, &running, desired, at, found)
+		hosts, conflict := hostsOf(desired, at)
 		p.mu.Lock()
-		p.taken = taken
+		p.conflict = conflict
 		p.mu.Unlock()
 		p.keys.Set(hosts)
 	}
@@ -269,29 +269,29 @@ func (p *meshPublisher) follow(ctx context.Context) {
 
 // hostsOf returns where each service key is provided, and an error where that is at
 // several: a key leads to one, the first by address.
-func hostsOf(wanted []Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, taken error) {
+func hostsOf(desired []Instance, at map[string]*location) (hosts map[naming.ServiceKey]naming.HostAddress, conflict error) {
 	hosts = make(map[naming.ServiceKey]naming.HostAddress)
-	for _, i := range slices.SortedFunc(slices.Values(wanted), func(a, b Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
+	for _, i := range slices.SortedFunc(slices.Values(desired), func(a, b Instance) int { return cmp.Compare(a.Address(), b.Address()) }) {
 		a := at[i.Address()].host
 		if a.Host == "" {
 			continue
 		}
 		for _, k := range i.Keys() {
 			if other, there := hosts[k]; there && other != a {
-				taken = first(taken, fmt.Errorf("instance at %s: %w: %s is published at %s and not at %s too", i.Address(), ErrInvalid, k, other, a))
+				conflict = first(conflict, fmt.Errorf("instance at %s: %w: %s is published at %s and not at %s too", i.Address(), ErrInvalid, k, other, a))
 				continue
 			}
 			hosts[k] = a
 		}
 	}
-	return hosts, taken
+	return hosts, conflict
 }
 
 // locate begins to search for addresses that are new, and ends the search for
 // those that nothing is provided at any more.
-func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, wanted []Instance, at map[string]*location, found chan<- location) {
+func (p *meshPublisher) locate(ctx context.Context, running *sync.WaitGroup, desired []Instance, at map[string]*location, found chan<- location) {
 	here := make(map[string]bool)
-	for _, i := range wanted {
+	for _, i := range desired {
 		address := i.Address()
 		here[address] = true
 		if at[address] != nil {
@@ -319,17 +319,17 @@ func (p *meshPublisher) search(ctx context.Context, i Instance, found chan<- loc
 	if err != nil {
 		return // Register refuses it
 	}
-	tell := func(err error) {
+	report := func(err error) {
 		if ctx.Err() == nil {
 			p.unknown(i.Address(), err)
 		}
 	}
 	for {
-		a, err := locate.Find(ctx, locate.Options{ADS: p.stream, IP: ip, Port: i.Port, Tell: tell})
+		a, err := locate.Find(ctx, locate.Options{ADS: p.stream, IP: ip, Port: i.Port, Tell: report})
 		if err != nil {
 			return
 		}
-		tell(nil)
+		report(nil)
 		select {
 		case found <- location{address: i.Address(), host: a}:
 		case <-ctx.Done():
@@ -340,7 +340,7 @@ func (p *meshPublisher) search(ctx context.Context, i Instance, found chan<- loc
 			return
 		}
 		p.log.Info("own host address is searched for anew", "instance", i.Address(), "host_address", a.String())
-		tell = func(error) {} // it stays published where it was until it is found elsewhere
+		report = func(error) {} // it stays published where it was until it is found elsewhere
 	}
 }
 

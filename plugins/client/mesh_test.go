@@ -162,12 +162,12 @@ func TestAPortWithoutAServiceHidesNoOther(t *testing.T) {
 		if !strings.Contains(log.String(), "greeter.shop.svc.cluster.local:80") {
 			t.Errorf("ten minutes later the gRPC port, which is in its Service, was not found:\n%s", log)
 		}
-		if err := p.Fault(); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
+		if err := p.Err(); !errors.Is(err, ErrOwnAddressUnknown) || !strings.Contains(err.Error(), "10.0.0.1:9999") {
 			t.Errorf("fault: %v", err)
 		}
 		p.Set([]Instance{good})
 		synctest.Wait()
-		if err := p.Fault(); err != nil {
+		if err := p.Err(); err != nil {
 			t.Errorf("once the port without a Service is taken back: %v", err)
 		}
 	})
@@ -306,7 +306,7 @@ func TestNamed_AnswersByHostWithoutServiceKeys(t *testing.T) {
 		source, interest := make(steps), registry.NewInterest()
 		c := start(t, Backend{
 			Kind: "mesh", Source: source, Interest: interest, Names: func(q Query) []string { return []string{q.text} },
-			Fault: func() error { return &debug.Error{Cause: debug.Forbidden} },
+			Err: func() error { return &debug.Error{Cause: debug.Forbidden} },
 		})
 		w := c.Watch(Named(host))
 		defer w.Stop()

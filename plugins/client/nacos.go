@@ -54,7 +54,7 @@ func Nacos(o NacosOptions) (Backend, error) {
 	}
 	b := Backend{
 		Kind: "nacos", Source: source, Interest: interest, Names: form.nacosServices, Shows: form.shows,
-		Fault: func() error {
+		Err: func() error {
 			s := source.State()
 			if errors.Is(s.Login.Err, nacos.ErrDenied) && !s.Connected {
 				return caused(s.Login.Err, ErrUnreachable)

@@ -47,7 +47,7 @@ func TestAWrongPasswordIsDenied(t *testing.T) {
 		if err := c.Status().Err; !errors.Is(err, client.ErrDenied) {
 			t.Errorf("Status: %v", err)
 		}
-		if err := b.Fault(); !errors.Is(err, client.ErrDenied) {
+		if err := b.Err(); !errors.Is(err, client.ErrDenied) {
 			t.Errorf("Fault: %v", err)
 		}
 	})

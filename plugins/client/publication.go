@@ -66,7 +66,7 @@ func (w *publication) follow(ctx context.Context, ended <-chan error) error {
 		case <-lost:
 			w.all()
 		case o := <-w.outcomes:
-			w.settle(ctx, o)
+			w.finish(ctx, o)
 		case <-w.timer.C:
 		}
 	}
@@ -122,17 +122,17 @@ func (w *publication) begin(ctx context.Context) {
 // claim takes in what is to be provided.
 func (w *publication) claim() {
 	w.mu.Lock()
-	wanted := w.wanted
+	desired := w.desired
 	w.mu.Unlock()
 	var refused error
-	now := make(map[registry.Name]bool, len(wanted))
+	now := make(map[registry.Name]bool, len(desired))
 	w.keys, w.provided = make(map[registry.Group][]Query), make(map[registry.Group]map[string]bool)
 	touched := func(groups []registry.Group) {
 		for _, g := range groups {
 			w.dirty[g] = time.Now()
 		}
 	}
-	for _, i := range wanted {
+	for _, i := range desired {
 		s := i.service()
 		entries, err := w.codec.Encode(s)
 		if left, ok := errors.AsType[*registry.LeftOut](err); ok {
@@ -190,8 +190,8 @@ func (w *publication) call(ctx context.Context, o outcome) {
 	}()
 }
 
-// settle takes in what came of a call, and writes what has to be after a reading.
-func (w *publication) settle(ctx context.Context, o outcome) {
+// finish takes in what came of a call, and writes what has to be after a reading.
+func (w *publication) finish(ctx context.Context, o outcome) {
 	delete(w.calling, o.group)
 	switch {
 	case o.err != nil:
@@ -267,7 +267,7 @@ func (w *publication) follows(g registry.Group, err error) {
 // somebody asked for meanwhile.
 func (w *publication) noted(o outcome) {
 	g, err := o.group, first(o.err, o.conflict)
-	before := w.fault(g, err)
+	before := w.problem(g, err)
 	if o.err != nil {
 		w.fails[g]++
 	} else if delete(w.fails, g); w.planner.Drop(g) {
@@ -306,16 +306,16 @@ func spread(d time.Duration) time.Duration {
 	return d - rand.N(d/5) //nolint:gosec // spreads load, keeps no secret
 }
 
-// fault records why a group is not as it should be, and returns why it was not
+// problem records why a group is not as it should be, and returns why it was not
 // before.
-func (w *publication) fault(g registry.Group, err error) error {
+func (w *publication) problem(g registry.Group, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.faults[g]
+	before := w.problems[g]
 	if err == nil {
-		delete(w.faults, g)
+		delete(w.problems, g)
 	} else {
-		w.faults[g] = err
+		w.problems[g] = err
 	}
 	return before
 }
@@ -333,7 +333,7 @@ func (w *publication) withdraw(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case o := <-w.outcomes:
-			w.settle(ctx, o)
+			w.finish(ctx, o)
 			if errors.Is(o.err, registry.ErrRefused) {
 				delete(w.dirty, o.group)
 			}

@@ -28,10 +28,10 @@ type targetPublisher struct {
 	changed chan struct{}      // ready after what was in the way changed
 	watch   func(Query) *Watch // of what others provide; nil: nobody can be watched
 
-	mu     sync.Mutex
-	wanted []Instance
-	faults map[registry.Group]error
-	refuse error // why nothing can be written, or not all instances in the format
+	mu       sync.Mutex
+	desired  []Instance
+	problems map[registry.Group]error
+	refuse   error // why nothing can be written, or not all instances in the format
 }
 
 func newTargetPublisher(
@@ -39,7 +39,7 @@ func newTargetPublisher(
 ) *targetPublisher {
 	return &targetPublisher{
 		target: t, codec: codec, shows: shows, owner: owner, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
-		faults: make(map[registry.Group]error),
+		problems: make(map[registry.Group]error),
 	}
 }
 
@@ -55,7 +55,7 @@ func (p *targetPublisher) watchWith(watch func(Query) *Watch) { p.watch = watch 
 // Set implements Publisher.
 func (p *targetPublisher) Set(instances []Instance) {
 	p.mu.Lock()
-	p.wanted = slices.Clone(instances)
+	p.desired = slices.Clone(instances)
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -63,15 +63,15 @@ func (p *targetPublisher) Set(instances []Instance) {
 	}
 }
 
-// Fault implements Publisher.
-func (p *targetPublisher) Fault() error {
+// Err implements Publisher.
+func (p *targetPublisher) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse != nil {
 		return p.refuse
 	}
-	for _, g := range slices.SortedFunc(maps.Keys(p.faults), registry.Group.Compare) {
-		return fmt.Errorf("publish to %s: %w", g, p.faults[g])
+	for _, g := range slices.SortedFunc(maps.Keys(p.problems), registry.Group.Compare) {
+		return fmt.Errorf("publish to %s: %w", g, p.problems[g])
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (p *targetPublisher) Run(ctx context.Context, grace time.Duration) error {
 	}
 	w.watching.Wait()
 	p.mu.Lock()
-	p.wanted = nil
+	p.desired = nil
 	p.mu.Unlock()
 	last, cancel := context.WithTimeout(base, grace)
 	defer cancel()

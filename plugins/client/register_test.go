@@ -152,7 +152,7 @@ func TestAnInstanceIsProvidedUntilItIsTakenBack(t *testing.T) {
 func TestADrainLeavesConsumersTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b := world(t)
-		c, err := New(b, Options{Settle: 3 * time.Second})
+		c, err := New(b, Options{DrainDelay: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

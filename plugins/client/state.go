@@ -64,7 +64,7 @@ type stateFile struct {
 const stateVersion = 1
 
 const (
-	settle     = time.Second      // how long changes are gathered before the file is written
+	writeDelay = time.Second      // how long changes are gathered before the file is written
 	confirmed  = 10 * time.Minute // how often the time of what is still watched is renewed
 	emptyAge   = time.Hour        // of an answer that there is nobody: who comes tells nobody who is away
 	maxAnswers = 1000
@@ -182,7 +182,7 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 	if s.path == "" {
 		return nil
 	}
-	timer := time.NewTimer(settle)
+	timer := time.NewTimer(writeDelay)
 	timer.Stop()
 	defer timer.Stop()
 	again := time.NewTicker(confirmed)
@@ -204,7 +204,7 @@ func (s *state) run(ctx context.Context, confirm func()) error {
 			return nil
 		case <-s.wake:
 			if !pending {
-				timer.Reset(settle)
+				timer.Reset(writeDelay)
 			}
 			pending = true
 		case <-timer.C:

@@ -18,7 +18,7 @@ import (
 func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
-		source := newTold()
+		source := newScripted()
 		c := open(t, source.backend(), client.Options{StateFile: file})
 		source.all()
 		for n := range 10_000 {
@@ -40,7 +40,7 @@ func TestTheStateFileForgetsWhatNobodyAsksFor(t *testing.T) {
 func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
-		source := newTold()
+		source := newScripted()
 		c, err := client.New(source.backend(), client.Options{StateFile: file})
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +51,7 @@ func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		c.Close()
 
-		source = newTold()
+		source = newScripted()
 		c, err = client.New(source.backend(), client.Options{StateFile: file})
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestADenialLeavesTheLastGoodAnswerInTheStateFile(t *testing.T) {
 func TestTheStateFileHasAnAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "state.json")
-		source := newTold()
+		source := newScripted()
 		c, err := client.New(source.backend(), client.Options{StateFile: file})
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestTheStateFileHasAnAge(t *testing.T) {
 		for n, want := range []string{"[10.0.0.1]", ""} {
 			after := time.Hour + time.Duration(n)*29*time.Hour
 			time.Sleep(time.Until(left.Add(after)))
-			source = newTold()
+			source = newScripted()
 			c := open(t, source.backend(), client.Options{StateFile: file})
 			source.away(errors.New("connection refused"))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -114,15 +114,15 @@ func TestTheStateFileHasAnAge(t *testing.T) {
 // by one, after a start without it as after an outage.
 func TestARegistryThatComesBackEmptyTakesNothingOfTheStateFile(t *testing.T) {
 	const doubt, both = 15 * time.Second, "[10.0.0.1 10.0.0.2]"
-	for name, backend := range map[string]func(*told) client.Backend{
-		"a source of everything":        (*told).backend,
-		"a source of what is asked for": (*told).choosy,
+	for name, backend := range map[string]func(*scripted) client.Backend{
+		"a source of everything":        (*scripted).backend,
+		"a source of what is asked for": (*scripted).byInterest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := client.Options{Doubt: doubt, StateFile: filepath.Join(t.TempDir(), "state.json")}
-				start := func() (*told, *client.Client, *client.Watch) {
-					source := newTold()
+				start := func() (*scripted, *client.Client, *client.Watch) {
+					source := newScripted()
 					c := open(t, backend(source), o)
 					source.away(errors.New("connection refused"))
 					return source, c, c.Watch(greeterKey)

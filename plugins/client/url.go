@@ -56,7 +56,7 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 	if strings.Contains(servers, "@") {
 		return Backend{}, fmt.Errorf("registry %s: servers: want host:port alone; a user is a parameter, and a password a file", naming.Quote(scheme))
 	}
-	u := &registryURL{servers: servers, path: path, values: values, log: log, taken: make(map[string]bool)}
+	u := &registryURL{servers: servers, path: path, values: values, log: log, known: make(map[string]bool)}
 	makers := map[string]func(files *tlsfile.Files) (Backend, error){
 		"mesh":      u.mesh,
 		"zookeeper": func(files *tlsfile.Files) (Backend, error) { return u.zooKeeper(files, d.ZooKeeper) },
@@ -84,30 +84,30 @@ func (d Defaults) FromURL(text string, log *slog.Logger) (Backend, error) {
 type registryURL struct {
 	servers, path string
 	values        url.Values
-	taken         map[string]bool // the names of the parameters that are known
+	known         map[string]bool // the names of the parameters that are known
 	log           *slog.Logger
-	faults        []error
+	problems      []error
 }
 
 // one takes a parameter that may be given once.
 func (u *registryURL) one(name string) string {
 	all := u.many(name)
 	if len(all) > 1 {
-		u.fault(name, errors.New("given more than once"))
+		u.reject(name, errors.New("given more than once"))
 	}
 	return strings.Join(all, "")
 }
 
 func (u *registryURL) many(name string) []string {
 	all := u.values[name]
-	u.taken[name] = true
+	u.known[name] = true
 	delete(u.values, name)
 	return all
 }
 
-func (u *registryURL) fault(name string, err error) {
+func (u *registryURL) reject(name string, err error) {
 	if err != nil {
-		u.faults = append(u.faults, fmt.Errorf("%s: %w", name, err))
+		u.problems = append(u.problems, fmt.Errorf("%s: %w", name, err))
 	}
 }
 
@@ -120,7 +120,7 @@ func (u *registryURL) duration(name string) time.Duration {
 	if err == nil && d < 0 {
 		err = fmt.Errorf("%s is negative", d)
 	}
-	u.fault(name, err)
+	u.reject(name, err)
 	return d
 }
 
@@ -128,9 +128,9 @@ func (u *registryURL) duration(name string) time.Duration {
 func (u *registryURL) together(one, is, other, as string) {
 	switch {
 	case is != "" && as == "":
-		u.fault(other, fmt.Errorf("missing beside %s", one))
+		u.reject(other, fmt.Errorf("missing beside %s", one))
 	case is == "" && as != "":
-		u.fault(one, fmt.Errorf("missing beside %s", other))
+		u.reject(one, fmt.Errorf("missing beside %s", other))
 	}
 }
 
@@ -141,7 +141,7 @@ func (u *registryURL) flag(name string) bool {
 	}
 	on, err := strconv.ParseBool(text)
 	if err != nil {
-		u.fault(name, fmt.Errorf("%s: want true or false", naming.Quote(text)))
+		u.reject(name, fmt.Errorf("%s: want true or false", naming.Quote(text)))
 	}
 	return on
 }
@@ -149,9 +149,9 @@ func (u *registryURL) flag(name string) bool {
 // done returns what was wrong, parameters that nobody took included.
 func (u *registryURL) done() error {
 	for _, name := range slices.Sorted(maps.Keys(u.values)) {
-		u.fault(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.taken)), ", ")))
+		u.reject(naming.Quote(name), fmt.Errorf("no such parameter; want one of %s", strings.Join(slices.Sorted(maps.Keys(u.known)), ", ")))
 	}
-	return errors.Join(u.faults...)
+	return errors.Join(u.problems...)
 }
 
 func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
@@ -167,14 +167,14 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 		DebugAddresses: u.many("debug"), Interval: u.duration("interval"), Log: u.log,
 	}
 	if u.path != "" {
-		u.fault("path", errors.New("a mesh has none"))
+		u.reject("path", errors.New("a mesh has none"))
 	}
 	if o.Identity.Namespace == "" {
-		u.fault("namespace", errors.New("missing; write namespace=, or set $POD_NAMESPACE"))
+		u.reject("namespace", errors.New("missing; write namespace=, or set $POD_NAMESPACE"))
 	}
 	for _, at := range o.DebugAddresses {
 		if host, port, err := net.SplitHostPort(at); err != nil || host == "" || port == "" {
-			u.fault("debug", fmt.Errorf("%s: want host:port", naming.Quote(at)))
+			u.reject("debug", fmt.Errorf("%s: want host:port", naming.Quote(at)))
 		}
 	}
 	if files != nil {
@@ -183,11 +183,11 @@ func (u *registryURL) mesh(files *tlsfile.Files) (Backend, error) {
 	if at := u.one("host"); at != "" {
 		var err error
 		o.Host, err = naming.ParseHostAddress(at)
-		u.fault("host", err)
+		u.reject("host", err)
 	}
 	for _, text := range u.many("allow") {
 		p, err := netip.ParsePrefix(text)
-		u.fault("allow", err)
+		u.reject("allow", err)
 		o.Allow = append(o.Allow, p)
 	}
 	if err := u.done(); err != nil {

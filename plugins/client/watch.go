@@ -25,10 +25,10 @@ type Watch struct {
 	ctx    context.Context //nolint:containedctx // ends Next
 	once   sync.Once
 
-	told   bool
-	last   Snapshot
-	denied error           // what Next returned last for want of an answer
-	more   <-chan struct{} // closed when the source tells more than at the last look
+	delivered bool
+	last      Snapshot
+	denied    error           // what Next returned last for want of an answer
+	more      <-chan struct{} // closed when the source tells more than at the last look
 
 	mu sync.Mutex                      // guards at
 	at map[naming.HostAddress]struct{} // hosts whose routes are watched
@@ -78,8 +78,8 @@ func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 			return Snapshot{}, ErrClosed
 		}
 		s, err := w.look()
-		if err == nil && (!w.told || !s.same(w.last)) {
-			w.told, w.last, w.denied = true, s, nil
+		if err == nil && (!w.delivered || !s.same(w.last)) {
+			w.delivered, w.last, w.denied = true, s, nil
 			return s, nil
 		}
 		if errors.Is(err, ErrDenied) && !errors.Is(w.denied, ErrDenied) {
@@ -96,7 +96,7 @@ func (w *Watch) Next(ctx context.Context) (Snapshot, error) {
 // ended returns the error of a Next whose ctx ended. Why is what there was no
 // answer for.
 func (w *Watch) ended(ctx context.Context, why error) error {
-	if w.told {
+	if w.delivered {
 		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", why, ctx.Err())
@@ -109,16 +109,16 @@ const patience = 5 * time.Second
 // Follow hands every answer to tell, in a goroutine that ends with Stop or with Close,
 // which waits for it and is told as ErrClosed. While there is no first answer, tell is
 // told why every few seconds. It returns at once, and is called once, in place of Next.
-func (w *Watch) Follow(tell func(Snapshot, error)) {
-	if !w.client.goes(func() { w.each(tell) }) {
-		w.hand(tell, Snapshot{}, ErrClosed)
+func (w *Watch) Follow(handle func(Snapshot, error)) {
+	if !w.client.goes(func() { w.each(handle) }) {
+		w.deliver(handle, Snapshot{}, ErrClosed)
 	}
 }
 
-func (w *Watch) each(tell func(Snapshot, error)) {
+func (w *Watch) each(handle func(Snapshot, error)) {
 	for {
 		limited, cancel := context.Background(), context.CancelFunc(func() {})
-		if !w.told {
+		if !w.delivered {
 			limited, cancel = context.WithTimeout(limited, patience)
 		}
 		s, err := w.Next(limited)
@@ -127,23 +127,23 @@ func (w *Watch) each(tell func(Snapshot, error)) {
 		if closed && w.client.ctx.Err() == nil {
 			return // who stopped it need not be told
 		}
-		w.hand(tell, s, err)
+		w.deliver(handle, s, err)
 		if closed {
 			return
 		}
 	}
 }
 
-// hand hands an answer on. A panic of whoever takes it costs this answer: it
+// deliver hands an answer on. A panic of whoever takes it costs this answer: it
 // would end the application, as it is in a goroutine of an adapter.
-func (w *Watch) hand(tell func(Snapshot, error), s Snapshot, err error) {
+func (w *Watch) deliver(handle func(Snapshot, error), s Snapshot, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.client.o.Log.Error("an answer was not taken, the next is handed on",
 				"query", w.query.String(), "err", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
-	tell(s, err)
+	handle(s, err)
 }
 
 // wait returns once there may be something new, or ctx ended.
@@ -166,7 +166,7 @@ func (w *Watch) look() (Snapshot, error) {
 		return s, nil
 	}
 	saved, ok := c.state.get(w.query)
-	ok = ok && (!w.told || !w.last.Since.IsZero())
+	ok = ok && (!w.delivered || !w.last.Since.IsZero())
 	if w.partly(&s) && (!ok || !found.doubted) {
 		return s, nil // for as long as the rest cannot be told; why is the snapshot's
 	}
@@ -186,17 +186,17 @@ func (w *Watch) partly(s *Snapshot) bool {
 	if host && w.query.by == byAny {
 		s.Err = first(s.Err, w.client.why(), ErrUnknown)
 	}
-	return len(s.Endpoints) > 0 && (w.told || host || s.Err != nil)
+	return len(s.Endpoints) > 0 && (w.delivered || host || s.Err != nil)
 }
 
 // answer returns what is known of a query whose names the source was asked for,
 // and how it was found. What the source reported is asked first: the table shows it
 // from then on. More is closed when the source tells more.
 func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, more <-chan struct{}) {
-	told := c.backend.Interest.Answer(names...)
+	known := c.backend.Interest.Answer(names...)
 	c.index.drain()
 	found = c.index.find(q)
-	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, told.Err), ErrUnknown))}
+	s = Snapshot{Query: q, Err: first(caused(found.stale, ErrUnreachable), caused(first(found.hidden, known.Err), ErrUnknown))}
 	for _, x := range found.services {
 		for _, e := range x.Endpoints {
 			if e.Health.Offered() {
@@ -204,10 +204,10 @@ func (c *Client) answer(q Query, names []string) (s Snapshot, found finding, mor
 			}
 		}
 	}
-	if found.whole = c.whole(told, found); found.whole {
+	if found.whole = c.whole(known, found); found.whole {
 		c.state.keep(s)
 	}
-	return s, found, told.More
+	return s, found, known.More
 }
 
 // confirm has the state know that what is watched is still as it says.
@@ -231,12 +231,12 @@ func (c *Client) names(q Query) []string {
 
 // whole reports whether what was found is everything: the source reported it at
 // least once, whether it can now or not.
-func (c *Client) whole(told registry.Answer, found finding) bool {
+func (c *Client) whole(known registry.Answer, found finding) bool {
 	if found.doubted && errors.Is(found.stale, registry.ErrLimit) {
 		return false // it may be what does not fit
 	}
 	if c.backend.Interest != nil {
-		return told.Told
+		return known.Told
 	}
 	return found.synced && (found.hidden == nil || !found.doubted)
 }
@@ -246,10 +246,10 @@ func (c *Client) why() error {
 	if stale := c.index.find(Query{}).stale; stale != nil {
 		return caused(stale, ErrUnreachable)
 	}
-	if c.backend.Fault == nil {
+	if c.backend.Err == nil {
 		return nil
 	}
-	return caused(c.backend.Fault(), ErrUnreachable)
+	return caused(c.backend.Err(), ErrUnreachable)
 }
 
 // route adds the routes of their hosts to the endpoints of a snapshot, and watches
@@ -373,7 +373,7 @@ func (c *Client) publishing() error {
 	if c.backend.Publisher == nil {
 		return nil
 	}
-	return caused(c.backend.Publisher.Fault(), ErrUnreachable)
+	return caused(c.backend.Publisher.Err(), ErrUnreachable)
 }
 
 // Latest returns what is known now of an endpoint of an earlier answer, for frameworks

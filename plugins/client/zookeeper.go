@@ -61,7 +61,7 @@ func ZooKeeper(o ZooKeeperOptions) (Backend, error) {
 	}
 	b := Backend{
 		Kind: "zookeeper", Source: source, Interest: interest, Names: plainNames, Shows: form.shows,
-		Fault: func() error { return unreachable(source.State().LastError) },
+		Err: func() error { return unreachable(source.State().LastError) },
 	}
 	if o.Identity == "" {
 		return b, nil

@@ -32,24 +32,24 @@ func opened(pool *client.Pool, scheme string, u *common.URL) (*client.Client, er
 	servers = strings.Trim(servers+","+u.GetParam(backup, ""), ",")
 	path = cmp.Or(path, strings.Trim(u.Path, "/"))
 	group, namespace := u.GetParam(constant.RegistryGroupKey, ""), u.GetParam(constant.RegistryNamespaceKey, "")
-	told := map[string]string{"group": group, "username": u.Username}
+	notified := map[string]string{"group": group, "username": u.Username}
 	switch kind, _, _ := strings.Cut(scheme, "+"); kind {
 	case "zookeeper":
-		path, told = cmp.Or(path, strings.Trim(group, "/")), map[string]string{"user": u.Username}
+		path, notified = cmp.Or(path, strings.Trim(group, "/")), map[string]string{"user": u.Username}
 	case "nacos":
 		path = cmp.Or(path, namespace)
 	default:
-		told["namespace"] = namespace
+		notified["namespace"] = namespace
 	}
-	for name, value := range told {
+	for name, value := range notified {
 		if value != "" && !params.Has(name) {
 			params.Set(name, value)
 		}
 	}
-	// Settle is short, as dubbo-go serves on for consumer-update-wait-time after it unregistered.
+	// DrainDelay is short, as dubbo-go serves on for consumer-update-wait-time after it unregistered.
 	// So is Grace: dubbo-go takes its servers down before it closes clients, and once more,
 	// which panics, a step-timeout of 3 s later.
-	o := client.Options{StateFile: u.GetParam(stateFile, ""), Settle: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo)}
+	o := client.Options{StateFile: u.GetParam(stateFile, ""), DrainDelay: 10 * time.Millisecond, Grace: time.Second, Log: Log(slog.LevelInfo)}
 	return pool.Open(scheme+"://"+servers+"/"+path+"?"+params.Encode(), o) //nolint:wrapcheck // it names the parameter
 }
 

@@ -270,7 +270,7 @@ func TestDestroyEndsEverything(t *testing.T) {
 		synctest.Wait()
 		two.Destroy()
 		one.Destroy()
-		told := h.String()
+		notified := h.String()
 		if err := others.Register(provider(t, 2, "")); err != nil {
 			t.Fatal(err)
 		}
@@ -278,8 +278,8 @@ func TestDestroyEndsEverything(t *testing.T) {
 		if got := far.String(); got != "10.0.0.2:20000 100" {
 			t.Errorf("others know %s", got)
 		}
-		if told != "10.0.0.1:20000 100" || h.String() != told {
-			t.Errorf("told %s, and then %s", told, h)
+		if notified != "10.0.0.1:20000 100" || h.String() != notified {
+			t.Errorf("told %s, and then %s", notified, h)
 		}
 		if err := one.Subscribe(consumer(t), h); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("it listens: %v", err)

@@ -63,7 +63,7 @@ func levels() map[string]registry.Option {
 // with the test program: dubbo-go continues with it.
 func meets(t testing.TB, r *clientfake.Registry) (address string) {
 	t.Helper()
-	c, err := client.New(r.Backend(), client.Options{Settle: time.Millisecond})
+	c, err := client.New(r.Backend(), client.Options{DrainDelay: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

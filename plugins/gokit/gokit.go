@@ -62,7 +62,7 @@ type Instancer struct {
 	running sync.WaitGroup // of those that tell observers
 
 	mu        sync.Mutex
-	told      bool
+	latest    bool
 	last      sd.Event
 	observers map[chan<- sd.Event]*observer
 }
@@ -94,13 +94,13 @@ func (i *Instancer) answered(s client.Snapshot, err error) {
 			e.Instances = append(e.Instances, at.Address())
 		}
 	}
-	i.tell(e)
+	i.notify(e)
 }
 
-func (i *Instancer) tell(e sd.Event) {
+func (i *Instancer) notify(e sd.Event) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.told, i.last = true, e
+	i.latest, i.last = true, e
 	for _, o := range i.observers {
 		o.signal()
 	}
@@ -124,7 +124,7 @@ func (i *Instancer) Register(ch chan<- sd.Event) {
 	ctx, end := context.WithCancel(i.ctx)
 	o := &observer{ch: ch, wake: make(chan struct{}, 1), end: end}
 	i.observers[ch] = o
-	if i.told {
+	if i.latest {
 		o.signal()
 	}
 	i.running.Go(func() { i.observe(ctx, o) })

@@ -46,7 +46,7 @@ func (b *Builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 		return nil, fmt.Errorf("%s: target: %w", Scheme, err)
 	}
 	r := &follower{cc: cc, watch: b.registry.Watch(q), places: make(map[string]*place)}
-	r.watch.Follow(r.tell)
+	r.watch.Follow(r.update)
 	return r, nil
 }
 
@@ -58,8 +58,8 @@ type follower struct {
 	group  group
 }
 
-// tell hands an answer on, or why there is none.
-func (f *follower) tell(s client.Snapshot, err error) {
+// update hands an answer on, or why there is none.
+func (f *follower) update(s client.Snapshot, err error) {
 	if err != nil {
 		f.cc.ReportError(err)
 		return

@@ -77,7 +77,7 @@ func instanceOf(info *hertz.Info) (client.Instance, error) {
 type Resolver struct{ registry client.Registry }
 
 // refresh is how often Hertz asks again, which costs nothing: the answer is kept
-// up to date. It is shorter than client.Options.Settle, by which a server lets
+// up to date. It is shorter than client.Options.DrainDelay, by which a server lets
 // consumers go.
 const refresh = 500 * time.Millisecond
 

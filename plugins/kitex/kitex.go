@@ -90,7 +90,7 @@ type Resolver struct{ registry client.Registry }
 func NewResolver(r client.Registry) *Resolver { return &Resolver{r} }
 
 // refresh is how often Kitex asks again, which costs nothing: the answer is kept
-// up to date. It is shorter than client.Options.Settle, by which a server lets
+// up to date. It is shorter than client.Options.DrainDelay, by which a server lets
 // consumers go; Kitex' own interval of 5 s is not.
 const refresh = 500 * time.Millisecond
 

@@ -22,7 +22,7 @@ import (
 
 func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond})
 }
 
 func codec(t *testing.T) generic.Generic {
@@ -66,9 +66,9 @@ func TestRegistry_ServerAndClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, ended := make(chan error), make(chan error, 1)
+	notified, ended := make(chan error), make(chan error, 1)
 	s := genericserver.NewServer(&greeter{}, codec(t), server.WithListener(l), server.WithExitWaitTime(time.Second),
-		server.WithExitSignal(func() <-chan error { return told }),
+		server.WithExitSignal(func() <-chan error { return notified }),
 		server.WithServerBasicInfo(&rpcinfo.EndpointBasicInfo{ServiceName: "greeter"}),
 		server.WithRegistry(kitex.NewRegistry(member(t, r))),
 		server.WithRegistryInfo(&registryapi.Info{Weight: 20, Tags: map[string]string{"team": "shop"}}))
@@ -93,7 +93,7 @@ func TestRegistry_ServerAndClient(t *testing.T) {
 	if answer, err := cli.GenericCall(t.Context(), "Hello", `"me"`); err != nil || answer != "hello" {
 		t.Errorf("GenericCall() = %v, %v", answer, err)
 	}
-	close(told)
+	close(notified)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}

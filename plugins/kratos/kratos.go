@@ -136,10 +136,10 @@ func (r *Registry) Watch(ctx context.Context, name string) (kratos.Watcher, erro
 }
 
 type watcher struct {
-	ctx   context.Context //nolint:containedctx // of Watch, as Kratos has it
-	name  string
-	watch *client.Watch
-	told  bool
+	ctx       context.Context //nolint:containedctx // of Watch, as Kratos has it
+	name      string
+	watch     *client.Watch
+	delivered bool
 }
 
 // Next implements registry.Watcher.
@@ -149,8 +149,8 @@ func (w *watcher) Next() ([]*kratos.ServiceInstance, error) {
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", w.name, err)
 		}
-		if len(s.Endpoints) > 0 || w.told {
-			w.told = true
+		if len(s.Endpoints) > 0 || w.delivered {
+			w.delivered = true
 			return servicesOf(w.name, s), nil
 		}
 	}

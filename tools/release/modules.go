@@ -18,16 +18,16 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// folder is that of a module which is released, "" at the top.
-type folder string
+// dir is that of a module which is released, "" at the top.
+type dir string
 
-func (f folder) path() string { return path.Join(root, string(f)) }
+func (f dir) path() string { return path.Join(root, string(f)) }
 
-func (f folder) tag(version string) string { return path.Join(string(f), version) }
+func (f dir) tag(version string) string { return path.Join(string(f), version) }
 
 // commit commits what was written, tags it for each module that is released, the
 // root and the plugins, and returns their folders.
-func (r *release) commit(ctx context.Context) ([]folder, error) {
+func (r *release) commit(ctx context.Context) ([]dir, error) {
 	if _, err := git(ctx, r.clone(), "commit", "-q", "-a", "-m", "release: "+r.version); err != nil {
 		return nil, err
 	}
@@ -35,9 +35,9 @@ func (r *release) commit(ctx context.Context) ([]folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	modules := []folder{""}
+	modules := []dir{""}
 	for file := range strings.FieldsSeq(files) {
-		modules = append(modules, folder(path.Dir(file)))
+		modules = append(modules, dir(path.Dir(file)))
 	}
 	for _, m := range modules {
 		if _, err := git(ctx, r.clone(), "tag", "-a", "-m", m.path()+" "+r.version, m.tag(r.version)); err != nil {
@@ -49,7 +49,7 @@ func (r *release) commit(ctx context.Context) ([]folder, error) {
 
 // publish makes of each tag what a module proxy would serve, in the layout of
 // GOPROXY=file://, and lists their hashes as go.sum does.
-func (r *release) publish(ctx context.Context, modules []folder) error {
+func (r *release) publish(ctx context.Context, modules []dir) error {
 	text, err := git(ctx, r.clone(), "log", "-1", "--format=%cI")
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (r *release) publish(ctx context.Context, modules []folder) error {
 }
 
 // serve writes a module into the proxy and returns its lines of go.sum.
-func (r *release) serve(m folder, info []byte) (sum string, err error) {
+func (r *release) serve(m dir, info []byte) (sum string, err error) {
 	escaped, err := module.EscapePath(m.path())
 	if err != nil {
 		return "", err //nolint:wrapcheck // publish says of what

@@ -74,7 +74,7 @@ type trial struct {
 
 func member(t testing.TB, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond, Doubt: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond, Doubt: time.Millisecond})
 }
 
 const adapted = "greeter"

@@ -65,7 +65,7 @@ func (x *backends) port() int {
 
 func (x *backends) member(t testing.TB, identity string) *client.Client {
 	t.Helper()
-	c, err := client.New(x.Member(t, identity), client.Options{Settle: time.Millisecond})
+	c, err := client.New(x.Member(t, identity), client.Options{DrainDelay: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,5 +140,5 @@ func (p *publisher) Set(instances []client.Instance) {
 	p.registry.change(func() { p.registry.provided[p] = instances })
 }
 
-// Fault implements client.Publisher.
-func (*publisher) Fault() error { return nil }
+// Err implements client.Publisher.
+func (*publisher) Err() error { return nil }

@@ -97,7 +97,7 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	flags.Func("tag", "`KEY=VALUE` of what serve publishes", tagInto(at.Tags))
 	every := flags.Duration("every", time.Second, "how often call calls")
 	state := flags.String("state", "", "`file` of the last known state; empty: none")
-	settle := flags.Duration("settle", time.Second, "how long serve goes on once it is no longer seen")
+	drain := flags.Duration("settle", time.Second, "how long serve goes on once it is no longer seen")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -108,16 +108,16 @@ func (p Program) run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.New(backend, client.Options{StateFile: *state, Settle: *settle, Log: p.Log})
+	c, err := client.New(backend, client.Options{StateFile: *state, DrainDelay: *drain, Log: p.Log})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	at.Service = flags.Arg(1)
-	switch verb := flags.Arg(0); {
-	case flags.NArg() == 2 && verb == "serve":
+	switch command := flags.Arg(0); {
+	case flags.NArg() == 2 && command == "serve":
 		return p.Serve(ctx, c, at)
-	case flags.NArg() == 2 && verb == "call":
+	case flags.NArg() == 2 && command == "call":
 		return p.call(ctx, c, at.Service, caller{out, *every})
 	default:
 		return errors.New(usage)

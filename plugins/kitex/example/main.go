@@ -67,9 +67,9 @@ func serve(ctx context.Context, c *client.Client, at example.Place) error {
 		server.WithRegistry(kitex.NewRegistry(c)),
 		server.WithRegistryInfo(&registry.Info{Weight: at.Weight, Tags: at.Tags}),
 		server.WithExitSignal(func() <-chan error {
-			told := make(chan error)
-			context.AfterFunc(ctx, func() { close(told) })
-			return told
+			notified := make(chan error)
+			context.AfterFunc(ctx, func() { close(notified) })
+			return notified
 		})).Run()
 }
 

@@ -71,7 +71,7 @@ func Try(t *testing.T, p example.Program) {
 
 func member(t *testing.T, r *clientfake.Registry) *client.Client {
 	t.Helper()
-	return clientfake.Member(t, r, client.Options{Settle: time.Millisecond})
+	return clientfake.Member(t, r, client.Options{DrainDelay: time.Millisecond})
 }
 
 // freeAddress returns an address on loopback that nobody listens on.
