@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
@@ -170,4 +171,81 @@ func (c *Client) reauthenticate() {
 	if err == nil && w != nil && !bytes.Equal(now, w.sent) {
 		_ = w.Close() // the library makes another
 	}
+}
+
+// hosts gives the servers in turn. Unlike the library's own it leaves their
+// names to the dialer, so that they are resolved for every connection and a
+// name that cannot be resolved yet is no fault at the start.
+type hosts struct {
+	mu      sync.Mutex
+	servers []string
+	next    int
+	tried   int // since a connection succeeded
+}
+
+// Init implements zk.HostProvider.
+func (h *hosts) Init(servers []string) error {
+	if len(servers) == 0 {
+		return errors.New("no server given")
+	}
+	h.servers = servers
+	return nil
+}
+
+// Len implements zk.HostProvider.
+func (h *hosts) Len() int { return len(h.servers) }
+
+// Next implements zk.HostProvider: the library rests for a second where it is
+// told that all servers were tried.
+func (h *hosts) Next() (server string, retryStart bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	server = h.servers[h.next%len(h.servers)]
+	retryStart = h.tried > 0 && h.tried%len(h.servers) == 0
+	h.next++
+	h.tried++
+	return server, retryStart
+}
+
+// Connected implements zk.HostProvider.
+func (h *hosts) Connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tried = 0
+}
+
+// A once makes a client one for a single connection. Watches are of use for
+// no longer than that: after another connection everything has to be read
+// anyway, and the library would first set all of them again, from a position
+// in the log that it does not guard against its own reads.
+//
+// A nil once permits any number of connections.
+type once struct {
+	used   bool
+	end    context.CancelCauseFunc // told of the end
+	events *inbox                  // told of changes and of the loss of the connection; nil: nobody is
+}
+
+func (o *once) tell(what func(*inbox)) {
+	if o != nil && o.events != nil {
+		what(o.events)
+	}
+}
+
+// errSpent says that the one connection of a client has ended.
+var errSpent = errors.New("the connection has ended")
+
+// use makes a connection unless there was one. The library makes one at a
+// time.
+func (o *once) use(connect func() (net.Conn, error)) (net.Conn, error) {
+	if o == nil {
+		return connect()
+	}
+	if o.used {
+		o.end(errSpent)
+		return nil, errSpent
+	}
+	conn, err := connect()
+	o.used = err == nil
+	return conn, err
 }

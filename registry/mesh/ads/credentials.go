@@ -1,11 +1,20 @@
 package ads
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/xds-bridge/xds-bridge/registry/tlsfile"
 )
 
 // Credentials say how a server is authenticated and who the client is. Every
@@ -54,3 +63,67 @@ func loopback(address string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
+
+// rereading is transport security that reads its files at each handshake.
+type rereading struct{ tls TLS }
+
+var _ credentials.TransportCredentials = (*rereading)(nil)
+
+// ClientHandshake reads the files and shakes hands with what they hold now.
+func (r *rereading) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config, err := tlsfile.Files{CA: r.tls.CAFile, Cert: r.tls.CertFile, Key: r.tls.KeyFile}.Config()
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // it names the file and the setting
+	}
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn) //nolint:wrapcheck // gRPC reads its own error
+}
+
+// ServerHandshake is not what these credentials are for.
+func (*rereading) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("ads: credentials of a client")
+}
+
+// Info says that it is TLS.
+func (*rereading) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+
+// Clone returns an equal copy.
+func (r *rereading) Clone() credentials.TransportCredentials {
+	c := *r
+	return &c
+}
+
+// OverrideServerName is deprecated and does nothing: the name to verify is the
+// authority of the connection, see Dial.
+func (*rereading) OverrideServerName(string) error { return nil }
+
+// token is a bearer token in a file, read at each call.
+type token struct {
+	file      string
+	plaintext bool // may go over plaintext
+}
+
+var _ credentials.PerRPCCredentials = token{}
+
+// GetRequestMetadata reads the file. A file that cannot be used is unavailable
+// and not unauthenticated: it may be about to be replaced.
+func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	content, err := os.ReadFile(t.file)
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "token: %v", err)
+	}
+	value := bytes.TrimSpace(content)
+	if len(value) == 0 {
+		return nil, status.Errorf(codes.Unavailable, "token: %s is empty", t.file)
+	}
+	for _, b := range value {
+		if b <= ' ' || b > '~' {
+			return nil, status.Errorf(codes.Unavailable, "token: %s holds more than a token", t.file)
+		}
+	}
+	return map[string]string{"authorization": "Bearer " + string(value)}, nil
+}
+
+// RequireTransportSecurity makes gRPC refuse to send the token over plaintext.
+func (t token) RequireTransportSecurity() bool { return !t.plaintext }

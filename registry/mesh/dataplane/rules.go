@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -191,4 +193,41 @@ func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *rou
 	}
 	a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: all}
 	return a
+}
+
+// ParseRules reads DestinationRules and VirtualServices as Kubernetes has them,
+// each a JSON document.
+func ParseRules(documents [][]byte) (Rules, error) {
+	var (
+		faults       []error
+		destinations []*networking.DestinationRule
+		services     []*networking.VirtualService
+	)
+	for i, text := range documents {
+		var object struct {
+			Kind string          `json:"kind"`
+			Spec json.RawMessage `json:"spec"`
+		}
+		err := json.Unmarshal(text, &object)
+		switch {
+		case err != nil:
+		case object.Kind == "DestinationRule":
+			d := new(networking.DestinationRule)
+			err = protojson.Unmarshal(object.Spec, d)
+			destinations = append(destinations, d)
+		case object.Kind == "VirtualService":
+			s := new(networking.VirtualService)
+			err = protojson.Unmarshal(object.Spec, s)
+			services = append(services, s)
+		default:
+			err = fmt.Errorf("kind %s: want DestinationRule or VirtualService", naming.Quote(object.Kind))
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("document %d: %w", i+1, err))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return Rules{}, err
+	}
+	return NewRules(destinations, services)
 }

@@ -1,15 +1,19 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xds-bridge/xds-bridge/naming"
 )
 
 // Publisher shows one set of keys at every replica of istiod, which several may
@@ -209,5 +213,102 @@ func (p *Publisher) follow(ctx context.Context, group *sync.WaitGroup, running m
 		ctx, end := context.WithCancel(ctx)
 		running[address] = end
 		group.Go(func() { newReplica(p, address).run(ctx) })
+	}
+}
+
+// A set is keys and where each is found.
+type set = map[naming.ServiceKey]naming.HostAddress
+
+// Set makes these the keys that are shown, all of them and no others, where
+// nobody else gives any; none are shown as `{}`. It copies the set and never
+// blocks; of several sets in quick succession the last is announced. Before the
+// first Set nothing is.
+func (p *Publisher) Set(hosts map[naming.ServiceKey]naming.HostAddress) { p.SetOf("", hosts) }
+
+// SetOf makes these the keys that one of several gives. Shown are those of all
+// as one set, so that a change of any is one change. Where two give the same
+// key, that of the name that comes first counts: a node can show one host of a
+// key, and every replica has to show the same.
+func (p *Publisher) SetOf(name string, hosts map[naming.ServiceKey]naming.HostAddress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old, known := p.sets[name]; known && maps.Equal(old, hosts) {
+		return
+	}
+	own := make(set, len(hosts))
+	maps.Copy(own, hosts)
+	p.sets[name] = own
+	p.unite()
+}
+
+// Only forgets what all but these gave.
+func (p *Publisher) Only(names ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := len(p.sets)
+	maps.DeleteFunc(p.sets, func(name string, _ set) bool { return !slices.Contains(names, name) })
+	if len(p.sets) < before {
+		p.unite()
+	}
+}
+
+// unite makes one set of all. The caller holds mu.
+func (p *Publisher) unite() {
+	all := make(set)
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(p.sets))) {
+		maps.Copy(all, p.sets[name])
+	}
+	if p.wanted != nil && maps.Equal(p.wanted, all) {
+		return
+	}
+	p.wanted = all
+	p.wake()
+}
+
+// Status is how the publication stands.
+type Status struct {
+	Keys     int             `json:"keys"`  // that are to be shown
+	Nodes    int             `json:"nodes"` // that show them; 0 before the first Set
+	Replicas []ReplicaStatus `json:"replicas"`
+	Err      string          `json:"error,omitempty"` // why the replicas could not be listed last
+}
+
+// ReplicaStatus is how the publication stands at one replica of istiod.
+type ReplicaStatus struct {
+	Replica   string    `json:"replica"`
+	Connected bool      `json:"connected"` // every node has a stream that was answered
+	Keys      int       `json:"keys"`      // that are shown now
+	Since     time.Time `json:"since"`     // when Connected last changed
+	Err       string    `json:"error,omitempty"`
+}
+
+// Status returns how the publication stands; it may be called at any time.
+func (p *Publisher) Status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Status{Replicas: make([]ReplicaStatus, 0, len(p.replicas)), Err: p.listErr}
+	if p.newest != nil {
+		s.Keys, s.Nodes = p.newest.keys, len(p.newest.parts)
+	}
+	for _, r := range p.replicas {
+		s.Replicas = append(s.Replicas, *r)
+	}
+	slices.SortFunc(s.Replicas, func(a, b ReplicaStatus) int { return cmp.Compare(a.Replica, b.Replica) })
+	return s
+}
+
+// tell notes how a replica stands. One that is not listed any more has no
+// status.
+func (p *Publisher) tell(address string, change func(s *ReplicaStatus)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.replicas[address]
+	if s == nil {
+		return
+	}
+	before := s.Connected
+	change(s)
+	if s.Connected != before {
+		s.Since = time.Now()
 	}
 }
