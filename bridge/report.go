@@ -142,7 +142,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		}
 	}
 	add(cmp.Or(s.reason, ReasonSynced), s.detail)
-	if err := cannotTell(registry.Knowledge{Unknown: w.known.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
+	if err := cannotTell(registry.Certainty{Unknown: w.known.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
 		add(ReasonUnknown, err.Error())
 	}
 	if len(s.left) > 0 {

@@ -15,7 +15,7 @@ import (
 type way struct {
 	Bridge
 	index    int
-	known    registry.Knowledge
+	known    registry.Certainty
 	toldAt   time.Time // when the source last told of everything anew
 	services map[registry.Name]*service
 	invalid  int                        // how many of them cannot be projected
@@ -122,7 +122,7 @@ func (w *way) keeps() Policy {
 // anew: after a source was stale and when it told of everything anew, unless it
 // does so all the time.
 func (w *way) learn(d registry.Delta, now time.Time) (mayGo, fresh bool) {
-	k, before, wasComplete := d.Knowledge, w.known, w.complete()
+	k, before, wasComplete := d.Certainty, w.known, w.complete()
 	w.known = k
 	again := k.Dials != before.Dials || k.Epoch != before.Epoch && now.Sub(w.toldAt) >= w.Guard.Settle
 	fresh = w.complete() && (!wasComplete || again)

@@ -113,7 +113,7 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 	})
 	t.Run("the istiod shows as a peer that confirmed what it was sent", func(t *testing.T) {
 		harness.Eventually(t, 5*time.Second, "a peer", func() error {
-			peers := server.server.Peers()
+			peers := server.server.Readers()
 			if len(peers) != 1 || peers[0].Acked == "" || peers[0].Acked != peers[0].Sent {
 				return fmt.Errorf("peers %+v", peers)
 			}

@@ -74,7 +74,7 @@ func (r *nacosReading) await(t *testing.T, iface string, want ...string) {
 	})
 }
 
-func (r *nacosReading) knows() registry.Knowledge {
+func (r *nacosReading) knows() registry.Certainty {
 	_, k := r.table.Snapshot()
 	return k
 }

@@ -24,10 +24,10 @@ type Interest struct {
 
 // wish is a name that is wanted.
 type wish struct {
-	by   int   // how many want it
-	seen bool  // the source knows that it is wanted
-	told bool  // the source reported it since then
-	err  error // why it cannot be told now
+	by       int   // how many want it
+	seen     bool  // the source knows that it is wanted
+	reported bool  // the source reported it since then
+	err      error // why it cannot be told now
 }
 
 // NewInterest returns an interest in nothing.
@@ -105,9 +105,9 @@ func (i *Interest) Names() []string {
 	return slices.Sorted(maps.Keys(i.names))
 }
 
-// Untold returns those of Names that were never reported, in order; none for a
+// Unreported returns those of Names that were never reported, in order; none for a
 // nil Interest.
-func (i *Interest) Untold() []string {
+func (i *Interest) Unreported() []string {
 	if i == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (i *Interest) Untold() []string {
 	defer i.mu.Unlock()
 	var names []string
 	for name, w := range i.names {
-		if w.seen && !w.told {
+		if w.seen && !w.reported {
 			names = append(names, name)
 		}
 	}
@@ -131,10 +131,10 @@ func (i *Interest) Changed() <-chan struct{} {
 	return i.changed
 }
 
-// Tell is the source's word on names, after its table shows what it found: nil
+// Report is the source's word on names, after its table shows what it found: nil
 // where it reported everything that a name stands for, or why it cannot. A name
 // that is not among Names is left out.
-func (i *Interest) Tell(answers map[string]error) {
+func (i *Interest) Report(answers map[string]error) {
 	if i == nil {
 		return
 	}
@@ -146,9 +146,9 @@ func (i *Interest) Tell(answers map[string]error) {
 		if w == nil || !w.seen {
 			continue
 		}
-		told := w.told || err == nil
-		differs = differs || told != w.told || !sameError(err, w.err)
-		w.told, w.err = told, err
+		reported := w.reported || err == nil
+		differs = differs || reported != w.reported || !sameError(err, w.err)
+		w.reported, w.err = reported, err
 	}
 	if differs {
 		close(i.more)
@@ -181,23 +181,23 @@ func (i *Interest) Err() error {
 
 // Answer is what a source said of some names.
 type Answer struct {
-	Told bool            // each was reported at least once since it is wanted
-	Err  error           // why one of them cannot be told now; nil where all can
-	More <-chan struct{} // closed when the source says more, of any name
+	Reported bool            // each was reported at least once since it is wanted
+	Err      error           // why one of them cannot be told now; nil where all can
+	More     <-chan struct{} // closed when the source says more, of any name
 }
 
 // Answer returns what the source said of names. A table that is read after it
 // shows what was told; one that was read before it may not.
 func (i *Interest) Answer(names ...string) Answer {
 	if i == nil {
-		return Answer{Told: true}
+		return Answer{Reported: true}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	a := Answer{Told: true, More: i.more}
+	a := Answer{Reported: true, More: i.more}
 	for _, name := range names {
 		w := i.names[name]
-		a.Told = a.Told && w != nil && w.told
+		a.Reported = a.Reported && w != nil && w.reported
 		if w != nil && a.Err == nil {
 			a.Err = w.err
 		}

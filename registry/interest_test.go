@@ -12,45 +12,45 @@ import (
 func TestANameIsToldOfByItself(t *testing.T) {
 	i := registry.NewInterest()
 	i.Add("a", "b")
-	i.Tell(map[string]error{"a": nil})
-	if i.Answer("a").Told {
+	i.Report(map[string]error{"a": nil})
+	if i.Answer("a").Reported {
 		t.Error("told of before the source knew that it is wanted")
 	}
 	if names := i.Names(); len(names) != 2 {
 		t.Error(names)
 	}
 	more := i.Answer("a").More
-	i.Tell(map[string]error{"a": nil, "c": nil})
+	i.Report(map[string]error{"a": nil, "c": nil})
 	select {
 	case <-more:
 	default:
 		t.Error("nobody is woken")
 	}
-	if !i.Answer("a").Told || i.Answer("b").Told || i.Answer("a", "b").Told || i.Answer("c").Told {
+	if !i.Answer("a").Reported || i.Answer("b").Reported || i.Answer("a", "b").Reported || i.Answer("c").Reported {
 		t.Error("want a told and nothing else")
 	}
 	i.Add("a", "d")
-	if !i.Answer("a").Told {
+	if !i.Answer("a").Reported {
 		t.Error("another name, or another who wants it, makes it untold")
 	}
 	denied := errors.New("denied")
-	i.Tell(map[string]error{"a": denied, "b": denied})
-	if a := i.Answer("a"); !a.Told || !errors.Is(a.Err, denied) {
+	i.Report(map[string]error{"a": denied, "b": denied})
+	if a := i.Answer("a"); !a.Reported || !errors.Is(a.Err, denied) {
 		t.Errorf("told and now denied: %+v", a)
 	}
-	if b := i.Answer("b"); b.Told || !errors.Is(b.Err, denied) {
+	if b := i.Answer("b"); b.Reported || !errors.Is(b.Err, denied) {
 		t.Errorf("never told: %+v", b)
 	}
 	i.Drop("a")
-	if !i.Answer("a").Told {
+	if !i.Answer("a").Reported {
 		t.Error("one of two wants it no more")
 	}
 	i.Drop("a")
 	i.Add("a")
-	if a := i.Answer("a"); a.Told || a.Err != nil {
+	if a := i.Answer("a"); a.Reported || a.Err != nil {
 		t.Errorf("wanted anew: %+v", a)
 	}
-	if untold := i.Untold(); len(untold) != 1 || untold[0] != "b" {
+	if untold := i.Unreported(); len(untold) != 1 || untold[0] != "b" {
 		t.Errorf("untold of what the source knows of: %v", untold)
 	}
 }
@@ -74,7 +74,7 @@ func TestTheSameAnswerWakesNobody(t *testing.T) {
 		{"none any more", nil, true},
 	} {
 		more, woken := i.Answer("a").More, false
-		i.Tell(map[string]error{"a": step.err})
+		i.Report(map[string]error{"a": step.err})
 		select {
 		case <-more:
 			woken = true

@@ -242,7 +242,7 @@ func TestTable_CountsWhatASourceKeepsBesideIt(t *testing.T) {
 		}
 	}
 	table.Replace(slices.Values(fleet(10)))
-	if k := table.Knowledge(); !errors.Is(k.Stale, registry.ErrLimit) || table.Beside(1024) {
+	if k := table.Certainty(); !errors.Is(k.Stale, registry.ErrLimit) || table.Beside(1024) {
 		t.Errorf("%v, usage %+v", k.Stale, table.Usage())
 	}
 }

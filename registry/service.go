@@ -114,16 +114,16 @@ func KeepEmpty(services, before []*Service) []*Service {
 	for _, s := range before {
 		if !there[s.Name] {
 			empty := *s
-			empty.Path, empty.Protocol, empty.Endpoints = s.way(), s.spoken(), nil
+			empty.Path, empty.Protocol, empty.Endpoints = s.commonPath(), s.spoken(), nil
 			services = append(services, &empty)
 		}
 	}
 	return services
 }
 
-// way returns the path that a service and all its endpoints came, empty where
+// commonPath returns the path that a service and all its endpoints came, empty where
 // they came different ones.
-func (s *Service) way() Path {
+func (s *Service) commonPath() Path {
 	if len(s.Endpoints) == 0 {
 		return s.Path
 	}

@@ -246,17 +246,17 @@ func (t *Table) Get(name Name) *Service {
 }
 
 // Snapshot returns everything the table holds; the caller owns the map.
-func (t *Table) Snapshot() (map[Name]*Service, Knowledge) {
+func (t *Table) Snapshot() (map[Name]*Service, Certainty) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.rows), t.knowledge(maps.Clone(t.unknown))
+	return maps.Clone(t.rows), t.certainty(maps.Clone(t.unknown))
 }
 
-// Knowledge returns how far the rows may be relied on; the caller owns its map.
-func (t *Table) Knowledge() Knowledge {
+// Certainty returns how far the rows may be relied on; the caller owns its map.
+func (t *Table) Certainty() Certainty {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.knowledge(maps.Clone(t.unknown))
+	return t.certainty(maps.Clone(t.unknown))
 }
 
 // Summary is what a table holds and how far that may be relied on, counted.
@@ -345,12 +345,12 @@ func (t *Table) signal() {
 	}
 }
 
-func (t *Table) knowledge(unknown map[string]error) Knowledge {
-	return Knowledge{Synced: t.synced, Stale: t.held(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages}
+func (t *Table) certainty(unknown map[string]error) Certainty {
+	return Certainty{Synced: t.synced, Stale: t.held(), Unknown: unknown, Epoch: t.epoch, Dials: t.dials, Outages: t.outages}
 }
 
-// Knowledge is how far the rows of a table may be relied on.
-type Knowledge struct {
+// Certainty is how far the rows of a table may be relied on.
+type Certainty struct {
 	Synced  bool             // the source reported everything at least once
 	Stale   error            // why the rows may be out of date; nil where they are not
 	Unknown map[string]error // scopes that cannot be told, by Table.Unknown
@@ -361,7 +361,7 @@ type Knowledge struct {
 
 // Of returns why the service of a name may not be concluded from, nil where
 // it may.
-func (k Knowledge) Of(name Name) error {
+func (k Certainty) Of(name Name) error {
 	if k.Stale != nil {
 		return k.Stale
 	}
@@ -420,7 +420,7 @@ type Row struct {
 type Delta struct {
 	Rows      map[Name]Row
 	Scopes    map[string]struct{} // that are unknown or are not any more, or for another reason
-	Knowledge                     // whose Unknown is the reader's own, until its next drain
+	Certainty                     // whose Unknown is the reader's own, until its next drain
 }
 
 // Drain returns the changes since the last call and forgets them.
@@ -435,7 +435,7 @@ func (r *Reader) Drain() Delta {
 			delete(r.unknown, scope)
 		}
 	}
-	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Scopes: r.moved, Knowledge: t.knowledge(r.unknown)}
+	d := Delta{Rows: make(map[Name]Row, len(r.dirty)), Scopes: r.moved, Certainty: t.certainty(r.unknown)}
 	r.moved = make(map[string]struct{})
 	for name, found := range r.dirty {
 		d.Rows[name] = Row{Service: t.rows[name], Found: found}

@@ -141,7 +141,7 @@ func TestKnowledge(t *testing.T) {
 	}
 	table.Replace(all(service("shop/a"), service("bank/b")))
 	table.Unknown("shop/*", denied)
-	k := reader.Drain().Knowledge
+	k := reader.Drain().Certainty
 	if !k.Synced || k.Epoch != 1 {
 		t.Errorf("after a full reading: %+v", k)
 	}
@@ -159,7 +159,7 @@ func TestKnowledge(t *testing.T) {
 	table.Replace(all())
 	table.Stale(nil)
 	table.Unknown("shop/*", nil)
-	if k := reader.Drain().Knowledge; k.Of("shop/a") != nil || k.Epoch != 2 || k.Outages != 1 {
+	if k := reader.Drain().Certainty; k.Of("shop/a") != nil || k.Epoch != 2 || k.Outages != 1 {
 		t.Errorf("after a second full reading: %+v", k)
 	}
 }

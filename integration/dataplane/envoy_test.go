@@ -215,7 +215,7 @@ func oneStream(t *testing.T, form string) {
 		got, err := read(t.Context(), at)
 		return errors.Join(err, harness.Same(got, "banner one"))
 	})
-	peers := b.server.Peers()
+	peers := b.server.Readers()
 	if len(peers) != 1 || peers[0].Node != node || !peers[0].DataPlane || peers[0].Types != 4 || peers[0].Refused != "" {
 		t.Errorf("%+v", peers)
 	}
@@ -231,7 +231,7 @@ func oneStream(t *testing.T, form string) {
 	defer taken.Close()
 	b.put(t, "rpc", "grpc", page(t, "nobody"))
 	harness.Eventually(t, soon, "the Envoy refuses a listener", func() error {
-		p := b.server.Peers()[0]
+		p := b.server.Readers()[0]
 		if !strings.Contains(p.Refused, "Listener") || !strings.Contains(p.Refused, "cannot bind") {
 			return fmt.Errorf("%+v", p)
 		}
@@ -279,7 +279,7 @@ func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 		b.put(t, "web", "http", endpoints...)
 		b.target.Settled()
 		harness.Eventually(t, soon, "the Envoy confirms what it was sent", func() error {
-			if p := b.server.Peers(); len(p) != 1 || p[0].Acked == "" || p[0].Types < 4 {
+			if p := b.server.Readers(); len(p) != 1 || p[0].Acked == "" || p[0].Types < 4 {
 				return fmt.Errorf("%+v", p)
 			}
 			return nil

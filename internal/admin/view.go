@@ -101,7 +101,7 @@ func (s *Server) statuses(ctx context.Context) []bridge.Status {
 }
 
 func source(in Input) Source {
-	known, sum := in.Table.Knowledge(), in.Table.Summary()
+	known, sum := in.Table.Certainty(), in.Table.Summary()
 	src := Source{
 		Name: in.Name, Kind: in.Kind, Synced: known.Synced, Services: sum.Services,
 		Endpoints: make(map[string]int), Skipped: skipped(in.Table),

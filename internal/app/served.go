@@ -121,7 +121,7 @@ func (c *servedConnection) serve(ctx context.Context) error {
 
 func (c *servedConnection) state() admin.TargetState {
 	s := admin.TargetState{}
-	for _, p := range c.server.Peers() {
+	for _, p := range c.server.Readers() {
 		s.Readers = append(s.Readers, admin.Reader{Node: p.Node, Address: p.Address, Since: p.Since, Sent: p.Sent, Acked: p.Acked, DataPlane: p.DataPlane, Refused: p.Refused})
 	}
 	s.Connected = len(s.Readers) > 0

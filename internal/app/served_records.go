@@ -58,7 +58,7 @@ func (b *builder) servedRecords(at sinkKey, imports config.Import) (*servedRecor
 	}
 	if dir := b.cfg.State.Dir; dir != "" {
 		place.Names = b.servedNames(at.registry, func(config.Bridge) bool { return true })
-		place.Recorder, place.Has = mcp.Folder{Path: dir}, nil
+		place.Recorder, place.Has = mcp.Dir{Path: dir}, nil
 		s.places = append(s.places, place)
 	}
 	return s, nil

@@ -41,7 +41,7 @@ func (s *scripted) Run(ctx context.Context, t *registry.Table) error {
 				names[name] = nil
 			}
 			do(t)
-			s.wish.Tell(names)
+			s.wish.Report(names)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func (s *scripted) away(why error) {
 // deny makes the source say that it may not report a query.
 func (s *scripted) deny(q client.Query) {
 	s.wish.Names()
-	s.wish.Tell(map[string]error{q.String(): fmt.Errorf("%w: no right to read", registry.ErrRefused)})
+	s.wish.Report(map[string]error{q.String(): fmt.Errorf("%w: no right to read", registry.ErrRefused)})
 	synctest.Wait()
 }
 

@@ -18,7 +18,7 @@ type index struct {
 	services map[registry.Name]*registry.Service
 	answers  map[Query]map[registry.Name]struct{}
 	watches  map[Query]map[*Watch]struct{}
-	known    registry.Knowledge
+	known    registry.Certainty
 	hides    bool // any scope that cannot be told may hide what a query finds nothing for
 	doubts   doubts
 }
@@ -97,7 +97,7 @@ func (x *index) learn(d registry.Delta) (differs, back bool) {
 	was, is := caused(x.known.Stale, ErrUnreachable), caused(d.Stale, ErrUnreachable)
 	differs = x.known.Synced != d.Synced || cause(was) != cause(is) || len(d.Scopes) > 0 //nolint:errorlint // causes are sentinels
 	back = d.Synced && d.Stale == nil && (!x.known.Synced || x.known.Stale != nil || x.known.Outages != d.Outages)
-	x.known = d.Knowledge
+	x.known = d.Certainty
 	return differs, back
 }
 

@@ -132,7 +132,7 @@ func (s eager) Run(ctx context.Context, t *registry.Table) error {
 			}
 		}
 		had = now
-		s.wish.Tell(names)
+		s.wish.Report(names)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -325,7 +325,7 @@ func (p *meshPublisher) search(ctx context.Context, i Instance, found chan<- loc
 		}
 	}
 	for {
-		a, err := locate.Find(ctx, locate.Options{ADS: p.stream, IP: ip, Port: i.Port, Tell: report})
+		a, err := locate.Find(ctx, locate.Options{ADS: p.stream, IP: ip, Port: i.Port, Report: report})
 		if err != nil {
 			return
 		}

@@ -236,7 +236,7 @@ func (c *Client) whole(known registry.Answer, found finding) bool {
 		return false // it may be what does not fit
 	}
 	if c.backend.Interest != nil {
-		return known.Told
+		return known.Reported
 	}
 	return found.synced && (found.hidden == nil || !found.doubted)
 }

@@ -132,14 +132,14 @@ func (f *Fetcher) admit(l *lane, t task) bool {
 // Results yields what was fetched.
 func (f *Fetcher) Results() <-chan Result { return f.results }
 
-// Take takes a result in and reports what Set.Take does.
-func (f *Fetcher) Take(now time.Time, r Result) bool {
+// Accept takes a result in and reports what Set.Take does.
+func (f *Fetcher) Accept(now time.Time, r Result) bool {
 	l := f.lane(r.Ref)
 	l.free++
 	if q := f.set.o.Asker.Same(r.Ref); q != "" {
 		l.pass(q)
 	}
-	return f.set.Take(now, r)
+	return f.set.Accept(now, r)
 }
 
 // Wait returns when all fetches have ended, which their context has to make

@@ -50,7 +50,7 @@ func (l *loop) run(until func() bool) time.Duration {
 		}
 		select {
 		case r := <-l.Results():
-			l.Take(time.Now(), r)
+			l.Accept(time.Now(), r)
 		case <-timer.C:
 		}
 	}

@@ -15,31 +15,31 @@ import (
 // any more, by the keys of the entries. Nobody took these services back.
 type Lost map[string][]registry.Name
 
-// Blind returns which entries could not be understood for want of what they
+// Undecodable returns which entries could not be understood for want of what they
 // refer to, each with the reason. It adds that to faults of entries of which it
 // can never be had.
-func (s *Set) Blind(faults []metadata.DecodeError, needs func([]registry.Entry) []metadata.Ref) map[string]error {
-	blind := make(map[string]error)
-	for i, fault := range faults {
-		for _, ref := range needs([]registry.Entry{fault.Entry}) {
+func (s *Set) Undecodable(failed []metadata.DecodeError, dependencies func([]registry.Entry) []metadata.Ref) map[string]error {
+	undecodable := make(map[string]error)
+	for i, one := range failed {
+		for _, ref := range dependencies([]registry.Entry{one.Entry}) {
 			err := s.Why(ref)
 			if err == nil {
 				continue
 			}
-			blind[fault.Entry.Key] = err
+			undecodable[one.Entry.Key] = err
 			if errors.Is(err, registry.ErrRefused) {
-				faults[i].Err = fmt.Errorf("%w: %w", fault.Err, err)
+				failed[i].Err = fmt.Errorf("%w: %w", one.Err, err)
 			}
 		}
 	}
-	return blind
+	return undecodable
 }
 
 // Next returns what is lost by entries that cannot be understood, of which some
 // may have provided the services that were told before.
-func (l Lost) Next(blind map[string]error, before []*registry.Service) Lost {
-	next := make(Lost, len(blind))
-	for key := range blind {
+func (l Lost) Next(undecodable map[string]error, before []*registry.Service) Lost {
+	next := make(Lost, len(undecodable))
+	for key := range undecodable {
 		names := l[key]
 		for _, s := range before {
 			if !slices.Contains(names, s.Name) && slices.ContainsFunc(s.Endpoints, func(e registry.Endpoint) bool {
@@ -57,9 +57,9 @@ func (l Lost) Next(blind map[string]error, before []*registry.Service) Lost {
 
 // Unknown adds the services that are lost because something can never be had.
 // What is only not known yet makes all of a group unknown, as Set.Unknown tells.
-func (l Lost) Unknown(blind, to map[string]error) {
+func (l Lost) Unknown(undecodable, to map[string]error) {
 	for key, names := range l {
-		if err := blind[key]; errors.Is(err, registry.ErrRefused) {
+		if err := undecodable[key]; errors.Is(err, registry.ErrRefused) {
 			for _, name := range names {
 				to[string(name)] = fmt.Errorf("%s provided it: %w", key, err)
 			}

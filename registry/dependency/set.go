@@ -89,8 +89,8 @@ func (d *document) refused() bool { return errors.Is(d.err, registry.ErrRefused)
 // known reports whether its entries can be reported.
 func (d *document) known() bool { return d.err == nil || d.refused() }
 
-// settled reports whether there is a text that somebody stands for.
-func (d *document) settled() bool { return d.answer != nil && d.answer.by != nil }
+// confirmed reports whether there is a text that somebody stands for.
+func (d *document) confirmed() bool { return d.answer != nil && d.answer.by != nil }
 
 // NewSet returns an empty set.
 func NewSet(o Options) *Set {
@@ -130,7 +130,7 @@ func (s *Set) Want(now time.Time, group registry.Group, refs []metadata.Ref) {
 		s.forget(d)
 	}
 	for _, d := range after {
-		if d.err == nil && !d.settled() && !d.asked { // who gave the answer is among those forgotten
+		if d.err == nil && !d.confirmed() && !d.asked { // who gave the answer is among those forgotten
 			s.schedule(d, now)
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Set) Renew(now time.Time) {
 		for _, d := range group {
 			d.asked, d.again = false, false
 			switch {
-			case d.settled():
+			case d.confirmed():
 			case d.refused():
 				s.slowly(d, now)
 			case d.err == nil:
@@ -247,8 +247,8 @@ func (s *Set) of(ref metadata.Ref) *document { return s.groups[ref.Group][ref.Ke
 // Wants reports whether a document is depended on.
 func (s *Set) Wants(ref metadata.Ref) bool { return s.of(ref) != nil }
 
-// Hint makes a document due that is said to be there by now.
-func (s *Set) Hint(now time.Time, ref metadata.Ref) {
+// Expect makes a document due that is said to be there by now.
+func (s *Set) Expect(now time.Time, ref metadata.Ref) {
 	d := s.of(ref)
 	switch {
 	case d == nil || d.err == nil:
@@ -261,9 +261,9 @@ func (s *Set) Hint(now time.Time, ref metadata.Ref) {
 	}
 }
 
-// Take takes a result in. It reports whether the group tells something else by
+// Accept takes a result in. It reports whether the group tells something else by
 // it: it then has to be decoded anew, and Unknown may differ.
-func (s *Set) Take(now time.Time, r Result) bool {
+func (s *Set) Accept(now time.Time, r Result) bool {
 	d := s.of(r.Ref)
 	if d == nil || !d.asked {
 		return false // forgotten meanwhile, or another gave its answer

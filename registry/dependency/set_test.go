@@ -77,7 +77,7 @@ func (w *world) due() []string {
 }
 
 func (w *world) take(app, revision, text string, err error) bool {
-	return w.Take(w.now, dependency.Result{Ref: ref(app, revision), Text: text, Err: err})
+	return w.Accept(w.now, dependency.Result{Ref: ref(app, revision), Text: text, Err: err})
 }
 
 // fetches lets time pass, with every fetch failing for a reason, and returns how
@@ -94,7 +94,7 @@ func (w *world) fetches(d time.Duration, err error) int {
 		fresh, again := w.Due(w.now)
 		for _, r := range append(fresh, again...) {
 			n++
-			w.Take(w.now, dependency.Result{Ref: r, Err: err})
+			w.Accept(w.now, dependency.Result{Ref: r, Err: err})
 		}
 	}
 }
@@ -148,7 +148,7 @@ func TestSet(t *testing.T) {
 					t.Errorf("fetched %d times in an hour, want once in about 30 s", n)
 				}
 			}
-			w.Hint(w.now, ref("shop", "r1"))
+			w.Expect(w.now, ref("shop", "r1"))
 			equal(t, w.due(), []string{"shop/r1"})
 			w.take("shop", "r1", "late", nil)
 			w.unknown(t, "shop", "")
@@ -181,7 +181,7 @@ func TestSet(t *testing.T) {
 			w.take("shop", "r1", "", errName)
 			for _, cause := range []func(){
 				func() { w.want("shop", "r1") },
-				func() { w.Hint(w.now, ref("shop", "r1")) },
+				func() { w.Expect(w.now, ref("shop", "r1")) },
 				func() { w.Renew(w.now) },
 			} {
 				for range 10 {
@@ -261,7 +261,7 @@ func TestSet(t *testing.T) {
 		"who fails after an answer is unknown since then, and asked again soon": func(t *testing.T, w *world) {
 			w.want("shop", "r1@a", "r1@b")
 			w.fetches(time.Hour, errDenied)
-			w.Hint(w.now, ref("shop", "r1@a"))
+			w.Expect(w.now, ref("shop", "r1@a"))
 			w.due()
 			w.take("shop", "r1@a", "text", nil)
 			w.now = w.now.Add(time.Hour)
@@ -348,7 +348,7 @@ func TestSet(t *testing.T) {
 		"a hint during a fetch has it repeated at once": func(t *testing.T, w *world) {
 			w.want("shop", "r1")
 			w.due()
-			w.Hint(w.now, ref("shop", "r1"))
+			w.Expect(w.now, ref("shop", "r1"))
 			equal(t, w.due(), []string{})
 			w.take("shop", "r1", "", dependency.ErrMissing)
 			equal(t, w.due(), []string{"shop/r1"})
@@ -365,7 +365,7 @@ func TestSet(t *testing.T) {
 			equal(t, w.Sought(), true)
 			equal(t, w.fetches(time.Hour, errDenied), 0)
 			w.want("shop")
-			w.Hint(w.now, ref("shop", "r3"))
+			w.Expect(w.now, ref("shop", "r3"))
 			w.known(t)
 			equal(t, w.Wants(ref("shop", "r3")), false)
 		},

@@ -41,14 +41,14 @@ func callTriple(ctx context.Context, m dubbo.MetadataService, d *dialer) (string
 	if err != nil {
 		return "", err //nolint:wrapcheck // Ask wraps it
 	}
-	told, err := info(answer)
+	answered, err := info(answer)
 	if err != nil {
 		return "", err
 	}
-	if err := told.check(m); err != nil {
+	if err := answered.check(m); err != nil {
 		return "", err
 	}
-	return told.text()
+	return answered.text()
 }
 
 // check returns why a document is not the one that was asked for.

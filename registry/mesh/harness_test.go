@@ -217,7 +217,7 @@ func (b *bed) expect(want ...string) {
 	}
 }
 
-func (b *bed) knowledge() registry.Knowledge {
+func (b *bed) knowledge() registry.Certainty {
 	_, k := b.table.Snapshot()
 	return k
 }

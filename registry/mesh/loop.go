@@ -141,7 +141,7 @@ func (l *loop) answer(changes []change) {
 		return
 	}
 	answers := make(map[string]error)
-	for _, name := range interest.Untold() {
+	for _, name := range interest.Unreported() {
 		answers[name] = nil
 	}
 	for _, c := range changes { // of what was told before, what became of it
@@ -157,7 +157,7 @@ func (l *loop) answer(changes []change) {
 		}
 	}
 	l.withhold(answers)
-	interest.Tell(answers)
+	interest.Report(answers)
 }
 
 // withhold takes out the names of which endpoints are still asked for.

@@ -847,15 +847,15 @@ func TestEndpointsThatAreNotToldHideNoOtherName(t *testing.T) {
 		b.istiod.Withhold(eds, "outbound|1||c.d")
 		wish.Add("c.d", "a.b", "nobody.here")
 		synctest.Wait()
-		if a := wish.Answer("a.b", "nobody.here"); !a.Told || a.Err != nil {
+		if a := wish.Answer("a.b", "nobody.here"); !a.Reported || a.Err != nil {
 			t.Errorf("they wait for another: %+v", a)
 		}
-		if wish.Answer("c.d").Told {
+		if wish.Answer("c.d").Reported {
 			t.Error("told of before its endpoints are known")
 		}
 		b.istiod.Withhold(eds)
 		b.serve("outbound|1||c.d", "10.0.0.2")
-		if a := wish.Answer("c.d"); !a.Told || a.Err != nil {
+		if a := wish.Answer("c.d"); !a.Reported || a.Err != nil {
 			t.Errorf("once its endpoints are known: %+v", a)
 		}
 	})
@@ -875,7 +875,7 @@ func TestOnlyWhatIsWantedIsAskedFor(t *testing.T) {
 			wish.Add(name)
 			synctest.Wait()
 			b.expect("a.b:1 10.0.0.1")
-			if a := wish.Answer(name); !a.Told || a.Err != nil {
+			if a := wish.Answer(name); !a.Reported || a.Err != nil {
 				t.Errorf("%s: the source does not say that it told of it", name)
 			}
 			wish.Drop(name)

@@ -23,7 +23,7 @@ func TestOnlyWhatIsWantedIsSubscribed(t *testing.T) {
 		r.fresh(t)
 		wish.Add(named("api.A").Name, named("api.C").Name)
 		later(time.Second)
-		if a := wish.Answer(named("api.A").Name, named("api.C").Name); !a.Told || a.Err != nil {
+		if a := wish.Answer(named("api.A").Name, named("api.C").Name); !a.Reported || a.Err != nil {
 			t.Error("the source does not say that it told of what is wanted")
 		}
 		r.tells(t, "api.A=10.0.0.1")
@@ -70,19 +70,19 @@ func TestANameThatCannotBeReadHidesNoOther(t *testing.T) {
 		later(time.Millisecond)
 		wish.Add(named("api.A").Name)
 		later(100 * time.Millisecond)
-		if a := wish.Answer(named("api.A").Name); !a.Told || a.Err != nil {
+		if a := wish.Answer(named("api.A").Name); !a.Reported || a.Err != nil {
 			t.Errorf("it waits for others: %+v", a)
 		}
 		r.tells(t, "api.A=10.0.0.1")
-		if a := wish.Answer(named("api.Secret").Name); a.Told || !errors.Is(a.Err, registry.ErrRefused) {
+		if a := wish.Answer(named("api.Secret").Name); a.Reported || !errors.Is(a.Err, registry.ErrRefused) {
 			t.Errorf("denied: %+v", a)
 		}
-		if a := wish.Answer(named("api.Slow").Name); a.Told || a.Err == nil {
+		if a := wish.Answer(named("api.Slow").Name); a.Reported || a.Err == nil {
 			t.Errorf("failing: %+v", a)
 		}
 		r.server.Fail(nil)
 		later(10 * time.Minute)
-		if a := wish.Answer(named("api.Slow").Name, named("api.Secret").Name); !a.Told || a.Err != nil {
+		if a := wish.Answer(named("api.Slow").Name, named("api.Secret").Name); !a.Reported || a.Err != nil {
 			t.Errorf("in the end: %+v", a)
 		}
 	})
@@ -116,7 +116,7 @@ func TestANameThatIsWantedAgainWhileItIsLeftIsTold(t *testing.T) {
 			if !again {
 				t.Fatal("the subscription was not ended")
 			}
-			if a := wish.Answer(name); !a.Told {
+			if a := wish.Answer(name); !a.Reported {
 				t.Error("never told of again")
 			}
 			r.tells(t, "api.A=10.0.0.1")

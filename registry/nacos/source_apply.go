@@ -182,7 +182,7 @@ func (r *reading) decode(w *watchedService, h formatGroup, instances []instance)
 	}
 	services, failed := h.format.Decode(entries, r.documents.set.Documents(h.group))
 	if dependent, ok := h.format.(HasDependencies); ok {
-		blind = r.documents.set.Blind(failed, dependent.Dependencies)
+		blind = r.documents.set.Undecodable(failed, dependent.Dependencies)
 	}
 	for _, f := range failed {
 		skip(f.Entry.Key, f.Err)

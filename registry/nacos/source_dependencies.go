@@ -104,7 +104,7 @@ func (r *reading) unread(w *watchedService) bool {
 
 // fetched takes in a document, or why it cannot be had.
 func (r *reading) fetched(res dependency.Result) {
-	changed := r.documents.Take(time.Now(), res)
+	changed := r.documents.Accept(time.Now(), res)
 	w := r.watched[keyOf(res.Ref.Group)]
 	if w == nil || !changed {
 		return // forgotten meanwhile, or as before

@@ -66,7 +66,7 @@ func (r *reading) syncInterest() {
 			r.seen(s, name)
 		}
 	}
-	r.news = append(r.news, r.opts.Interest.Untold()...)
+	r.news = append(r.news, r.opts.Interest.Unreported()...)
 }
 
 // answer tells who wants names what became of those of which there is news. It
@@ -82,7 +82,7 @@ func (r *reading) answer() {
 		}
 	}
 	r.news = nil
-	r.opts.Interest.Tell(answers)
+	r.opts.Interest.Report(answers)
 }
 
 // answerOf returns why a name cannot be told, nil where the table shows all that

@@ -151,7 +151,7 @@ func (r *readRig) told() []string {
 	return out
 }
 
-func (r *readRig) knows() registry.Knowledge {
+func (r *readRig) knows() registry.Certainty {
 	_, k := r.table.Snapshot()
 	return k
 }

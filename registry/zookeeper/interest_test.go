@@ -26,7 +26,7 @@ func TestOnlyWhatIsWantedIsRead(t *testing.T) {
 		tells(t, table)
 		wish.Add("api.A", "api.C")
 		later(time.Second)
-		if a := wish.Answer("api.A"); !a.Told || a.Err != nil {
+		if a := wish.Answer("api.A"); !a.Reported || a.Err != nil {
 			t.Error("the source does not say that it told of what is wanted")
 		}
 		tells(t, table, "api.A=10.0.0.1:20880")
@@ -75,7 +75,7 @@ func TestWhatIsWantedBeforeAnythingExistsIsTold(t *testing.T) {
 		wish.Add("api.A")
 		table := readsWanted(t, s, wish)
 		later(time.Second)
-		if a := wish.Answer("api.A"); !a.Told || a.Err != nil {
+		if a := wish.Answer("api.A"); !a.Reported || a.Err != nil {
 			t.Error("the source does not say that there is nothing")
 		}
 		tells(t, table)
@@ -100,7 +100,7 @@ func TestAWishCostsWhatItIsFor(t *testing.T) {
 			name := fmt.Sprintf("api.S%d", i)
 			wish.Add(name)
 			later(100 * time.Millisecond)
-			if a := wish.Answer(name); !a.Told || a.Err != nil {
+			if a := wish.Answer(name); !a.Reported || a.Err != nil {
 				t.Fatalf("wish %d was not told", i)
 			}
 		}

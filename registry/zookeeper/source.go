@@ -341,7 +341,7 @@ func (r *reading) told(ctx context.Context) error {
 	}
 	for _, p := range paths {
 		if ref, ok := r.await[p]; ok {
-			r.dependencies.Hint(time.Now(), ref)
+			r.dependencies.Expect(time.Now(), ref)
 		}
 	}
 	return nil

@@ -108,7 +108,7 @@ func (r *reading) want(f *folder) {
 // are known, and adds what is unknown for want of others.
 func (r *reading) understand(needy HasDependencies, f *folder, next *told) ([]*registry.Service, []metadata.DecodeError) {
 	services, faults := needy.Decode(f.entries(f, f.known()), r.dependencies.Documents(f.group))
-	blind := r.dependencies.Blind(faults, needy.Dependencies)
+	blind := r.dependencies.Undecodable(faults, needy.Dependencies)
 	next.lost = f.told.lost.Next(blind, f.told.services)
 	next.lost.Unknown(blind, next.unknown)
 	if err := r.dependencies.Unknown(f.group); err != nil {
@@ -128,7 +128,7 @@ func (r *reading) fetch(ctx context.Context, due *time.Timer) {
 
 // fetched takes in what was fetched.
 func (r *reading) fetched(result dependency.Result) {
-	if !r.fetcher.Take(time.Now(), result) {
+	if !r.fetcher.Accept(time.Now(), result) {
 		return
 	}
 	if result.Err != nil {

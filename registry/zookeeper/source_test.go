@@ -82,7 +82,7 @@ func tells(t *testing.T, table *registry.Table, want ...string) {
 	}
 }
 
-func knowledge(table *registry.Table) registry.Knowledge {
+func knowledge(table *registry.Table) registry.Certainty {
 	_, k := table.Snapshot()
 	return k
 }

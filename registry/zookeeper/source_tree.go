@@ -347,13 +347,13 @@ func (r *reading) wish(ctx context.Context) error {
 			return err
 		}
 	}
-	r.answer(r.opts.Interest.Untold())
+	r.answer(r.opts.Interest.Unreported())
 	return nil
 }
 
 // answerAll tells who wants anything what became of it.
 func (r *reading) answerAll() {
-	names := r.opts.Interest.Untold()
+	names := r.opts.Interest.Unreported()
 	for _, root := range r.roots {
 		for _, f := range root.folders {
 			names = append(names, root.nameOf(f))
@@ -374,7 +374,7 @@ func (r *reading) answer(names []string) {
 			answers[name] = err
 		}
 	}
-	r.opts.Interest.Tell(answers)
+	r.opts.Interest.Report(answers)
 }
 
 // answerOf returns why a name cannot be told, nil where it was; not ok while it

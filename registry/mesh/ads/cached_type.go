@@ -11,9 +11,9 @@ import (
 // cachedType is one resource type with what is known of it, whatever its resources
 // are in Go. Only Run's goroutine touches it.
 type cachedType interface {
-	// take applies a response and tells the subscribers. The error is what to
+	// apply applies a response and tells the subscribers. The error is what to
 	// reject the response with; what was valid in it is applied all the same.
-	take(r response, f rawResponse) error
+	apply(r response, f rawResponse) error
 	// timeout tells of names that were asked for and not answered.
 	timeOut(names []string, f rawResponse)
 	// lost tells of a connection that failed, or of a stream that ended.
@@ -33,8 +33,8 @@ const (
 
 // typeState is a type in both its forms.
 type typeState struct {
-	ledger *ledger
-	cached cachedType
+	interest *interest
+	cached   cachedType
 }
 
 // rawResponse is where a response or an expiry stands in its stream.
@@ -71,7 +71,7 @@ func (h hasher) sum(data []byte) digest {
 // cachedTypeOf is a cached type whose resources are read as T.
 type cachedTypeOf[T any] struct {
 	kind     Kind[T]
-	ledger   *ledger
+	ledger   *interest
 	epoch    *int // of the stream that delivers now
 	link     *int // number of its connection
 	records  map[string]*record[T]
@@ -96,7 +96,7 @@ type record[T any] struct {
 	invalid error // what was wrong with the newest
 }
 
-func newCachedType[T any](k Kind[T], l *ledger, epoch, link *int) *cachedTypeOf[T] {
+func newCachedType[T any](k Kind[T], l *interest, epoch, link *int) *cachedTypeOf[T] {
 	t := &cachedTypeOf[T]{
 		kind: k, ledger: l, epoch: epoch, link: link,
 		records: map[string]*record[T]{}, hasher: newHasher(), sums: map[digest]string{}, nameless: map[string]string{},
@@ -171,7 +171,7 @@ func (t *cachedTypeOf[T]) versions(limit int) map[string]string {
 }
 
 func (t *cachedTypeOf[T]) lost(err error, l loss) {
-	n := t.notes(*t.epoch)
+	n := t.newEvents(*t.epoch)
 	for _, s := range t.subscribers() {
 		if l == streamEnded {
 			n.event(s).Ended = err
@@ -199,7 +199,7 @@ func byAge[T any](a, b *Subscription[T]) int { return cmp.Compare(a.id, b.id) }
 var errSilent = errors.New("ads: asked for, and not answered")
 
 func (t *cachedTypeOf[T]) timeOut(names []string, f rawResponse) {
-	n := t.notes(f.epoch)
+	n := t.newEvents(f.epoch)
 	for _, name := range names {
 		if name == Wildcard {
 			t.timeOutAll(n, f)
@@ -224,7 +224,7 @@ func (t *cachedTypeOf[T]) timeOut(names []string, f rawResponse) {
 
 // timeOutAll judges a wildcard whose time is up: what was answered late is whole
 // by now, and silence means that all is as it was, or nothing.
-func (t *cachedTypeOf[T]) timeOutAll(n *notes[T], f rawResponse) {
+func (t *cachedTypeOf[T]) timeOutAll(n *eventBuilder[T], f rawResponse) {
 	if f.late && f.answered {
 		t.finish(n, f)
 		return
@@ -260,7 +260,7 @@ func (f rawResponse) current(name string) bool {
 }
 
 // finish marks the whole set as told in this epoch.
-func (t *cachedTypeOf[T]) finish(n *notes[T], f rawResponse) {
+func (t *cachedTypeOf[T]) finish(n *eventBuilder[T], f rawResponse) {
 	if t.complete != f.epoch {
 		t.complete = f.epoch
 		n.complete()

@@ -47,7 +47,7 @@ func (e *engine) connect(ctx context.Context) {
 // us as another node than we are, or its connection is older than is wanted. A
 // stream that has not delivered yet is waited for.
 func (e *engine) outdated() bool {
-	return e.current != nil && e.current.heard && e.current.greeted && e.standby == nil &&
+	return e.current != nil && e.current.received && e.current.greeted && e.standby == nil &&
 		(e.current.node != e.node || e.aged())
 }
 
@@ -58,24 +58,24 @@ func (e *engine) aged() bool { return e.current.link.number <= e.redial }
 // patience is how long a second stream may take to deliver.
 func (e *engine) patience() time.Duration { return 2 * e.options.Silence }
 
-func (e *engine) dial() (*link, error) {
+func (e *engine) dial() (*connection, error) {
 	d := &dialer{options: &e.options, first: e.first, avoid: e.last}
 	conn, err := e.options.dial(e.ping, d)
 	if err != nil {
 		return nil, err
 	}
 	e.links++
-	return &link{conn: conn, dialer: d, number: e.links}, nil
+	return &connection{conn: conn, dialer: d, number: e.links}, nil
 }
 
 // start opens a stream over a link.
-func (e *engine) start(ctx context.Context, l *link) *session {
+func (e *engine) start(ctx context.Context, l *connection) *session {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &session{link: l.take(), mode: e.mode, out: make(chan request), cancel: cancel, started: time.Now()}
+	s := &session{link: l.acquire(), mode: e.mode, out: make(chan request), cancel: cancel, started: time.Now()}
 	for _, b := range e.typeStates {
 		s.typeStreams = append(s.typeStreams, newTypeStream(b))
 	}
-	e.group.Go(func() { s.converse(ctx, e.tell) })
+	e.group.Go(func() { s.receiveAll(ctx, e.send) })
 	return s
 }
 
@@ -105,7 +105,7 @@ func (e *engine) lost(s *session, err error) {
 		e.options.Log.Warn("no second stream, the old one goes on", "address", e.options.Address, "err", err)
 		return
 	}
-	if s.heard { // closing may take its time
+	if s.received { // closing may take its time
 		for _, b := range e.typeStates {
 			b.cached.lost(err, streamEnded)
 		}
@@ -123,7 +123,7 @@ func (e *engine) lost(s *session, err error) {
 	if e.fallBack(s, err) {
 		return
 	}
-	if s.heard && !slow(err) {
+	if s.received && !slow(err) {
 		e.due = e.options.Backoff.Again(s.started, time.Now())
 		e.options.Log.Info("stream ended, opening another", "address", e.options.Address, "err", err)
 		return
@@ -134,7 +134,7 @@ func (e *engine) lost(s *session, err error) {
 // fallBack changes to the other variant, at once the first time, where the
 // server does not implement this one.
 func (e *engine) fallBack(s *session, err error) bool {
-	if e.options.Mode != Auto || s.heard || status.Code(err) != codes.Unimplemented {
+	if e.options.Mode != Auto || s.received || status.Code(err) != codes.Unimplemented {
 		return false
 	}
 	if e.mode == Delta {

@@ -13,7 +13,7 @@ import (
 type engine struct {
 	options Options
 	board   *board
-	events  chan happening
+	events  chan sessionEvent
 	group   sync.WaitGroup // goroutines of sessions
 
 	typeStates    []*typeState
@@ -43,18 +43,18 @@ func newEngine(o Options, b *board) *engine {
 		mode = Delta
 	}
 	b.set(func(s *State) { s.Mode = mode })
-	return &engine{options: o, board: b, events: make(chan happening), node: o.Node, mode: mode, ping: KeepaliveTime}
+	return &engine{options: o, board: b, events: make(chan sessionEvent), node: o.Node, mode: mode, ping: KeepaliveTime}
 }
 
 // typeState returns the type state of a type, made by make if there is none.
-func (e *engine) typeState(url string, create func(*ledger) cachedType) *typeState {
+func (e *engine) typeState(url string, create func(*interest) cachedType) *typeState {
 	for _, b := range e.typeStates {
-		if b.ledger.url == url {
+		if b.interest.url == url {
 			return b
 		}
 	}
-	l := newLedger(url)
-	b := &typeState{ledger: l, cached: create(l)}
+	l := newInterest(url)
+	b := &typeState{interest: l, cached: create(l)}
 	e.typeStates = append(e.typeStates, b)
 	for _, s := range e.sessions() {
 		s.typeStreams = append(s.typeStreams, newTypeStream(b))
@@ -73,13 +73,13 @@ func (e *engine) loop(ctx context.Context, in *inbox) {
 	defer e.stop()
 	for ctx.Err() == nil {
 		in.drain(e)
-		e.spread()
+		e.notifySessions()
 		e.connect(ctx)
 		e.expire(time.Now())
 		for _, s := range e.sessions() {
 			s.prepare(e.node)
 		}
-		e.tidy()
+		e.releaseUnused()
 		if next, ok := e.next(); ok {
 			timer.Reset(time.Until(next))
 		} else {
@@ -101,8 +101,8 @@ func (e *engine) loop(ctx context.Context, in *inbox) {
 	}
 }
 
-// tell hands a happening to the loop; false says that nobody waits for it.
-func (e *engine) tell(ctx context.Context, h happening) bool {
+// send hands a happening to the loop; false says that nobody waits for it.
+func (e *engine) send(ctx context.Context, h sessionEvent) bool {
 	select {
 	case e.events <- h:
 		return true
@@ -111,34 +111,34 @@ func (e *engine) tell(ctx context.Context, h happening) bool {
 	}
 }
 
-// spread tells the sessions which names to look at again.
-func (e *engine) spread() {
+// notifySessions tells the sessions which names to look at again.
+func (e *engine) notifySessions() {
 	for _, b := range e.typeStates {
-		if len(b.ledger.changed) == 0 {
+		if len(b.interest.changed) == 0 {
 			continue
 		}
 		for _, s := range e.sessions() {
-			x := s.typeStream(b.ledger.url)
-			for name := range b.ledger.changed {
+			x := s.typeStream(b.interest.url)
+			for name := range b.interest.changed {
 				x.dirty[name] = struct{}{}
 			}
 		}
-		clear(b.ledger.changed)
+		clear(b.interest.changed)
 	}
 }
 
-// tidy forgets what nobody wants and no session asks for.
-func (e *engine) tidy() {
+// releaseUnused forgets what nobody wants and no session asks for.
+func (e *engine) releaseUnused() {
 	for _, b := range e.typeStates {
-		if len(b.ledger.leaving) == 0 {
+		if len(b.interest.leaving) == 0 {
 			continue
 		}
 		var asked []map[string]struct{}
 		for _, s := range e.sessions() {
-			asked = append(asked, s.typeStream(b.ledger.url).told)
+			asked = append(asked, s.typeStream(b.interest.url).subscribed)
 		}
-		b.ledger.tidy(asked)
-		e.board.setType(b.ledger.url, func(t *TypeState) { t.Resources, t.Unknown = b.ledger.held, b.ledger.unknown })
+		b.interest.releaseUnused(asked)
+		e.board.setType(b.interest.url, func(t *TypeState) { t.Resources, t.Unknown = b.interest.held, b.interest.unknown })
 	}
 }
 
@@ -207,7 +207,7 @@ func (e *engine) next() (time.Time, bool) {
 
 // asks says whether anything is wanted.
 func (e *engine) asks() bool {
-	return slices.ContainsFunc(e.typeStates, func(b *typeState) bool { return len(b.ledger.want) > 0 })
+	return slices.ContainsFunc(e.typeStates, func(b *typeState) bool { return len(b.interest.want) > 0 })
 }
 
 // stop ends all sessions and waits for their goroutines.
@@ -252,7 +252,7 @@ func (b *inbox) post(do func(*engine)) {
 // drain does what was posted, and what is posted meanwhile.
 func (b *inbox) drain(e *engine) {
 	for {
-		todo := b.take()
+		todo := b.drainAll()
 		if len(todo) == 0 {
 			return
 		}
@@ -262,7 +262,7 @@ func (b *inbox) drain(e *engine) {
 	}
 }
 
-func (b *inbox) take() []func(*engine) {
+func (b *inbox) drainAll() []func(*engine) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	todo := b.todo

@@ -4,7 +4,7 @@ import "time"
 
 // on handles what a session tells. Sessions that were dropped tell nothing any
 // more that counts.
-func (e *engine) on(h happening) {
+func (e *engine) on(h sessionEvent) {
 	if h.session != e.current && h.session != e.standby {
 		return
 	}
@@ -21,7 +21,7 @@ func (e *engine) on(h happening) {
 
 // deliver handles one response.
 func (e *engine) deliver(s *session, r response) {
-	if !s.heard {
+	if !s.received {
 		e.promote(s)
 	}
 	e.observe(Observation{Kind: ResponseReceived, Type: r.url, Bytes: r.size(), Resources: len(r.resources)})
@@ -31,12 +31,12 @@ func (e *engine) deliver(s *session, r response) {
 		return
 	}
 	x.nonce = r.nonce
-	l := x.state.ledger
+	l := x.state.interest
 	if l.idle() {
 		return // a rejection of what was unsubscribed from would crash istiod
 	}
 	x.responses++
-	err := x.state.cached.take(r, x.response(s.epoch, s.mode))
+	err := x.state.cached.apply(r, x.response(s.epoch, s.mode))
 	if err == nil {
 		l.version = r.version
 	} else {
@@ -60,7 +60,7 @@ func (e *engine) promote(s *session) {
 		e.current, e.standby = s, nil
 	}
 	e.number(s)
-	s.heard = true
+	s.received = true
 	e.last = s.link.dialer.at()
 	if s.link.number > e.redial {
 		e.first = nil
@@ -90,7 +90,7 @@ func (e *engine) number(s *session) {
 
 // publish shows how a type stands.
 func (e *engine) publish(x *typeStream) {
-	l := x.state.ledger
+	l := x.state.interest
 	e.board.setType(l.url, func(t *TypeState) {
 		t.Version, t.Nonce, t.Resources, t.Unknown = l.version, x.nonce, l.held, l.unknown
 	})

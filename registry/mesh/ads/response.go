@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// maxComplaints bounds what one rejection tells the server, in resources.
-const maxComplaints = 10
+// maxNackLines bounds what one rejection tells the server, in resources.
+const maxNackLines = 10
 
 // payload is one resource of a response, read.
 type payload[T any] struct {
@@ -24,23 +24,23 @@ type payload[T any] struct {
 	err   error
 }
 
-// delivery is a response, read and sorted out.
-type delivery[T any] struct {
+// decoded is a response, read and sorted out.
+type decoded[T any] struct {
 	payloads []payload[T] // wanted, one per name
 	seen     map[string]struct{}
-	faults   map[string]error // by name
+	failed   map[string]error // by name
 	nameless map[string]error // by place in the response
 	repeats  bool             // a resource came again in the version the server was told
 }
 
-func (t *cachedTypeOf[T]) take(r response, f rawResponse) error {
+func (t *cachedTypeOf[T]) apply(r response, f rawResponse) error {
 	d := t.open(r, f)
-	n := t.notes(f.epoch)
+	n := t.newEvents(f.epoch)
 	n.resync = f.resync()
 	for i := range d.payloads {
 		t.keep(&d.payloads[i], n, f)
 	}
-	t.complain(&d, n, f)
+	t.reportInvalid(&d, n, f)
 	t.removeNamed(r.removed, &d, n, f)
 	if t.whole(f) && len(d.nameless) == 0 {
 		t.removeRest(&d, n, f)
@@ -53,7 +53,7 @@ func (t *cachedTypeOf[T]) take(r response, f rawResponse) error {
 	}
 	t.forget(Wildcard) // which could only be known as unknown
 	n.deliver()
-	return d.complaint()
+	return d.nackDetail()
 }
 
 // whole says whether a response holds all there is, so that absence means gone.
@@ -66,11 +66,11 @@ func (t *cachedTypeOf[T]) whole(f rawResponse) bool {
 
 // open reads a response. What was not asked for is left out; a name that stands
 // twice is a fault, since either could be meant.
-func (t *cachedTypeOf[T]) open(r response, f rawResponse) delivery[T] {
+func (t *cachedTypeOf[T]) open(r response, f rawResponse) decoded[T] {
 	all := t.readAll(r.resources)
-	d := delivery[T]{
+	d := decoded[T]{
 		payloads: all[:0], seen: make(map[string]struct{}, len(all)),
-		faults: map[string]error{}, nameless: map[string]error{},
+		failed: map[string]error{}, nameless: map[string]error{},
 	}
 	twice := map[string]struct{}{}
 	for i, p := range all {
@@ -92,15 +92,15 @@ func (t *cachedTypeOf[T]) open(r response, f rawResponse) delivery[T] {
 		d.repeats = d.repeats || p.raw.version != "" && f.presented[p.name] == p.raw.version
 		switch {
 		case p.err != nil:
-			d.faults[p.name] = p.err
+			d.failed[p.name] = p.err
 		case !p.raw.beat:
 			d.payloads = append(d.payloads, p)
 		}
 	}
 	for name := range twice {
-		d.faults[name] = errors.New("duplicate: the name stands more than once in one response")
+		d.failed[name] = errors.New("duplicate: the name stands more than once in one response")
 	}
-	d.payloads = slices.DeleteFunc(d.payloads, func(p payload[T]) bool { return d.faults[p.name] != nil })
+	d.payloads = slices.DeleteFunc(d.payloads, func(p payload[T]) bool { return d.failed[p.name] != nil })
 	return d
 }
 
@@ -176,7 +176,7 @@ func (t *cachedTypeOf[T]) decode(data []byte) (name string, value T, err error) 
 }
 
 // keep applies one valid resource.
-func (t *cachedTypeOf[T]) keep(p *payload[T], n *notes[T], f rawResponse) {
+func (t *cachedTypeOf[T]) keep(p *payload[T], n *eventBuilder[T], f rawResponse) {
 	r := t.record(p.name)
 	news := !p.same || !r.held || r.invalid != nil
 	late := r.epoch != f.epoch || r.unknown != nil
@@ -199,9 +199,9 @@ func (t *cachedTypeOf[T]) keep(p *payload[T], n *notes[T], f rawResponse) {
 	}
 }
 
-// complain tells of what could not be read, once for each error.
-func (t *cachedTypeOf[T]) complain(d *delivery[T], n *notes[T], f rawResponse) {
-	for name, err := range d.faults {
+// reportInvalid tells of what could not be read, once for each error.
+func (t *cachedTypeOf[T]) reportInvalid(d *decoded[T], n *eventBuilder[T], f rawResponse) {
+	for name, err := range d.failed {
 		r := t.record(name)
 		if r.invalid == nil || r.invalid.Error() != err.Error() {
 			n.invalid(name, err)
@@ -210,18 +210,18 @@ func (t *cachedTypeOf[T]) complain(d *delivery[T], n *notes[T], f rawResponse) {
 		t.setUnknown(r, nil)
 		delete(f.waiting, name)
 	}
-	told := make(map[string]string, len(d.nameless))
+	texts := make(map[string]string, len(d.nameless))
 	for place, err := range d.nameless {
-		told[place] = err.Error()
-		if t.nameless[place] != told[place] {
+		texts[place] = err.Error()
+		if t.nameless[place] != texts[place] {
 			n.nameless(place, err)
 		}
 	}
-	t.nameless = told
+	t.nameless = texts
 }
 
 // removeNamed applies what a delta response says is not there.
-func (t *cachedTypeOf[T]) removeNamed(names []string, d *delivery[T], n *notes[T], f rawResponse) {
+func (t *cachedTypeOf[T]) removeNamed(names []string, d *decoded[T], n *eventBuilder[T], f rawResponse) {
 	for _, name := range names {
 		if _, ok := d.seen[name]; ok || !t.ledger.wants(name) {
 			continue
@@ -238,7 +238,7 @@ func (t *cachedTypeOf[T]) removeNamed(names []string, d *delivery[T], n *notes[T
 // removeRest applies what a whole response does not hold. In a delta stream the
 // server may leave out what we told it that we hold in its newest version; one
 // that repeats such resources does not look at versions.
-func (t *cachedTypeOf[T]) removeRest(d *delivery[T], n *notes[T], f rawResponse) {
+func (t *cachedTypeOf[T]) removeRest(d *decoded[T], n *eventBuilder[T], f rawResponse) {
 	for _, name := range slices.Sorted(maps.Keys(t.records)) {
 		r := t.records[name]
 		_, seen := d.seen[name]
@@ -256,7 +256,7 @@ func (t *cachedTypeOf[T]) removeRest(d *delivery[T], n *notes[T], f rawResponse)
 }
 
 // remove notes that there is no such resource.
-func (t *cachedTypeOf[T]) remove(name string, n *notes[T], f rawResponse) {
+func (t *cachedTypeOf[T]) remove(name string, n *eventBuilder[T], f rawResponse) {
 	r := t.record(name)
 	delete(f.waiting, name)
 	if r.absent {
@@ -271,20 +271,20 @@ func (t *cachedTypeOf[T]) remove(name string, n *notes[T], f rawResponse) {
 	}
 }
 
-// complaint is what the server is told about a response, or nil.
-func (d *delivery[T]) complaint() error {
-	faults := maps.Clone(d.nameless)
-	maps.Copy(faults, d.faults)
-	if len(faults) == 0 {
+// nackDetail is what the server is told about a response, or nil.
+func (d *decoded[T]) nackDetail() error {
+	failed := maps.Clone(d.nameless)
+	maps.Copy(failed, d.failed)
+	if len(failed) == 0 {
 		return nil
 	}
 	var lines []string
-	for _, name := range slices.Sorted(maps.Keys(faults)) {
-		if len(lines) == maxComplaints {
-			lines = append(lines, fmt.Sprintf("and %d more", len(faults)-maxComplaints))
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		if len(lines) == maxNackLines {
+			lines = append(lines, fmt.Sprintf("and %d more", len(failed)-maxNackLines))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("%s: %v", brief(name), faults[name]))
+		lines = append(lines, fmt.Sprintf("%s: %v", brief(name), failed[name]))
 	}
 	return errors.New(strings.Join(lines, "; "))
 }

@@ -8,21 +8,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// link is a connection that one or two streams use. Only Run's goroutine
+// connection is a connection that one or two streams use. Only Run's goroutine
 // touches it.
-type link struct {
+type connection struct {
 	conn   *grpc.ClientConn
 	dialer *dialer
 	number int // of the connection, from 1
 	users  int
 }
 
-func (l *link) take() *link {
+func (l *connection) acquire() *connection {
 	l.users++
 	return l
 }
 
-func (l *link) release() {
+func (l *connection) release() {
 	l.users--
 	if l.users == 0 {
 		_ = l.conn.Close() // only says that it was closed before
@@ -32,14 +32,14 @@ func (l *link) release() {
 // session is one stream with all that dies with it. Its goroutines touch link,
 // mode and out only; Run's goroutine owns the rest.
 type session struct {
-	link   *link
+	link   *connection
 	mode   Mode
 	out    chan request // taken by the sender when it has sent the one before
 	cancel context.CancelFunc
 
 	epoch       int // 0 until something is known by it
 	opened      bool
-	heard       bool // it has delivered a message
+	received    bool // it has delivered a message
 	started     time.Time
 	node        *corev3.Node  // to announce; nil until something is sent
 	greeted     bool          // the node was sent
@@ -48,20 +48,20 @@ type session struct {
 	of          *typeStream   // whose it is
 }
 
-// happening is what a session's goroutines tell Run's.
-type happening struct {
+// sessionEvent is what a session's goroutines tell Run's.
+type sessionEvent struct {
 	session  *session
 	opened   bool
 	response *response
 	err      error // why it ended
 }
 
-// converse opens the stream and receives until it ends. It ends at once when ctx
+// receiveAll opens the stream and receives until it ends. It ends at once when ctx
 // does, whatever the server does.
-func (s *session) converse(ctx context.Context, tell func(context.Context, happening) bool) {
+func (s *session) receiveAll(ctx context.Context, send func(context.Context, sessionEvent) bool) {
 	stream, err := open(ctx, s.link.conn, s.mode)
 	if err != nil {
-		tell(ctx, happening{session: s, err: err})
+		send(ctx, sessionEvent{session: s, err: err})
 		return
 	}
 	sent := make(chan struct{})
@@ -70,16 +70,16 @@ func (s *session) converse(ctx context.Context, tell func(context.Context, happe
 		s.sendAll(ctx, stream)
 	}()
 	defer func() { <-sent }()
-	if !tell(ctx, happening{session: s, opened: true}) {
+	if !send(ctx, sessionEvent{session: s, opened: true}) {
 		return
 	}
 	for {
 		r, err := stream.recv()
 		if err != nil {
-			tell(ctx, happening{session: s, err: err})
+			send(ctx, sessionEvent{session: s, err: err})
 			return
 		}
-		if !tell(ctx, happening{session: s, response: &r}) {
+		if !send(ctx, sessionEvent{session: s, response: &r}) {
 			return
 		}
 	}
@@ -102,7 +102,7 @@ func (s *session) sendAll(ctx context.Context, to stream) {
 // typeStream returns the conversation about a type, or nil.
 func (s *session) typeStream(url string) *typeStream {
 	for _, x := range s.typeStreams {
-		if x.state.ledger.url == url {
+		if x.state.interest.url == url {
 			return x
 		}
 	}

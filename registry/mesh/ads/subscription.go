@@ -44,7 +44,7 @@ func (s *Subscription[T]) post(do func(*engine)) { s.client.inbox.post(do) }
 
 // join finds the cached type of the subscription, or makes it.
 func (s *Subscription[T]) join(e *engine) {
-	b := e.typeState(s.kind.URL, func(l *ledger) cachedType { return newCachedType(s.kind, l, &e.epoch, &e.connection) })
+	b := e.typeState(s.kind.URL, func(l *interest) cachedType { return newCachedType(s.kind, l, &e.epoch, &e.connection) })
 	t, ok := b.cached.(*cachedTypeOf[T])
 	if !ok {
 		panic(fmt.Sprintf("ads: %s: subscribed to as two Go types", s.kind.URL))
@@ -192,10 +192,10 @@ func (t *cachedTypeOf[T]) leave(s *Subscription[T], name string) {
 // replay tells a subscription what is known of names, one event per stream that
 // told it.
 func (t *cachedTypeOf[T]) replay(s *Subscription[T], names []string) {
-	events := map[int]*notes[T]{}
+	events := map[int]*eventBuilder[T]{}
 	at := func(epoch int) *Event[T] {
 		if events[epoch] == nil {
-			events[epoch] = t.notes(epoch)
+			events[epoch] = t.newEvents(epoch)
 		}
 		return events[epoch].event(s)
 	}

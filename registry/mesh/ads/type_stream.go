@@ -22,11 +22,11 @@ type typeStream struct {
 	asked bool
 	nonce string // of the last response
 
-	told    map[string]struct{} // names the server knows we want
-	list    []string            // state of the world: the names of the last request
-	named   bool                // state of the world: it ever held a name, see relist
-	dirty   map[string]struct{} // names whose being told has to be looked at
-	answers []answer            // responses to be acknowledged, in order
+	subscribed map[string]struct{} // names the server knows we want
+	list       []string            // state of the world: the names of the last request
+	named      bool                // state of the world: it ever held a name, see relist
+	dirty      map[string]struct{} // names whose being told has to be looked at
+	answers    []answer            // responses to be acknowledged, in order
 
 	responses int
 	late      bool              // the wildcard was told after other names
@@ -50,10 +50,10 @@ type timeout struct {
 
 func newTypeStream(b *typeState) *typeStream {
 	x := &typeStream{
-		state: b, told: map[string]struct{}{}, dirty: map[string]struct{}{},
+		state: b, subscribed: map[string]struct{}{}, dirty: map[string]struct{}{},
 		waiting: map[string]struct{}{},
 	}
-	for name := range b.ledger.want {
+	for name := range b.interest.want {
 		x.dirty[name] = struct{}{}
 	}
 	return x
@@ -63,7 +63,7 @@ func newTypeStream(b *typeState) *typeStream {
 // Acknowledging and subscribing are never one message: istiod ignores a
 // subscription beside a rejection.
 func (x *typeStream) nextDelta() (request, bool) {
-	l := x.state.ledger
+	l := x.state.interest
 	if len(l.want) == 0 {
 		x.answers = nil // a rejection of a type it does not serve us would crash istiod
 	}
@@ -76,7 +76,7 @@ func (x *typeStream) nextDelta() (request, bool) {
 		return request{}, false
 	}
 	r := request{url: l.url}
-	r.subscribe, r.unsubscribe = x.settle(maxNames)
+	r.subscribe, r.unsubscribe = x.pendingNames(maxNames)
 	if len(r.subscribe)+len(r.unsubscribe) == 0 {
 		return request{}, false
 	}
@@ -88,25 +88,25 @@ func (x *typeStream) nextDelta() (request, bool) {
 	return r, true
 }
 
-// settle takes dirty names, up to limit bytes of them, and returns those that
+// pendingNames takes dirty names, up to limit bytes of them, and returns those that
 // the server must be told, sorted.
-func (x *typeStream) settle(limit int) (subscribe, unsubscribe []string) {
+func (x *typeStream) pendingNames(limit int) (subscribe, unsubscribe []string) {
 	for _, name := range slices.Sorted(maps.Keys(x.dirty)) {
 		if limit -= len(name) + framing; limit < 0 && len(subscribe)+len(unsubscribe) > 0 {
 			break
 		}
 		delete(x.dirty, name)
-		_, told := x.told[name]
-		wanted := x.state.ledger.want[name] > 0
+		_, subscribed := x.subscribed[name]
+		desired := x.state.interest.want[name] > 0
 		switch {
-		case wanted && !told:
-			x.told[name] = struct{}{}
+		case desired && !subscribed:
+			x.subscribed[name] = struct{}{}
 			subscribe = append(subscribe, name)
 			if name == Wildcard {
 				x.late, x.base = x.asked, x.responses
 			}
-		case !wanted && told:
-			delete(x.told, name)
+		case !desired && subscribed:
+			delete(x.subscribed, name)
 			delete(x.waiting, name)
 			unsubscribe = append(unsubscribe, name)
 		}
@@ -119,7 +119,7 @@ func (x *typeStream) settle(limit int) (subscribe, unsubscribe []string) {
 // the message before: istiod ignores those beside it, so that a change has to
 // follow in a message of its own.
 func (x *typeStream) nextWorld() (request, bool) {
-	l := x.state.ledger
+	l := x.state.interest
 	if len(l.want) == 0 {
 		x.answers = nil
 		return x.giveUp()
@@ -153,17 +153,17 @@ func (x *typeStream) nextWorld() (request, bool) {
 // its responses are ignored instead.
 func (x *typeStream) giveUp() (request, bool) {
 	clear(x.dirty)
-	if len(x.told) == 0 {
+	if len(x.subscribed) == 0 {
 		return request{}, false
 	}
-	clear(x.told)
+	clear(x.subscribed)
 	clear(x.waiting)
 	x.list = nil
 	if !x.named {
 		x.named = true // to ask again it has to look like a change
 		return request{}, false
 	}
-	return request{url: x.state.ledger.url, nonce: x.nonce, version: x.state.ledger.version}, true
+	return request{url: x.state.interest.url, nonce: x.nonce, version: x.state.interest.version}, true
 }
 
 // relist makes the list what is wanted now; it returns what is new in it and
@@ -171,11 +171,11 @@ func (x *typeStream) giveUp() (request, bool) {
 // the older way, which every server knows (go-control-plane's SnapshotCache
 // answers an explicit wildcard with nothing, over and over).
 func (x *typeStream) relist() (added []string, changed bool) {
-	added, gone := x.settle(math.MaxInt)
+	added, gone := x.pendingNames(math.MaxInt)
 	if len(added)+len(gone) == 0 {
 		return nil, false
 	}
-	x.list = x.state.ledger.names()
+	x.list = x.state.interest.names()
 	if !x.named && slices.Equal(x.list, []string{Wildcard}) {
 		x.list = nil
 	} else {
@@ -213,7 +213,7 @@ func (x *typeStream) timedOut(now time.Time) []string {
 
 // response says where the conversation stands in the stream numbered epoch.
 func (x *typeStream) response(epoch int, m Mode) rawResponse {
-	_, wildcard := x.told[Wildcard]
+	_, wildcard := x.subscribed[Wildcard]
 	return rawResponse{
 		epoch: epoch, delta: m == Delta, wildcard: wildcard,
 		first: x.responses == 1, silent: x.responses == 0,

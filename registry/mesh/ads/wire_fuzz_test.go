@@ -31,12 +31,12 @@ func FuzzTake(f *testing.F) {
 		if proto.Unmarshal(data, &m) != nil {
 			return
 		}
-		l, epoch := newLedger(kind.URL), 1
+		l, epoch := newInterest(kind.URL), 1
 		topic := newCachedType(kind, l, &epoch, &epoch)
 		l.add(Wildcard)
 		at := rawResponse{epoch: 1, first: true, wildcard: true, delta: delta, waiting: map[string]struct{}{}}
 		there := raw{name: "there", named: true, data: encoded(t, "there")}
-		if err := topic.take(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
+		if err := topic.apply(response{url: kind.URL, resources: []raw{there}}, at); err != nil {
 			t.Fatal(err)
 		}
 		next := response{url: kind.URL, removed: m.GetRemovedResources()}
@@ -53,7 +53,7 @@ func FuzzTake(f *testing.F) {
 			next.removed = nil
 		}
 		at.first = first
-		err := topic.take(next, at)
+		err := topic.apply(next, at)
 		if r := topic.records["there"]; nameless && len(next.removed) == 0 && (r == nil || !r.held) {
 			t.Errorf("removed by what cannot be read: %v", err)
 		}

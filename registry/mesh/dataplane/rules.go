@@ -39,15 +39,15 @@ type rule struct {
 // followed.
 func NewRules(destinations []*networking.DestinationRule, services []*networking.VirtualService) (Rules, error) {
 	r := Rules{subsets: make(map[string][]*networking.Subset), near: make(map[string]bool), routes: make(map[string][]rule)}
-	var faults []error
+	var problems []error
 	for _, d := range destinations {
 		r.near[d.GetHost()] = r.near[d.GetHost()] || d.GetTrafficPolicy() != nil
 		if d.GetTrafficPolicy() != nil && !proto.Equal(d.GetTrafficPolicy(), preferNear()) || d.GetWorkloadSelector() != nil {
-			faults = append(faults, fmt.Errorf("DestinationRule of %s: only subsets and localityLbSetting: {enabled: true} are known here", naming.Quote(d.GetHost())))
+			problems = append(problems, fmt.Errorf("DestinationRule of %s: only subsets and localityLbSetting: {enabled: true} are known here", naming.Quote(d.GetHost())))
 		}
 		for _, s := range d.GetSubsets() {
 			if s.GetName() == "" || s.GetTrafficPolicy() != nil {
-				faults = append(faults, fmt.Errorf("DestinationRule of %s: subset %s: only name and labels are known here", naming.Quote(d.GetHost()), naming.Quote(s.GetName())))
+				problems = append(problems, fmt.Errorf("DestinationRule of %s: subset %s: only name and labels are known here", naming.Quote(d.GetHost()), naming.Quote(s.GetName())))
 			}
 		}
 		r.subsets[d.GetHost()] = append(r.subsets[d.GetHost()], d.GetSubsets()...)
@@ -55,13 +55,13 @@ func NewRules(destinations []*networking.DestinationRule, services []*networking
 	for _, s := range services {
 		rules, err := rulesOf(s)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("VirtualService of %s: %w", naming.Quote(fmt.Sprint(s.GetHosts())), err))
+			problems = append(problems, fmt.Errorf("VirtualService of %s: %w", naming.Quote(fmt.Sprint(s.GetHosts())), err))
 		}
 		for _, host := range s.GetHosts() {
 			r.routes[host] = append(r.routes[host], rules...)
 		}
 	}
-	return r, errors.Join(faults...)
+	return r, errors.Join(problems...)
 }
 
 // preferNear is the one policy that is followed.
@@ -72,21 +72,21 @@ func preferNear() *networking.TrafficPolicy {
 }
 
 func rulesOf(s *networking.VirtualService) ([]rule, error) {
-	var faults []error
+	var problems []error
 	if len(s.GetTcp())+len(s.GetTls()) > 0 {
-		faults = append(faults, errors.New("only routes of HTTP are known here"))
+		problems = append(problems, errors.New("only routes of HTTP are known here"))
 	}
 	rules := make([]rule, 0, len(s.GetHttp()))
 	for i, h := range s.GetHttp() {
 		name := cmp.Or(h.GetName(), fmt.Sprintf("route-%d", i+1))
 		matches, err := matchesOf(h)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("route %s: %w", naming.Quote(name), err))
+			problems = append(problems, fmt.Errorf("route %s: %w", naming.Quote(name), err))
 			continue
 		}
 		rules = append(rules, rule{name, matches, h.GetRoute()})
 	}
-	return rules, errors.Join(faults...)
+	return rules, errors.Join(problems...)
 }
 
 func matchesOf(h *networking.HTTPRoute) ([]*routev3.RouteMatch, error) {
@@ -199,7 +199,7 @@ func weighted(destinations []*networking.HTTPRouteDestination, port uint32) *rou
 // each a JSON document.
 func ParseRules(documents [][]byte) (Rules, error) {
 	var (
-		faults       []error
+		problems     []error
 		destinations []*networking.DestinationRule
 		services     []*networking.VirtualService
 	)
@@ -223,10 +223,10 @@ func ParseRules(documents [][]byte) (Rules, error) {
 			err = fmt.Errorf("kind %s: want DestinationRule or VirtualService", naming.Quote(object.Kind))
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("document %d: %w", i+1, err))
+			problems = append(problems, fmt.Errorf("document %d: %w", i+1, err))
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(problems...); err != nil {
 		return Rules{}, err
 	}
 	return NewRules(destinations, services)

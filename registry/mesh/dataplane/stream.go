@@ -118,8 +118,8 @@ func (s *Server) watch(observe func(Event)) *callbacks {
 // close gives back what the names of the stream took.
 func (c *callbacks) close() { c.server.names.Add(-c.names) }
 
-// take notes that a stream asks for names, and for others no more.
-func (c *callbacks) take(more, less int64) error {
+// countNames notes that a stream asks for names, and for others no more.
+func (c *callbacks) countNames(more, less int64) error {
 	less = min(less, c.names+more)
 	c.names += more - less
 	if all := c.server.names.Add(more - less); c.names > maxNames || more > 0 && all > allNames {
@@ -194,7 +194,7 @@ func (c *callbacks) OnStreamRequest(_ int64, r *discovery.DiscoveryRequest) erro
 	last := c.types[r.GetTypeUrl()]
 	before := last.names
 	last.names = sizeOf(r.GetResourceNames())
-	return c.take(last.names, before)
+	return c.countNames(last.names, before)
 }
 
 // OnStreamResponse implements sotw.Callbacks.
@@ -210,7 +210,7 @@ func (*callbacks) OnDeltaStreamClosed(int64, *corev3.Node) {}
 
 // OnStreamDeltaRequest implements delta.Callbacks.
 func (c *callbacks) OnStreamDeltaRequest(_ int64, r *discovery.DeltaDiscoveryRequest) error {
-	if err := c.take(sizeOf(r.GetResourceNamesSubscribe()), sizeOf(r.GetResourceNamesUnsubscribe())); err != nil {
+	if err := c.countNames(sizeOf(r.GetResourceNamesSubscribe()), sizeOf(r.GetResourceNamesUnsubscribe())); err != nil {
 		return err
 	}
 	return c.requested(r.GetNode(), r.GetTypeUrl(), r.GetResponseNonce(), r.GetErrorDetail())

@@ -172,8 +172,8 @@ func (v *view) of(url string, node *corev3.Node) *subscription {
 // namespaceOf returns the namespace of a node: what it says, or that of its id
 // as istio's sidecars have it, `sidecar~ip~name.namespace~domain`.
 func namespaceOf(node *corev3.Node) string {
-	if said := node.GetMetadata().GetFields()["NAMESPACE"].GetStringValue(); said != "" {
-		return said
+	if named := node.GetMetadata().GetFields()["NAMESPACE"].GetStringValue(); named != "" {
+		return named
 	}
 	const parts = 4
 	id := strings.Split(node.GetId(), "~")

@@ -28,7 +28,7 @@ type client struct {
 	node        string // the id without the number of the connection: pod.namespace
 	connectedAt time.Time
 	publication *metadata.Publication // nil: the client has no such label, or is a bridge
-	faults      []metadata.PublicationError
+	skipped     []metadata.PublicationError
 
 	unread error     // why istiod's answer for it could not be read; it may publish anything
 	again  time.Time // when it is asked for again
@@ -39,7 +39,7 @@ type answer struct {
 	clients  map[string]*client
 	nameless int       // clients whose id could not be read
 	clock    time.Time // istiod's, as far as it can be told
-	faults   []metadata.PublicationError
+	skipped  []metadata.PublicationError
 	bytes    int64
 }
 
@@ -60,17 +60,17 @@ func Decode(body io.Reader, o DecodeOptions) ([]metadata.Publication, []metadata
 	if err != nil {
 		return nil, nil, err
 	}
-	faults := a.faults
+	skipped := a.skipped
 	var publications []metadata.Publication
 	for _, id := range slices.Sorted(maps.Keys(a.clients)) {
 		c := a.clients[id]
-		faults = append(faults, c.faults...)
+		skipped = append(skipped, c.skipped...)
 		if c.publication != nil {
 			publications = append(publications, *c.publication)
 		}
 	}
-	slices.SortStableFunc(faults, compareFaults)
-	return publications, faults, nil
+	slices.SortStableFunc(skipped, compareSkipped)
+	return publications, skipped, nil
 }
 
 // decoder reads answers of adsz and connections, which have one form.
@@ -95,10 +95,10 @@ func (d *decoder) decode(body io.Reader) (*answer, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
-		err = &fault{NotAnswer, fmt.Errorf("the answer is not JSON: %w", err)}
+		err = &causedError{NotAnswer, fmt.Errorf("the answer is not JSON: %w", err)}
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = &fault{Truncated, errors.New("the answer stops before its end")}
+		err = &causedError{Truncated, errors.New("the answer stops before its end")}
 	}
 	return a, err
 }
@@ -122,13 +122,13 @@ func (d *decoder) object(r *bounded, a *answer) error {
 		return err //nolint:wrapcheck // decode says what it means
 	}
 	if total < 0 {
-		return because(NotAnswer, "the answer is JSON, but lists no clients")
+		return errorOf(NotAnswer, "the answer is JSON, but lists no clients")
 	}
 	if read := len(a.clients) + a.nameless; read < total {
-		return because(Truncated, fmt.Sprintf("the answer lists %d of %d clients", read, total))
+		return errorOf(Truncated, fmt.Sprintf("the answer lists %d of %d clients", read, total))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return because(NotAnswer, "something follows the answer")
+		return errorOf(NotAnswer, "something follows the answer")
 	}
 	return nil
 }
@@ -158,17 +158,17 @@ func sniff(r *bufio.Reader) error {
 	case text[0] == '{':
 		return nil
 	case text[0] == '<':
-		return because(NotAnswer, "the answer is an HTML page")
+		return errorOf(NotAnswer, "the answer is an HTML page")
 	case bytes.HasPrefix(text, []byte("Proxy not connected")):
-		return because(NotServed, "the client is not connected to this replica")
+		return errorOf(NotServed, "the client is not connected to this replica")
 	}
-	return because(NotAnswer, "the answer begins with "+naming.Quote(string(text)))
+	return errorOf(NotAnswer, "the answer begins with "+naming.Quote(string(text)))
 }
 
 func number(dec *json.Decoder, n *int) error {
 	if err := dec.Decode(n); err != nil {
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return because(NotAnswer, "totalClients is not a number")
+			return errorOf(NotAnswer, "totalClients is not a number")
 		}
 		return err //nolint:wrapcheck // decode says what it means
 	}
@@ -182,16 +182,16 @@ func (d *decoder) list(dec *json.Decoder, r *bounded, a *answer) error {
 		return err //nolint:wrapcheck // decode says what it means
 	}
 	if start != json.Delim('[') {
-		return because(NotAnswer, "clients is not a list")
+		return errorOf(NotAnswer, "clients is not a list")
 	}
 	for dec.More() {
 		r.element = 0
-		var said statement
-		err := dec.Decode(&said)
+		var s statement
+		err := dec.Decode(&s)
 		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); err != nil && !ok {
 			return err //nolint:wrapcheck // decode says what it means
 		}
-		d.take(said, err, a)
+		d.add(s, err, a)
 	}
 	_, err = dec.Token()
 	return err //nolint:wrapcheck // decode says what it means
@@ -208,36 +208,36 @@ type statement struct {
 	} `json:"metadata"`
 }
 
-// take adds one client; err is what of its statement could not be read.
-func (d *decoder) take(said statement, err error, a *answer) {
-	if said.ConnectionID == "" {
+// add adds one client; err is what of its statement could not be read.
+func (d *decoder) add(s statement, err error, a *answer) {
+	if s.ConnectionID == "" {
 		a.nameless++
 		reason := "it has no connectionId"
 		if err != nil {
 			reason = err.Error()
 		}
-		a.faults = append(a.faults, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(a.clients)+a.nameless)), Reason: reason})
+		a.skipped = append(a.skipped, metadata.PublicationError{Text: naming.Quote("client " + strconv.Itoa(len(a.clients)+a.nameless)), Reason: reason})
 		return
 	}
-	c := &client{id: said.ConnectionID, node: nodeOf(said.ConnectionID), connectedAt: moment(said.ConnectedAt)}
+	c := &client{id: s.ConnectionID, node: nodeOf(s.ConnectionID), connectedAt: moment(s.ConnectedAt)}
 	if c.connectedAt.After(a.clock) {
 		a.clock = c.connectedAt
 	}
 	a.clients[c.id] = c
-	if d.isOwn(c.node, said) {
+	if d.isOwn(c.node, s) {
 		return
 	}
 	if err != nil {
 		c.publication = &metadata.Publication{Client: c.id, Unread: true}
-		c.faults = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
+		c.skipped = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
 		return
 	}
-	raw, published := said.Metadata.Labels[metadata.PublicationLabel]
+	raw, published := s.Metadata.Labels[metadata.PublicationLabel]
 	if !published {
 		return
 	}
-	p, faults := d.parse(c.id, raw)
-	c.publication, c.faults = &p, faults
+	p, skipped := d.parse(c.id, raw)
+	c.publication, c.skipped = &p, skipped
 }
 
 // moment reads a time; one that cannot be read is the zero time, which is as
@@ -262,8 +262,8 @@ func (d *decoder) parse(id string, raw json.RawMessage) (metadata.Publication, [
 	return metadata.ParsePublication(id, *value)
 }
 
-func (d *decoder) isOwn(node string, said statement) bool {
-	_, marked := said.Metadata.Labels[metadata.MarkKey]
+func (d *decoder) isOwn(node string, s statement) bool {
+	_, marked := s.Metadata.Labels[metadata.MarkKey]
 	return marked && !d.bridged || slices.Contains(d.own, node)
 }
 
@@ -296,9 +296,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	b.element += int64(n)
 	switch {
 	case b.left < 0:
-		b.err = because(TooLarge, "the answer is larger than the limit")
+		b.err = errorOf(TooLarge, "the answer is larger than the limit")
 	case b.element > maxClient:
-		b.err = because(TooLarge, "the answer has more than 8 MiB for one client")
+		b.err = errorOf(TooLarge, "the answer has more than 8 MiB for one client")
 	default:
 		return n, err //nolint:wrapcheck // an io.Reader hands on io.EOF as it is
 	}

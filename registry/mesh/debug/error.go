@@ -79,20 +79,20 @@ func printable(s string) string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // A fault has a cause and no place yet.
-type fault struct {
+type causedError struct {
 	cause Cause
 	err   error
 }
 
-func (f *fault) Error() string { return f.err.Error() }
+func (f *causedError) Error() string { return f.err.Error() }
 
-func (f *fault) Unwrap() error { return f.err }
+func (f *causedError) Unwrap() error { return f.err }
 
-func because(cause Cause, reason string) error { return &fault{cause, errors.New(reason)} }
+func errorOf(cause Cause, reason string) error { return &causedError{cause, errors.New(reason)} }
 
 // causeOf tells apart what may go wrong while an answer is read.
 func causeOf(err error) Cause {
-	if f, ok := errors.AsType[*fault](err); ok {
+	if f, ok := errors.AsType[*causedError](err); ok {
 		return f.cause
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {

@@ -56,7 +56,7 @@ func newHTTP(o *HTTPOptions, replica string, timeout time.Duration) *httpTranspo
 				defer cancel()
 				conn, err := dial(ctx, network, address)
 				if err != nil {
-					return nil, &fault{Unreachable, err}
+					return nil, &causedError{Unreachable, err}
 				}
 				return conn, nil
 			},
@@ -118,7 +118,7 @@ func (t *httpTransport) ask(ctx context.Context, query string, read func(io.Read
 func (t *httpTransport) askPort(ctx context.Context, u *url.URL, read func(io.Reader, time.Time) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
-		return &fault{Unreachable, err}
+		return &causedError{Unreachable, err}
 	}
 	if err := t.authorize(request); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (t *httpTransport) authorize(request *http.Request) error {
 		return nil
 	}
 	if t.o.TLS == nil && !t.o.Insecure && !loopback(request.URL.Hostname()) {
-		return because(Plaintext, "the token is not sent over plain HTTP to another machine")
+		return errorOf(Plaintext, "the token is not sent over plain HTTP to another machine")
 	}
 	token, err := readToken(t.o.TokenFile)
 	if err != nil {
@@ -162,9 +162,9 @@ func unwrapURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		cause := causeOf(u)
 		if u.Timeout() && cause != Unreachable {
-			return because(Slow, "no answer in time")
+			return errorOf(Slow, "no answer in time")
 		}
-		return &fault{cause, u.Err}
+		return &causedError{cause, u.Err}
 	}
 	return err
 }
@@ -172,17 +172,17 @@ func unwrapURL(err error) error {
 func refusal(response *http.Response) error {
 	switch code := response.StatusCode; code {
 	case http.StatusUnauthorized:
-		return because(Unauthorized, "HTTP 401: istiod does not know who asks")
+		return errorOf(Unauthorized, "HTTP 401: istiod does not know who asks")
 	case http.StatusForbidden:
-		return because(Forbidden, "HTTP 403: istiod knows who asks and does not allow that namespace")
+		return errorOf(Forbidden, "HTTP 403: istiod knows who asks and does not allow that namespace")
 	case http.StatusNotFound:
-		return because(NotServed, "HTTP 404: the debug API is not served there")
+		return errorOf(NotServed, "HTTP 404: the debug API is not served there")
 	default:
 		if code >= 300 && code < 400 {
-			return because(NotAnswer, fmt.Sprintf("HTTP %d: a redirect to %s, not followed", code, naming.Quote(response.Header.Get("Location"))))
+			return errorOf(NotAnswer, fmt.Sprintf("HTTP %d: a redirect to %s, not followed", code, naming.Quote(response.Header.Get("Location"))))
 		}
 		start, _ := io.ReadAll(io.LimitReader(response.Body, 512))
-		return because(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))
+		return errorOf(Refused, fmt.Sprintf("HTTP %d: %s", code, naming.Quote(string(start))))
 	}
 }
 
@@ -195,12 +195,12 @@ const maxToken = 64 << 10
 func readToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", &fault{NoToken, err}
+		return "", &causedError{NoToken, err}
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
-		return "", &fault{NoToken, err}
+		return "", &causedError{NoToken, err}
 	}
 	token := strings.TrimSpace(string(text))
 	switch {
@@ -213,7 +213,7 @@ func readToken(path string) (string, error) {
 	default:
 		return token, nil
 	}
-	return "", &fault{NoToken, &os.PathError{Op: "read", Path: naming.Quote(path), Err: err}}
+	return "", &causedError{NoToken, &os.PathError{Op: "read", Path: naming.Quote(path), Err: err}}
 }
 
 // loopback reports whether a host is this machine for certain.

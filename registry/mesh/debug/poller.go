@@ -43,7 +43,7 @@ type poller struct {
 // changed. What was read before a failure is not read again.
 func (p *poller) read(ctx context.Context) (*part, error) {
 	began := time.Now()
-	listed, err := p.question(ctx, "connections", "connections")
+	listed, err := p.request(ctx, "connections", "connections")
 	switch {
 	case causeIs(err, NotServed), causeIs(err, NotAnswer):
 		return p.readAll(ctx) // which says whether anything is served
@@ -64,7 +64,7 @@ func (p *poller) read(ctx context.Context) (*part, error) {
 		}
 	}
 	listed.clients = kept
-	return p.take(listed, began), nil
+	return p.accept(listed, began), nil
 }
 
 // compare returns the listed clients that are known and the others, by id. One
@@ -118,8 +118,8 @@ func (p *poller) readSingles(ctx context.Context, clients []*client, kept map[st
 
 // rest waits until an answer that took so long is the share of all the time;
 // false says that ctx ended.
-func rest(ctx context.Context, took time.Duration) bool {
-	timer := time.NewTimer(time.Duration(float64(took) * (1/share - 1)))
+func rest(ctx context.Context, duration time.Duration) bool {
+	timer := time.NewTimer(time.Duration(float64(duration) * (1/share - 1)))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -133,7 +133,7 @@ func rest(ctx context.Context, took time.Duration) bool {
 // another whose id contains this one's.
 func (p *poller) readSingle(ctx context.Context, c *client) (*client, error) {
 	for range guesses {
-		a, err := p.question(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
+		a, err := p.request(ctx, "client", "adsz?proxyID="+url.QueryEscape(c.id))
 		if causeIs(err, TooLarge) {
 			return p.unread(c, err), nil
 		}
@@ -152,14 +152,14 @@ func (p *poller) unread(c *client, err error) *client {
 	u := *c
 	u.unread, u.again = err, time.Now().Add(p.o.RetryInterval)
 	u.publication = &metadata.Publication{Client: c.id, Unread: true}
-	u.faults = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
+	u.skipped = []metadata.PublicationError{{Client: c.id, Text: naming.Quote(c.id), Reason: err.Error()}}
 	return &u
 }
 
 // resolve adds clients that cannot be asked for one by one, from all of them
 // where that is not too much.
 func (p *poller) resolve(ctx context.Context, vague []*client, kept map[string]*client) error {
-	all, err := p.question(ctx, "adsz", "adsz")
+	all, err := p.request(ctx, "adsz", "adsz")
 	if err != nil && !causeIs(err, TooLarge) {
 		return err
 	}
@@ -177,7 +177,7 @@ func (p *poller) resolve(ctx context.Context, vague []*client, kept map[string]*
 // readAll reads a replica that lists no connections.
 func (p *poller) readAll(ctx context.Context) (*part, error) {
 	began := time.Now()
-	a, err := p.question(ctx, "adsz", "adsz")
+	a, err := p.request(ctx, "adsz", "adsz")
 	if err != nil {
 		return nil, err
 	}
@@ -188,11 +188,11 @@ func (p *poller) readAll(ctx context.Context) (*part, error) {
 			}
 		}
 	}
-	return p.take(a, began), nil
+	return p.accept(a, began), nil
 }
 
-// take makes an answer the present part, as it was at a time.
-func (p *poller) take(a *answer, at time.Time) *part {
+// accept makes an answer the present part, as it was at a time.
+func (p *poller) accept(a *answer, at time.Time) *part {
 	next := &part{answer: a, at: at}
 	for _, c := range a.clients {
 		if age := a.clock.Sub(c.connectedAt); !c.connectedAt.IsZero() && age > next.age {
@@ -203,9 +203,9 @@ func (p *poller) take(a *answer, at time.Time) *part {
 	return next
 }
 
-// question asks within the timeout, reports what became of it, and says where
+// request asks within the timeout, reports what became of it, and says where
 // it went wrong.
-func (p *poller) question(ctx context.Context, name, query string) (*answer, error) {
+func (p *poller) request(ctx context.Context, name, query string) (*answer, error) {
 	limited, cancel := context.WithTimeout(ctx, p.o.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -225,7 +225,7 @@ func (p *poller) question(ctx context.Context, name, query string) (*answer, err
 	}
 	if err != nil {
 		cause := causeOf(err)
-		if _, told := errors.AsType[*fault](err); !told && limited.Err() != nil {
+		if _, told := errors.AsType[*causedError](err); !told && limited.Err() != nil {
 			cause, err = Slow, errors.New("no whole answer in time")
 		}
 		seen.Err = &Error{Cause: cause, Where: p.where(query), Err: err}

@@ -40,21 +40,21 @@ func (r *Reader) Run(ctx context.Context, changed func(Snapshot)) error {
 		}
 		if s.dirty {
 			s.dirty = false
-			s.tell(changed)
+			s.publish(changed)
 		}
 	}
 }
 
 // state is what Run holds; only its goroutine touches it.
 type state struct {
-	o       *Options
-	group   sync.WaitGroup
-	results chan result
-	ledger  *ledger
-	watches map[string]*watch
-	listErr error
-	told    *Snapshot
-	dirty   bool // something came up since told
+	o         *Options
+	group     sync.WaitGroup
+	results   chan result
+	ledger    *claimSet
+	watches   map[string]*watch
+	listErr   error
+	published *Snapshot
+	dirty     bool // something came up since told
 }
 
 // watch is one replica that is being read.
@@ -204,8 +204,8 @@ func restarted(before, now *part) bool {
 	return true
 }
 
-// tell brings the ledger up to date and hands out what is news.
-func (s *state) tell(changed func(Snapshot)) {
+// publish brings the ledger up to date and hands out what is news.
+func (s *state) publish(changed func(Snapshot)) {
 	now := time.Now()
 	next := Snapshot{Complete: len(s.watches) > 0, At: now}
 	errs := []error{s.listErr}
@@ -227,25 +227,25 @@ func (s *state) tell(changed func(Snapshot)) {
 		}
 	}
 	s.ledger.hold = s.youngest().Add(s.o.ConnectionGrace)
-	s.ledger.update(s.clients(), knowledge{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
+	s.ledger.update(s.clients(), reliability{complete: next.Complete, fresh: next.Err == nil, asOf: s.asOf()}, now)
 	if now.Before(s.ledger.hold) {
 		next.Restarting = s.ledger.hold
 	}
 	s.returning(!next.Restarting.IsZero())
 	next.Mapping, next.Waiting = s.ledger.mapping(), s.ledger.gone
-	next.Faults, next.FaultTotal = faultsOf(s.watches)
-	if s.told == nil && next.Err == nil && !s.anyAnswer() {
+	next.Skipped, next.SkippedTotal = skippedOf(s.watches)
+	if s.published == nil && next.Err == nil && !s.anyAnswer() {
 		return // nothing is known yet, and nothing went wrong
 	}
-	if s.told == nil || next.news(*s.told) {
-		s.told = &next
+	if s.published == nil || next.news(*s.published) {
+		s.published = &next
 		changed(next)
 	}
 }
 
 // returning logs when clients begin to be waited for, and when that ends.
 func (s *state) returning(now bool) {
-	before := s.told != nil && !s.told.Restarting.IsZero()
+	before := s.published != nil && !s.published.Restarting.IsZero()
 	switch {
 	case now && !before:
 		s.o.Log.Info("a replica of istiod came up lately, keys wait for their clients to come back", "until", s.ledger.hold)
@@ -257,7 +257,7 @@ func (s *state) returning(now bool) {
 // due reports whether time has come to change something.
 func (s *state) due(now time.Time) bool {
 	next := s.ledger.next
-	return !next.IsZero() && !s.asOf().Before(next) || s.told != nil && !s.told.Restarting.IsZero() && !now.Before(s.ledger.hold)
+	return !next.IsZero() && !s.asOf().Before(next) || s.published != nil && !s.published.Restarting.IsZero() && !now.Before(s.ledger.hold)
 }
 
 // asOf returns the time of the oldest among the last readings of the replicas
@@ -322,6 +322,6 @@ func (w *watch) status(replica string, own []string) ReplicaStatus {
 	return status
 }
 
-func compareFaults(a, b metadata.PublicationError) int {
+func compareSkipped(a, b metadata.PublicationError) int {
 	return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Reason, b.Reason))
 }

@@ -141,8 +141,8 @@ func TestReader(t *testing.T) {
 		in(time.Second)
 		expect(t, w, "A a")
 		s := w.snapshot()
-		if len(s.Faults) != 3 || s.FaultTotal != 3 || s.Faults[0].Client != "bad.shop-1" || s.Err != nil {
-			t.Errorf("faults %+v, %v", s.Faults, s.Err)
+		if len(s.Skipped) != 3 || s.SkippedTotal != 3 || s.Skipped[0].Client != "bad.shop-1" || s.Err != nil {
+			t.Errorf("faults %+v, %v", s.Skipped, s.Err)
 		}
 	})
 	run("what a client cannot say any more is kept, not withdrawn", func(t *testing.T) {

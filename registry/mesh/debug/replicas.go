@@ -62,7 +62,7 @@ func (e *Endpoints) Set(replicas []string) {
 	if len(replicas) == 0 {
 		return
 	}
-	known := e.told()
+	known := e.ready()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.replicas == nil {
@@ -71,8 +71,8 @@ func (e *Endpoints) Set(replicas []string) {
 	e.replicas = slices.Clone(replicas)
 }
 
-// told returns what is closed once there are replicas.
-func (e *Endpoints) told() chan struct{} {
+// ready returns what is closed once there are replicas.
+func (e *Endpoints) ready() chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known == nil {
@@ -110,7 +110,7 @@ func (e *Endpoints) Behind(resolver Lookup, name string, wait time.Duration) fun
 		left := time.NewTimer(time.Until(began.Add(wait)))
 		defer left.Stop()
 		select {
-		case <-e.told():
+		case <-e.ready():
 		case <-left.C:
 		case <-ctx.Done():
 		}

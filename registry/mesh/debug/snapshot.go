@@ -11,8 +11,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/metadata"
 )
 
-// maxFaults is how many faults a Snapshot lists.
-const maxFaults = 1000
+// maxSkipped is how many faults a Snapshot lists.
+const maxSkipped = 1000
 
 // Snapshot is what is known at one moment. It is never changed once handed
 // out.
@@ -43,10 +43,10 @@ type Snapshot struct {
 	// an *Error for each replica that could not be read.
 	Err error
 
-	// Faults are what single clients publish and nobody can read, at most 1000
+	// Skipped are what single clients publish and nobody can read, at most 1000
 	// of FaultTotal, in order.
-	Faults     []metadata.PublicationError
-	FaultTotal int
+	Skipped      []metadata.PublicationError
+	SkippedTotal int
 
 	Replicas []ReplicaStatus // in order of address
 	At       time.Time       // when this came to be known
@@ -69,7 +69,7 @@ type ReplicaStatus struct {
 func (s Snapshot) news(before Snapshot) bool {
 	return s.Complete != before.Complete || !s.Restarting.Equal(before.Restarting) ||
 		errorKey(s.Err) != errorKey(before.Err) || errorKey(s.Unread) != errorKey(before.Unread) ||
-		s.FaultTotal != before.FaultTotal || !slices.Equal(s.Faults, before.Faults) ||
+		s.SkippedTotal != before.SkippedTotal || !slices.Equal(s.Skipped, before.Skipped) ||
 		!slices.EqualFunc(s.Replicas, before.Replicas, func(a, b ReplicaStatus) bool {
 			return a.Replica == b.Replica && a.Answered == b.Answered && a.Unlisted == b.Unlisted && errorKey(a.Err) == errorKey(b.Err)
 		}) ||
@@ -99,19 +99,19 @@ func errorKey(err error) string {
 	return err.Error()
 }
 
-// faultsOf returns what could not be read in all parts, in order.
-func faultsOf(watches map[string]*watch) (listed []metadata.PublicationError, total int) {
+// skippedOf returns what could not be read in all parts, in order.
+func skippedOf(watches map[string]*watch) (listed []metadata.PublicationError, total int) {
 	var all []metadata.PublicationError
 	for _, name := range slices.Sorted(maps.Keys(watches)) {
 		p := watches[name].part
 		if p == nil || !watches[name].counts() {
 			continue
 		}
-		all = append(all, p.faults...)
+		all = append(all, p.skipped...)
 		for _, c := range p.clients {
-			all = append(all, c.faults...)
+			all = append(all, c.skipped...)
 		}
 	}
-	slices.SortFunc(all, compareFaults)
-	return all[:min(len(all), maxFaults)], len(all)
+	slices.SortFunc(all, compareSkipped)
+	return all[:min(len(all), maxSkipped)], len(all)
 }

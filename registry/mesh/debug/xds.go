@@ -65,10 +65,10 @@ func (t *xdsTransport) ask(ctx context.Context, query string, read func(io.Reade
 		body, err = t.exchange(ctx, query)
 	}
 	if err != nil {
-		if _, told := errors.AsType[*fault](err); !told && ctx.Err() != nil {
-			return because(Slow, "no answer in time")
+		if _, known := errors.AsType[*causedError](err); !known && ctx.Err() != nil {
+			return errorOf(Slow, "no answer in time")
 		}
-		return &fault{causeOfStatus(err), err}
+		return &causedError{causeOfStatus(err), err}
 	}
 	return read(bytes.NewReader(body), time.Time{})
 }
@@ -101,7 +101,7 @@ func (t *xdsTransport) exchange(ctx context.Context, query string) (_ []byte, er
 			continue
 		}
 		if n := len(response.GetResources()); n != 1 {
-			return nil, because(NotAnswer, "the answer has not exactly one resource")
+			return nil, errorOf(NotAnswer, "the answer has not exactly one resource")
 		}
 		return response.GetResources()[0].GetValue(), nil
 	}
@@ -112,7 +112,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 	if !t.open {
 		conn, release, err := t.o.Dial(t.replica)
 		if err != nil {
-			return &fault{Unreachable, err}
+			return &causedError{Unreachable, err}
 		}
 		t.conn, t.release, t.open = conn, release, true
 	}
@@ -122,7 +122,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 		StreamAggregatedResources(long, grpc.MaxCallRecvMsgSize(t.maxBytes))
 	if !stop() {
 		cancel()
-		return because(Unreachable, "no connection in time")
+		return errorOf(Unreachable, "no connection in time")
 	}
 	if err != nil {
 		cancel()
@@ -133,7 +133,7 @@ func (t *xdsTransport) connect(ctx context.Context) error {
 }
 
 func causeOfStatus(err error) Cause {
-	if f, ok := errors.AsType[*fault](err); ok {
+	if f, ok := errors.AsType[*causedError](err); ok {
 		return f.cause
 	}
 	s, _ := status.FromError(err)

@@ -25,7 +25,7 @@ type Publisher struct {
 
 	mu       sync.Mutex
 	sets     map[string]set // by whom they are of
-	wanted   set            // all of them as one; nil before the first Set
+	desired  set            // all of them as one; nil before the first Set
 	newest   *publication   // of what was wanted last; nil before
 	newer    chan struct{}  // closed once newest is replaced
 	replicas map[string]*ReplicaStatus
@@ -103,12 +103,12 @@ func (p *Publisher) Run(ctx context.Context) error {
 // advance makes a publication of what is wanted, for every replica to announce.
 func (p *Publisher) advance() {
 	p.mu.Lock()
-	wanted, before := p.wanted, p.newest // a set is never written again
+	desired, before := p.desired, p.newest // a set is never written again
 	p.mu.Unlock()
-	if wanted == nil {
+	if desired == nil {
 		return // nothing was set yet
 	}
-	next, err := publish(wanted, p.o.Node, p.o.MaxBytes)
+	next, err := publish(desired, p.o.Node, p.o.MaxBytes)
 	if err != nil {
 		p.o.Log.Error("keys not published, those before stay", "err", err)
 		return
@@ -258,10 +258,10 @@ func (p *Publisher) unite() {
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(p.sets))) {
 		maps.Copy(all, p.sets[name])
 	}
-	if p.wanted != nil && maps.Equal(p.wanted, all) {
+	if p.desired != nil && maps.Equal(p.desired, all) {
 		return
 	}
-	p.wanted = all
+	p.desired = all
 	p.wake()
 }
 
@@ -297,9 +297,9 @@ func (p *Publisher) Status() Status {
 	return s
 }
 
-// tell notes how a replica stands. One that is not listed any more has no
+// updateStatus notes how a replica stands. One that is not listed any more has no
 // status.
-func (p *Publisher) tell(address string, change func(s *ReplicaStatus)) {
+func (p *Publisher) updateStatus(address string, change func(s *ReplicaStatus)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.replicas[address]

@@ -31,7 +31,7 @@ type replica struct {
 	shown    *publication // what the streams announce; nil if it is not all of one
 	failures int          // in a row
 	due      time.Time    // not before this is anything announced
-	told     string       // the error that was logged last
+	logged   string       // the error that was logged last
 }
 
 func newReplica(p *Publisher, address string) *replica {
@@ -91,7 +91,7 @@ func (r *replica) attempt(ctx context.Context, next *publication) {
 		r.failed(err)
 		return
 	}
-	r.shown, r.failures, r.told = next, 0, ""
+	r.shown, r.failures, r.logged = next, 0, ""
 	r.note(nil)
 	o := Observation{Replica: r.address, Kind: Announced, Keys: next.keys, Streams: len(opened), Duration: time.Since(start)}
 	for _, s := range opened {
@@ -141,8 +141,8 @@ func (r *replica) failed(err error) {
 	r.hangUp()
 	r.note(err)
 	r.p.o.Observe(Observation{Replica: r.address, Kind: Failed, Delay: delay, Err: err})
-	if err.Error() != r.told {
-		r.told = err.Error()
+	if err.Error() != r.logged {
+		r.logged = err.Error()
 		r.p.o.Log.Warn("keys not published, what the replica shows stays", "replica", r.address, "err", err)
 	}
 }
@@ -155,7 +155,7 @@ func (r *replica) note(err error) {
 			keys += s.part.keys
 		}
 	}
-	r.p.tell(r.address, func(s *ReplicaStatus) {
+	r.p.updateStatus(r.address, func(s *ReplicaStatus) {
 		s.Connected, s.Keys, s.Err = len(r.streams) > 0 && r.shown != nil, keys, ""
 		if err != nil {
 			s.Err = err.Error()

@@ -29,9 +29,9 @@ type Options struct {
 	Port  uint16           // that it listens on
 	Hosts []naming.Pattern // hosts that may be it; none: those of the node's namespace
 
-	// Tell is told why nothing was found so far: ErrNoService where istiod told
+	// Report is told why nothing was found so far: ErrNoService where istiod told
 	// of everything. It may be called often, from one goroutine, and may be nil.
-	Tell func(error)
+	Report func(error)
 }
 
 // Find looks for the host address until it is found, over one stream, or ctx
@@ -57,8 +57,8 @@ func Find(ctx context.Context, o Options) (naming.HostAddress, error) {
 	defer running.Wait()
 	defer cancel()
 	ended := make(chan error, 1)
-	if o.Tell == nil {
-		o.Tell = func(error) {}
+	if o.Report == nil {
+		o.Report = func(error) {}
 	}
 	s := newSearch(client, hosts, o)
 	running.Go(func() { ended <- client.Run(ctx) })
@@ -94,7 +94,7 @@ type search struct {
 	port      uint16
 	endpoints *ads.Subscription[*mesh.Assignment]
 	found     chan naming.HostAddress
-	tell      func(error)
+	report    func(error)
 	why       error // why nothing was found so far
 
 	candidates map[string]naming.HostAddress // by EDS name
@@ -105,19 +105,19 @@ type search struct {
 
 func newSearch(client *ads.Client, hosts []naming.Pattern, o Options) *search {
 	s := &search{
-		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), tell: o.Tell, why: errors.New("istiod has not answered"),
+		hosts: hosts, host: o.IP.Unmap().String(), port: o.Port, found: make(chan naming.HostAddress, 1), report: o.Report, why: errors.New("istiod has not answered"),
 		candidates: map[string]naming.HostAddress{}, waiting: map[string]struct{}{}, here: map[string]bool{},
 	}
 	// The own address may well be one that others should not be sent to.
 	all := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 	reading := mesh.NewReading(all, mesh.TakeMutualTLS)
-	clusters := ads.Subscribe(client, ads.Kind[*mesh.Cluster]{URL: mesh.ClusterType, Full: true, Decode: reading.DecodeCluster}, s.takeClusters)
-	s.endpoints = ads.Subscribe(client, ads.Kind[*mesh.Assignment]{URL: mesh.EndpointType, Decode: reading.DecodeAssignment}, s.takeEndpoints)
+	clusters := ads.Subscribe(client, ads.Kind[*mesh.Cluster]{URL: mesh.ClusterType, Full: true, Decode: reading.DecodeCluster}, s.onClusters)
+	s.endpoints = ads.Subscribe(client, ads.Kind[*mesh.Assignment]{URL: mesh.EndpointType, Decode: reading.DecodeAssignment}, s.onEndpoints)
 	clusters.Watch(ads.Wildcard)
 	return s
 }
 
-func (s *search) takeClusters(e ads.Event[*mesh.Cluster]) {
+func (s *search) onClusters(e ads.Event[*mesh.Cluster]) {
 	if e.Disconnected != nil {
 		s.missed(e.Disconnected)
 		return
@@ -155,7 +155,7 @@ func (s *search) drop(eds string) {
 	delete(s.here, eds)
 }
 
-func (s *search) takeEndpoints(e ads.Event[*mesh.Assignment]) {
+func (s *search) onEndpoints(e ads.Event[*mesh.Assignment]) {
 	for _, c := range e.Changed {
 		delete(s.waiting, c.Name)
 		s.here[c.Name] = false
@@ -200,5 +200,5 @@ func (s *search) conclude() {
 // missed notes why nothing was found so far.
 func (s *search) missed(why error) {
 	s.why = why
-	s.tell(why)
+	s.report(why)
 }

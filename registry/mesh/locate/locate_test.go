@@ -110,7 +110,7 @@ func TestTheOwnServiceIsFound(t *testing.T) {
 func TestAServiceThatComesLaterIsFound(t *testing.T) {
 	world(t, func(t *testing.T, s *istiodfake.Server, o locate.Options) {
 		told := make(chan error, 100)
-		o.Tell = func(err error) { told <- err }
+		o.Report = func(err error) { told <- err }
 		found := make(chan naming.HostAddress, 1)
 		go func() {
 			a, err := locate.Find(t.Context(), o)

@@ -228,7 +228,7 @@ type handshakes struct {
 // ServerHandshake implements credentials.TransportCredentials.
 func (h handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secure, info, err := h.TransportCredentials.ServerHandshake(c)
-	if why, told := refusal(err); told {
+	if why, refused := refusal(err); refused {
 		h.gate.refused(why, c.RemoteAddr().String(), err)
 	}
 	return secure, info, err //nolint:wrapcheck // as if it were that
@@ -296,30 +296,30 @@ func (r Refusal) remedy() (setting, remedy string) {
 // A limiter lets the same thing be told once in a while, and so many things at
 // most, however many clients come.
 type limiter struct {
-	mu   sync.Mutex
-	told map[string]time.Time
+	mu         sync.Mutex
+	lastLogged map[string]time.Time
 }
 
 const (
-	tellEvery = time.Minute
-	maxTold   = 100 // in that time
-	maxSaid   = 500 // bytes of what a client had its say in
+	logEvery      = time.Minute
+	maxLogged     = 100 // in that time
+	maxClientText = 500 // bytes of what a client had its say in
 )
 
 // due reports whether something is to be told.
 func (l *limiter) due(what string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.told, func(_ string, at time.Time) bool { return now.Sub(at) >= tellEvery })
-	if _, lately := l.told[what]; lately || len(l.told) >= maxTold {
+	maps.DeleteFunc(l.lastLogged, func(_ string, at time.Time) bool { return now.Sub(at) >= logEvery })
+	if _, lately := l.lastLogged[what]; lately || len(l.lastLogged) >= maxLogged {
 		return false
 	}
-	l.told[what] = now
+	l.lastLogged[what] = now
 	return true
 }
 
-// turnedAway counts a client that was refused, and tells of it.
-func (s *Server) turnedAway(r Refusal, address string, err error) {
+// clientRefused counts a client that was refused, and tells of it.
+func (s *Server) clientRefused(r Refusal, address string, err error) {
 	s.target.o.Observe(Observation{Kind: ObservedRefused, Refused: r, Err: err})
 	from := address
 	if host, _, err := net.SplitHostPort(address); err == nil {
@@ -332,7 +332,7 @@ func (s *Server) turnedAway(r Refusal, address string, err error) {
 	attrs := []any{"reason", string(r), "address", address, "setting", s.o.Setting + setting, "remedy", remedy}
 	if err != nil {
 		text := err.Error()
-		attrs = append(attrs, "err", strconv.QuoteToASCII(text[:min(len(text), maxSaid)]))
+		attrs = append(attrs, "err", strconv.QuoteToASCII(text[:min(len(text), maxClientText)]))
 	}
 	s.o.Log.Warn("a client was refused", attrs...)
 }

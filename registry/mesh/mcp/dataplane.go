@@ -95,7 +95,7 @@ func (st *stream) asks(ctx context.Context, v variant) (bool, error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	case <-st.replaced:
-		return false, st.giveWay()
+		return false, st.endReplaced()
 	case <-late.C:
 		return false, st.overdue()
 	case a := <-first:
@@ -128,7 +128,7 @@ func (st *stream) serveDataPlane(ctx context.Context, v variant) error {
 
 // observe takes in what happened on the stream of a data plane.
 func (st *stream) observe(e dataplane.Event) {
-	st.show(func(p *Peer) {
+	st.show(func(p *Reader) {
 		if p.Node == "" {
 			st.server.o.Log.Info("data plane connected", "node", naming.Quote(e.Node), "address", p.Address)
 		}
@@ -157,7 +157,7 @@ func (st *stream) observe(e dataplane.Event) {
 
 // refused says which type was refused and why, in the client's words.
 func refused(e dataplane.Event) string {
-	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxSaid)])
+	return strings.Trim(strconv.QuoteToASCII(strings.TrimPrefix(e.TypeURL, "type.googleapis.com/")), `"`) + ": " + strconv.QuoteToASCII(e.Message[:min(len(e.Message), maxClientText)])
 }
 
 // watched times how long a client takes to read.

@@ -72,7 +72,7 @@ func TestDataPlanes(t *testing.T) {
 		if got := envoy.clusters(); fmt.Sprint(got) != "[outbound|50051||api.a outbound|50051||api.b]" {
 			t.Errorf("the data plane has %v", got)
 		}
-		for _, p := range r.server.Peers() {
+		for _, p := range r.server.Readers() {
 			if p.DataPlane != (p.Sent != istiod.answers(newType)[1].GetVersionInfo()) || p.Sent == "" || p.Sent != p.Acked {
 				t.Errorf("%+v", p)
 			}
@@ -105,14 +105,14 @@ func TestDataPlanes(t *testing.T) {
 		envoy := r.silent(clusterType)
 		answer := envoy.answers(clusterType)[0]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), ErrorDetail: &statuspb.Status{Message: "no such policy"}})
-		if p := r.server.Peers()[0]; p.Refused != `envoy.config.cluster.v3.Cluster: "no such policy"` {
+		if p := r.server.Readers()[0]; p.Refused != `envoy.config.cluster.v3.Cluster: "no such policy"` {
 			t.Errorf("%+v", p)
 		}
 		r.put(greeter("api.b", "10.0.0.1"))
 		time.Sleep(time.Second)
 		answer = envoy.answers(clusterType)[1]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), VersionInfo: answer.GetVersionInfo()})
-		if p := r.server.Peers()[0]; p.Refused != "" || p.Acked != answer.GetVersionInfo() {
+		if p := r.server.Readers()[0]; p.Refused != "" || p.Acked != answer.GetVersionInfo() {
 			t.Errorf("%+v", p)
 		}
 	})
@@ -144,11 +144,11 @@ func TestDataPlanes(t *testing.T) {
 		time.Sleep(time.Second)
 		r.put(greeter("api.other", "10.0.0.9"))
 		time.Sleep(time.Second)
-		if got := other.clusters(); len(got) != 2 || len(r.server.Peers()) != 2 {
-			t.Errorf("the other has %v, of %d", got, len(r.server.Peers()))
+		if got := other.clusters(); len(got) != 2 || len(r.server.Readers()) != 2 {
+			t.Errorf("the other has %v, of %d", got, len(r.server.Readers()))
 		}
 		time.Sleep(time.Minute)
-		if got := len(r.server.Peers()); got != 1 {
+		if got := len(r.server.Readers()); got != 1 {
 			t.Errorf("%d are connected", got)
 		}
 	})
@@ -170,7 +170,7 @@ func TestDataPlanes(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := len(r.server.Peers()); got != 300 {
+		if got := len(r.server.Readers()); got != 300 {
 			t.Errorf("%d are connected", got)
 		}
 	})

@@ -12,20 +12,20 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/statefile"
 )
 
-// Folder keeps texts in a folder, as a registry does that can: a text is the
+// Dir keeps texts in a folder, as a registry does that can: a text is the
 // file <folder>/<kind>/<name>. The folder has to exist. Every error wraps
 // registry.ErrRefused: what a disk does not give now it does not give later.
-type Folder struct{ Path string }
+type Dir struct{ Path string }
 
-var _ registry.Recorder = Folder{}
+var _ registry.Recorder = Dir{}
 
 // maxText is more than any text that is kept.
 const maxText = 16 << 20
 
 // Records implements registry.Recorder.
-func (r Folder) Records(_ context.Context, kind string) (map[string]string, error) {
-	folder := filepath.Join(r.Path, kind)
-	files, err := os.ReadDir(folder)
+func (r Dir) Records(_ context.Context, kind string) (map[string]string, error) {
+	dir := filepath.Join(r.Path, kind)
+	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
 	}
@@ -39,9 +39,9 @@ func (r Folder) Records(_ context.Context, kind string) (map[string]string, erro
 			continue
 		}
 		if info.Size() > maxText {
-			return nil, fmt.Errorf("%w: %s holds %d bytes, at most %d", registry.ErrRefused, filepath.Join(folder, f.Name()), info.Size(), maxText)
+			return nil, fmt.Errorf("%w: %s holds %d bytes, at most %d", registry.ErrRefused, filepath.Join(dir, f.Name()), info.Size(), maxText)
 		}
-		text, err := os.ReadFile(filepath.Join(folder, f.Name()))
+		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
 		}
@@ -51,7 +51,7 @@ func (r Folder) Records(_ context.Context, kind string) (map[string]string, erro
 }
 
 // Record implements registry.Recorder.
-func (r Folder) Record(_ context.Context, kind, name, text string) error {
+func (r Dir) Record(_ context.Context, kind, name, text string) error {
 	const private = 0o700
 	path := filepath.Join(r.Path, kind, name)
 	var err error

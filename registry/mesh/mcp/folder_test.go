@@ -11,7 +11,7 @@ import (
 )
 
 func TestFolder(t *testing.T) {
-	r := mcp.Folder{Path: t.TempDir()}
+	r := mcp.Dir{Path: t.TempDir()}
 	record := func(kind, name, text string) {
 		t.Helper()
 		if err := r.Record(t.Context(), kind, name, text); err != nil {
@@ -51,7 +51,7 @@ func TestFolder(t *testing.T) {
 		if err := r.Record(t.Context(), "served", "folder", "x"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
-		if err := (mcp.Folder{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", "n", "x"); !errors.Is(err, registry.ErrRefused) {
+		if err := (mcp.Dir{Path: filepath.Join(r.Path, "nowhere")}).Record(t.Context(), "k", "n", "x"); !errors.Is(err, registry.ErrRefused) {
 			t.Error(err)
 		}
 		records("served", map[string]string{"a": "second"})

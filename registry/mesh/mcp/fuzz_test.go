@@ -96,7 +96,7 @@ func FuzzRequest(f *testing.F) {
 			} else {
 				sayWorld(t, server, first, second)
 			}
-			if left := server.Peers(); len(left) != 0 {
+			if left := server.Readers(); len(left) != 0 {
 				t.Errorf("%+v is left", left)
 			}
 		}

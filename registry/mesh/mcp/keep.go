@@ -60,15 +60,15 @@ func (t *Target) load(ctx context.Context) error {
 		return nil
 	}
 	from := make(map[registry.Group][]entry)
-	told := make([]bool, len(t.o.Keep))
+	loaded := make([]bool, len(t.o.Keep))
 	for i, p := range t.o.Keep {
 		found, err := t.loadFrom(ctx, i)
 		if err != nil {
 			return err
 		}
-		told[i] = len(found) > 0
+		loaded[i] = len(found) > 0
 		for g, entries := range found {
-			if p.Has != nil || !t.isKnown(g, told) {
+			if p.Has != nil || !t.isKnown(g, loaded) {
 				from[g] = entries
 			}
 		}
@@ -96,9 +96,9 @@ func (t *Target) all() map[registry.Group][]entry {
 
 // isKnown reports whether a place that keeps a group gave back anything. All of
 // its groups are that: a folder that has more is older.
-func (t *Target) isKnown(g registry.Group, told []bool) bool {
+func (t *Target) isKnown(g registry.Group, loaded []bool) bool {
 	for i, p := range t.o.Keep {
-		if p.Has != nil && told[i] && p.Has(g) {
+		if p.Has != nil && loaded[i] && p.Has(g) {
 			return true
 		}
 	}

@@ -508,7 +508,7 @@ func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
 
 func TestAFolderBesideTheRegistry(t *testing.T) {
 	registryAnd := func(s *shelf, folder string) []mcp.Place {
-		return append(s.of(), mcp.Place{Recorder: mcp.Folder{Path: folder}, Name: "served-x"})
+		return append(s.of(), mcp.Place{Recorder: mcp.Dir{Path: folder}, Name: "served-x"})
 	}
 	s, folder := newShelf(), t.TempDir()
 	fill(t, 20, registryAnd(s, folder)...)

@@ -93,12 +93,12 @@ func TestServer_BoundsStreams(t *testing.T) {
 		silent := g.fifty("10.0.0.1")
 		asking := g.over(g.conn("10.0.0.2", nil), &istiod{}, "", otherType)
 		time.Sleep(4 * time.Second)
-		if n := len(g.server.Peers()); n != 51 {
+		if n := len(g.server.Readers()); n != 51 {
 			t.Errorf("%d streams are open after four seconds", n)
 		}
 		time.Sleep(2 * time.Second)
-		if n := ended(silent, codes.DeadlineExceeded); n != 50 || len(g.server.Peers()) != 1 || asking.failed() != nil {
-			t.Errorf("%d were ended, %d are open, and who asks: %v", n, len(g.server.Peers()), asking.failed())
+		if n := ended(silent, codes.DeadlineExceeded); n != 50 || len(g.server.Readers()) != 1 || asking.failed() != nil {
+			t.Errorf("%d were ended, %d are open, and who asks: %v", n, len(g.server.Readers()), asking.failed())
 		}
 		g.says(0, "reason=silent", "nothing was asked for within 5s")
 		g.counted(map[mcp.Refusal]int{mcp.RefusedSilent: 50})
@@ -121,7 +121,7 @@ func TestServer_BoundsStreams(t *testing.T) {
 			if err := others[0].failed(); status.Code(err) != codes.ResourceExhausted || ended(others, codes.ResourceExhausted) != 1 {
 				t.Errorf("the oldest ended with %v, of all %d", err, ended(others, codes.ResourceExhausted))
 			}
-			if n := len(g.server.Peers()); n != len(others) {
+			if n := len(g.server.Readers()); n != len(others) {
 				t.Errorf("%d streams are open, want %d", n, len(others))
 			}
 			g.says(0, "reason=streams", "another stream took the place")

@@ -417,7 +417,7 @@ func TestServer(t *testing.T) {
 		if n := len(i.answers(newType)); n != 2 {
 			t.Fatalf("%d answers, want 2", n)
 		}
-		acked := r.server.Peers()[0].Acked
+		acked := r.server.Readers()[0].Acked
 		for _, nonce := range []string{first.GetNonce(), "stale", ""} {
 			i.send(&discovery.DiscoveryRequest{TypeUrl: newType, VersionInfo: first.GetVersionInfo(), ResponseNonce: nonce})
 			time.Sleep(time.Minute)
@@ -425,7 +425,7 @@ func TestServer(t *testing.T) {
 				t.Errorf("nonce %q was answered", nonce)
 			}
 		}
-		if now := r.server.Peers()[0].Acked; now != acked || acked == first.GetVersionInfo() {
+		if now := r.server.Readers()[0].Acked; now != acked || acked == first.GetVersionInfo() {
 			t.Errorf("confirmed is %s by a stale nonce, was %s", now, acked)
 		}
 	})
@@ -466,7 +466,7 @@ func TestServer(t *testing.T) {
 			r.put(greeter("api.a", fmt.Sprintf("10.0.0.%d", n+2)))
 			time.Sleep(time.Second)
 		}
-		if p := r.server.Peers()[0]; nacks != 3 || p.Acked != "" {
+		if p := r.server.Readers()[0]; nacks != 3 || p.Acked != "" {
 			t.Errorf("%d refusals, %+v", nacks, p)
 		}
 	})
@@ -521,10 +521,10 @@ func TestServer(t *testing.T) {
 		resume()
 		time.Sleep(time.Second)
 		expect(t, slow.entries(newType), "api.a=10.0.1.49")
-		if n := len(r.server.Peers()); n != 3 {
+		if n := len(r.server.Readers()); n != 3 {
 			t.Errorf("%d istiods in status, want 3", n)
 		}
-		if p := r.server.Peers()[0]; p.Sent == "" || p.Sent != p.Acked || !strings.Contains(p.Node, "istiod-1") {
+		if p := r.server.Readers()[0]; p.Sent == "" || p.Sent != p.Acked || !strings.Contains(p.Node, "istiod-1") {
 			t.Errorf("peer %+v", p)
 		}
 	})

@@ -66,11 +66,11 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 		if got := other.entries(newType); len(got) != 2 {
 			t.Errorf("the other istiod has %d hosts", len(got))
 		}
-		if n := len(r.server.Peers()); n != 2 {
+		if n := len(r.server.Readers()); n != 2 {
 			t.Errorf("%d peers after %v", n, time.Since(began))
 		}
 		time.Sleep(time.Minute)
-		if left := r.server.Peers(); len(left) != 1 || left[0].Types != 1 {
+		if left := r.server.Readers(); len(left) != 1 || left[0].Types != 1 {
 			t.Errorf("%v later there are %+v", time.Since(began), left)
 		}
 		for {

@@ -33,7 +33,7 @@ func (d dispatching) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo
 	if string(start) == prefaceStart {
 		return d.TransportCredentials.ServerHandshake(read) //nolint:wrapcheck // as if it were that
 	}
-	if err := errors.Join(c.SetDeadline(time.Time{}), d.rest.take(read)); err != nil {
+	if err := errors.Join(c.SetDeadline(time.Time{}), d.rest.enqueue(read)); err != nil {
 		return nil, nil, err
 	}
 	return nil, nil, credentials.ErrConnDispatched
@@ -66,8 +66,8 @@ func newRESTListener() *restListener {
 	return &restListener{conns: make(chan net.Conn), ended: make(chan struct{})}
 }
 
-// take hands a connection over.
-func (l *restListener) take(c net.Conn) error {
+// enqueue hands a connection over.
+func (l *restListener) enqueue(c net.Conn) error {
 	select {
 	case l.conns <- c:
 		return nil

@@ -48,12 +48,12 @@ type Server struct {
 
 	mu      sync.Mutex
 	streams []*stream // that are open, the oldest first
-	left    Peer      // the last that read and is gone
+	left    Reader    // the last that read and is gone
 	leftAt  time.Time
 }
 
-// Peer is an istiod that is connected, or a data plane.
-type Peer struct {
+// Reader is an istiod that is connected, or a data plane.
+type Reader struct {
 	Node    string    `json:"node"`
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
@@ -71,8 +71,8 @@ func NewServer(t *Target, o ServerOptions) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{target: t, o: o, refusals: limiter{told: make(map[string]time.Time)}}
-	s.gate = &gate{access: o.Access, most: 8 * s.most(), refused: s.turnedAway, stale: s.outdated, open: make(map[netip.Addr]int)}
+	s := &Server{target: t, o: o, refusals: limiter{lastLogged: make(map[string]time.Time)}}
+	s.gate = &gate{access: o.Access, most: 8 * s.most(), refused: s.clientRefused, stale: s.outdated, open: make(map[netip.Addr]int)}
 	return s
 }
 
@@ -127,9 +127,9 @@ func (s *Server) DeltaAggregatedResources(st discovery.AggregatedDiscoveryServic
 
 // serve answers one stream.
 func (s *Server) serve(ctx context.Context, v variant) error {
-	st := &stream{server: s, form: v.form(), peer: Peer{Since: time.Now()}, replaced: make(chan struct{})}
+	st := &stream{server: s, form: v.form(), remote: Reader{Since: time.Now()}, replaced: make(chan struct{})}
 	if p, ok := peer.FromContext(ctx); ok {
-		st.peer.Address, st.from = p.Addr.String(), addressOf(p.Addr)
+		st.remote.Address, st.from = p.Addr.String(), addressOf(p.Addr)
 	}
 	if most, ok := s.open(st); !ok {
 		return st.refuse(RefusedStreams, codes.ResourceExhausted, fmt.Errorf("%d streams are open, which is the most", most))
@@ -151,11 +151,11 @@ func (s *Server) serve(ctx context.Context, v variant) error {
 	return st.session(ctx)
 }
 
-// Peers returns the istiods that are connected, the longest first.
-func (s *Server) Peers() []Peer {
+// Readers returns the istiods that are connected, the longest first.
+func (s *Server) Readers() []Reader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Peer, len(s.streams))
+	out := make([]Reader, len(s.streams))
 	for i, st := range s.streams {
 		out[i] = st.shown()
 	}
@@ -164,7 +164,7 @@ func (s *Server) Peers() []Peer {
 
 // Left returns who was the last to read that is gone, and since when; the zero
 // time where nobody ever was.
-func (s *Server) Left() (Peer, time.Time) {
+func (s *Server) Left() (Reader, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.left, s.leftAt

@@ -35,8 +35,8 @@ type stream struct {
 	busy     bool            // it is being sent
 	nacked   bool            // an answer, which was logged
 
-	mu   sync.Mutex
-	peer Peer
+	mu     sync.Mutex
+	remote Reader
 }
 
 // A form is one of the two variants of the protocol. Each of its methods is
@@ -107,7 +107,7 @@ func (st *stream) session(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-st.replaced:
-			err = st.giveWay()
+			err = st.endReplaced()
 		case err := <-lost:
 			return err
 		case r := <-requests:
@@ -124,8 +124,8 @@ func (st *stream) session(ctx context.Context) error {
 	}
 }
 
-// giveWay ends a stream whose place another took.
-func (st *stream) giveWay() error {
+// endReplaced ends a stream whose place another took.
+func (st *stream) endReplaced() error {
 	return st.refuse(RefusedStreams, codes.ResourceExhausted, errors.New("another stream took the place of one that asks for nothing that is served"))
 }
 
@@ -158,7 +158,7 @@ func (st *stream) lost(err error) error {
 
 // refuse counts and tells why a stream has to go, and returns that.
 func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
-	st.server.turnedAway(r, st.shown().Address, err)
+	st.server.clientRefused(r, st.shown().Address, err)
 	return status.Errorf(code, "%v", err)
 }
 
@@ -199,7 +199,7 @@ func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
 			case a := <-answers:
 				nothing, err := st.form.send(a)
 				if a.to.ours && err == nil && !nothing {
-					st.show(func(p *Peer) { p.Sent = a.set.version })
+					st.show(func(p *Reader) { p.Sent = a.set.version })
 				}
 				done <- sent{a.to, nothing, err}
 			}
@@ -246,7 +246,7 @@ func (st *stream) asked(r request) error {
 	}
 	if id := r.node.GetId(); id != "" && st.shown().Node == "" {
 		st.revision = r.node.GetMetadata().GetFields()["ISTIO_REVISION"].GetStringValue()
-		st.show(func(p *Peer) { p.Node = id })
+		st.show(func(p *Reader) { p.Node = id })
 		st.server.o.Log.Info("istiod connected", "node", naming.Quote(id), "address", st.shown().Address)
 	}
 	i := slices.IndexFunc(st.types, func(s *subscription) bool { return s.typeURL == r.typeURL })
@@ -275,7 +275,7 @@ func (st *stream) subscribe(r request) error {
 		st.server.reads(st)
 	}
 	st.types = append(st.types, sub)
-	st.show(func(p *Peer) { p.Types = len(st.types) })
+	st.show(func(p *Reader) { p.Types = len(st.types) })
 	return nil
 }
 
@@ -291,22 +291,22 @@ func (st *stream) settled(sub *subscription, r request) {
 			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
 		}
 	case sub.ours:
-		st.show(func(p *Peer) { p.Acked = sub.last.set.version })
+		st.show(func(p *Reader) { p.Acked = sub.last.set.version })
 		st.server.target.confirmed(sub.last.set)
 	}
 }
 
 // show changes what Peers shows of the stream.
-func (st *stream) show(change func(*Peer)) {
+func (st *stream) show(change func(*Reader)) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	change(&st.peer)
+	change(&st.remote)
 }
 
-func (st *stream) shown() Peer {
+func (st *stream) shown() Reader {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.peer
+	return st.remote
 }
 
 // meshConfig ends the one type of istiod's that is never answered: it has

@@ -36,7 +36,7 @@ func New(o ads.Options, changed func(naming.HostAddress)) (*Reader, error) {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
 	r := &Reader{client: client, changed: changed, watched: map[naming.HostAddress]int{}, known: map[naming.HostAddress]*Table{}}
-	r.sub = ads.Subscribe(client, ads.Kind[*Table]{URL: Type, Decode: Decode}, r.take)
+	r.sub = ads.Subscribe(client, ads.Kind[*Table]{URL: Type, Decode: Decode}, r.apply)
 	return r, nil
 }
 
@@ -88,21 +88,21 @@ func (r *Reader) Get(a naming.HostAddress) *Table {
 	return r.known[a]
 }
 
-// take notes what istiod told. A lost stream and routes that cannot be read
+// apply notes what istiod told. A lost stream and routes that cannot be read
 // change nothing: the last known ones go on.
-func (r *Reader) take(e ads.Event[*Table]) {
-	told := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))
+func (r *Reader) apply(e ads.Event[*Table]) {
+	changed := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))
 	for _, c := range e.Changed {
-		told[c.Value.Host] = c.Value
+		changed[c.Value.Host] = c.Value
 	}
 	for _, name := range e.Removed {
 		if id, err := naming.ParseCluster(name); err == nil {
-			told[id.HostAddress()] = nil
+			changed[id.HostAddress()] = nil
 		}
 	}
 	r.mu.Lock()
-	maps.DeleteFunc(told, func(a naming.HostAddress, _ *Table) bool { return r.watched[a] == 0 })
-	for a, t := range told {
+	maps.DeleteFunc(changed, func(a naming.HostAddress, _ *Table) bool { return r.watched[a] == 0 })
+	for a, t := range changed {
 		if t == nil {
 			delete(r.known, a)
 		} else {
@@ -110,7 +110,7 @@ func (r *Reader) take(e ads.Event[*Table]) {
 		}
 	}
 	r.mu.Unlock()
-	for a := range told {
+	for a := range changed {
 		r.changed(a)
 	}
 }

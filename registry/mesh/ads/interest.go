@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// ledger is what is wanted of one type, whatever its resources are in Go. Only
+// interest is what is wanted of one type, whatever its resources are in Go. Only
 // Run's goroutine touches it.
-type ledger struct {
+type interest struct {
 	url     string
 	want    map[string]int      // how many subscriptions want a name
 	changed map[string]struct{} // names that sessions have to look at again
@@ -20,35 +20,35 @@ type ledger struct {
 	unknown int               // names asked for and not answered
 }
 
-func newLedger(url string) *ledger {
-	return &ledger{url: url, want: map[string]int{}, changed: map[string]struct{}{}, leaving: map[string]struct{}{}}
+func newInterest(url string) *interest {
+	return &interest{url: url, want: map[string]int{}, changed: map[string]struct{}{}, leaving: map[string]struct{}{}}
 }
 
 // wants says whether what is told of a name counts.
-func (l *ledger) wants(name string) bool {
+func (l *interest) wants(name string) bool {
 	return l.want[name] > 0 || l.want[Wildcard] > 0 || has(l.leaving, name) || has(l.leaving, Wildcard)
 }
 
 // idle says whether nothing that is told counts.
-func (l *ledger) idle() bool { return len(l.want) == 0 && len(l.leaving) == 0 }
+func (l *interest) idle() bool { return len(l.want) == 0 && len(l.leaving) == 0 }
 
 func has(set map[string]struct{}, name string) bool {
 	_, ok := set[name]
 	return ok
 }
 
-// tidy forgets what nobody wants once no session asks for it any more. Had it
+// releaseUnused forgets what nobody wants once no session asks for it any more. Had it
 // been forgotten before, a name given up and wanted again at once, of which the
 // server then hears nothing, would never be told.
-func (l *ledger) tidy(asked []map[string]struct{}) {
-	told := func(name string) bool {
+func (l *interest) releaseUnused(asked []map[string]struct{}) {
+	isAsked := func(name string) bool {
 		return slices.ContainsFunc(asked, func(names map[string]struct{}) bool { return has(names, name) })
 	}
 	for name := range l.leaving {
 		switch {
 		case l.want[name] > 0:
 			delete(l.leaving, name)
-		case told(name), l.want[Wildcard] == 0 && told(Wildcard):
+		case isAsked(name), l.want[Wildcard] == 0 && isAsked(Wildcard):
 		default:
 			delete(l.leaving, name)
 			l.release(name)
@@ -57,7 +57,7 @@ func (l *ledger) tidy(asked []map[string]struct{}) {
 }
 
 // add wants a name once more.
-func (l *ledger) add(name string) {
+func (l *interest) add(name string) {
 	l.want[name]++
 	if l.want[name] == 1 {
 		l.changed[name] = struct{}{}
@@ -65,7 +65,7 @@ func (l *ledger) add(name string) {
 }
 
 // drop wants a name once less and says whether nobody wants it any more.
-func (l *ledger) drop(name string) bool {
+func (l *interest) drop(name string) bool {
 	l.want[name]--
 	if l.want[name] > 0 {
 		return false
@@ -77,4 +77,4 @@ func (l *ledger) drop(name string) bool {
 }
 
 // names returns what is wanted, sorted.
-func (l *ledger) names() []string { return slices.Sorted(maps.Keys(l.want)) }
+func (l *interest) names() []string { return slices.Sorted(maps.Keys(l.want)) }

@@ -10,12 +10,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// ledger remembers who claimed what and decides when a claim is over. It does
+// claimSet remembers who claimed what and decides when a claim is over. It does
 // no I/O and knows the time from its caller.
-type ledger struct {
+type claimSet struct {
 	grace, connectionGrace time.Duration
 
-	claims map[claimKey]*standing
+	claims map[claimKey]*claim
 	// Before hold, no claim goes whose connection went: an istiod came up and
 	// its clients may not have come back yet.
 	hold time.Time
@@ -33,15 +33,15 @@ type claimKey struct {
 	address naming.HostAddress
 }
 
-// standing is what is known of a claim.
-type standing struct {
-	client string    // the connection that said it last
-	gone   time.Time // since when nobody says it; zero: it is said
-	taken  bool      // a connection of the node lives and does not say it
+// claim is what is known of a claim.
+type claim struct {
+	client   string    // the connection that said it last
+	gone     time.Time // since when nobody says it; zero: it is said
+	replaced bool      // a connection of the node lives and does not say it
 }
 
-// knowledge is how far the parts may be relied on.
-type knowledge struct {
+// reliability is how far the parts may be relied on.
+type reliability struct {
 	complete bool      // every listed replica answered at some time
 	fresh    bool      // every listed replica answered last time
 	asOf     time.Time // since when nothing older was read from those that answered
@@ -49,54 +49,54 @@ type knowledge struct {
 
 // node is what the connections of one node say together.
 type node struct {
-	said       map[naming.ServiceKey]bool
+	keys       map[naming.ServiceKey]bool
 	registered bool // one of them told what it provides
 	unread     bool // one of them told what cannot be read
 	unreadKeys []naming.ServiceKey
 }
 
-func newLedger(grace, connectionGrace time.Duration) *ledger {
-	return &ledger{grace: grace, connectionGrace: connectionGrace, claims: make(map[claimKey]*standing)}
+func newLedger(grace, connectionGrace time.Duration) *claimSet {
+	return &claimSet{grace: grace, connectionGrace: connectionGrace, claims: make(map[claimKey]*claim)}
 }
 
 // update takes over what all clients say now and drops the claims that are
 // over.
-func (l *ledger) update(clients iter.Seq[*client], known knowledge, now time.Time) {
+func (l *claimSet) update(clients iter.Seq[*client], known reliability, now time.Time) {
 	nodes := make(map[string]*node)
-	said := make(map[claimKey]bool)
+	current := make(map[claimKey]bool)
 	for c := range clients {
 		if c.publication == nil {
 			continue
 		}
 		n := nodes[c.node]
 		if n == nil {
-			n = &node{said: make(map[naming.ServiceKey]bool)}
+			n = &node{keys: make(map[naming.ServiceKey]bool)}
 			nodes[c.node] = n
 		}
 		n.add(c.publication)
 		for key, address := range c.publication.Hosts {
 			k := claimKey{node: c.node, key: key, address: address}
-			said[k] = true
-			l.say(k, c.id)
+			current[k] = true
+			l.add(k, c.id)
 		}
 	}
 	l.next = time.Time{}
 	for k, s := range l.claims {
-		if !said[k] {
+		if !current[k] {
 			l.judge(k, s, cmp.Or(nodes[k.node], new(node)), known, now)
 		}
 	}
-	if l.gone = len(l.claims) - len(said); l.gone > mostGone {
-		l.thin(said)
+	if l.gone = len(l.claims) - len(current); l.gone > mostGone {
+		l.thin(current)
 	}
 }
 
 // thin drops claims that nobody makes: of those that map a key to the same
 // address all but the one that went last, and then the oldest.
-func (l *ledger) thin(said map[claimKey]bool) {
+func (l *claimSet) thin(current map[claimKey]bool) {
 	var gone []claimKey
 	for k, s := range l.claims {
-		if !said[k] && !s.gone.IsZero() { // else its client is there and cannot be read
+		if !current[k] && !s.gone.IsZero() { // else its client is there and cannot be read
 			gone = append(gone, k)
 		}
 	}
@@ -111,39 +111,39 @@ func (l *ledger) thin(said map[claimKey]bool) {
 			kept[mapped] = true
 		}
 	}
-	l.gone = len(l.claims) - len(said)
+	l.gone = len(l.claims) - len(current)
 }
 
-func (l *ledger) say(k claimKey, client string) {
+func (l *claimSet) add(k claimKey, client string) {
 	s := l.claims[k]
 	if s == nil {
-		s = new(standing)
+		s = new(claim)
 		l.claims[k] = s
 	}
-	*s = standing{client: client}
+	*s = claim{client: client}
 }
 
 // judge decides on a claim that nobody makes any more. What a connected client
 // takes back is over after the grace, and at once where it says another
 // address of the key; what went with its connection waits for its return. Time
 // alone ends nothing: it takes a reading from after the end.
-func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now time.Time) {
+func (l *claimSet) judge(k claimKey, s *claim, n *node, known reliability, now time.Time) {
 	if n.unread || slices.Contains(n.unreadKeys, k.key) {
-		*s = standing{client: s.client} // nobody can tell
+		*s = claim{client: s.client} // nobody can tell
 		return
 	}
 	if s.gone.IsZero() {
 		s.gone = now
 	}
-	if n.registered && !s.taken {
-		s.taken, s.gone = true, now
+	if n.registered && !s.replaced {
+		s.replaced, s.gone = true, now
 	}
 	over := l.end(s)
-	if n.said[k.key] {
+	if n.keys[k.key] {
 		over = time.Time{}
 	}
 	switch {
-	case !known.complete, !known.fresh && !s.taken:
+	case !known.complete, !known.fresh && !s.replaced:
 	case !known.asOf.Before(over):
 		delete(l.claims, k)
 	case l.next.IsZero() || over.Before(l.next):
@@ -152,8 +152,8 @@ func (l *ledger) judge(k claimKey, s *standing, n *node, known knowledge, now ti
 }
 
 // end returns when a claim that nobody makes is over.
-func (l *ledger) end(s *standing) time.Time {
-	if s.taken {
+func (l *claimSet) end(s *claim) time.Time {
+	if s.replaced {
 		return s.gone.Add(l.grace)
 	}
 	if over := s.gone.Add(l.connectionGrace); over.After(l.hold) {
@@ -167,12 +167,12 @@ func (n *node) add(p *metadata.Publication) {
 	n.unread = n.unread || p.Unread
 	n.unreadKeys = append(n.unreadKeys, p.UnreadKeys...)
 	for key := range p.Hosts {
-		n.said[key] = true
+		n.keys[key] = true
 	}
 }
 
 // mapping returns what holds at present.
-func (l *ledger) mapping() metadata.Mapping {
+func (l *claimSet) mapping() metadata.Mapping {
 	return metadata.NewMapping(func(yield func(metadata.Claim) bool) {
 		for k, s := range l.claims {
 			if !yield(metadata.Claim{Key: k.key, Address: k.address, Client: s.client}) {
