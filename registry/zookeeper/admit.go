@@ -97,7 +97,7 @@ func (t *Target) Admit(ctx context.Context) error {
 }
 
 // admit is Admit for one write: it fails where ctx ends or the server cannot
-// be reached. Once given it stays: a bridge that loses its session goes on.
+// be reached. Once given it stays: a bridge that loses its session continues.
 func (t *Target) admit(ctx context.Context) error {
 	if t.opts.Takes != nil {
 		return nil // by a person's word

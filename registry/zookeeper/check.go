@@ -105,7 +105,7 @@ func (t *Target) mayWrite(ctx context.Context) error {
 
 // mayMake returns why the ACL does not let us make a node that does not exist,
 // or the first of those above it that do not: it asks for it in a transaction
-// that fails in any case, so that nobody who watches is told of anything.
+// that fails in any case, so that nobody who watches is notified of anything.
 func (c *Client) mayMake(ctx context.Context, path string) error {
 	for parentOf(path) != "/" {
 		stat, err := c.exists(ctx, parentOf(path))

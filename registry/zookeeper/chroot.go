@@ -9,7 +9,7 @@ import (
 )
 
 // conn is the library's connection under a chroot, as Java's client has it:
-// every path is one below it, in requests and in what is told of changes.
+// every path is one below it, in requests and in what is reported of changes.
 type conn struct {
 	*zk.Conn
 	root string // absolute, without a slash at its end; empty: none

@@ -30,7 +30,7 @@ type Options struct {
 	// Dial replaces the network's own dialer; nil: that one.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// Observe is told of every change of the state. It must not block; nil:
+	// Observe is notified of every change of the state. It must not block; nil:
 	// nobody is.
 	Observe func(State)
 }
@@ -73,7 +73,7 @@ type Client struct {
 	closing bool
 }
 
-// Dial returns a client that connects in the background and goes on trying.
+// Dial returns a client that connects in the background and continues trying.
 // It fails where the options cannot be used: no server, or a file that cannot
 // be read.
 func Dial(opts Options) (*Client, error) { return dial(opts, nil) }

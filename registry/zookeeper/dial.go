@@ -74,7 +74,7 @@ func (c *Client) isBehind(ctx context.Context, address string, zxid int64) bool 
 	return true
 }
 
-// zxid returns the last transaction of the server that was told of.
+// zxid returns the last transaction of the server that was reported.
 func (c *Client) zxid() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,8 +222,8 @@ func (h *hosts) Connected() {
 // A nil once permits any number of connections.
 type once struct {
 	used   bool
-	end    context.CancelCauseFunc // told of the end
-	events *inbox                  // told of changes and of the loss of the connection; nil: nobody is
+	end    context.CancelCauseFunc // called at the end
+	events *inbox                  // notified of changes and of the loss of the connection; nil: nobody is
 }
 
 func (o *once) tell(what func(*inbox)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// foreignEntries remembers which nodes stood in the folders of exclusive layouts when
+// foreignEntries remembers which nodes were in the folders of exclusive layouts when
 // they were last looked at, and which of them are of another format.
 type foreignEntries struct {
 	mu   sync.Mutex

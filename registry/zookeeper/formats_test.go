@@ -91,7 +91,7 @@ func named(table *registry.Table) string {
 }
 
 // TestSeveralFormatsInOneTree: each entry is told by the format that it is of,
-// and what is of none is told of as such beside them.
+// and what is of none is reported as such beside them.
 func TestSeveralFormatsInOneTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

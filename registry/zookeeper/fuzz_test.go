@@ -66,7 +66,7 @@ func (plainLayout) Entry(g registry.Group, name string, _ []byte) (registry.Entr
 }
 
 // FuzzHome has others write into the nodes that an owner keeps for itself: what
-// stands in them makes no entry of theirs ours, and is never more than a reason
+// is in them makes no entry of theirs ours, and is never more than a reason
 // to refuse.
 func FuzzHome(f *testing.F) {
 	f.Add([]byte(`{"host":"a","process":-1,"timeout":-9000000000000000000}`))

@@ -27,7 +27,7 @@ type watch struct {
 	of   watched
 }
 
-// What a watch tells of, apart from the end of the node.
+// What a watch reports, apart from the end of the node.
 type watched uint8
 
 const (

@@ -51,7 +51,7 @@ type Nodes interface {
 }
 
 // Named is implemented by layouts whose nodes are told by their names from
-// what else may stand under their root. The data of others is not asked for.
+// what else may be under their root. The data of others is not asked for.
 type Named interface {
 	Named(node string) bool
 }

@@ -87,7 +87,7 @@ func (t *Target) ledgerPath(g registry.Group) string {
 	return t.home() + ledgerFolder + "/" + metadata.Fingerprint(name, 20)
 }
 
-// tell says what the ledger has to tell of with a part of a change: with the
+// tell says what the ledger has to report with a part of a change: with the
 // last one all that is ours from then on, and before that also what still is.
 func (w *writing) tell(index, parts int) {
 	change := w.change.Except(w.refused)
@@ -163,7 +163,7 @@ func (w *writing) mendLedger(op any, err error) error {
 	return t.giveUpLedger(err)
 }
 
-// giveUpLedger goes on without a ledger where we may not write it: it only
+// giveUpLedger continues without a ledger where we may not write it: it only
 // adds to what the marks say. It returns any other error.
 func (t *Target) giveUpLedger(err error) error {
 	if !errors.Is(err, registry.ErrRefused) {
@@ -176,7 +176,7 @@ func (t *Target) giveUpLedger(err error) error {
 }
 
 // claimBare makes ours, among the nodes without an owner, those that are what
-// we wrote but for the mark. One that stands beside the one with the mark is
+// we wrote but for the mark. One that is beside the one with the mark is
 // the old of a replacement where these overlap, and a copy of somebody's
 // elsewhere. Another session's ephemeral node is not: who holds it registered it.
 func (t *Target) claimBare(ctx context.Context, group registry.Group, layout Layout, nodes []found) error {

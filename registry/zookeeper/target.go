@@ -62,7 +62,7 @@ type TargetOptions struct {
 	Unregistered  bool                     // leave nothing in the ensemble but the entries, and be asked for no admission: for the many processes that provide themselves
 	Log           *slog.Logger
 	Fence         func() (Fence, bool) // under which it may be written, false where it may not; nil: no fence
-	Usage         func(Usage)          // told of the fullest folder whenever that changes, as Target.Usage; may be nil
+	Usage         func(Usage)          // called with the fullest parent whenever that changes, as Target.Usage; may be nil
 }
 
 // Target writes entries to ZooKeeper. It implements registry.Target,

@@ -30,7 +30,7 @@ func aclAbove(path string, below []zk.ACL) []zk.ACL {
 
 // tighten takes from everybody what a version before left open: the nodes
 // above the bridge's own, under which anybody could delete its fence or show
-// a sign of life in its name. What another user made is told of, and left.
+// a sign of life in its name. What another user made is reported, and left.
 func (t *Target) tighten(ctx context.Context) error {
 	session := t.client.State().Session
 	if done, _ := t.tightened.get(session); done || t.opts.Access == Open {

@@ -64,7 +64,7 @@ func (s *sizes) get(group registry.Group) int {
 	return max(s.bytes[group], listOverhead)
 }
 
-// set stores a size that was read or worked out, and tells of it.
+// set stores a size that was read or worked out, and reports it.
 func (s *sizes) set(group registry.Group, bytes int) {
 	u := Usage{Group: group, Bytes: bytes, Limit: s.limit}
 	s.mu.Lock()

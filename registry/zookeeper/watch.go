@@ -46,11 +46,11 @@ func (t *Target) Changed() <-chan struct{} { return t.client.watching.ready }
 func (t *Target) Changes() []registry.Group { return t.client.watching.take() }
 
 // watching knows which groups are watched: every list that is read of them. A watch
-// does not say who made the change that it tells of.
+// does not say who made the change that it reports.
 //
 // The watches are of a connection of their own: what once says of those of a
 // source is true of these. It is to the same server as the other, so that what it
-// tells of can be read over that. With either of the two the watches end, and then
+// reports can be read over that. With either of the two the watches end, and then
 // every group counts as changed.
 type watching struct {
 	client *Client // whose requests write
@@ -62,7 +62,7 @@ type watching struct {
 	beside  State                       // of client when that was made
 	retry   time.Time                   // when one may be made again, after one failed
 	missed  bool                        // groups may be without a watch of which Changes does not tell
-	lost    bool                        // Changes is to tell of all groups
+	lost    bool                        // Changes is to report all groups
 	groups  map[registry.Group]struct{} // to be watched
 	readers map[string][]registry.Group // of a list since its watch told last, by path
 	closed  bool

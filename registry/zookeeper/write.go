@@ -184,7 +184,7 @@ type writing struct {
 	check    []any            // goes before everything else: that we still may
 	all      []unit
 	refused  registry.Refused
-	account  []registry.Entry // what the ledger has to tell of with the next transaction; nil where it is to stay as it is
+	account  []registry.Entry // what the ledger has to report with the next transaction; nil where it is to stay as it is
 	noLedger bool             // there is no node of the ledger that could be deleted
 }
 

@@ -14,9 +14,9 @@ type cachedType interface {
 	// apply applies a response and tells the subscribers. The error is what to
 	// reject the response with; what was valid in it is applied all the same.
 	apply(r response, f rawResponse) error
-	// timeout tells of names that were asked for and not answered.
+	// timeout reports names that were asked for and not answered.
 	timeOut(names []string, f rawResponse)
-	// lost tells of a connection that failed, or of a stream that ended.
+	// lost reports a connection that failed, or a stream that ended.
 	lost(err error, l loss)
 	// versions returns the held resources and their versions, at most limit
 	// bytes of names.
@@ -37,7 +37,7 @@ type typeState struct {
 	cached   cachedType
 }
 
-// rawResponse is where a response or an expiry stands in its stream.
+// rawResponse is where a response or an expiry is in its stream.
 type rawResponse struct {
 	epoch     int
 	delta     bool

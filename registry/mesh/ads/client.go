@@ -49,7 +49,7 @@ func (c *Client) State() State { return c.board.get() }
 
 // Redial replaces the connection by a new one: the name is looked up again, and
 // any address other than the present one is preferred, those given before all,
-// as host:port. The old stream goes on until the new one has delivered, and
+// as host:port. The old stream continues until the new one has delivered, and
 // stays where none can be had; that is tried again until it succeeds.
 func (c *Client) Redial(first ...string) {
 	first = slices.Clone(first)

@@ -162,7 +162,7 @@ func (e *engine) observe(o Observation) {
 	e.options.Observe(o)
 }
 
-// expire tells of names that nothing was answered to. A stream that has not
+// expire reports names that nothing was answered to. A stream that has not
 // delivered yet proves nothing by its silence while another delivers.
 func (e *engine) expire(now time.Time) {
 	s := e.current

@@ -50,7 +50,7 @@ type Event[T any] struct {
 	// exist or not; a value held is still the last known one.
 	Unknown map[string]error
 	// Invalid names resources that were rejected; a value held stays. A resource
-	// without a readable name stands under its place in the response.
+	// without a readable name is under its place in the response.
 	Invalid map[string]error
 	// Complete is set once per epoch, for a subscription to Wildcard, where this
 	// event and those before it of the same epoch told the whole set: what was

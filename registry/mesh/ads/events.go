@@ -67,7 +67,7 @@ func (n *eventBuilder[T]) invalid(name string, err error) {
 	n.each(name, func(e *Event[T]) { put(&e.Invalid, name, err) })
 }
 
-// nameless tells of a resource whose name could not be read to everybody, since
+// nameless reports a resource whose name could not be read to everybody, since
 // it may be anybody's.
 func (n *eventBuilder[T]) nameless(place string, err error) {
 	for _, s := range n.cached.subscribers() {

@@ -24,7 +24,7 @@ func newInterest(url string) *interest {
 	return &interest{url: url, want: map[string]int{}, changed: map[string]struct{}{}, leaving: map[string]struct{}{}}
 }
 
-// wants says whether what is told of a name counts.
+// wants says whether what is reported of a name counts.
 func (l *interest) wants(name string) bool {
 	return l.want[name] > 0 || l.want[Wildcard] > 0 || has(l.leaving, name) || has(l.leaving, Wildcard)
 }

@@ -199,7 +199,7 @@ func (t *cachedTypeOf[T]) keep(p *payload[T], n *eventBuilder[T], f rawResponse)
 	}
 }
 
-// reportInvalid tells of what could not be read, once for each error.
+// reportInvalid reports what could not be read, once for each error.
 func (t *cachedTypeOf[T]) reportInvalid(d *decoded[T], n *eventBuilder[T], f rawResponse) {
 	for name, err := range d.failed {
 		r := t.record(name)

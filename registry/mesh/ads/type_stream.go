@@ -211,7 +211,7 @@ func (x *typeStream) timedOut(now time.Time) []string {
 	return names
 }
 
-// response says where the conversation stands in the stream numbered epoch.
+// response says where the conversation is in the stream numbered epoch.
 func (x *typeStream) response(epoch int, m Mode) rawResponse {
 	_, wildcard := x.subscribed[Wildcard]
 	return rawResponse{

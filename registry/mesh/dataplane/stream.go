@@ -39,7 +39,7 @@ const (
 )
 
 // Stream answers a stream of the state of the world until ctx ends. observe is
-// told of it, from one goroutine.
+// notified of it, from one goroutine.
 func (s *Server) Stream(ctx context.Context, st stream.Stream, observe func(Event)) error {
 	v := s.store.openView()
 	defer v.close()

@@ -34,7 +34,7 @@ func body(text string) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-// Whatever istiod answers instead of the mapping is told apart, shown once with
+// Whatever istiod answers instead of the mapping is distinguished, shown once with
 // its remedy, and costs nothing that is known.
 func TestBadAnswers(t *testing.T) {
 	t.Parallel()

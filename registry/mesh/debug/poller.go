@@ -21,7 +21,7 @@ const share = 0.25
 // answers with any of them.
 const guesses = 4
 
-// part is what one replica told of its clients. It is never written once read.
+// part is what one replica reported of its clients. It is never written once read.
 type part struct {
 	*answer
 	at  time.Time     // when it was read

@@ -104,8 +104,8 @@ func (s *state) listed(ctx context.Context, l listing) {
 }
 
 // end forgets a replica that is listed no more, once it is not reached, or has
-// not answered for as long as its clients may take to come back, or tells of no
-// client that another does not tell of: it may be another address of that one.
+// not answered for as long as its clients may take to come back, or reports no
+// client that another does not report: it may be another address of that one.
 func (s *state) end(replica string, w *watch) (ended bool) {
 	answers := w.err == nil && w.part != nil
 	away := !answers && (w.part == nil || causeIs(w.err, Unreachable) || time.Since(w.at) > s.o.ConnectionGrace)
@@ -119,7 +119,7 @@ func (s *state) end(replica string, w *watch) (ended bool) {
 	return true
 }
 
-// alone reports whether a replica tells of a client that no listed one tells of
+// alone reports whether a replica reports a client that no listed one reports
 // and that may publish something.
 func (s *state) alone(w *watch) bool {
 	for id, c := range w.part.clients {

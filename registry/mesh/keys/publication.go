@@ -92,8 +92,8 @@ func hash(s string) uint32 {
 	return h.Sum32()
 }
 
-// label returns the node with the keys on it. As a proxyless client it is told
-// of clusters that it names, which are none.
+// label returns the node with the keys on it. As a proxyless client it is
+// sent clusters that it names, which are none.
 func label(node *corev3.Node, suffix, text string) *corev3.Node {
 	n := proto.CloneOf(node)
 	n.Id = rename(n.GetId(), suffix)

@@ -273,7 +273,7 @@ type Status struct {
 	Err      string          `json:"error,omitempty"` // why the replicas could not be listed last
 }
 
-// ReplicaStatus is how the publication stands at one replica of istiod.
+// ReplicaStatus is how the publication is at one replica of istiod.
 type ReplicaStatus struct {
 	Replica   string    `json:"replica"`
 	Connected bool      `json:"connected"` // every node has a stream that was answered

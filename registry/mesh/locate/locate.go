@@ -17,7 +17,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 )
 
-// ErrNoService says that istiod told of everything and that no service has the
+// ErrNoService says that istiod reported everything and that no service has the
 // endpoint. Another look may find it: services come later than their pods.
 var ErrNoService = errors.New("no service of the mesh has the endpoint; " +
 	"check that a Service selects this pod and that its target port is the one listened on, or give the host address")
@@ -29,13 +29,13 @@ type Options struct {
 	Port  uint16           // that it listens on
 	Hosts []naming.Pattern // hosts that may be it; none: those of the node's namespace
 
-	// Report is told why nothing was found so far: ErrNoService where istiod told
-	// of everything. It may be called often, from one goroutine, and may be nil.
+	// Report is told why nothing was found so far: ErrNoService where istiod reported
+	// everything. It may be called often, from one goroutine, and may be nil.
 	Report func(error)
 }
 
 // Find looks for the host address until it is found, over one stream, or ctx
-// ends; the error then says what is known: ErrNoService where istiod told of
+// ends; the error then says what is known: ErrNoService where istiod reported
 // everything, or else why it did not.
 // Of several services the first by name and port is taken, so that the answer is
 // the same in every process and at every start.

@@ -318,7 +318,7 @@ func (l *limiter) due(what string, now time.Time) bool {
 	return true
 }
 
-// clientRefused counts a client that was refused, and tells of it.
+// clientRefused counts a client that was refused, and reports it.
 func (s *Server) clientRefused(r Refusal, address string, err error) {
 	s.target.o.Observe(Observation{Kind: ObservedRefused, Refused: r, Err: err})
 	from := address

@@ -256,7 +256,7 @@ func (g *guarded) served(i *istiod, hosts int) {
 }
 
 // turnedAway expects that a client is refused, while an istiod that is served
-// goes on being served.
+// continues being served.
 func (g *guarded) turnedAway(client, other *istiod) {
 	g.t.Helper()
 	if err := client.failed(); status.Code(err) != codes.Unavailable || len(client.answers(newType)) > 0 {

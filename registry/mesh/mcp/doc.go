@@ -3,11 +3,11 @@
 //
 // istiod takes every answer for the whole set: what is missing is deleted, an
 // empty answer deletes everything. So nothing is answered for a type of ours
-// before every bridge told of everything once (Settled), and what was served
-// goes on being served while a registry is away. istiod refuses nothing that
+// before every bridge reported everything once (Settled), and what was served
+// continues being served while a registry is away. istiod refuses nothing that
 // it is sent, hence all of it is checked by metadata/serviceentry first.
 //
 // Each stream looks for the newest set itself: a push puts it in place and
-// waits for nobody. A peer that does not read an answer within a minute is
+// waits for nobody. A client that does not read an answer within a minute is
 // disconnected, and costs only its own stream until then.
 package mcp

@@ -58,7 +58,7 @@ func (d differences) send(a answer) (nothing bool, err error) {
 	if !first {
 		had = d.versions(a.before)
 	}
-	a.to.known = nil // the set that was sent tells it from now on, and all peers share that
+	a.to.known = nil // the set that was sent tells it from now on, and all clients share that
 	for _, r := range a.set.content {
 		if version, meant := next[r.name]; meant && had[r.name] != version {
 			res.Resources = append(res.Resources, &discovery.Resource{Name: r.name, Version: r.version, Resource: r.wire})

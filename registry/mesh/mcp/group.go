@@ -55,7 +55,7 @@ func (t *Target) hold(name registry.Group, entries []entry) error {
 		t.served.replace(g, r)
 		t.touch(name)
 	case g.resource == nil:
-		t.vips.remove(name) // nobody was told of its address
+		t.vips.remove(name) // nobody was notified of its address
 		t.drop(name)
 	}
 	return err

@@ -51,7 +51,7 @@ type recordKeeper struct {
 }
 
 // load takes in what was served before, to be judged like all that is held. It
-// is not served before every source told of everything: a set that is old is
+// is not served before every source reported everything: a set that is old is
 // not the whole truth. A record that does not exist or cannot be read, now or
 // ever, is nothing; one that may be read later is an error, because nothing
 // may be served before it is known.

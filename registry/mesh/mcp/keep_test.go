@@ -292,7 +292,7 @@ func TestRecordsHoldNoPushUp(t *testing.T) {
 	})
 }
 
-// faults are what a target told of its records.
+// faults are what a target reported of its records.
 type faults chan error
 
 func (f faults) observe(o mcp.Observation) {

@@ -31,7 +31,7 @@ const (
 	// askWithin is how long a stream may ask for nothing. istiod asks at once.
 	askWithin = 5 * time.Second
 
-	// readWithin is how long a peer may take to read one answer: 100,000
+	// readWithin is how long a client may take to read one answer: 100,000
 	// endpoints are ten megabytes.
 	readWithin = time.Minute
 
@@ -63,7 +63,7 @@ const (
 	// maxNode is several times the node of an istiod, of which labels are most.
 	maxNode = 64 << 10
 
-	// maxNames is for what a peer says it has, which istiod does not say. It is
+	// maxNames is for what a client says it has, which istiod does not say. It is
 	// kept until the first answer: about 7,000 hosts.
 	maxNames = 1 << 20
 	nameCost = 64 // what a map takes for one beside its text
@@ -80,7 +80,7 @@ func (r request) excess() error {
 	return nil
 }
 
-// size returns what it takes to keep what a peer says it has, in bytes.
+// size returns what it takes to keep what a client says it has, in bytes.
 func (r request) size() int {
 	n := 0
 	for name, version := range r.known {

@@ -198,7 +198,7 @@ func TestServer_BoundsRequests(t *testing.T) {
 }
 
 // swollen is a stream of requests for types that are not served, each of which
-// says that the peer has what is very large. It reads no answer before the end.
+// says that the client has what is very large. It reads no answer before the end.
 type swollen struct {
 	saidDelta
 

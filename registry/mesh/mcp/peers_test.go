@@ -24,7 +24,7 @@ func many(n int) []string {
 	return all
 }
 
-// unread is a peer of the incremental form that asks for types, confirms the
+// unread is a client of the incremental form that asks for types, confirms the
 // first answers and reads nothing more.
 func (r *rig) unread(types ...string) discovery.AggregatedDiscoveryService_DeltaAggregatedResourcesClient {
 	r.t.Helper()

@@ -40,7 +40,7 @@ func (t *Target) Run(ctx context.Context) error {
 	}
 }
 
-// confirm tells of a set that an istiod confirmed, once.
+// confirm reports a set that an istiod confirmed, once.
 func (t *Target) confirm() {
 	t.mu.Lock()
 	acked, isNew := t.acked, t.acked != t.told

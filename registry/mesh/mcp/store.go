@@ -157,7 +157,7 @@ func (t *Target) storeBucket(ctx context.Context, b int) {
 	t.unkept(b, failed)
 }
 
-// unkept takes in what came of keeping a bucket. A refusal is told of once.
+// unkept takes in what came of keeping a bucket. A refusal is reported once.
 func (t *Target) unkept(b int, failed error) {
 	before, refused := t.recorder.refused[b], errors.Is(failed, registry.ErrRefused)
 	t.recorder.refused[b] = refused

@@ -19,9 +19,9 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// A stream is one istiod that asks. Its session owns all of it but peer: it
+// A stream is one istiod that asks. Its session owns all of it but remote: it
 // decides, while one goroutine reads requests and another sends answers. So
-// nobody waits for a peer but the goroutines of that peer.
+// nobody waits for a client but the goroutines of that client.
 type stream struct {
 	server   *Server
 	form     form
@@ -46,7 +46,7 @@ type form interface {
 	send(a answer) (nothing bool, err error)
 }
 
-// A request is what a peer asks for or confirms.
+// A request is what a client asks for or confirms.
 type request struct {
 	node    *corev3.Node
 	typeURL string
@@ -62,7 +62,7 @@ type subscription struct {
 	ours    bool
 	nonce   string            // of an answer that is not confirmed; empty: none
 	last    view              // that was sent last
-	known   map[string]string // what the peer has before that, by resource, in the incremental form; the sender's once it is answered
+	known   map[string]string // what the client has before that, by resource, in the incremental form; the sender's once it is answered
 }
 
 // A view is what an istiod of a revision is sent of a set; the set is nil where
@@ -87,7 +87,7 @@ type sent struct {
 	err     error
 }
 
-// session answers a stream until ctx ends or the peer has to go.
+// session answers a stream until ctx ends or the client has to go.
 func (st *stream) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,7 +163,7 @@ func (st *stream) refuse(r Refusal, code codes.Code, err error) error {
 }
 
 // reader reads requests until the stream ends, and then says why: nil where
-// the peer ended it.
+// the client ended it.
 func (st *stream) reader(ctx context.Context) (<-chan request, <-chan error) {
 	requests, lost := make(chan request), make(chan error, 1)
 	st.server.running.Go(func() {
@@ -188,7 +188,7 @@ func (st *stream) reader(ctx context.Context) (<-chan request, <-chan error) {
 }
 
 // sender sends one answer after the other, and tells after each what came of
-// it. Sending ends with the stream, however long the peer does not read.
+// it. Sending ends with the stream, however long the client does not read.
 func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
 	answers, done := make(chan answer, 1), make(chan sent, 1)
 	st.server.running.Go(func() {
@@ -208,7 +208,7 @@ func (st *stream) sender(ctx context.Context) (chan<- answer, <-chan sent) {
 	return answers, done
 }
 
-// due returns the next answer that the peer is to get: the set to whoever has
+// due returns the next answer that the client is to get: the set to whoever has
 // another and confirmed that, and to types that are not ours nothing, once.
 func (st *stream) due(set *snapshot) (answer, bool) {
 	if st.busy {
@@ -279,14 +279,14 @@ func (st *stream) subscribe(r request) error {
 	return nil
 }
 
-// settled takes in what a peer says of the last answer. Refused: sending it
+// settled takes in what a client says of the last answer. Refused: sending it
 // again at once would end the same. istiod never does this; whoever does waits
 // for the next change.
 func (st *stream) settled(sub *subscription, r request) {
 	switch {
 	case r.isNack:
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})
-		if !st.nacked { // whoever refuses one may go on doing so as fast as it likes
+		if !st.nacked { // whoever refuses one may continue doing so as fast as it likes
 			st.nacked = true
 			st.server.o.Log.Warn("istiod refused an answer", "type", naming.Quote(sub.typeURL), "reason", naming.Quote(r.refused))
 		}

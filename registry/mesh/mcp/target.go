@@ -35,7 +35,7 @@ type Options struct {
 	// counts, once it ended, in place of what was kept; nil: there was none.
 	Before *Target
 
-	// Served is told of the keys of a set, and where they are found, once an
+	// Served is notified of the keys of a set, and where they are found, once an
 	// istiod confirmed it; may be nil.
 	Served func(map[naming.ServiceKey]naming.HostAddress)
 
@@ -57,7 +57,7 @@ type Target struct {
 	next    chan struct{} // closed once there is another
 	changed time.Time     // since when pushed is not the newest; zero where it is
 	acked   *snapshot     // the newest that an istiod confirmed; nil before that
-	told    *snapshot     // that Served was told of
+	told    *snapshot     // that Served was notified of
 	kick    chan struct{}
 	dirty   map[int]bool // buckets in which anything changed since they were kept
 	added   map[int]bool // those in which a host is new since the last push

@@ -80,7 +80,7 @@ func (r *Reader) Unwatch(a naming.HostAddress) {
 	r.sub.Unwatch(Resource(a))
 }
 
-// Get returns the last known routes of a host, nil where istiod has told of
+// Get returns the last known routes of a host, nil where istiod has reported
 // none: every call may then go to any endpoint.
 func (r *Reader) Get(a naming.HostAddress) *Table {
 	r.mu.Lock()
@@ -89,7 +89,7 @@ func (r *Reader) Get(a naming.HostAddress) *Table {
 }
 
 // apply notes what istiod told. A lost stream and routes that cannot be read
-// change nothing: the last known ones go on.
+// change nothing: the last known ones continue.
 func (r *Reader) apply(e ads.Event[*Table]) {
 	changed := make(map[naming.HostAddress]*Table, len(e.Changed)+len(e.Removed))
 	for _, c := range e.Changed {
