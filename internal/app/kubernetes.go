@@ -119,5 +119,5 @@ func checkKubernetes(c *kubernetesConnection, namespace string) func(context.Con
 
 // source implements kind.
 func (kubernetesKind) source(*builder, string) (*boundSource, error) {
-	return nil, errors.New("not read yet")
+	return nil, errors.New("it is written only: read the mesh by a registry with istiod")
 }
