@@ -174,11 +174,12 @@ func localityOf(s string) *corev3.Locality {
 	return &corev3.Locality{Region: parts[0], Zone: parts[1], SubZone: parts[2]}
 }
 
+// lbEndpoint returns an endpoint without a health, as istiod does: what is not
+// healthy is not served.
 func lbEndpoint(e *networking.WorkloadEntry, port *networking.ServicePort, weight uint32) *endpointv3.LbEndpoint {
 	number := cmp.Or(e.GetPorts()[port.GetName()], port.GetTargetPort(), port.GetNumber())
 	return &endpointv3.LbEndpoint{
 		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(e.GetAddress(), number)}},
-		HealthStatus:        corev3.HealthStatus_HEALTHY, // the others are not served
 		LoadBalancingWeight: wrapperspb.UInt32(weight),
 	}
 }
