@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -63,7 +64,7 @@ func (k kubernetesKind) connection(b *builder, at sinkKey) (*targetConnection, e
 type kubernetesConnection struct {
 	name, where string
 	store       kubernetesStore
-	target      *kubernetes.Target
+	target      atomic.Pointer[kubernetes.Target] // of the last loop, which a reload replaces
 }
 
 type kubernetesStore interface {
@@ -76,10 +77,11 @@ func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(c
 func (*kubernetesConnection) close() {}
 
 func (c *kubernetesConnection) state() admin.TargetState {
-	if c.target == nil {
+	t := c.target.Load()
+	if t == nil {
 		return admin.TargetState{Server: c.where}
 	}
-	s := c.target.State()
+	s := t.State()
 	out := admin.TargetState{Connected: s.Err == nil && !s.At.IsZero(), Server: c.where, Since: s.Since}
 	if s.Err != nil {
 		out.LastError = s.Err.Error()
@@ -93,8 +95,9 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []use
 	if err != nil {
 		return nil, err
 	}
-	c.target = kubernetes.NewTarget(c.store, kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs})
-	return &boundTarget{target: c.target, codecs: codecs, check: checkKubernetes(c, m.Namespace)}, nil
+	target := kubernetes.NewTarget(c.store, kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs})
+	c.target.Store(target)
+	return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c, m.Namespace)}, nil
 }
 
 // checkKubernetes tries whether ServiceEntries can be kept, by one that is not stored.

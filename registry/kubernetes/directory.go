@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,19 +54,32 @@ func (d *Directory) List(ctx context.Context, namespace string) ([]serviceentry.
 	return all, nil
 }
 
+// maxFile is more than any file of ours has, in bytes.
+const maxFile = 4 << 20
+
 // read returns the object of a file; nil where there is none.
 func (d *Directory) read(name string) (*serviceentry.Object, error) {
 	path := filepath.Join(d.path, name+extension)
-	text, err := os.ReadFile(path)
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("directory: %w", err)
 	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%w: %s is no file of at most %d bytes, delete it", registry.ErrRefused, path, maxFile)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("directory: %w", err)
+	}
 	var o serviceentry.Object
 	if err := yaml.Unmarshal(text, &o); err != nil {
 		return nil, fmt.Errorf("%w: %s is no ServiceEntry, mend or delete it: %w", registry.ErrRefused, path, err)
+	}
+	if bytes.Contains(text, []byte("\n---")) { // what follows would go with a next writing
+		return nil, fmt.Errorf("%w: %s holds more than one object, keep the others in files of their own", registry.ErrRefused, path)
 	}
 	sum := sha256.Sum256(text)
 	o.Metadata.ResourceVersion = hex.EncodeToString(sum[:8])

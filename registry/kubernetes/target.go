@@ -49,6 +49,9 @@ type Options struct {
 // maxObject leaves room below etcd's limit for what the API server adds.
 const maxObject = 1 << 20
 
+// maxEndpoints is what istio's custom resource definition allows.
+const maxEndpoints = 4096
+
 // A Target keeps each group as one ServiceEntry. An object that does not carry the
 // owner's mark is never written or deleted.
 type Target struct {
@@ -189,6 +192,11 @@ func (t *Target) put(ctx context.Context, before *serviceentry.Object, held []re
 	if before != nil {
 		next.Metadata.UID, next.Metadata.ResourceVersion = before.Metadata.UID, before.Metadata.ResourceVersion
 	}
+	if len(next.Spec.Endpoints) > maxEndpoints {
+		if refused := tooMany(held, c); len(refused) > 0 {
+			return refused, nil
+		}
+	}
 	if size := len(metadata.JSON(next)); size > t.o.MaxObject {
 		return tooLarge(c, size, t.o.MaxObject)
 	}
@@ -216,6 +224,24 @@ func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registr
 		if value, there := back[e.Key]; !there || value != e.Value {
 			refused[e.Key] = fmt.Errorf("%w: a ServiceEntry does not keep it as it is", registry.ErrRefused)
 		}
+	}
+	return refused
+}
+
+// tooMany refuses of the endpoints that are new the last ones, as many as are more
+// than a ServiceEntry may have beside those that it has: nothing is deleted beside
+// what is refused.
+func tooMany(held []registry.Entry, c registry.Change) registry.Refused {
+	var fresh []string
+	for _, w := range c.Put {
+		if w.Old == nil && w.New.Key != serviceentry.HeaderKey {
+			fresh = append(fresh, w.New.Key)
+		}
+	}
+	refused := make(registry.Refused)
+	room := max(maxEndpoints-max(len(held)-1, 0), 0)
+	for _, key := range fresh[min(room, len(fresh)):] {
+		refused[key] = fmt.Errorf("%w: a ServiceEntry may have %d endpoints: divide the service", registry.ErrRefused, maxEndpoints)
 	}
 	return refused
 }
@@ -302,7 +328,11 @@ func (t *Target) address(before *serviceentry.Object, host string, entries []reg
 	defer t.mu.Unlock()
 	for n := 0; ; n++ {
 		at := serviceentry.VIP(t.o.VIPs, h.Host, n)
-		if by, taken := t.addresses[at]; !at.IsValid() || !taken || by == host {
+		if !at.IsValid() {
+			return at
+		}
+		if by, taken := t.addresses[at]; !taken || by == host {
+			t.addresses[at] = host // at once: others are written at the same time
 			return at
 		}
 	}

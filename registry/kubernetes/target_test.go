@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/xds-bridge/xds-bridge/metadata"
@@ -229,5 +230,89 @@ func TestTarget_RefusesNewEndpointsOfAnObjectThatIsFull(t *testing.T) {
 	}
 	if err := bring(t.Context(), target, "me", few[0].Group, few[:6]); err != nil {
 		t.Errorf("endpoints that go: %v", err)
+	}
+}
+
+func TestTarget_RefusesEndpointsBeyondWhatIstioAllows(t *testing.T) {
+	t.Parallel()
+	target := kubernetes.NewTarget(kubernetes.NewDirectory(t.TempDir()), kubernetes.Options{Owner: "me", Namespace: namespace})
+	want := encode(t, codec(t, "me", netip.Prefix{}), service("greeter", 4100))
+	err := bring(t.Context(), target, "me", want[0].Group, want)
+	refused, ok := errors.AsType[registry.Refused](err)
+	if !ok || len(refused) != 4 {
+		t.Fatalf("Write of 4100 endpoints = %v, want a refusal of 4", err)
+	}
+	if got := entriesOf(t, target, want[0].Group); len(got) != 1+4096 {
+		t.Errorf("Read = %d entries, want a head and 4096 endpoints", len(got))
+	}
+	if err := bring(t.Context(), target, "me", want[0].Group, want[:4000]); err != nil {
+		t.Errorf("endpoints that go: %v", err)
+	}
+}
+
+func TestTarget_HostsWrittenAtOnceHaveAddressesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	vips := netip.MustParsePrefix("240.64.0.0/26") // 31 first choices
+	store := kubernetes.NewDirectory(t.TempDir())
+	target := kubernetes.NewTarget(store, kubernetes.Options{Owner: "me", Namespace: namespace, VIPs: vips})
+	var writing sync.WaitGroup
+	for i := range 20 {
+		want := encode(t, codec(t, "me", vips), service(fmt.Sprint("s", i), 1))
+		writing.Go(func() {
+			if err := bring(t.Context(), target, "me", want[0].Group, want); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writing.Wait()
+	objects, err := store.List(t.Context(), namespace)
+	if err != nil || len(objects) != 20 {
+		t.Fatalf("%d objects, %v", len(objects), err)
+	}
+	has := make(map[string]string)
+	for _, o := range objects {
+		at := strings.Join(o.Spec.Addresses, " ")
+		if other := has[at]; other != "" {
+			t.Errorf("%s and %s have address %s", o.Metadata.Name, other, at)
+		}
+		has[at] = o.Metadata.Name
+	}
+}
+
+func TestDirectory_FilesThatCannotBeReadAreUnknown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	target := kubernetes.NewTarget(kubernetes.NewDirectory(dir), kubernetes.Options{Owner: "me", Namespace: namespace})
+	want := encode(t, codec(t, "me", netip.Prefix{}), service("greeter", 1))
+	group := want[0].Group
+	if err := bring(t.Context(), target, "me", group, want); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, group.Name+".yaml")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"cut short":        string(whole[:len(whole)/2]) + "\n\t",
+		"of two documents": string(whole) + "---\nkind: DestinationRule\n",
+		"too large":        "# " + strings.Repeat("x", 5<<20),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if held, err := target.Read(t.Context(), group); !errors.Is(err, registry.ErrRefused) {
+			t.Errorf("a file %s reads as %v, %v, want a refusal", name, held, err)
+		}
+		if groups, err := target.Groups(t.Context()); err != nil || len(groups) != 1 || groups[0].Name != group.Name {
+			t.Errorf("a file %s is listed as %v, %v", name, groups, err)
+		}
+		change := registry.Change{Group: group, Put: []registry.Write{{New: want[0]}, {New: want[1]}}, Want: want}
+		if err := target.Write(t.Context(), change); !errors.Is(err, registry.ErrRefused) {
+			t.Errorf("a file %s is written over: %v", name, err)
+		}
+		if now, _ := os.ReadFile(path); string(now) != text {
+			t.Errorf("a file %s was changed", name)
+		}
 	}
 }
