@@ -1,6 +1,7 @@
 package serviceentry
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -55,6 +56,7 @@ type ObjectSpec struct {
 	Resolution string     `json:"resolution,omitempty"`
 	ExportTo   []string   `json:"exportTo,omitempty"`
 	Endpoints  []Workload `json:"endpoints,omitempty"`
+	Unknown    bool       `json:"-"` // it says more, which no Codec writes
 }
 
 // A Workload is one endpoint of an object.
@@ -145,7 +147,7 @@ func (o Object) Entries(within netip.Prefix) []registry.Entry {
 		delete(h.Annotations, AnnotationKeys)
 	}
 	value := metadata.JSON(o.Spec) // of one that no Codec writes
-	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == "STATIC" {
+	if len(s.Hosts) == 1 && len(s.Ports) == 1 && len(s.Addresses) <= 1 && s.Resolution == "STATIC" && !s.Unknown {
 		h.Host, h.Port = s.Hosts[0], s.Ports[0]
 		value = metadata.JSON(h)
 	}
@@ -203,5 +205,14 @@ func ParseObject(text []byte) (Object, error) {
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, fmt.Errorf("no ServiceEntry: %w", err)
 	}
+	var whole struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &whole); err != nil || len(whole.Spec) == 0 {
+		return o, err //nolint:wrapcheck // it was read before
+	}
+	strict := json.NewDecoder(bytes.NewReader(whole.Spec))
+	strict.DisallowUnknownFields()
+	o.Spec.Unknown = strict.Decode(new(ObjectSpec)) != nil
 	return o, nil
 }
