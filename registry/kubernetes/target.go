@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,9 +49,6 @@ type Options struct {
 
 // maxObject leaves room below etcd's limit for what the API server adds.
 const maxObject = 1 << 20
-
-// maxEndpoints is what istio's custom resource definition allows.
-const maxEndpoints = 4096
 
 // A Target keeps each group as one ServiceEntry. An object that does not carry the
 // owner's mark is never written or deleted.
@@ -140,16 +138,18 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 	if err != nil {
 		return err
 	}
-	refused, err := t.put(ctx, before, held, c)
-	if err != nil || len(refused) == 0 {
-		return err
-	}
-	if rest := c.Except(refused); !rest.Empty() {
-		if more, err := t.put(ctx, before, held, rest); err != nil || len(more) > 0 {
-			return errors.Join(err, more.Err())
+	refused := make(registry.Refused)
+	for rest := c; !rest.Empty(); rest = c.Except(refused) {
+		more, err := t.put(ctx, before, held, rest)
+		if err != nil {
+			return err
 		}
+		if len(more) == 0 {
+			break
+		}
+		maps.Copy(refused, more)
 	}
-	return refused
+	return refused.Err()
 }
 
 // held returns the object of a group and its entries, and an error where a change
@@ -171,7 +171,7 @@ func (t *Target) held(ctx context.Context, c registry.Change) (*serviceentry.Obj
 	return o, held, conditions(held, c)
 }
 
-// put brings an object to where a change wants it. Where it would be too large the
+// put brings an object to where a change wants it. Where it would be too large
 // endpoints that are new are refused, and nothing is done.
 func (t *Target) put(ctx context.Context, before *serviceentry.Object, held []registry.Entry, c registry.Change) (registry.Refused, error) {
 	after := apply(held, c)
@@ -185,17 +185,15 @@ func (t *Target) put(ctx context.Context, before *serviceentry.Object, held []re
 		t.forget(c.Group.Name)
 		return nil, nil
 	}
+	if refused := surplus(held, after, c); len(refused) > 0 {
+		return refused, nil
+	}
 	next, err := serviceentry.NewObject(c.Group, after, t.address(before, c.Group.Name, after))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	if before != nil {
 		next.Metadata.UID, next.Metadata.ResourceVersion = before.Metadata.UID, before.Metadata.ResourceVersion
-	}
-	if len(next.Spec.Endpoints) > maxEndpoints {
-		if refused := tooMany(held, c); len(refused) > 0 {
-			return refused, nil
-		}
 	}
 	if size := len(metadata.JSON(next)); size > t.o.MaxObject {
 		return tooLarge(c, size, t.o.MaxObject)
@@ -228,20 +226,28 @@ func (t *Target) unlike(o serviceentry.Object, entries []registry.Entry) registr
 	return refused
 }
 
-// tooMany refuses of the endpoints that are new the last ones, as many as are more
-// than a ServiceEntry may have beside those that it has: nothing is deleted beside
-// what is refused.
-func tooMany(held []registry.Entry, c registry.Change) registry.Refused {
-	var fresh []string
-	for _, w := range c.Put {
-		if w.Old == nil && w.New.Key != serviceentry.HeaderKey {
-			fresh = append(fresh, w.New.Key)
-		}
-	}
+// maxEndpoints is how many endpoints istio's custom resource definition lets a
+// ServiceEntry have.
+const maxEndpoints = 4096
+
+// surplus refuses the new endpoints for which an object has no room, if any. What is
+// deleted makes none: it stays where something new is refused.
+func surplus(held, after []registry.Entry, c registry.Change) registry.Refused {
 	refused := make(registry.Refused)
-	room := max(maxEndpoints-max(len(held)-1, 0), 0)
-	for _, key := range fresh[min(room, len(fresh)):] {
-		refused[key] = fmt.Errorf("%w: a ServiceEntry may have %d endpoints: divide the service", registry.ErrRefused, maxEndpoints)
+	if len(after)-1 <= maxEndpoints { // beside the head
+		return refused
+	}
+	room := maxEndpoints + 1 - len(held)
+	if len(held) == 0 {
+		room = maxEndpoints
+	}
+	for _, w := range c.Put {
+		if _, there := find(held, w.New.Key); there || w.New.Key == serviceentry.HeaderKey {
+			continue
+		}
+		if room--; room < 0 {
+			refused[w.New.Key] = fmt.Errorf("%w: a ServiceEntry may have %d endpoints: divide the service", registry.ErrRefused, maxEndpoints)
+		}
 	}
 	return refused
 }
@@ -289,15 +295,8 @@ func apply(held []registry.Entry, c registry.Change) []registry.Entry {
 // conditions reports whether all that a change replaces or deletes is still as it
 // was held, or already as it should be.
 func conditions(held []registry.Entry, c registry.Change) error {
-	of := func(key string) (value string, there bool) {
-		i, there := slices.BinarySearchFunc(held, key, func(e registry.Entry, key string) int { return strings.Compare(e.Key, key) })
-		if !there {
-			return "", false
-		}
-		return held[i].Value, true
-	}
 	for _, w := range c.Put {
-		value, there := of(w.New.Key)
+		value, there := find(held, w.New.Key)
 		switch {
 		case there && value == w.New.Value: // a repetition
 		case w.Old == nil && there, w.Old != nil && (!there || value != w.Old.Value):
@@ -305,11 +304,20 @@ func conditions(held []registry.Entry, c registry.Change) error {
 		}
 	}
 	for _, h := range c.Delete {
-		if value, there := of(h.Key); there && value != h.Value {
+		if value, there := find(held, h.Key); there && value != h.Value {
 			return fmt.Errorf("entry %q: %w", h.Key, registry.ErrConflict)
 		}
 	}
 	return nil
+}
+
+// find returns the value of an entry of a group.
+func find(held []registry.Entry, key string) (value string, there bool) {
+	i, there := slices.BinarySearchFunc(held, key, func(e registry.Entry, key string) int { return strings.Compare(e.Key, key) })
+	if !there {
+		return "", false
+	}
+	return held[i].Value, true
 }
 
 // address returns the address of a service: the one that it has or, for a service
