@@ -5,17 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf16"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/xds-bridge/xds-bridge/metadata/serviceentry"
 	"github.com/xds-bridge/xds-bridge/registry"
@@ -29,8 +35,10 @@ func serviceEntries() schema.GroupVersionResource {
 // An API is the Kubernetes API as a Store. Objects are written by server-side
 // apply, without force: what another manager of fields owns stays its own.
 type API struct {
-	client  dynamic.Interface
-	manager string
+	client   dynamic.Interface
+	metadata metadata.Interface
+	manager  string
+	versions *versions
 
 	mu     sync.Mutex
 	listed map[types.NamespacedName]serviceentry.Object // each until it is got once, or changed
@@ -47,7 +55,12 @@ func NewAPI(c *rest.Config, owner string) (*API, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
-	return &API{client: client, manager: "xds-bridge/" + owner}, nil
+	c.Timeout = 0 // a watch lasts
+	objects, err := metadata.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return &API{client: client, metadata: objects, manager: "xds-bridge/" + owner, versions: newVersions()}, nil
 }
 
 // pageSize is how many objects one answer lists.
@@ -113,16 +126,21 @@ const fresh = 30 * time.Second
 
 // Get implements Store.
 func (a *API) Get(ctx context.Context, namespace, name string) (*serviceentry.Object, error) {
-	if o, ok := a.take(types.NamespacedName{Namespace: namespace, Name: name}); ok {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	if o, ok := a.take(key); ok {
+		a.versions.saw(key, o.Metadata.ResourceVersion)
 		return &o, nil
 	}
+	none := a.versions.none(key)
 	u, err := a.client.Resource(serviceEntries()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && isObject(err, name) {
+		none()
 		return nil, nil
 	}
 	if err != nil {
 		return nil, explain(err, "get", namespace)
 	}
+	a.versions.saw(key, u.GetResourceVersion())
 	o, err := parse(u)
 	return &o, err
 }
@@ -144,46 +162,122 @@ func (a *API) take(name types.NamespacedName) (serviceentry.Object, bool) {
 
 // Put implements Store.
 func (a *API) Put(ctx context.Context, o serviceentry.Object) error {
-	a.take(types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name})
-	return a.apply(ctx, o, metav1.ApplyOptions{FieldManager: a.manager})
+	name := types.NamespacedName{Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
+	a.take(name)
+	defer a.versions.begin(name)()
+	if o.Metadata.ResourceVersion == "" {
+		o.Metadata.ResourceVersion = noVersion
+	}
+	stored, err := a.apply(ctx, o, metav1.PatchOptions{})
+	switch {
+	case len(managers(err)) > 0 && o.Metadata.ResourceVersion == noVersion:
+		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
+	case len(managers(err)) > 0, err == nil && !alike(stored, o):
+		if err == nil {
+			o.Metadata.ResourceVersion = stored.Metadata.ResourceVersion
+		}
+		if o.Metadata.ResourceVersion, err = a.takeOver(ctx, name, o.Metadata.ResourceVersion); err != nil {
+			return explain(err, "get and patch", o.Metadata.Namespace)
+		}
+		stored, err = a.apply(ctx, o, metav1.PatchOptions{})
+	}
+	switch {
+	case err != nil:
+		return explain(err, "create and patch", o.Metadata.Namespace)
+	case !alike(stored, o):
+		return fmt.Errorf("%w: another manager of fields adds to the ServiceEntry: see its managedFields, and have that let go of it", registry.ErrRefused)
+	}
+	a.versions.saw(name, stored.Metadata.ResourceVersion)
+	return nil
 }
 
-func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.ApplyOptions) error {
-	u, err := toUnstructured(o)
+// noVersion makes an apply create an object: the API server takes it for no version,
+// and changes no custom resource without one.
+const noVersion = "0"
+
+// alike reports whether what is stored is what was put, beside what is not ours.
+func alike(stored, put serviceentry.Object) bool {
+	return slices.Equal(stored.Entries(netip.Prefix{}), put.Entries(netip.Prefix{}))
+}
+
+// apply applies an object, and returns it as it is stored.
+func (a *API) apply(ctx context.Context, o serviceentry.Object, how metav1.PatchOptions) (serviceentry.Object, error) {
+	text, err := json.Marshal(o)
 	if err != nil {
-		return err
+		return o, fmt.Errorf("encode: %w", err)
 	}
-	if _, err = a.client.Resource(serviceEntries()).Namespace(o.Metadata.Namespace).Apply(ctx, o.Metadata.Name, u, how); err != nil {
-		return explain(err, "create and patch", o.Metadata.Namespace)
+	how.FieldManager = a.manager
+	u, err := a.client.Resource(serviceEntries()).Namespace(o.Metadata.Namespace).
+		Patch(ctx, o.Metadata.Name, types.ApplyYAMLPatchType, ascii(text), how)
+	if err != nil {
+		return o, err //nolint:wrapcheck // explained by the caller
 	}
-	return nil
+	return parse(u)
+}
+
+// ascii returns JSON as ASCII. The API server reads what is applied as YAML, to which
+// some signs are line breaks.
+func ascii(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch high, low := utf16.EncodeRune(r); {
+		case r < 0x7f: //nolint:mnd // the last of ASCII deletes
+			out = append(out, byte(r)) //nolint:gosec // of seven bits
+		case r > 0xffff: //nolint:mnd // of UTF-16 two
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+// takeOver makes the fields ours that somebody wrote into an object without applying
+// them, as by kubectl edit. It returns the object's version after that.
+func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version string) (string, error) {
+	objects := a.client.Resource(serviceEntries()).Namespace(name.Namespace)
+	u, err := objects.Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err //nolint:wrapcheck // explained by the caller
+	}
+	if u.GetResourceVersion() != version {
+		return "", registry.ErrConflict
+	}
+	writers := make(sets.Set[string])
+	for _, m := range u.GetManagedFields() {
+		if m.Operation == metav1.ManagedFieldsOperationUpdate && m.Subresource == "" {
+			writers.Insert(m.Manager)
+		}
+	}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(u, writers, a.manager)
+	if err != nil || len(patch) == 0 {
+		return u.GetResourceVersion(), err //nolint:wrapcheck // explained by the caller
+	}
+	if u, err = objects.Patch(ctx, name.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager}); err != nil {
+		return "", err //nolint:wrapcheck // explained by the caller
+	}
+	return u.GetResourceVersion(), nil
 }
 
 // Try implements Probe.
 func (a *API) Try(ctx context.Context, namespace string) error {
 	const name = "preflight.xds-bridge.internal"
-	return a.apply(ctx, serviceentry.Object{
+	_, err := a.apply(ctx, serviceentry.Object{
 		APIVersion: serviceentry.APIVersion, Kind: serviceentry.ObjectKind, Metadata: serviceentry.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: serviceentry.ObjectSpec{Hosts: []string{name}, Ports: []serviceentry.Port{{Number: 80, Name: "http", Protocol: "HTTP"}}, Resolution: "STATIC"},
-	}, metav1.ApplyOptions{FieldManager: a.manager, DryRun: []string{metav1.DryRunAll}})
-}
-
-func toUnstructured(o serviceentry.Object) (*unstructured.Unstructured, error) {
-	text, err := json.Marshal(o)
+	}, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
+		return explain(err, "create and patch", namespace)
 	}
-	u := new(unstructured.Unstructured)
-	if err := u.UnmarshalJSON(text); err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return u, nil
+	return nil
 }
 
 // Delete implements Store.
 func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
 	m := o.Metadata
-	a.take(types.NamespacedName{Namespace: m.Namespace, Name: m.Name})
+	name := types.NamespacedName{Namespace: m.Namespace, Name: m.Name}
+	a.take(name)
+	defer a.versions.begin(name)()
 	uid := types.UID(m.UID)
 	err := a.client.Resource(serviceEntries()).Namespace(m.Namespace).Delete(ctx, m.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &m.ResourceVersion},
@@ -191,6 +285,7 @@ func (a *API) Delete(ctx context.Context, o serviceentry.Object) error {
 	if err != nil && (!apierrors.IsNotFound(err) || !isObject(err, m.Name)) {
 		return explain(err, "delete", m.Namespace)
 	}
+	a.versions.sawNone(name)
 	return nil
 }
 
@@ -201,7 +296,9 @@ func explain(err error, verb, namespace string) error {
 	case apierrors.IsConflict(err) && len(managers(err)) > 0:
 		return fmt.Errorf("%w: fields of the ServiceEntry belong to %s: have that let go of them, or leave the service out",
 			registry.ErrRefused, strings.Join(managers(err), ", "))
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case errors.Is(err, registry.ErrConflict):
+		return err
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), isUnversioned(err):
 		return fmt.Errorf("%w: %w", registry.ErrConflict, err)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "being terminated"):
 		return fmt.Errorf("%w: namespace %s is being deleted: %w", registry.ErrRefused, namespace, err)
@@ -217,6 +314,13 @@ func explain(err error, verb, namespace string) error {
 		return fmt.Errorf("%w: %w", registry.ErrRefused, err)
 	}
 	return fmt.Errorf("%s in namespace %s: %w", verb, namespace, err)
+}
+
+// isUnversioned reports whether an object is there that only a version may change.
+func isUnversioned(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsInvalid(err) && status.ErrStatus.Details != nil &&
+		slices.ContainsFunc(status.ErrStatus.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.resourceVersion" })
 }
 
 // managers returns who owns the fields that an apply would change.

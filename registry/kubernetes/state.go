@@ -34,11 +34,16 @@ func (t *Target) answered(err error) {
 func (t *Target) setState(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state.At = time.Now()
-	if (t.state.Err == nil) != (err == nil) || t.state.Since.IsZero() {
-		t.state.Since = t.state.At
+	t.state = t.state.after(err, time.Now())
+}
+
+// after returns the state after a call.
+func (s State) after(err error, now time.Time) State {
+	if (s.Err == nil) != (err == nil) || s.Since.IsZero() {
+		s.Since = now
 	}
-	t.state.Err = err
+	s.Err, s.At = err, now
+	return s
 }
 
 // observed is a store whose calls a target notes.
