@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,31 +44,23 @@ func (k kubernetesKind) restConfig() (*rest.Config, error) {
 }
 
 // connection implements kind: the API server, or a directory.
-func (k kubernetesKind) connection(b *builder, at sinkKey) (*targetConnection, error) {
-	c := &kubernetesConnection{name: at.registry, where: k.Import.Directory, store: kubernetes.NewDirectory(k.Import.Directory)}
+func (k kubernetesKind) connection(_ *builder, at sinkKey) (*targetConnection, error) {
+	c := &kubernetesConnection{name: at.registry, where: k.Import.Directory}
 	if k.Import.Directory == "" {
-		server, err := k.restConfig()
-		if err != nil {
+		var err error
+		if c.server, err = k.restConfig(); err != nil {
 			return nil, err
 		}
-		if c.store, err = kubernetes.NewAPI(server, b.cfg.Owner); err != nil {
-			return nil, err //nolint:wrapcheck // build names the registry
-		}
-		c.where = server.Host
+		c.where = c.server.Host
 	}
 	return &targetConnection{connection: c, name: at.registry, kind: "kubernetes", lasting: true}, nil
 }
 
-// A kubernetesConnection is a store of ServiceEntries.
+// A kubernetesConnection is where ServiceEntries are kept.
 type kubernetesConnection struct {
 	name, where string
-	store       kubernetesStore
-	target      atomic.Pointer[kubernetes.Target] // of the last loop, which a reload replaces
-}
-
-type kubernetesStore interface {
-	kubernetes.Store
-	kubernetes.Probe
+	server      *rest.Config                              // nil: they are kept in a directory
+	last        atomic.Pointer[func() []kubernetes.State] // of the target of the last loop, which a reload replaces
 }
 
 func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(ctx) }
@@ -77,14 +68,19 @@ func (*kubernetesConnection) run(ctx context.Context) error { return untilDone(c
 func (*kubernetesConnection) close() {}
 
 func (c *kubernetesConnection) state() admin.TargetState {
-	t := c.target.Load()
-	if t == nil {
-		return admin.TargetState{Server: c.where}
+	out := admin.TargetState{Server: c.where}
+	states := c.last.Load()
+	if states == nil {
+		return out
 	}
-	s := t.State()
-	out := admin.TargetState{Connected: s.Err == nil && !s.At.IsZero(), Server: c.where, Since: s.Since}
-	if s.Err != nil {
-		out.LastError = s.Err.Error()
+	for _, s := range (*states)() {
+		out.Connected = out.Connected || s.Err == nil && !s.At.IsZero()
+		if out.Since.Before(s.Since) {
+			out.Since = s.Since
+		}
+		if s.Err != nil {
+			out.LastError = s.Err.Error()
+		}
 	}
 	return out
 }
@@ -95,24 +91,56 @@ func (c *kubernetesConnection) bind(b *builder, bridges []config.Bridge, _ []use
 	if err != nil {
 		return nil, err
 	}
-	target := kubernetes.NewTarget(c.store, kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs})
-	c.target.Store(target)
-	return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c, m.Namespace)}, nil
+	o := kubernetes.Options{Owner: b.cfg.Owner, Namespace: m.Namespace, VIPs: m.VIPs}
+	if b.adopted != nil {
+		o.Takes = b.adopted.has
+	}
+	if c.server == nil {
+		store := kubernetes.NewDirectory(c.where)
+		target := kubernetes.NewTarget(store, o)
+		c.states(target.State)
+		return &boundTarget{target: target, codecs: codecs, check: checkKubernetes(c.where, store, m.Namespace)}, nil
+	}
+	store, err := kubernetes.NewAPI(c.server, b.cfg.Owner)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // build names the registry
+	}
+	target := kubernetes.NewWatchedTarget(store, o)
+	c.states(target.State, target.WatchState)
+	return &boundTarget{target: target, codecs: codecs, beside: target.Run, check: checkKubernetes(c.where, store, m.Namespace)}, nil
+}
+
+// states notes what tells how the connection stands.
+func (c *kubernetesConnection) states(all ...func() kubernetes.State) {
+	states := func() []kubernetes.State {
+		var out []kubernetes.State
+		for _, f := range all {
+			out = append(out, f())
+		}
+		return out
+	}
+	c.last.Store(&states)
+}
+
+// kubernetesStore is what is checked of where ServiceEntries are kept.
+type kubernetesStore interface {
+	kubernetes.Store
+	kubernetes.Probe
 }
 
 // checkKubernetes tries whether ServiceEntries can be kept, by one that is not stored.
-func checkKubernetes(c *kubernetesConnection, namespace string) func(context.Context, *findings) {
+func checkKubernetes(where string, store kubernetesStore, namespace string) func(context.Context, *findings) {
 	return func(ctx context.Context, f *findings) {
-		const fix = "give the account the rights of deploy/kubernetes.yaml, and install istio's custom resource definitions"
+		const fix = "give the account the rights of deploy/kubernetes-import.yaml, and install istio's custom resource definitions"
 		began := time.Now()
-		all, err := c.store.List(ctx, namespace)
+		all, err := store.List(ctx, namespace)
 		if err != nil {
 			f.away("reachable", err, fix)
 			return
 		}
-		f.pass("reachable", "%s", cmp.Or(c.where, "the API server"))
+		f.pass("reachable", "%s", where)
 		f.pass("list", "%d ServiceEntries in namespace %s, in %s", len(all), namespace, time.Since(began).Round(time.Millisecond))
-		if err := c.store.Try(ctx, namespace); err != nil {
+		if err := store.Try(ctx, namespace); err != nil {
 			f.fail("write", err, fix)
 			return
 		}

@@ -120,7 +120,11 @@ func (p *Program) sinksFor(h *runtime, w operation) ([]*sink, error) {
 			continue
 		}
 		if _, lasting := t.target.(rememberer); !lasting && w.lasting {
-			p.note("target %s: entries there live no longer than the connection of who wrote them; there is nothing to %s", t.name, w.action)
+			why := "entries there live no longer than the connection of who wrote them; there is nothing to " + w.action
+			if t.lasting {
+				why = w.action + " is not supported there; purge what is to go, or change the marks of the objects by hand"
+			}
+			p.note("target %s: %s", t.name, why)
 			continue
 		}
 		all = append(all, t)

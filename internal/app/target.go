@@ -63,8 +63,9 @@ type boundTarget struct {
 	target    registry.Target
 	codecs    [][]metadata.Encoder // of each bridge
 	check     func(context.Context, *findings)
-	admission *admission // whether it may write; nil where it always may
-	bridges   []string   // what identifies the bridges that lead there
+	beside    func(context.Context) error // runs beside the loop until ctx ends; nil: nothing does
+	admission *admission                  // whether it may write; nil where it always may
+	bridges   []string                    // what identifies the bridges that lead there
 }
 
 // sink is one target with the loop of all bridges that lead to it.
@@ -89,6 +90,9 @@ func (s *sink) run(ctx context.Context) error {
 	group.Go(func() error { return wrap("loop of "+s.name, s.loop.Run(ctx)) })
 	if s.returned != nil {
 		group.Go(func() error { return s.rescan(ctx) })
+	}
+	if s.beside != nil {
+		group.Go(func() error { return wrap("target "+s.name, s.beside(ctx)) })
 	}
 	if s.admission != nil {
 		group.Go(func() error { return wrap("target "+s.name, s.admission.keepAlive(ctx)) })

@@ -251,7 +251,7 @@ func (a *API) takeOver(ctx context.Context, name types.NamespacedName, version s
 	}
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(u, writers, a.manager)
 	if err != nil || len(patch) == 0 {
-		return u.GetResourceVersion(), err //nolint:wrapcheck // explained by the caller
+		return u.GetResourceVersion(), err
 	}
 	if u, err = objects.Patch(ctx, name.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: a.manager}); err != nil {
 		return "", err //nolint:wrapcheck // explained by the caller

@@ -41,10 +41,11 @@ type Probe interface {
 
 // Options tune a Target.
 type Options struct {
-	Owner     string       // the owner's name
-	Namespace string       // of all objects
-	VIPs      netip.Prefix // the range of the codecs that write here; the zero value: none
-	MaxObject int          // bytes of an object in JSON; 0 is 1 MiB, as etcd takes 1.5 MiB of a request
+	Owner     string                  // the owner's name
+	Namespace string                  // of all objects
+	VIPs      netip.Prefix            // the range of the codecs that write here; the zero value: none
+	Takes     func(owner string) bool // reports whether objects of another owner, by its mark, may be written too; nil: none
+	MaxObject int                     // bytes of an object in JSON; 0 is 1 MiB, as etcd takes 1.5 MiB of a request
 }
 
 // maxObject leaves room below etcd's limit for what the API server adds.
@@ -156,7 +157,7 @@ func (t *Target) write(ctx context.Context, c registry.Change) error {
 // may not be applied to it.
 func (t *Target) held(ctx context.Context, c registry.Change) (*serviceentry.Object, []registry.Entry, error) {
 	for _, h := range c.Delete {
-		if h.Owner != t.owner {
+		if !t.may(h.Owner) {
 			return nil, nil, fmt.Errorf("%w: entry %q is not ours", registry.ErrRefused, h.Key)
 		}
 	}
@@ -164,11 +165,16 @@ func (t *Target) held(ctx context.Context, c registry.Change) (*serviceentry.Obj
 	if err != nil || o == nil {
 		return nil, nil, errors.Join(err, conditions(nil, c))
 	}
-	if o.Owner() != t.owner {
+	if !t.may(o.Owner()) {
 		return nil, nil, fmt.Errorf("%w: the ServiceEntry of that name is not ours: delete it, or leave the service out", registry.ErrRefused)
 	}
 	held := o.Entries(t.o.VIPs)
 	return o, held, conditions(held, c)
+}
+
+// may reports whether what belongs to an owner may be written.
+func (t *Target) may(owner string) bool {
+	return owner == t.owner || owner != "" && t.o.Takes != nil && t.o.Takes(owner)
 }
 
 // put brings an object to where a change wants it. Where it would be too large

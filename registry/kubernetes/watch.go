@@ -113,7 +113,7 @@ type told struct {
 
 var errNotMetadata = errors.New("no metadata of an object")
 
-func (s told) one(object any, gone bool) error { //nolint:revive // of the version
+func (s told) one(object any, gone bool) error {
 	m, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
 		return fmt.Errorf("%T: %w", object, errNotMetadata)
