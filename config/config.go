@@ -1,5 +1,5 @@
 // Package config reads the one file that tells xds-bridge what to do. It is
-// strict: every fault of a file is reported at once, each with its place and
+// strict: every error of a file is reported at once, each with its place and
 // what to do about it. It opens no connection and starts nothing.
 package config
 

@@ -128,7 +128,7 @@ func TestBadFiles(t *testing.T) {
 			if got, want := err.Error(), strings.TrimSuffix(body, "\n"); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}
-			if _, ok := errors.AsType[config.Faults](err); !ok {
+			if _, ok := errors.AsType[config.Errors](err); !ok {
 				t.Errorf("the error is %T", err)
 			}
 		})

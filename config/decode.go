@@ -10,12 +10,12 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// decoder fills a Config from a syntax tree. It continues after a fault, so
+// decoder fills a Config from a syntax tree. It continues after an error, so
 // that one run finds all of them.
 type decoder struct {
 	env     Lookup
 	anchors map[string]ast.Node
-	faults  Faults
+	errs    Errors
 	places  places
 }
 
@@ -24,9 +24,9 @@ func (d *decoder) root(c *Config, node ast.Node) {
 	d.object("", node, reflect.ValueOf(c).Elem())
 }
 
-func (d *decoder) fault(path string, node ast.Node, format string, args ...any) {
+func (d *decoder) errorf(path string, node ast.Node, format string, args ...any) {
 	at := node.GetToken().Position
-	d.faults = append(d.faults, Fault{
+	d.errs = append(d.errs, Error{
 		File: d.places.file, Line: at.Line, Column: at.Column, Path: path, Message: fmt.Sprintf(format, args...),
 	})
 }
@@ -111,7 +111,7 @@ func (d *decoder) defaults(path string, node ast.Node, fields []field, into refl
 		switch v := into.Field(f.index); {
 		case f.def != "":
 			if err := setText(v, f.def); err != nil {
-				d.fault(join(path, f.key), node, "its default: %v", err)
+				d.errorf(join(path, f.key), node, "its default: %v", err)
 			}
 		case v.Kind() == reflect.Struct && text(v) == nil:
 			d.defaults(join(path, f.key), node, fieldsOf(v.Type()), v)
@@ -123,11 +123,11 @@ func (d *decoder) unknown(path, key string, at ast.Node, fields []field) {
 	keys := keysOf(fields)
 	for _, k := range keys {
 		if k == key+"File" {
-			d.fault(join(path, key), at, "a secret does not belong in this file; write it to a file of its own and name that as %s", k)
+			d.errorf(join(path, key), at, "a secret does not belong in this file; write it to a file of its own and name that as %s", k)
 			return
 		}
 	}
-	d.fault(join(path, key), at, "unknown key %q%s", key, suggest(key, keys))
+	d.errorf(join(path, key), at, "unknown key %q%s", key, suggest(key, keys))
 }
 
 func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) {
@@ -138,7 +138,7 @@ func (d *decoder) enum(path string, node ast.Node, f field, into reflect.Value) 
 	if slices.Contains(f.enum, word) {
 		return
 	}
-	d.fault(path, node, "unknown %s %q%s", f.key, word, suggest(word, f.enum))
+	d.errorf(path, node, "unknown %s %q%s", f.key, word, suggest(word, f.enum))
 }
 
 // filled refuses a list without entries where a missing key means all: who
@@ -148,7 +148,7 @@ func (d *decoder) filled(path string, node ast.Node, f field) {
 	if f.filled == "" || list && len(seq.Values) > 0 || !list && !isNull(node) {
 		return
 	}
-	d.fault(path, node, "is empty, which would let all pass: name at least one, or take the key out where all are meant; %s", f.filled)
+	d.errorf(path, node, "is empty, which would let all pass: name at least one, or take the key out where all are meant; %s", f.filled)
 }
 
 func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
@@ -157,7 +157,7 @@ func (d *decoder) list(path string, node ast.Node, into reflect.Value) {
 	}
 	seq, ok := node.(*ast.SequenceNode)
 	if !ok {
-		d.fault(path, node, "expected a list; write it as [a, b]")
+		d.errorf(path, node, "expected a list; write it as [a, b]")
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(seq.Values), len(seq.Values)))
@@ -183,7 +183,7 @@ func (d *decoder) named(path string, node ast.Node, into reflect.Value) {
 func (d *decoder) pairs(path string, node ast.Node, each func(key string, at, value ast.Node)) {
 	object, ok := node.(ast.MapNode)
 	if !ok {
-		d.fault(path, node, "expected an object of keys and values, found %q", node.GetToken().Value)
+		d.errorf(path, node, "expected an object of keys and values, found %q", node.GetToken().Value)
 		return
 	}
 	first := make(map[string]int)
@@ -192,9 +192,9 @@ func (d *decoder) pairs(path string, node ast.Node, each func(key string, at, va
 		name, line := key.GetToken().Value, key.GetToken().Position.Line
 		switch {
 		case key.IsMergeKey():
-			d.fault(path, key, "<< is not supported; write the keys out")
+			d.errorf(path, key, "<< is not supported; write the keys out")
 		case first[name] > 0:
-			d.fault(join(path, name), key, "duplicate key %q, first on line %d", name, first[name])
+			d.errorf(join(path, name), key, "duplicate key %q, first on line %d", name, first[name])
 		default:
 			first[name] = line
 			d.places.at[join(path, name)] = place{line, key.GetToken().Position.Column}
@@ -209,7 +209,7 @@ func (d *decoder) scalar(path string, node ast.Node, into reflect.Value) {
 	}
 	raw, ok := scalarText(node)
 	if !ok {
-		d.fault(path, node, "expected a single value, found a list or an object; quote a value that begins with a sign of YAML")
+		d.errorf(path, node, "expected a single value, found a list or an object; quote a value that begins with a sign of YAML")
 		return
 	}
 	expanded, err := expand(raw, d.env)
@@ -217,7 +217,7 @@ func (d *decoder) scalar(path string, node ast.Node, into reflect.Value) {
 		err = setText(into, expanded)
 	}
 	if err != nil {
-		d.fault(path, node, "%v", err)
+		d.errorf(path, node, "%v", err)
 	}
 }
 

@@ -98,7 +98,7 @@ func (m *Istiod) validate(v *validator, path string) {
 	}
 	if m.Node.Address != "" {
 		if _, err := netip.ParseAddr(m.Node.Address); err != nil {
-			v.fault(path+".node.address", "%q is no IP address", m.Node.Address)
+			v.errorf(path+".node.address", "%q is no IP address", m.Node.Address)
 		}
 	}
 	v.domain(path+".clusterDomain", m.ClusterDomain)
@@ -115,11 +115,11 @@ func (v *validator) imports(path string, m Import) {
 	if t := m.TLS; t != nil {
 		v.pair(path+".tls", [2]string{"certFile", t.CertFile}, [2]string{"keyFile", t.KeyFile})
 		if t.CertFile == "" && t.KeyFile == "" {
-			v.fault(path+".tls.certFile", "missing; the server needs a certificate of its own, with keyFile")
+			v.errorf(path+".tls.certFile", "missing; the server needs a certificate of its own, with keyFile")
 		}
 	}
 	if m.Rules != "" && !m.DataPlanes {
-		v.fault(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
+		v.errorf(path+".rulesFile", "is followed by data planes only, and none are served; write dataPlanes: true, or leave it out")
 	}
 	v.clients(path+".clients", m)
 }
@@ -127,11 +127,11 @@ func (v *validator) imports(path string, m Import) {
 func (v *validator) clients(path string, m Import) {
 	v.prefixes(path+".networks", m.Clients.Networks)
 	if len(m.Clients.Names) > 0 && (m.TLS == nil || m.TLS.CAFile == "") {
-		v.fault(path+".names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
+		v.errorf(path+".names", "are those in clients' certificates, and without tls.caFile they need none; write tls: {caFile: …}")
 	}
 	for i, name := range m.Clients.Names {
 		if name == "" {
-			v.fault(path+".names["+strconv.Itoa(i)+"]", "is empty; write a name that a certificate holds, such as spiffe://cluster.local/ns/istio-system/sa/istiod")
+			v.errorf(path+".names["+strconv.Itoa(i)+"]", "is empty; write a name that a certificate holds, such as spiffe://cluster.local/ns/istio-system/sa/istiod")
 		}
 	}
 }
@@ -142,33 +142,33 @@ func (v *validator) transport(path string, m *Istiod) {
 	v.tls(path+".tls", m.TLS)
 	switch {
 	case m.TLS == nil && port == "15012":
-		v.fault(path+".tls", "missing; istiod speaks TLS on 15012: write tls: {caFile: …}, or use 15010 for plaintext")
+		v.errorf(path+".tls", "missing; istiod speaks TLS on 15012: write tls: {caFile: …}, or use 15010 for plaintext")
 	case m.TLS != nil && port == "15010":
-		v.fault(path+".tls", "istiod speaks plaintext on 15010; use 15012, or leave tls out")
+		v.errorf(path+".tls", "istiod speaks plaintext on 15010; use 15012, or leave tls out")
 	case m.TLS == nil && m.TokenFile != "" && !m.Insecure && !loopback(host):
-		v.fault(path+".tokenFile", "the token would cross the network in plaintext; write tls: {caFile: …} and port 15012, or insecure: true")
+		v.errorf(path+".tokenFile", "the token would cross the network in plaintext; write tls: {caFile: …} and port 15012, or insecure: true")
 	}
 }
 
 func (v *validator) mapping(path string, m *Istiod) {
 	k := m.Mapping
 	if k.From == "debug-xds" && m.TLS == nil {
-		v.fault(path+".from", "istiod answers debug-xds over TLS only; write tls: {caFile: …} and port 15012, or from: debug-http")
+		v.errorf(path+".from", "istiod answers debug-xds over TLS only; write tls: {caFile: …} and port 15012, or from: debug-http")
 	}
 	if len(k.Addresses) > 0 && (k.From == "debug-xds" || k.From == "none") {
-		v.fault(path+".addresses", "are read by debug-http only; leave them out, or write from: debug-http")
+		v.errorf(path+".addresses", "are read by debug-http only; leave them out, or write from: debug-http")
 	}
 	for i, a := range k.Addresses {
 		v.address(path+".addresses["+strconv.Itoa(i)+"]", a)
 	}
 	if k.Interval <= 0 {
-		v.fault(path+".interval", "%s would never rest; write such as 5s", k.Interval)
+		v.errorf(path+".interval", "%s would never rest; write such as 5s", k.Interval)
 	}
 	if k.Timeout <= 0 {
-		v.fault(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
+		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
 	}
 	if k.MaxAnswer < 1<<16 {
-		v.fault(path+".maxAnswer", "%s is too little for any answer; write such as 16MiB", k.MaxAnswer)
+		v.errorf(path+".maxAnswer", "%s is too little for any answer; write such as 16MiB", k.MaxAnswer)
 	}
 }
 

@@ -56,15 +56,15 @@ func (k *Kubernetes) validate(v *validator, path string) {
 		v.name(path+".id", k.ID, "")
 	}
 	if k.Timeout <= 0 {
-		v.fault(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
+		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", k.Timeout)
 	}
 	v.limits(path+".limits", k.Limits)
 	m, path := k.Import, path+".import"
 	if !isNamespace(m.Namespace) {
-		v.fault(path+".namespace", "%q is no namespace of Kubernetes; write such as xds-bridge", m.Namespace)
+		v.errorf(path+".namespace", "%q is no namespace of Kubernetes; write such as xds-bridge", m.Namespace)
 	}
 	if m.Directory != "" && !filepath.IsAbs(m.Directory) {
-		v.fault(path+".directory", "%q depends on where the bridge is started; write it from / on", m.Directory)
+		v.errorf(path+".directory", "%q depends on where the bridge is started; write it from / on", m.Directory)
 	}
 	v.domain(path+".suffix", m.Suffix)
 	v.prefixes(path+".vips", []netip.Prefix{m.VIPs})
@@ -76,7 +76,7 @@ func (k *Kubernetes) validate(v *validator, path string) {
 func (v *validator) namespaces(path string, names []string) {
 	for i, name := range names {
 		if !isNamespace(name) {
-			v.fault(path+"["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave it out for all", name)
+			v.errorf(path+"["+strconv.Itoa(i)+"]", "%q is no namespace of Kubernetes; write such as shop, or leave it out for all", name)
 		}
 	}
 }
@@ -89,12 +89,12 @@ func isNamespace(name string) bool {
 func (k *Kubernetes) files(v *validator, path string) {
 	if k.Kubeconfig != "" {
 		if _, err := os.ReadFile(k.Kubeconfig); err != nil {
-			v.fault(path+".kubeconfig", "%v; name a kubeconfig file that we may read", err)
+			v.errorf(path+".kubeconfig", "%v; name a kubeconfig file that we may read", err)
 		}
 	}
 	if d := k.Import.Directory; d != "" {
 		if _, err := os.ReadDir(d); err != nil {
-			v.fault(path+".import.directory", "%v; make it, and let us write there", err)
+			v.errorf(path+".import.directory", "%v; make it, and let us write there", err)
 		}
 	}
 }

@@ -22,11 +22,11 @@ import (
 const maxFile = 1 << 20
 
 // Load reads and validates a file. Where anything is wrong with it, the error
-// is Faults, which holds everything that is.
+// is Errors, which holds everything that is.
 func Load(path string, env Lookup) (*Config, error) {
 	data, err := ReadFile(path)
 	if err != nil {
-		return nil, Faults{{File: path, Message: reason(err) + "; name the configuration with --config"}}
+		return nil, Errors{{File: path, Message: reason(err) + "; name the configuration with --config"}}
 	}
 	return Parse(path, data, env)
 }
@@ -56,31 +56,31 @@ func ReadFile(path string) ([]byte, error) {
 }
 
 // Parse reads and validates a configuration; name stands for the file in
-// faults. Where anything is wrong, the error is Faults.
+// errors. Where anything is wrong, the error is Errors.
 func Parse(name string, data []byte, env Lookup) (*Config, error) {
-	root, fault := parse(name, data)
-	if fault != nil {
-		return nil, Faults{*fault}
+	root, syntax := parse(name, data)
+	if syntax != nil {
+		return nil, Errors{*syntax}
 	}
-	c, faults := decode(name, root, env)
-	wrong := make(map[string]bool, len(faults))
-	for _, f := range faults {
+	c, errs := decode(name, root, env)
+	wrong := make(map[string]bool, len(errs))
+	for _, f := range errs {
 		wrong[f.Path] = true
 	}
 	for _, f := range c.Validate() {
-		if !wrong[f.Path] { // what could not be read needs no second fault
-			faults = append(faults, f)
+		if !wrong[f.Path] { // what could not be read needs no second error
+			errs = append(errs, f)
 		}
 	}
-	if len(faults) > 0 {
-		return nil, faults.sorted()
+	if len(errs) > 0 {
+		return nil, errs.sorted()
 	}
 	return c, nil
 }
 
 // decode reads a document, and tells what of its form is wrong. Without one it
 // returns what a file means that says nothing.
-func decode(name string, root ast.Node, env Lookup) (*Config, Faults) {
+func decode(name string, root ast.Node, env Lookup) (*Config, Errors) {
 	d := decoder{env: env, anchors: make(map[string]ast.Node), places: places{file: name, at: make(map[string]place)}}
 	c := &Config{}
 	if root == nil {
@@ -89,19 +89,19 @@ func decode(name string, root ast.Node, env Lookup) (*Config, Faults) {
 	d.root(c, root)
 	c.places = d.places
 	c.complete()
-	return c, d.faults
+	return c, d.errs
 }
 
 // parse returns the one document of a file.
-func parse(name string, data []byte) (ast.Node, *Fault) {
+func parse(name string, data []byte) (ast.Node, *Error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors begin a file
 	tokens := lexer.Tokenize(string(data))
 	if deep := tooDeep(tokens); deep != nil {
-		return nil, &Fault{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration needs no more than ten", maxDepth)}
+		return nil, &Error{File: name, Line: deep.Line, Column: deep.Column, Message: fmt.Sprintf("is nested more than %d deep; a configuration needs no more than ten", maxDepth)}
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		f := Fault{File: name, Message: "not YAML: " + err.Error()}
+		f := Error{File: name, Message: "not YAML: " + err.Error()}
 		if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
 			f.Message = "not YAML: " + syntax.Message
 			if syntax.Token != nil {
@@ -118,12 +118,12 @@ func parse(name string, data []byte) (ast.Node, *Fault) {
 		}
 		if root != nil {
 			at := doc.Body.GetToken().Position
-			return nil, &Fault{File: name, Line: at.Line, Column: at.Column, Message: "a second document; a configuration is one"}
+			return nil, &Error{File: name, Line: at.Line, Column: at.Column, Message: "a second document; a configuration is one"}
 		}
 		root = doc.Body
 	}
 	if root == nil {
-		return nil, &Fault{File: name, Message: "is empty; it needs owner, registries and bridges"}
+		return nil, &Error{File: name, Message: "is empty; it needs owner, registries and bridges"}
 	}
 	return root, nil
 }
@@ -178,35 +178,35 @@ type Access struct {
 	Owner     string // empty where the file does not tell
 	Admin     Admin
 	Telemetry Telemetry
-	Faults    Faults // of the whole file; without a path where nothing of it could be read
+	Errors    Errors // of the whole file; without a path where nothing of it could be read
 }
 
 // ReadAccess reads the Access of a file, whatever else is wrong with it: the
 // bridge that runs took the file as it was. Where nothing of the file can be
-// read the Access is that of an empty one. The error is Faults: that there is
+// read the Access is that of an empty one. The error is Errors: that there is
 // no such file.
 func ReadAccess(path string, env Lookup) (Access, error) {
 	data, err := ReadFile(path)
 	if err != nil {
-		return Access{}, Faults{{File: path, Message: reason(err) + "; name the configuration with --config"}}
+		return Access{}, Errors{{File: path, Message: reason(err) + "; name the configuration with --config"}}
 	}
-	root, fault := parse(path, data)
-	c, faults := decode(path, root, env)
-	if fault != nil {
-		faults = Faults{*fault}
+	root, syntax := parse(path, data)
+	c, errs := decode(path, root, env)
+	if syntax != nil {
+		errs = Errors{*syntax}
 	} else {
-		faults = append(faults, c.Validate()...)
+		errs = append(errs, c.Validate()...)
 	}
 	if !validName(c.Owner) {
 		c.Owner = ""
 	}
-	return Access{Owner: c.Owner, Admin: c.Admin, Telemetry: c.Telemetry, Faults: faults.sorted()}, nil
+	return Access{Owner: c.Owner, Admin: c.Admin, Telemetry: c.Telemetry, Errors: errs.sorted()}, nil
 }
 
-// Under returns those faults that are about one section of the file, such as
+// Under returns those errors that are about one section of the file, such as
 // admin; of the empty section those about the file as a whole.
-func (fs Faults) Under(section string) Faults {
-	return slices.DeleteFunc(slices.Clone(fs), func(f Fault) bool {
+func (fs Errors) Under(section string) Errors {
+	return slices.DeleteFunc(slices.Clone(fs), func(f Error) bool {
 		top, _, _ := strings.Cut(f.Path, ".")
 		return top != section
 	})

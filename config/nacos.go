@@ -64,22 +64,22 @@ func (n *Nacos) validate(v *validator, path string) {
 	}
 	v.nacosServers(path, n)
 	if strings.Trim(n.Namespace, namespaceSigns) != "" || len(n.Namespace) > 64 {
-		v.fault(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
+		v.errorf(path+".namespace", "%q is no namespace id: letters, digits, - and _, at most 64; it is the id and not the name that the console shows", n.Namespace)
 	}
 	v.tls(path+".tls", n.TLS)
 	v.pair(path, [2]string{"username", n.Username}, [2]string{"passwordFile", n.PasswordFile})
 	if n.TLS == nil && !n.Insecure && n.PasswordFile != "" && !Local(n.Servers) {
-		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
+		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write https:// servers and tls: {caFile: …}, or insecure: true")
 	}
 	if n.ListInterval <= 0 {
-		v.fault(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
+		v.errorf(path+".listInterval", "%s would never rest; write such as 5s", n.ListInterval)
 	}
 	v.limits(path+".limits", n.Limits)
 }
 
 func (v *validator) nacosServers(path string, n *Nacos) {
 	if len(n.Servers) == 0 {
-		v.fault(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
+		v.errorf(path+".servers", `missing; such as ["http://127.0.0.1:8848"]`)
 	}
 	for i, s := range n.Servers {
 		v.url(path+".servers["+strconv.Itoa(i)+"]", s)
@@ -87,9 +87,9 @@ func (v *validator) nacosServers(path string, n *Nacos) {
 	for i, s := range n.Servers {
 		switch secure := strings.HasPrefix(s, "https:"); {
 		case secure && n.TLS == nil:
-			v.fault(path+".tls", "missing; servers[%d] is https, and its gRPC port is read over TLS as well: write tls: {}, or tls: {caFile: …}", i)
+			v.errorf(path+".tls", "missing; servers[%d] is https, and its gRPC port is read over TLS as well: write tls: {}, or tls: {caFile: …}", i)
 		case !secure && n.TLS != nil:
-			v.fault(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
+			v.errorf(path+".servers["+strconv.Itoa(i)+"]", "is plaintext, and tls is set; write it as https://host:port, or leave tls out")
 		}
 	}
 }

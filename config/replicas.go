@@ -70,15 +70,15 @@ func (v *validator) replicas(c *Config) {
 	}
 	switch ttl := r.TTL.Std(); {
 	case ttl < minTTL:
-		v.fault(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
+		v.errorf(path+".ttl", "%s leaves no time to renew; write at least %s", r.TTL, Duration(minTTL))
 	case ttl > maxTTL:
-		v.fault(path+".ttl", "%s is how long nothing is written after a leader is lost; write at most %s", r.TTL, Duration(maxTTL))
+		v.errorf(path+".ttl", "%s is how long nothing is written after a leader is lost; write at most %s", r.TTL, Duration(maxTTL))
 	}
 	if r.Lease.ZooKeeper != "" && r.Lease.Kubernetes != nil {
-		v.fault(path+".lease", "names both zookeeper and kubernetes; it needs exactly one")
+		v.errorf(path+".lease", "names both zookeeper and kubernetes; it needs exactly one")
 	}
 	if name := r.Lease.ZooKeeper; name != "" && c.Registries[name].ZooKeeper == nil {
-		v.fault(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, c.zooKeepers()))
+		v.errorf(path+".lease.zookeeper", "%q is no ZooKeeper of registries%s", name, suggest(name, c.zooKeepers()))
 	}
 	if k := r.Lease.Kubernetes; k != nil {
 		v.kubernetesLease(path+".lease.kubernetes", *k, c.Owner)
@@ -93,7 +93,7 @@ func (v *validator) kubernetesLease(path string, k KubernetesLease, owner string
 		v.url(path+".server", k.Server)
 	}
 	if name := k.Object(owner, "target"); !validObject(name) {
-		v.fault(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first", strings.TrimSuffix(name, "-target"))
+		v.errorf(path+".name", "%q is no name of an object; use a-z, 0-9, '-' and '.', with a letter or digit first", strings.TrimSuffix(name, "-target"))
 	}
 }
 
@@ -102,7 +102,7 @@ func (v *validator) lifetimes(c *Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		z := c.Registries[name].ZooKeeper
 		if z != nil && z.Lifetime == "session" && z.SessionTimeout < 2*c.Replicas.TTL {
-			v.fault("registries."+name+".zookeeper.sessionTimeout", "%s is less than twice replicas.ttl, %s: entries of the lifetime session would go before another replica takes them over",
+			v.errorf("registries."+name+".zookeeper.sessionTimeout", "%s is less than twice replicas.ttl, %s: entries of the lifetime session would go before another replica takes them over",
 				z.SessionTimeout, c.Replicas.TTL)
 		}
 	}

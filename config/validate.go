@@ -10,24 +10,24 @@ import (
 )
 
 // Validate returns everything that is wrong with the configuration beyond
-// its form, each fault with its path; it touches neither files nor network.
-func (c *Config) Validate() Faults {
+// its form, each error with its path; it touches neither files nor network.
+func (c *Config) Validate() Errors {
 	v := &validator{places: c.places}
 	v.name("owner", c.Owner, "marks what this bridge may change and delete, and has to be unique per deployment")
 	if len(c.Registries) == 0 {
-		v.fault("registries", "missing; name at least the two that a bridge leads from and to")
+		v.errorf("registries", "missing; name at least the two that a bridge leads from and to")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
 		v.registry("registries."+name, name, c.Registries[name])
 	}
 	if len(c.Bridges) == 0 {
-		v.fault("bridges", "missing; a bridge needs name, from, to and formats")
+		v.errorf("bridges", "missing; a bridge needs name, from, to and formats")
 	}
 	seen := make(map[string]int)
 	for i, b := range c.Bridges {
 		path := "bridges[" + strconv.Itoa(i) + "]"
 		if first, ok := seen[b.Name]; ok && b.Name != "" {
-			v.fault(path+".name", "duplicate bridge %q, first at bridges[%d]", b.Name, first)
+			v.errorf(path+".name", "duplicate bridge %q, first at bridges[%d]", b.Name, first)
 		}
 		seen[b.Name] = i
 		v.bridge(path, b, c.Registries)
@@ -36,26 +36,26 @@ func (c *Config) Validate() Faults {
 	v.meetings(c.Bridges, c.Registries)
 	v.listener("telemetry.address", c.Telemetry.Address)
 	v.admin("admin", c.Admin)
-	return v.faults
+	return v.errs
 }
 
-// validator gathers faults.
+// validator gathers errors.
 type validator struct {
 	places places
-	faults Faults
+	errs   Errors
 }
 
-func (v *validator) fault(path, format string, args ...any) {
-	v.faults = append(v.faults, v.places.fault(path, format, args...))
+func (v *validator) errorf(path, format string, args ...any) {
+	v.errs = append(v.errs, v.places.errorAt(path, format, args...))
 }
 
 // name checks a name that becomes a part of marks, paths and metrics.
 func (v *validator) name(path, name, purpose string) {
 	switch {
 	case name == "":
-		v.fault(path, "missing; it %s", purpose)
+		v.errorf(path, "missing; it %s", purpose)
 	case !validName(name):
-		v.fault(path, "%q is no name; use 1 to 63 of a-z, A-Z, 0-9, '.', '-' and '_', a letter or digit first", name)
+		v.errorf(path, "%q is no name; use 1 to 63 of a-z, A-Z, 0-9, '.', '-' and '_', a letter or digit first", name)
 	}
 }
 
@@ -71,14 +71,14 @@ func validName(name string) bool {
 	return len(name) > 0 && len(name) <= 63
 }
 
-// CheckFiles returns a fault for every file that the configuration names and
+// CheckFiles returns an error for every file that the configuration names and
 // that cannot be used on this machine: secrets that are missing or empty, and
 // certificates that are none.
-func (c *Config) CheckFiles() Faults {
+func (c *Config) CheckFiles() Errors {
 	v := &validator{places: c.places}
 	if c.OwnerKeys != "" {
 		if _, err := ReadKeys(c.OwnerKeys); err != nil {
-			v.fault("ownerKeyFile", "%v", err)
+			v.errorf("ownerKeyFile", "%v", err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Registries)) {
@@ -93,7 +93,7 @@ func (c *Config) CheckFiles() Faults {
 		v.secret("replicas.lease.kubernetes.tokenFile", k.TokenFile)
 		v.certificates("replicas.lease.kubernetes", &TLS{CAFile: k.CAFile})
 	}
-	return v.faults.sorted()
+	return v.errs.sorted()
 }
 
 func (v *validator) secret(path, file string) {
@@ -101,7 +101,7 @@ func (v *validator) secret(path, file string) {
 		return
 	}
 	if _, err := ReadSecret(file); err != nil {
-		v.fault(path, "%v; put the secret there, or name another file", err)
+		v.errorf(path, "%v; put the secret there, or name another file", err)
 	}
 }
 
@@ -112,14 +112,14 @@ func (v *validator) certificates(path string, t *TLS) {
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			v.fault(path+".caFile", "%s: %s; put the certificates to trust there", t.CAFile, reason(err))
+			v.errorf(path+".caFile", "%s: %s; put the certificates to trust there", t.CAFile, reason(err))
 		} else if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			v.fault(path+".caFile", "%s holds no certificate in PEM", t.CAFile)
+			v.errorf(path+".caFile", "%s holds no certificate in PEM", t.CAFile)
 		}
 	}
 	if t.CertFile != "" && t.KeyFile != "" {
 		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
-			v.fault(path+".certFile", "%v; put a certificate and its key there in PEM", err)
+			v.errorf(path+".certFile", "%v; put a certificate and its key there in PEM", err)
 		}
 	}
 }

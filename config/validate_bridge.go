@@ -16,13 +16,13 @@ func (v *validator) bridge(path string, b Bridge, registries map[string]Registry
 	for _, end := range [][2]string{{"from", b.From}, {"to", b.To}} {
 		key, name := end[0], end[1]
 		if _, ok := registries[name]; name == "" {
-			v.fault(path+"."+key, "missing; name one of registries")
+			v.errorf(path+"."+key, "missing; name one of registries")
 		} else if !ok {
-			v.fault(path+"."+key, "unknown registry %q%s", name, suggest(name, known))
+			v.errorf(path+"."+key, "unknown registry %q%s", name, suggest(name, known))
 		}
 	}
 	if b.From == b.To && b.From != "" {
-		v.fault(path+".to", "a bridge from %q to itself; name two registries", b.From)
+		v.errorf(path+".to", "a bridge from %q to itself; name two registries", b.From)
 	}
 	v.listen(path, b, registries)
 	v.formats(path, b, registries)
@@ -40,9 +40,9 @@ func (v *validator) listen(path string, b Bridge, registries map[string]Registry
 	switch {
 	case !known:
 	case to.Istiod == nil && b.Listen != "":
-		v.fault(path+".listen", "is where istiod reads, and %q is not reached through istiod; leave it out", b.To)
+		v.errorf(path+".listen", "is where istiod reads, and %q is not reached through istiod; leave it out", b.To)
 	case to.Istiod != nil && b.Listen == "":
-		v.fault(path+".listen", "missing; a bridge into a mesh serves istiod at an address, such as \":15031\"")
+		v.errorf(path+".listen", "missing; a bridge into a mesh serves istiod at an address, such as \":15031\"")
 	case to.Istiod != nil:
 		v.listener(path+".listen", b.Listen)
 	}
@@ -59,20 +59,20 @@ func (v *validator) protocolRules(path string, rules []ProtocolRule) {
 func (v *validator) nameRule(path string, r NameRule) {
 	v.pattern(path+".host", r.Host)
 	if r.Interface == "" && r.Service == "" {
-		v.fault(path+".interface", "missing; the interface that the host provides, or a service for formats with plain names")
+		v.errorf(path+".interface", "missing; the interface that the host provides, or a service for formats with plain names")
 	}
 	if strings.Count(r.Service, "*") > strings.Count(r.Host, "*") {
-		v.fault(path+".service", "%q has more stars than host, whose star its own stands for", r.Service)
+		v.errorf(path+".service", "%q has more stars than host, whose star its own stands for", r.Service)
 	}
 	if r.Service != "" && strings.Trim(r.Service, nameSigns+"*") != "" {
-		v.fault(path+".service", "%q is no plain name: letters, digits and - _ . only", r.Service)
+		v.errorf(path+".service", "%q is no plain name: letters, digits and - _ . only", r.Service)
 	}
 	if strings.Count(r.Interface, "*") > strings.Count(r.Host, "*") {
-		v.fault(path+".interface", "%q has more stars than host, whose star its own stands for", r.Interface)
+		v.errorf(path+".interface", "%q has more stars than host, whose star its own stands for", r.Interface)
 	}
 	for _, part := range [][2]string{{"interface", r.Interface}, {"version", r.Version}, {"group", r.Group}} {
 		if strings.ContainsAny(part[1], ":/? \t\n") {
-			v.fault(path+"."+part[0], "%q holds one of : / ? or white space, which no service key can", part[1])
+			v.errorf(path+"."+part[0], "%q holds one of : / ? or white space, which no service key can", part[1])
 		}
 	}
 	if r.Protocol != "" {
@@ -82,10 +82,10 @@ func (v *validator) nameRule(path string, r NameRule) {
 
 func (v *validator) guard(path string, g Guard) {
 	if !(g.Share >= 0 && g.Share <= 1) { // nor NaN
-		v.fault(path+".share", "%v is no part of a whole; write 0 to 1, such as 0.3", g.Share)
+		v.errorf(path+".share", "%v is no part of a whole; write 0 to 1, such as 0.3", g.Share)
 	}
 	if g.AtLeast < 0 {
-		v.fault(path+".atLeast", "%d is less than nothing", g.AtLeast)
+		v.errorf(path+".atLeast", "%d is less than nothing", g.AtLeast)
 	}
 }
 
@@ -97,14 +97,14 @@ func (v *validator) patterns(path string, patterns []string) {
 
 func (v *validator) pattern(path, pattern string) {
 	if _, err := naming.ParsePattern(pattern); err != nil {
-		v.fault(path, "%v", err)
+		v.errorf(path, "%v", err)
 	}
 }
 
 func (v *validator) prefixes(path string, prefixes []netip.Prefix) {
 	for i, p := range prefixes {
 		if p != p.Masked() {
-			v.fault(path+"["+strconv.Itoa(i)+"]", "%s has bits beyond its length; did you mean %s?", p, p.Masked())
+			v.errorf(path+"["+strconv.Itoa(i)+"]", "%s has bits beyond its length; did you mean %s?", p, p.Masked())
 		}
 	}
 }
@@ -113,11 +113,11 @@ func (v *validator) prefixes(path string, prefixes []netip.Prefix) {
 func (v *validator) protocol(path, protocol string) {
 	for _, r := range protocol {
 		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r) {
-			v.fault(path, "%q is no protocol; write it in lower case, such as tri or dubbo", protocol)
+			v.errorf(path, "%q is no protocol; write it in lower case, such as tri or dubbo", protocol)
 			return
 		}
 	}
 	if protocol == "" {
-		v.fault(path, "missing; such as tri or dubbo")
+		v.errorf(path, "missing; such as tri or dubbo")
 	}
 }

@@ -14,11 +14,11 @@ const nameSigns = namespaceSigns + "."
 // before it.
 func (v *validator) formats(path string, b Bridge, registries map[string]Registry) {
 	if len(b.Formats) == 0 {
-		v.fault(path+".formats", "missing; such as [dubbo-interface]")
+		v.errorf(path+".formats", "missing; such as [dubbo-interface]")
 	}
 	from, to := registries[b.From], registries[b.To]
 	if len(b.Reads) > 0 && (from.Mesh() || to.Mesh()) {
-		v.fault(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
+		v.errorf(path+".reads", "is for bridges between registries; leave it out: of a mesh no formats are read, and into one formats says which")
 	}
 	v.formatList(path+".formats", b.Formats, to)
 	v.formatList(path+".reads", b.Reads, from)
@@ -35,7 +35,7 @@ func (v *validator) formatList(path string, formats []Format, in Registry) {
 		v.format(at, f)
 		for j, o := range formats[:i] {
 			if o.Format == f.Format && o.Root == f.Root && o.Group == f.Group && o.Service == f.Service {
-				v.fault(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
+				v.errorf(at, "writes where formats[%d] of this bridge does; give it another root or group", j)
 			}
 		}
 	}
@@ -45,24 +45,24 @@ func (v *validator) formatsIn(path string, formats []Format, in Registry) {
 	for i, f := range formats {
 		s := in.Settings()
 		if d := f.descriptor(); d.Name != "" && d.Forms[s.Kind] == nil && s.Layout != Nowhere {
-			v.fault(path+"["+strconv.Itoa(i)+"]", "%s has no form in %s: no client of it looks there", f.Format, s.Title)
+			v.errorf(path+"["+strconv.Itoa(i)+"]", "%s has no form in %s: no client of it looks there", f.Format, s.Title)
 		}
 	}
 }
 
 func (v *validator) format(at string, f Format) {
 	if f.Format == "" {
-		v.fault(at+".format", "missing; such as dubbo-interface")
+		v.errorf(at+".format", "missing; such as dubbo-interface")
 	}
 	d := f.descriptor()
 	if d.Root != "" && !isPath(f.Root) && f.Root != d.Root {
-		v.fault(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
+		v.errorf(at+".root", "%q is no ZooKeeper folder; write it as in /dubbo", f.Root)
 	}
 	if !isPath(f.Metadata) {
-		v.fault(at+".metadataRoot", "%q is no ZooKeeper folder; write it as in /dubbo", f.Metadata)
+		v.errorf(at+".metadataRoot", "%q is no ZooKeeper folder; write it as in /dubbo", f.Metadata)
 	}
 	if strings.Trim(f.Group, namespaceSigns+".:") != "" || len(f.Group) > 128 {
-		v.fault(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
+		v.errorf(at+".group", "%q is no group of Nacos: letters, digits and - _ . :, at most 128", f.Group)
 	}
 	v.servicePattern(at+".service", f)
 	if d.Name != "" {
@@ -74,9 +74,9 @@ func (v *validator) format(at string, f Format) {
 func (v *validator) servicePattern(at string, f Format) {
 	switch {
 	case strings.Count(f.Service, "*") != 1 || strings.Trim(f.Service, nameSigns+"*") != "":
-		v.fault(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
+		v.errorf(at, "%q is no pattern of plain names: letters, digits and - _ . with one * for the name", f.Service)
 	case f.keyed() && f.Service != "*":
-		v.fault(at, "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
+		v.errorf(at, "%s takes no pattern: service keys and applications name its services; leave it out, and give the format another root or group", f.Format)
 	}
 }
 
@@ -136,7 +136,7 @@ func (u use) first(before []use, in Registry) (use, bool) {
 // oneProtocol refuses two protocols for what does not say its own.
 func (v *validator) oneProtocol(before []use, u use, in Registry) {
 	if o, ok := u.first(before, in); ok && o.Protocol != u.Protocol && u.descriptor().Untyped {
-		v.fault(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
+		v.errorf(u.path+".protocol", "is %q, and %q in %s; both read one place, which is read once: say the same in both, or give each a service pattern of its own",
 			u.Protocol, o.Protocol, o.path)
 	}
 }
@@ -144,7 +144,7 @@ func (v *validator) oneProtocol(before []use, u use, in Registry) {
 // oneMetadataRoot refuses two folders for the documents of one place.
 func (v *validator) oneMetadataRoot(before []use, u use, in Registry) {
 	if o, ok := u.first(before, in); ok && o.Metadata != u.Metadata && u.descriptor().Lookup == format.ByMapping && in.Settings().Layout == UnderRoots {
-		v.fault(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
+		v.errorf(u.path+".metadataRoot", "is %q, and %q in %s, of the same applications; say the same in both, or give one of them another root",
 			u.Metadata, o.Metadata, o.path)
 	}
 }
@@ -172,13 +172,13 @@ func (v *validator) collide(u, o use, where string) {
 	if !u.keyed() && !o.keyed() {
 		remedy += ", or each a service pattern of its own"
 	}
-	v.fault(u.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
+	v.errorf(u.path, "%s would meet %s of %s in %s, where one entry of another format costs consumers the whole service; %s",
 		u.Format.Format, o.Format.Format, o.path, where, remedy)
 }
 
 func (v *validator) confuse(u, o use, where string) {
 	if u.descriptor().Untyped && o.descriptor().Untyped {
-		v.fault(u.path, "%s cannot be told from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
+		v.errorf(u.path, "%s cannot be told from %s of %s in %s: their entries do not say which they are of; read them as one of the two, or give each a service pattern of its own",
 			u.Format.Format, o.Format.Format, o.path, where)
 	}
 }

@@ -12,16 +12,16 @@ import (
 )
 
 // Warnings returns what is allowed and worth a second thought, each with its
-// path, as Validate does with faults.
-func (c *Config) Warnings() Faults {
-	var all Faults
+// path, as Validate does with errors.
+func (c *Config) Warnings() Errors {
+	var all Errors
 	warned := make(map[[2]string]bool)
 	for i, b := range c.Bridges {
 		to := c.Registries[b.To].Istiod
 		if at := [2]string{b.To, b.Listen}; to != nil && !warned[at] {
 			warned[at] = true
 			for _, e := range c.Exposed(b.To, b.Listen) {
-				all = append(all, c.Fault("bridges["+strconv.Itoa(i)+"].listen", "%q: %s; %s", b.Listen, e.What, e.Remedy))
+				all = append(all, c.ErrorAt("bridges["+strconv.Itoa(i)+"].listen", "%q: %s; %s", b.Listen, e.What, e.Remedy))
 			}
 		}
 	}
@@ -29,7 +29,7 @@ func (c *Config) Warnings() Faults {
 		all = append(all, c.doubtful("bridges["+strconv.Itoa(i)+"]", b)...)
 		for j, o := range c.Bridges[:i] {
 			if b.sameAs(o) {
-				all = append(all, c.Fault("bridges["+strconv.Itoa(i)+"]", "writes the same as bridges[%d] %q, which wins each conflict; tell them apart by select, or leave one out", j, o.Name))
+				all = append(all, c.ErrorAt("bridges["+strconv.Itoa(i)+"]", "writes the same as bridges[%d] %q, which wins each conflict; tell them apart by select, or leave one out", j, o.Name))
 			}
 		}
 	}
@@ -42,11 +42,11 @@ func (b Bridge) sameAs(o Bridge) bool {
 }
 
 // doubtful warns of protocols that no framework knows but for a slip.
-func (c *Config) doubtful(path string, b Bridge) Faults {
-	var all Faults
+func (c *Config) doubtful(path string, b Bridge) Errors {
+	var all Errors
 	check := func(at, protocol string) {
 		if near := misplaced(protocol); near != "" {
-			all = append(all, c.Fault(path+at, "%q is a protocol that no framework knows; did you mean %q?", protocol, near))
+			all = append(all, c.ErrorAt(path+at, "%q is a protocol that no framework knows; did you mean %q?", protocol, near))
 		}
 	}
 	for i, f := range b.Formats {

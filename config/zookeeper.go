@@ -61,18 +61,18 @@ func (z *ZooKeeper) validate(v *validator, path string) {
 	}
 	v.ensemble(path+".servers", z.Servers)
 	if z.SessionTimeout < 1e9 {
-		v.fault(path+".sessionTimeout", "%s is shorter than any ensemble allows; write such as 30s", z.SessionTimeout)
+		v.errorf(path+".sessionTimeout", "%s is shorter than any ensemble allows; write such as 30s", z.SessionTimeout)
 	}
 	if z.Timeout <= 0 {
-		v.fault(path+".timeout", "%s leaves no time for an answer; write such as 10s", z.Timeout)
+		v.errorf(path+".timeout", "%s leaves no time for an answer; write such as 10s", z.Timeout)
 	}
 	v.tls(path+".tls", z.TLS)
 	v.pair(path, [2]string{"user", z.User}, [2]string{"passwordFile", z.PasswordFile})
 	if z.TLS == nil && !z.Insecure && z.PasswordFile != "" && !Local(z.Servers) {
-		v.fault(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
+		v.errorf(path+".passwordFile", "the password would cross the network in plaintext; write tls: {caFile: …}, or insecure: true")
 	}
 	if z.ACL != "open" && z.User == "" {
-		v.fault(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
+		v.errorf(path+".acl", "%q is for a user of its own; write user and passwordFile, or acl: open", z.ACL)
 	}
 	v.limits(path+".limits", z.Limits)
 }
@@ -81,7 +81,7 @@ func (z *ZooKeeper) validate(v *validator, path string) {
 // by a chroot.
 func (v *validator) ensemble(path string, servers []string) {
 	if len(servers) == 0 {
-		v.fault(path, "missing; such as [127.0.0.1:2181]")
+		v.errorf(path, "missing; such as [127.0.0.1:2181]")
 	}
 	for i, s := range servers {
 		if i == len(servers)-1 {

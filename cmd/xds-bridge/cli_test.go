@@ -81,7 +81,7 @@ func TestValidate(t *testing.T) {
 	r := do(t, "validate", "-o", "json", bad)
 	r.want(t, exitUsage)
 	var v []verdict
-	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v[0].Valid || len(v[0].Faults) != 3 || v[0].Faults[2].Line != 2 {
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || v[0].Valid || len(v[0].Errors) != 3 || v[0].Errors[2].Line != 2 {
 		t.Errorf("%+v, %v", v, err)
 	}
 	do(t, "validate", "../../config/testdata/design.yaml").want(t, exitUsage,

@@ -48,7 +48,7 @@ func codeOf(ctx context.Context, err error) int {
 		}
 		return exitFindings
 	}
-	if _, ok := errors.AsType[config.Faults](err); ok {
+	if _, ok := errors.AsType[config.Errors](err); ok {
 		return exitUsage
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

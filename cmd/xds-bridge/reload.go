@@ -50,8 +50,8 @@ func (c *cli) reload(ctx context.Context, o app.ClientOptions, form output) erro
 }
 
 func (c *cli) printReload(r admin.Reload) {
-	for _, fault := range r.Faults {
-		c.note("%s", c.withFile(fault))
+	for _, err := range r.Errors {
+		c.note("%s", c.withFile(err))
 	}
 	if !r.OK {
 		c.note("nothing was changed; the configuration before goes on")

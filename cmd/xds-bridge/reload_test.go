@@ -52,7 +52,7 @@ func TestABadFileLeavesTheOldOneRunning(t *testing.T) {
 		}
 	}
 	w.config(fileOptions{bridge: quick})
-	if last := lastReload(t, file); last.OK || len(last.Faults) != 2 {
+	if last := lastReload(t, file); last.OK || len(last.Errors) != 2 {
 		t.Errorf("status: %+v", last)
 	}
 	do(t, "status", "-f", file).want(t, exitFindings, "process reload-refused", "was not taken", "polcy")

@@ -51,7 +51,7 @@ func TestPlanTellsTheGuardFromWhatIsUnknown(t *testing.T) {
 	do(t, "plan", "-f", file).want(t, exitFindings, "stays for now: unknown: ", "0 held by the guard, 2 that stay as each says, 0 in conflict")
 }
 
-// A namespace that does not exist is a fault, where the servers say so.
+// A namespace that does not exist is an error, where the servers say so.
 func TestPreflightNamesANamespaceThatDoesNotExist(t *testing.T) {
 	t.Parallel()
 	server := nacosfake.NewServer()

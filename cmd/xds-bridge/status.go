@@ -107,7 +107,7 @@ func leaderships(r admin.Replicas) string {
 
 func (c *cli) printStatus(d admin.Document) error {
 	if d.Reload != nil && !d.Reload.OK {
-		c.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Faults, "; "))
+		c.warn("the configuration that was read %s was not taken: %s", ago(d.Time, d.Reload.Time), strings.Join(d.Reload.Errors, "; "))
 	}
 	if d.Reload != nil {
 		for _, what := range d.Reload.Left {

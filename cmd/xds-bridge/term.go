@@ -129,5 +129,5 @@ func (c *cli) show(how color, format string, args ...any) {
 	put(c.out, c.paint(how, printable(fmt.Sprintf(format, args...))))
 }
 
-// put writes a line. Who reads it may have gone, which is no fault of ours.
+// put writes a line. Who reads it may have gone, which is no error of ours.
 func put(w io.Writer, line string) { _, _ = io.WriteString(w, line+"\n") }

@@ -36,17 +36,17 @@ func (c *cli) validateCommand() *cobra.Command {
 type verdict struct {
 	File     string        `json:"file"`
 	Valid    bool          `json:"valid"`
-	Faults   config.Faults `json:"faults"`
-	Warnings config.Faults `json:"warnings"` // it is valid all the same
+	Errors   config.Errors `json:"faults"`
+	Warnings config.Errors `json:"warnings"` // it is valid all the same
 }
 
 func (c *cli) validate(o validateOptions) error {
-	var all config.Faults
+	var all config.Errors
 	verdicts := make([]verdict, 0, len(o.files))
 	for _, file := range o.files {
-		faults, warnings := c.check(file, o.skip)
-		verdicts = append(verdicts, verdict{File: file, Valid: len(faults) == 0, Faults: faults, Warnings: warnings})
-		all = append(all, faults...)
+		errs, warnings := c.check(file, o.skip)
+		verdicts = append(verdicts, verdict{File: file, Valid: len(errs) == 0, Errors: errs, Warnings: warnings})
+		all = append(all, errs...)
 	}
 	if o.output == outputJSON {
 		if err := c.document(verdicts); err != nil {
@@ -73,15 +73,15 @@ func (c *cli) validate(o validateOptions) error {
 
 // check returns what is wrong with a file and what is worth a look, empty
 // lists where nothing is.
-func (c *cli) check(file string, skip bool) (faults, warnings config.Faults) { //nolint:revive // skip is a flag of the user's
+func (c *cli) check(file string, skip bool) (errs, warnings config.Errors) { //nolint:revive // skip is a flag of the user's
 	cfg, err := config.Load(file, c.env)
-	if faults, ok := errors.AsType[config.Faults](err); ok {
-		return faults, config.Faults{}
+	if errs, ok := errors.AsType[config.Errors](err); ok {
+		return errs, config.Errors{}
 	}
-	faults = config.Faults{}
+	errs = config.Errors{}
 	if missing := cfg.CheckFiles(); !skip && len(missing) > 0 {
 		c.note("%s names files that this machine does not have as they are to be; where they are on another give --skip-files", file)
-		faults = append(faults, missing...)
+		errs = append(errs, missing...)
 	}
-	return append(faults, app.Unsupported(cfg)...), append(config.Faults{}, cfg.Warnings()...)
+	return append(errs, app.Unsupported(cfg)...), append(config.Errors{}, cfg.Warnings()...)
 }

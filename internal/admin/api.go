@@ -124,7 +124,7 @@ type Reload struct {
 	OK      bool      `json:"ok"`      // the file is what runs now
 	Changed []string  `json:"changed"` // what was begun, restarted or ended
 	Waits   []string  `json:"waits"`   // settings that wait for a restart of the process
-	Faults  []string  `json:"faults"`  // why the file was not taken
+	Errors  []string  `json:"faults"`  // why the file was not taken
 
 	// Left says where entries of ours stay since this or an earlier reload,
 	// that nothing looks after any more.

@@ -117,8 +117,8 @@ func (p *Program) usableConfig() (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if problems := append(cfg.CheckFiles(), Unsupported(cfg)...); len(problems) > 0 {
-		return nil, problems
+	if errs := append(cfg.CheckFiles(), Unsupported(cfg)...); len(errs) > 0 {
+		return nil, errs
 	}
 	return cfg, nil
 }

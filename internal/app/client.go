@@ -47,7 +47,7 @@ type ClientOptions struct {
 func (p *Program) Client(o ClientOptions) (*Client, error) {
 	access, err := config.ReadAccess(p.File, p.Env)
 	address, how := o.Address, access.Admin
-	if wrong := access.Faults.Under("admin"); err == nil && len(wrong) > 0 {
+	if wrong := access.Errors.Under("admin"); err == nil && len(wrong) > 0 {
 		err, how = wrong, config.Admin{}
 	}
 	if address == "" {
@@ -57,7 +57,7 @@ func (p *Program) Client(o ClientOptions) (*Client, error) {
 		if address = how.Address; address == "" || address == "off" {
 			return nil, usage("%s: admin.address is off, so that the bridge has no status API; set it, or name another with --admin", p.File)
 		}
-		if unread := access.Faults.Under(""); len(unread) > 0 {
+		if unread := access.Errors.Under(""); len(unread) > 0 {
 			p.note("warning: %s; asking at %s, which is the default", unread.Error(), address)
 		}
 	}
@@ -303,7 +303,7 @@ func (p *Program) probes(o HealthOptions) (string, error) {
 		return o.Address, nil
 	}
 	access, err := config.ReadAccess(p.File, p.Env)
-	if wrong := access.Faults.Under("telemetry"); err == nil && len(wrong) > 0 {
+	if wrong := access.Errors.Under("telemetry"); err == nil && len(wrong) > 0 {
 		err = wrong
 	}
 	return access.Telemetry.Address, err

@@ -60,22 +60,22 @@ func (b *builder) kind(registry string) kind { return kindOf(b.cfg.Registries[re
 
 // Unsupported returns what a valid configuration asks for that this version
 // cannot do.
-func Unsupported(cfg *config.Config) config.Faults {
+func Unsupported(cfg *config.Config) config.Errors {
 	if cfg == nil {
 		return nil
 	}
-	var problems config.Faults
+	var errs config.Errors
 	first := make(map[string]int)     // the first bridge that reads a registry
 	listeners := make(map[string]int) // the first bridge that listens at an address
 	for i, b := range cfg.Bridges {
 		path := fmt.Sprintf("bridges[%d]", i)
-		problems = append(problems, badRules(cfg, path+".metadata", b.Metadata)...)
+		errs = append(errs, badRules(cfg, path+".metadata", b.Metadata)...)
 		from, to := kindOf(cfg.Registries[b.From]).abilities(), kindOf(cfg.Registries[b.To]).abilities()
 		if from.hosts && to.imports != nil {
-			problems = append(problems, cfg.Fault(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
+			errs = append(errs, cfg.ErrorAt(path+".to", "a bridge from a mesh into a mesh is not supported in this version: meshes join by Istio's own multi-cluster"))
 		}
 		if j, ok := listeners[b.Listen]; ok && b.Listen != "" && cfg.Bridges[j].To != b.To {
-			problems = append(problems, cfg.Fault(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
+			errs = append(errs, cfg.ErrorAt(path+".listen", "bridges[%d] listens there for %q; each mesh needs an address of its own", j, cfg.Bridges[j].To))
 		} else if !ok {
 			listeners[b.Listen] = i
 		}
@@ -85,17 +85,17 @@ func Unsupported(cfg *config.Config) config.Faults {
 			continue
 		}
 		if from.hosts && readsOtherwise(b, cfg.Bridges[j]) {
-			problems = append(problems, cfg.Fault(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
+			errs = append(errs, cfg.ErrorAt(path+".select", "allow and skipMutualTLS differ from bridges[%d], which reads %q too; "+
 				"in this version all bridges that read one mesh have to agree", j, b.From))
 		}
 	}
-	return problems
+	return errs
 }
 
 // badRules returns what is wrong with the rules for attributes.
-func badRules(cfg *config.Config, path string, m config.Metadata) config.Faults {
+func badRules(cfg *config.Config, path string, m config.Metadata) config.Errors {
 	if err := rules(m).Check(); err != nil {
-		return config.Faults{cfg.Fault(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
+		return config.Errors{cfg.ErrorAt(path, "%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
 	}
 	return nil
 }

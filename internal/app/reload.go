@@ -20,10 +20,10 @@ import (
 func (s *supervisor) reload(ctx context.Context, trigger string) admin.Reload {
 	s.builder.file.markRead()
 	defer s.closeListeners()
-	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Faults: []string{}}
+	r := admin.Reload{Time: time.Now(), Trigger: trigger, Changed: []string{}, Waits: []string{}, Errors: []string{}}
 	next, err := s.next(ctx)
 	if err != nil {
-		r.Faults = strings.Split(err.Error(), "\n")
+		r.Errors = strings.Split(err.Error(), "\n")
 	} else {
 		r.OK, r.Changed, r.Waits = true, changes(s.runtime, next.runtime), s.waitingForRestart(next.cfg)
 		s.noteLeft(next.runtime)
@@ -43,8 +43,8 @@ func (s *supervisor) next(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if problems := s.builder.moved(ctx, s.knownConfig(), cfg); len(problems) > 0 {
-		return nil, problems
+	if errs := s.builder.moved(ctx, s.knownConfig(), cfg); len(errs) > 0 {
+		return nil, errs
 	}
 	connections := s.life.connections()
 	next, err := s.builder.next(cfg, connections)
@@ -153,14 +153,14 @@ func (s *supervisor) report(ctx context.Context, r admin.Reload) {
 	if r.OK {
 		h.log.Info("configuration reloaded", "trigger", r.Trigger, "changed", r.Changed, "waits_for_restart", r.Waits)
 	} else {
-		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Faults, "; ")
+		event.What, event.Why = "the configuration was not taken; the one before goes on", strings.Join(r.Errors, "; ")
 		event.Release = "when the file is mended: xds-bridge validate tells its faults, xds-bridge reload takes it"
-		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Faults, "ends", event.Release)
+		h.log.Error("configuration not taken; the one before goes on", "trigger", r.Trigger, "faults", r.Errors, "ends", event.Release)
 	}
 	h.events.Add(event)
 	h.audit.Record(ctx, audit.Entry{
 		Time: r.Time, Who: "reload by " + r.Trigger, Action: "reload", Owner: h.cfg.Owner,
-		Count: len(r.Changed), After: strings.TrimSuffix(event.What+": "+strings.Join(r.Changed, "; "), ": "), Error: strings.Join(r.Faults, "; "),
+		Count: len(r.Changed), After: strings.TrimSuffix(event.What+": "+strings.Join(r.Changed, "; "), ": "), Error: strings.Join(r.Errors, "; "),
 	})
 }
 

@@ -17,32 +17,32 @@ const (
 	ownerRemedy = "stop the bridge, take its entries over with xds-bridge adopt --from %s --yes, and start it; or undo the change"
 )
 
-// moved returns a fault for everything that differs between two configurations
+// moved returns an error for everything that differs between two configurations
 // of who the owner is and which registries are meant. What was written before is
 // out of reach of the loops after such a change, so that a person has to restart.
-func (b *builder) moved(ctx context.Context, before, after *config.Config) (problems config.Faults) {
+func (b *builder) moved(ctx context.Context, before, after *config.Config) (errs config.Errors) {
 	if was, is := before.Owner, after.Owner; was != is {
-		problems = append(problems, after.Fault("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
+		errs = append(errs, after.ErrorAt("owner", "changes from %q to %q: "+ownerRemedy, was, is, was))
 	}
 	for _, name := range slices.Sorted(maps.Keys(after.Registries)) {
 		was, known := before.Registries[name]
 		if !known {
 			if old := renamed(before, after, name); old != "" {
-				problems = append(problems, after.Fault("registries."+name, "is the registry that was called %q: undo the change, or restart the bridge with it", old))
+				errs = append(errs, after.ErrorAt("registries."+name, "is the registry that was called %q: undo the change, or restart the bridge with it", old))
 			}
 			continue
 		}
 		is := after.Registries[name]
 		for _, at := range slices.Sorted(maps.Keys(identity(is))) {
 			if from, to := identity(was)[at], identity(is)[at]; from != to {
-				problems = append(problems, after.Fault("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
+				errs = append(errs, after.ErrorAt("registries."+name+at, "changes from %q to %q: %s", from, to, moveRemedy))
 			}
 		}
 		if why := b.differ(ctx, name, was, is); why != "" {
-			problems = append(problems, after.Fault("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
+			errs = append(errs, after.ErrorAt("registries."+name+"."+is.Settings().Kind+".servers", "%s: %s", why, moveRemedy))
 		}
 	}
-	return problems
+	return errs
 }
 
 // renamed returns the name before of a registry that is new by its name alone: what

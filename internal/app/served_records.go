@@ -130,7 +130,7 @@ func untilDone(ctx context.Context) error {
 	return nil
 }
 
-// logStateErrors tells in the log of what could not be kept or read back, each fault
+// logStateErrors tells in the log of what could not be kept or read back, each error
 // once.
 func logStateErrors(observe func(mcp.Observation), log *slog.Logger) func(mcp.Observation) {
 	var mu sync.Mutex

@@ -32,7 +32,7 @@ type supervisor struct {
 // reloadRequest is a request to read the configuration again.
 type reloadRequest chan admin.Reload
 
-// Run keeps the registries in sync until ctx ends, which is no fault.
+// Run keeps the registries in sync until ctx ends, which is no error.
 func (p *Program) Run(ctx context.Context) error { return p.run(ctx, buildOptions{joins: true}) }
 
 // DryRun is Run for somebody who watches: it writes nothing, and logs what it would write.

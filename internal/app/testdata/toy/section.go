@@ -18,7 +18,7 @@ func (t *Toy) Parts() Parts {
 
 func (t *Toy) validate(v *validator, path string) {
 	if t.Name == "" {
-		v.fault(path+".name", "missing")
+		v.errorf(path+".name", "missing")
 	}
 }
 

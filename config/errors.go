@@ -10,8 +10,8 @@ import (
 	"github.com/xds-bridge/xds-bridge/naming"
 )
 
-// Fault is one thing that is wrong with a configuration.
-type Fault struct {
+// Error is one thing that is wrong with a configuration.
+type Error struct {
 	File    string `json:"file,omitempty"`
 	Line    int    `json:"line,omitempty"` // from 1; 0 where no place is known
 	Column  int    `json:"column,omitempty"`
@@ -19,8 +19,8 @@ type Fault struct {
 	Message string `json:"message"`
 }
 
-// Error returns the fault on one line: place, path, message.
-func (f Fault) Error() string {
+// Error returns the error on one line: place, path, message.
+func (f Error) Error() string {
 	var b strings.Builder
 	if f.File != "" {
 		b.WriteString(f.File + ":")
@@ -37,12 +37,12 @@ func (f Fault) Error() string {
 	return b.String() + f.Message
 }
 
-// Faults is everything that is wrong with a configuration, in the order of
+// Errors is everything that is wrong with a configuration, in the order of
 // the file.
-type Faults []Fault
+type Errors []Error
 
-// Error returns the faults, one a line.
-func (fs Faults) Error() string {
+// Error returns the errors, one a line.
+func (fs Errors) Error() string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {
 		lines[i] = f.Error()
@@ -50,14 +50,14 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Fault returns a fault of the configuration at a path, for those who find
+// ErrorAt returns an error of the configuration at a path, for those who find
 // one that Validate cannot know.
-func (c *Config) Fault(path, format string, args ...any) Fault {
-	return c.places.fault(path, format, args...)
+func (c *Config) ErrorAt(path, format string, args ...any) Error {
+	return c.places.errorAt(path, format, args...)
 }
 
-func (fs Faults) sorted() Faults {
-	slices.SortStableFunc(fs, func(a, b Fault) int {
+func (fs Errors) sorted() Errors {
+	slices.SortStableFunc(fs, func(a, b Error) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return fs
@@ -72,10 +72,10 @@ type places struct {
 	at   map[string]place
 }
 
-// fault returns a fault at a path, or at the nearest path above it that the
+// errorAt returns an error at a path, or at the nearest path above it that the
 // file holds.
-func (p places) fault(path, format string, args ...any) Fault {
-	f := Fault{File: p.file, Path: path, Message: fmt.Sprintf(format, args...)}
+func (p places) errorAt(path, format string, args ...any) Error {
+	f := Error{File: p.file, Path: path, Message: fmt.Sprintf(format, args...)}
 	for up := path; ; up = up[:max(strings.LastIndexAny(up, ".["), 0)] {
 		if at, ok := p.at[up]; ok {
 			f.Line, f.Column = at.line, at.column
