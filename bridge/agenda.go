@@ -68,10 +68,10 @@ func (a *agenda) pace(it *item) {
 	it.wait(queue, later(it.change.due(a.opts.Quiet, a.opts.MaxQuiet), it.notBefore))
 }
 
-// take removes and returns an item that is due: a change before an arrival
+// pop removes and returns an item that is due: a change before an arrival
 // before a refresh, but of every eight turns two are the arrivals' and one is
 // the refreshes', so that a flood of one kind does not stop the others.
-func (a *agenda) take(now time.Time) *item {
+func (a *agenda) pop(now time.Time) *item {
 	order := [...]*queue{&a.changes, &a.arrivals, &a.refreshes}
 	switch a.turn++; a.turn % 8 {
 	case 2, 5:

@@ -38,7 +38,7 @@ const (
 	eventValue   = 1024
 )
 
-// applied tells of the entries that were written: each in the log, the batch as
+// applied reports the entries that were written: each in the log, the batch as
 // an event, and how many they were of each bridge. It is called before what was
 // written counts as there, while it is still known why.
 func (j *journal) applied(o outcome, now time.Time) {
@@ -54,7 +54,7 @@ func (j *journal) applied(o outcome, now time.Time) {
 	for _, h := range o.change.Delete {
 		count(h.Key, opDelete)
 	}
-	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.Tell != nil || debug {
+	if debug := j.opts.Log.Enabled(context.Background(), slog.LevelDebug); j.opts.OnEvent != nil || debug {
 		j.trace(o, debug, fmt.Sprintf("%d entries created, %d updated, %d deleted", ops[opCreate], ops[opUpdate], ops[opDelete]))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(counts), func(a, b of) int { return cmp.Compare(a.bridge+a.op, b.bridge+b.op) }) {
@@ -68,7 +68,7 @@ func (j *journal) applied(o outcome, now time.Time) {
 // nameOf returns the bridge that claims a key or claimed it last.
 func (j *journal) nameOf(it *item, key string) string {
 	if origin, ok := j.planner.Winner(it.group, key); ok {
-		return j.ways[origin.Bridge].Name
+		return j.pipelines[origin.Bridge].Name
 	}
 	if o := it.orphans[key]; o != nil {
 		return o.scope.name
@@ -86,15 +86,15 @@ func opOf(w registry.Write) string {
 // trace leaves a trace of a batch: after an incident it can be told what was
 // deleted, when and why.
 func (j *journal) trace(o outcome, debug bool, what string) { //nolint:revive // what is wanted, not a mode
-	told := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
+	logged := make([]EntryChange, 0, min(len(o.change.Delete)+len(o.change.Put), eventChanges))
 	note := func(c EntryChange) {
 		if debug {
 			j.opts.Log.Debug("entry written", "target", j.opts.Target, "group", o.item.group.String(), "op", c.Op, "key", c.Key,
 				"bridge", c.Bridge, "service", c.Service, "reason", c.Cause, "before", c.Before, "after", c.After)
 		}
-		if len(told) < eventChanges {
+		if len(logged) < eventChanges {
 			c.Before, c.After = shortened(c.Before), shortened(c.After)
-			told = append(told, c)
+			logged = append(logged, c)
 		}
 	}
 	for _, h := range o.change.Delete {
@@ -108,11 +108,11 @@ func (j *journal) trace(o outcome, debug bool, what string) { //nolint:revive //
 		if w.Old != nil {
 			c.Before = w.Old.Value
 		}
-		if debug || len(told) < eventChanges {
+		if debug || len(logged) < eventChanges {
 			note(c)
 		}
 	}
-	j.tell(Event{Kind: EventApplied, Bridge: one(told), Subject: o.item.group.String(), What: what, Changes: told})
+	j.emit(Event{Kind: EventApplied, Bridge: one(logged), Subject: o.item.group.String(), What: what, Changes: logged})
 }
 
 // explain says for whom an entry was written or deleted, and why.

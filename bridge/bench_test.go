@@ -48,7 +48,7 @@ func dubboLike(s *registry.Service) ([]registry.Entry, error) {
 	return entries, nil
 }
 
-// sink is a target that keeps nothing and tells of each write.
+// sink is a target that keeps nothing and reports each write.
 type sink struct{ wrote chan time.Time }
 
 func (sink) Groups(context.Context) ([]registry.Group, error) { return nil, nil }
@@ -85,7 +85,7 @@ func running(b *testing.B, table *registry.Table) (*bridge.Loop, sink) {
 	for range nServices {
 		<-target.wrote
 	}
-	if _, err := loop.Settled(ctx); err != nil {
+	if _, err := loop.AwaitQuiet(ctx); err != nil {
 		b.Fatal(err)
 	}
 	return loop, target
@@ -155,7 +155,7 @@ func BenchmarkP07(b *testing.B) {
 	for range nServices {
 		<-target.wrote
 	}
-	if _, err := loop.Settled(b.Context()); err != nil {
+	if _, err := loop.AwaitQuiet(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	churned := heap() - before
@@ -203,7 +203,7 @@ func BenchmarkStatusOfMany(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	if _, err := loop.Settled(ctx); err != nil {
+	if _, err := loop.AwaitQuiet(ctx); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("summary", func(b *testing.B) {
@@ -260,7 +260,7 @@ func BenchmarkSharedGroup(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	if _, err := loop.Settled(ctx); err != nil {
+	if _, err := loop.AwaitQuiet(ctx); err != nil {
 		b.Fatal(err)
 	}
 	n := 0
@@ -269,7 +269,7 @@ func BenchmarkSharedGroup(b *testing.B) {
 		s := service("s0", fmt.Sprintf("10.0.0.1:80*%d", n%7+1))
 		s.Application = "app"
 		table.Put(s)
-		if _, err := loop.Settled(ctx); err != nil {
+		if _, err := loop.AwaitQuiet(ctx); err != nil {
 			b.Fatal(err)
 		}
 	}

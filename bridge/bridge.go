@@ -1,4 +1,4 @@
-// Package bridge keeps a target in step with the tables of one or more
+// Package bridge keeps a target in sync with the tables of one or more
 // sources: it plans, writes the difference, and holds deletions back until
 // both sides are known well enough. It knows no registry and no format.
 //
@@ -20,7 +20,7 @@ import (
 // Project turns a service into the entries that the target should hold for
 // it. It must be pure, and is called from several goroutines. An error leaves
 // the service's entries as they are, unless it is a *registry.LeftOut, which
-// stands beside the entries.
+// is beside the entries.
 type Project func(*registry.Service) ([]registry.Entry, error)
 
 // Bridge is one configured way from a table to the target of a Loop.
@@ -52,7 +52,7 @@ type Bridge struct {
 }
 
 // A Trace reads from an entry of ours where it came from, so that what a source
-// cannot tell of one service keeps no entry of another. It must be pure.
+// cannot report one service keeps no entry of another. It must be pure.
 type Trace interface {
 	// Origin returns the service that an entry was written for, empty where it
 	// does not say.
@@ -86,7 +86,7 @@ const (
 
 // Guard says how reluctantly a bridge deletes. See DefaultGuard. In the zero
 // value no rule about time or share applies; whatever the guard, nothing is
-// deleted while the source is not synced, stale or cannot tell of a service.
+// deleted while the source is not synced, stale or cannot report a service.
 type Guard = guard.Options
 
 // DefaultGuard returns the guard that a bridge has unless it is told
@@ -113,6 +113,6 @@ type Options struct {
 	Log      *slog.Logger
 	Author   func(registry.Entry) string // the bridge that wrote an entry of ours: one of this loop, or a name that none has, whose entries a person has to approve; empty: it does not say. nil: none does
 	Differ   func() string               // why another replica may know who claims what nobody here does; empty: none does. nil: none ever
-	Observe  func(Observation)           // told of every call and hold, from the loop's goroutine; may be nil
-	Tell     func(Event)                 // told of what a person may ask about later, from the loop's goroutine; may be nil
+	Observe  func(Observation)           // called for every call and hold, from the loop's goroutine; may be nil
+	OnEvent  func(Event)                 // called with what a person may ask about later, from the loop's goroutine; may be nil
 }

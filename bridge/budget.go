@@ -45,10 +45,10 @@ func (b *budget) spend(now time.Time) {
 	}
 }
 
-// settle takes in what came of a call. Failures of calls that began before the
+// callDone takes in what came of a call. Failures of calls that began before the
 // window was cut last say nothing new, and a refusal or a race says nothing of
 // how much the target can take.
-func (b *budget) settle(began time.Time, err error, now time.Time) {
+func (b *budget) callDone(began time.Time, err error, now time.Time) {
 	switch {
 	case err == nil:
 		if b.window > 0 {

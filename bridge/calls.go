@@ -30,7 +30,7 @@ const (
 	opList    = "list"
 	opRead    = "read"
 	opWrite   = "write"
-	opConsult = "consult" // of records, see decision.go
+	opRecords = "consult" // of records, see decision.go
 )
 
 // An outcome is what came of a call.
@@ -39,13 +39,13 @@ type outcome struct {
 	groups    []registry.Group
 	held      []registry.Held
 	err       error
-	consulted consultation
+	consulted recordsResult
 }
 
 // due returns the calls that are due, as many as may run at a time.
 func (e *engine) due(now time.Time) (calls []call) {
 	for e.working()+len(calls) < e.budget.calls() && !now.Before(e.budget.opens()) {
-		it := e.agenda.take(now)
+		it := e.agenda.pop(now)
 		if it == nil {
 			break
 		}
@@ -70,7 +70,7 @@ func (e *engine) due(now time.Time) (calls []call) {
 
 // working returns how many calls about groups are under way.
 func (e *engine) working() int {
-	if e.records.underWay != nil {
+	if e.records.inFlight != nil {
 		return e.calls - 1
 	}
 	return e.calls
@@ -94,7 +94,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 	if change.Empty() || e.dry { // a reading back begins and ends a watch too
 		return e.reading(it), it.watched != e.watches(it) && !it.unchecked()
 	}
-	if now.Sub(it.readAt) > recent && it.removesLeftover(change) {
+	if now.Sub(it.readAt) > recent && it.removesOrphan(change) {
 		return e.reading(it), true
 	}
 	c := call{op: opWrite, change: change, first: it.change.begin(now, e.opts.MaxQuiet)}
@@ -110,7 +110,7 @@ func (e *engine) next(it *item, now time.Time) (call, bool) {
 func (e *engine) reading(it *item) call { return call{op: opRead, watch: e.watches(it)} }
 
 // watches reports whether what others do to a group matters. Until every source
-// told of everything it may be that of any.
+// reported everything it may be that of any.
 func (e *engine) watches(it *item) bool {
 	return e.target.watched && (e.planner.Concerns(it.group) || !e.complete())
 }

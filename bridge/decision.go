@@ -90,12 +90,12 @@ func (g *guards) apply(id string, d decision, h *held, now time.Time) {
 		d.Keys = h.keys
 	}
 	for _, b := range g.scopes {
-		g.tellGuard(b, id, d, now)
+		g.applyTo(b, id, d, now)
 	}
 }
 
-// tellGuard tells a guard what a person decided about candidates.
-func (g *guards) tellGuard(b *scope, id string, d decision, now time.Time) {
+// applyTo tells a guard what a person decided about candidates.
+func (g *guards) applyTo(b *scope, id string, d decision, now time.Time) {
 	fate, what := guard.Denied, "denied by "+d.Who
 	if d.Approved {
 		fate, what = guard.Free, "approved by "+d.Who
@@ -114,12 +114,12 @@ func (g *guards) tellGuard(b *scope, id string, d decision, now time.Time) {
 	if d.Approved {
 		e.Kind, e.What, e.Why, e.Release = EventRelease, "hold ended", what, ""
 	}
-	g.journal.tell(e)
+	g.journal.emit(e)
 	g.opts.Log.Info("hold decided", "bridge", b.name, "hold", id, "approved", d.Approved, "who", d.Who, "entries", n)
 }
 
-// obey applies decisions that were recorded.
-func (g *guards) obey(decisions map[string]decision, now time.Time) {
+// applyRecorded applies decisions that were recorded.
+func (g *guards) applyRecorded(decisions map[string]decision, now time.Time) {
 	if !g.mayJudge() {
 		return
 	}

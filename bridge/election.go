@@ -25,7 +25,7 @@ type Election interface {
 type Leadership struct {
 	Role   Role
 	Term   int64     // rises with each leader
-	Until  time.Time // of a leader: no write may begin or go on after it; zero: no such time
+	Until  time.Time // of a leader: no write may begin or continue after it; zero: no such time
 	Leader string    // who leads; empty: nobody is known to
 }
 
@@ -53,7 +53,7 @@ func (e *engine) follow(next Leadership, now time.Time) {
 	}
 	e.opts.Log.Info("leadership changed", "target", e.opts.Target, "from", before.Role, "to", next.Role, "leader", next.Leader, "term", next.Term)
 	if next.Role == RoleLeader {
-		e.tookOverAt = now
+		e.takeoverAt = now
 		for _, it := range e.agenda.items {
 			it.caughtUp = false
 		}
@@ -121,7 +121,7 @@ func (e *engine) confirm(now time.Time) time.Time {
 // caughtUp reports whether everything was brought to where the role asks for
 // since the last take-over.
 func (e *engine) caughtUp() bool {
-	if e.listed == nil || e.asOf.Before(e.tookOverAt) {
+	if e.listed == nil || e.asOf.Before(e.takeoverAt) {
 		return false
 	}
 	for _, it := range e.agenda.items {

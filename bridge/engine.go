@@ -25,7 +25,7 @@ type engine struct {
 	clock  clock
 	relist bool // the next list is taken as if it were the first
 
-	tookOverAt  time.Time  // when everything had to be read anew last
+	takeoverAt  time.Time  // when everything had to be read anew last
 	confirmed   Leadership // for which the election was last told to be ready
 	confirmedAt time.Time  // when that was last looked at
 }
@@ -52,12 +52,12 @@ func newEngine(l *Loop, dry bool) *engine { //nolint:revive // of the engine, no
 		}
 	}
 	for i, b := range l.bridges {
-		w := &way{
+		p := &pipeline{
 			Bridge: b, index: i, services: make(map[registry.Name]*service), moved: make(map[registry.Name]struct{}),
 			reasons: make(map[Reason]int), unknowns: make(map[string]string),
 		}
-		f.ways = append(f.ways, w)
-		e.guards.addScope(w.Name, w)
+		f.pipelines = append(f.pipelines, p)
+		e.guards.addScope(p.Name, p)
 	}
 	return e
 }
@@ -86,8 +86,8 @@ func (e *engine) Step(now time.Time) (calls []call, next time.Time) {
 	if e.mayJudge() && e.guards.unjudged() { // what was to be added came to an end in this turn
 		next = now
 	}
-	consult, at := e.guards.consult(now)
-	calls = append(calls, consult...)
+	recordCalls, at := e.guards.recordsCall(now)
+	calls = append(calls, recordCalls...)
 	e.calls += len(calls)
 	next = soonest(soonest(next, at), soonest(e.confirm(now), e.view.publish(now)))
 	if at := e.agenda.next(); !at.IsZero() && e.working() < e.budget.calls() {
@@ -104,16 +104,16 @@ func (e *engine) Step(now time.Time) (calls []call, next time.Time) {
 // may depend on what was served before.
 func (e *engine) waitsForList() bool { return e.target.serves && e.listed == nil }
 
-// Take takes in what the source of a bridge told.
-func (e *engine) Take(bridge int, d registry.Delta, now time.Time) {
-	w := e.ways[bridge]
-	mayGo, fresh := w.learn(d, now)
+// ApplyDelta takes in what the source of a bridge told.
+func (e *engine) ApplyDelta(bridge int, d registry.Delta, now time.Time) {
+	p := e.pipelines[bridge]
+	mayGo, fresh := p.setCertainty(d, now)
 	if fresh {
 		e.guards.restart(e.guards.scopes[bridge], now)
 	}
-	w.moveScopes(d.Scopes)
-	for p := range w.projectAll(d.Rows) {
-		e.claim(w, p, now)
+	p.markScopes(d.Scopes)
+	for one := range p.projectAll(d.Rows) {
+		e.claim(p, one, now)
 	}
 	if mayGo {
 		e.guards.review(now)
@@ -121,17 +121,17 @@ func (e *engine) Take(bridge int, d registry.Delta, now time.Time) {
 }
 
 // claim hands what became of a service to the planner.
-func (e *engine) claim(w *way, p *projected, now time.Time) {
-	if p.err == nil {
-		origin := plan.Origin{Bridge: w.index, Service: p.name}
-		for _, group := range e.planner.Claim(origin, w.evidence(p.row), p.entries) {
+func (e *engine) claim(p *pipeline, one *projected, now time.Time) {
+	if one.err == nil {
+		origin := plan.Origin{Bridge: p.index, Service: one.name}
+		for _, group := range e.planner.Claim(origin, p.evidence(one.row), one.entries) {
 			if e.listed != nil { // else it becomes due once the target is listed
 				e.touch(group, now)
 			}
 		}
 	}
-	if w.note(p.name, p.state) && p.state.reason == ReasonInvalid {
-		e.journal.invalid(w, p)
+	if p.set(one.name, one.state) && one.state.reason == ReasonInvalid {
+		e.journal.invalid(p, one)
 	}
 }
 
@@ -151,11 +151,11 @@ func (e *engine) touch(group registry.Group, now time.Time) {
 	}
 }
 
-// Lose makes every group due in which something of ours has to be written
+// LoseSession makes every group due in which something of ours has to be written
 // once more, without a reading in between. A write under way may have gone to
 // either session, so its group is read.
-func (e *engine) Lose(now time.Time) {
-	e.journal.tell(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
+func (e *engine) LoseSession(now time.Time) {
+	e.journal.emit(Event{Kind: EventSession, What: "session lost; everything of ours is written once more"})
 	e.opts.Log.Info("the target lost its session; everything of ours is written once more", "target", e.opts.Target)
 	for _, it := range e.agenda.items {
 		it.again = it.again || it.busy
@@ -185,9 +185,9 @@ func (e *engine) resync(now time.Time) {
 	e.relist = true
 }
 
-// Disturb makes groups be read once more that changed, which ends the watch of one
+// ReadChanged makes groups be read once more that changed, which ends the watch of one
 // that is of no concern. Who writes nothing reads them once it has to.
-func (e *engine) Disturb(groups []registry.Group, now time.Time) {
+func (e *engine) ReadChanged(groups []registry.Group, now time.Time) {
 	if !e.acts() {
 		return
 	}
@@ -201,7 +201,7 @@ func (e *engine) Disturb(groups []registry.Group, now time.Time) {
 // readChanged makes a group be read that changed since it was: at once, but no
 // sooner after it was read or written than it is read back. After a write, which may
 // be what changed it, that is its reading back, and this is not put off: nothing
-// tells of what others do before that.
+// reports what others do before that.
 func (e *engine) readChanged(it *item, now time.Time) {
 	at := later(it.readAt, it.wroteAt).Add(e.target.verify)
 	switch {
@@ -228,7 +228,7 @@ func (e *engine) readAgain(it *item, now time.Time) {
 
 // quiet reports whether nothing is left to do but what waits for an event.
 func (e *engine) quiet() bool {
-	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.unjudged() && e.records.settled() &&
+	return e.stored() && len(e.agenda.changes) == 0 && !e.guards.unjudged() && e.records.allStored() &&
 		!slices.ContainsFunc(e.guards.scopes, func(b *scope) bool { return b.waits })
 }
 
@@ -243,11 +243,11 @@ func (e *engine) tune(guards map[string]Guard, opts Options, now time.Time) {
 	opts = opts.withDefaults()
 	e.opts.Workers, e.opts.Rate, e.opts.Timeout, e.opts.Retry = opts.Workers, opts.Rate, opts.Timeout, opts.Retry
 	e.opts.Quiet, e.opts.MaxQuiet, e.opts.Refresh = opts.Quiet, opts.MaxQuiet, opts.Refresh
-	for i, w := range e.ways {
-		if g, ok := guards[w.Name]; ok {
-			w.Guard = g
-			w.Guard.Mode = cmp.Or(g.Mode, GuardEnforce)
-			e.guards.scopes[i].guard.Options, e.guards.scopes[i].changed = w.Guard, true
+	for i, p := range e.pipelines {
+		if g, ok := guards[p.Name]; ok {
+			p.Guard = g
+			p.Guard.Mode = cmp.Or(g.Mode, GuardEnforce)
+			e.guards.scopes[i].guard.Options, e.guards.scopes[i].changed = p.Guard, true
 		}
 	}
 	e.guards.review(now)

@@ -43,7 +43,7 @@ const (
 	EventApplied   EventKind = "applied"   // a batch of changes was written
 )
 
-// A journal tells of what happens: events, observations and the log.
+// A journal reports what happens: events, observations and the log.
 type journal struct {
 	*facts
 
@@ -60,25 +60,25 @@ func (j *journal) observe(o Observation) {
 	}
 }
 
-// tell tells of an event, where anybody listens.
-func (j *journal) tell(e Event) {
-	if j.opts.Tell != nil {
+// emit reports an event, where anybody listens.
+func (j *journal) emit(e Event) {
+	if j.opts.OnEvent != nil {
 		e.Time, e.Target = j.now, j.opts.Target
-		j.opts.Tell(e)
+		j.opts.OnEvent(e)
 	}
 }
 
-// tellOf tells of a hold that is new or whose entries changed.
-func (j *journal) tellOf(h Hold, what string) {
-	j.tell(Event{
+// emitHold reports a hold that is new or whose entries changed.
+func (j *journal) emitHold(h Hold, what string) {
+	j.emit(Event{
 		Kind: EventHold, Bridge: h.Bridge, Subject: h.ID, Why: h.Reason, Since: h.Since, Release: h.Release,
 		What: fmt.Sprintf("%s: %d deletions", what, len(h.Entries)),
 	})
 }
 
-// complain logs failures: the first of an outage, each first refusal, and
+// logFailure logs failures: the first of an outage, each first refusal, and
 // then no more than one in a while.
-func (j *journal) complain(o outcome, wait time.Duration, now time.Time) {
+func (j *journal) logFailure(o outcome, wait time.Duration, now time.Time) {
 	level := j.opts.Log.Debug
 	refused := o.item.refused() && o.item.attempts == 1
 	if refused || j.failing == 1 && o.item.attempts == 1 || now.Sub(j.warnedAt) >= j.opts.Retry.Max {
@@ -88,9 +88,9 @@ func (j *journal) complain(o outcome, wait time.Duration, now time.Time) {
 		"attempt", o.item.attempts, "groups_failing", j.failing, "retry_in", wait, "err", o.err)
 }
 
-// drifted tells of a group that another changed since it was written or read.
+// drifted reports a group that another changed since it was written or read.
 // Restoring it waits for the next reading, so that no other writer is fought
-// more often than a group is refreshed or read back. What stays so is told of
+// more often than a group is refreshed or read back. What stays so is reported
 // once more, and then shown by status alone.
 func (j *journal) drifted(it *item, now time.Time) {
 	j.observe(Observation{Kind: ObservedDrift, Count: 1})
@@ -108,38 +108,38 @@ func (j *journal) drifted(it *item, now time.Time) {
 	case now.Sub(j.driftedAt) >= j.opts.Retry.Max: // the first of many
 		level, j.driftedAt = j.opts.Log.Warn, now
 	}
-	j.tell(e)
+	j.emit(e)
 	level("entries of ours are not as they were written", "target", j.opts.Target, "group", it.group.String(), "reason", e.Why, "ends", e.Release)
 }
 
-// overruled tells of a group that others keep otherwise than it is written.
+// overruled reports a group that others keep otherwise than it is written.
 func (j *journal) overruled(it *item) {
 	e := Event{
 		Kind: EventDrift, Subject: it.group.String(), What: "entries of ours stay otherwise than they are written",
 		Why: overridden, Release: "when whatever has them so ends",
 	}
-	j.tell(e)
+	j.emit(e)
 	j.opts.Log.Warn("entries of ours stay otherwise than they are written", "target", j.opts.Target, "group", e.Subject, "reason", e.Why, "ends", e.Release)
 }
 
-// reportRefusals tells of a refusal that is new.
+// reportRefusals reports a refusal that is new.
 func (j *journal) reportRefusals(it *item, err error) {
-	j.tell(Event{
+	j.emit(Event{
 		Kind: EventRefused, Subject: it.group.String(), What: fmt.Sprintf("%d of its entries refused", len(it.refusals)),
 		Why: err.Error(), Release: "when a try succeeds; there is one every " + j.opts.Retry.Max.String(),
 	})
 	j.opts.Log.Warn("target refused entries", "target", j.opts.Target, "group", it.group.String(), "entries", len(it.refusals), "err", err)
 }
 
-// invalid tells of a service of which no endpoint can be written.
-func (j *journal) invalid(w *way, p *projected) {
+// invalid reports a service of which no endpoint can be written.
+func (j *journal) invalid(w *pipeline, one *projected) {
 	what := "left as it was"
-	if p.err == nil { // what was written of it goes
+	if one.err == nil { // what was written of it goes
 		what = "without endpoints"
 	}
-	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: p.err})
-	j.tell(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(p.name), What: what, Why: p.state.detail})
-	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", p.name, "result", what, "reason", p.state.detail)
+	j.observe(Observation{Kind: ObservedInvalid, Bridge: w.Name, Count: 1, Err: one.err})
+	j.emit(Event{Kind: EventInvalid, Bridge: w.Name, Subject: string(one.name), What: what, Why: one.state.detail})
+	j.opts.Log.Warn("service cannot be written", "bridge", w.Name, "service", one.name, "result", what, "reason", one.state.detail)
 }
 
 // winner names who has what a conflict is about.
@@ -147,27 +147,27 @@ func (j *journal) winner(c plan.Conflict) string {
 	who := "an entry without owner"
 	switch {
 	case c.Ours:
-		return fmt.Sprintf("bridge %s, service %s", j.ways[c.Rival.Bridge].Name, c.Rival.Service)
+		return fmt.Sprintf("bridge %s, service %s", j.pipelines[c.Rival.Bridge].Name, c.Rival.Service)
 	case c.Owner != "":
 		who = "owner mark:" + c.Owner // as adopt, release and purge take it
 	}
-	if c.Taken != "" {
-		who += ", which has the address as " + c.Taken + ": the protocol of ours is a guess, and formats[].rules tells it"
+	if c.OtherKey != "" {
+		who += ", which has the address as " + c.OtherKey + ": the protocol of ours is a guess, and formats[].rules tells it"
 	}
 	return who
 }
 
-// warnOf counts and logs a hold that began, or would have.
-func (j *journal) warnOf(b *scope, h *held) {
+// warnHold counts and logs a hold that began, or would have.
+func (j *journal) warnHold(b *scope, h *held) {
 	j.observe(Observation{Kind: ObservedHold, Bridge: b.name, Count: len(h.Entries)})
 	j.opts.Log.Warn("deletions exceed what the guard permits", "bridge", b.name, "mode", b.guard.Options.Mode,
 		"hold", h.ID, "entries", len(h.Entries), "reason", h.Reason, "ends", h.Release)
 }
 
-// tellEnd tells of a hold that ended. A person's decision was told of already.
-func (j *journal) tellEnd(b *scope, h *held, why string) {
+// emitHoldEnd reports a hold that ended. A person's decision was reported already.
+func (j *journal) emitHoldEnd(b *scope, h *held, why string) {
 	if b.decided == "" {
-		j.tell(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
+		j.emit(Event{Kind: EventRelease, Bridge: b.name, Subject: h.ID, What: "hold ended", Why: why, Since: h.Since})
 	}
 	j.opts.Log.Info("hold ended", "bridge", b.name, "hold", h.ID, "reason", why)
 }

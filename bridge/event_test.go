@@ -17,7 +17,7 @@ func listens(s *story) *[]bridge.Event {
 
 func listensTo(s *story, kind func(bridge.EventKind) bool) *[]bridge.Event {
 	var events []bridge.Event
-	s.opts.Tell = func(e bridge.Event) { // read between steps alone
+	s.opts.OnEvent = func(e bridge.Event) { // read between steps alone
 		if kind(e.Kind) {
 			events = append(events, e)
 		}

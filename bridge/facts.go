@@ -10,17 +10,17 @@ import (
 
 // facts are what an engine knows of its sources, of its target, and of who leads.
 type facts struct {
-	opts    Options
-	target  traits
-	planner *plan.Planner
-	agenda  *agenda
-	ways    []*way
-	records *records
-	journal *journal
-	lead    Leadership
-	dry     bool // nothing is written
+	opts      Options
+	target    traits
+	planner   *plan.Planner
+	agenda    *agenda
+	pipelines []*pipeline
+	records   *records
+	journal   *journal
+	lead      Leadership
+	dry       bool // nothing is written
 
-	listed map[registry.Group]struct{} // the groups the target told of last; nil before that
+	listed map[registry.Group]struct{} // the groups the target reported last; nil before that
 	asOf   time.Time                   // when it was asked for them
 	unread map[registry.Group]struct{} // groups listed that still have to be read once
 }
@@ -59,9 +59,9 @@ func (f *facts) leads() bool { return f.opts.Election == nil || f.lead.Role == R
 // acts reports whether there is something to write.
 func (f *facts) acts() bool { return f.leads() || f.target.shared }
 
-// complete reports whether every source told of everything and still does.
+// complete reports whether every source reported everything and still does.
 func (f *facts) complete() bool {
-	return !slices.ContainsFunc(f.ways, func(w *way) bool { return !w.complete() })
+	return !slices.ContainsFunc(f.pipelines, func(p *pipeline) bool { return !p.complete() })
 }
 
 // mayJudge reports whether what the target stores is known well enough to judge

@@ -44,30 +44,30 @@ func (g *guards) scopeOf(o *orphan) *scope {
 // nothing is deleted on ignorance.
 func (g *guards) barred(o *orphan) verdict {
 	keeps := Policy("")
-	for _, w := range g.ways {
-		if w == o.scope.way || !o.Known && o.author == "" { // it may be of any
-			keeps = cmp.Or(keeps, w.keeps())
+	for _, w := range g.pipelines {
+		if w == o.scope.pipeline || !o.Known && o.author == "" { // it may be of any
+			keeps = cmp.Or(keeps, w.forbidding())
 		}
 	}
 	for _, origin := range g.planner.Losers(o.item.group, o.Key) {
-		keeps = cmp.Or(keeps, g.ways[origin.Bridge].keeps())
+		keeps = cmp.Or(keeps, g.pipelines[origin.Bridge].forbidding())
 	}
 	if keeps != "" {
 		return verdict{reason: ReasonReadOnly, detail: "policy " + string(keeps) + " keeps what is no longer claimed"}
 	}
-	if err := g.ignorance(o); err != nil {
+	if err := g.unknownReason(o); err != nil {
 		return verdict{reason: ReasonUnknown, detail: err.Error()}
 	}
 	return verdict{}
 }
 
-// ignorance returns why it may not be believed that nobody claims a key: because
+// unknownReason returns why it may not be believed that nobody claims a key: because
 // of any service that claimed it; where none is known, of the bridge that wrote
 // it or, of one that is not configured, of any that may have taken its services
 // over; or of another replica that may claim it.
-func (g *guards) ignorance(o *orphan) error {
+func (g *guards) unknownReason(o *orphan) error {
 	for _, origin := range g.planner.Losers(o.item.group, o.Key) {
-		if err := g.ways[origin.Bridge].ignorance(origin.Service); err != nil {
+		if err := g.pipelines[origin.Bridge].unknownReason(origin.Service); err != nil {
 			return err
 		}
 	}
@@ -79,12 +79,12 @@ func (g *guards) ignorance(o *orphan) error {
 			return errors.New(why)
 		}
 	}
-	for _, w := range g.ways {
-		told := o.author == o.scope.name && o.scope.way != nil
-		if told && w != o.scope.way {
+	for _, w := range g.pipelines {
+		reported := o.author == o.scope.name && o.scope.pipeline != nil
+		if reported && w != o.scope.pipeline {
 			continue
 		}
-		if err := w.ignoranceOf(o.entry()); err != nil {
+		if err := w.unknownReasonOf(o.entry()); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (g *guards) ignorance(o *orphan) error {
 }
 
 // judge returns what becomes of an orphan. What is no endpoint settles as a
-// missing endpoint does, for whoever still reads what it was told of before.
+// missing endpoint does, for whoever still reads what it was sent before.
 func (g *guards) judge(o *orphan, now time.Time) verdict {
 	if v := g.barred(o); v.reason != "" {
 		return v
@@ -113,7 +113,7 @@ func (g *guards) judge(o *orphan, now time.Time) verdict {
 		return verdict{reason: ReasonHeld, detail: "a person denied that it is deleted"}
 	case guard.Last:
 		return verdict{reason: ReasonWaiting, detail: "the last endpoint waits"}
-	case guard.Untold:
+	case guard.Unreported:
 		return verdict{reason: ReasonUnknown, detail: "the source cannot tell"}
 	case guard.Settling:
 	}
@@ -133,12 +133,12 @@ func (g *guards) account(it *item, now time.Time) {
 	}
 	for key, o := range before {
 		if it.orphans[key] != o && o.Known {
-			g.ways[o.Origin.Bridge].leave(o.Origin.Service, it.group, -1)
+			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, -1)
 		}
 	}
 	for key, o := range it.orphans {
 		if before[key] != o && o.Known {
-			g.ways[o.Origin.Bridge].leave(o.Origin.Service, it.group, +1)
+			g.pipelines[o.Origin.Bridge].addLeft(o.Origin.Service, it.group, +1)
 		}
 	}
 	if len(it.orphans) > 0 {
@@ -151,10 +151,10 @@ func (g *guards) account(it *item, now time.Time) {
 
 // orphans returns the orphans of a group. Those that were there before stay as they are.
 func (g *guards) orphans(it *item, before map[string]*orphan, now time.Time) (all map[string]*orphan) {
-	for found := range g.planner.Surplus(it.group) {
+	for found := range g.planner.Orphans(it.group) {
 		o := before[found.Key]
-		if o == nil || o.Surplus != found {
-			o = &orphan{Surplus: found, item: it, since: now}
+		if o == nil || o.Orphan != found {
+			o = &orphan{Orphan: found, item: it, since: now}
 			o.scope = g.scopeOf(o)
 		}
 		if all == nil {
@@ -217,7 +217,7 @@ func (g *guards) claimOf(o *orphan, now time.Time) guard.Claim {
 
 // unjudged reports whether a guard has yet to judge by what it was told.
 func (g *guards) unjudged() bool {
-	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.way == nil || b.way.complete()) })
+	return g.acts() && slices.ContainsFunc(g.scopes, func(b *scope) bool { return b.changed && (b.pipeline == nil || b.pipeline.complete()) })
 }
 
 // judgeAll has each guard judge whose facts or time have changed, and returns when
@@ -228,8 +228,8 @@ func (g *guards) judgeAll(now time.Time) (next time.Time) {
 	}
 	for _, b := range g.scopes {
 		dials := 0
-		if b.way != nil {
-			if dials = b.way.known.Dials; !b.way.complete() {
+		if b.pipeline != nil {
+			if dials = b.pipeline.known.Dials; !b.pipeline.complete() {
 				continue
 			}
 		}
@@ -248,13 +248,13 @@ func (g *guards) follow(b *scope, r guard.Round, now time.Time) {
 		g.storeRecord(b, changed)
 	}
 	g.release(b, r, now)
-	if r.Reconnect && b.way != nil && b.way.Recheck != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
+	if r.Reconnect && b.pipeline != nil && b.pipeline.Recheck != nil && now.Sub(b.asked) >= b.guard.Options.Confirm/2 {
 		b.asked = now
-		b.way.Recheck()
+		b.pipeline.Recheck()
 	}
 	if h := b.holdStatus(g.opts.Target, r.Warned); h != nil {
-		g.journal.tellOf(h.Hold, "would be held back")
-		g.journal.warnOf(b, h)
+		g.journal.emitHold(h.Hold, "would be held back")
+		g.journal.warnHold(b, h)
 	}
 	g.showHold(b, r, now)
 }
@@ -285,7 +285,7 @@ func (g *guards) touch(groups []registry.Group, now time.Time) {
 
 // addScope adds the scope of a bridge. A plan shows what is left once waits are
 // over.
-func (g *guards) addScope(name string, w *way) *scope {
+func (g *guards) addScope(name string, w *pipeline) *scope {
 	o := DefaultGuard()
 	if w != nil {
 		o = w.Guard
@@ -294,7 +294,7 @@ func (g *guards) addScope(name string, w *way) *scope {
 		o.Settle, o.LastEndpoint = 0, 0
 	}
 	sum := sha256.Sum256([]byte(name))
-	b := &scope{name: name, way: w, guard: guard.New(o, nil), record: hex.EncodeToString(sum[:4])}
+	b := &scope{name: name, pipeline: w, guard: guard.New(o, nil), record: hex.EncodeToString(sum[:4])}
 	g.restore(b)
 	g.scopes = append(g.scopes, b)
 	return b
@@ -316,7 +316,7 @@ func (g *guards) restart(b *scope, now time.Time) {
 // reset forgets all that the guard of a scope knows: another replica judges, or did.
 func (g *guards) reset(b *scope) {
 	if b.held != nil && !g.acts() {
-		g.journal.tellEnd(b, b.held, "another replica leads by now")
+		g.journal.emitHoldEnd(b, b.held, "another replica leads by now")
 	}
 	b.held, b.denied, b.waits = nil, nil, false
 	b.guard, b.changed = guard.New(b.guard.Options, nil), true

@@ -52,7 +52,7 @@ func TestHold(t *testing.T) {
 		"it stays while the source cannot tell of a part, and a decision counts by then": func(t *testing.T) {
 			var ended []bridge.Event
 			s := held(t, func(s *story) {
-				s.opts.Tell = func(e bridge.Event) {
+				s.opts.OnEvent = func(e bridge.Event) {
 					if e.Kind == bridge.EventRelease {
 						ended = append(ended, e)
 					}

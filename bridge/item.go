@@ -12,15 +12,15 @@ import (
 // The zero group stands for the list of all groups.
 type item struct {
 	slot
-	belief
-	trouble
+	freshness
+	failureState
 	shown
 
 	group    registry.Group
 	arrive   bool // nothing was written to the group yet, and nothing of ours was there
 	caughtUp bool // it was as the role asks for since the last take-over
 	change   pace
-	left     map[registry.Entry]time.Time // since when entries stand beside what replaced them
+	left     map[registry.Entry]time.Time // since when entries are beside what replaced them
 	wakeAt   time.Time                    // when a deletion that waits may go
 	orphans  map[string]*orphan
 }
@@ -36,8 +36,8 @@ type slot struct {
 	again  bool // has to be read once more after that
 }
 
-// A belief is how well it is known what a group holds.
-type belief struct {
+// A freshness is how well it is known what a group holds.
+type freshness struct {
 	readAt  time.Time // when what is believed was last known to be so; zero: read first
 	wroteAt time.Time
 	checkAt time.Time // when the last write is to be read back; zero: not at all, or it was
@@ -46,8 +46,8 @@ type belief struct {
 	missed  int       // readings back in a row that found something else
 }
 
-// A trouble is what failed of late.
-type trouble struct {
+// A failureState is what failed of late.
+type failureState struct {
 	notBefore time.Time // after a failure, whatever changes
 	attempts  int       // failures in a row
 	races     int       // conflicts with other writers in a row
@@ -169,7 +169,7 @@ func (it *item) start() {
 // a look before that.
 func (it *item) waits() bool { return it.parked && !it.change.pending() }
 
-func (it *item) removesLeftover(c registry.Change) bool {
+func (it *item) removesOrphan(c registry.Change) bool {
 	for _, h := range c.Delete {
 		if o := it.orphans[h.Key]; o != nil && o.missing() {
 			return true

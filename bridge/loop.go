@@ -12,17 +12,17 @@ import (
 // the calls that it asks for. One goroutine, that of run, touches the engine. Beside
 // it run the calls and, of each bridge, what passes the wake-ups of its table on.
 type driver struct {
-	engine   *engine
-	target   registry.Target
-	feeds    []*feed
-	outcomes chan outcome
-	lost     <-chan struct{}            // ready when the target lost a session of ours
-	watched  registry.Watched           // the target, where it is one
-	others   <-chan struct{}            // ready when others changed a group
-	changed  <-chan struct{}            // ready when the leadership may have changed
-	waiters  map[chan<- Status]struct{} // for Settled
-	answered chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
-	settled  func()                     // tells a target that serves, once, that it is complete; nil: that was done
+	engine     *engine
+	target     registry.Target
+	feeds      []*feed
+	outcomes   chan outcome
+	lost       <-chan struct{}            // ready when the target lost a session of ours
+	watched    registry.Watched           // the target, where it is one
+	others     <-chan struct{}            // ready when others changed a group
+	changed    <-chan struct{}            // ready when the leadership may have changed
+	waiters    map[chan<- Status]struct{} // for Settled
+	answered   chan<- struct{}            // closed at the end of the turn; nil: nobody asked anything
+	onComplete func()                     // tells a target that serves, once, that it is complete; nil: that was done
 }
 
 // A feed is what is read of the table of a bridge.
@@ -35,7 +35,7 @@ type feed struct {
 func newDriver(l *Loop, dry bool) *driver { //nolint:revive // of the driver, not of the call
 	d := &driver{engine: newEngine(l, dry), target: l.target, outcomes: make(chan outcome), waiters: make(map[chan<- Status]struct{})}
 	if s, serves := l.target.(registry.Serving); serves && !dry {
-		d.settled = s.Settled
+		d.onComplete = s.SourcesComplete
 	}
 	return d
 }
@@ -79,15 +79,15 @@ func (d *driver) wait(ctx context.Context, wake <-chan struct{}, asks <-chan que
 	case <-wake:
 		return d.look, true
 	case o := <-d.outcomes:
-		return func(now time.Time) { d.settle(o, now) }, true //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
+		return func(now time.Time) { d.callDone(o, now) }, true //nolint:contextcheck // below, a log is asked for its level; nothing is waited for
 	case _, open := <-d.lost:
 		if open {
-			return d.engine.Lose, true
+			return d.engine.LoseSession, true
 		}
 		d.lost = nil
 		return nothing, true
 	case <-d.others:
-		return func(now time.Time) { d.engine.Disturb(d.watched.Changes(), now) }, true
+		return func(now time.Time) { d.engine.ReadChanged(d.watched.Changes(), now) }, true
 	case q := <-asks:
 		return func(now time.Time) {
 			d.look(now)
@@ -145,9 +145,9 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 		o.held, o.err = read(limited, c.item.group)
 	case opWrite:
 		o.err = d.target.Write(limited, c.change)
-	case opConsult:
+	case opRecords:
 		if r, ok := d.target.(registry.Recorder); ok {
-			o.consulted, o.err = consult(limited, r, c.records, c.guards)
+			o.consulted, o.err = syncRecords(limited, r, c.records, c.guards)
 		}
 	}
 	if o.err != nil && limited.Err() != nil && ctx.Err() == nil {
@@ -161,7 +161,7 @@ func (d *driver) do(ctx context.Context, c call) outcome {
 func (d *driver) listen(ctx context.Context) (<-chan struct{}, func()) {
 	wake := make(chan struct{}, 1)
 	done := make(chan struct{})
-	for _, w := range d.engine.ways {
+	for _, w := range d.engine.pipelines {
 		f := &feed{reader: w.Table.Reader(), begin: w.Begin, begun: make(chan struct{})}
 		d.feeds = append(d.feeds, f)
 		go func() {
@@ -197,9 +197,9 @@ func (f *feed) forward(ctx context.Context, to chan<- struct{}) {
 	}
 }
 
-// settle tells the engine what came of a call.
-func (d *driver) settle(o outcome, now time.Time) {
-	if d.engine.Settle(o, now); o.op == opList {
+// callDone tells the engine what came of a call.
+func (d *driver) callDone(o outcome, now time.Time) {
+	if d.engine.CallDone(o, now); o.op == opList {
 		d.look(now) // it may have waited for that
 	}
 }
@@ -212,17 +212,17 @@ func (d *driver) look(now time.Time) {
 	for i, f := range d.feeds {
 		select {
 		case <-f.begun:
-			d.engine.Take(i, f.reader.Drain(), now)
+			d.engine.ApplyDelta(i, f.reader.Drain(), now)
 		default:
 		}
 	}
 }
 
 // answer tells those who wait for quiet, and a target that serves the first time.
-// What the tables tell by then counts, though no wake-up told of it yet; it reports
+// What the tables tell by then counts, though no wake-up reported it yet; it reports
 // whether that asks for another turn.
 func (d *driver) answer(now time.Time) bool {
-	if d.settled == nil && len(d.waiters) == 0 || !d.engine.stored() {
+	if d.onComplete == nil && len(d.waiters) == 0 || !d.engine.stored() {
 		return false
 	}
 	before := d.engine.agenda.next()
@@ -230,9 +230,9 @@ func (d *driver) answer(now time.Time) bool {
 	if !d.engine.stored() || !d.engine.agenda.next().Equal(before) || d.engine.mayJudge() && d.engine.guards.unjudged() {
 		return true
 	}
-	if d.settled != nil {
-		d.settled()
-		d.settled = nil
+	if d.onComplete != nil {
+		d.onComplete()
+		d.onComplete = nil
 	}
 	if len(d.waiters) > 0 && d.engine.quiet() {
 		d.engine.view.update(now)

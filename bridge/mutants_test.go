@@ -10,7 +10,7 @@ import (
 
 func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
-		{"what the source cannot tell stays", "way.go", "func cannotTell(err error) error {\n\tif err == nil {", "func cannotTell(err error) error {\n\tif true {"},
+		{"what the source cannot tell stays", "pipeline.go", "func unknownError(err error) error {\n\tif err == nil {", "func unknownError(err error) error {\n\tif true {"},
 		{"a group that was never read has no count", "guards.go", "it.readAt.IsZero() && (unread ||", "false && (unread ||"},
 		{"what is not stored yet is no baseline", "guards.go", "New: !d.Held", "New: false"},
 		{"what was added before the records were read is no baseline", "records.go", "\tb.guard.Load(all)\n", "\tb.guard = guard.New(b.guard.Options, all)\n"},

@@ -8,17 +8,17 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Settle takes an outcome in and puts its group back on the agenda.
-func (e *engine) Settle(o outcome, now time.Time) {
+// CallDone takes an outcome in and puts its group back on the agenda.
+func (e *engine) CallDone(o outcome, now time.Time) {
 	e.calls--
 	if o.isCheck() {
 		e.checks--
 	}
-	if o.op == opConsult {
-		e.guards.consulted(o, now)
+	if o.op == opRecords {
+		e.guards.recordsSynced(o, now)
 		return
 	}
-	e.budget.settle(o.began, o.err, now)
+	e.budget.callDone(o.began, o.err, now)
 	e.journal.observe(Observation{Kind: ObservedCall, Op: o.op, Count: 1, Took: now.Sub(o.began), Err: o.err})
 	switch {
 	case o.op == opWrite && errors.Is(o.err, registry.ErrRefused):
@@ -230,13 +230,13 @@ func (e *engine) failed(o outcome, now time.Time) {
 	if it.refused() {
 		it.finish() // it cannot be brought further
 		if it.attempts == 1 {
-			e.journal.tell(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
+			e.journal.emit(Event{Kind: EventRefused, Subject: it.group.String(), What: o.op + " refused", Why: o.err.Error()})
 		}
 		queue, wait = &e.agenda.refreshes, e.opts.Retry.Max
 	}
 	it.notBefore = now.Add(wait)
 	it.wait(queue, it.notBefore)
-	e.journal.complain(o, wait, now)
+	e.journal.logFailure(o, wait, now)
 	e.journal.observe(Observation{Kind: ObservedRetry, Op: o.op, Count: 1, Err: o.err})
 }
 

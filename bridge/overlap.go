@@ -29,12 +29,12 @@ func (d *draft) replaces(change registry.Change, h registry.Held) bool {
 		return false
 	}
 	origin, ok := d.planner.Winner(change.Group, h.Key)
-	return ok && (d.ways[origin.Bridge].Policy == PolicySync || d.ways[origin.Bridge].Policy == PolicyUpsertOnly)
+	return ok && (d.pipelines[origin.Bridge].Policy == PolicySync || d.pipelines[origin.Bridge].Policy == PolicyUpsertOnly)
 }
 
-// mayReplace reports whether an entry that was replaced has stood beside what
+// mayReplace reports whether an entry that was replaced has been beside what
 // replaced it for long enough. Of one that another process left it is not known
-// since when it stands there: it counts from when it is first seen.
+// since when it is there: it counts from when it is first seen.
 func (d *draft) mayReplace(h registry.Held) bool {
 	if _, known := d.item.left[h.Entry]; !known {
 		d.item.leave(h.Entry, d.now)

@@ -24,7 +24,7 @@ type clock struct {
 // set takes in that a turn ends, and when the next one is due.
 func (c *clock) set(due, now time.Time) { c.due, c.seen = due, now }
 
-// paused reports whether a turn is late, or the clock on the wall went on
+// paused reports whether a turn is late, or the clock on the wall continued
 // without the one that timers follow, as on a machine that was suspended.
 func (c *clock) paused(now time.Time) bool {
 	slept := now.Round(0).Sub(c.seen.Round(0)) - now.Sub(c.seen)

@@ -10,12 +10,12 @@ import (
 
 // pausing starts a bridge of 20 services with one endpoint each, and returns
 // what stops its loop for as long as the process would be: nothing is read and
-// nothing is written meanwhile, and waits go on.
+// nothing is written meanwhile, and waits continue.
 func pausing(t *testing.T) (*story, func(time.Duration)) {
 	t.Helper()
 	var pause atomic.Int64
 	s := newStory(t).bridge("b", bridge.DefaultGuard())
-	s.opts.Tell = func(e bridge.Event) {
+	s.opts.OnEvent = func(e bridge.Event) {
 		if e.Kind == bridge.EventInvalid {
 			time.Sleep(time.Duration(pause.Load()))
 		}

@@ -54,8 +54,8 @@ func (d *draft) successor(change registry.Change) (next plan.Origin, succeeds bo
 		return next, false
 	}
 	puts := slices.DeleteFunc(slices.Clone(change.Put), func(w registry.Write) bool { return w.Old != nil || !registry.IsEndpoint(w.New.Key) })
-	wanted := slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return !registry.IsEndpoint(e.Key) })
-	if len(puts) == 0 || len(puts) < len(wanted) {
+	desired := slices.DeleteFunc(slices.Clone(change.Want), func(e registry.Entry) bool { return !registry.IsEndpoint(e.Key) })
+	if len(puts) == 0 || len(puts) < len(desired) {
 		return next, false // it has it already
 	}
 	next, _ = d.planner.Winner(d.item.group, puts[0].New.Key)
@@ -83,9 +83,9 @@ func (d *draft) conflict(before []note, c *plan.Conflict) {
 	if slices.ContainsFunc(before, func(o note) bool { return o.conflict != nil && *o.conflict == *c }) {
 		return
 	}
-	bridge := d.ways[c.Origin.Bridge].Name
+	bridge := d.pipelines[c.Origin.Bridge].Name
 	d.journal.observe(Observation{Kind: ObservedConflict, Bridge: bridge, Count: 1})
-	d.journal.tell(Event{
+	d.journal.emit(Event{
 		Kind: EventConflict, Bridge: bridge, Subject: d.item.group.String(), What: "claim to " + c.Key + " refused",
 		Why: "it belongs to " + d.journal.winner(*c), Release: "when the other entry goes, or adopt takes it over",
 	})
@@ -99,12 +99,12 @@ func (d *draft) conflict(before []note, c *plan.Conflict) {
 
 // permitPuts leaves out the writes that the policies of their bridges forbid.
 func (d *draft) permitPuts(change registry.Change) registry.Change {
-	if !slices.ContainsFunc(d.ways, func(w *way) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
+	if !slices.ContainsFunc(d.pipelines, func(w *pipeline) bool { return w.Policy == PolicyReadOnly || w.Policy == PolicyCreateOnly }) {
 		return change
 	}
 	return change.KeepPuts(func(w registry.Write) bool {
 		origin, _ := d.planner.Winner(d.item.group, w.New.Key)
-		policy := d.ways[origin.Bridge].Policy
+		policy := d.pipelines[origin.Bridge].Policy
 		update := w.Old != nil && w.Old.Value != w.New.Value
 		if policy != PolicyReadOnly && (policy != PolicyCreateOnly || !update) {
 			return true
@@ -158,7 +158,7 @@ func endpoints(list []registry.Held) (n int) {
 // is another of ours under it, or a foreign one that wins.
 func (d *draft) mayDisplace(h registry.Held) bool {
 	origin, ok := d.planner.Winner(d.item.group, h.Key)
-	if ok && d.ways[origin.Bridge].Policy == PolicySync {
+	if ok && d.pipelines[origin.Bridge].Policy == PolicySync {
 		return true
 	}
 	d.item.note(note{origin: origin, known: ok, reason: ReasonReadOnly, detail: "the policy forbids the deletion"})

@@ -25,14 +25,14 @@ const (
 )
 
 // projectAll yields the rows with what they claim.
-func (w *way) projectAll(rows map[registry.Name]registry.Row) func(yield func(*projected) bool) {
+func (p *pipeline) projectAll(rows map[registry.Name]registry.Row) func(yield func(*projected) bool) {
 	return func(yield func(*projected) bool) {
 		for names := range slices.Chunk(slices.Sorted(maps.Keys(rows)), projectedAtATime) {
 			part := make([]projected, len(names))
 			for i, name := range names {
 				part[i].name, part[i].row = name, rows[name]
 			}
-			w.projectPart(part)
+			p.projectPart(part)
 			for i := range part {
 				if !yield(&part[i]) {
 					return
@@ -43,13 +43,13 @@ func (w *way) projectAll(rows map[registry.Name]registry.Row) func(yield func(*p
 }
 
 // projectPart works out what services claim and returns when all is done.
-func (w *way) projectPart(part []projected) {
+func (p *pipeline) projectPart(part []projected) {
 	var all sync.WaitGroup
 	for some := range slices.Chunk(part, projectedByOne) {
 		all.Go(func() {
 			for i := range some {
-				p := &some[i]
-				p.entries, p.state, p.err = w.project(p.row.Service)
+				one := &some[i]
+				one.entries, one.state, one.err = p.project(one.row.Service)
 			}
 		})
 	}

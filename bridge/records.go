@@ -23,9 +23,9 @@ const (
 )
 
 const (
-	// consultEvery is how often the records are looked at while there is a hold,
+	// recordsEvery is how often the records are looked at while there is a hold,
 	// or other replicas may have one, and how long a failure is waited out.
-	consultEvery = 5 * time.Second
+	recordsEvery = 5 * time.Second
 
 	// buckets is how many records of a guard there are at most.
 	buckets = 64
@@ -47,8 +47,8 @@ type record struct {
 	tried chan<- error // told once how the first attempt ended; nil: nobody waits
 }
 
-// tell says how an attempt to store the record ended.
-func (r *record) tell(err error) {
+// reportTried says how an attempt to store the record ended.
+func (r *record) reportTried(err error) {
 	if r.tried != nil {
 		r.tried <- err
 		r.tried = nil
@@ -65,7 +65,7 @@ type records struct {
 	reads, stores bool // the target keeps records; and this loop may change them
 
 	pending   map[recordName]record
-	underWay  map[recordName]record // nil: no call about them is
+	inFlight  map[recordName]record // nil: no call about them is
 	consulted time.Time             // when they were last looked at
 	failed    bool                  // then
 	loaded    bool                  // those of the guards were read, or may not be
@@ -110,7 +110,7 @@ var errReplaced = errors.New("another decision took its place")
 // add has a record stored in the place of what was to be stored under its name.
 func (r *records) add(next record) {
 	if before, waits := r.pending[next.recordName]; waits {
-		before.tell(errReplaced)
+		before.reportTried(errReplaced)
 	}
 	r.pending[next.recordName] = next
 }
@@ -119,13 +119,13 @@ func (r *records) add(next record) {
 // refuse.
 func (r *records) unstored(name recordName) bool {
 	next, waits := r.pending[name]
-	was, underWay := r.underWay[name]
-	return waits && !next.refused() || underWay && !was.refused()
+	was, inFlight := r.inFlight[name]
+	return waits && !next.refused() || inFlight && !was.refused()
 }
 
-// settled reports whether no record is unstored.
-func (r *records) settled() bool {
-	for _, list := range []map[recordName]record{r.pending, r.underWay} {
+// allStored reports whether no record is unstored.
+func (r *records) allStored() bool {
+	for _, list := range []map[recordName]record{r.pending, r.inFlight} {
 		for name := range list {
 			if r.unstored(name) {
 				return false
@@ -140,40 +140,40 @@ func (r *records) next() time.Time {
 	if len(r.pending) > 0 && !r.failed {
 		return time.Time{}
 	}
-	return r.consulted.Add(consultEvery)
+	return r.consulted.Add(recordsEvery)
 }
 
-// take returns what is to be stored now.
-func (r *records) take() []record {
-	r.underWay, r.pending = r.pending, make(map[recordName]record)
-	return slices.SortedFunc(maps.Values(r.underWay), func(a, b record) int { return a.compare(b.recordName) })
+// startPending returns what is to be stored now.
+func (r *records) startPending() []record {
+	r.inFlight, r.pending = r.pending, make(map[recordName]record)
+	return slices.SortedFunc(maps.Values(r.inFlight), func(a, b record) int { return a.compare(b.recordName) })
 }
 
-// settle takes in what came of a call. What could not be stored waits for the next
+// callDone takes in what came of a call. What could not be stored waits for the next
 // one, unless a newer record took its place.
-func (r *records) settle(o outcome, now time.Time) {
-	r.underWay, r.consulted, r.failed = nil, now, o.err != nil
+func (r *records) callDone(o outcome, now time.Time) {
+	r.inFlight, r.consulted, r.failed = nil, now, o.err != nil
 	for _, was := range o.consulted.records {
-		was.tell(was.err)
+		was.reportTried(was.err)
 		if _, newer := r.pending[was.recordName]; was.err != nil && !newer {
 			r.pending[was.recordName] = was
 		}
 	}
 }
 
-// consultation is what came of a look. What could not be read is nil.
-type consultation struct {
+// recordsResult is what came of a look. What could not be read is nil.
+type recordsResult struct {
 	records   []record // that were to be stored, each with what came of it
 	guards    map[string][]guard.Record
 	decisions map[string]decision
 	holds     map[string]Hold
 }
 
-// consult stores records and reads all there are, those of the guards where they
+// syncRecords stores records and reads all there are, those of the guards where they
 // are asked for. What fails costs itself alone; the error is that of the first that
 // was not merely refused.
-func consult(ctx context.Context, r registry.Recorder, list []record, guards bool) (consultation, error) { //nolint:revive // what is wanted, not a mode
-	c := consultation{records: list}
+func syncRecords(ctx context.Context, r registry.Recorder, list []record, guards bool) (recordsResult, error) { //nolint:revive // what is wanted, not a mode
+	c := recordsResult{records: list}
 	var failed, refused error
 	note := func(err error) {
 		if errors.Is(err, registry.ErrRefused) {
@@ -273,11 +273,11 @@ func (g *guards) restore(b *scope) {
 	b.changed = true
 }
 
-// consult returns the call that stores and reads records, where that is due, and
+// recordsCall returns the call that stores and reads records, where that is due, and
 // when it has to be called again; the zero time where only an event helps.
-func (g *guards) consult(now time.Time) ([]call, time.Time) {
+func (g *guards) recordsCall(now time.Time) ([]call, time.Time) {
 	r := g.records
-	if !r.reads || r.underWay != nil || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
+	if !r.reads || r.inFlight != nil || g.dry && r.loaded || !g.looks() && len(r.pending) == 0 {
 		return nil, time.Time{}
 	}
 	if at := r.next(); now.Before(at) {
@@ -287,7 +287,7 @@ func (g *guards) consult(now time.Time) ([]call, time.Time) {
 	if !r.loaded && !g.target.shared { // what was to be stored before is older than what is there
 		maps.DeleteFunc(r.pending, func(n recordName, _ record) bool { return n.kind == recordGuard })
 	}
-	return []call{{op: opConsult, records: r.take(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)}}, time.Time{}
+	return []call{{op: opRecords, records: r.startPending(), guards: !r.loaded, began: now, until: now.Add(g.opts.Timeout)}}, time.Time{}
 }
 
 // looks reports whether there may be records that say something new.
@@ -296,14 +296,14 @@ func (g *guards) looks() bool {
 		slices.ContainsFunc(g.scopes, func(b *scope) bool { return len(b.holds()) > 0 })
 }
 
-// consulted takes in what the records say.
-func (g *guards) consulted(o outcome, now time.Time) {
+// recordsSynced takes in what the records say.
+func (g *guards) recordsSynced(o outcome, now time.Time) {
 	r := g.records
 	if o.err != nil && !r.failed {
 		g.opts.Log.Warn("what the guard remembers cannot all be kept in the registry or read there: a restart would forget it", "target", g.opts.Target, "err", o.err)
 	}
-	waited := r.underWay
-	r.settle(o, now)
+	waited := r.inFlight
+	r.callDone(o, now)
 	for _, it := range inOrder(maps.Keys(g.owing)) {
 		for _, o := range it.orphans {
 			if _, waits := waited[o.scope.recordOf(it.group)]; waits {
@@ -320,6 +320,6 @@ func (g *guards) consulted(o outcome, now time.Time) {
 	}
 	if o.consulted.decisions != nil {
 		r.decided = len(o.consulted.decisions) > 0
-		g.obey(o.consulted.decisions, now)
+		g.applyRecorded(o.consulted.decisions, now)
 	}
 }

@@ -34,24 +34,24 @@ func TestRecords_FailureOfOne(t *testing.T) {
 			r.keep(recordDecisions, "b", decision{Who: "bob"})
 			now := time.Unix(0, 0)
 			for range 3 { // it is tried again, and keeps no other waiting
-				c, failure := consult(t.Context(), s, r.take(), false)
+				c, failure := syncRecords(t.Context(), s, r.startPending(), false)
 				if !errors.Is(failure, err) || c.decisions["b"].Who != "bob" || c.holds == nil {
 					t.Fatalf("consult() = %+v, %v, want the decision of bob and %v", c, failure, err)
 				}
-				r.settle(outcome{consulted: c, err: failure}, now)
+				r.callDone(outcome{consulted: c, err: failure}, now)
 			}
 			waiting := recordName{recordDecisions, "a"}
 			if len(r.pending) != 1 || r.pending[waiting].text == "" || r.unstored(waiting) != errors.Is(err, down) {
 				t.Errorf("pending = %+v, unstored(a) = %v", r.pending, r.unstored(waiting))
 			}
-			if want := now.Add(consultEvery); !r.next().Equal(want) {
+			if want := now.Add(recordsEvery); !r.next().Equal(want) {
 				t.Errorf("next() = %v, want %v", r.next(), want)
 			}
 		})
 	}
 	t.Run("a text that is no record is named", func(t *testing.T) {
 		s := &keeper{records: map[string]map[string]string{recordGuard: {"x-00": "no JSON", "x-01": "[]"}}}
-		c, err := consult(t.Context(), s, nil, true)
+		c, err := syncRecords(t.Context(), s, nil, true)
 		if _, read := c.guards["x-01"]; !read || !errors.Is(err, registry.ErrRefused) || !strings.Contains(err.Error(), "x-00") {
 			t.Errorf("consult() = %+v, %v, want x-01 and an error that names x-00", c.guards, err)
 		}

@@ -32,13 +32,13 @@ func (d *draft) withhold(change registry.Change) registry.Change {
 	if len(d.item.refusals) == 0 {
 		return change
 	}
-	needed := values(change)
+	required := values(change)
 	maps.DeleteFunc(d.item.refusals, func(key string, r refusal) bool {
-		value, still := needed[key]
+		value, still := required[key]
 		return !still || value != r.value
 	})
 	d.noteRefusals()
-	if len(needed) == len(d.item.refusals) && !d.now.Before(d.item.refusedAt) {
+	if len(required) == len(d.item.refusals) && !d.now.Before(d.item.refusedAt) {
 		return change
 	}
 	return change.Without(func(key string) bool { _, refused := d.item.refusals[key]; return refused })

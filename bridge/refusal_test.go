@@ -48,7 +48,7 @@ func (p *picky) Write(ctx context.Context, c registry.Change) error {
 			refused[h.Key] = errors.New("it may not be deleted")
 		}
 	}
-	for _, e := range c.Want { // what is told of the whole has to be what will be there
+	for _, e := range c.Want { // what is reported of the whole has to be what will be there
 		if p.refuses(e.Key) && !refused.Has(e.Key) {
 			return fmt.Errorf("%s is wanted and not written", e.Key)
 		}
@@ -186,7 +186,7 @@ func TestRefusals(t *testing.T) {
 		"each refusal is told of once": func(t *testing.T) {
 			told := 0
 			s := newStory(t).bridge("b", speed)
-			s.opts.Tell = func(e bridge.Event) {
+			s.opts.OnEvent = func(e bridge.Event) {
 				if e.Kind == bridge.EventRefused {
 					told++
 				}

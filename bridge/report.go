@@ -71,7 +71,7 @@ func (v *view) update(now time.Time) {
 		v.updateGroup(it)
 	}
 	v.agenda.stirred = nil
-	for _, w := range v.ways {
+	for _, w := range v.pipelines {
 		for name := range w.moved {
 			v.updateService(w, plan.Origin{Bridge: w.index, Service: name})
 		}
@@ -96,17 +96,17 @@ func (v *view) updateGroup(it *item) {
 		}
 	}
 	for _, origin := range v.planner.Claimants(it.group) {
-		v.ways[origin.Bridge].move(origin.Service)
+		v.pipelines[origin.Bridge].markMoved(origin.Service)
 	}
 	for _, o := range it.orphans {
 		if o.Known {
-			v.ways[o.Origin.Bridge].move(o.Origin.Service)
+			v.pipelines[o.Origin.Bridge].markMoved(o.Origin.Service)
 		}
 	}
 }
 
 // updateService takes in what became of a service, or of a scope of that name.
-func (v *view) updateService(w *way, origin plan.Origin) {
+func (v *view) updateService(w *pipeline, origin plan.Origin) {
 	if before := v.services[origin]; before != nil {
 		w.reasons[before.Reason]--
 		v.conflicts -= len(before.conflicts)
@@ -128,7 +128,7 @@ func (v *view) updateService(w *way, origin plan.Origin) {
 // service returns what became of a service. What is said of it lies with the
 // groups that it claims in or left something in.
 func (v *view) service(origin plan.Origin, s *service) *row {
-	w, details := v.ways[origin.Bridge], []string(nil)
+	w, details := v.pipelines[origin.Bridge], []string(nil)
 	out := &row{ServiceStatus: ServiceStatus{
 		Bridge: w.Name, Service: origin.Service, Reason: ReasonSynced,
 		Groups: v.planner.ClaimedIn(origin), Entries: v.planner.ClaimedBy(origin),
@@ -142,7 +142,7 @@ func (v *view) service(origin plan.Origin, s *service) *row {
 		}
 	}
 	add(cmp.Or(s.reason, ReasonSynced), s.detail)
-	if err := cannotTell(registry.Certainty{Unknown: w.known.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
+	if err := unknownError(registry.Certainty{Unknown: w.known.Unknown}.Of(origin.Service)); err != nil { // even while the source is fresh
 		add(ReasonUnknown, err.Error())
 	}
 	if len(s.left) > 0 {
@@ -235,7 +235,7 @@ func (v *view) numbers(now time.Time) Status {
 			s.Counts.HeldSince = soonest(s.Counts.HeldSince, h.Since)
 		}
 	}
-	for _, w := range v.ways {
+	for _, w := range v.pipelines {
 		s.Bridges = append(s.Bridges, BridgeStatus{
 			Name: w.Name, Policy: w.Policy, Guard: w.Guard.Mode, Synced: w.known.Synced, Stale: text(w.known.Stale),
 			Unknown: w.unknowns, Scopes: len(w.known.Unknown), Entries: v.planner.Claimed(w.index),

@@ -78,7 +78,7 @@ func TestOrphansOfARestart(t *testing.T) {
 }
 
 // What is held or denied is listed after a restart as before it, though the source
-// cannot tell of all yet.
+// cannot report all yet.
 func TestHoldsOfARestart(t *testing.T) {
 	restarted := func(t *testing.T, deny bool) (before, after bridge.Hold) {
 		t.Helper()
@@ -112,7 +112,7 @@ func TestHoldsOfARestart(t *testing.T) {
 	})
 }
 
-// tardy is a target that takes ten seconds to tell of its records.
+// tardy is a target that takes ten seconds to report its records.
 type tardy struct{ *recording }
 
 func (r tardy) Records(ctx context.Context, kind string) (map[string]string, error) {

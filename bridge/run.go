@@ -13,7 +13,7 @@ import (
 // ErrStopped says that a loop does not run any more.
 var ErrStopped = errors.New("the loop has stopped")
 
-// Loop keeps one target in step with all bridges that lead to it. Its methods
+// Loop keeps one target in sync with all bridges that lead to it. Its methods
 // may be called at the same time.
 type Loop struct {
 	target  registry.Target
@@ -53,7 +53,7 @@ func New(target registry.Target, bridges []Bridge, opts Options) (*Loop, error) 
 	return l, nil
 }
 
-// Run keeps the target in step until ctx ends. It returns after the calls
+// Run keeps the target in sync until ctx ends. It returns after the calls
 // under way have ended, and can be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	if l.started.Swap(true) {
@@ -87,11 +87,11 @@ func (l *Loop) Resync(ctx context.Context) error {
 	return l.ask(ctx, func(d *driver, now time.Time) { d.engine.resync(now) })
 }
 
-// Settled waits until every bridge is synced and fresh, and nothing is left
+// AwaitQuiet waits until every bridge is synced and fresh, and nothing is left
 // to do but what only an event can move: a hold, a refusal, a conflict. It
 // returns the status of that moment. Where ctx ends first it returns the
 // status as it is then, and the error of ctx.
-func (l *Loop) Settled(ctx context.Context) (Status, error) {
+func (l *Loop) AwaitQuiet(ctx context.Context) (Status, error) {
 	settled := make(chan Status, 1)
 	if err := l.ask(ctx, func(d *driver, _ time.Time) { d.waiters[settled] = struct{}{} }); err != nil {
 		return Status{}, err
@@ -175,7 +175,7 @@ func (l *Loop) Plan(ctx context.Context) ([]Planned, Status, error) {
 
 // Tune changes how a loop goes about its work without stopping it: the guards
 // of bridges, by name, and of the options Workers, Rate, Timeout, Quiet,
-// MaxQuiet, Refresh and Retry. Calls under way go on. What is held is judged by
+// MaxQuiet, Refresh and Retry. Calls under way continue. What is held is judged by
 // the new guards from then on, and goes where they hold nothing.
 func (l *Loop) Tune(ctx context.Context, guards map[string]Guard, opts Options) error {
 	for name, g := range guards {

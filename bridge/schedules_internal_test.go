@@ -57,11 +57,11 @@ type world struct {
 	source map[registry.Name][]string // what the source has
 	told   map[registry.Name][]string // of that what the engine was told
 	blind  map[registry.Name]bool     // services that it was told are unknown
-	known  bool                       // it was told of everything, and that it is fresh
+	known  bool                       // it was notified of everything, and that it is fresh
 	fresh  bool                       // the same of the source
 	unread map[registry.Group]bool    // what it found there at first and did not read yet; nil: it did not look
 	denied map[string]bool            // by a person, and not claimed since
-	said   []answer                   // what a person is yet to be told of denials
+	said   []answer                   // answers about denials that a person has not got yet
 	free   map[string]bool            // approved, and not claimed since
 	fell   []time.Time                // when services lost their last endpoint that nobody approved
 	log    strings.Builder
@@ -94,7 +94,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			all = append(all, registry.Entry{Group: registry.Group{Kind: "test", Name: string(s.Name)}, Key: e.Address(), Value: "v"})
 		}
 		return all, nil
-	}}}, Options{Owner: "me", Workers: worldWorkers, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, Tell: func(e Event) {
+	}}}, Options{Owner: "me", Workers: worldWorkers, Quiet: 100 * time.Millisecond, Refresh: 5 * time.Minute, OnEvent: func(e Event) {
 		fmt.Fprintf(&w.log, "event %s %s %s\n", e.Kind, e.Subject, e.What)
 	}})
 	if err != nil {
@@ -159,7 +159,7 @@ func (w *world) dies() {
 	w.blind = make(map[registry.Name]bool)
 }
 
-// replace has the source tell of everything.
+// replace has the source report everything.
 func (w *world) replace() {
 	w.fresh = true
 	w.table.Replace(func(yield func(*registry.Service) bool) {
@@ -213,11 +213,11 @@ func (w *world) issued(c call) {
 		if other.itemName() == c.itemName() {
 			w.t.Fatalf("two calls about %s are under way\n%s", c.itemName(), w.tail())
 		}
-		if other.op != opConsult {
+		if other.op != opRecords {
 			working++
 		}
 	}
-	if c.op != opConsult && working > worldWorkers {
+	if c.op != opRecords && working > worldWorkers {
 		w.t.Fatalf("%d calls are under way, want up to %d\n%s", working, worldWorkers, w.tail())
 	}
 	fmt.Fprintf(&w.log, "call %s %s", c.op, c.itemName())
@@ -300,7 +300,7 @@ func (w *world) deliver() {
 				delete(w.free, string(n)+" "+h+":80")
 			}
 		}
-		w.driver.engine.Take(0, d, w.now)
+		w.driver.engine.ApplyDelta(0, d, w.now)
 	})
 }
 
@@ -330,7 +330,7 @@ func (w *world) ends(fails bool) {
 		delete(w.unread, c.item.group)
 	}
 	fmt.Fprintf(&w.log, "ends %s %s %v\n", c.op, c.itemName(), o.err)
-	w.turn(func() { w.driver.settle(o, w.now) })
+	w.turn(func() { w.driver.callDone(o, w.now) })
 }
 
 // decides has a person decide about what is held.
@@ -363,7 +363,7 @@ func (w *world) step() {
 	case 2:
 		delete(w.source, n)
 		w.table.Delete(n)
-	case 3: // the source forgets some, and tells of the rest anew
+	case 3: // the source forgets some, and reports the rest anew
 		for range w.r.IntN(worldServices) {
 			delete(w.source, name(w.r.IntN(worldServices)))
 		}
@@ -396,7 +396,7 @@ func (w *world) step() {
 		w.deliver()
 	case 16:
 		w.target.Expire()
-		w.turn(func() { w.driver.engine.Lose(w.now) })
+		w.turn(func() { w.driver.engine.LoseSession(w.now) })
 	default:
 		w.ends(true)
 	}
@@ -445,7 +445,7 @@ func (w *world) diesAtDeletion() bool {
 	return false
 }
 
-// cannotTell has the source tell of a service that it cannot tell of it, and then
+// cannotTell has the source say of a service that it cannot report it, and then
 // show it no more. Nothing of it may go, which issued checks.
 func (w *world) cannotTell() {
 	n := name(w.r.IntN(worldServices))
@@ -473,7 +473,7 @@ func (w *world) rollsWhileAway() {
 	w.holdsWhatIsClaimed("soon after a replacement")
 }
 
-// comesToRest has the source tell of everything, the target answer and a person
+// comesToRest has the source report everything, the target answer and a person
 // approve, until nothing is left to do.
 func (w *world) comesToRest() {
 	for i := range worldServices {
@@ -488,7 +488,7 @@ func (w *world) comesToRest() {
 	w.holdsWhatIsClaimed("in the end")
 }
 
-// holdsWhatIsClaimed checks that the target holds what the source tells of, and nothing else.
+// holdsWhatIsClaimed checks that the target holds what the source reports, and nothing else.
 func (w *world) holdsWhatIsClaimed(when string) {
 	var want []string
 	for _, n := range slices.Sorted(maps.Keys(w.source)) {

@@ -15,17 +15,17 @@ import (
 // A scope is what one guard judges: the endpoints that the target stores of one
 // bridge, which may be none of the loop's any more.
 type scope struct {
-	name    string
-	way     *way // nil: the bridge is none of the loop's, and claims nothing
-	guard   *guard.Guard
-	changed bool      // since the guard judged last
-	waits   bool      // the guard lets something go by time alone
-	next    time.Time // when it has to judge again; zero: not before something changes
-	asked   time.Time // when the source was last asked for a new connection
-	held    *held     // as it was published last; nil: nothing is
-	denied  *held     // likewise
-	decided string    // what a person decided last about what is held
-	record  string    // what the names of its records begin with
+	name     string
+	pipeline *pipeline // nil: the bridge is none of the loop's, and claims nothing
+	guard    *guard.Guard
+	changed  bool      // since the guard judged last
+	waits    bool      // the guard lets something go by time alone
+	next     time.Time // when it has to judge again; zero: not before something changes
+	asked    time.Time // when the source was last asked for a new connection
+	held     *held     // as it was published last; nil: nothing is
+	denied   *held     // likewise
+	decided  string    // what a person decided last about what is held
+	record   string    // what the names of its records begin with
 }
 
 // held is a hold as status shows it, with its keys.
@@ -56,7 +56,7 @@ func (b *scope) holdStatus(target string, h *guard.Hold) *held {
 		Reason: fmt.Sprintf("%d of %d services would have no endpoint left", h.Emptied, h.Services), Release: b.release(h),
 	}}
 	switch {
-	case b.way == nil:
+	case b.pipeline == nil:
 		out.Reason = "bridge " + b.name + " is not configured"
 	case h.Emptied == 0:
 		out.Reason = fmt.Sprintf("%d of %d endpoints would be gone within %s", h.Lost, h.Endpoints, b.guard.Options.Window)
@@ -75,7 +75,7 @@ func (b *scope) release(h *guard.Hold) string {
 	switch confirm := b.guard.Options.Confirm; {
 	case b.guard.Options.Mode == GuardWarn:
 		return "at once: guard.mode is warn"
-	case b.way == nil:
+	case b.pipeline == nil:
 		return "by approval, or once the bridge is configured again"
 	case confirm == 0:
 		return "by approval"
@@ -89,7 +89,7 @@ func (b *scope) release(h *guard.Hold) string {
 
 // An orphan is a key of ours that the target stores and nobody claims.
 type orphan struct {
-	plan.Surplus
+	plan.Orphan
 	item     *item
 	scope    *scope    // of the bridge that claimed it last or, by its mark, wrote it
 	author   string    // that bridge; empty: nobody claimed it, and it does not say
@@ -139,7 +139,7 @@ func (b *scope) ended(cause string) string {
 	return "hold " + b.held.ID + " ended: " + cause
 }
 
-// showHold tells of a hold that began, changed or ended.
+// showHold reports a hold that began, changed or ended.
 func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 	before := b.held
 	b.held, b.denied = b.holdStatus(g.opts.Target, b.guard.Hold()), b.holdStatus(g.opts.Target, b.guard.Denied())
@@ -152,16 +152,16 @@ func (g *guards) showHold(b *scope, r guard.Round, now time.Time) {
 		if len(r.Released) > 0 {
 			why = r.Released[0].Cause
 		}
-		g.journal.tellEnd(b, before, cmp.Or(b.decided, why))
+		g.journal.emitHoldEnd(b, before, cmp.Or(b.decided, why))
 	case h != nil && before == nil:
 		g.touch(h.Groups, now) // whose services say from now on that they are held
-		g.journal.tellOf(h.Hold, "held back")
-		g.journal.warnOf(b, h)
+		g.journal.emitHold(h.Hold, "held back")
+		g.journal.warnHold(b, h)
 	case h != nil && before.ID != h.ID:
 		g.touch(h.Groups, now)
-		g.journal.tellOf(h.Hold, "held back, its entries changed")
+		g.journal.emitHold(h.Hold, "held back, its entries changed")
 	case h != nil && before.Release != h.Release:
-		g.journal.tellOf(h.Hold, "held back, what ends it changed")
+		g.journal.emitHold(h.Hold, "held back, what ends it changed")
 	}
 	b.decided = ""
 }

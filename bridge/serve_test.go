@@ -21,7 +21,7 @@ type serving struct {
 	held    []registry.Entry // when it was settled first
 }
 
-func (s *serving) Settled() {
+func (s *serving) SourcesComplete() {
 	if s.settled.Add(1) == 1 {
 		s.held = s.Entries()
 	}

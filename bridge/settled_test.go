@@ -17,7 +17,7 @@ func (s *story) settles(d time.Duration) (bridge.Status, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), d)
 	defer cancel()
 	start := time.Now()
-	status, err := s.loop.Settled(ctx)
+	status, err := s.loop.AwaitQuiet(ctx)
 	return status, time.Since(start), err
 }
 

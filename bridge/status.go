@@ -20,7 +20,7 @@ const (
 	ReasonPending  Reason = "pending"  // a write is due
 	ReasonWaiting  Reason = "waiting"  // a deletion waits for its guard's time
 	ReasonKept     Reason = "kept"     // an entry of ours that nobody claims stays beside it, because it cannot be told whose it was
-	ReasonUnknown  Reason = "unknown"  // the source cannot tell of it; left as it was
+	ReasonUnknown  Reason = "unknown"  // the source cannot report it; left as it was
 	ReasonHeld     Reason = "held"     // a deletion is held back until approved or confirmed
 	ReasonConflict Reason = "conflict" // an entry of another owner or service is in the way
 	ReasonInvalid  Reason = "invalid"  // nothing of what it offers can be written
@@ -40,7 +40,7 @@ func (r Reason) rank() int {
 type Status struct {
 	Target    string          `json:"target"`
 	Owner     string          `json:"owner"`
-	Listed    bool            `json:"listed"`     // the target told of its groups once
+	Listed    bool            `json:"listed"`     // the target reported its groups once
 	Groups    int             `json:"groups"`     // known to the loop
 	Owned     int             `json:"owned"`      // entries of ours that the target holds
 	Foreign   int             `json:"foreign"`    // entries of others in those groups
@@ -89,7 +89,7 @@ func (s Status) Find(names map[registry.Name]bool, named func(registry.Group) bo
 }
 
 // Kept are entries of ours that nobody claims and that stay for one reason: a
-// source cannot tell of what they came from, or their time has not come.
+// source cannot report what they came from, or their time has not come.
 type Kept struct {
 	Why     string           `json:"why"`
 	Entries int              `json:"entries"`

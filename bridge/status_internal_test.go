@@ -119,10 +119,10 @@ func (c *course) ends() {
 	i := c.r.IntN(len(c.calls))
 	o := c.driver.do(c.t.Context(), c.calls[i])
 	c.calls = slices.Delete(c.calls, i, i+1)
-	if kind := c.r.IntN(12); kind < 3 && o.op != opConsult {
+	if kind := c.r.IntN(12); kind < 3 && o.op != opRecords {
 		o.err = []error{errAway, registry.ErrRefused, registry.ErrConflict}[kind]
 	}
-	c.turn(func() { c.driver.engine.Settle(o, c.now) })
+	c.turn(func() { c.driver.engine.CallDone(o, c.now) })
 }
 
 func (c *course) step() {
@@ -137,7 +137,7 @@ func (c *course) step() {
 		"leftover": func() { c.entry("me") },
 		"drop":     func() { c.target.Drop(c.group(), fmt.Sprintf("10.0.0.%d:80", c.r.IntN(20))) },
 		"resync":   func() { c.turn(func() { e.resync(c.now) }) },
-		"lost":     func() { c.turn(func() { e.Lose(c.now) }) },
+		"lost":     func() { c.turn(func() { e.LoseSession(c.now) }) },
 		"replace": func() {
 			rows, _ := table.Snapshot()
 			table.Replace(func(yield func(*registry.Service) bool) {
@@ -173,7 +173,7 @@ func (c *course) step() {
 		c.ends()
 	}
 	if i := c.r.IntN(len(c.tables)); c.r.IntN(2) == 0 && !e.waitsForList() {
-		c.turn(func() { e.Take(i, c.readers[i].Drain(), c.now) })
+		c.turn(func() { e.ApplyDelta(i, c.readers[i].Drain(), c.now) })
 	}
 }
 
@@ -188,13 +188,13 @@ func (c *course) agrees() {
 	for _, it := range e.agenda.items {
 		it.stir()
 	}
-	for _, w := range e.ways {
+	for _, w := range e.pipelines {
 		w.reasons, w.unknowns = make(map[Reason]int), make(map[string]string)
 		for n := range w.services {
-			w.move(n)
+			w.markMoved(n)
 		}
 		for scope := range w.known.Unknown {
-			w.move(registry.Name(scope))
+			w.markMoved(registry.Name(scope))
 		}
 	}
 	anew.update(c.now)

@@ -260,13 +260,13 @@ func (s *story) starts(target ...registry.Target) *story {
 
 func (s *story) table() *registry.Table { return s.tables[s.bridges[0].Name] }
 
-// has makes the first table tell of exactly these services.
+// has makes the first table report exactly these services.
 func (s *story) has(services ...*registry.Service) *story {
 	s.table().Replace(slices.Values(services))
 	return s.in(0)
 }
 
-// dials makes the first table tell of exactly these services over a new
+// dials makes the first table report exactly these services over a new
 // connection.
 func (s *story) dials(services ...*registry.Service) *story {
 	s.table().Dialed()
@@ -427,7 +427,7 @@ func hours(t *testing.T) {
 	}
 }
 
-// counted checks that what the loop counts as it goes is what it tells of one
+// counted checks that what the loop counts as it goes is what it reports of one
 // by one.
 func counted(t *testing.T, s bridge.Status) {
 	t.Helper()

@@ -129,7 +129,7 @@ func TestLoop_AnEditInNacosStays(t *testing.T) {
 }
 
 // TestLoop_WatchesNoServiceOfOthers has services that others alone register: what
-// had to be watched before the source told of anything is watched no longer than
+// had to be watched before the source reported anything is watched no longer than
 // until it changes.
 func TestLoop_WatchesNoServiceOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

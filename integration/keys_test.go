@@ -164,7 +164,7 @@ func TestKeysOfWhatIstiodConfirmedAreShown(t *testing.T) {
 	server := startMCP(t, func(o *mcp.Options) { o.Served = p.Set })
 	greeter := registry.Service{Name: "api.Greeter", Protocol: "tri", Interfaces: []registry.Interface{{Name: "api.Greeter", Version: "1.0"}}}
 	server.provide(t, greeter, "10.0.0.1:20001")
-	server.target.Settled()
+	server.target.SourcesComplete()
 	mesh := harness.NewMesh(t)
 	mesh.From(server.address)
 	i := harness.StartIstiodAt(t, mesh, xds, http)

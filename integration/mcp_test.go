@@ -98,7 +98,7 @@ func TestIstiodReadsTheBridge(t *testing.T) {
 	server := startMCP(t)
 	server.put(t, "api.Greeter", "10.0.0.1", "10.0.0.2")
 	server.put(t, "api.Hello$Inner", "10.0.0.3")
-	server.target.Settled()
+	server.target.SourcesComplete()
 	mesh := harness.NewMesh(t)
 	mesh.From(server.address)
 	istiod := harness.StartIstiod(t, mesh)
@@ -134,7 +134,7 @@ func TestFiveThousandServicesReachIstiod(t *testing.T) {
 	for i := range services {
 		server.put(t, fmt.Sprintf("api.S%d", i), "10.0.0.1", "10.0.0.2", "10.0.0.3")
 	}
-	server.target.Settled()
+	server.target.SourcesComplete()
 	mesh := harness.NewMesh(t)
 	mesh.From(server.address)
 	istiod := harness.StartIstiod(t, mesh)

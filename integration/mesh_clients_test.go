@@ -200,7 +200,7 @@ func TestMeshClientsFindWhatARegistryProvides(t *testing.T) {
 	server := startMCP(t)
 	server.provide(t, greeter, one, two)
 	server.provide(t, web, pageOne, pageTwo)
-	server.target.Settled()
+	server.target.SourcesComplete()
 	mesh := harness.NewMesh(t)
 	mesh.From(server.address)
 	mesh.WithoutMutualTLS()

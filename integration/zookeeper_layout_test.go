@@ -21,12 +21,12 @@ const zookeeperOwner = "shop"
 // as data: text|mark.
 type zookeeperData struct{}
 
-func (zookeeperData) Folders() string { return "/data/*" }
+func (zookeeperData) Parents() string { return "/data/*" }
 func (zookeeperData) HasData() bool   { return true }
 
 func (zookeeperData) Replaces() metadata.Replacement { return metadata.InPlace }
 
-func (zookeeperData) Folder(g registry.Group) (string, error) {
+func (zookeeperData) Parent(g registry.Group) (string, error) {
 	if g.Kind != "data" {
 		return "", fmt.Errorf("group %s is of another format", g)
 	}
@@ -111,7 +111,7 @@ func dubboFormat(t testing.TB) zookeeperFormat {
 
 func (f zookeeperFormat) node(t testing.TB, e registry.Entry) (at, data string) {
 	t.Helper()
-	folder, err := f.layout.Folder(e.Group)
+	folder, err := f.layout.Parent(e.Group)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func provider(t *testing.T, c *dubbo.ZooKeeper, n, i, v int) registry.Entry {
 
 func znode(t *testing.T, c *dubbo.ZooKeeper, e registry.Entry) string {
 	t.Helper()
-	folder, err := c.Folder(e.Group)
+	folder, err := c.Parent(e.Group)
 	if err != nil {
 		t.Fatal(err)
 	}

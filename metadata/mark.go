@@ -1,7 +1,7 @@
 // Package metadata holds what is written about services beside their
 // addresses: whose an entry is and which way it came (Mark), and which service
 // key lives at which host address (the interface mapping). It is pure: no
-// I/O, no time. Its folders hold one codec per format.
+// I/O, no time. Its parents hold one codec per format.
 package metadata
 
 import (

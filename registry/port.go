@@ -107,7 +107,7 @@ type Overlapping interface {
 // and all of that was written. Before it answers nobody. It may be told again,
 // and must not block.
 type Serving interface {
-	Settled()
+	SourcesComplete()
 }
 
 // ErrConflict says that a group was changed by another since it was read.

@@ -6,7 +6,7 @@
 //   - The baseline of a service is the most endpoints that it had within the
 //     window, less what was approved. Candidates beyond it were replaced and go.
 //   - The loss of a service is its baseline less what stays: what is claimed, what
-//     the source cannot tell of, what was denied. It does not count while half of
+//     the source cannot report, what was denied. It does not count while half of
 //     the baseline stays, unless the source did not report what is missing.
 //   - The budget is a share of the services left without an endpoint and of the
 //     endpoints lost. Beyond it each service with a loss is held, and stays held
@@ -73,12 +73,12 @@ type Fate string
 
 // The fates. The zero value is that of a key that is no candidate.
 const (
-	Free     Fate = "free"     // it may be deleted once the record of its service is stored
-	Settling Fate = "settling" // it is missing for less than Options.Settle, or not judged yet
-	Last     Fate = "last"     // it is one of the last of its service, for less than Options.LastEndpoint
-	Held     Fate = "held"     // it is part of a mass deletion
-	Denied   Fate = "denied"   // a person denied its deletion
-	Untold   Fate = "unknown"  // the source cannot tell
+	Free       Fate = "free"     // it may be deleted once the record of its service is stored
+	Settling   Fate = "settling" // it is missing for less than Options.Settle, or not judged yet
+	Last       Fate = "last"     // it is one of the last of its service, for less than Options.LastEndpoint
+	Held       Fate = "held"     // it is part of a mass deletion
+	Denied     Fate = "denied"   // a person denied its deletion
+	Unreported Fate = "unknown"  // the source cannot tell
 )
 
 // A Release is a service that is no longer held, and why.
@@ -189,7 +189,7 @@ func (g *Guard) Judge(now time.Time, connection int) Round {
 	var r Round
 	for s := range g.active {
 		if connection != g.connection { // what another connection reported, this one only does not show
-			s.doubt(now)
+			s.markMissing(now)
 		}
 		g.change(s, func() {
 			s.count(now, g.Options)
@@ -235,7 +235,7 @@ func (g *Guard) enforce(now time.Time, person bool, r *Round) {
 		}
 		s.judge(now, g.Options)
 		if !s.Held.IsZero() {
-			h.add(s, Held, Untold) // also while the source cannot tell of it
+			h.add(s, Held, Unreported) // also while the source cannot report it
 			h.Since, h.Losses = soonest(h.Since, s.Held), append(h.Losses, Loss{s.Service, s.base(), s.stay()})
 			r.Reconnect = r.Reconnect || !person && s.unconfirmed(now, g.connection, g.Options.Confirm)
 		}

@@ -11,7 +11,7 @@ import (
 func mutants() []mutanttest.Mutant {
 	return []mutanttest.Mutant{
 		{"what the source cannot tell stays", "service.go", "case e.Claim == Unknown && c == nil && s.Held.IsZero():", "case false:"},
-		{"an unknown candidate stays", "service.go", "case c.unknown:\n\t\treturn Untold", "case false:\n\t\treturn Untold"},
+		{"an unknown candidate stays", "service.go", "case c.unknown:\n\t\treturn Unreported", "case false:\n\t\treturn Untold"},
 		{"a denial outlives a restart", "service.go", "r.Denied = append(r.Denied, key)", "_ = key"},
 		{"an approval outlives a restart", "service.go", "r.Approved = append(r.Approved, key)", "_ = key"},
 		{"a claim ends a denial", "service.go", "\t\t\ts.claimed++\n", "\t\t\ts.claimed++\n\t\t\tif c != nil {\n\t\t\t\ts.candidates[e.Key] = c\n\t\t\t}\n"},
@@ -31,7 +31,7 @@ func mutants() []mutanttest.Mutant {
 		{"a source confirms after a while", "service.go", "now.Sub(s.Held) >= after && now.Sub(calm) >= after", "now.Sub(calm) >= after"},
 		{"a source confirms over another connection", "service.go", " && connection > s.connection\n", "\n"},
 		{"a hold that grows begins anew", "service.go", "case s.claimed+s.unknown < s.HeldAt || ", "case "},
-		{"another connection reports nothing anew", "guard.go", "\t\t\ts.doubt(now)\n", ""},
+		{"another connection reports nothing anew", "guard.go", "\t\t\ts.markMissing(now)\n", ""},
 		{"a person ends the hold of most services", "guard.go", "g.sum.claimed == 0 || 2*g.emptied() > g.sum.services", "g.sum.claimed == 0"},
 		{"a person ends the hold of an empty source", "guard.go", "g.sum.claimed == 0 || 2*g.emptied() > g.sum.services", "2*g.emptied() > g.sum.services"},
 		{"no confirmation soon after something came back", "guard.go", "\t\t\tg.calm = now\n\t\t\tr.release", "\t\t\tr.release"},

@@ -55,7 +55,7 @@ type service struct {
 	known      bool // it has a count, or peaks of an earlier process
 	has        int  // how many endpoints count as its own
 	all        int  // endpoints that are stored
-	untold     int  // of which the source cannot tell and that are no candidates
+	unreported int  // of which the source cannot tell and that are no candidates
 	added      int  // of those that are claimed, the new ones
 	going      int  // candidates that are free
 	falls      bool // with them it has less
@@ -81,7 +81,7 @@ func (s *service) load(r Record) {
 // keeps its state and its clock.
 func (s *service) observe(now time.Time, endpoints []Endpoint) {
 	before := s.candidates
-	s.candidates, s.all, s.claimed, s.untold, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
+	s.candidates, s.all, s.claimed, s.unreported, s.added = make(map[string]*candidate), len(endpoints), 0, 0, 0
 	for _, e := range endpoints {
 		c := before[e.Key]
 		switch {
@@ -91,7 +91,7 @@ func (s *service) observe(now time.Time, endpoints []Endpoint) {
 				s.added++
 			}
 		case e.Claim == Unknown && c == nil && s.Held.IsZero():
-			s.untold++
+			s.unreported++
 		case c == nil: // of a service that is held, all that is not claimed is
 			s.candidates[e.Key] = &candidate{missing: e.Claim != Withdrawn, unknown: e.Claim == Unknown, since: now, fate: Settling}
 		default:
@@ -108,17 +108,17 @@ func (c *candidate) observe(now time.Time, claim Claim) {
 	c.unknown, c.missing = claim == Unknown, c.missing || claim == Missing
 }
 
-// doubt makes all candidates missing as of now.
-func (s *service) doubt(now time.Time) {
+// markMissing makes all candidates missing as of now.
+func (s *service) markMissing(now time.Time) {
 	for _, c := range s.candidates {
 		c.missing, c.since = true, now
 	}
 }
 
 // count counts the candidates. One that settles is as unknown as what the source
-// cannot tell of; one that is let go counts as gone.
+// cannot report; one that is let go counts as gone.
 func (s *service) count(now time.Time, o Options) {
-	s.stored, s.unknown, s.pending, s.missing = s.all, s.untold, 0, 0
+	s.stored, s.unknown, s.pending, s.missing = s.all, s.unreported, 0, 0
 	for _, c := range s.candidates {
 		switch {
 		case c.decided == Free:
@@ -285,7 +285,7 @@ func (s *service) fate(c *candidate, replaced bool, now time.Time, o Options) (F
 	case c.decided == Denied:
 		return Denied, time.Time{}
 	case c.unknown:
-		return Untold, time.Time{}
+		return Unreported, time.Time{}
 	case c.decided != "":
 		return c.decided, time.Time{}
 	case !s.Held.IsZero() && (!replaced || c.missing):

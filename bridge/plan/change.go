@@ -10,17 +10,17 @@ import (
 
 // A Conflict is a claim that cannot be honoured.
 type Conflict struct {
-	Group  registry.Group
-	Key    string
-	Origin Origin // whose claim it is
-	Owner  string // whose entry is in the way, where it is not ours; may be empty
-	Taken  string // the key of that entry, where it is another
-	Rival  Origin // who claims the same, where Ours is set
-	Ours   bool   // the entry in the way is claimed by another service of ours
+	Group    registry.Group
+	Key      string
+	Origin   Origin // whose claim it is
+	Owner    string // whose entry is in the way, where it is not ours; may be empty
+	OtherKey string // the key of that entry, where it is another
+	Rival    Origin // who claims the same, where Ours is set
+	Ours     bool   // the entry in the way is claimed by another service of ours
 }
 
-// Surplus is a key of ours that the target holds and nobody claims.
-type Surplus struct {
+// Orphan is a key of ours that the target holds and nobody claims.
+type Orphan struct {
 	Key    string
 	Origin Origin   // who claimed it last
 	Known  bool     // somebody did claim it, so that Origin and How are known
@@ -46,17 +46,17 @@ func (p *Planner) Change(name registry.Group) (registry.Change, []Conflict) {
 	return c, d.conflicts
 }
 
-// Surplus yields the keys of a group that are ours and that nobody claims, in
+// Orphans yields the keys of a group that are ours and that nobody claims, in
 // order, each once.
-func (p *Planner) Surplus(name registry.Group) iter.Seq[Surplus] {
-	return func(yield func(Surplus) bool) {
+func (p *Planner) Orphans(name registry.Group) iter.Seq[Orphan] {
+	return func(yield func(Orphan) bool) {
 		g := p.lookup(name)
 		for r := range g.rows() {
 			i := slices.IndexFunc(r.held, func(h held) bool { return h.owner == p.owner })
 			if len(r.want) > 0 || i < 0 {
 				continue
 			}
-			s := Surplus{Key: r.key}
+			s := Orphan{Key: r.key}
 			for _, l := range g.lost[r.key] {
 				s.Origin, s.Known, s.How = l.origin, true, max(s.How, l.how)
 			}
@@ -130,18 +130,18 @@ func (g *group) first() int { return max(0, slices.IndexFunc(g.claims, claim.off
 // A row is all that is wanted and held under one key, the winner first.
 type row struct {
 	key  string
-	want []wanted
+	want []desired
 	held []held
 }
 
-type wanted struct {
+type desired struct {
 	pair
 	origin Origin
 }
 
 // rows yields the keys of a group in order.
 func (g *group) rows() iter.Seq[row] {
-	want := g.wanted()
+	want := g.desired()
 	return func(yield func(row) bool) {
 		w, h := want, g.held
 		for len(w) > 0 || len(h) > 0 {
@@ -161,7 +161,7 @@ func (g *group) rows() iter.Seq[row] {
 	}
 }
 
-func firstKey(w []wanted, h []held) string {
+func firstKey(w []desired, h []held) string {
 	switch {
 	case len(h) == 0:
 		return w[0].key
@@ -172,20 +172,20 @@ func firstKey(w []wanted, h []held) string {
 	}
 }
 
-// wanted merges the claims of a group, ordered by key and then by who wins.
-func (g *group) wanted() []wanted {
+// desired merges the claims of a group, ordered by key and then by who wins.
+func (g *group) desired() []desired {
 	n := 0
 	for _, c := range g.active() {
 		n += len(c.entries)
 	}
-	want := make([]wanted, 0, n)
+	want := make([]desired, 0, n)
 	for _, c := range g.active() {
 		for _, e := range c.entries {
-			want = append(want, wanted{e, c.origin})
+			want = append(want, desired{e, c.origin})
 		}
 	}
 	if len(g.active()) > 1 {
-		slices.SortStableFunc(want, func(a, b wanted) int { return strings.Compare(a.key, b.key) })
+		slices.SortStableFunc(want, func(a, b desired) int { return strings.Compare(a.key, b.key) })
 	}
 	return want
 }
@@ -194,7 +194,7 @@ func (g *group) wanted() []wanted {
 type diff struct {
 	owner     string
 	yields    func(Origin, registry.Entry) bool
-	others    map[string][]held // entries of others, by what stands behind :// in their keys; nil where no claim yields
+	others    map[string][]held // entries of others, by what is behind :// in their keys; nil where no claim yields
 	change    *registry.Change
 	conflicts []Conflict
 }
@@ -256,7 +256,7 @@ func (d *diff) row(r row) {
 			if i == 0 || r.want[i-1].origin != w.origin {
 				c := Conflict{Group: d.change.Group, Key: r.key, Origin: w.origin, Owner: rivals[foreign].owner}
 				if other := rivals[foreign].key; other != r.key {
-					c.Taken = other
+					c.OtherKey = other
 				}
 				d.conflicts = append(d.conflicts, c)
 			}

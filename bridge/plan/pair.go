@@ -7,7 +7,7 @@ import (
 )
 
 // A pair is the key and the value of an entry. Values are long, and often
-// begin as their key does and go on as the others of their group: so only the
+// begin as their key does and continue as the others of their group: so only the
 // rest is kept, in one string for all that have the same. It is comparable;
 // equal entries are equal pairs.
 type pair struct {

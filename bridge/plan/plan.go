@@ -16,7 +16,7 @@ import (
 // what the target is believed to hold. It is not safe for concurrent use.
 type Planner struct {
 	// Yields reports whether a claim gives way to entries of others whose keys
-	// differ from its own in what stands before :// alone; nil: none does.
+	// differ from its own in what is before :// alone; nil: none does.
 	Yields func(Origin, registry.Entry) bool
 
 	owner   string
@@ -43,8 +43,8 @@ type Evidence uint8
 
 // The kinds of evidence.
 const (
-	Told  Evidence = iota // the source said so
-	Found                 // a full reading did not show it any more, which is weaker
+	Reported Evidence = iota // the source said so
+	Found                    // a full reading did not show it any more, which is weaker
 )
 
 // Counts sum up what a target is believed to hold.

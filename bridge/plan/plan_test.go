@@ -136,7 +136,7 @@ func TestChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := plan.New("me")
 			for origin, entries := range tt.claims {
-				p.Claim(origin, plan.Told, entries)
+				p.Claim(origin, plan.Reported, entries)
 			}
 			p.Observe(group("g"), tt.held)
 			tt.want.Group = group("g")
@@ -153,8 +153,8 @@ func TestExclusive(t *testing.T) {
 	a := registry.Entry{Group: host, Key: "1", Value: "x"}
 	b := registry.Entry{Group: host, Key: "2", Value: "x"}
 	p := plan.New("me")
-	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{b})
-	p.Claim(from(0, "s1"), plan.Told, []registry.Entry{a})
+	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{b})
+	p.Claim(from(0, "s1"), plan.Reported, []registry.Entry{a})
 	got, conflicts := p.Change(host)
 	if want := (registry.Change{Group: host, Put: puts(a), Want: []registry.Entry{a}}); !equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -173,8 +173,8 @@ func TestAnEmptyServiceHoldsNoPlace(t *testing.T) {
 	}
 	one := registry.Entry{Group: host, Key: "1", Value: "x"}
 	p := plan.New("me")
-	p.Claim(from(0, "s1"), plan.Told, []registry.Entry{headOf("s1")})
-	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{headOf("s2"), one})
+	p.Claim(from(0, "s1"), plan.Reported, []registry.Entry{headOf("s1")})
+	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{headOf("s2"), one})
 	got, conflicts := p.Change(host)
 	if want := []registry.Entry{headOf("s2"), one}; !slices.Equal(got.Want, want) {
 		t.Errorf("wants %v", got.Want)
@@ -182,7 +182,7 @@ func TestAnEmptyServiceHoldsNoPlace(t *testing.T) {
 	if want := []plan.Conflict{{Group: host, Origin: from(0, "s1"), Rival: from(0, "s2"), Ours: true}}; !slices.Equal(conflicts, want) {
 		t.Errorf("conflicts %+v", conflicts)
 	}
-	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{headOf("s2")})
+	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{headOf("s2")})
 	if got, _ := p.Change(host); !slices.Equal(got.Want, []registry.Entry{headOf("s1")}) {
 		t.Errorf("where none has any, wants %v", got.Want)
 	}
@@ -194,8 +194,8 @@ func TestHeadsOfOneGroup(t *testing.T) {
 	g := registry.Group{Kind: "service-entry", Name: "host"}
 	in := func(key, value string) registry.Entry { return registry.Entry{Group: g, Key: key, Value: value} }
 	p := plan.New("me")
-	p.Claim(from(0, "s1"), plan.Told, []registry.Entry{in(registry.HeadKey, "s1")})
-	p.Claim(from(0, "s2"), plan.Told, []registry.Entry{in(registry.HeadKey, "s2"), in("2", "x")})
+	p.Claim(from(0, "s1"), plan.Reported, []registry.Entry{in(registry.HeadKey, "s1")})
+	p.Claim(from(0, "s2"), plan.Reported, []registry.Entry{in(registry.HeadKey, "s2"), in("2", "x")})
 	got, conflicts := p.Change(g)
 	if want := []registry.Entry{in(registry.HeadKey, "s1"), in("2", "x")}; !slices.Equal(got.Want, want) || len(conflicts) != 0 {
 		t.Errorf("wants %v, conflicts %+v", got.Want, conflicts)
@@ -244,7 +244,7 @@ func TestAGuessYields(t *testing.T) {
 			p := plan.New("me")
 			p.Yields = func(_ plan.Origin, e registry.Entry) bool { return e.Value == "guess" }
 			for origin, entries := range tt.claims {
-				p.Claim(origin, plan.Told, entries)
+				p.Claim(origin, plan.Reported, entries)
 			}
 			p.Observe(group("g"), tt.held)
 			c, conflicts := p.Change(group("g"))
@@ -267,7 +267,7 @@ func TestAGuessYields(t *testing.T) {
 			if tt.owner == "" && len(conflicts) == 0 {
 				return
 			}
-			if want := []plan.Conflict{{Group: group("g"), Key: "tri://1", Origin: from(0, "s"), Owner: tt.owner, Taken: "dubbo://1"}}; !slices.Equal(conflicts, want) {
+			if want := []plan.Conflict{{Group: group("g"), Key: "tri://1", Origin: from(0, "s"), Owner: tt.owner, OtherKey: "dubbo://1"}}; !slices.Equal(conflicts, want) {
 				t.Errorf("conflicts %+v", conflicts)
 			}
 		})
@@ -277,7 +277,7 @@ func TestAGuessYields(t *testing.T) {
 func TestLost(t *testing.T) {
 	a, b := entry("g", "1", "x"), entry("h", "1", "x")
 	p := plan.New("me")
-	p.Claim(from(0, "s"), plan.Told, []registry.Entry{a})
+	p.Claim(from(0, "s"), plan.Reported, []registry.Entry{a})
 	p.Observe(group("g"), []registry.Held{held(a, "me")})
 	p.Observe(group("h"), []registry.Held{held(b, "other")})
 	if got := p.Lost(); !slices.Equal(got, []registry.Group{group("g")}) {
@@ -299,17 +299,17 @@ func TestSurplus(t *testing.T) {
 	s := from(0, "s")
 	tests := map[string]struct {
 		act  func(*plan.Planner)
-		want []plan.Surplus
+		want []plan.Orphan
 	}{
 		"lost by two, and by one of them only found missing: the weakest evidence counts, whoever lost it last": {
 			act: func(p *plan.Planner) {
 				for _, origin := range []plan.Origin{from(0, "r"), s} {
-					p.Claim(origin, plan.Told, []registry.Entry{a, b, c})
+					p.Claim(origin, plan.Reported, []registry.Entry{a, b, c})
 				}
 				p.Claim(from(0, "r"), plan.Found, nil)
-				p.Claim(s, plan.Told, nil)
+				p.Claim(s, plan.Reported, nil)
 			},
-			want: []plan.Surplus{
+			want: []plan.Orphan{
 				{Key: "1", Origin: s, Known: true, How: plan.Found},
 				{Key: "2", Origin: s, Known: true, How: plan.Found},
 				{Key: "3", Origin: s, Known: true, How: plan.Found},
@@ -317,33 +317,33 @@ func TestSurplus(t *testing.T) {
 		},
 		"never claimed": {
 			act:  func(*plan.Planner) {},
-			want: []plan.Surplus{{Key: "1", Value: "x"}, {Key: "2", Value: "x"}, {Key: "3", Value: "x"}},
+			want: []plan.Orphan{{Key: "1", Value: "x"}, {Key: "2", Value: "x"}, {Key: "3", Value: "x"}},
 		},
 		"taken back, found missing, never claimed": {
 			act: func(p *plan.Planner) {
-				p.Claim(s, plan.Told, []registry.Entry{a, b})
-				p.Claim(s, plan.Told, []registry.Entry{b})
+				p.Claim(s, plan.Reported, []registry.Entry{a, b})
+				p.Claim(s, plan.Reported, []registry.Entry{b})
 				p.Claim(s, plan.Found, nil)
 			},
-			want: []plan.Surplus{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, How: plan.Found}, {Key: "3", Value: "x"}},
+			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}, {Key: "2", Origin: s, Known: true, How: plan.Found}, {Key: "3", Value: "x"}},
 		},
 		"claimed again by another": {
 			act: func(p *plan.Planner) {
-				p.Claim(s, plan.Told, []registry.Entry{a, b, c})
-				p.Claim(s, plan.Told, nil)
-				p.Claim(from(1, "s"), plan.Told, []registry.Entry{a, b})
+				p.Claim(s, plan.Reported, []registry.Entry{a, b, c})
+				p.Claim(s, plan.Reported, nil)
+				p.Claim(from(1, "s"), plan.Reported, []registry.Entry{a, b})
 			},
-			want: []plan.Surplus{{Key: "3", Origin: s, Known: true}},
+			want: []plan.Orphan{{Key: "3", Origin: s, Known: true}},
 		},
 		"taken back while the write was under way": {
 			act: func(p *plan.Planner) {
 				p.Observe(group("g"), nil)
-				p.Claim(s, plan.Told, []registry.Entry{a})
+				p.Claim(s, plan.Reported, []registry.Entry{a})
 				change, _ := p.Change(group("g"))
-				p.Claim(s, plan.Told, nil)
+				p.Claim(s, plan.Reported, nil)
 				p.Applied(change)
 			},
-			want: []plan.Surplus{{Key: "1", Origin: s, Known: true}},
+			want: []plan.Orphan{{Key: "1", Origin: s, Known: true}},
 		},
 	}
 	for name, tt := range tests {
@@ -351,7 +351,7 @@ func TestSurplus(t *testing.T) {
 			p := plan.New("me")
 			p.Observe(group("g"), all)
 			tt.act(p)
-			if got := slices.Collect(p.Surplus(group("g"))); !slices.Equal(got, tt.want) {
+			if got := slices.Collect(p.Orphans(group("g"))); !slices.Equal(got, tt.want) {
 				t.Errorf("got %+v\nwant %+v", got, tt.want)
 			}
 		})
@@ -361,7 +361,7 @@ func TestSurplus(t *testing.T) {
 func TestBooks(t *testing.T) {
 	p := plan.New("me")
 	s := from(1, "s")
-	touched := p.Claim(s, plan.Told, []registry.Entry{entry("h", "1", "x"), entry("g", "1", "x"), entry("g", "2", "x")})
+	touched := p.Claim(s, plan.Reported, []registry.Entry{entry("h", "1", "x"), entry("g", "1", "x"), entry("g", "2", "x")})
 	if !slices.Equal(touched, []registry.Group{group("g"), group("h")}) {
 		t.Errorf("touched %v", touched)
 	}
@@ -390,7 +390,7 @@ func TestBooks(t *testing.T) {
 	if got := p.Counts(); got.Foreign != 1 || !p.Drop(group("i")) || p.Counts().Foreign != 0 {
 		t.Errorf("counts %+v, and %+v after the group of another was dropped", got, p.Counts())
 	}
-	p.Claim(s, plan.Told, nil)
+	p.Claim(s, plan.Reported, nil)
 	p.Observe(group("g"), nil)
 	if !p.Drop(group("g")) || !p.Drop(group("h")) || len(slices.Collect(p.Groups())) != 0 {
 		t.Error("groups without anything are not dropped")
@@ -401,7 +401,7 @@ func TestBooks(t *testing.T) {
 	if c, _ := p.Change(group("g")); !c.Empty() {
 		t.Errorf("change of an unknown group: %+v", c)
 	}
-	if n := len(slices.Collect(p.Surplus(group("g")))); n != 0 {
+	if n := len(slices.Collect(p.Orphans(group("g")))); n != 0 {
 		t.Errorf("%d surplus in an unknown group", n)
 	}
 }
@@ -420,7 +420,7 @@ func TestInputsStay(t *testing.T) {
 	list := []registry.Held{held(entry("g", "2", "x"), "me"), held(entry("g", "1", "x"), "me")}
 	before, listBefore := slices.Clone(entries), slices.Clone(list)
 	p := plan.New("me")
-	p.Claim(from(0, "s"), plan.Told, entries)
+	p.Claim(from(0, "s"), plan.Reported, entries)
 	p.Observe(group("g"), list)
 	p.Lost()
 	if !slices.Equal(entries, before) || !slices.Equal(list, listBefore) {

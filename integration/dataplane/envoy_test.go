@@ -199,7 +199,7 @@ func oneStream(t *testing.T, form string) {
 	b := newBridge(t, mcp.Access{})
 	web := b.put(t, "web", "http", page(t, "page one"))
 	chat := b.put(t, "chat", "tcp", banner(t, "banner one"))
-	b.target.Settled()
+	b.target.SourcesComplete()
 	harness.StartDataPlane(t, node, b.address, form)
 	client := &http.Client{Timeout: soon}
 	await := func(host, want string) time.Duration {
@@ -246,7 +246,7 @@ func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 	b := newBridge(t, mcp.Access{})
 	one, two := page(t, "page"), page(t, "page")
 	web := b.put(t, "web", "http", one)
-	b.target.Settled()
+	b.target.SourcesComplete()
 	harness.StartDataPlane(t, node, b.address, "GRPC")
 	client := &http.Client{Timeout: soon}
 	harness.Eventually(t, soon, "a page", func() error {
@@ -277,7 +277,7 @@ func TestARestartUnderLoadLosesNoRequest(t *testing.T) {
 		})
 		b.start(t)
 		b.put(t, "web", "http", endpoints...)
-		b.target.Settled()
+		b.target.SourcesComplete()
 		harness.Eventually(t, soon, "the Envoy confirms what it was sent", func() error {
 			if p := b.server.Readers(); len(p) != 1 || p[0].Acked == "" || p[0].Types < 4 {
 				return fmt.Errorf("%+v", p)

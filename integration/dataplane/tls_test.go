@@ -19,7 +19,7 @@ func TestADataPlaneShowsWhoItIs(t *testing.T) {
 	b := newBridge(t, mcp.Access{TLS: files.Server, Names: []string{"spiffe://cluster.local/ns/shop/sa/web"}})
 	at := backend(t)
 	host := b.put(t, "rpc", "grpc", "127.0.0.1:"+portText(at))
-	b.target.Settled()
+	b.target.SourcesComplete()
 	connect := func(serviceAccount string) (uint32, error) {
 		certificate, key := ca.Client(t, "shop", serviceAccount)
 		conn := proxylessOver(t, b.address, "xds:///"+host+":"+portText(uint32(b.ports["grpc"])), map[string]any{

@@ -18,13 +18,13 @@ import (
 // the record, beside the address that the word came from.
 const UserHeader = "X-Xds-Bridge-User"
 
-// A word is what a person may say about a hold.
+// A decisionKind is what a person may decide about a hold.
 type decisionKind struct {
 	action, result, after string
 	act                   func(loop Loop, ctx context.Context, id, who string) error
 }
 
-// decide passes a word on a hold to the loop that has it, and keeps who gave it.
+// decide passes a decision on a hold to the loop that has it, and records who made it.
 func (s *Server) decide(w decisionKind) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		id, who := r.PathValue("id"), who(r)

@@ -258,7 +258,7 @@ func (b *builder) loop(o *sink, bridges []config.Bridge) (*bridge.Loop, error) {
 		options.Election, options.Differ = o.election.Elector, o.election.differing
 	}
 	options.Author = b.author(o.at)
-	options.Observe, options.Tell = b.metrics.Target(o.name, o.kind), b.events.Add
+	options.Observe, options.OnEvent = b.metrics.Target(o.name, o.kind), b.events.Add
 	l, err := bridge.New(target, all, options)
 	return l, err //nolint:wrapcheck // build names the registry
 }

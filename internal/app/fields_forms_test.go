@@ -118,7 +118,7 @@ func (p spot) register(t *testing.T, c metadata.Encoder, s said) (entries, extra
 		if p.format == "dubbo-interface" {
 			name = interfaceName
 		}
-		g, ok = z.Group(strings.Replace(z.Folders(), "*", name, 1))
+		g, ok = z.Group(strings.Replace(z.Parents(), "*", name, 1))
 		value = p.node(s)
 	}
 	if !ok {

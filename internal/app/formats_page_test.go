@@ -138,7 +138,7 @@ func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value stri
 	t.Helper()
 	switch f := c.(type) {
 	case zookeeper.MultiPath:
-		if path, word := f.Word(e); path != "" {
+		if path, word := f.Element(e); path != "" {
 			return path, "…," + word
 		}
 		if name, data, err := f.Node(e); err == nil && strings.HasPrefix(name, "/") {
@@ -155,7 +155,7 @@ func stored(t *testing.T, c metadata.Codec, e registry.Entry) (where, value stri
 	if !ok {
 		return "service " + e.Group.Name + ", group " + e.Group.Group, e.Value
 	}
-	folder, err := z.Folder(e.Group)
+	folder, err := z.Parent(e.Group)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ type kind interface {
 	abilities() abilities
 }
 
-// A keeper keeps what is ours beside entries.
+// A storage keeps what is ours beside entries.
 type storage interface {
 	// keptID returns where the registry keeps its id; nil: it keeps none.
 	keptID(b *builder, name string) *keptID

@@ -134,7 +134,7 @@ func (l *lifecycle) awaitHandover(ctx context.Context, h *runtime) {
 			continue
 		}
 		l.handover.Go(func() {
-			if _, err := o.loop.Settled(ctx); err != nil {
+			if _, err := o.loop.AwaitQuiet(ctx); err != nil {
 				return // it was replaced itself, or everything ends
 			}
 			select {

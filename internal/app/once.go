@@ -44,7 +44,7 @@ func (r *runtime) complete(ctx context.Context, timeout time.Duration) ([]bridge
 				}
 			}
 			var err error
-			statuses[i], err = o.loop.Settled(ctx)
+			statuses[i], err = o.loop.AwaitQuiet(ctx)
 			return err //nolint:wrapcheck // judge says what it means
 		})
 	})

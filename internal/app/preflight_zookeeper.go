@@ -97,7 +97,7 @@ func (z zookeeperSource) check(ctx context.Context, f *findings) {
 			f.warn("list", strings.Join(r.Absent, ", ")+" does not exist, so that nothing is read there",
 				"check root of the bridge's formats or reads, unless the first provider has yet to register")
 		} else {
-			f.pass("list", "%d folders in the roots of all formats", r.Folders)
+			f.pass("list", "%d folders in the roots of all formats", r.Parents)
 		}
 	}
 }

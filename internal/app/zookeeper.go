@@ -84,7 +84,7 @@ func (c *zookeeperConnection) bind(b *builder, bridges []config.Bridge, former [
 		Usage: func(u zookeeper.Usage) { b.metrics.LimitUsage(name, "znode_children_bytes", u.Ratio()) },
 	}
 	if b.adopted != nil {
-		to.Takes = b.adopted.has
+		to.Adopts = b.adopted.has
 	}
 	target, err := zookeeper.NewTarget(c.client, to)
 	if err != nil {

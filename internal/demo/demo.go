@@ -25,7 +25,7 @@ type Options struct {
 	JSON      bool          // print the state as one document; needs Once
 	ZooKeeper string        // host:port of a real one; empty: a registry in memory
 	Nacos     string        // http://host:port of a real one; at most one of both
-	Root      string        // folder of the interfaces, or group of a Nacos; empty: where no consumer looks, in memory /dubbo
+	Root      string        // parent of the interfaces, or group of a Nacos; empty: where no consumer looks, in memory /dubbo
 	Mesh      []byte        // as examples/mesh.yaml, which is taken if it is empty
 	Interval  time.Duration // between two steps of the mesh; 0: what the mesh says
 	Log       *slog.Logger  // may be nil
@@ -108,7 +108,7 @@ func (s *stage) play(ctx context.Context) error {
 func (s *stage) awaitSync(ctx context.Context) (bridge.Status, error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	status, err := s.loop.Settled(patient)
+	status, err := s.loop.AwaitQuiet(patient)
 	switch {
 	case err == nil:
 		return status, nil

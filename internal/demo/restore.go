@@ -23,10 +23,10 @@ type realRegistry struct {
 	owner   string
 	client  *zookeeper.Client
 	target  *zookeeper.Target
-	missing []string // folders that were not there, the deepest first
+	missing []string // parents that were not there, the deepest first
 }
 
-// paths returns the folders that the mesh's keys lead to, with those above
+// paths returns the parents that the mesh's keys lead to, with those above
 // them.
 func (m *meshFile) paths(root string) []string {
 	var all []string
@@ -47,7 +47,7 @@ func (m *meshFile) paths(root string) []string {
 	return slices.Compact(all)
 }
 
-// remember notes which of the folders are not there.
+// remember notes which of the parents are not there.
 func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 	return r.raw(ctx, func(conn *zk.Conn) error {
 		for _, path := range paths {
@@ -63,7 +63,7 @@ func (r *realRegistry) remember(ctx context.Context, paths []string) error {
 	})
 }
 
-// restore deletes what is ours, and the folders that were not there before
+// restore deletes what is ours, and the parents that were not there before
 // where nobody else has put anything into them.
 func (r *realRegistry) restore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -98,7 +98,7 @@ func (r *realRegistry) leftoverError(err error) error {
 		r.address, err, r.address)
 }
 
-// raw lends a session beside the target's, for the folders that a target
+// raw lends a session beside the target's, for the parents that a target
 // never deletes.
 func (r *realRegistry) raw(ctx context.Context, use func(*zk.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -15,7 +15,7 @@ type State struct {
 	Groups   []GroupState           `json:"folders"`  // of the registry, as far as the bridge wrote in them
 }
 
-// GroupState is one folder of the registry.
+// GroupState is one parent of the registry.
 type GroupState struct {
 	Path      string   `json:"path"`
 	Providers []string `json:"providers"` // URLs or, in Nacos, instances, as consumers read them

@@ -104,7 +104,7 @@ func (s *stage) target(ctx context.Context, mark metadata.Mark, m *meshFile) (re
 	if err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
-	s.format, s.pathOf = codec, codec.Folder
+	s.format, s.pathOf = codec, codec.Parent
 	if s.options.ZooKeeper == "" {
 		return memory.New(memory.Options{Owner: mark.Owner}), nil
 	}

@@ -28,7 +28,7 @@ import (
 // it is.
 const KindApplication = "dubbo-application"
 
-// DefaultServices is the folder of ZooKeeper that holds the applications.
+// DefaultServices is the parent of ZooKeeper that holds the applications.
 const DefaultServices = "/services"
 
 // AppRule says which application some services belong to.
@@ -183,7 +183,7 @@ func (r AppRule) name(host string, port uint16) (string, bool) {
 const maxApplication = 200
 
 // checkApplication takes the names that Dubbo takes. Others could be no word
-// of a mapping or no folder.
+// of a mapping or no parent.
 func checkApplication(app string) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	switch {
@@ -195,7 +195,7 @@ func checkApplication(app string) error {
 	return nil
 }
 
-// A form renders what a claim holds.
+// An appForm renders what a claim holds.
 type appForm interface {
 	group(app string) registry.Group
 	instance(s *registry.Service, app string, in *instance) (registry.Entry, error)

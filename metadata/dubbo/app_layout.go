@@ -13,13 +13,13 @@ import (
 // Kind returns the format's name, the Kind of its groups.
 func (*ZooKeeperApp) Kind() string { return KindApplication }
 
-// Folders returns the pattern of the folders that hold instances.
-func (z *ZooKeeperApp) Folders() string { return z.o.Services + "/*" }
+// Parents returns the pattern of the parents that hold instances.
+func (z *ZooKeeperApp) Parents() string { return z.o.Services + "/*" }
 
-// Folder returns the folder that holds the instances of a group. The error
+// Parent returns the parent that holds the instances of a group. The error
 // reports a name that cannot be an application, or a group of another format
-// or folder.
-func (z *ZooKeeperApp) Folder(g registry.Group) (string, error) {
+// or parent.
+func (z *ZooKeeperApp) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
 		return "", fmt.Errorf("group %s is not of %s:%s", g, KindApplication, z.o.Services)
 	}
@@ -29,10 +29,10 @@ func (z *ZooKeeperApp) Folder(g registry.Group) (string, error) {
 	return z.o.Services + "/" + g.Name, nil
 }
 
-// Group returns the group of a folder, false where the folder is none of this
+// Group returns the group of a parent, false where the parent is none of this
 // format's.
-func (z *ZooKeeperApp) Group(folder string) (registry.Group, bool) {
-	app, ok := strings.CutPrefix(folder, z.o.Services+"/")
+func (z *ZooKeeperApp) Group(parent string) (registry.Group, bool) {
+	app, ok := strings.CutPrefix(parent, z.o.Services+"/")
 	return z.group(app), ok && checkApplication(app) == nil
 }
 
@@ -42,16 +42,16 @@ func (*ZooKeeperApp) HasData() bool { return true }
 // Replaces says that instances change in place: consumers watch their data.
 func (*ZooKeeperApp) Replaces() metadata.Replacement { return metadata.InPlace }
 
-// reportFolders are where the documents of an application lie: Java's place
+// reportParents are where the documents of an application lie: Java's place
 // and dubbo-go's.
-func (z *ZooKeeperApp) reportFolders(app string) (java, golang string) {
+func (z *ZooKeeperApp) reportParents(app string) (java, golang string) {
 	return z.o.Root + "/metadata/" + app, z.o.Root + "/" + app
 }
 
-// Beside returns the other folders that hold nodes of a group. There a node's
+// Beside returns the other parents that hold nodes of a group. There a node's
 // path is its name.
 func (z *ZooKeeperApp) Beside(g registry.Group) []string {
-	java, golang := z.reportFolders(g.Name)
+	java, golang := z.reportParents(g.Name)
 	return []string{java, golang}
 }
 
@@ -62,15 +62,15 @@ func (z *ZooKeeperApp) Places(ref metadata.Ref) []string {
 	if !ok || strings.Contains(revision, "/") {
 		return nil
 	}
-	java, golang := z.reportFolders(ref.Group.Name)
+	java, golang := z.reportParents(ref.Group.Name)
 	return []string{java + "/" + revision, golang + "/" + revision}
 }
 
 // Node returns the name and the data of the node that stores an entry; of one
-// in another folder the path. A word of a mapping is no node.
+// in another parent the path. A element of a mapping is no node.
 func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err error) {
 	if revision, ok := ParseMetadataRevision(e.Key); ok {
-		java, golang := z.reportFolders(e.Group.Name)
+		java, golang := z.reportParents(e.Group.Name)
 		if r, ok := strings.CutSuffix(revision, keyGo); ok {
 			return golang + "/" + r, []byte(e.Value), nil
 		}
@@ -82,9 +82,9 @@ func (z *ZooKeeperApp) Node(e registry.Entry) (name string, data []byte, err err
 	return e.Key, []byte(e.Value), nil
 }
 
-// Word returns the node that holds a list of words of many, and the one that
+// Element returns the node that holds a list of elements of many, and the one that
 // an entry stands for; empty for an entry that is a node.
-func (z *ZooKeeperApp) Word(e registry.Entry) (path, word string) {
+func (z *ZooKeeperApp) Element(e registry.Entry) (path, element string) {
 	iface, ok := strings.CutPrefix(e.Key, keyMapping)
 	if !ok {
 		return "", ""
@@ -92,19 +92,19 @@ func (z *ZooKeeperApp) Word(e registry.Entry) (path, word string) {
 	return z.o.Root + "/mapping/" + iface, e.Group.Name
 }
 
-// Words returns the entries that stand for words which an entry of ours comes
+// Elements returns the entries that stand for elements which an entry of ours comes
 // with.
-func (*ZooKeeperApp) Words(e registry.Entry) []registry.Entry { return wordsOf(e) }
+func (*ZooKeeperApp) Elements(e registry.Entry) []registry.Entry { return elementsOf(e) }
 
-func wordsOf(e registry.Entry) []registry.Entry {
+func elementsOf(e registry.Entry) []registry.Entry {
 	if revision, ok := ParseMetadataRevision(e.Key); !ok || strings.HasSuffix(revision, keyGo) {
 		return nil
 	}
-	var words []registry.Entry
+	var elements []registry.Entry
 	for _, iface := range interfacesOf(e.Value) {
-		words = append(words, registry.Entry{Group: e.Group, Key: keyMapping + iface, Value: e.Group.Name})
+		elements = append(elements, registry.Entry{Group: e.Group, Key: keyMapping + iface, Value: e.Group.Name})
 	}
-	return words
+	return elements
 }
 
 // Entry returns what a node stores and whose it is. It never fails: a node
@@ -129,7 +129,7 @@ func (z *ZooKeeperApp) Entry(g registry.Group, name string, data []byte) (regist
 }
 
 func (z *ZooKeeperApp) reportEntry(e registry.Entry, path string) (registry.Entry, metadata.Mark) {
-	java, golang := z.reportFolders(e.Group.Name)
+	java, golang := z.reportParents(e.Group.Name)
 	revision, end := strings.CutPrefix(path, java+"/")
 	suffix := ""
 	if !end {

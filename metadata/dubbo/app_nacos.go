@@ -135,7 +135,7 @@ func (*NacosApp) GroupOf(namespace, group, service string) (registry.Group, bool
 
 // Config returns the configuration that stores an entry and what of it: the
 // whole, or a word in a list of many. None for an instance.
-func (*NacosApp) Config(e registry.Entry) (c metadata.NacosConfig, word string) {
+func (*NacosApp) Config(e registry.Entry) (c metadata.NacosConfig, element string) {
 	if iface, ok := strings.CutPrefix(e.Key, keyMapping); ok {
 		return metadata.NacosConfig{Namespace: e.Group.Namespace, Group: "mapping", ID: iface}, e.Group.Name
 	}
@@ -145,6 +145,6 @@ func (*NacosApp) Config(e registry.Entry) (c metadata.NacosConfig, word string) 
 	return metadata.NacosConfig{}, ""
 }
 
-// Words returns the entries that stand for words which an entry of ours comes
+// Elements returns the entries that stand for words which an entry of ours comes
 // with.
-func (*NacosApp) Words(e registry.Entry) []registry.Entry { return wordsOf(e) }
+func (*NacosApp) Elements(e registry.Entry) []registry.Entry { return elementsOf(e) }

@@ -326,9 +326,9 @@ func TestOneApplicationOfManyInterfacesFromARegistry(t *testing.T) {
 func TestLayoutOfApplications(t *testing.T) {
 	z := zookeeperApp(t, marked())
 	for _, e := range encode(t, z, greeter()) {
-		if path, word := z.Word(e); path != "" {
-			if path != "/dubbo/mapping/api.Greeter" || word != "greeter" {
-				t.Errorf("word %s %s", path, word)
+		if path, element := z.Element(e); path != "" {
+			if path != "/dubbo/mapping/api.Greeter" || element != "greeter" {
+				t.Errorf("word %s %s", path, element)
 			}
 			continue
 		}
@@ -342,7 +342,7 @@ func TestLayoutOfApplications(t *testing.T) {
 		}
 	}
 	g, ok := z.Group("/services/greeter")
-	folder, err := z.Folder(g)
+	folder, err := z.Parent(g)
 	if !ok || err != nil || folder != "/services/greeter" {
 		t.Errorf("folder %s %v", folder, err)
 	}

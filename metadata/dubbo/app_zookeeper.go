@@ -23,8 +23,8 @@ import (
 //	      {"name":"<interface>","group":…,"version":…,"protocol":"tri","path":"<interface>","params":{…}}}}
 //
 // One entry that is no instance of Dubbo makes consumers of the application
-// fail, and one of ours those of Spring Cloud, which uses the same folders: so
-// nothing is written to a folder that holds another's format.
+// fail, and one of ours those of Spring Cloud, which uses the same parents: so
+// nothing is written to a parent that holds another's format.
 //
 // An Entry of an instance has the JSON as its value and the node's name as its
 // key.

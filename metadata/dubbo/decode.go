@@ -85,7 +85,7 @@ func attributes(params []param) registry.Attributes {
 	return out
 }
 
-// checkKind refuses what is beside providers in other folders.
+// checkKind refuses what is beside providers in other parents.
 func checkKind(protocol, category string) error {
 	switch protocol {
 	case "consumer", "empty", "override", "route", "condition", "script", "admin":
@@ -217,7 +217,7 @@ func like(other, s string) string {
 	return strings.Clone(s)
 }
 
-// Scope implements metadata.Scoped: a folder is named after an interface, of
+// Scope implements metadata.Scoped: a parent is named after an interface, of
 // which there may be any version and group.
 func (*ZooKeeper) Scope(g registry.Group) string {
 	g.Name = naming.Providers + ":" + g.Name + ":*"

@@ -156,9 +156,9 @@ func TestEncodingIsTheSameOnEveryReplica(t *testing.T) {
 				t.Fatalf("differs:\n%s\n%s", first, again)
 			}
 		}
-		for _, word := range []string{"pid", "1795231736114"} {
-			if strings.Contains(first, word) {
-				t.Errorf("%s is written", word)
+		for _, element := range []string{"pid", "1795231736114"} {
+			if strings.Contains(first, element) {
+				t.Errorf("%s is written", element)
 			}
 		}
 		if !strings.Contains(first, "hessian2") {

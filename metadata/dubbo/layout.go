@@ -12,13 +12,13 @@ import (
 // Kind returns the format's name, the Kind of its groups.
 func (*ZooKeeper) Kind() string { return Kind }
 
-// Folders returns the pattern of the folders that hold entries, with * for one
+// Parents returns the pattern of the parents that hold entries, with * for one
 // part of a path.
-func (z *ZooKeeper) Folders() string { return z.o.Root + "/*/providers" }
+func (z *ZooKeeper) Parents() string { return z.o.Root + "/*/providers" }
 
-// Folder returns the folder of a group. The error reports a name that cannot
-// be a folder, or a group of another format or root.
-func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
+// Parent returns the parent of a group. The error reports a name that cannot
+// be a parent, or a group of another format or root.
+func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
 		return "", fmt.Errorf("group %s is not of %s:%s", g, Kind, z.o.Root)
 	}
@@ -28,10 +28,10 @@ func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
 	return z.o.Root + "/" + escapeNode(g.Name) + "/providers", nil
 }
 
-// Group returns the group of a folder, false where the folder is none of this
+// Group returns the group of a parent, false where the parent is none of this
 // format's.
-func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
-	rest, ok := strings.CutPrefix(folder, z.o.Root+"/")
+func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
+	rest, ok := strings.CutPrefix(parent, z.o.Root+"/")
 	if !ok {
 		return registry.Group{}, false
 	}
@@ -41,13 +41,13 @@ func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
 	}
 	iface, err := unescapeNode(name)
 	if err != nil {
-		return registry.Group{}, false // no folder of ours is named so, and no consumer looks there
+		return registry.Group{}, false // no parent of ours is named so, and no consumer looks there
 	}
 	return z.group(iface), true
 }
 
 // HasData reports whether nodes of this format carry data: they do not, so
-// that listing a folder reads all of it.
+// that listing a parent reads all of it.
 func (*ZooKeeper) HasData() bool { return false }
 
 // Replaces says that a changed provider is another node. By the name alone

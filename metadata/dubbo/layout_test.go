@@ -14,7 +14,7 @@ func TestNodesAreNamedAsJavaNamesThem(t *testing.T) {
 	s := one(registry.Endpoint{Host: "10.0.0.1", Port: 20000, Attributes: registry.Attributes{"x": "a*b~c d|é"}})
 	s.Path = registry.Path(metadata.Hop("mesh"))
 	e := encode(t, z, s)[0]
-	folder, err := z.Folder(e.Group)
+	folder, err := z.Parent(e.Group)
 	if err != nil || folder != "/dubbo/api.Greeter/providers" {
 		t.Errorf("folder %q %v", folder, err)
 	}
@@ -52,7 +52,7 @@ func TestForeignNodesKeepTheirNames(t *testing.T) {
 
 func TestFolders(t *testing.T) {
 	z := zookeeper(t, dubbo.Options{Root: "registry/dubbo/"})
-	if got := z.Folders(); got != "/registry/dubbo/*/providers" {
+	if got := z.Parents(); got != "/registry/dubbo/*/providers" {
 		t.Errorf("pattern %q", got)
 	}
 	for folder, want := range map[string]string{
@@ -70,7 +70,7 @@ func TestFolders(t *testing.T) {
 			t.Errorf("%s: %v %v", folder, g, ok)
 			continue
 		}
-		if back, err := z.Folder(g); ok && (err != nil || back != folder) {
+		if back, err := z.Parent(g); ok && (err != nil || back != folder) {
 			t.Errorf("%s: back %q %v", folder, back, err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestFolders(t *testing.T) {
 		{Kind: dubbo.Kind, Namespace: "/registry/dubbo", Name: ".."},
 		{Kind: dubbo.Kind, Namespace: "/registry/dubbo"},
 	} {
-		if folder, err := z.Folder(g); err == nil {
+		if folder, err := z.Parent(g); err == nil {
 			t.Errorf("%v: folder %q", g, folder)
 		}
 	}

@@ -33,7 +33,7 @@ func serviceKey(i registry.Interface) string {
 	}.String()
 }
 
-// checkRoot takes a path of which each part can be a folder.
+// checkRoot takes a path of which each part can be a parent.
 func checkRoot(root string) error {
 	for part := range strings.SplitSeq(root[1:], "/") {
 		if part == "" || part == "." || part == ".." || escapeNode(part) != part {

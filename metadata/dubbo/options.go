@@ -29,8 +29,8 @@ const (
 
 // Options tune a codec. The zero value is usable as it is.
 type Options struct {
-	Root         string            // ZooKeeper: the folder that holds the interfaces; empty: DefaultRoot
-	Services     string            // ZooKeeper: the folder that holds the applications; empty: DefaultServices
+	Root         string            // ZooKeeper: the parent that holds the interfaces; empty: DefaultRoot
+	Services     string            // ZooKeeper: the parent that holds the applications; empty: DefaultServices
 	Namespace    string            // Nacos: the namespace id; empty is public
 	Group        string            // Nacos: the group; empty: DefaultGroup
 	Protocol     string            // of endpoints that neither a rule nor their registry names one for; empty: DefaultProtocol

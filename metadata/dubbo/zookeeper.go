@@ -23,7 +23,7 @@ import (
 // `tri://10.0.0.1:20000?group=g&version=1.0` as its key.
 type ZooKeeper struct{ o Options }
 
-// maxURL is the limit of the metadata of one provider in ZooKeeper. A folder
+// maxURL is the limit of the metadata of one provider in ZooKeeper. A parent
 // of a thousand providers has to fit a response of one MiB.
 const maxURL = 2048
 
@@ -113,7 +113,7 @@ func (z *ZooKeeper) group(iface string) registry.Group {
 	return registry.Group{Kind: Kind, Namespace: z.o.Root, Name: iface}
 }
 
-// instanceKey identifies a provider in the folder of an interface: one
+// instanceKey identifies a provider in the parent of an interface: one
 // address may provide several groups and versions of it.
 func instanceKey(protocol, address string, i registry.Interface) string {
 	key := protocol + "://" + address

@@ -158,7 +158,7 @@ func record(t *testing.T, e registry.Entry) {
 	}
 }
 
-// TestForeignInstances: a folder or a service in which another format has entries is
+// TestForeignInstances: a parent or a service in which another format has entries is
 // known as such.
 func TestForeignInstances(t *testing.T) {
 	capture := map[string]string{"spring-cloud-zookeeper": "zk-java335-instance-remote-provider", "kratos-zookeeper": "zk-spring-cloud-zookeeper-provider"}

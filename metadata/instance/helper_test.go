@@ -107,7 +107,7 @@ func text(t testing.TB, c metadata.Codec, entries []registry.Entry) string {
 	for _, e := range entries {
 		at := e.Group.String()
 		if z, ok := c.(*instance.ZooKeeper); ok {
-			folder, err := z.Folder(e.Group)
+			folder, err := z.Parent(e.Group)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,7 @@ func hostile() map[string]string {
 }
 
 // TestHostileNames: a name is written and read back as it is, or refused
-// with a reason, and never reaches another's folder.
+// with a reason, and never reaches another's parent.
 func TestHostileNames(t *testing.T) {
 	each(t, func(t *testing.T, f format) {
 		for name, bad := range hostile() {
@@ -40,7 +40,7 @@ func TestHostileNames(t *testing.T) {
 				t.Errorf("%s: came back as %s", name, told(services, faults))
 			}
 			if z, ok := c.(*instance.ZooKeeper); ok {
-				folder, err := z.Folder(entries[0].Group)
+				folder, err := z.Parent(entries[0].Group)
 				if under := strings.TrimSuffix(f.root, "/") + "/"; err != nil || strings.Contains(strings.TrimPrefix(folder, under), "/") {
 					t.Errorf("%s: folder %q %v", name, folder, err)
 				}

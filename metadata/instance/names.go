@@ -101,7 +101,7 @@ const maxPart = 255
 
 var errPart = errors.New("cannot be a service: it is empty, too long or has a sign that no consumer could ask for")
 
-// checkPart takes what can be a folder of ZooKeeper and a part of a consumer's
+// checkPart takes what can be a parent of ZooKeeper and a part of a consumer's
 // address.
 func checkPart(s string) error {
 	bad := func(r rune) bool { return r <= ' ' || !unicode.IsPrint(r) || strings.ContainsRune(`/\%?#@,;"`, r) }

@@ -14,7 +14,7 @@ import (
 
 // Options tune a codec of a plain format.
 type Options struct {
-	Root        string // ZooKeeper: the folder of the services; / for the top
+	Root        string // ZooKeeper: the parent of the services; / for the top
 	Namespace   string // Nacos: the namespace id; empty is public
 	Group       string // Nacos: the group; empty: DEFAULT_GROUP
 	Names       Names

@@ -20,7 +20,7 @@ type ZooKeeper struct {
 	form NodeForm
 }
 
-// maxNode is the limit of the metadata of one instance in ZooKeeper: a folder
+// maxNode is the limit of the metadata of one instance in ZooKeeper: a parent
 // of a thousand has to be read in seconds.
 const maxNode = 8192
 
@@ -64,7 +64,7 @@ func (z *ZooKeeper) entry(i Instance) (registry.Entry, error) {
 	return registry.Entry{Group: z.group(i.Service), Key: i.Key(), Value: z.form.Write(i)}, nil
 }
 
-// reserved reports whether a folder at the top belongs to another format, to
+// reserved reports whether a parent at the top belongs to another format, to
 // ZooKeeper or to us.
 func reserved(name string) bool {
 	switch name {
@@ -81,15 +81,15 @@ func (z *ZooKeeper) group(service string) registry.Group {
 // Kind returns the format's name, the Kind of its groups.
 func (z *ZooKeeper) Kind() string { return z.form.Kind() }
 
-// Folders returns the pattern of the folders that hold entries, with * for one
+// Parents returns the pattern of the parents that hold entries, with * for one
 // part of a path.
-func (z *ZooKeeper) Folders() string { return z.under() + "*" }
+func (z *ZooKeeper) Parents() string { return z.under() + "*" }
 
 func (z *ZooKeeper) under() string { return strings.TrimSuffix(z.o.Root, "/") + "/" }
 
-// Folder returns the folder of a group. The error reports a name that cannot
-// be a folder, or a group of another format or root.
-func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
+// Parent returns the parent of a group. The error reports a name that cannot
+// be a parent, or a group of another format or root.
+func (z *ZooKeeper) Parent(g registry.Group) (string, error) {
 	if g != z.group(g.Name) {
 		return "", fmt.Errorf("group %s is not of %s:%s", g, z.form.Kind(), z.o.Root)
 	}
@@ -99,10 +99,10 @@ func (z *ZooKeeper) Folder(g registry.Group) (string, error) {
 	return z.under() + g.Name, nil
 }
 
-// Group returns the group of a folder, false where the folder is none of this
+// Group returns the group of a parent, false where the parent is none of this
 // format's.
-func (z *ZooKeeper) Group(folder string) (registry.Group, bool) {
-	name, ok := strings.CutPrefix(folder, z.under())
+func (z *ZooKeeper) Group(parent string) (registry.Group, bool) {
+	name, ok := strings.CutPrefix(parent, z.under())
 	if !ok || checkPart(name) != nil || z.o.Root == "/" && reserved(name) {
 		return registry.Group{}, false
 	}

@@ -56,7 +56,7 @@ func (ZooKeeper) Own(i instance.Instance) map[string]string { return ownWeight(i
 func (ZooKeeper) Reserved(key string) bool { return key == keyWeight }
 
 // Replaces implements instance.NodeForm: watchers watch the names
-// of the folder, and read the data whenever these change.
+// of the parent, and read the data whenever these change.
 func (ZooKeeper) Replaces() metadata.Replacement { return metadata.Recreated }
 
 // Extract implements instance.Form.

@@ -69,7 +69,7 @@ func (Nacos) Parse(service string) (string, bool) { return service, true }
 //	/plain/<name>/<host>:<port>
 //	{"host":"10.0.0.1","port":8080,"protocol":"tcp","weight":1,"metadata":{…,"xdsb":"<mark>"}}
 //
-// Whoever lists a folder has all addresses; the data says the same and more.
+// Whoever lists a parent has all addresses; the data says the same and more.
 // What is read may have any data, or have host:port as its data and any name.
 type ZooKeeper struct{ form }
 

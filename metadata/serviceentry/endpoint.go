@@ -87,5 +87,5 @@ func number(s string, bits int) (uint64, string) {
 	return n, s[i:]
 }
 
-// plain reports whether a text stands in JSON as it is.
+// plain reports whether a text is in JSON as it is.
 func plain(s string) bool { return printable(s) && !strings.ContainsAny(s, "\"\\") }

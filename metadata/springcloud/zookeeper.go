@@ -22,8 +22,8 @@ import (
 //
 // Spring writes a random id; ours is xdsb-<host>:<port>, which stays. One node
 // of another class, or without one, fails the query of every consumer, and one
-// of ours in a folder of Dubbo's application-level discovery keeps Dubbo's
-// consumers from starting: nothing is added to a folder that holds one.
+// of ours in a parent of Dubbo's application-level discovery keeps Dubbo's
+// consumers from starting: nothing is added to a parent that holds one.
 type ZooKeeper struct{ common }
 
 const class = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"

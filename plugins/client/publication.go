@@ -150,11 +150,11 @@ func (w *publication) claim() {
 			w.provided[e.Group][e.Key] = true
 			w.keys[e.Group] = append(w.keys[e.Group], w.shows(i)...)
 		}
-		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Told, entries))
+		touched(w.planner.Claim(plan.Origin{Service: s.Name}, plan.Reported, entries))
 	}
 	for name := range w.origins {
 		if !now[name] {
-			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Told, nil))
+			touched(w.planner.Claim(plan.Origin{Service: name}, plan.Reported, nil))
 		}
 	}
 	w.origins = now

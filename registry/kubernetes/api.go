@@ -120,7 +120,7 @@ func parse(u *unstructured.Unstructured) (serviceentry.Object, error) {
 	return o, nil
 }
 
-// fresh is for how long what a list told of an object is taken for what it is: a
+// fresh is for how long what a list reported of an object is taken for what it is: a
 // first reading of all follows it.
 const fresh = 30 * time.Second
 

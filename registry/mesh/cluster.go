@@ -101,7 +101,7 @@ func (r *Reading) cluster(c *clusterv3.Cluster) *Cluster {
 		out.Inline = r.assignment(c.GetLoadAssignment())
 	case clusterv3.Cluster_ORIGINAL_DST:
 		out.Discovery = DiscoveryOriginalDst
-		if r.router { // which is told of endpoints by EDS where there are any
+		if r.router { // which is notified of endpoints by EDS where there are any
 			out.Discovery = DiscoveryEmpty
 		}
 	}

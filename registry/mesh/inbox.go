@@ -19,8 +19,8 @@ type news struct {
 	assignments map[string]*Assignment // nil where taken back
 	rejected    map[string]error       // clusters; nil where that ended
 	silent      map[string]error       // endpoints; nil where that ended
-	told        map[string]struct{}    // endpoints that the stream told of, or was silent about
-	complete    bool                   // the stream told of all clusters
+	told        map[string]struct{}    // endpoints that the stream reported, or was silent about
+	complete    bool                   // the stream reported all clusters
 	failure     error                  // why the clusters cannot be told
 	mapping     *debug.Snapshot
 	lost        error // why there is no stream, where that is the newest

@@ -20,8 +20,8 @@ type loop struct {
 
 	epoch, connection int
 
-	complete bool                // the stream told of all clusters
-	missing  map[string]struct{} // endpoints that are needed and that the stream has not told of
+	complete bool                // the stream reported all clusters
+	missing  map[string]struct{} // endpoints that are needed and that the stream has not reported
 	mapped   bool                // the mapping was complete at least once
 	synced   bool                // the table was
 	settled  bool                // it is, as of this stream
@@ -106,7 +106,7 @@ func (l *loop) begin(n news) {
 	}
 }
 
-// publish brings the table in line with the rows. Until a stream told of
+// publish brings the table in line with the rows. Until a stream reported
 // everything, nothing is taken out; then what is missing was found missing.
 func (l *loop) publish(changes []change) {
 	for _, c := range changes {
@@ -133,7 +133,7 @@ func (l *loop) publish(changes []change) {
 	l.answer(changes)
 }
 
-// answer tells who wants names of those that the table shows: the stream told of
+// answer tells who wants names of those that the table shows: the stream reported
 // every cluster, and of the endpoints of those that the name stands for.
 func (l *loop) answer(changes []change) {
 	interest := l.state.naming.Interest
@@ -171,7 +171,7 @@ func (l *loop) withhold(answers map[string]error) {
 	}
 }
 
-// settle makes the table hold what a whole stream told of.
+// settle makes the table hold what a whole stream reported.
 func (l *loop) settle() {
 	services := l.state.services()
 	l.table.Replace(slices.Values(services))
@@ -231,8 +231,8 @@ func (l *loop) tellReplicas() {
 }
 
 // keysScope is the scope of what nobody may conclude from while keys may be
-// missing: it is the name of no service, so that what is known goes on, and
-// only what was never told of since our start has to stay.
+// missing: it is the name of no service, so that what is known continues, and
+// only what was never reported since our start has to stay.
 const keysScope = "service keys"
 
 var errKeysReturn = errors.New("an istiod came up lately, and its clients may not all have come back to publish their service keys")

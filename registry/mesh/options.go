@@ -48,11 +48,11 @@ type MappingReader interface {
 // Status is how a source stands.
 type Status struct {
 	Stream   ads.State
-	Settled  bool           // the newest stream told of everything that is needed
+	Settled  bool           // the newest stream reported everything that is needed
 	Epoch    int            // number of that stream
 	Clusters int            // host addresses that istiod shows
 	Services int            // rows
 	Needed   int            // clusters whose endpoints are asked for
-	Waiting  int            // of them those that the newest stream has not told of
+	Waiting  int            // of them those that the newest stream has not reported
 	Mapping  debug.Snapshot // its Err says why the mapping may be out of date; known keys stay in sync
 }

@@ -20,7 +20,7 @@ import (
 // Source keeps a table of what the mesh offers. It implements
 // registry.Source.
 //
-// The table is synced once a stream told of all clusters and of all endpoints
+// The table is synced once a stream reported all clusters and of all endpoints
 // that are needed, and the mapping is complete. While a new stream is compared
 // with what was known, and while there is none, the table is stale and rows
 // are only added or changed; what is missing goes when the comparison ends. An
@@ -64,7 +64,7 @@ func (s *Source) Status() Status {
 }
 
 // Recheck has everything told anew over a new connection, to another replica of
-// istiod where there are several, and compares it. The old stream goes on until
+// istiod where there are several, and compares it. The old stream continues until
 // the new one delivers. Knowledge.Dials of the table rises when that is done.
 func (s *Source) Recheck() { s.client.Redial(s.others()...) }
 

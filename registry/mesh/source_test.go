@@ -200,7 +200,7 @@ func TestHeadlessServicesAreUnknownToASidecar(t *testing.T) {
 	})
 }
 
-// TestAServiceOfResolutionNoneIsSkipped: to a router istiod tells of headless
+// TestAServiceOfResolutionNoneIsSkipped: to a router istiod reports headless
 // services by EDS, so that it hides nothing from us.
 func TestAServiceOfResolutionNoneIsSkipped(t *testing.T) {
 	inBoth(t, func(b *bed) {
@@ -371,7 +371,7 @@ func TestNotSyncedBeforeTheMappingIsComplete(t *testing.T) {
 }
 
 // TestAClientThatCannotBeReadMayHaveKeys: nothing may be concluded from a key
-// that is missing, and what is known goes on.
+// that is missing, and what is known continues.
 func TestAClientThatCannotBeReadMayHaveKeys(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
@@ -670,8 +670,8 @@ func TestWhileANewStreamIsComparedTheTableIsStale(t *testing.T) {
 	})
 }
 
-// TestARecheckThatFindsNobodyConfirmsNothing: the connection that there is goes
-// on, and another one is tried until it can be had.
+// TestARecheckThatFindsNobodyConfirmsNothing: the connection that there is
+// continues, and another one is tried until it can be had.
 func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 	inBoth(t, func(b *bed) {
 		b.running()
@@ -685,7 +685,7 @@ func TestARecheckThatFindsNobodyConfirmsNothing(t *testing.T) {
 		if k := b.knowledge(); k.Dials != before.Dials || k.Epoch != before.Epoch {
 			b.t.Errorf("epoch %d and connection %d, were %d and %d", k.Epoch, k.Dials, before.Epoch, before.Dials)
 		}
-		b.serve("outbound|1||a.b", "10.0.0.7") // the old stream goes on
+		b.serve("outbound|1||a.b", "10.0.0.7") // the old stream continues
 		b.expect("a.b:1 10.0.0.7", "c.d:1 10.0.1.1")
 		b.net.heal()
 		b.in(time.Minute)

@@ -68,16 +68,16 @@ func (c *Client) removeConfig(ctx context.Context, at metadata.NacosConfig) erro
 	return nil
 }
 
-// addWord adds a word to a configuration that holds a list of words of many,
+// addElement adds a word to a configuration that holds a list of words of many,
 // if it is still as it was read.
-func (c *Client) addWord(ctx context.Context, at metadata.NacosConfig, word string) error {
+func (c *Client) addElement(ctx context.Context, at metadata.NacosConfig, element string) error {
 	text, _, err := c.config(ctx, at)
-	if err != nil || hasWord(text, word) {
+	if err != nil || hasElement(text, element) {
 		return err
 	}
-	next := word
+	next := element
 	if strings.Trim(text, ", ") != "" {
-		next = strings.TrimRight(text, ", ") + "," + word
+		next = strings.TrimRight(text, ", ") + "," + element
 	}
 	return c.swapConfig(ctx, at, text, next)
 }
@@ -97,9 +97,9 @@ func (c *Client) swapConfig(ctx context.Context, at metadata.NacosConfig, old, n
 	return err
 }
 
-func hasWord(text, word string) bool {
+func hasElement(text, element string) bool {
 	for w := range strings.SplitSeq(text, ",") {
-		if strings.TrimSpace(w) == word {
+		if strings.TrimSpace(w) == element {
 			return true
 		}
 	}

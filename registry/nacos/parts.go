@@ -15,13 +15,13 @@ import (
 // refer to, in configurations.
 type MultiPath interface {
 	// Config returns the configuration that stores an entry and, where that is
-	// a list of words of many, the word in it that the entry stands for. It
+	// a list of elements of many, the element in it that the entry stands for. It
 	// has no id for an instance.
 	Config(entry registry.Entry) (at metadata.NacosConfig, word string)
 
-	// Words returns the entries that stand for words which an entry of ours
+	// Elements returns the entries that stand for elements which an entry of ours
 	// comes with: as long as it is there they are ours too.
-	Words(entry registry.Entry) []registry.Entry
+	Elements(entry registry.Entry) []registry.Entry
 }
 
 // The configurations of a group cannot be listed: which of them are ours is
@@ -57,7 +57,7 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 		return nil, err
 	}
 	var held []registry.Held
-	words := make(map[string]registry.Entry)
+	elements := make(map[string]registry.Entry)
 	for key := range strings.FieldsSeq(index) {
 		h, there, err := t.part(ctx, layout, registry.Entry{Group: g, Key: key})
 		if err != nil {
@@ -67,27 +67,27 @@ func (t *Target) parts(ctx context.Context, g registry.Group) ([]registry.Held, 
 			continue
 		}
 		held = append(held, h)
-		for _, w := range layout.Words(h.Entry) {
-			words[w.Key] = w
+		for _, w := range layout.Elements(h.Entry) {
+			elements[w.Key] = w
 		}
 	}
-	for _, e := range words {
-		at, word := layout.Config(e)
+	for _, e := range elements {
+		at, element := layout.Config(e)
 		text, _, err := t.client.config(ctx, at)
 		if err != nil {
 			return nil, err
 		}
-		if hasWord(text, word) {
+		if hasElement(text, element) {
 			held = append(held, registry.Held{Entry: e, Owner: t.opts.Owner, Live: true})
 		}
 	}
 	return held, nil
 }
 
-// part reads one part that is no word.
+// part reads one part that is no element.
 func (t *Target) part(ctx context.Context, layout MultiPath, e registry.Entry) (registry.Held, bool, error) {
-	at, word := layout.Config(e)
-	if at.ID == "" || word != "" {
+	at, element := layout.Config(e)
+	if at.ID == "" || element != "" {
 		return registry.Held{}, false, nil
 	}
 	text, there, err := t.client.config(ctx, at)
@@ -115,10 +115,10 @@ func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry
 		if !registry.IsPart(w.New.Key) {
 			continue
 		}
-		at, word := layout.Config(w.New)
+		at, element := layout.Config(w.New)
 		var err error
-		if word != "" {
-			err = t.client.addWord(ctx, at, word)
+		if element != "" {
+			err = t.client.addElement(ctx, at, element)
 		} else {
 			err = t.client.setConfig(ctx, at, w.New.Value, "")
 		}
@@ -132,7 +132,7 @@ func (t *Target) putParts(ctx context.Context, layout MultiPath, change registry
 }
 
 // deleteParts removes the parts that a change takes back, after the instances
-// that referred to them, and adds those that the server refuses. A word stays:
+// that referred to them, and adds those that the server refuses. A element stays:
 // nobody can say who needs it by now.
 func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change registry.Change, refused registry.Refused) error {
 	gone := false
@@ -141,8 +141,8 @@ func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change regis
 			continue
 		}
 		gone = true
-		at, word := layout.Config(h.Entry)
-		if word != "" {
+		at, element := layout.Config(h.Entry)
+		if element != "" {
 			continue
 		}
 		if err := t.client.removeConfig(ctx, at); errors.Is(err, registry.ErrRefused) {
@@ -162,7 +162,7 @@ func (t *Target) deleteParts(ctx context.Context, layout MultiPath, change regis
 func (t *Target) setIndex(ctx context.Context, layout MultiPath, change registry.Change, still []registry.Held) error {
 	var keys []string
 	add := func(e registry.Entry) {
-		if at, word := layout.Config(e); at.ID != "" && word == "" {
+		if at, element := layout.Config(e); at.ID != "" && element == "" {
 			keys = append(keys, e.Key)
 		}
 	}

@@ -17,7 +17,7 @@ const maxLags = 5
 // in doubt. It is longer than the reads of a server lag behind.
 const lookAgain = time.Second
 
-// A watched is one service of a server and what is known of it. Only the loop
+// A watchedService is one service of a server and what is known of it. Only the loop
 // of the reading touches it.
 type watchedService struct {
 	key       serviceKey
@@ -52,7 +52,7 @@ type watchedService struct {
 	err            error // of the last reading
 }
 
-// A home is a service's group in one format.
+// A formatGroup is a service's group in one format.
 type formatGroup struct {
 	format Format
 	group  registry.Group

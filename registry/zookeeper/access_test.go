@@ -138,7 +138,7 @@ func TestTargetOptions_FaultsAreToldAtOnce(t *testing.T) {
 
 type starless struct{ layout }
 
-func (starless) Folders() string { return "/a/b" }
+func (starless) Parents() string { return "/a/b" }
 
 // authority issues certificates for the tests.
 type authority struct {

@@ -99,7 +99,7 @@ func (t *Target) Admit(ctx context.Context) error {
 // admit is Admit for one write: it fails where ctx ends or the server cannot
 // be reached. Once given it stays: a bridge that loses its session continues.
 func (t *Target) admit(ctx context.Context) error {
-	if t.opts.Takes != nil {
+	if t.opts.Adopts != nil {
 		return nil // by a person's word
 	}
 	for {
@@ -258,7 +258,7 @@ func (t *Target) predecessor(ctx context.Context) error {
 	return nil
 }
 
-// owners returns whoever has a folder of its own, beside which the registry's id lies.
+// owners returns whoever has a parent of its own, beside which the registry's id lies.
 func (t *Target) owners(ctx context.Context) ([]string, error) {
 	names, err := t.client.children(ctx, home)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -291,7 +291,7 @@ func (t *Target) sameBridge(ctx context.Context, owner string) (string, error) {
 		if line = strings.TrimSpace(line); !slices.Contains(t.opts.Bridges, line) {
 			continue
 		}
-		there, err := t.there(ctx, owner, "alive", ledgerFolder[1:], "session")
+		there, err := t.there(ctx, owner, "alive", ledgerParent[1:], "session")
 		if err != nil {
 			return "", err
 		}

@@ -14,10 +14,10 @@ import (
 )
 
 // attempts bounds how often a transaction is put together anew because the
-// folders, or what is already there, were not as was believed.
+// parents, or what is already there, were not as was believed.
 const attempts = 16
 
-// apply does one transaction. It is sent as if all folders that were seen
+// apply does one transaction. It is sent as if all parents that were seen
 // before existed and nothing of it were done yet; where that is wrong the
 // server says so, and changes nothing. What it refuses is left out.
 func (w *writing) apply(ctx context.Context, part []unit, index, parts int) error {
@@ -25,7 +25,7 @@ func (w *writing) apply(ctx context.Context, part []unit, index, parts int) erro
 		if part = w.remaining(part); len(part) == 0 {
 			return nil
 		}
-		w.tell(index, parts)
+		w.setAccount(index, parts)
 		ops, head, ledger := w.transaction(part)
 		at, err := w.target.client.multi(ctx, ops)
 		if err == nil {
@@ -40,7 +40,7 @@ func (w *writing) apply(ctx context.Context, part []unit, index, parts int) erro
 		case at < len(w.check):
 			err = w.mendFence(ctx)
 		case at < head:
-			err = w.mendFolder(ops[at], err)
+			err = w.mendParent(ops[at], err)
 		case errors.Is(err, registry.ErrRefused):
 			w.refuse(ops[at], err)
 			left, err = left+1, nil // it gets shorter each time
@@ -51,14 +51,14 @@ func (w *writing) apply(ctx context.Context, part []unit, index, parts int) erro
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, w.folder)
+	return fmt.Errorf("%w: %s does not keep still", registry.ErrConflict, w.parent)
 }
 
-// transaction returns the operations of a part, the check and the folders
+// transaction returns the operations of a part, the check and the parents
 // before head and that on the ledger last.
 func (w *writing) transaction(part []unit) (ops []any, head int, ledger any) {
 	ledger = w.ledgerOp()
-	ops = slices.Concat(w.check, w.makeFolders(w.foldersOf(part, ledger)))
+	ops = slices.Concat(w.check, w.makeParents(w.parentsOf(part, ledger)))
 	head = len(ops)
 	for _, u := range part {
 		ops = append(ops, u.ops...)
@@ -70,8 +70,8 @@ func (w *writing) transaction(part []unit) (ops []any, head int, ledger any) {
 }
 
 func (w *writing) done(part []unit, ledger any) {
-	for _, folder := range w.foldersOf(part, nil) {
-		w.target.folders.know(folder)
+	for _, parent := range w.parentsOf(part, nil) {
+		w.target.parents.know(parent)
 	}
 	w.kept(ledger)
 	now := w.target.sizes.get(w.change.Group)
@@ -81,15 +81,15 @@ func (w *writing) done(part []unit, ledger any) {
 	w.target.sizes.set(w.change.Group, now)
 }
 
-// mendFolder takes note of why a folder could not be made, nil where it is
+// mendParent takes note of why a parent could not be made, nil where it is
 // worth another attempt.
-func (w *writing) mendFolder(op any, err error) error {
+func (w *writing) mendParent(op any, err error) error {
 	path := op.(*zk.CreateRequest).Path //nolint:forcetypeassert // as makeFolders made it
 	switch {
 	case errors.Is(err, zk.ErrNodeExists):
-		w.target.folders.know(path)
+		w.target.parents.know(path)
 	case errors.Is(err, zk.ErrNoNode):
-		w.target.folders.forget(parentOf(path))
+		w.target.parents.forget(parentOf(path))
 	case strings.HasPrefix(path, home):
 		return w.target.giveUpLedger(fmt.Errorf("%s: %w", path, err))
 	default:
@@ -99,23 +99,23 @@ func (w *writing) mendFolder(op any, err error) error {
 }
 
 // refuse takes note of the entries that an operation which the server refuses
-// is of. To make and to delete nodes in a folder are rights on the folder: who
+// is of. To make and to delete nodes in a parent are rights on the parent: who
 // lacks one lacks it for all entries.
 func (w *writing) refuse(refused any, err error) {
-	right, folder := rightOf(refused)
+	right, parent := rightOf(refused)
 	all := right != 0 && errors.Is(err, zk.ErrNoAuth)
 	for _, u := range w.all {
 		if slices.ContainsFunc(u.ops, func(op any) bool {
 			r, f := rightOf(op)
-			return op == refused || all && f == folder && r == right
+			return op == refused || all && f == parent && r == right
 		}) {
 			w.refused[u.key] = err
 		}
 	}
 }
 
-// rightOf returns the right that an operation needs on a folder; 0 for none.
-func rightOf(op any) (right int, folder string) {
+// rightOf returns the right that an operation needs on a parent; 0 for none.
+func rightOf(op any) (right int, parent string) {
 	switch op := op.(type) {
 	case *zk.CreateRequest:
 		return zk.PermCreate, parentOf(op.Path)
@@ -132,12 +132,12 @@ func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]u
 	create, isCreate := op.(*zk.CreateRequest)
 	switch {
 	case isCreate && errors.Is(err, zk.ErrNoNode):
-		w.target.folders.forget(parentOf(create.Path))
+		w.target.parents.forget(parentOf(create.Path))
 		return part, nil
-	case isCreate && errors.Is(err, zk.ErrNodeExists) && w.words[create.Path]:
+	case isCreate && errors.Is(err, zk.ErrNodeExists) && w.elements[create.Path]:
 		return nil, fmt.Errorf("%w: %s was made by another", registry.ErrConflict, create.Path)
 	case isCreate && errors.Is(err, zk.ErrNodeExists):
-		return w.settle(ctx, part)
+		return w.dropDone(ctx, part)
 	case isCreate:
 		return nil, fmt.Errorf("%.300q: %w", create.Path, err)
 	case errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrBadVersion):
@@ -147,20 +147,20 @@ func (w *writing) mend(ctx context.Context, part []unit, op any, err error) ([]u
 	}
 }
 
-// settle drops what is already done: nodes that are exactly as they would
+// dropDone drops what is already done: nodes that are exactly as they would
 // have been made, and are ours because their mark, or their session, is. Any
 // other node in the place of a new one is a conflict.
-func (w *writing) settle(ctx context.Context, part []unit) ([]unit, error) {
+func (w *writing) dropDone(ctx context.Context, part []unit) ([]unit, error) {
 	creates := make(map[string]unit)
 	var nodes []found
 	for _, u := range part {
-		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.words[c.Path] {
+		if c, ok := u.ops[0].(*zk.CreateRequest); ok && !w.elements[c.Path] {
 			name := w.name(c.Path)
 			creates[name] = u
 			nodes = append(nodes, found{name: name})
 		}
 	}
-	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) error { return w.target.get(ctx, w.folder, f) })
+	err := w.target.each(ctx, nodes, func(ctx context.Context, f *found) error { return w.target.get(ctx, w.parent, f) })
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type Report struct {
 	Version string        // of the server; empty where it does not answer srvr
 	Asked   time.Duration // session timeout
 	Granted time.Duration // session timeout
-	Read    error         // of the folders of the layouts; nil: they can be listed
+	Read    error         // of the parents of the layouts; nil: they can be listed
 	Write   error         // nil: a node under /xds-bridge/<owner> was made and deleted, and one could be made in each root
 	Skew    time.Duration // how far the server's clock is ahead of ours, give or take Took
 	Took    time.Duration // the round trip of the written node
@@ -95,7 +95,7 @@ func (t *Target) probe(ctx context.Context, r *Report) error {
 // mayWrite returns why nothing can be made in the root of some layout.
 func (t *Target) mayWrite(ctx context.Context) error {
 	for _, l := range t.opts.Layouts {
-		before, _, _ := strings.Cut(l.Folders(), "*")
+		before, _, _ := strings.Cut(l.Parents(), "*")
 		if err := t.client.mayMake(ctx, before+"xds-bridge-"+rand.Text()); err != nil {
 			return err
 		}

@@ -185,7 +185,7 @@ func (c *Client) cut() {
 func (c *Client) event(e zk.Event) {
 	if e.Type != zk.EventSession {
 		e.Path = conn{root: c.root}.above(e.Path)
-		c.once.tell(func(i *inbox) { i.changed(e) })
+		c.once.notify(func(i *inbox) { i.changed(e) })
 		return
 	}
 	c.mu.Lock()
@@ -203,7 +203,7 @@ func (c *Client) event(e zk.Event) {
 		return
 	}
 	if before.Connected && !after.Connected {
-		c.once.tell((*inbox).disconnected)
+		c.once.notify((*inbox).disconnected)
 	}
 	if !leaving {
 		c.log(before, after)

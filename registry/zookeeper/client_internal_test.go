@@ -39,4 +39,4 @@ func TestClient_KeepsNothingOfTargetsThatEnded(t *testing.T) {
 // placed is a layout of which no more is asked than where it lies.
 type placed struct{ Layout }
 
-func (placed) Folders() string { return "/test/*" }
+func (placed) Parents() string { return "/test/*" }

@@ -21,7 +21,7 @@ func deny(t *testing.T, server *zkfake.Server, e registry.Entry) {
 	must(t, server.SetACL(path, nobody))
 }
 
-// TestTarget_ANodeThatMayNotBeReadCostsItself: providers share a folder with the
+// TestTarget_ANodeThatMayNotBeReadCostsItself: providers share a parent with the
 // bridge, and may keep their nodes to themselves.
 func TestTarget_ANodeThatMayNotBeReadCostsItself(t *testing.T) {
 	t.Parallel()

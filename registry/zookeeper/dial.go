@@ -226,7 +226,7 @@ type once struct {
 	events *inbox                  // notified of changes and of the loss of the connection; nil: nobody is
 }
 
-func (o *once) tell(what func(*inbox)) {
+func (o *once) notify(what func(*inbox)) {
 	if o != nil && o.events != nil {
 		what(o.events)
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// foreignEntries remembers which nodes were in the folders of exclusive layouts when
+// foreignEntries remembers which nodes were in the parents of exclusive layouts when
 // they were last looked at, and which of them are of another format.
 type foreignEntries struct {
 	mu   sync.Mutex
 	seen map[registry.Group]map[string]error // by the node's name; nil: it does no harm
 }
 
-// see takes in what a folder holds.
-func (a *foreignEntries) see(layout Layout, group registry.Group, nodes []found) {
+// observe takes in what a parent holds.
+func (a *foreignEntries) observe(layout Layout, group registry.Group, nodes []found) {
 	exclusive, ok := layout.(Exclusive)
 	if !ok {
 		return
@@ -50,20 +50,20 @@ func (a *foreignEntries) of(group registry.Group) map[string]error {
 	return a.seen[group]
 }
 
-// foreign returns why nothing may be added to the folder. It is listed for
-// that, and what is new in it is read: the folder of a group that was not
+// foreign returns why nothing may be added to the parent. It is listed for
+// that, and what is new in it is read: the parent of a group that was not
 // there before is written to without a reading.
 func (w *writing) foreign(ctx context.Context) (foreign, err error) {
 	exclusive, ok := w.layout.(Exclusive)
 	if !ok || !slices.ContainsFunc(w.change.Put, func(p registry.Write) bool { return p.Old == nil }) {
 		return nil, nil
 	}
-	names, err := w.target.client.children(ctx, w.folder)
+	names, err := w.target.client.children(ctx, w.parent)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.folder, err)
+		return nil, fmt.Errorf("%s: %w", w.parent, err)
 	}
 	seen := w.target.foreign.of(w.change.Group)
 	var fresh []found
@@ -74,7 +74,7 @@ func (w *writing) foreign(ctx context.Context) (foreign, err error) {
 			fresh = append(fresh, found{name: name})
 		}
 	}
-	if err := w.target.load(ctx, w.layout, w.folder, fresh); err != nil {
+	if err := w.target.load(ctx, w.layout, w.parent, fresh); err != nil {
 		return nil, err
 	}
 	for _, f := range fresh {

@@ -136,7 +136,7 @@ func TestSeveralFormatsInOneTree(t *testing.T) {
 	})
 }
 
-// TestNothingIsAddedWhereAnotherFormatStands: one node of ours in a folder of
+// TestNothingIsAddedWhereAnotherFormatStands: one node of ours in a parent of
 // Dubbo's application-level discovery keeps its consumers from starting. What
 // is ours there may still go.
 func TestNothingIsAddedWhereAnotherFormatStands(t *testing.T) {

@@ -92,7 +92,7 @@ func (k *known) set(session int64, value bool) {
 // mayBeEphemeral reports whether nodes of ours have to be asked for their
 // lifetime: always for the lifetime Session, and else only where a bridge of
 // the owner ever wrote ephemeral ones, of which a marker tells. It is what
-// makes listing a folder enough for everybody else.
+// makes listing a parent enough for everybody else.
 func (t *Target) mayBeEphemeral(ctx context.Context) (bool, error) {
 	if t.opts.Lifetime == Session {
 		return true, nil

@@ -92,9 +92,9 @@ func (i *inbox) wake() {
 	}
 }
 
-// take returns the changed paths and whether the connection was lost, and
+// drain returns the changed paths and whether the connection was lost, and
 // forgets the paths.
-func (i *inbox) take() ([]string, bool) {
+func (i *inbox) drain() ([]string, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	paths := slices.Sorted(maps.Keys(i.paths))

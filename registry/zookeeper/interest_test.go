@@ -31,7 +31,7 @@ func TestOnlyWhatIsWantedIsRead(t *testing.T) {
 		}
 		tells(t, table, "api.A=10.0.0.1:20880")
 		register(t, s, "api.A", "10.0.0.3:20880")
-		register(t, s, "api.C", "10.0.0.4:20880") // its folder comes later than the wish
+		register(t, s, "api.C", "10.0.0.4:20880") // its parent comes later than the wish
 		later(time.Second)
 		tells(t, table, "api.A=10.0.0.1:20880,10.0.0.3:20880", "api.C=10.0.0.4:20880")
 		wish.Drop("api.A")
@@ -107,7 +107,7 @@ func TestAWishCostsWhatItIsFor(t *testing.T) {
 		if got := requests(s) - before; got > 3*n {
 			t.Errorf("%d services subscribed one by one cost %d requests", n, got)
 		}
-		if got := len(told(table)); got != n {
+		if got := len(published(table)); got != n {
 			t.Errorf("%d services, want %d", got, n)
 		}
 	})

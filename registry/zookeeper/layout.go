@@ -10,24 +10,24 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Layout is how a format lies in the tree: one folder for each group, one
+// Layout is how a format lies in the tree: one parent for each group, one
 // node in it for each entry. Implementations are pure and stateless.
 type Layout interface {
-	Folders
+	Parents
 	Nodes
 }
 
-// Folders tells which folders hold the entries of a format.
-type Folders interface {
-	// Folders returns the paths of all folders with * for the one part of
+// Parents tells which parents hold the entries of a format.
+type Parents interface {
+	// Parents returns the paths of all parents with * for the one part of
 	// the path that differs, such as /dubbo/*/providers.
-	Folders() string
+	Parents() string
 
-	// Folder returns the path of a group's folder; an error for a group of
-	// another format or root, and for a name that cannot be a folder.
-	Folder(group registry.Group) (string, error)
+	// Parent returns the path of a group's parent; an error for a group of
+	// another format or root, and for a name that cannot be a parent.
+	Parent(group registry.Group) (string, error)
 
-	// Group returns the group of a folder, false where it is not one of this
+	// Group returns the group of a parent, false where it is not one of this
 	// format's.
 	Group(folder string) (registry.Group, bool)
 }
@@ -42,7 +42,7 @@ type Nodes interface {
 	Entry(group registry.Group, name string, data []byte) (registry.Entry, metadata.Mark)
 
 	// HasData reports whether nodes have data that matters; where they have
-	// none, the list of a folder is all there is to read.
+	// none, the list of a parent is all there is to read.
 	HasData() bool
 
 	// Replaces says how a changed entry takes the place of the one before, so
@@ -56,50 +56,50 @@ type Named interface {
 	Named(node string) bool
 }
 
-// Exclusive is implemented by layouts whose readers lose a whole folder to one
-// node of another format. Nothing is added to a folder that holds one.
+// Exclusive is implemented by layouts whose readers lose a whole parent to one
+// node of another format. Nothing is added to a parent that holds one.
 type Exclusive interface {
 	// Foreign says of which other format a node is, nil where it is of this
 	// format or of none.
 	Foreign(name string, data []byte) error
 }
 
-// MultiPath is a Layout whose groups have more than one folder: nodes that are
+// MultiPath is a Layout whose groups have more than one parent: nodes that are
 // named by their paths, and words in lists that a group shares with others.
 type MultiPath interface {
 	Layout
 
-	// Beside returns the further folders that hold nodes of a group. Others
+	// Beside returns the further parents that hold nodes of a group. Others
 	// keep nodes there too, and those of them that Entry says are not ours by
 	// their paths alone are not read.
 	Beside(group registry.Group) []string
 
-	// Word returns the node that holds a list of words, separated by commas,
+	// Element returns the node that holds a list of words, separated by commas,
 	// and the word in it that an entry stands for; empty for an entry that is a
 	// node of its own.
-	Word(entry registry.Entry) (path, word string)
+	Element(entry registry.Entry) (path, word string)
 
-	// Words returns the entries that stand for words which an entry of ours
+	// Elements returns the entries that stand for words which an entry of ours
 	// comes with: as long as it is there they are ours too.
-	Words(entry registry.Entry) []registry.Entry
+	Elements(entry registry.Entry) []registry.Entry
 }
 
-// at returns the path of a node by its name in a folder; what is named by its
+// at returns the path of a node by its name in a parent; what is named by its
 // path lies elsewhere.
-func at(folder, name string) string {
+func at(parent, name string) string {
 	if strings.HasPrefix(name, "/") {
 		return name
 	}
-	return folder + "/" + name
+	return parent + "/" + name
 }
 
-// place returns the layout and the folder of a group.
+// place returns the layout and the parent of a group.
 func (t *Target) place(group registry.Group) (Layout, string, error) {
 	var last error
 	for _, l := range t.opts.Layouts {
-		folder, err := l.Folder(group)
+		parent, err := l.Parent(group)
 		if err == nil {
-			return l, folder, nil
+			return l, parent, nil
 		}
 		last = err
 	}

@@ -23,7 +23,7 @@ import (
 // that is written in the same transaction as the entries. It only ever adds
 // to what the marks say: where it is missing or damaged an entry without a
 // mark is nobody's, as it would be without a ledger.
-const ledgerFolder = "/ledger"
+const ledgerParent = "/ledger"
 
 // ledger remembers what is known of the ledger's nodes, so that writing need
 // not ask. It may be wrong: the server is the one to say.
@@ -84,12 +84,12 @@ func (l *ledger) isOff() bool {
 // any signs, so that a hash of them stands for them.
 func (t *Target) ledgerPath(g registry.Group) string {
 	name := strings.Join([]string{g.Kind, g.Namespace, g.Group, g.Name}, "\x00")
-	return t.home() + ledgerFolder + "/" + metadata.Fingerprint(name, 20)
+	return t.home() + ledgerParent + "/" + metadata.Fingerprint(name, 20)
 }
 
-// tell says what the ledger has to report with a part of a change: with the
+// setAccount says what the ledger has to report with a part of a change: with the
 // last one all that is ours from then on, and before that also what still is.
-func (w *writing) tell(index, parts int) {
+func (w *writing) setAccount(index, parts int) {
 	change := w.change.Except(w.refused)
 	switch index {
 	case parts - 1:
@@ -135,7 +135,7 @@ func (w *writing) kept(op any) {
 	case *zk.DeleteRequest:
 		w.target.ledger.forget(w.change.Group)
 	case *zk.CreateRequest:
-		w.target.folders.know(w.target.home() + ledgerFolder)
+		w.target.parents.know(w.target.home() + ledgerParent)
 		w.target.ledger.set(w.change.Group, true)
 	}
 }
@@ -154,7 +154,7 @@ func (w *writing) mendLedger(op any, err error) error {
 		w.noLedger = true
 		return nil
 	case errors.Is(err, zk.ErrNoNode) && isCreate:
-		t.folders.forget(t.home() + ledgerFolder)
+		t.parents.forget(t.home() + ledgerParent)
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
 		t.ledger.set(w.change.Group, false)
@@ -253,11 +253,11 @@ func (t *Target) tagged(data []byte, e registry.Entry) bool {
 func (t *Target) claim(ctx context.Context, layout Layout, group registry.Group, f *found) error {
 	stat := f.node.stat
 	if stat == nil {
-		_, folder, err := t.place(group)
+		_, parent, err := t.place(group)
 		if err != nil {
 			return err
 		}
-		if stat, err = t.client.exists(ctx, at(folder, f.name)); err != nil {
+		if stat, err = t.client.exists(ctx, at(parent, f.name)); err != nil {
 			return err
 		}
 		if stat == nil {
@@ -276,15 +276,15 @@ func (t *Target) claim(ctx context.Context, layout Layout, group registry.Group,
 
 // spare makes nodes that a living session holds nobody's to take over: their
 // provider would lose them.
-func (t *Target) spare(ctx context.Context, folder string, nodes []found) error {
-	if t.opts.Takes == nil {
+func (t *Target) spare(ctx context.Context, parent string, nodes []found) error {
+	if t.opts.Adopts == nil {
 		return nil
 	}
 	return t.each(ctx, nodes, func(ctx context.Context, f *found) error {
-		if f.held.Owner == t.owner || !t.opts.Takes(f.held.Owner) {
+		if f.held.Owner == t.owner || !t.opts.Adopts(f.held.Owner) {
 			return nil
 		}
-		stat, err := t.client.exists(ctx, folder+"/"+f.name)
+		stat, err := t.client.exists(ctx, parent+"/"+f.name)
 		if err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func withDubbo(t testing.TB, signer *metadata.Signer) func(*zookeeper.TargetOpti
 // mended returns what a planner that wants entries would do about a group.
 func mended(held []registry.Held, want []registry.Entry) (registry.Change, []plan.Conflict) {
 	p := plan.New(metadata.NewMark(owner, "").Owner)
-	p.Claim(plan.Origin{Service: "greet"}, plan.Told, want)
+	p.Claim(plan.Origin{Service: "greet"}, plan.Reported, want)
 	p.Observe(want[0].Group, held)
 	return p.Change(want[0].Group)
 }
@@ -149,13 +149,13 @@ func TestLedger_GoesWithTheLastEntry(t *testing.T) {
 	server, entries := serve(t), greeter(t, 2)
 	tg := target(t, dial(t, server), withDubbo(t, nil))
 	write(t, tg, creating(entries...))
-	folder := "/xds-bridge/" + owner + "/ledger"
-	if names := server.Children(folder); len(names) != 1 {
+	parent := "/xds-bridge/" + owner + "/ledger"
+	if names := server.Children(parent); len(names) != 1 {
 		t.Fatalf("%q", names)
 	}
 	for range 2 { // by who wrote it, and by a process that did not
 		write(t, tg, registry.Change{Group: entries[0].Group, Delete: read(t, tg, entries[0].Group)})
-		if names := server.Children(folder); len(names) != 0 {
+		if names := server.Children(parent); len(names) != 0 {
 			t.Errorf("%q is left", names)
 		}
 		tg = target(t, dial(t, server), withDubbo(t, nil))

@@ -12,7 +12,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// beside returns the paths of our nodes in the other folders of a group. Those
+// beside returns the paths of our nodes in the other parents of a group. Those
 // of others are not even read: there may be many, and nothing of them matters.
 func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group, from lists) ([]string, error) {
 	wide, ok := layout.(MultiPath)
@@ -20,28 +20,28 @@ func (t *Target) beside(ctx context.Context, layout Layout, group registry.Group
 		return nil, nil
 	}
 	var paths []string
-	for _, folder := range wide.Beside(group) {
-		names, err := from.children(ctx, folder)
+	for _, parent := range wide.Beside(group) {
+		names, err := from.children(ctx, parent)
 		if errors.Is(err, zk.ErrNoNode) {
-			t.folders.forget(folder)
+			t.parents.forget(parent)
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", folder, err)
+			return nil, fmt.Errorf("%s: %w", parent, err)
 		}
-		t.folders.know(folder)
+		t.parents.know(parent)
 		for _, name := range names {
-			if _, mark := layout.Entry(group, folder+"/"+name, nil); mark.Owner == t.owner {
-				paths = append(paths, folder+"/"+name)
+			if _, mark := layout.Entry(group, parent+"/"+name, nil); mark.Owner == t.owner {
+				paths = append(paths, parent+"/"+name)
 			}
 		}
 	}
 	return paths, nil
 }
 
-// withWords adds the words that come with entries of ours, as far as they are
+// withElements adds the elements that come with entries of ours, as far as they are
 // in their lists.
-func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.Held, from lists) ([]registry.Held, error) {
+func (t *Target) withElements(ctx context.Context, layout Layout, held []registry.Held, from lists) ([]registry.Held, error) {
 	wide, ok := layout.(MultiPath)
 	if !ok {
 		return held, nil
@@ -51,20 +51,20 @@ func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.H
 		if h.Owner != t.owner {
 			continue
 		}
-		for _, e := range wide.Words(h.Entry) {
+		for _, e := range wide.Elements(h.Entry) {
 			if seen[e.Key] {
 				continue
 			}
 			seen[e.Key] = true
-			path, word := wide.Word(e)
-			list, err := words(ctx, from, path)
+			path, element := wide.Element(e)
+			list, err := splitElements(ctx, from, path)
 			if errors.Is(err, registry.ErrRefused) {
-				continue // to add the word is refused, and costs that alone
+				continue // to add the element is refused, and costs that alone
 			}
 			if err != nil {
 				return nil, err
 			}
-			if slices.Contains(list.words, word) {
+			if slices.Contains(list.elements, element) {
 				held = append(held, registry.Held{Entry: e, Owner: t.owner, Live: true})
 			}
 		}
@@ -73,59 +73,59 @@ func (t *Target) withWords(ctx context.Context, layout Layout, held []registry.H
 	return held, nil
 }
 
-// A wordList is a node with words of many, separated by commas.
-type wordList struct {
-	there   bool
-	data    string
-	words   []string
-	version int32
+// An elementList is a node with elements of many, separated by commas.
+type elementList struct {
+	there    bool
+	data     string
+	elements []string
+	version  int32
 }
 
-func words(ctx context.Context, from lists, path string) (wordList, error) {
+func splitElements(ctx context.Context, from lists, path string) (elementList, error) {
 	n, err := from.get(ctx, path)
 	if errors.Is(err, zk.ErrNoNode) {
-		return wordList{}, nil
+		return elementList{}, nil
 	}
 	if err != nil {
-		return wordList{}, fmt.Errorf("%s: %w", path, err)
+		return elementList{}, fmt.Errorf("%s: %w", path, err)
 	}
-	list := wordList{there: true, data: string(n.data), version: n.stat.Version}
-	for word := range strings.SplitSeq(list.data, ",") {
-		list.words = append(list.words, strings.TrimSpace(word))
+	list := elementList{there: true, data: string(n.data), version: n.stat.Version}
+	for element := range strings.SplitSeq(list.data, ",") {
+		list.elements = append(list.elements, strings.TrimSpace(element))
 	}
 	return list, nil
 }
 
-// isWord reports whether an entry stands for a word in a list.
-func isWord(layout Layout, e registry.Entry) bool {
+// isElement reports whether an entry stands for an element of a list.
+func isElement(layout Layout, e registry.Entry) bool {
 	wide, ok := layout.(MultiPath)
 	if !ok {
 		return false
 	}
-	path, _ := wide.Word(e)
+	path, _ := wide.Element(e)
 	return path != ""
 }
 
-// addWord returns what adds a word to its list if the list is still as it was
-// read; nothing where the word is there.
-func (w *writing) addWord(ctx context.Context, e registry.Entry) (unit, error) {
-	path, word := w.layout.(MultiPath).Word(e)
+// addElement returns what adds a element to its list if the list is still as it was
+// read; nothing where the element is there.
+func (w *writing) addElement(ctx context.Context, e registry.Entry) (unit, error) {
+	path, element := w.layout.(MultiPath).Element(e)
 	if err := checkName(path[strings.LastIndexByte(path, '/')+1:]); err != nil {
 		return unit{}, err
 	}
-	list, err := words(ctx, w.target.client, path)
+	list, err := splitElements(ctx, w.target.client, path)
 	switch {
 	case err != nil:
 		return unit{}, err
-	case slices.Contains(list.words, word):
+	case slices.Contains(list.elements, element):
 		return unit{}, nil
 	case !list.there:
-		w.words[path] = true
-		return w.unit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(word), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent}), nil
+		w.elements[path] = true
+		return w.unit(e.Key, 0, &zk.CreateRequest{Path: path, Data: []byte(element), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagPersistent}), nil
 	}
-	text := word
+	text := element
 	if strings.Trim(list.data, ", ") != "" {
-		text = strings.TrimRight(list.data, ", ") + "," + word
+		text = strings.TrimRight(list.data, ", ") + "," + element
 	}
 	return w.unit(e.Key, 0, &zk.SetDataRequest{Path: path, Data: []byte(text), Version: list.version}), nil
 }

@@ -193,7 +193,7 @@ func TestSourceReadsWhatInstancesNeed(t *testing.T) {
 				must(t, server.Put("/services/shop/10.0.0.1:1", []byte(shopInstance)))
 				table := readsApplications(t, server, nil)
 				time.Sleep(time.Second)
-				if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) {
+				if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) {
 					t.Errorf("told %v, skipped %v", got, table.Skipped())
 				}
 			})
@@ -208,13 +208,13 @@ func TestADocumentThatComesLaterIsRead(t *testing.T) {
 		table := readsApplications(t, server, nil)
 		time.Sleep(time.Second)
 		_, known := table.Snapshot()
-		if len(told(table)) != 0 || len(table.Skipped()) != 1 || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
-			t.Errorf("told %v skipped %v unknown %v", told(table), table.Skipped(), known.Unknown)
+		if len(published(table)) != 0 || len(table.Skipped()) != 1 || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
+			t.Errorf("told %v skipped %v unknown %v", published(table), table.Skipped(), known.Unknown)
 		}
 		must(t, server.Put("/dubbo/metadata/shop/r1", []byte(document)))
 		time.Sleep(time.Second)
 		_, known = table.Snapshot()
-		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || len(table.Skipped()) != 0 || len(known.Unknown) != 0 {
+		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || len(table.Skipped()) != 0 || len(known.Unknown) != 0 {
 			t.Errorf("told %v skipped %v unknown %v", got, table.Skipped(), known.Unknown)
 		}
 	})
@@ -241,7 +241,7 @@ func TestSource_AnAnswerEndsWithWhoGaveIt(t *testing.T) {
 		must(t, server.Put("/services/shop/10.0.0.1:1", []byte(localInstance("10.0.0.1"))))
 		must(t, server.Put("/services/shop/10.0.0.2:1", []byte(localInstance("10.0.0.2"))))
 		time.Sleep(time.Second)
-		if got := told(table); !slices.Equal(got, []string{"api.Untrue=10.0.0.1:1,10.0.0.2:1,10.6.6.6:1"}) {
+		if got := published(table); !slices.Equal(got, []string{"api.Untrue=10.0.0.1:1,10.0.0.2:1,10.6.6.6:1"}) {
 			t.Errorf("told %v", got)
 		}
 		if n := table.Usage().Bytes; n < int64(len(document)) {
@@ -249,7 +249,7 @@ func TestSource_AnAnswerEndsWithWhoGaveIt(t *testing.T) {
 		}
 		server.Delete("/services/shop/10.6.6.6:1")
 		time.Sleep(time.Second)
-		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1", "api.Untrue="}) {
+		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1", "api.Untrue="}) {
 			t.Errorf("told %v", got)
 		}
 	})
@@ -274,7 +274,7 @@ func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 		}))
 		time.Sleep(time.Second)
 		_, known := table.Snapshot()
-		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
+		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1"}) || known.Of("dubbo-application:/services/shop/providers:api.A::") == nil {
 			t.Errorf("told %v, unknown %v", got, known.Unknown)
 		}
 		if skipped := table.Skipped(); len(skipped) != 1 || !strings.Contains(skipped["dubbo-application:/services/shop 10.0.0.2:1"], "metadata-type=remote") {
@@ -283,7 +283,7 @@ func TestAProviderThatDoesNotAnswerIsUnknownAndHarmsNoOther(t *testing.T) {
 		close(answers)
 		time.Sleep(15 * time.Second)
 		_, known = table.Snapshot()
-		if got := told(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1"}) || len(known.Unknown) != 0 {
+		if got := published(table); !slices.Equal(got, []string{"api.A=10.0.0.1:1,10.0.0.2:1"}) || len(known.Unknown) != 0 {
 			t.Errorf("told %v, unknown %v", got, known.Unknown)
 		}
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// readAhead is how many requests for the nodes of one folder are under way at
+// readAhead is how many requests for the nodes of one parent are under way at
 // a time.
 const readAhead = 64
 
@@ -24,11 +24,11 @@ const readAhead = 64
 // named so. No layout's key begins with it.
 const rawKey = "/"
 
-// found is one node of a folder.
+// found is one node of a parent.
 type found struct {
 	name string
 	node node // zero where it was not asked for, or is denied
-	gone bool // since the folder was listed
+	gone bool // since the parent was listed
 	held registry.Held
 	same bool // the layout names the entry's node exactly so
 
@@ -38,7 +38,7 @@ type found struct {
 // unread reports whether nothing can be said of what a node holds.
 func (f *found) unread() bool { return f.gone || f.denied != nil }
 
-// Read implements registry.Target: one request lists the folder, and one more
+// Read implements registry.Target: one request lists the parent, and one more
 // for each node is made only where the layout keeps data, or where nodes of
 // ours may be ephemeral.
 //
@@ -50,7 +50,7 @@ func (t *Target) Read(ctx context.Context, group registry.Group) ([]registry.Hel
 	return t.readBy(ctx, group, t.client)
 }
 
-// lists are read of a group: the nodes of its folders, and the words of nodes.
+// lists are read of a group: the nodes of its parents, and the words of nodes.
 type lists interface {
 	children(ctx context.Context, path string) ([]string, error)
 	get(ctx context.Context, path string) (node, error)
@@ -65,7 +65,7 @@ func (t *Target) readBy(ctx context.Context, group registry.Group, from lists) (
 }
 
 func (t *Target) read(ctx context.Context, group registry.Group, from lists) ([]registry.Held, error) {
-	layout, folder, err := t.place(group)
+	layout, parent, err := t.place(group)
 	if err != nil {
 		return nil, err
 	}
@@ -76,34 +76,34 @@ func (t *Target) read(ctx context.Context, group registry.Group, from lists) ([]
 	if err := t.raise(ctx); err != nil {
 		return nil, err
 	}
-	nodes, err := t.nodes(ctx, layout, group, folder, from)
+	nodes, err := t.nodes(ctx, layout, group, parent, from)
 	if err != nil {
 		return nil, err
 	}
-	t.foreign.see(layout, group, nodes)
+	t.foreign.observe(layout, group, nodes)
 	for i := range nodes {
 		t.identify(layout, group, &nodes[i])
 	}
 	if err := t.claimBare(ctx, group, layout, nodes); err != nil {
 		return nil, err
 	}
-	if err := t.spare(ctx, folder, nodes); err != nil {
+	if err := t.spare(ctx, parent, nodes); err != nil {
 		return nil, err
 	}
 	if ephemeral {
-		err = t.each(ctx, nodes, func(ctx context.Context, f *found) error { return t.inspect(ctx, folder, f) })
+		err = t.each(ctx, nodes, func(ctx context.Context, f *found) error { return t.inspect(ctx, parent, f) })
 	}
 	if err != nil {
 		return nil, err
 	}
 	held := t.assemble(layout, nodes)
-	return t.withWords(ctx, layout, held, from)
+	return t.withElements(ctx, layout, held, from)
 }
 
 // nodes returns the nodes of a group with what they hold, as far as its layout
 // looks at that.
-func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, folder string, from lists) ([]found, error) {
-	names, err := t.list(ctx, group, folder, from)
+func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group, parent string, from lists) ([]found, error) {
+	names, err := t.list(ctx, group, parent, from)
 	if err != nil {
 		return nil, err
 	}
@@ -116,43 +116,43 @@ func (t *Target) nodes(ctx context.Context, layout Layout, group registry.Group,
 	for i, name := range names {
 		nodes[i].name = name
 	}
-	return nodes, t.load(ctx, layout, folder, nodes)
+	return nodes, t.load(ctx, layout, parent, nodes)
 }
 
-// list returns the names of the nodes in the folder of a group.
-func (t *Target) list(ctx context.Context, group registry.Group, folder string, from lists) ([]string, error) {
-	names, err := from.children(ctx, folder)
+// list returns the names of the nodes in the parent of a group.
+func (t *Target) list(ctx context.Context, group registry.Group, parent string, from lists) ([]string, error) {
+	names, err := from.children(ctx, parent)
 	if errors.Is(err, zk.ErrNoNode) {
-		t.folders.forget(folder)
+		t.parents.forget(parent)
 		t.sizes.set(group, listOverhead)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", folder, err)
+		return nil, fmt.Errorf("%s: %w", parent, err)
 	}
-	t.folders.know(folder)
+	t.parents.know(parent)
 	t.sizes.set(group, listSize(names))
 	return names, nil
 }
 
 // load reads the data of the nodes, where the layout has them have any.
-func (t *Target) load(ctx context.Context, layout Layout, folder string, nodes []found) error {
+func (t *Target) load(ctx context.Context, layout Layout, parent string, nodes []found) error {
 	if !layout.HasData() {
 		return nil
 	}
 	named, _ := layout.(Named)
 	return t.each(ctx, nodes, func(ctx context.Context, f *found) (err error) {
 		if named == nil || named.Named(f.name) {
-			err = t.get(ctx, folder, f)
+			err = t.get(ctx, parent, f)
 		}
 		return err
 	})
 }
 
-// get reads a node of a folder. One that may not be read costs itself alone;
-// what lies beside the folder is ours.
-func (t *Target) get(ctx context.Context, folder string, f *found) (err error) {
-	f.node, err = t.client.get(ctx, at(folder, f.name))
+// get reads a node of a parent. One that may not be read costs itself alone;
+// what lies beside the parent is ours.
+func (t *Target) get(ctx context.Context, parent string, f *found) (err error) {
+	f.node, err = t.client.get(ctx, at(parent, f.name))
 	if errors.Is(err, registry.ErrRefused) && !strings.HasPrefix(f.name, "/") {
 		f.denied, err = err, nil
 	}
@@ -209,14 +209,14 @@ func (t *Target) identify(layout Layout, group registry.Group, f *found) {
 }
 
 // inspect finds out whether a node of ours lives as long as it should.
-func (t *Target) inspect(ctx context.Context, folder string, f *found) error {
+func (t *Target) inspect(ctx context.Context, parent string, f *found) error {
 	if f.held.Owner != t.owner {
 		return nil
 	}
 	stat := f.node.stat
 	if stat == nil {
 		var err error
-		if stat, err = t.client.exists(ctx, at(folder, f.name)); err != nil {
+		if stat, err = t.client.exists(ctx, at(parent, f.name)); err != nil {
 			return err
 		}
 		if stat == nil {

@@ -19,27 +19,27 @@ func NewRecorder(client *Client, owner string, access Access) registry.Recorder 
 }
 
 // TryRecord reports whether records can be kept, by a node that it makes and
-// deletes. It leaves nothing behind but the folder /xds-bridge/<owner>.
+// deletes. It leaves nothing behind but the parent /xds-bridge/<owner>.
 func (t *Target) TryRecord(ctx context.Context) error { return t.probe(ctx, &Report{}) }
 
 // Records implements registry.Recorder: a text is a node under
 // /xds-bridge/<owner>/<kind>.
 func (t *Target) Records(ctx context.Context, kind string) (map[string]string, error) {
-	folder := t.home() + "/" + kind
-	names, err := t.client.children(ctx, folder)
+	parent := t.home() + "/" + kind
+	names, err := t.client.children(ctx, parent)
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
-		return nil, fmt.Errorf("list %s: %w", folder, err)
+		return nil, fmt.Errorf("list %s: %w", parent, err)
 	}
 	all := make(map[string]string, len(names))
 	var refused error
 	for _, name := range names {
-		n, err := t.client.get(ctx, folder+"/"+name)
+		n, err := t.client.get(ctx, parent+"/"+name)
 		switch {
 		case errors.Is(err, zk.ErrNoNode): // gone since
 		case errors.Is(err, registry.ErrRefused):
-			refused = cmp.Or(refused, fmt.Errorf("read %s/%s: %w", folder, name, err))
+			refused = cmp.Or(refused, fmt.Errorf("read %s/%s: %w", parent, name, err))
 		case err != nil:
-			return nil, fmt.Errorf("read %s/%s: %w", folder, name, err)
+			return nil, fmt.Errorf("read %s/%s: %w", parent, name, err)
 		default:
 			all[name] = string(n.data)
 		}

@@ -141,8 +141,8 @@ func TestReplace_Formats(t *testing.T) {
 	t.Parallel()
 	want := map[string]metadata.Replacement{"/dubbo/*/providers": metadata.Overlapping, "/microservices/*": metadata.Recreated}
 	for _, f := range everything(t) {
-		if l, ok := f.(zookeeper.Layout); !ok || l.Replaces() != want[l.Folders()] {
-			t.Errorf("%s: %v", f.Folders(), ok)
+		if l, ok := f.(zookeeper.Layout); !ok || l.Replaces() != want[l.Parents()] {
+			t.Errorf("%s: %v", f.Parents(), ok)
 		}
 	}
 }

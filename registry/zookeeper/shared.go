@@ -66,8 +66,8 @@ func (r *Record) Save(ctx context.Context, record []byte, version string) error 
 
 // create makes the record; it fails where another made it.
 func (r *Record) create(ctx context.Context, record []byte) error {
-	folder := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
-	if err := r.client.make(ctx, folder); err != nil {
+	parent := &zk.CreateRequest{Path: parentOf(r.path), Data: []byte{}, Acl: r.acl}
+	if err := r.client.make(ctx, parent); err != nil {
 		return err
 	}
 	_, err := r.client.multi(ctx, []any{&zk.CreateRequest{Path: r.path, Data: record, Acl: r.acl}})

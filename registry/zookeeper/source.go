@@ -35,7 +35,7 @@ type Format interface {
 // SourceOptions tune a Source.
 type SourceOptions struct {
 	Formats   []Format
-	Interest  *registry.Interest // names of folders, in place of listing the roots; nil: all
+	Interest  *registry.Interest // names of parents, in place of listing the roots; nil: all
 	ReadAhead int                // requests under way at a time; 0: 64
 	Gather    time.Duration      // how long changes that follow another are gathered; 0: 10 ms
 	Verify    time.Duration      // between full readings without cause; 0: 5 min
@@ -45,10 +45,10 @@ type SourceOptions struct {
 }
 
 // Source tells a table what providers register in ZooKeeper. It watches the
-// folders of its formats over a connection of its own, and reads all of them
+// parents of its formats over a connection of its own, and reads all of them
 // anew over every further one: a watch says nothing while there is none.
 //
-// What cannot be read costs what it holds: the services of a folder, or of a
+// What cannot be read costs what it holds: the services of a parent, or of a
 // format whose root is denied or vanished, stay as they were and are unknown,
 // and all others continue. A root that vanished is no empty one, because an
 // operator's mistake looks the same.
@@ -68,8 +68,8 @@ func NewSource(conn Options, opts SourceOptions) (*Source, error) {
 		return nil, errors.New("zookeeper: a source needs a format")
 	}
 	for _, f := range opts.Formats {
-		if strings.Count(f.Folders(), "*") != 1 {
-			return nil, fmt.Errorf("zookeeper: format %s: folders %q: want one *", f.Kind(), f.Folders())
+		if strings.Count(f.Parents(), "*") != 1 {
+			return nil, fmt.Errorf("zookeeper: format %s: folders %q: want one *", f.Kind(), f.Parents())
 		}
 	}
 	if _, err := addresses(conn.Servers); err != nil {
@@ -113,7 +113,7 @@ func (s *Source) Recheck() {
 // SourceReport is what Check found.
 type SourceReport struct {
 	State   State
-	Folders int      // in the roots of all formats
+	Parents int      // in the roots of all formats
 	Absent  []string // roots that do not exist
 }
 
@@ -136,7 +136,7 @@ func (s *Source) Check(ctx context.Context) (SourceReport, error) {
 			r.State = client.State()
 			return r, fmt.Errorf("list %s: %w", root, err)
 		}
-		r.Folders += len(names)
+		r.Parents += len(names)
 	}
 	r.State = client.State()
 	return r, nil
@@ -238,7 +238,7 @@ type reading struct {
 	*Source
 	table        *registry.Table
 	roots        []*root
-	rows         map[registry.Name]*folder // the folder that each row came from
+	rows         map[registry.Name]*parentNode // the parent that each row came from
 	dependencies *dependency.Set
 	await        map[string]metadata.Ref // by the path at which a document may come
 	wait         time.Duration           // before the next connection
@@ -254,7 +254,7 @@ type reading struct {
 
 func newReading(s *Source, table *registry.Table) *reading {
 	r := &reading{
-		Source: s, table: table, rows: make(map[registry.Name]*folder), await: make(map[string]metadata.Ref),
+		Source: s, table: table, rows: make(map[registry.Name]*parentNode), await: make(map[string]metadata.Ref),
 		dependencies: dependency.NewSet(dependency.Options{
 			Retry: registry.Backoff{Min: time.Second, Max: 30 * time.Second}, Asker: s.opts.Asker, Room: table.Beside,
 		}),
@@ -289,7 +289,7 @@ func (r *reading) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("zookeeper: %w", context.Cause(ctx))
 		case <-verify.C:
-			return r.shed()
+			return r.endIfStaleWatches()
 		case <-r.rechecks:
 			r.avoid = r.client.State().Server
 			return errRecheck
@@ -303,7 +303,7 @@ func (r *reading) follow(ctx context.Context) error {
 		case <-r.events.ready:
 			sleep(ctx, r.opts.Gather-time.Since(last))
 			last = time.Now()
-			err = r.told(ctx)
+			err = r.applyEvents(ctx)
 		}
 		if err != nil {
 			return err
@@ -312,13 +312,13 @@ func (r *reading) follow(ctx context.Context) error {
 	return nil
 }
 
-// shed ends a connection of which most watches are for what nobody asks for any
+// endIfStaleWatches ends a connection of which most watches are for what nobody asks for any
 // more: a watch cannot be taken back, and costs the server too.
-func (r *reading) shed() error {
+func (r *reading) endIfStaleWatches() error {
 	used := len(r.await)
 	for _, root := range r.roots {
 		used += 2
-		for _, f := range root.folders {
+		for _, f := range root.parents {
 			used += 2 + len(f.nodes)
 		}
 	}
@@ -328,9 +328,9 @@ func (r *reading) shed() error {
 	return nil
 }
 
-// told takes in what the watches reported.
-func (r *reading) told(ctx context.Context) error {
-	paths, broken := r.events.take()
+// applyEvents takes in what the watches reported.
+func (r *reading) applyEvents(ctx context.Context) error {
+	paths, broken := r.events.drain()
 	if state := r.client.State(); broken || !state.Connected {
 		return fmt.Errorf("zookeeper: connection lost: %s", cmp.Or(state.LastError, "the server closed it"))
 	}

@@ -72,12 +72,12 @@ func neverAnswers(ctx context.Context, _ metadata.Ref) (string, error) {
 	return "", errors.New("no answer")
 }
 
-// outgrows makes the list of a folder larger than an answer may be.
-func outgrows(t *testing.T, s *zkfake.Server, folder string) func() {
+// outgrows makes the list of a parent larger than an answer may be.
+func outgrows(t *testing.T, s *zkfake.Server, parent string) func() {
 	t.Helper()
 	var all []string
 	for i := range 1 + receiveLimit/200 {
-		all = append(all, fmt.Sprintf("%s/x%d%s", folder, i, strings.Repeat("x", 200)))
+		all = append(all, fmt.Sprintf("%s/x%d%s", parent, i, strings.Repeat("x", 200)))
 		must(t, s.Put(all[i], nil))
 	}
 	return func() {
@@ -136,44 +136,44 @@ func interfacesFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture
 
 func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixture {
 	app := func(n int) string { return fmt.Sprint("s", n) }
-	folder := func(n int) string { return "/services/" + app(n) }
+	parent := func(n int) string { return "/services/" + app(n) }
 	return conformance.SourceFixture{
 		Name: func(n int) registry.Name {
-			return registry.Name("dubbo-application:" + folder(n) + "/providers:api." + app(n) + "::")
+			return registry.Name("dubbo-application:" + parent(n) + "/providers:api." + app(n) + "::")
 		},
 		Set: func(t *testing.T, n int, hosts ...string) {
 			t.Helper()
 			for _, host := range hosts {
 				application(t, s, app(n), host, "r1")
 			}
-			only(s, folder(n), len(hosts), func(name string) bool { return name == "bad" || slices.Contains(hosts, name[:max(len(name)-2, 0)]) })
+			only(s, parent(n), len(hosts), func(name string) bool { return name == "bad" || slices.Contains(hosts, name[:max(len(name)-2, 0)]) })
 			if len(hosts) == 0 {
-				s.Delete(folder(n))
+				s.Delete(parent(n))
 			}
 		},
 		Faults: map[string]func(*testing.T, int) func(){
 			"a denied folder": func(t *testing.T, n int) func() {
 				t.Helper()
-				return denies(t, s, folder(n), func() { application(t, s, app(n), "10.9.9.9", "r1") })
+				return denies(t, s, parent(n), func() { application(t, s, app(n), "10.9.9.9", "r1") })
 			},
 			"an oversized folder": func(t *testing.T, n int) func() {
 				t.Helper()
-				return outgrows(t, s, folder(n))
+				return outgrows(t, s, parent(n))
 			},
 			"an oversized node": func(t *testing.T, n int) func() {
 				t.Helper()
-				must(t, s.Put(folder(n)+"/10.9.9.5:1", make([]byte, receiveLimit)))
+				must(t, s.Put(parent(n)+"/10.9.9.5:1", make([]byte, receiveLimit)))
 				return func() {}
 			},
 			"a slow provider": func(t *testing.T, n int) func() {
 				t.Helper()
-				must(t, s.Put(folder(n)+"/10.9.9.4:1", []byte(strings.ReplaceAll(localInstance("10.9.9.4"), "shop", app(n)))))
+				must(t, s.Put(parent(n)+"/10.9.9.4:1", []byte(strings.ReplaceAll(localInstance("10.9.9.4"), "shop", app(n)))))
 				return func() {}
 			},
 			"a denied node": func(t *testing.T, n int) func() {
 				t.Helper()
 				application(t, s, app(n), "10.9.9.8", "r1")
-				return denies(t, s, folder(n)+"/10.9.9.8:1", func() { application(t, s, app(n), "10.9.9.8", "r1") })
+				return denies(t, s, parent(n)+"/10.9.9.8:1", func() { application(t, s, app(n), "10.9.9.8", "r1") })
 			},
 			"a denied document": func(t *testing.T, n int) func() {
 				t.Helper()
@@ -188,17 +188,17 @@ func applicationsFixture(_ *testing.T, s *zkfake.Server) conformance.SourceFixtu
 		},
 		Spoil: func(t *testing.T, n int) int {
 			t.Helper()
-			must(t, s.Put(folder(n)+"/bad", []byte("{")))
+			must(t, s.Put(parent(n)+"/bad", []byte("{")))
 			return 1
 		},
 	}
 }
 
-// only deletes what is in a folder but for some, where there are any.
-func only(s *zkfake.Server, folder string, some int, keep func(name string) bool) {
-	for _, name := range s.Children(folder) {
+// only deletes what is in a parent but for some, where there are any.
+func only(s *zkfake.Server, parent string, some int, keep func(name string) bool) {
+	for _, name := range s.Children(parent) {
 		if some > 0 && !keep(name) && name != "not%20a%20url" && name != "%7B%22id%22%3A1%7D" && name != "dubbo%3A%2F%2F" {
-			s.Delete(folder + "/" + name)
+			s.Delete(parent + "/" + name)
 		}
 	}
 }

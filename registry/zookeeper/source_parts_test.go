@@ -181,7 +181,7 @@ func TestWhatCannotBeReadCostsItself(t *testing.T) {
 			if knowledge(table).Of("spring-cloud:/spring/cart") == nil {
 				t.Error("what was never listed is known to be absent")
 			}
-			spring(t, s, "orders", 4) // its own folder may be read
+			spring(t, s, "orders", 4) // its own parent may be read
 			must(t, s.SetACL("/spring", zkfake.WorldACL(zkfake.PermAll)))
 			later(20 * time.Second)
 			if rows, k := table.Snapshot(); len(k.Unknown) > 0 || rows["spring-cloud:/spring/cart"] == nil || len(rows["spring-cloud:/spring/orders"].Endpoints) != 3 {

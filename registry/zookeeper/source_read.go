@@ -19,19 +19,19 @@ import (
 // ErrRootGone says that the root of a format was there and no longer is.
 var ErrRootGone = errors.New("the root has gone")
 
-// content is what was read of a folder. It is never changed once made.
+// content is what was read of a parent. It is never changed once made.
 type content struct {
-	err    error                     // why the folder could not be listed; the rest is then as it was
+	err    error                     // why the parent could not be listed; the rest is then as it was
 	nodes  map[string]registry.Entry // by name, of formats whose nodes have data
 	failed map[string]error          // why nodes could not be read, by name; they are as they were
 	count  int                       // nodes
 
 	// What the nodes tell, of formats without dependencies.
 	services []*registry.Service
-	faults   []metadata.DecodeError
+	invalid  []metadata.DecodeError
 }
 
-// failure returns why a folder, or the first of its nodes, could not be read.
+// failure returns why a parent, or the first of its nodes, could not be read.
 func (c *content) failure() error {
 	if c.err != nil || len(c.failed) == 0 {
 		return c.err
@@ -51,9 +51,9 @@ func (c *content) known() []string {
 	return names
 }
 
-// A job is a reading of a folder.
+// A job is a reading of a parent.
 type job struct {
-	folder *folder
+	parent *parentNode
 	list   bool     // what is new in it is read
 	full   bool     // all of it is
 	only   []string // these nodes are
@@ -62,7 +62,7 @@ type job struct {
 	rootGone bool
 }
 
-// list returns the paths of the folders of a root, and watches for others. Of
+// list returns the paths of the parents of a root, and watches for others. Of
 // what is wanted each is one, whether it exists or not.
 func (r *reading) list(ctx context.Context, root *root) ([]string, error) {
 	names, err := r.names(ctx, root)
@@ -115,7 +115,7 @@ func (r *reading) names(ctx context.Context, root *root) ([]string, error) {
 	return names, err
 }
 
-// read does readings of folders of a root, and keeps what came of them.
+// read does readings of parents of a root, and keeps what came of them.
 func (r *reading) read(ctx context.Context, root *root, jobs []*job) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(r.opts.ReadAhead)
@@ -123,7 +123,7 @@ func (r *reading) read(ctx context.Context, root *root, jobs []*job) error {
 	for _, j := range jobs {
 		group.Go(func() error {
 			if err := r.look(ctx, j, slots); err != nil {
-				return fmt.Errorf("read %s: %w", j.folder.path, err)
+				return fmt.Errorf("read %s: %w", j.parent.path, err)
 			}
 			return nil
 		})
@@ -136,16 +136,16 @@ func (r *reading) read(ctx context.Context, root *root, jobs []*job) error {
 			r.failed(root, rootGone(root.path))
 			continue
 		}
-		j.folder.content = j.content
+		j.parent.content = j.content
 		root.there = root.there || j.count > 0 // what has an entry has a root
-		r.want(j.folder)
+		r.requireDocuments(j.parent)
 	}
 	return nil
 }
 
-// look reads a folder. What may not be read of it stays as it was.
+// look reads a parent. What may not be read of it stays as it was.
 func (r *reading) look(ctx context.Context, j *job, slots chan struct{}) error {
-	f := j.folder
+	f := j.parent
 	j.content = f.content
 	names := f.known()
 	if j.list {
@@ -167,14 +167,14 @@ func (r *reading) look(ctx context.Context, j *job, slots chan struct{}) error {
 	if err := r.load(ctx, j, names, slots); err != nil {
 		return err
 	}
-	if _, needy := f.root.format.(HasDependencies); !needy {
-		j.services, j.faults = f.root.format.Decode(j.entries(f, names), nil)
+	if _, dependent := f.root.format.(HasDependencies); !dependent {
+		j.services, j.invalid = f.root.format.Decode(j.entries(f, names), nil)
 	}
 	return nil
 }
 
-// entries returns what the nodes of a folder store, in their order.
-func (c *content) entries(f *folder, names []string) []registry.Entry {
+// entries returns what the nodes of a parent store, in their order.
+func (c *content) entries(f *parentNode, names []string) []registry.Entry {
 	out := make([]registry.Entry, 0, len(names))
 	for _, name := range names {
 		e, there := c.nodes[name]
@@ -190,10 +190,10 @@ func (c *content) entries(f *folder, names []string) []registry.Entry {
 	return out
 }
 
-// nodes lists a folder and watches it, or for it where it does not exist and so
-// holds nothing. Where all folders are listed, the list reports one that comes
+// nodes lists a parent and watches it, or for it where it does not exist and so
+// holds nothing. Where all parents are listed, the list reports one that comes
 // with the node above it.
-func (r *reading) nodes(ctx context.Context, f *folder) ([]string, error) {
+func (r *reading) nodes(ctx context.Context, f *parentNode) ([]string, error) {
 	for {
 		names, err := r.children(ctx, f.path)
 		if !errors.Is(err, zk.ErrNoNode) {
@@ -219,17 +219,17 @@ func (r *reading) nodes(ctx context.Context, f *folder) ([]string, error) {
 	}
 }
 
-// gone reports whether a root that was there is no more: then a folder that went
+// gone reports whether a root that was there is no more: then a parent that went
 // with it is no word of its providers.
 func (r *reading) gone(ctx context.Context, root *root) (bool, error) {
 	stat, err := r.client.exists(ctx, root.path)
 	return err == nil && stat == nil && root.there, err
 }
 
-// load makes the content of a folder of what its nodes hold. Where nodes have no
+// load makes the content of a parent of what its nodes hold. Where nodes have no
 // data there is nothing to be read of them.
 func (r *reading) load(ctx context.Context, j *job, names []string, slots chan struct{}) error {
-	f, format := j.folder, j.folder.root.format
+	f, format := j.parent, j.parent.root.format
 	if j.count = len(names); !format.HasData() {
 		return nil
 	}
@@ -253,9 +253,9 @@ func (r *reading) load(ctx context.Context, j *job, names []string, slots chan s
 	return err
 }
 
-// data reads nodes of a folder.
+// data reads nodes of a parent.
 func (j *job) data(ctx context.Context, r *reading, names []string, slots chan struct{}) error {
-	f := j.folder
+	f := j.parent
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cap(slots))
@@ -267,7 +267,7 @@ func (j *job) data(ctx context.Context, r *reading, names []string, slots chan s
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(err, zk.ErrNoNode): // the next list is without it, for which the folder's watch fires
+			case errors.Is(err, zk.ErrNoNode): // the next list is without it, for which the parent's watch fires
 				if j.list {
 					delete(j.nodes, name)
 				}
@@ -284,8 +284,8 @@ func (j *job) data(ctx context.Context, r *reading, names []string, slots chan s
 	return group.Wait() //nolint:wrapcheck // it says what was tried
 }
 
-// ownNames parts the nodes of a folder that a format reads from those that it
-// cannot. In a folder without one of its own nothing is of the format.
+// ownNames parts the nodes of a parent that a format reads from those that it
+// cannot. In a parent without one of its own nothing is of the format.
 func ownNames(f Format, names []string) (own, others []string) {
 	named, ok := f.(Named)
 	if !ok {

@@ -59,9 +59,9 @@ func readsAndLogs(t *testing.T, s *zkfake.Server, log *slog.Logger) *registry.Ta
 	return table
 }
 
-// told returns what a table holds: a line for each interface and its
+// published returns what a table holds: a line for each interface and its
 // addresses.
-func told(table *registry.Table) []string {
+func published(table *registry.Table) []string {
 	rows, _ := table.Snapshot()
 	var out []string
 	for _, s := range rows {
@@ -77,7 +77,7 @@ func told(table *registry.Table) []string {
 
 func tells(t *testing.T, table *registry.Table, want ...string) {
 	t.Helper()
-	if got := told(table); !slices.Equal(got, want) {
+	if got := published(table); !slices.Equal(got, want) {
 		t.Errorf("told of %q, want %q", got, want)
 	}
 }
@@ -312,7 +312,7 @@ func TestSource(t *testing.T) {
 			if n := s.Count(zkfake.OpGetChildren2) + s.Count(zkfake.OpGetChildren) - before; n != 1 {
 				t.Errorf("one change cost %d reads", n)
 			}
-			if n := len(told(table)); n != 100 {
+			if n := len(published(table)); n != 100 {
 				t.Errorf("%d services", n)
 			}
 		},

@@ -20,25 +20,25 @@ import (
 // one node.
 type root struct {
 	format  Format
-	path    string // of the node above the folders
+	path    string // of the node above the parents
 	after   string // what comes after the part of their paths that differs
 	scope   string // of the names of the services
 	there   bool   // it existed once
 	absent  bool   // it never did, and the log says so
-	err     error  // why the folders could not be listed
+	err     error  // why the parents could not be listed
 	again   retries
-	folders map[string]*folder
-	groups  map[registry.Group]*folder
+	parents map[string]*parentNode
+	groups  map[registry.Group]*parentNode
 }
 
-// A folder is what is known of one group.
-type folder struct {
+// A parentNode is what is known of one group.
+type parentNode struct {
 	root  *root
 	path  string
 	group registry.Group
 	content
-	again retries
-	told  told
+	again     retries
+	published published
 }
 
 // retries are the attempts to read what may not be read. One costs little, but
@@ -62,8 +62,8 @@ func (r *retries) due(err error, now time.Time) bool {
 	return true
 }
 
-// told is what the table was told of a folder.
-type told struct {
+// published is what the table was told of a parent.
+type published struct {
 	services []*registry.Service
 	skipped  map[string]string // reasons, by input
 	unknown  map[string]error  // reasons, by scope
@@ -72,28 +72,28 @@ type told struct {
 
 func newRoot(f Format) *root {
 	at, after := parts(f)
-	r := &root{format: f, path: at, after: after, folders: make(map[string]*folder), groups: make(map[registry.Group]*folder)}
-	group, _ := f.Group(strings.Replace(f.Folders(), "*", "any", 1))
+	r := &root{format: f, path: at, after: after, parents: make(map[string]*parentNode), groups: make(map[registry.Group]*parentNode)}
+	group, _ := f.Group(strings.Replace(f.Parents(), "*", "any", 1))
 	group.Name = "*"
 	r.scope = group.String()
 	return r
 }
 
-// parts returns the folder above those of a format, and what of their paths
+// parts returns the parent above those of a format, and what of their paths
 // comes after the part that differs.
-func parts(f Folders) (root, after string) {
-	root, after, _ = strings.Cut(f.Folders(), "/*")
+func parts(f Parents) (root, after string) {
+	root, after, _ = strings.Cut(f.Parents(), "/*")
 	return cmp.Or(root, "/"), after
 }
 
-// folder returns the folder at a path, a new one where it is not known.
-func (r *root) folder(p string) *folder {
-	if f := r.folders[p]; f != nil {
+// parent returns the parent at a path, a new one where it is not known.
+func (r *root) parent(p string) *parentNode {
+	if f := r.parents[p]; f != nil {
 		return f
 	}
 	group, _ := r.format.Group(p)
-	f := &folder{root: r, path: p, group: group}
-	r.folders[p], r.groups[group] = f, f
+	f := &parentNode{root: r, path: p, group: group}
+	r.parents[p], r.groups[group] = f, f
 	return f
 }
 
@@ -101,7 +101,7 @@ func (r *root) folder(p string) *folder {
 func (r *reading) all(ctx context.Context) error {
 	r.events.reset()
 	r.anew = false
-	var gone []*folder
+	var gone []*parentNode
 	for _, root := range r.roots {
 		left, err := r.reread(ctx, root)
 		if err != nil {
@@ -123,14 +123,14 @@ func (r *reading) all(ctx context.Context) error {
 	return nil
 }
 
-// reread reads the folders of a root, all that are known where it cannot be
+// reread reads the parents of a root, all that are known where it cannot be
 // listed, and returns those that are no more.
-func (r *reading) reread(ctx context.Context, root *root) (gone []*folder, err error) {
+func (r *reading) reread(ctx context.Context, root *root) (gone []*parentNode, err error) {
 	paths, err := r.list(ctx, root)
 	switch {
 	case local(err):
 		r.failed(root, err)
-		paths = slices.Sorted(maps.Keys(root.folders))
+		paths = slices.Sorted(maps.Keys(root.parents))
 	case err != nil:
 		return nil, err
 	default:
@@ -140,9 +140,9 @@ func (r *reading) reread(ctx context.Context, root *root) (gone []*folder, err e
 	jobs := make([]*job, 0, len(paths))
 	for _, p := range paths {
 		here[p] = true
-		jobs = append(jobs, &job{folder: root.folder(p), list: true, full: true})
+		jobs = append(jobs, &job{parent: root.parent(p), list: true, full: true})
 	}
-	for p, f := range root.folders {
+	for p, f := range root.parents {
 		if !here[p] {
 			gone = append(gone, f)
 		}
@@ -150,7 +150,7 @@ func (r *reading) reread(ctx context.Context, root *root) (gone []*folder, err e
 	return gone, r.read(ctx, root, jobs)
 }
 
-// failed takes in why the folders of a root cannot be listed: what they hold
+// failed takes in why the parents of a root cannot be listed: what they hold
 // stays, and nothing is concluded of it.
 func (r *reading) failed(root *root, err error) {
 	if root.err == nil || root.err.Error() != err.Error() {
@@ -166,16 +166,16 @@ func local(err error) bool { return errors.Is(err, registry.ErrRefused) || error
 
 // replace tells the table everything that is known. What is doubtful is said
 // before, and what no longer is after it.
-func (r *reading) replace(gone []*folder) {
+func (r *reading) replace(gone []*parentNode) {
 	var rows []*registry.Service
 	var changes []change
 	clear(r.rows)
 	for _, root := range r.roots {
-		for _, p := range slices.Sorted(maps.Keys(root.folders)) {
-			f := root.folders[p]
+		for _, p := range slices.Sorted(maps.Keys(root.parents)) {
+			f := root.parents[p]
 			next := r.decode(f)
-			next.services = registry.KeepEmpty(next.services, f.told.services)
-			changes = append(changes, change{f, f.told, next})
+			next.services = registry.KeepEmpty(next.services, f.published.services)
+			changes = append(changes, change{f, f.published, next})
 			rows = append(rows, next.services...)
 			for _, s := range next.services {
 				r.rows[s.Name] = f
@@ -183,16 +183,16 @@ func (r *reading) replace(gone []*folder) {
 		}
 	}
 	for _, f := range gone {
-		changes = append(changes, change{f, f.told, told{}})
+		changes = append(changes, change{f, f.published, published{}})
 	}
 	for _, c := range changes {
-		r.doubt(c)
+		r.addUnknown(c)
 		r.skip(c)
 	}
 	r.table.Replace(slices.Values(rows))
 	for _, c := range changes {
-		r.believe(c)
-		c.folder.told = c.to
+		r.removeUnknown(c)
+		c.parent.published = c.to
 	}
 	for _, root := range r.roots {
 		if root.err == nil {
@@ -201,14 +201,14 @@ func (r *reading) replace(gone []*folder) {
 	}
 }
 
-// A change is of what the table is told of a folder.
+// A change is of what the table is told of a parent.
 type change struct {
-	folder   *folder
-	from, to told
+	parent   *parentNode
+	from, to published
 }
 
-// doubt tells the table what is unknown, before what was read beside it.
-func (r *reading) doubt(c change) {
+// addUnknown tells the table what is unknown, before what was read beside it.
+func (r *reading) addUnknown(c change) {
 	for scope, err := range c.to.unknown {
 		if was := c.from.unknown[scope]; was == nil || was.Error() != err.Error() {
 			r.table.Unknown(scope, err)
@@ -216,8 +216,8 @@ func (r *reading) doubt(c change) {
 	}
 }
 
-// believe takes back what is no longer unknown, after the table was told what it is.
-func (r *reading) believe(c change) {
+// removeUnknown takes back what is no longer unknown, after the table was told what it is.
+func (r *reading) removeUnknown(c change) {
 	for scope := range c.from.unknown {
 		if c.to.unknown[scope] == nil {
 			r.table.Unknown(scope, nil)
@@ -238,45 +238,45 @@ func (r *reading) skip(c change) {
 	}
 }
 
-// publish tells the table what became of a folder.
-func (r *reading) publish(f *folder) {
+// publish tells the table what became of a parent.
+func (r *reading) publish(f *parentNode) {
 	next := r.decode(f)
-	next.services = registry.KeepEmpty(next.services, f.told.services)
-	r.tell(change{f, f.told, next})
+	next.services = registry.KeepEmpty(next.services, f.published.services)
+	r.publishChange(change{f, f.published, next})
 }
 
-func (r *reading) tell(c change) {
+func (r *reading) publishChange(c change) {
 	there := make(map[registry.Name]bool, len(c.to.services))
 	for _, s := range c.to.services {
-		there[s.Name], r.rows[s.Name] = true, c.folder
+		there[s.Name], r.rows[s.Name] = true, c.parent
 	}
 	var gone []registry.Name
 	for _, s := range c.from.services {
-		if !there[s.Name] && r.rows[s.Name] == c.folder {
+		if !there[s.Name] && r.rows[s.Name] == c.parent {
 			delete(r.rows, s.Name)
 			gone = append(gone, s.Name)
 		}
 	}
-	r.doubt(c)
+	r.addUnknown(c)
 	r.skip(c)
 	r.table.Apply(c.to.services, gone)
-	r.believe(c)
-	c.folder.told = c.to
+	r.removeUnknown(c)
+	c.parent.published = c.to
 }
 
-// decode makes of a folder what the table is to hold of it.
-func (r *reading) decode(f *folder) told {
-	services, faults := f.services, f.faults
-	next := told{skipped: make(map[string]string), unknown: make(map[string]error)}
-	if needy, ok := f.root.format.(HasDependencies); ok {
-		services, faults = r.understand(needy, f, &next)
+// decode makes of a parent what the table is to hold of it.
+func (r *reading) decode(f *parentNode) published {
+	services, failed := f.services, f.invalid
+	next := published{skipped: make(map[string]string), unknown: make(map[string]error)}
+	if dependent, ok := f.root.format.(HasDependencies); ok {
+		services, failed = r.understand(dependent, f, &next)
 	}
-	for _, fault := range faults {
-		next.skipped[f.group.String()+" "+fault.Entry.Key] = fault.Err.Error()
+	for _, one := range failed {
+		next.skipped[f.group.String()+" "+one.Entry.Key] = one.Err.Error()
 	}
 	if err := f.failure(); err != nil {
 		next.unknown[metadata.ScopeOf(f.root.format, f.group)] = err
-		for _, s := range slices.Concat(services, f.told.services) {
+		for _, s := range slices.Concat(services, f.published.services) {
 			next.unknown[string(s.Name)] = err
 		}
 	}
@@ -284,16 +284,16 @@ func (r *reading) decode(f *folder) told {
 	return next
 }
 
-// forget drops a folder that is no more.
-func (r *reading) forget(f *folder) {
-	delete(f.root.folders, f.path)
+// forget drops a parent that is no more.
+func (r *reading) forget(f *parentNode) {
+	delete(f.root.parents, f.path)
 	if f.root.groups[f.group] == f {
 		delete(f.root.groups, f.group)
 		r.dependencies.Want(time.Now(), f.group, nil)
 	}
 }
 
-// again reads the list of a root's folders and those that are new in it.
+// again reads the list of a root's parents and those that are new in it.
 func (r *reading) again(ctx context.Context, root *root) error {
 	paths, err := r.list(ctx, root)
 	if local(err) {
@@ -311,30 +311,30 @@ func (r *reading) again(ctx context.Context, root *root) error {
 	var jobs []*job
 	for _, p := range paths {
 		here[p] = true
-		if root.folders[p] == nil {
-			jobs = append(jobs, &job{folder: root.folder(p), list: true, full: true})
+		if root.parents[p] == nil {
+			jobs = append(jobs, &job{parent: root.parent(p), list: true, full: true})
 		}
 	}
-	for p, f := range root.folders {
+	for p, f := range root.parents {
 		if !here[p] {
 			r.forget(f)
-			r.tell(change{f, f.told, told{}})
+			r.publishChange(change{f, f.published, published{}})
 		}
 	}
 	return r.update(ctx, root, jobs)
 }
 
-// update does readings of a root's folders and tells what changed by them.
+// update does readings of a root's parents and tells what changed by them.
 func (r *reading) update(ctx context.Context, root *root, jobs []*job) error {
 	if err := r.read(ctx, root, jobs); err != nil {
 		return err
 	}
 	for _, j := range jobs {
-		r.publish(j.folder)
+		r.publish(j.parent)
 	}
 	names := make([]string, 0, len(jobs))
 	for _, j := range jobs {
-		names = append(names, root.nameOf(j.folder))
+		names = append(names, root.nameOf(j.parent))
 	}
 	r.answer(names)
 	return nil
@@ -355,7 +355,7 @@ func (r *reading) wish(ctx context.Context) error {
 func (r *reading) answerAll() {
 	names := r.opts.Interest.Unreported()
 	for _, root := range r.roots {
-		for _, f := range root.folders {
+		for _, f := range root.parents {
 			names = append(names, root.nameOf(f))
 		}
 	}
@@ -383,30 +383,30 @@ func (r *reading) answerOf(name string) (why error, ok bool) {
 	for _, root := range r.roots {
 		p := root.pathOf(name)
 		if _, ok := root.format.Group(p); !ok {
-			continue // no folder of this format can be called so
+			continue // no parent of this format can be called so
 		}
-		f := root.folders[p]
+		f := root.parents[p]
 		switch {
 		case root.err != nil:
 			why = cmp.Or(why, root.err)
 		case f == nil:
 			return nil, false
 		default:
-			for _, scope := range slices.Sorted(maps.Keys(f.told.unknown)) {
-				why = cmp.Or(why, f.told.unknown[scope])
+			for _, scope := range slices.Sorted(maps.Keys(f.published.unknown)) {
+				why = cmp.Or(why, f.published.unknown[scope])
 			}
 		}
 	}
 	return why, true //nolint:wrapcheck // it is what the names are told
 }
 
-// pathOf returns the path of the folder that a name is of.
+// pathOf returns the path of the parent that a name is of.
 func (r *root) pathOf(name string) string {
 	return strings.TrimSuffix(r.path, "/") + "/" + name + r.after
 }
 
-// nameOf returns the name that stands for a folder.
-func (r *root) nameOf(f *folder) string {
+// nameOf returns the name that stands for a parent.
+func (r *root) nameOf(f *parentNode) string {
 	return strings.TrimSuffix(strings.TrimPrefix(f.path, strings.TrimSuffix(r.path, "/")+"/"), r.after)
 }
 
@@ -417,20 +417,20 @@ func (r *reading) changed(ctx context.Context, root *root, paths []string) error
 			return err
 		}
 	}
-	jobs := make(map[*folder]*job)
+	jobs := make(map[*parentNode]*job)
 	of := func(p string) *job {
-		f := root.folders[p]
+		f := root.parents[p]
 		if f == nil {
 			return &job{} // of nothing here
 		}
 		if jobs[f] == nil {
-			jobs[f] = &job{folder: f}
+			jobs[f] = &job{parent: f}
 		}
 		return jobs[f]
 	}
 	for _, p := range paths {
-		of(p).list = true              // a node came or went, or the folder did
-		of(p + root.after).list = true // the folder may have come to the node above it
+		of(p).list = true              // a node came or went, or the parent did
+		of(p + root.after).list = true // the parent may have come to the node above it
 		if root.format.HasData() {
 			node := of(path.Dir(p))
 			node.only = append(node.only, path.Base(p))
@@ -439,8 +439,8 @@ func (r *reading) changed(ctx context.Context, root *root, paths []string) error
 	return r.update(ctx, root, inOrder(jobs))
 }
 
-func inOrder(jobs map[*folder]*job) []*job {
-	return slices.SortedFunc(maps.Values(jobs), func(a, b *job) int { return cmp.Compare(a.folder.path, b.folder.path) })
+func inOrder(jobs map[*parentNode]*job) []*job {
+	return slices.SortedFunc(maps.Values(jobs), func(a, b *job) int { return cmp.Compare(a.parent.path, b.parent.path) })
 }
 
 // retry reads again what may not be read.
@@ -453,9 +453,9 @@ func (r *reading) retry(ctx context.Context) error {
 			}
 		}
 		var jobs []*job
-		for _, p := range slices.Sorted(maps.Keys(root.folders)) {
-			if f := root.folders[p]; f.again.due(f.failure(), now) {
-				jobs = append(jobs, &job{folder: f, list: true})
+		for _, p := range slices.Sorted(maps.Keys(root.parents)) {
+			if f := root.parents[p]; f.again.due(f.failure(), now) {
+				jobs = append(jobs, &job{parent: f, list: true})
 			}
 		}
 		if err := r.update(ctx, root, jobs); err != nil {

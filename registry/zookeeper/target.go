@@ -29,8 +29,8 @@ const (
 )
 
 // Access says who may touch what the target writes: its entries, and the
-// folders that hold them where the target made these. What lies above the
-// folders stays open, because clients make their own folders there.
+// parents that hold them where the target made these. What lies above the
+// parents stays open, because clients make their own parents there.
 type Access string
 
 // The kinds of access. All but Open need a user.
@@ -42,7 +42,7 @@ const (
 
 // The limits of a ZooKeeper and its clients as they come: jute.maxbuffer.
 const (
-	DefaultChildrenLimit = 0xfffff // bytes of the list of a folder's nodes
+	DefaultChildrenLimit = 0xfffff // bytes of the list of a parent's nodes
 	DefaultDataLimit     = 0xffc00 // bytes of a node: its path, its data and what a request adds
 )
 
@@ -54,7 +54,7 @@ type TargetOptions struct {
 	Shared        bool                     // other processes of the owner may write at the same time, as leases decide
 	Lifetime      Lifetime                 // empty: Persistent
 	Access        Access                   // empty: Open
-	Takes         func(owner string) bool  // whose entries may be replaced beside our own, where a person says so, who is not asked for admission either; nil: nobody's
+	Adopts        func(owner string) bool  // whose entries may be replaced beside our own, where a person says so, who is not asked for admission either; nil: nobody's
 	Ours          func(session int64) bool // whether a session is of this process too, as that of the connection before; nil: none is
 	Signer        *metadata.Signer         // nil: marks are not signed, and taken at their word
 	ChildrenLimit int                      // 0: DefaultChildrenLimit
@@ -72,7 +72,7 @@ type Target struct {
 	client  *Client
 	opts    TargetOptions
 	owner   string // as marks hold it
-	folders folders
+	parents parentCache
 	sizes   sizes
 	foreign foreignEntries
 	raised  raised
@@ -100,7 +100,7 @@ func NewTarget(client *Client, opts TargetOptions) (*Target, error) {
 	}
 	t := &Target{
 		client: client, opts: opts, owner: metadata.NewMark(opts.Owner, "").Owner,
-		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, tell: opts.Usage},
+		sizes: sizes{limit: opts.ChildrenLimit, log: opts.Log, notify: opts.Usage},
 	}
 	t.opts.Shared = opts.Shared || opts.Fence != nil
 	t.admission.asking = make(chan struct{}, 1)
@@ -126,15 +126,15 @@ func (o TargetOptions) validate(client *Client) error {
 		return fmt.Errorf("owner: %w", err)
 	}
 	for _, l := range o.Layouts {
-		if !validPattern(l.Folders()) {
-			return fmt.Errorf("layout %q: not an absolute path with * for one of its parts", l.Folders())
+		if !validPattern(l.Parents()) {
+			return fmt.Errorf("layout %q: not an absolute path with * for one of its parts", l.Parents())
 		}
 	}
 	return nil
 }
 
-func validPattern(folders string) bool {
-	before, after, ok := strings.Cut(folders, "*")
+func validPattern(parents string) bool {
+	before, after, ok := strings.Cut(parents, "*")
 	return ok && strings.HasPrefix(before, "/") && strings.HasSuffix(before, "/") && (after == "" || after[0] == '/')
 }
 
@@ -155,7 +155,7 @@ func (t *Target) Overlap(group registry.Group) time.Duration {
 // Persistent.
 func (t *Target) Lost() <-chan struct{} { return t.lost }
 
-// Groups implements registry.Target. It names every folder there may be: one
+// Groups implements registry.Target. It names every parent there may be: one
 // that holds nothing, or may not be read, is named as well. One request is
 // made for each layout.
 func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
@@ -163,7 +163,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 	for _, l := range t.opts.Layouts {
 		found, err := t.groups(ctx, l)
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", l.Folders(), err)
+			return nil, fmt.Errorf("list %s: %w", l.Parents(), err)
 		}
 		groups = append(groups, found...)
 	}
@@ -172,7 +172,7 @@ func (t *Target) Groups(ctx context.Context) ([]registry.Group, error) {
 }
 
 func (t *Target) groups(ctx context.Context, l Layout) ([]registry.Group, error) {
-	before, after, _ := strings.Cut(l.Folders(), "*")
+	before, after, _ := strings.Cut(l.Parents(), "*")
 	root := parentOf(before)
 	names, err := t.client.children(ctx, root)
 	if errors.Is(err, zk.ErrNoNode) {
@@ -181,11 +181,11 @@ func (t *Target) groups(ctx context.Context, l Layout) ([]registry.Group, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", root, err)
 	}
-	t.folders.know(root)
+	t.parents.know(root)
 	var groups []registry.Group
 	for _, name := range names {
 		if g, ok := l.Group(before + name + after); ok {
-			t.folders.know(before + name)
+			t.parents.know(before + name)
 			groups = append(groups, g)
 		}
 	}

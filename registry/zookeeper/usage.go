@@ -8,12 +8,12 @@ import (
 	"github.com/xds-bridge/xds-bridge/registry"
 )
 
-// Usage is how much of the room in a folder is taken. A client that lists a
-// folder whose names exceed its jute.maxbuffer loses its connection, and does
+// Usage is how much of the room in a parent is taken. A client that lists a
+// parent whose names exceed its jute.maxbuffer loses its connection, and does
 // so for ever.
 type Usage struct {
 	Group registry.Group
-	Bytes int // of the answer to a list of the folder, the nodes of others included
+	Bytes int // of the answer to a list of the parent, the nodes of others included
 	Limit int
 }
 
@@ -25,14 +25,14 @@ func (u Usage) Ratio() float64 {
 	return float64(u.Bytes) / float64(u.Limit)
 }
 
-// warnAt is the share of a limit from which on a folder is warned of.
+// warnAt is the share of a limit from which on a parent is warned of.
 const warnAt = 0.8
 
 // listOverhead is what an answer with a list of names holds beside them: a
-// header of 16 bytes, a count, and the folder's stat of 68.
+// header of 16 bytes, a count, and the parent's stat of 68.
 const listOverhead = 16 + 4 + 68
 
-// listed returns how many bytes a name takes in the list of a group's folder.
+// listed returns how many bytes a name takes in the list of a group's parent.
 func listed(name string) int {
 	if strings.HasPrefix(name, "/") {
 		return 0 // it lies elsewhere
@@ -40,24 +40,24 @@ func listed(name string) int {
 	return 4 + len(name)
 }
 
-// sizes keeps the sizes of the folders as they were last seen or written.
+// sizes keeps the sizes of the parents as they were last seen or written.
 type sizes struct {
-	limit int
-	log   *slog.Logger
-	tell  func(Usage)
+	limit  int
+	log    *slog.Logger
+	notify func(Usage)
 
-	mu     sync.Mutex
-	bytes  map[registry.Group]int  // of all that hold anything
-	large  map[registry.Group]int  // of those that are not small
-	warned map[registry.Group]bool // of those that are nearly full
-	told   Usage
+	mu       sync.Mutex
+	bytes    map[registry.Group]int  // of all that hold anything
+	large    map[registry.Group]int  // of those that are not small
+	warned   map[registry.Group]bool // of those that are nearly full
+	notified Usage
 }
 
-// small is the share of the limit up to which a folder is not worth a look
-// for the fullest: a target has many folders, and few that matter.
+// small is the share of the limit up to which a parent is not worth a look
+// for the fullest: a target has many parents, and few that matter.
 const small = 16
 
-// get returns the size of a group's folder as it was last seen.
+// get returns the size of a group's parent as it was last seen.
 func (s *sizes) get(group registry.Group) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,14 +81,14 @@ func (s *sizes) set(group registry.Group, bytes int) {
 		delete(s.warned, group)
 	}
 	fullest := s.fullest()
-	changed := fullest != s.told
-	s.told = fullest
+	changed := fullest != s.notified
+	s.notified = fullest
 	s.mu.Unlock()
 	if warn {
 		s.log.Warn("folder is nearly too large for clients to list", "group", group.String(), "bytes", bytes, "limit", s.limit)
 	}
-	if changed && s.tell != nil {
-		s.tell(fullest)
+	if changed && s.notify != nil {
+		s.notify(fullest)
 	}
 }
 
@@ -101,7 +101,7 @@ func keep(sizes map[registry.Group]int, group registry.Group, bytes, floor int) 
 	}
 }
 
-// fullest returns the size of the largest folder that is not small. The caller
+// fullest returns the size of the largest parent that is not small. The caller
 // holds the lock.
 func (s *sizes) fullest() Usage {
 	var fullest Usage
@@ -113,7 +113,7 @@ func (s *sizes) fullest() Usage {
 	return fullest
 }
 
-// Usage returns how full the fullest folder is; the zero value where none
+// Usage returns how full the fullest parent is; the zero value where none
 // takes a sixteenth of the limit.
 func (t *Target) Usage() Usage {
 	t.sizes.mu.Lock()

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// verifyAfter is how long after a write a folder is read back, and watched from
+	// verifyAfter is how long after a write a parent is read back, and watched from
 	// then on: a write of our own ends the watch. It is long enough for the writes of
 	// a burst to be read back together.
 	verifyAfter = 500 * time.Millisecond
@@ -43,7 +43,7 @@ func (t *Target) Watch(ctx context.Context, group registry.Group) ([]registry.He
 func (t *Target) Changed() <-chan struct{} { return t.client.watching.ready }
 
 // Changes implements registry.Watched.
-func (t *Target) Changes() []registry.Group { return t.client.watching.take() }
+func (t *Target) Changes() []registry.Group { return t.client.watching.drain() }
 
 // watching knows which groups are watched: every list that is read of them. A watch
 // does not say who made the change that it reports.
@@ -152,14 +152,14 @@ func (w *watching) end(group registry.Group) {
 	delete(w.groups, group)
 }
 
-// take returns the groups that changed since it was called last.
-func (w *watching) take() (groups []registry.Group) {
+// drain returns the groups that changed since it was called last.
+func (w *watching) drain() (groups []registry.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var paths []string
 	if w.watcher != nil {
 		var broken bool
-		if paths, broken = w.watcher.events.take(); broken {
+		if paths, broken = w.watcher.events.drain(); broken {
 			w.watcher.events.reset()
 			w.lost, w.missed = true, false
 		}
@@ -208,7 +208,7 @@ func (w *watching) connect(ctx context.Context) (*watcher, error) {
 		last.client.Close()
 	}
 	next, err := w.dial(ctx, state.Server)
-	if w.took(next, state, err) {
+	if w.connected(next, state, err) {
 		return next, nil
 	}
 	if next != nil {
@@ -217,8 +217,8 @@ func (w *watching) connect(ctx context.Context) (*watcher, error) {
 	return nil, nil //nolint:nilnil // as said
 }
 
-// took takes in what came of a connection, and reports whether it serves.
-func (w *watching) took(next *watcher, beside State, err error) bool {
+// connected takes in what came of a connection, and reports whether it serves.
+func (w *watching) connected(next *watcher, beside State, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {

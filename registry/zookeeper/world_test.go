@@ -32,17 +32,17 @@ type layout struct {
 	replaces metadata.Replacement
 }
 
-func (layout) Folders() string { return root + "/*/nodes" }
+func (layout) Parents() string { return root + "/*/nodes" }
 
-func (layout) Folder(g registry.Group) (string, error) {
+func (layout) Parent(g registry.Group) (string, error) {
 	if g != group(g.Name) || g.Name == "" {
 		return "", fmt.Errorf("no group of this format: %s", g)
 	}
 	return root + "/" + url.QueryEscape(g.Name) + "/nodes", nil
 }
 
-func (layout) Group(folder string) (registry.Group, bool) {
-	name, ok := strings.CutSuffix(strings.TrimPrefix(folder, root+"/"), "/nodes")
+func (layout) Group(parent string) (registry.Group, bool) {
+	name, ok := strings.CutSuffix(strings.TrimPrefix(parent, root+"/"), "/nodes")
 	name, err := url.QueryUnescape(name)
 	return group(name), ok && err == nil
 }
@@ -91,11 +91,11 @@ var ours, theirs = entry(owner), entry("them")
 
 func pathOf(t testing.TB, l zookeeper.Layout, e registry.Entry) (path string, data []byte) {
 	t.Helper()
-	folder, err := l.Folder(e.Group)
+	parent, err := l.Parent(e.Group)
 	must(t, err)
 	name, data, err := l.Node(e)
 	must(t, err)
-	return folder + "/" + name, data
+	return parent + "/" + name, data
 }
 
 func must(t testing.TB, err error) {

@@ -19,10 +19,10 @@ type unit struct {
 	key     string
 	ops     []any
 	bytes   int  // that the operations take in a request
-	grows   int  // how many bytes longer the list of the folder becomes
+	grows   int  // how many bytes longer the list of the parent becomes
 	fresh   bool // an entry that was not there before
 	deletes bool // an entry, and stores none in its place
-	old     any  // deletes the node that is to stay beside the new one, where the folder has room for both; nil: none
+	old     any  // deletes the node that is to stay beside the new one, where the parent has room for both; nil: none
 }
 
 // Write implements registry.Target. A change is one transaction, or several
@@ -40,7 +40,7 @@ func (t *Target) Write(ctx context.Context, change registry.Change) error {
 }
 
 func (t *Target) write(ctx context.Context, change registry.Change) error {
-	layout, folder, err := t.place(change.Group)
+	layout, parent, err := t.place(change.Group)
 	if err != nil {
 		return err
 	}
@@ -57,13 +57,13 @@ func (t *Target) write(ctx context.Context, change registry.Change) error {
 	if err != nil {
 		return err
 	}
-	versions, err := t.versions(ctx, layout, folder, change)
+	versions, err := t.versions(ctx, layout, parent, change)
 	if err != nil {
 		return err
 	}
 	w := &writing{
-		target: t, layout: layout, folder: folder, change: change, versions: versions, check: check,
-		words: make(map[string]bool), refused: make(registry.Refused),
+		target: t, layout: layout, parent: parent, change: change, versions: versions, check: check,
+		elements: make(map[string]bool), refused: make(registry.Refused),
 	}
 	units, err := w.units(ctx)
 	if err != nil {
@@ -87,8 +87,8 @@ func (t *Target) checkOwners(change registry.Change) error {
 		}
 	}
 	for _, w := range change.Put {
-		takes := t.opts.Takes != nil && w.Old != nil && t.opts.Takes(w.Old.Owner)
-		if w.Old != nil && w.Old.Owner != t.owner && !takes {
+		adopts := t.opts.Adopts != nil && w.Old != nil && t.opts.Adopts(w.Old.Owner)
+		if w.Old != nil && w.Old.Owner != t.owner && !adopts {
 			return fmt.Errorf("%w: entry %q: owned by %q, not by us", registry.ErrRefused, w.Old.Key, w.Old.Owner)
 		}
 	}
@@ -111,13 +111,13 @@ func (t *Target) ready(ctx context.Context) error {
 // versions returns the versions of the nodes that the change replaces or
 // deletes, by name, after a look that they are still what was held. Where
 // nodes have no data the name says it all, and there is none.
-func (t *Target) versions(ctx context.Context, layout Layout, folder string, change registry.Change) (map[string]int32, error) {
+func (t *Target) versions(ctx context.Context, layout Layout, parent string, change registry.Change) (map[string]int32, error) {
 	if !layout.HasData() {
 		return map[string]int32{}, nil
 	}
 	var olds []found
 	for _, h := range replaced(change) {
-		if isWord(layout, h.Entry) {
+		if isElement(layout, h.Entry) {
 			continue
 		}
 		if name, err := nodeName(layout, h); err == nil { // or it is refused
@@ -125,7 +125,7 @@ func (t *Target) versions(ctx context.Context, layout Layout, folder string, cha
 		}
 	}
 	err := t.each(ctx, olds, func(ctx context.Context, f *found) (err error) {
-		f.node, err = t.client.get(ctx, at(folder, f.name))
+		f.node, err = t.client.get(ctx, at(parent, f.name))
 		return err
 	})
 	if err != nil {
@@ -177,10 +177,10 @@ func nodeName(layout Layout, h registry.Held) (string, error) {
 type writing struct {
 	target   *Target
 	layout   Layout
-	folder   string
+	parent   string
 	change   registry.Change
 	versions map[string]int32 // by name; no version where the name says it all
-	words    map[string]bool  // paths of lists of words that are made
+	elements map[string]bool  // paths of lists of words that are made
 	check    []any            // goes before everything else: that we still may
 	all      []unit
 	refused  registry.Refused
@@ -190,10 +190,10 @@ type writing struct {
 
 // name returns the name of a node by its path.
 func (w *writing) name(path string) string {
-	if parentOf(path) != w.folder {
+	if parentOf(path) != w.parent {
 		return path
 	}
-	return path[len(w.folder)+1:]
+	return path[len(w.parent)+1:]
 }
 
 // units turns a change into operations, in the order they are to be applied.
@@ -215,7 +215,7 @@ func (w *writing) units(ctx context.Context) ([]unit, error) {
 		}
 	}
 	for _, h := range slices.Backward(w.change.Delete) {
-		if isWord(w.layout, h.Entry) {
+		if isElement(w.layout, h.Entry) {
 			continue // nobody can say who needs it by now: a word stays
 		}
 		u, err := w.drop(h)
@@ -236,8 +236,8 @@ func (w *writing) store(ctx context.Context, put registry.Write, foreign error) 
 	switch {
 	case foreign != nil && put.Old == nil:
 		return unit{}, foreign
-	case isWord(w.layout, put.New):
-		u, err = w.addWord(ctx, put.New)
+	case isElement(w.layout, put.New):
+		u, err = w.addElement(ctx, put.New)
 	default:
 		u, err = w.put(put)
 	}
@@ -258,7 +258,7 @@ func (w *writing) successors(h registry.Held, want []registry.Entry) []any {
 	var ops []any
 	for i, _ := slices.BinarySearchFunc(want, h.Entry, registry.Entry.Compare); i < len(want) && want[i].Key == h.Key; i++ {
 		if name, _, err := w.layout.Node(want[i]); err == nil {
-			ops = append(ops, &zk.CheckVersionRequest{Path: at(w.folder, name), Version: -1})
+			ops = append(ops, &zk.CheckVersionRequest{Path: at(w.parent, name), Version: -1})
 		}
 	}
 	return ops
@@ -272,7 +272,7 @@ func (w *writing) put(put registry.Write) (unit, error) {
 	if err := checkNode(w.layout, name); err != nil {
 		return unit{}, err
 	}
-	key, path := put.New.Key, at(w.folder, name)
+	key, path := put.New.Key, at(w.parent, name)
 	create := w.create(path, data)
 	if put.Old == nil {
 		return w.unit(key, listed(name), create...).asFresh(), nil
@@ -320,7 +320,7 @@ func (w *writing) drop(h registry.Held) (unit, error) {
 	if err != nil {
 		return unit{}, err
 	}
-	return w.unit(h.Key, -listed(name), &zk.DeleteRequest{Path: at(w.folder, name), Version: w.version(name)}), nil
+	return w.unit(h.Key, -listed(name), &zk.DeleteRequest{Path: at(w.parent, name), Version: w.version(name)}), nil
 }
 
 func (w *writing) flags() int32 {
@@ -381,7 +381,7 @@ func (w *writing) remaining(units []unit) []unit {
 	return slices.DeleteFunc(units, func(u unit) bool { return w.refused.Has(u.key) || isNew && u.deletes })
 }
 
-// fit leaves out new entries for which the folder has no room. What has none
+// fit leaves out new entries for which the parent has no room. What has none
 // beside the node that it replaces replaces it at once.
 func (w *writing) fit(units []unit) []unit {
 	bytes := w.target.sizes.get(w.change.Group)
@@ -414,8 +414,8 @@ func (w *writing) fit(units []unit) []unit {
 const (
 	maxOps     = 100
 	maxBytes   = 256 << 10
-	folderOps  = 8 // room for making folders
-	folderSize = 4 << 10
+	parentOps  = 8 // room for making parents
+	parentSize = 4 << 10
 )
 
 // split packs units into transactions.
@@ -423,7 +423,7 @@ func split(units []unit) [][]unit {
 	var parts [][]unit
 	ops, bytes := maxOps, 0 // as if one were full
 	for _, u := range units {
-		if ops+len(u.ops) > maxOps-folderOps || bytes+u.bytes > maxBytes-folderSize {
+		if ops+len(u.ops) > maxOps-parentOps || bytes+u.bytes > maxBytes-parentSize {
 			parts = append(parts, nil)
 			ops, bytes = 0, 0
 		}

@@ -78,7 +78,7 @@ func printable(s string) string {
 // Unwrap returns what the layer below said.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A fault has a cause and no place yet.
+// A causedError has a cause and no place yet.
 type causedError struct {
 	cause Cause
 	err   error

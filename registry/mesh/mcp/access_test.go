@@ -220,7 +220,7 @@ func guard(t *testing.T, access mcp.Access) *guarded {
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	g.put(greeter("api.Greeter", "10.0.0.1"))
-	target.Settled()
+	target.SourcesComplete()
 	return g
 }
 

@@ -60,7 +60,7 @@ func TestDataPlanes(t *testing.T) {
 		if istiod.answers(newType) != nil || envoy.answers(clusterType) != nil {
 			t.Error("something is answered before the set is whole")
 		}
-		r.target.Settled()
+		r.target.SourcesComplete()
 		if got := istiod.entries(newType); fmt.Sprint(got) != "[api.a=10.0.0.1]" {
 			t.Errorf("istiod has %v", got)
 		}
@@ -82,7 +82,7 @@ func TestDataPlanes(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		envoy := r.connect("", clusterType)
 		groups, err := r.target.Groups(t.Context())
 		if err != nil {
@@ -101,7 +101,7 @@ func TestDataPlanes(t *testing.T) {
 	bubble(t, "what is refused shows until it is confirmed", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		envoy := r.silent(clusterType)
 		answer := envoy.answers(clusterType)[0]
 		envoy.send(&discovery.DiscoveryRequest{TypeUrl: clusterType, ResponseNonce: answer.GetNonce(), ErrorDetail: &statuspb.Status{Message: "no such policy"}})
@@ -137,7 +137,7 @@ func TestDataPlanes(t *testing.T) {
 	bubble(t, "one that does not read costs itself", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.large", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		r.unread(clusterType, endpointType)
 		other := r.connect("", clusterType)
 		r.put(greeter("api.large", many(20000)...))
@@ -162,7 +162,7 @@ func TestDataPlanes(t *testing.T) {
 	})
 	bubble(t, "there is room for thousands", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
-		r.target.Settled()
+		r.target.SourcesComplete()
 		for range 30 {
 			conn := r.dial()
 			for range 10 {
@@ -177,7 +177,7 @@ func TestDataPlanes(t *testing.T) {
 	bubble(t, "REST is answered at the same address", func(t *testing.T) {
 		r := startBoth(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		synctest.Wait()
 		transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return r.listen.DialContext(ctx) }}
 		defer transport.CloseIdleConnections()
@@ -199,7 +199,7 @@ func TestDataPlanes(t *testing.T) {
 	bubble(t, "without them a data plane is answered as an istiod would be", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		if got := r.connect("", clusterType).answers(clusterType); len(got) != 1 || len(got[0].GetResources()) != 0 {
 			t.Errorf("answers %v", got)
 		}

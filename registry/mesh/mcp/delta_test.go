@@ -91,7 +91,7 @@ func TestDelta(t *testing.T) {
 		if changed, _ := c.next(t); len(changed) != 0 {
 			t.Errorf("%v before the target settled", changed)
 		}
-		r.target.Settled()
+		r.target.SourcesComplete()
 		if changed, removed := c.next(t); !slices.Equal(changed, []string{"api.a", "api.b"}) || len(removed) != 0 {
 			t.Errorf("first %v, %v", changed, removed)
 		}

@@ -133,7 +133,7 @@ func sayDelta(t *testing.T, server *mcp.Server, requests ...[]byte) {
 func serving(t *testing.T, o mcp.ServerOptions) *mcp.Server {
 	t.Helper()
 	target := mcp.NewTarget(mcp.Options{Owner: "me"})
-	target.Settled()
+	target.SourcesComplete()
 	return mcp.NewServer(target, o)
 }
 

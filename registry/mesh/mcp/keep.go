@@ -73,7 +73,7 @@ func (t *Target) load(ctx context.Context) error {
 			}
 		}
 	}
-	if t.o.Before != nil && t.o.Before.isSettled() {
+	if t.o.Before != nil && t.o.Before.isComplete() {
 		from = t.o.Before.all()
 	}
 	for name, entries := range from {
@@ -157,7 +157,7 @@ func (t *Target) list(ctx context.Context) {
 func (t *Target) isStored() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.settled && len(t.dirty) == 0 && !slices.Contains(t.recorder.refused[:], true)
+	return t.sourcesComplete && len(t.dirty) == 0 && !slices.Contains(t.recorder.refused[:], true)
 }
 
 // replace lists the name of a place, and forgets the one that it had, and once

@@ -113,7 +113,7 @@ func fill(t *testing.T, n int, places ...mcp.Place) {
 		for i := range n {
 			r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
 		}
-		r.target.Settled()
+		r.target.SourcesComplete()
 	})
 }
 
@@ -149,7 +149,7 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
 			t.Errorf("an old set was served as the whole truth: %d answers", n)
 		}
-		r.target.Settled()
+		r.target.SourcesComplete()
 		time.Sleep(time.Hour)
 		if n := len(i.entries(newType)); n != 200 {
 			t.Errorf("%d hosts are served", n)
@@ -170,7 +170,7 @@ func TestWhatWasServedIsHeldAfterARestart(t *testing.T) {
 	bubble(t, "a change rewrites the one record that it is in, ten seconds later", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
-		r.target.Settled()
+		r.target.SourcesComplete()
 		synctest.Wait()
 		for n := range 50 {
 			r.put(greeter("api.s7", fmt.Sprintf("10.0.1.%d", n)))
@@ -206,7 +206,7 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 				for i := range 200 {
 					r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
 				}
-				r.target.Settled()
+				r.target.SourcesComplete()
 				time.Sleep(10 * time.Minute)
 			})
 			if s.texts[at] != whole {
@@ -231,7 +231,7 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of(), Observe: told.observe})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
 		time.Sleep(time.Hour)
 		told.says(t, "what was served before is not used: refused: no rights")
@@ -245,7 +245,7 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		time.Sleep(time.Hour)
 		s.fail(nil)
 		time.Sleep(10 * time.Minute)
@@ -260,7 +260,7 @@ func TestRecordsThatCannotBeUsed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		time.Sleep(time.Minute)
 		s.change(func(texts map[[2]string]string) { clear(texts) })
 		time.Sleep(10 * time.Minute)
@@ -279,7 +279,7 @@ func TestRecordsHoldNoPushUp(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		unblock := s.block()
@@ -320,7 +320,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of(), Observe: observe})
 		r.groups()
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		return r, i
@@ -408,10 +408,10 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 	bubble(t, "those that a target before it served count as new", func(t *testing.T) {
 		old, s := start(t, mcp.Options{}), newShelf()
 		old.put(greeter("api.a", "10.0.0.1"))
-		old.target.Settled()
+		old.target.SourcesComplete()
 		r := start(t, mcp.Options{Before: old.target, Keep: s.of()})
 		r.groups()
-		r.target.Settled()
+		r.target.SourcesComplete()
 		expect(t, r.connect("", newType).entries(newType), "api.a=10.0.0.1")
 		if n := len(start(t, mcp.Options{Keep: s.copied().of()}).groups()); n != 1 {
 			t.Errorf("%d groups are kept", n)
@@ -423,7 +423,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		s.block()
-		r.target.Settled()
+		r.target.SourcesComplete()
 		if n := len(r.connect("", newType).entries(newType)); n != 100 {
 			t.Errorf("%d hosts are served", n)
 		}
@@ -432,7 +432,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		s := s.copied()
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		time.Sleep(time.Minute)
 		s.takes = 2 * time.Second
@@ -455,7 +455,7 @@ func TestTarget_KeepsNewHostsBeforeTheyAreServed(t *testing.T) {
 		r := start(t, mcp.Options{Keep: []mcp.Place{p}})
 		r.groups()
 		r.put(greeter("api.new", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		if n := len(r.connect("", newType).entries(newType)); n != 21 {
 			t.Errorf("%d hosts are served", n)
 		}
@@ -481,7 +481,7 @@ func TestWhatWasServedAtAnotherAddressIsFoundAgain(t *testing.T) {
 			if n := len(r.groups()); n != want {
 				t.Errorf("%d groups are held at %s, want %d", n, p.Name, want)
 			}
-			r.target.Settled()
+			r.target.SourcesComplete()
 		})
 	}
 	s := newShelf()
@@ -534,7 +534,7 @@ func TestATargetTakesOverWhatTheOneBeforeItHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		old := start(t, mcp.Options{})
 		old.put(greeter("api.a", "10.0.0.1"))
-		old.target.Settled()
+		old.target.SourcesComplete()
 		r := start(t, mcp.Options{Before: old.target})
 		if n := len(r.groups()); n != 1 {
 			t.Errorf("%d groups are held", n)
@@ -550,7 +550,7 @@ func TestReplicasAgreeOnWhenAHostWent(t *testing.T) {
 		for _, r := range []*rig{a, b} {
 			r.groups()
 			r.put(greeter("api.a", "10.0.0.1"))
-			r.target.Settled()
+			r.target.SourcesComplete()
 		}
 		time.Sleep(time.Minute)
 		before := s.wrote()

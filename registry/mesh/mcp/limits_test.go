@@ -246,7 +246,7 @@ func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		a := decode(t, r.connect("", newType).answers(newType)[0])[0].meta
 		c := r.incremental()
 		if err := c.stream.Send(&discovery.DeltaDiscoveryRequest{
@@ -266,7 +266,7 @@ func TestDelta_StartsFromWhatAPeerHas(t *testing.T) {
 		r := start(t, mcp.Options{RevisionFilter: true})
 		r.revision("canary")
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		c := r.incremental()
 		c.ask(t, newType, "")
 		if changed, _ := c.next(t); len(changed) != 2 {

@@ -355,7 +355,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "sixteen first requests with garbage nonces get fifteen answers", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", istioTypes()...)
 		for _, typeURL := range istioTypes()[1:] {
 			if n := len(i.answers(typeURL)); n != 1 {
@@ -369,7 +369,7 @@ func TestServer(t *testing.T) {
 	})
 	bubble(t, "a type nobody knows gets an empty answer, and the stream lives", func(t *testing.T) {
 		r := start(t, mcp.Options{})
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", "a.b/v9/Foo", newType)
 		if all := i.answers("a.b/v9/Foo"); len(all) != 1 || len(all[0].GetResources()) != 0 {
 			t.Errorf("answered %v", all)
@@ -382,7 +382,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "both spellings of the type get the same resources", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", oldType, newType)
 		expect(t, i.entries(oldType), "api.a=10.0.0.1")
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
@@ -394,7 +394,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.2"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		r.put(greeter("api.b", "10.0.0.3", "10.0.0.4"))
 		time.Sleep(time.Second)
@@ -409,7 +409,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "a confirmation gets silence, a stale nonce too, and neither confirms another answer", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		first := i.answers(newType)[0]
 		r.put(greeter("api.a", "10.0.0.2"))
@@ -432,7 +432,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "a type that is never confirmed holds no other up, and gets what is newest once it is", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.silent(oldType, istioTypes()...) // the mesh configuration is never answered, the old type never confirmed
 		for n := range 10 {
 			r.put(greeter("api.a", fmt.Sprintf("10.0.0.%d", n+2)))
@@ -454,7 +454,7 @@ func TestServer(t *testing.T) {
 			}
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.silent(newType, newType)
 		for n := range 3 {
 			all := i.answers(newType)
@@ -474,7 +474,7 @@ func TestServer(t *testing.T) {
 		versions := func() []string {
 			r := start(t, mcp.Options{})
 			r.put(greeter("api.a", "10.0.0.1", "10.0.0.2"))
-			r.target.Settled()
+			r.target.SourcesComplete()
 			i := r.connect("", newType)
 			res := i.answers(newType)[0]
 			return []string{res.GetVersionInfo(), decode(t, res)[0].meta.GetVersion(), decode(t, res)[0].meta.GetCreateTime().AsTime().String()}
@@ -492,7 +492,7 @@ func TestServer(t *testing.T) {
 		if n := len(i.answers(newType)); n != 0 || r.target.Ready() == nil {
 			t.Fatalf("%d answers before the target settled", n)
 		}
-		r.target.Settled()
+		r.target.SourcesComplete()
 		expect(t, i.entries(newType), "api.a=10.0.0.1")
 		if err := r.target.Ready(); err != nil {
 			t.Error(err)
@@ -500,7 +500,7 @@ func TestServer(t *testing.T) {
 	})
 	bubble(t, "a registry that is empty is answered with nothing, once it is known to be", func(t *testing.T) {
 		r := start(t, mcp.Options{})
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		if all := i.answers(newType); len(all) != 1 || len(all[0].GetResources()) != 0 {
 			t.Errorf("answered %v", all)
@@ -509,7 +509,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "several istiods, and one that does not read delays nobody", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		one, two := r.connect("", newType), r.connect("", newType)
 		slow, resume := r.connectStalled(newType)
 		for n := range 50 {
@@ -530,7 +530,7 @@ func TestServer(t *testing.T) {
 	})
 	bubble(t, "pings of thirty seconds end no connection", func(t *testing.T) {
 		r := start(t, mcp.Options{})
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		time.Sleep(time.Hour)
 		if err := i.failed(); err != nil {
@@ -541,7 +541,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{RevisionFilter: true})
 		r.revision("canary")
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		expect(t, r.connect("stable", newType).entries(newType), "api.a=10.0.0.1")
 		if n := len(r.connect("canary", newType).entries(newType)); n != 2 {
 			t.Errorf("the canary got %d entries, want 2", n)
@@ -550,7 +550,7 @@ func TestServer(t *testing.T) {
 	bubble(t, "what is served outlives the registry, and goes only when it is written so", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		r.connect("", newType)
 		time.Sleep(24 * time.Hour)
 		late := r.connect("", newType)
@@ -560,7 +560,7 @@ func TestServer(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
 		r.put(greeter("api.b", "10.0.0.2"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		r.put(greeter("api.a"))
 		groups, err := r.target.Groups(t.Context())
@@ -671,7 +671,7 @@ func TestKeysAreToldAfterTheirHostIsServed(t *testing.T) {
 			told = keys
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		time.Sleep(time.Minute)
 		mu.Lock()
 		if told != nil {
@@ -699,7 +699,7 @@ func TestEndpointsOnTheWire(t *testing.T) {
 		s.Endpoints[0].Zone, s.Endpoints[0].Attributes = "eu-1/eu-1a", registry.Attributes{"version": "v1", "app": "a"}
 		s.Endpoints[1].Weight = 0
 		r.put(s)
-		r.target.Settled()
+		r.target.SourcesComplete()
 		got := decode(t, r.connect("", newType).answers(newType)[0])[0].spec.GetEndpoints()
 		port := map[string]uint32{"grpc-tri": 20001}
 		want := []*networking.WorkloadEntry{
@@ -719,7 +719,7 @@ func TestAddressesAreDistinctAndStable(t *testing.T) {
 			for i := range n {
 				r.put(greeter(fmt.Sprintf("api.s%d", i), "10.0.0.1"))
 			}
-			r.target.Settled()
+			r.target.SourcesComplete()
 			i := r.connect("", newType)
 			byHost := make(map[string]string)
 			taken := make(map[string]string)

@@ -51,7 +51,7 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 	bubble(t, "the target, the other istiods and its own end within a minute", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.large", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		other := r.connect("", newType)
 		types := []string{newType, oldType, "networking.istio.io/v1beta1/ServiceEntry"}
 		for n := range 30 {
@@ -85,7 +85,7 @@ func TestAPeerThatDoesNotReadCostsItself(t *testing.T) {
 	bubble(t, "what is begun to be read in time stays", func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.large", many(20000)...))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		slow, resume := r.connectStalled(oldType, newType)
 		time.Sleep(50 * time.Second)
 		resume()
@@ -101,7 +101,7 @@ func TestOnlyIstiosVersionsAreServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, mcp.Options{})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		types := map[string]int{
 			newType: 1, oldType: 1, "networking.istio.io/v1beta1/ServiceEntry": 1,
 			"networking.istio.io/v2/ServiceEntry": 0, "networking.istio.io//ServiceEntry": 0, "networking.istio.io/ServiceEntry": 0,
@@ -128,7 +128,7 @@ func TestKeysOfAnyConfirmedSetAreTold(t *testing.T) {
 			told = append(told, len(keys))
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		r.open(&istiod{takes: 200 * time.Millisecond}, "", newType)
 		for n := range 600 {
 			r.put(greeter("api.b", fmt.Sprintf("10.0.%d.%d", n>>8, n&255)))
@@ -154,7 +154,7 @@ func TestAnOlderConfirmationDoesNotTakeKeysBack(t *testing.T) {
 			told = len(keys)
 		}})
 		r.put(greeter("api.a", "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		r.open(&istiod{takes: time.Minute}, "", newType)
 		synctest.Wait()
 		r.put(greeter("api.b", "10.0.0.1"))

@@ -95,7 +95,7 @@ func (t *Target) push(ctx context.Context) bool {
 func (t *Target) due() (next *snapshot, since time.Time, added map[int]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.settled || t.changed.IsZero() {
+	if !t.sourcesComplete || t.changed.IsZero() {
 		return nil, time.Time{}, nil
 	}
 	since, added = t.changed, t.added

@@ -84,7 +84,7 @@ func (t *Target) keep(ctx context.Context) {
 // check reads the records back, so that those that are gone are written once
 // more, and has what was refused tried again: we may have the right by now.
 func (t *Target) check(ctx context.Context) {
-	if !t.isSettled() {
+	if !t.isComplete() {
 		return
 	}
 	for b, refused := range t.recorder.refused {
@@ -197,7 +197,7 @@ func (t *Target) storeIn(ctx context.Context, i int, p Place, b int, groups []ke
 func (t *Target) soiled(bucket int) (groups []kept, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.settled || !t.dirty[bucket] {
+	if !t.sourcesComplete || !t.dirty[bucket] {
 		return nil, false
 	}
 	delete(t.dirty, bucket)
@@ -220,8 +220,8 @@ func (t *Target) soil(bucket int) {
 	t.dirty[bucket] = true
 }
 
-func (t *Target) isSettled() bool {
+func (t *Target) isComplete() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.settled
+	return t.sourcesComplete
 }

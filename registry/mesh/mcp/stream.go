@@ -255,7 +255,7 @@ func (st *stream) asked(r request) error {
 	}
 	if sub := st.types[i]; sub.nonce != "" && sub.nonce == r.nonce {
 		sub.nonce = ""
-		st.settled(sub, r)
+		st.answered(sub, r)
 	}
 	return nil
 }
@@ -279,10 +279,10 @@ func (st *stream) subscribe(r request) error {
 	return nil
 }
 
-// settled takes in what a client says of the last answer. Refused: sending it
+// answered takes in what a client says of the last answer. Refused: sending it
 // again at once would end the same. istiod never does this; whoever does waits
 // for the next change.
-func (st *stream) settled(sub *subscription, r request) {
+func (st *stream) answered(sub *subscription, r request) {
 	switch {
 	case r.isNack:
 		st.server.target.o.Observe(Observation{Kind: ObservedNack})

@@ -47,20 +47,20 @@ type Options struct {
 type Target struct {
 	o Options
 
-	mu      sync.Mutex
-	groups  map[registry.Group]*group
-	served  served
-	vips    vips
-	gone    map[registry.Group]time.Time // hosts whose addresses rest, and since when
-	settled bool
-	pushed  *snapshot     // what is served; nil before the first
-	next    chan struct{} // closed once there is another
-	changed time.Time     // since when pushed is not the newest; zero where it is
-	acked   *snapshot     // the newest that an istiod confirmed; nil before that
-	told    *snapshot     // that Served was notified of
-	kick    chan struct{}
-	dirty   map[int]bool // buckets in which anything changed since they were kept
-	added   map[int]bool // those in which a host is new since the last push
+	mu              sync.Mutex
+	groups          map[registry.Group]*group
+	served          served
+	vips            vips
+	gone            map[registry.Group]time.Time // hosts whose addresses rest, and since when
+	sourcesComplete bool
+	pushed          *snapshot     // what is served; nil before the first
+	next            chan struct{} // closed once there is another
+	changed         time.Time     // since when pushed is not the newest; zero where it is
+	acked           *snapshot     // the newest that an istiod confirmed; nil before that
+	told            *snapshot     // that Served was notified of
+	kick            chan struct{}
+	dirty           map[int]bool // buckets in which anything changed since they were kept
+	added           map[int]bool // those in which a host is new since the last push
 
 	behind bool // the last record that was to be written was not, or not in time
 
@@ -191,13 +191,13 @@ func conditions(held []entry, c registry.Change) error {
 	return nil
 }
 
-// Settled tells the target that what it holds is complete: from now on it
+// SourcesComplete tells the target that what it holds is complete: from now on it
 // answers. It may be called again.
-func (t *Target) Settled() {
+func (t *Target) SourcesComplete() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.settled {
-		t.settled = true
+	if !t.sourcesComplete {
+		t.sourcesComplete = true
 		t.changed = time.Now()
 		t.wake()
 	}
@@ -210,15 +210,15 @@ func (t *Target) wake() {
 	}
 }
 
-// ErrNotSettled says that nothing is served yet.
-var ErrNotSettled = errors.New("waits for every source to tell of everything once")
+// ErrSourcesIncomplete says that nothing is served yet.
+var ErrSourcesIncomplete = errors.New("waits for every source to tell of everything once")
 
 // Ready returns nil once istiods are answered.
 func (t *Target) Ready() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.settled {
-		return ErrNotSettled
+	if !t.sourcesComplete {
+		return ErrSourcesIncomplete
 	}
 	return nil
 }

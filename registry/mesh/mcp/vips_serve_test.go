@@ -50,7 +50,7 @@ func TestHostsThatCollide(t *testing.T) {
 		two.put(greeter(a, "10.0.0.1"))
 		late.put(greeter(b, "10.0.0.1"))
 		for _, r := range []*rig{one, two, late} {
-			r.target.Settled()
+			r.target.SourcesComplete()
 		}
 		first, second, third := one.connect("", newType), two.connect("", newType), late.connect("", newType)
 		alone := third.vips()[b]
@@ -74,7 +74,7 @@ func TestHostsThatCollide(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		of := i.vips()[a]
 		r.write(r.groups()[0], nil)
@@ -88,7 +88,7 @@ func TestHostsThatCollide(t *testing.T) {
 		time.Sleep(50 * time.Minute) // as the other bubble ended at
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		before := i.vips()[b]
 		time.Sleep(5 * time.Minute)
@@ -110,7 +110,7 @@ func TestTarget_TakesATimeThatIsYetToComeForNow(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
 		r.put(greeter(a, "10.0.0.1"))
-		r.target.Settled()
+		r.target.SourcesComplete()
 		r.connect("", newType)
 		r.write(r.groups()[0], nil)
 		r.put(greeter(b, "10.0.0.1"))
@@ -118,13 +118,13 @@ func TestTarget_TakesATimeThatIsYetToComeForNow(t *testing.T) {
 	bubble(t, "a start takes it for now", func(t *testing.T) {
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
-		r.target.Settled()
+		r.target.SourcesComplete()
 	})
 	bubble(t, "its address is free an hour later, over a restart", func(t *testing.T) {
 		time.Sleep(50 * time.Minute)
 		r := start(t, mcp.Options{Keep: s.of()})
 		r.groups()
-		r.target.Settled()
+		r.target.SourcesComplete()
 		i := r.connect("", newType)
 		before := i.vips()[b]
 		time.Sleep(5 * time.Minute)

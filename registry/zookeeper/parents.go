@@ -8,15 +8,15 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// folders remembers which folders were seen to exist, so that writing need
+// parentCache remembers which parents were seen to exist, so that writing need
 // not ask. It may be wrong: the server is the one to say.
-type folders struct {
+type parentCache struct {
 	mu    sync.Mutex
 	known map[string]struct{}
 }
 
-// know remembers that a folder exists, and so does all above it.
-func (f *folders) know(path string) {
+// know remembers that a parent exists, and so does all above it.
+func (f *parentCache) know(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known == nil {
@@ -30,8 +30,8 @@ func (f *folders) know(path string) {
 	}
 }
 
-// forget drops a folder and all above it.
-func (f *folders) forget(path string) {
+// forget drops a parent and all above it.
+func (f *parentCache) forget(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for ; path != "/" && path != ""; path = parentOf(path) {
@@ -39,9 +39,9 @@ func (f *folders) forget(path string) {
 	}
 }
 
-// missing returns what has to be made for a folder to exist, from the root
+// missing returns what has to be made for a parent to exist, from the root
 // on.
-func (f *folders) missing(path string) []string {
+func (f *parentCache) missing(path string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []string
@@ -61,20 +61,20 @@ func parentOf(path string) string {
 	return path[:max(strings.LastIndexByte(path, '/'), 1)]
 }
 
-// makeFolders returns the operations that make what is missing of the folders
-// that operations need. All but the folder of the group itself is open,
+// makeParents returns the operations that make what is missing of the parents
+// that operations need. All but the parent of the group itself is open,
 // because clients make their own beside it, and nobody looks at its data.
-func (w *writing) makeFolders(folders []string) []any {
+func (w *writing) makeParents(parents []string) []any {
 	var ops []any
 	made := make(map[string]bool)
-	for _, folder := range folders {
-		for _, path := range w.target.folders.missing(folder) {
+	for _, parent := range parents {
+		for _, path := range w.target.parents.missing(parent) {
 			if made[path] {
 				continue
 			}
 			made[path] = true
 			acl := aclAbove(path, w.target.acl())
-			if path == w.folder {
+			if path == w.parent {
 				acl = w.target.acl()
 			}
 			ops = append(ops, &zk.CreateRequest{Path: path, Data: []byte{}, Acl: acl})
@@ -83,13 +83,13 @@ func (w *writing) makeFolders(folders []string) []any {
 	return ops
 }
 
-// foldersOf returns the folders in which operations make nodes, the one on the
+// parentsOf returns the parents in which operations make nodes, the one on the
 // ledger included; that of the group is always among them.
-func (w *writing) foldersOf(part []unit, ledger any) []string {
-	folders := []string{w.folder}
+func (w *writing) parentsOf(part []unit, ledger any) []string {
+	parents := []string{w.parent}
 	add := func(op any) {
-		if c, ok := op.(*zk.CreateRequest); ok && !slices.Contains(folders, parentOf(c.Path)) {
-			folders = append(folders, parentOf(c.Path))
+		if c, ok := op.(*zk.CreateRequest); ok && !slices.Contains(parents, parentOf(c.Path)) {
+			parents = append(parents, parentOf(c.Path))
 		}
 	}
 	for _, u := range part {
@@ -98,5 +98,5 @@ func (w *writing) foldersOf(part []unit, ledger any) []string {
 		}
 	}
 	add(ledger)
-	return folders
+	return parents
 }

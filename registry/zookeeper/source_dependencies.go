@@ -30,15 +30,15 @@ type HasDependencies interface {
 // places returns where ZooKeeper may store what is needed.
 func (r *reading) places(ref metadata.Ref) []string {
 	for _, root := range r.roots {
-		if needy, ok := root.format.(HasDependencies); ok && root.holds(ref.Group) {
-			return needy.Places(ref)
+		if dependent, ok := root.format.(HasDependencies); ok && root.holds(ref.Group) {
+			return dependent.Places(ref)
 		}
 	}
 	return nil
 }
 
 func (r *root) holds(group registry.Group) bool {
-	_, err := r.format.Folder(group)
+	_, err := r.format.Parent(group)
 	return err == nil
 }
 
@@ -85,20 +85,20 @@ func (r *reading) document(ctx context.Context, p string) ([]byte, error) {
 	return n.data, err
 }
 
-// want makes what a folder's entries need known to the set, and the paths at
+// requireDocuments makes what a parent's entries need known to the set, and the paths at
 // which it may come to the events.
-func (r *reading) want(f *folder) {
-	needy, ok := f.root.format.(HasDependencies)
+func (r *reading) requireDocuments(f *parentNode) {
+	dependent, ok := f.root.format.(HasDependencies)
 	if !ok {
 		return
 	}
-	refs := needy.Dependencies(f.entries(f, f.known()))
+	refs := dependent.Dependencies(f.entries(f, f.known()))
 	r.dependencies.Want(time.Now(), f.group, refs)
 	for _, ref := range refs {
 		if r.dependencies.Why(ref) == nil {
 			continue
 		}
-		for _, p := range needy.Places(ref) {
+		for _, p := range dependent.Places(ref) {
 			r.await[p] = ref
 		}
 	}
@@ -106,15 +106,15 @@ func (r *reading) want(f *folder) {
 
 // understand decodes entries with the documents that they need, as far as these
 // are known, and adds what is unknown for want of others.
-func (r *reading) understand(needy HasDependencies, f *folder, next *told) ([]*registry.Service, []metadata.DecodeError) {
-	services, faults := needy.Decode(f.entries(f, f.known()), r.dependencies.Documents(f.group))
-	blind := r.dependencies.Undecodable(faults, needy.Dependencies)
-	next.lost = f.told.lost.Next(blind, f.told.services)
-	next.lost.Unknown(blind, next.unknown)
+func (r *reading) understand(dependent HasDependencies, f *parentNode, next *published) ([]*registry.Service, []metadata.DecodeError) {
+	services, failed := dependent.Decode(f.entries(f, f.known()), r.dependencies.Documents(f.group))
+	undecodable := r.dependencies.Undecodable(failed, dependent.Dependencies)
+	next.lost = f.published.lost.Next(undecodable, f.published.services)
+	next.lost.Unknown(undecodable, next.unknown)
 	if err := r.dependencies.Unknown(f.group); err != nil {
-		next.unknown[metadata.ScopeOf(needy, f.group)] = err
+		next.unknown[metadata.ScopeOf(dependent, f.group)] = err
 	}
-	return services, faults
+	return services, failed
 }
 
 // fetch starts what is due, and sets a timer to when more is.

@@ -1,0 +1,241 @@
+package bridge
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/xds-bridge/xds-bridge/bridge/plan"
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// A pipeline is what the engine knows of one of its bridges.
+type pipeline struct {
+	Bridge
+	index      int
+	known      registry.Certainty
+	reportedAt time.Time // when the source last reported everything anew
+	services   map[registry.Name]*service
+	invalid    int                        // how many of them cannot be projected
+	moved      map[registry.Name]struct{} // services, and scopes, that status has to show anew
+	anyScope   string                     // an example of the scopes that are unknown; empty: none are
+	wideScope  string                     // likewise, of those that are no one service
+
+	reasons  map[Reason]int    // how many services status shows of each; guarded by view.mu, as is what follows
+	unknowns map[string]string // why, by scope
+}
+
+// A service is what the loop knows of a service beside its entries.
+type service struct {
+	reason Reason // as projecting it told; empty where its entries tell
+	detail string
+	gone   bool
+	left   map[registry.Group]int // how many surplus keys there are that it claimed last
+}
+
+var errUnsynced = errors.New("the source has not told of everything yet")
+
+// complete reports whether the source reported everything and still does.
+func (p *pipeline) complete() bool { return p.known.Synced && p.known.Stale == nil }
+
+// unknownReason returns why nothing may be concluded about a service.
+func (p *pipeline) unknownReason(name registry.Name) error {
+	if !p.known.Synced {
+		return errUnsynced
+	}
+	return unknownError(p.known.Of(name))
+}
+
+func unknownError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the source cannot tell: %w", err)
+}
+
+// unknownReasonOf returns why nothing may be concluded about an entry of ours that
+// this bridge may have written and nobody is known to have claimed. A source that
+// is not complete may claim any. One that cannot report some services, or has some
+// that cannot be projected, may claim what came from these, by what the entry says
+// of itself.
+func (p *pipeline) unknownReasonOf(e registry.Entry) error {
+	switch {
+	case !p.known.Synced:
+		return fmt.Errorf("bridge %s: %w", p.Name, errUnsynced)
+	case p.known.Stale != nil:
+		return fmt.Errorf("bridge %s: %w", p.Name, p.known.Stale)
+	case len(p.known.Unknown) == 0 && p.invalid == 0:
+		return nil
+	}
+	name := p.origin(e)
+	if s := p.services[name]; p.invalid > 0 && (name == "" || s != nil && s.reason == ReasonInvalid) {
+		return fmt.Errorf("bridge %s has %d services that are invalid", p.Name, p.invalid)
+	}
+	scope := p.anyScope
+	if name != "" {
+		scope = p.wideScope
+		if _, covered := registry.Covering(p.known.Unknown, name); covered {
+			scope = string(name)
+		}
+	}
+	if scope == "" {
+		return nil
+	}
+	err, _ := registry.Covering(p.known.Unknown, registry.Name(scope))
+	return fmt.Errorf("bridge %s cannot tell of %s: %w", p.Name, scope, err)
+}
+
+// origin returns the service that an entry tells that it came from; empty where it
+// reports none.
+func (p *pipeline) origin(e registry.Entry) registry.Name {
+	if p.Trace == nil {
+		return ""
+	}
+	return p.Trace.Origin(e)
+}
+
+// pickExamples picks the examples anew, the same ones for the same scopes.
+func (p *pipeline) pickExamples() {
+	p.anyScope, p.wideScope = "", ""
+	for scope := range p.known.Unknown {
+		if p.anyScope == "" || scope < p.anyScope {
+			p.anyScope = scope
+		}
+		if (p.wideScope == "" || scope < p.wideScope) && p.Trace != nil && !p.Trace.Service(scope) {
+			p.wideScope = scope
+		}
+	}
+}
+
+// forbidding returns the policy that forbids deletions; empty where none does.
+func (p *pipeline) forbidding() Policy {
+	if p.Policy == PolicySync {
+		return ""
+	}
+	return p.Policy
+}
+
+// setCertainty takes in how far the source may be relied on. It reports whether that may
+// let deletions go that could not before, and whether what is complete settles
+// anew: after a source was stale and when it reported everything anew, unless it
+// does so all the time.
+func (p *pipeline) setCertainty(d registry.Delta, now time.Time) (mayGo, fresh bool) {
+	k, before, wasComplete := d.Certainty, p.known, p.complete()
+	p.known = k
+	again := k.Dials != before.Dials || k.Epoch != before.Epoch && now.Sub(p.reportedAt) >= p.Guard.Settle
+	fresh = p.complete() && (!wasComplete || again)
+	if k.Epoch != before.Epoch {
+		p.reportedAt = now
+	}
+	if len(d.Scopes) > 0 {
+		p.pickExamples()
+	}
+	return p.complete() != wasComplete || len(d.Scopes) > 0, fresh
+}
+
+// evidence returns how a row that changed is known.
+func (p *pipeline) evidence(row registry.Row) plan.Evidence {
+	if row.Found || !p.complete() {
+		return plan.Found
+	}
+	return plan.Reported
+}
+
+// project returns what a service claims, and why it claims nothing where that
+// is so. An error means that it cannot be told.
+func (p *pipeline) project(s *registry.Service) ([]registry.Entry, service, error) {
+	if s == nil {
+		return nil, service{gone: true}, nil
+	}
+	entries, err := p.Project(s)
+	reason, detail := Reason(""), ""
+	if left, ok := errors.AsType[*registry.LeftOut](err); ok {
+		reason, detail, err = Reason(left.All), left.Error(), nil
+	}
+	switch {
+	case err != nil:
+		return nil, service{reason: ReasonInvalid, detail: err.Error()}, err
+	case len(entries) == 0:
+		return nil, service{reason: cmp.Or(reason, ReasonEmpty), detail: cmp.Or(detail, emptiness(s))}, nil
+	}
+	return entries, service{reason: reason, detail: detail}, nil
+}
+
+func emptiness(s *registry.Service) string {
+	for _, e := range s.Endpoints {
+		if e.Health.Offered() {
+			return "nothing to write: no service key"
+		}
+	}
+	return "no offered endpoint"
+}
+
+// addLeft records that a service claimed n more, or fewer, of the surplus keys of
+// a group, and forgets one that is gone with all it left.
+func (p *pipeline) addLeft(name registry.Name, group registry.Group, n int) {
+	p.markMoved(name)
+	s := p.services[name]
+	if s == nil {
+		s = &service{gone: true}
+		p.services[name] = s
+	}
+	if s.left == nil {
+		s.left = make(map[registry.Group]int, 1)
+	}
+	if s.left[group] += n; s.left[group] <= 0 {
+		delete(s.left, group)
+	}
+	p.forget(name)
+}
+
+// forget forgets a service that is gone with all it left.
+func (p *pipeline) forget(name registry.Name) {
+	if s := p.services[name]; s.gone && len(s.left) == 0 {
+		delete(p.services, name)
+	}
+}
+
+// markMoved has status show a service anew, or a scope.
+func (p *pipeline) markMoved(name registry.Name) { p.moved[name] = struct{}{} }
+
+// markScopes has status show scopes anew, and the services that they cover.
+func (p *pipeline) markScopes(scopes map[string]struct{}) {
+	isWide := false
+	for scope := range scopes {
+		p.markMoved(registry.Name(scope))
+		isWide = isWide || strings.HasSuffix(scope, "*")
+	}
+	if !isWide {
+		return
+	}
+	for name := range p.services {
+		if _, covered := registry.Covering(scopes, name); covered {
+			p.markMoved(name)
+		}
+	}
+}
+
+// set records what a service is now and reports whether its text is new.
+func (p *pipeline) set(name registry.Name, next service) bool {
+	p.markMoved(name)
+	s := p.services[name]
+	if s == nil {
+		if next.gone {
+			return false
+		}
+		s = &service{}
+		p.services[name] = s
+	}
+	if s.reason == ReasonInvalid {
+		p.invalid--
+	}
+	if next.reason == ReasonInvalid {
+		p.invalid++
+	}
+	isNew := s.reason != next.reason || s.detail != next.detail
+	s.reason, s.detail, s.gone = next.reason, next.detail, next.gone
+	p.forget(name)
+	return isNew
+}
