@@ -56,3 +56,7 @@ type Status struct {
 	Waiting  int            // of them those that the newest stream has not reported
 	Mapping  debug.Snapshot // its Err says why the mapping may be out of date; known keys stay in sync
 }
+
+// OneService reports whether a scope that a mesh cannot report is one service,
+// by its name, and not everything that was never reported.
+func OneService(scope string) bool { return scope != keysScope }
