@@ -127,7 +127,7 @@ func (a *Assignment) tidy() {
 		return x.Host == y.Host && x.Port == y.Port
 	}))
 	for i := range a.Endpoints {
-		if a.Endpoints[i].Attributes != nil {
+		if a.Endpoints[i].Attributes[AttributeTLS] != "" {
 			a.MutualTLS++
 		}
 	}
@@ -152,14 +152,11 @@ func (r *Reading) endpoint(lb *endpointv3.LbEndpoint) (e registry.Endpoint, reas
 	if reason := r.refused(host, port); reason != "" {
 		return e, reason, example
 	}
-	if meta.tls == "istio" {
-		if meta.gateway() {
-			return e, "gateway of another network, which takes mesh traffic only", example
-		}
-		if r.skipMutualTLS {
-			return e, "takes mutual TLS, and skipMutualTLS is set", example
-		}
-		e.Attributes = r.mutualTLS
+	if meta.tls == "istio" && meta.gateway() {
+		return e, "gateway of another network, which takes mesh traffic only", example
+	}
+	if reason := r.mutual(meta.tls, &e); reason != "" {
+		return e, reason, example
 	}
 	e.Host, e.Port = host, port
 	e.Health = healthOf(lb.GetHealthStatus())
@@ -168,6 +165,19 @@ func (r *Reading) endpoint(lb *endpointv3.LbEndpoint) (e registry.Endpoint, reas
 		e.Instance = meta.instance()
 	}
 	return e, "", ""
+}
+
+// mutual notes whether an endpoint takes mutual TLS, or says why it is left out
+// for that.
+func (r *Reading) mutual(mode string, e *registry.Endpoint) (reason string) {
+	switch {
+	case mode != "istio":
+		return ""
+	case r.skipMutualTLS:
+		return "takes mutual TLS, and skipMutualTLS is set"
+	}
+	e.Attributes = r.mutualTLS
+	return ""
 }
 
 func healthOf(h corev3.HealthStatus) registry.Health {

@@ -131,3 +131,21 @@ func (i *inbox) takeEndpoints(e ads.Event[*Assignment]) {
 		}
 	})
 }
+
+func (i *inbox) takeChanges(c Changes) {
+	i.add(func(n *news) {
+		n.on(c.Epoch, c.Connection)
+		for name := range c.Clusters {
+			n.rejected[name] = nil
+		}
+		maps.Copy(n.clusters, c.Clusters)
+		maps.Copy(n.rejected, c.Rejected)
+		n.complete = n.complete || c.Complete
+		if c.Mapping != nil {
+			n.mapping = c.Mapping
+		}
+		if c.Lost != nil {
+			n.lost = c.Lost
+		}
+	})
+}

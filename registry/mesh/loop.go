@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/xds-bridge/xds-bridge/registry"
-	"github.com/xds-bridge/xds-bridge/registry/mesh/ads"
 	"github.com/xds-bridge/xds-bridge/registry/mesh/debug"
 )
 
@@ -16,7 +15,7 @@ type loop struct {
 	source    *Source
 	table     *registry.Table
 	state     *state
-	endpoints *ads.Subscription[*Assignment]
+	endpoints subscription
 
 	epoch, connection int
 
@@ -30,6 +29,12 @@ type loop struct {
 	keysMissing error
 	replicas    []string
 	disputes    int
+}
+
+// A subscription asks for endpoints by EDS name.
+type subscription interface {
+	Watch(names ...string)
+	Unwatch(names ...string)
 }
 
 // run acts on news until ctx ends, or one of the others does.

@@ -13,8 +13,12 @@ import (
 // Options configure a Source.
 type Options struct {
 	// ADS is how istiod is reached and as whom. A node of type router is told
-	// the endpoints of headless services too.
+	// the endpoints of headless services too. It is not used where Clusters is set.
 	ADS ads.Options
+
+	// Clusters reads the mesh elsewhere than from istiod; nil: from istiod. It tells
+	// the mapping too, so that Mapping has to be nil.
+	Clusters ClusterReader
 
 	// Mapping reads which service key lives at which host, as debug.Reader does;
 	// nil where only rules name services.
@@ -45,9 +49,29 @@ type MappingReader interface {
 	Run(ctx context.Context, changed func(debug.Snapshot)) error
 }
 
+// A ClusterReader tells clusters with all their endpoints, which are inline.
+type ClusterReader interface {
+	// Run tells what changed until ctx ends, from one goroutine.
+	Run(ctx context.Context, changed func(Changes)) error
+
+	// Recheck has everything read anew over a new connection. It does not wait.
+	Recheck()
+}
+
+// Changes are what a ClusterReader learned since it told the last.
+type Changes struct {
+	Epoch      int                 // rises with each time at which everything was read anew
+	Connection int                 // number of the connection of that
+	Clusters   map[string]*Cluster // by name; nil where gone
+	Rejected   map[string]error    // clusters that cannot be told, and stay as they were; nil where that ended
+	Complete   bool                // everything was told, with this or before it in the same epoch
+	Lost       error               // why all that is known may be out of date, until the next epoch
+	Mapping    *debug.Snapshot     // nil: as it was
+}
+
 // Status is how a source stands.
 type Status struct {
-	Stream   ads.State
+	Stream   ads.State      // zero where istiod is not read
 	Settled  bool           // the newest stream reported everything that is needed
 	Epoch    int            // number of that stream
 	Clusters int            // host addresses that istiod shows

@@ -27,7 +27,7 @@ import (
 // error of the mapping does not make the table stale: it keeps its keys.
 type Source struct {
 	o       Options
-	client  *ads.Client
+	client  *ads.Client // nil where Options.Clusters reads the mesh
 	reading *Reading
 	inbox   *inbox
 
@@ -46,6 +46,12 @@ func New(o Options) (*Source, error) {
 		return nil, errors.New("mesh: Istiod needs Replicas")
 	}
 	s := &Source{o: o, reading: NewReading(o.Allow, o.MutualTLS), inbox: newInbox()}
+	if o.Clusters != nil {
+		if o.Mapping != nil || o.Replicas != nil {
+			return nil, errors.New("mesh: Clusters tells the mapping, and knows no replicas: Mapping and Replicas have to be nil")
+		}
+		return s, nil
+	}
 	s.reading.router = strings.HasPrefix(o.ADS.Node.GetId(), "router~")
 	var err error
 	if s.client, err = ads.New(o.ADS); err != nil {
@@ -59,14 +65,22 @@ func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := s.status
-	status.Stream = s.client.State()
+	if s.client != nil {
+		status.Stream = s.client.State()
+	}
 	return status
 }
 
 // Recheck has everything told anew over a new connection, to another replica of
 // istiod where there are several, and compares it. The old stream continues until
 // the new one delivers. Knowledge.Dials of the table rises when that is done.
-func (s *Source) Recheck() { s.client.Redial(s.others()...) }
+func (s *Source) Recheck() {
+	if s.client == nil {
+		s.o.Clusters.Recheck()
+		return
+	}
+	s.client.Redial(s.others()...)
+}
 
 // others returns where to reach the replicas of istiod that we are not connected
 // to, as far as they are known: the address of their Service leads to any.
@@ -103,26 +117,35 @@ func hostOnly(address string) string {
 // Run implements registry.Source. It may be called once.
 func (s *Source) Run(ctx context.Context, table *registry.Table) error {
 	ctx, cancel := context.WithCancel(ctx)
-	clusters := ads.Subscribe(s.client, ads.Kind[*Cluster]{
-		URL: ClusterType, Full: true, Decode: s.reading.DecodeCluster,
-	}, s.inbox.takeClusters)
-	endpoints := ads.Subscribe(s.client, ads.Kind[*Assignment]{
-		URL: EndpointType, Decode: s.reading.DecodeAssignment,
-	}, s.inbox.takeEndpoints)
-	clusters.Watch(ads.Wildcard)
-
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
 	ended := make(chan error, 2)
-	parts.Go(func() { ended <- s.client.Run(ctx) })
-	parts.Go(func() { ended <- s.readMapping(ctx) })
 	l := &loop{
-		source: s, table: table, endpoints: endpoints,
+		source: s, table: table, endpoints: nothing{},
 		state: newState(s.o.Naming, s.o.Istiod), missing: map[string]struct{}{},
 	}
+	if s.o.Clusters != nil {
+		parts.Go(func() { ended <- s.o.Clusters.Run(ctx, s.inbox.takeChanges) })
+		return l.run(ctx, ended)
+	}
+	clusters := ads.Subscribe(s.client, ads.Kind[*Cluster]{
+		URL: ClusterType, Full: true, Decode: s.reading.DecodeCluster,
+	}, s.inbox.takeClusters)
+	l.endpoints = ads.Subscribe(s.client, ads.Kind[*Assignment]{
+		URL: EndpointType, Decode: s.reading.DecodeAssignment,
+	}, s.inbox.takeEndpoints)
+	clusters.Watch(ads.Wildcard)
+	parts.Go(func() { ended <- s.client.Run(ctx) })
+	parts.Go(func() { ended <- s.readMapping(ctx) })
 	return l.run(ctx, ended)
 }
+
+// nothing is what endpoints are asked for that clusters tell themselves.
+type nothing struct{}
+
+func (nothing) Watch(...string)   {}
+func (nothing) Unwatch(...string) {}
 
 // readMapping hands the mapping on. Without a reader it is empty and complete.
 func (s *Source) readMapping(ctx context.Context) error {
