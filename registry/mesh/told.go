@@ -19,6 +19,7 @@ type Told struct {
 	Instance string // namespace/name
 	TLSMode  string // istio where its sidecar takes mutual TLS
 	Subset   string // empty: none
+	Protocol string // empty: not told
 	Left     string // why it is left out, empty: it is not
 }
 
@@ -44,7 +45,7 @@ func (r *Reading) told(t Told) (e registry.Endpoint, reason string) {
 	if t.Port == 0 || t.Port > 65535 {
 		return e, reasonPort
 	}
-	e = registry.Endpoint{Port: uint16(t.Port), Health: t.Health, Weight: t.Weight, Zone: t.Zone, Instance: t.Instance}
+	e = registry.Endpoint{Port: uint16(t.Port), Health: t.Health, Weight: t.Weight, Zone: t.Zone, Instance: t.Instance, Protocol: t.Protocol}
 	if e.Host, reason = hostOf(t.Host); reason != "" {
 		return e, reason
 	}

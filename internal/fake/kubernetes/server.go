@@ -1,0 +1,318 @@
+// Package kubernetes is a Kubernetes API server of tests: it stores objects as
+// JSON, lists them in pages, and tells watches what changes. It knows no kinds,
+// checks nothing, and refuses what a test has it refuse.
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Server is one. The zero value does not work; use NewServer.
+type Server struct {
+	mu       sync.Mutex // guards what follows
+	version  int
+	first    int // the oldest version that a watch may begin after
+	objects  map[string]map[string]object
+	history  []event
+	moved    chan struct{} // closed at each change
+	refusals map[string]refusal
+	requests int
+	lists    int
+	absent   map[string]bool
+}
+
+type object map[string]any
+
+type event struct {
+	version  int
+	resource string
+	kind     string
+	object   object
+}
+
+type refusal struct {
+	code   int
+	reason string
+}
+
+// NewServer returns a server without objects.
+func NewServer() *Server {
+	return &Server{
+		version: 1, objects: make(map[string]map[string]object), moved: make(chan struct{}),
+		refusals: make(map[string]refusal), absent: make(map[string]bool),
+	}
+}
+
+// Put stores an object of a resource, such as services, in place of the one of its
+// name.
+func (s *Server) Put(resource string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", resource, err)
+	}
+	var o object
+	if err := json.Unmarshal(text, &o); err != nil {
+		return fmt.Errorf("%s: %w", resource, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind := "MODIFIED"
+	if s.objects[resource] == nil {
+		s.objects[resource] = make(map[string]object)
+	}
+	if s.objects[resource][o.key()] == nil {
+		kind = "ADDED"
+	}
+	s.happen(resource, kind, o)
+	s.objects[resource][o.key()] = o
+	return nil
+}
+
+// Delete takes an object out, if it is there.
+func (s *Server) Delete(resource, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.objects[resource][namespace+"/"+name]
+	if !ok {
+		return
+	}
+	delete(s.objects[resource], namespace+"/"+name)
+	gone := maps.Clone(o)
+	gone["metadata"] = maps.Clone(o.meta())
+	s.happen(resource, "DELETED", gone)
+}
+
+// happen gives an object the next version and tells watches.
+func (s *Server) happen(resource, kind string, o object) {
+	s.version++
+	o.meta()["resourceVersion"] = strconv.Itoa(s.version)
+	s.history = append(s.history, event{s.version, resource, kind, o})
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+// Compact forgets what happened: a watch that does not know of it has to list.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.history, s.first = nil, s.version
+}
+
+// Refuse has requests for a resource in a namespace (empty: in all) answered with
+// a status and a reason, such as 403 and Forbidden; 0 ends that. Watches end.
+func (s *Server) Refuse(resource, namespace string, code int, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusals[namespace+"/"+resource] = refusal{code, reason}
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+// Forget makes the server know no such resource, as without its definition.
+func (s *Server) Forget(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.absent[resource] = true
+}
+
+// Define ends Forget.
+func (s *Server) Define(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.absent, resource)
+}
+
+// Requests returns how many requests were answered and changes told.
+func (s *Server) Requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+// Lists returns how many pages of lists were answered.
+func (s *Server) Lists() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists
+}
+
+func (o object) meta() map[string]any {
+	m, ok := o["metadata"].(map[string]any)
+	if !ok {
+		m = make(map[string]any)
+		o["metadata"] = m
+	}
+	return m
+}
+
+func (o object) namespace() string { n, _ := o.meta()["namespace"].(string); return n }
+func (o object) name() string      { n, _ := o.meta()["name"].(string); return n }
+func (o object) key() string       { return o.namespace() + "/" + o.name() }
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q, ok := parse(r)
+	if !ok {
+		s.fail(w, refusal{http.StatusNotFound, "NotFound"})
+		return
+	}
+	s.mu.Lock()
+	s.requests++
+	refused, absent := s.refused(q), s.absent[q.resource]
+	s.mu.Unlock()
+	switch {
+	case refused.code != 0:
+		s.fail(w, refused)
+	case absent:
+		s.fail(w, refusal{http.StatusNotFound, "NotFound"})
+	case q.watch:
+		s.watch(w, r, q)
+	default:
+		s.list(w, q)
+	}
+}
+
+type query struct {
+	resource, namespace, group string
+	watch                      bool
+	after                      int
+	limit                      int
+	from                       string // the key that a page begins after
+}
+
+// parse reads /api/v1[/namespaces/N]/R and /apis/G/V[/namespaces/N]/R.
+func parse(r *http.Request) (q query, ok bool) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		q.group, parts = parts[1], parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		q.group, parts = parts[1]+"/"+parts[2], parts[3:]
+	default:
+		return q, false
+	}
+	if len(parts) == 3 && parts[0] == "namespaces" {
+		q.namespace, parts = parts[1], parts[2:]
+	}
+	values := r.URL.Query()
+	q.resource, q.watch, q.from = parts[0], values.Get("watch") != "", values.Get("continue")
+	q.after, _ = strconv.Atoi(values.Get("resourceVersion"))
+	q.limit, _ = strconv.Atoi(values.Get("limit"))
+	return q, len(parts) == 1
+}
+
+func (s *Server) refused(q query) refusal {
+	if r := s.refusals[q.namespace+"/"+q.resource]; r.code != 0 {
+		return r
+	}
+	return s.refusals["/"+q.resource]
+}
+
+func (*Server) fail(w http.ResponseWriter, r refusal) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(r.code)
+	_ = json.NewEncoder(w).Encode(status(r))
+}
+
+func status(r refusal) map[string]any {
+	return map[string]any{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": r.code, "reason": r.reason,
+		"message": "the test refuses it: " + r.reason,
+	}
+}
+
+func (s *Server) list(w http.ResponseWriter, q query) {
+	s.mu.Lock()
+	s.lists++
+	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	items := []object{}
+	all := s.objects[q.resource]
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if key <= q.from || q.namespace != "" && all[key].namespace() != q.namespace {
+			continue
+		}
+		if q.limit > 0 && len(items) == q.limit {
+			meta["continue"] = items[len(items)-1].key()
+			break
+		}
+		items = append(items, all[key])
+	}
+	text, err := json.Marshal(map[string]any{"kind": listKind(q.resource), "apiVersion": q.group, "metadata": meta, "items": items})
+	s.mu.Unlock()
+	if err != nil {
+		panic(err) // it was JSON before
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text)
+}
+
+func listKind(resource string) string {
+	return map[string]string{
+		"services": "ServiceList", "pods": "PodList", "nodes": "NodeList", "endpointslices": "EndpointSliceList",
+		"serviceentries": "ServiceEntryList", "workloadentries": "WorkloadEntryList",
+	}[resource]
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, q query) {
+	out := json.NewEncoder(w)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	_ = flush.Flush()
+	after := q.after
+	for {
+		n := s.since(q, after)
+		after = n.version
+		switch {
+		case n.refused:
+			return
+		case n.forgotten:
+			_ = out.Encode(map[string]any{"type": "ERROR", "object": status(refusal{http.StatusGone, "Expired"})})
+			return
+		}
+		for _, text := range n.texts {
+			if _, err := w.Write(append(text, '\n')); err != nil {
+				return
+			}
+		}
+		_ = flush.Flush()
+		select {
+		case <-n.moved:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// news is what a watch has to tell.
+type news struct {
+	version            int
+	texts              [][]byte
+	refused, forgotten bool
+	moved              <-chan struct{} // closed when there is more
+}
+
+func (s *Server) since(q query, after int) news {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := news{version: s.version, refused: s.refused(q).code != 0, forgotten: after < s.first, moved: s.moved}
+	for _, e := range s.history {
+		if e.version <= after || e.resource != q.resource || q.namespace != "" && e.object.namespace() != q.namespace {
+			continue
+		}
+		text, err := json.Marshal(map[string]any{"type": e.kind, "object": e.object})
+		if err != nil {
+			panic(err) // it was JSON before
+		}
+		n.texts = append(n.texts, text)
+		s.requests++
+	}
+	return n
+}

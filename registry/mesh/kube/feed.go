@@ -1,0 +1,233 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/xds-bridge/xds-bridge/registry"
+)
+
+// pageSize is how many objects are asked for at a time.
+const pageSize = 500
+
+// feed follows the objects of one kind in one namespace. It is the store of
+// client-go's Reflector, which lists and watches, and begins anew after 410.
+// The lock of the reader guards what is not constant.
+type feed struct {
+	reader    *Reader
+	resource  resource
+	namespace string // empty: all of them
+	client    rest.Interface
+
+	objects map[ref]struct{}
+	listed  bool // over this connection
+	watched bool // since it was listed
+	lists   int
+	events  int
+	missing bool  // a request failed since a full reading began
+	absent  bool  // the API has no such kind
+	err     error // why it is not followed
+	since   time.Time
+}
+
+// run keeps the feed up to date until ctx ends. The Reflector would log errors that
+// the status has, and slow down all feeds for each of them.
+func (f *feed) run(ctx context.Context) {
+	r, wait := f.reflector(), registry.Backoff{Min: time.Second, Max: 30 * time.Second}
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		_ = r.ListAndWatchWithContext(ctx) // its requests have told
+		if failures++; time.Since(began) > wait.Max {
+			failures = 1
+		}
+		timer := time.NewTimer(wait.Spread(failures))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (f *feed) reflector() *cache.Reflector {
+	// A period of 0 would have client-go wait for a channel of the whole process, which virtual time does not know.
+	r := cache.NewReflectorWithOptions(f, f.resource.example, f, cache.ReflectorOptions{Name: f.resource.String(), ResyncPeriod: 24 * time.Hour})
+	r.WatchListPageSize = pageSize
+	return r
+}
+
+// List implements cache.Lister.
+func (f *feed) List(o meta.ListOptions) (runtime.Object, error) {
+	return f.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.Watcher.
+func (f *feed) Watch(o meta.ListOptions) (watch.Interface, error) {
+	return f.WatchWithContext(context.Background(), o)
+}
+
+// ListWithContext implements cache.ListerWithContext: it reads one page. What is
+// read is what the API holds now, and not what a replica of it held once.
+func (f *feed) ListWithContext(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+	if o.Continue == "" {
+		o.ResourceVersion, o.ResourceVersionMatch = "", ""
+		f.begin()
+	}
+	list, err := f.request(&o).Do(ctx).Get()
+	if err == nil {
+		err = apimeta.EachListItem(list, func(one runtime.Object) error {
+			f.reader.o.trim(one)
+			return nil
+		})
+	}
+	if apierrors.IsNotFound(err) && f.isAbsent() {
+		return f.none(), nil
+	}
+	if err != nil {
+		f.failed(ctx, "list", err)
+		return nil, err //nolint:wrapcheck // the Reflector decides by it
+	}
+	return list, nil
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (f *feed) WatchWithContext(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
+	if f.waitsForKind() {
+		return nil, errAbsent
+	}
+	if f.missed() {
+		return nil, errMissed
+	}
+	o.Watch = true
+	w, err := f.request(&o).Watch(ctx)
+	if err != nil {
+		f.failed(ctx, "watch", err)
+		return nil, err //nolint:wrapcheck // the Reflector decides by it
+	}
+	f.follows()
+	return w, nil
+}
+
+// errAbsent has the Reflector list again, after a while.
+var errAbsent = errors.New("the API has no such kind of object")
+
+// errMissed has the Reflector list again.
+var errMissed = errors.New("changes may have been missed")
+
+// request is one of the kind, without retries: the Reflector has its own, and what
+// was refused is to be seen.
+func (f *feed) request(o *meta.ListOptions) *rest.Request {
+	r := f.client.Get().Resource(f.resource.name).VersionedParams(o, meta.ParameterCodec).MaxRetries(0)
+	if o.TimeoutSeconds != nil {
+		r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+	} else {
+		r = r.Timeout(time.Minute)
+	}
+	if f.namespace != "" {
+		r = r.Namespace(f.namespace)
+	}
+	return r
+}
+
+// none is a list without objects. Its version makes no watch begin.
+func (*feed) none() runtime.Object {
+	return &meta.List{ListMeta: meta.ListMeta{ResourceVersion: "0"}}
+}
+
+// The rest implements cache.ReflectorStore.
+
+// Add takes an object in.
+func (f *feed) Add(o any) error { return f.Update(o) }
+
+// Update takes an object in, in place of the one of its name.
+func (f *feed) Update(o any) error {
+	object, name, err := objectOf(o)
+	if err != nil {
+		return err
+	}
+	f.reader.o.trim(object)
+	f.reader.change(func(w *World) {
+		f.objects[name] = struct{}{}
+		f.events++
+		w.Put(object)
+	})
+	return nil
+}
+
+// Delete takes an object out.
+func (f *feed) Delete(o any) error {
+	object, name, err := objectOf(o)
+	if err != nil {
+		return err
+	}
+	f.reader.change(func(w *World) {
+		delete(f.objects, name)
+		f.events++
+		w.Remove(object)
+	})
+	return nil
+}
+
+// Replace has these objects, and no others, be there.
+func (f *feed) Replace(list []any, _ string) error {
+	now := make(map[ref]struct{}, len(list))
+	objects := make([]runtime.Object, 0, len(list))
+	for _, o := range list {
+		object, name, err := objectOf(o)
+		if err != nil {
+			return err
+		}
+		now[name] = struct{}{}
+		objects = append(objects, object)
+	}
+	f.reader.change(func(w *World) {
+		for name := range f.objects {
+			if _, still := now[name]; !still {
+				w.Remove(named(f.resource.example, name))
+			}
+		}
+		for _, o := range objects {
+			w.Put(o)
+		}
+		f.objects, f.listed = now, true
+		f.lists++
+	})
+	return nil
+}
+
+// Resync implements cache.ReflectorStore; there is nothing to do.
+func (*feed) Resync() error { return nil }
+
+func objectOf(o any) (runtime.Object, ref, error) {
+	object, ok := o.(runtime.Object)
+	if !ok {
+		return nil, ref{}, fmt.Errorf("%T is no object", o)
+	}
+	m, err := apimeta.Accessor(object)
+	if err != nil {
+		return nil, ref{}, fmt.Errorf("%T: %w", o, err)
+	}
+	return object, refOf(m), nil
+}
+
+// named returns an object of a kind that has a name and no more.
+func named(example runtime.Object, name ref) runtime.Object {
+	object := example.DeepCopyObject()
+	m, err := apimeta.Accessor(object)
+	if err != nil {
+		panic(err) // a constant of this package
+	}
+	m.SetNamespace(name.Namespace)
+	m.SetName(name.Name)
+	return object
+}

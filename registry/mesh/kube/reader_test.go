@@ -1,0 +1,318 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+	"k8s.io/client-go/rest"
+
+	"github.com/xds-bridge/xds-bridge/internal/conformance"
+	"github.com/xds-bridge/xds-bridge/internal/fake/kubernetes"
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
+)
+
+// api is an API server of a test, reached within the bubble of its time.
+type api struct {
+	*kubernetes.Server
+
+	server   *http.Server
+	listener atomic.Pointer[bufconn.Listener]
+	dials    atomic.Int64
+}
+
+func serve(t *testing.T) *api {
+	t.Helper()
+	a := &api{Server: kubernetes.NewServer()}
+	a.start(t)
+	t.Cleanup(a.stop)
+	return a
+}
+
+func (a *api) start(t *testing.T) {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	a.server = &http.Server{Handler: a.Server, ReadHeaderTimeout: time.Minute}
+	a.listener.Store(l)
+	go func() { _ = a.server.Serve(l) }()
+}
+
+// stop ends all connections, and refuses new ones.
+func (a *api) stop() {
+	a.listener.Store(nil)
+	_ = a.server.Close()
+}
+
+func (a *api) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	l := a.listener.Load()
+	if l == nil {
+		return nil, errors.New("no route to the API server")
+	}
+	a.dials.Add(1)
+	return l.DialContext(ctx)
+}
+
+func (a *api) reader(t *testing.T, change ...func(*kube.Options)) *kube.Reader {
+	t.Helper()
+	o := kube.Options{Rules: rules(), Config: &rest.Config{Host: "http://kubernetes", Dial: a.dial}, Istio: true, Nodes: true}
+	for _, c := range change {
+		c(&o)
+	}
+	r, err := kube.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func source(t *testing.T, r *kube.Reader) *mesh.Source {
+	t.Helper()
+	all, err := naming.ParsePattern("*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := mesh.New(mesh.Options{Clusters: r, Naming: mesh.Naming{Plain: []naming.Pattern{all}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// set makes hosts all that provide a service; with none of them it is gone.
+func (a *api) set(t *testing.T, namespace, name string, hosts ...string) {
+	t.Helper()
+	if len(hosts) == 0 {
+		a.Delete("services", namespace, name)
+		a.Delete("endpointslices", namespace, name+"-1")
+		return
+	}
+	var endpoints []any
+	for _, h := range hosts {
+		endpoints = append(endpoints, map[string]any{"addresses": []string{h}})
+	}
+	a.put(t, "services", map[string]any{
+		"metadata": map[string]any{"namespace": namespace, "name": name},
+		"spec":     map[string]any{"ports": []any{map[string]any{"port": 80}}},
+		"kind":     "Service", "apiVersion": "v1",
+	})
+	a.put(t, "endpointslices", map[string]any{
+		"metadata":    map[string]any{"namespace": namespace, "name": name + "-1", "labels": map[string]string{"kubernetes.io/service-name": name}},
+		"addressType": "IPv4", "ports": []any{map[string]any{"port": 8080}}, "endpoints": endpoints,
+		"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+	})
+}
+
+func (a *api) put(t *testing.T, resource string, o any) {
+	t.Helper()
+	if err := a.Put(resource, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nameOf(n int) registry.Name {
+	return registry.Name("s" + strconv.Itoa(n) + ".shop.svc.cluster.local:80")
+}
+
+func TestReader_Conformance(t *testing.T) {
+	conformance.Source(t, func(t *testing.T) conformance.SourceFixture {
+		t.Helper()
+		a := serve(t)
+		s := source(t, a.reader(t))
+		return conformance.SourceFixture{
+			Source: s, Recheck: s.Recheck, Name: nameOf,
+			Set: func(t *testing.T, n int, hosts ...string) {
+				t.Helper()
+				a.set(t, "shop", "s"+strconv.Itoa(n), hosts...)
+			},
+			Spoil: func(t *testing.T, n int) int {
+				t.Helper()
+				a.put(t, "services", map[string]any{
+					"metadata": map[string]any{"namespace": "shop", "name": "alias"}, "kind": "Service", "apiVersion": "v1",
+					"spec": map[string]any{"type": "ExternalName", "ports": []any{map[string]any{"port": n + 1}}},
+				})
+				return 1
+			},
+			Away: func() func() {
+				a.stop()
+				return func() { a.start(t) }
+			},
+			Dials: func() int { return int(a.dials.Load()) }, Requests: a.Requests,
+		}
+	})
+}
+
+// story runs a source over an API server in virtual time.
+func story(t *testing.T, change func(*kube.Options), tell func(a *api, table *registry.Table, r *kube.Reader)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := serve(t)
+		r := a.reader(t, change)
+		table := registry.NewTable()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		a.set(t, "shop", "s0", "10.0.0.1")
+		a.set(t, "other", "s0", "10.0.0.2")
+		time.AfterFunc(time.Millisecond, func() { done <- source(t, r).Run(ctx, table) })
+		tell(a, table, r)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func in(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+	synctest.Wait()
+}
+
+const other = registry.Name("s0.other.svc.cluster.local:80")
+
+// TestADeniedResourceIsNamedAndClearsNothing: what is missing is told, with what to
+// do, and what was known stays.
+func TestADeniedResourceIsNamedAndClearsNothing(t *testing.T) {
+	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, r *kube.Reader) {
+		in(time.Minute)
+		a.Refuse("endpointslices", "", http.StatusForbidden, "Forbidden")
+		in(2 * time.Minute)
+		rows, k := table.Snapshot()
+		if len(rows) != 2 || len(rows[nameOf(0)].Endpoints) != 1 {
+			t.Errorf("%d services are left", len(rows))
+		}
+		want := "allow get, list and watch of endpointslices.discovery.k8s.io in all namespaces"
+		if k.Stale == nil || !strings.Contains(k.Stale.Error(), want) {
+			t.Errorf("stale: %v", k.Stale)
+		}
+		for _, f := range r.Status() {
+			if _, refused := errors.AsType[*kube.Forbidden](f.Err); refused != (f.Resource == "endpointslices.discovery.k8s.io") {
+				t.Errorf("%s: %v", f.Resource, f.Err)
+			}
+		}
+		a.Refuse("endpointslices", "", 0, "")
+		in(2 * time.Minute)
+		if _, k := table.Snapshot(); k.Stale != nil {
+			t.Errorf("for ever stale: %v, %+v", k.Stale, r.Status())
+		}
+	})
+}
+
+// TestANamespaceIsKnownByItselfOnly: one that may not be read costs itself.
+func TestANamespaceIsKnownByItselfOnly(t *testing.T) {
+	namespaces := func(o *kube.Options) { o.Namespaces = []string{"shop", "other"} }
+	story(t, namespaces, func(a *api, table *registry.Table, _ *kube.Reader) {
+		a.Refuse("pods", "other", http.StatusForbidden, "Forbidden")
+		in(time.Minute)
+		rows, k := table.Snapshot()
+		if !k.Synced || k.Stale != nil || rows[nameOf(0)] == nil || rows[other] != nil || len(k.Unknown) != 1 {
+			t.Errorf("from the start: %d services, %+v", len(rows), k)
+		}
+		a.Refuse("pods", "other", 0, "")
+		in(2 * time.Minute)
+		rows, k = table.Snapshot()
+		if len(rows) != 2 || len(k.Unknown) != 0 {
+			t.Errorf("allowed: %d services, unknown %v", len(rows), k.Unknown)
+		}
+		a.Refuse("services", "other", http.StatusForbidden, "Forbidden")
+		in(2 * time.Minute)
+		a.set(t, "shop", "s1", "10.0.0.3")
+		in(time.Second)
+		rows, k = table.Snapshot()
+		if len(rows) != 3 || k.Stale != nil || k.Of(other) == nil || k.Of(nameOf(0)) != nil || k.Of(nameOf(1)) != nil {
+			t.Errorf("refused later: %d services, %+v", len(rows), k)
+		}
+	})
+}
+
+// TestWhatTheAPIForgotIsReadAnew: after 410 everything is listed, and what went
+// meanwhile is found missing.
+func TestWhatTheAPIForgotIsReadAnew(t *testing.T) {
+	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, r *kube.Reader) {
+		in(time.Minute)
+		reader := table.Reader()
+		defer reader.Close()
+		reader.Drain()
+		a.stop()
+		a.set(t, "shop", "s0")
+		a.set(t, "shop", "s1", "10.0.0.3")
+		a.Compact()
+		a.start(t)
+		in(2 * time.Minute)
+		d := reader.Drain()
+		if d.Stale != nil || d.Rows[nameOf(0)].Service != nil || !d.Rows[nameOf(0)].Found || d.Rows[nameOf(1)].Service == nil {
+			t.Errorf("%+v", d)
+		}
+		for _, f := range r.Status() {
+			if f.Err != nil || !f.Listed {
+				t.Errorf("%+v", f)
+			}
+		}
+	})
+}
+
+// TestTooManyRequestsIsWaitedFor: 429 is an outage that is told, and no answer.
+func TestTooManyRequestsIsWaitedFor(t *testing.T) {
+	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, _ *kube.Reader) {
+		a.Refuse("services", "", http.StatusTooManyRequests, "TooManyRequests")
+		in(time.Minute)
+		before := a.Requests()
+		in(10 * time.Minute)
+		if _, k := table.Snapshot(); k.Synced || k.Stale == nil || !strings.Contains(k.Stale.Error(), "list services") {
+			t.Errorf("%+v", k)
+		}
+		if n := a.Requests() - before; n > 40 {
+			t.Errorf("%d requests in ten minutes", n)
+		}
+		a.Refuse("services", "", 0, "")
+		in(2 * time.Minute)
+		if rows, k := table.Snapshot(); !k.Synced || k.Stale != nil || len(rows) != 2 {
+			t.Errorf("%d services, %+v", len(rows), k)
+		}
+	})
+}
+
+// TestWithoutIstioServicesAreRead: kinds that the API does not have hold nothing,
+// and one that goes takes nothing with it.
+func TestWithoutIstioServicesAreRead(t *testing.T) {
+	entry := map[string]any{
+		"kind": "ServiceEntry", "apiVersion": "networking.istio.io/v1", "metadata": map[string]any{"namespace": "shop", "name": "a"},
+		"spec": map[string]any{"hosts": []string{"a.example"}, "resolution": "DNS", "ports": []any{map[string]any{"number": 80, "name": "http", "protocol": "HTTP"}}},
+	}
+	story(t, func(*kube.Options) {}, func(a *api, table *registry.Table, r *kube.Reader) {
+		a.Forget("serviceentries")
+		a.Forget("workloadentries")
+		in(time.Minute)
+		if rows, k := table.Snapshot(); !k.Synced || k.Stale != nil || len(rows) != 2 {
+			t.Errorf("without: %d services, %+v", len(rows), k)
+		}
+		outages := table.Knowledge().Outages
+		in(time.Hour)
+		if k := table.Knowledge(); k.Outages != outages {
+			t.Errorf("stale %d times in an hour", k.Outages-outages)
+		}
+		a.Define("serviceentries")
+		a.put(t, "serviceentries", entry)
+		in(2 * time.Minute)
+		if rows, _ := table.Snapshot(); rows["a.example:80"] == nil {
+			t.Error("an entry whose kind came later is not read")
+		}
+		a.Forget("serviceentries")
+		r.Recheck()
+		in(2 * time.Minute)
+		if rows, k := table.Snapshot(); rows["a.example:80"] == nil || k.Stale == nil {
+			t.Errorf("the kind went: %+v", k)
+		}
+	})
+}

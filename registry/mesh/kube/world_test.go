@@ -1,0 +1,279 @@
+package kube_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/xds-bridge/xds-bridge/naming"
+	"github.com/xds-bridge/xds-bridge/registry/mesh"
+	"github.com/xds-bridge/xds-bridge/registry/mesh/kube"
+)
+
+func rules() kube.Rules {
+	return kube.Rules{
+		Domain: "cluster.local", Keys: kube.Keys{Annotation: kube.DefaultKeys, Label: "xds-bridge.io/interface"},
+		SubsetLabel: "version", Pods: true, Reading: mesh.NewReading(nil, mesh.TakeMutualTLS),
+	}
+}
+
+// objects reads the objects of a file.
+func objects(t testing.TB, file string) []runtime.Object {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []runtime.Object
+	for one := range strings.SplitSeq(string(text), "\n---\n") {
+		all = append(all, object(t, one))
+	}
+	return all
+}
+
+func object(t testing.TB, text string) runtime.Object {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kind struct{ Kind string }
+	if err := json.Unmarshal(data, &kind); err != nil {
+		t.Fatal(err)
+	}
+	o := map[string]runtime.Object{
+		"Service": &core.Service{}, "Pod": &core.Pod{}, "Node": &core.Node{}, "EndpointSlice": &discovery.EndpointSlice{},
+		"ServiceEntry": &kube.ServiceEntry{}, "WorkloadEntry": &kube.WorkloadEntry{},
+	}[kind.Kind]
+	if err := json.Unmarshal(data, o); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return o
+}
+
+// follower keeps what a world tells, as a source does.
+type follower struct {
+	*kube.World
+
+	clusters map[string]*mesh.Cluster
+	rejected map[string]error
+}
+
+func follow() *follower {
+	return &follower{kube.NewWorld(rules()), map[string]*mesh.Cluster{}, map[string]error{}}
+}
+
+func (f *follower) settle() {
+	d := f.Settle()
+	for name, c := range d.Clusters {
+		delete(f.rejected, name)
+		if c == nil {
+			delete(f.clusters, name)
+		} else {
+			f.clusters[name] = c
+		}
+	}
+	maps.Copy(f.rejected, d.Rejected)
+}
+
+// text shows what follows, as the golden files have it.
+func (f *follower) text(t testing.TB) string {
+	t.Helper()
+	mapping, faults := f.Mapping()
+	all, err := naming.ParsePattern("*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := mesh.Naming{Plain: []naming.Pattern{all}, Subsets: false}
+	j := n.Join(mesh.View{Clusters: f.clusters, Mapping: mapping, Rejected: f.rejected})
+	var b strings.Builder
+	for _, s := range j.Services {
+		fmt.Fprintf(&b, "%s namespace=%s application=%s %v %v\n", s.Name, s.Namespace, s.Application, s.Interfaces, map[string]string(s.Attributes))
+		for _, e := range s.Endpoints {
+			fmt.Fprintf(&b, "  %s %s weight=%d zone=%s instance=%s protocol=%s %v\n",
+				e.Address(), e.Health, e.Weight, e.Zone, e.Instance, e.Protocol, map[string]string(e.Attributes))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(j.Skipped)) {
+		fmt.Fprintf(&b, "skipped %s: %s\n", k, j.Skipped[k])
+	}
+	for _, k := range slices.Sorted(maps.Keys(j.Unknown)) {
+		fmt.Fprintf(&b, "unknown %s: %v\n", k, j.Unknown[k])
+	}
+	for _, x := range faults {
+		fmt.Fprintf(&b, "fault %v\n", x)
+	}
+	return b.String()
+}
+
+func files(t testing.TB) []string {
+	t.Helper()
+	all, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(all) == 0 {
+		t.Fatal(err)
+	}
+	for i := range all {
+		all[i] = filepath.Base(all[i])
+	}
+	return all
+}
+
+func TestWhatFollowsFromObjects(t *testing.T) {
+	for _, file := range files(t) {
+		t.Run(strings.TrimSuffix(file, ".yaml"), func(t *testing.T) {
+			f := follow()
+			for _, o := range objects(t, file) {
+				f.Put(o)
+			}
+			f.settle()
+			golden(t, strings.TrimSuffix(file, ".yaml"), f.text(t))
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != got {
+		t.Errorf("%s differs (UPDATE_GOLDEN=1 rewrites it)\n got:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// TestTheOrderOfEventsDoesNotMatter has objects come and go in any order, with any
+// of them told of in between.
+func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
+	var all []runtime.Object
+	for _, file := range files(t) {
+		all = append(all, objects(t, file)...)
+	}
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		there := make(map[int]bool)
+		f := follow()
+		for range 3 * len(all) {
+			i := r.IntN(len(all))
+			if there[i] = !there[i] || r.IntN(3) == 0; there[i] {
+				f.Put(all[i])
+			} else {
+				f.Remove(all[i])
+			}
+			if r.IntN(4) == 0 {
+				f.settle()
+			}
+		}
+		f.settle()
+		want := follow()
+		for i, o := range all {
+			if there[i] {
+				want.Put(o)
+			}
+		}
+		want.settle()
+		if got, want := f.text(t), want.text(t); got != want {
+			t.Fatalf("seed %d\n got:\n%s\nwant:\n%s", seed, got, want)
+		}
+	}
+}
+
+// TestNothingIsLeftOfWhatWent: a world from which everything went is told empty.
+func TestNothingIsLeftOfWhatWent(t *testing.T) {
+	f := follow()
+	var all []runtime.Object
+	for _, file := range files(t) {
+		all = append(all, objects(t, file)...)
+	}
+	for _, o := range all {
+		f.Put(o)
+	}
+	f.settle()
+	for _, o := range all {
+		f.Remove(o)
+	}
+	f.settle()
+	if got := f.text(t); got != "" || len(f.clusters) > 0 || len(f.In("")) > 0 {
+		t.Errorf("%d clusters, %s", len(f.clusters), got)
+	}
+}
+
+func TestAHiddenNamespaceIsNotToldOf(t *testing.T) {
+	f := follow()
+	f.Hide("shop")
+	for _, o := range objects(t, "service.yaml") {
+		f.Put(o)
+	}
+	f.settle()
+	if got := f.text(t); got != "" {
+		t.Errorf("told %s", got)
+	}
+	f.Show("shop")
+	f.settle()
+	if got := f.text(t); !strings.Contains(got, "greeter.shop") {
+		t.Errorf("not told: %q", got)
+	}
+}
+
+// TestAnEntryThatCannotBeReadStaysAsItWas: bad input costs itself.
+func TestAnEntryThatCannotBeReadStaysAsItWas(t *testing.T) {
+	const meta = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: { name: a, namespace: shop }\n"
+	good := meta + "spec: { hosts: [a.example], resolution: STATIC, ports: [{ number: 80, name: http, protocol: HTTP }], endpoints: [{ address: 10.0.0.1 }] }"
+	f := follow()
+	f.Put(object(t, good))
+	f.settle()
+	before := f.text(t)
+	f.Put(object(t, meta+"spec: { hosts: 7 }"))
+	f.settle()
+	if got := f.text(t); !strings.HasPrefix(got, before) || !strings.Contains(got, "unknown a.example:80: its spec cannot be read") {
+		t.Errorf("got:\n%s", got)
+	}
+	f.Put(object(t, good))
+	f.settle()
+	if got := f.text(t); got != before {
+		t.Errorf("got:\n%s\nwant:\n%s", got, before)
+	}
+}
+
+// TestAKeyIsOfItsServiceWhoeverCarriesIt: that Pods come and go is no change of keys.
+func TestAKeyIsOfItsServiceWhoeverCarriesIt(t *testing.T) {
+	f := follow()
+	for _, o := range objects(t, "service.yaml") {
+		f.Put(o)
+	}
+	f.settle()
+	for _, o := range objects(t, "service.yaml") {
+		if p, ok := o.(*core.Pod); ok && p.Name == "greeter-2" {
+			f.Remove(p)
+		}
+	}
+	if f.Settle().Keys {
+		t.Error("the Pod carries no key")
+	}
+	mapping, _ := f.Mapping()
+	key := naming.ServiceKey{Category: naming.Providers, Interface: "api.Greeter", Version: "1.0", Group: "g"}
+	want := naming.HostAddress{Host: "greeter.shop.svc.cluster.local", Port: 20880}
+	if got := mapping.Hosts(key); !slices.Equal(got, []naming.HostAddress{want}) {
+		t.Errorf("%v", got)
+	}
+	if got := mapping.Client(key, want); got != "service shop/greeter" {
+		t.Errorf("%s", got)
+	}
+}
